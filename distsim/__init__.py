@@ -1,0 +1,32 @@
+"""distsim: bytes, traffic, time and cost of a distributed training run, before a GPU is rented."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from distsim.engine.models import load_model as load_model
+    from distsim.errors import DistsimError as DistsimError
+
+# Public names live where they are made; they are imported when first used, so that `import distsim` stays cheap.
+_PUBLIC = {
+    "DistsimError": "distsim.errors",
+    "Job": "distsim.specs.job",
+    "load_model": "distsim.engine.models",
+    "memory": "distsim.engine.memory",
+    "comm": "distsim.engine.traffic",
+    "step": "distsim.engine.step",
+    "pipeline": "distsim.engine.pipeline",
+    "collective": "distsim.engine.collective",
+}
+
+__all__ = sorted(_PUBLIC)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'distsim' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)

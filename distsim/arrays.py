@@ -1,0 +1,80 @@
+"""``where``, ``maximum`` and friends for plain numbers and numpy arrays alike; plain numbers never import numpy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+Number = Any  # int, float, or a numpy array of either
+
+
+def _plain(*values: Number) -> bool:
+    return all(isinstance(value, (int, float)) for value in values)
+
+
+def where(condition: Number, yes: Number, no: Number) -> Number:
+    """``yes`` where the condition holds, else ``no``; both are evaluated, so guard divisions."""
+    if isinstance(condition, (bool, int)):
+        return yes if condition else no
+    import numpy
+
+    return numpy.where(condition, yes, no)
+
+
+def maximum(*values: Number) -> Number:
+    """The elementwise largest of two or more numbers or arrays."""
+    if _plain(*values):
+        return max(values)
+    import functools
+
+    import numpy
+
+    return functools.reduce(numpy.maximum, values)
+
+
+def minimum(*values: Number) -> Number:
+    """The elementwise smallest of two or more numbers or arrays."""
+    if _plain(*values):
+        return min(values)
+    import functools
+
+    import numpy
+
+    return functools.reduce(numpy.minimum, values)
+
+
+def ceil_div(numerator: Number, denominator: Number) -> Number:
+    """Whole number of parts of size ``denominator`` that cover ``numerator``."""
+    return -(-numerator // denominator)
+
+
+def round_up(value: Number, multiple: Number) -> Number:
+    """The smallest multiple that is at least ``value``."""
+    return ceil_div(value, multiple) * multiple
+
+
+def log2(value: Number) -> Number:
+    """Binary logarithm."""
+    if _plain(value):
+        return math.log2(value)
+    import numpy
+
+    return numpy.log2(value)
+
+
+def floor(value: Number) -> Number:
+    """The largest whole number not above ``value``."""
+    if _plain(value):
+        return math.floor(value)
+    import numpy
+
+    return numpy.floor(value)
+
+
+def exp(value: Number) -> Number:
+    """e to the power of ``value``."""
+    if _plain(value):
+        return math.exp(value)
+    import numpy
+
+    return numpy.exp(value)

@@ -1,0 +1,34 @@
+"""The one way distsim says that an input is wrong: the numbers that clash, the rule, the mend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class DistsimError(Exception):
+    """Wrong input. ``problem`` names what is wrong with the numbers in it, ``hints`` what would be right."""
+
+    def __init__(self, problem: str, *hints: str, where: str = "") -> None:
+        self.problem = problem
+        self.hints = tuple(hint for hint in hints if hint)
+        self.where = where
+        super().__init__(self.text())
+
+    def text(self) -> str:
+        """The message as the terminal shows it, one hint per indented line."""
+        head = f"{self.where}: {self.problem}" if self.where else self.problem
+        return "\n".join([head, *(f"  {hint}" for hint in self.hints)])
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The known names most like ``name``, best first."""
+    import difflib
+
+    by_lower = {one.lower(): one for one in known}
+    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, count, 0.5)]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint line with the nearest names, or an empty string when none is near."""
+    near = nearest(name, known)
+    return f"did you mean {', '.join(near)}?" if near else ""

@@ -1,0 +1,150 @@
+"""What a network is: the shape of a decoder, dense or mixture-of-experts, as its authors' configuration states it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from distsim.specs.base import Spec
+
+Norm = Literal["layernorm", "rmsnorm"]
+Positions = Literal["rotary", "learned", "sinusoidal", "alibi", "none"]
+
+
+class Experts(Spec):
+    """The mixture-of-experts part of a model's MLPs."""
+
+    count: int = Field(ge=1)
+    """Routed experts per MoE layer."""
+    per_token: int = Field(ge=1)
+    """Experts that each token is sent to (top-k)."""
+    ffn: int = Field(ge=1)
+    """Inner width of one routed expert."""
+    shared: int = Field(default=0, ge=0)
+    """Shared experts, which every token passes; all of them together have width ``shared_ffn``."""
+    shared_ffn: int = Field(default=0, ge=0)
+    """Inner width of the shared experts taken together."""
+    shared_gate: bool = False
+    """The shared experts' output is scaled by a learned sigmoid gate (Qwen2-MoE)."""
+    router_bias: bool = False
+    """The router is a linear layer with bias (GPT-OSS)."""
+    bias: bool = False
+    """The experts' linear layers have biases (GPT-OSS)."""
+    dense_layers: tuple[int, ...] = ()
+    """Indices of layers whose MLP is dense, with the model's own ``ffn``."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Experts:
+        if self.per_token > self.count:
+            raise ValueError(f"per_token {self.per_token} is more than the {self.count} experts there are")
+        if (self.shared > 0) != (self.shared_ffn > 0):
+            raise ValueError(f"shared {self.shared} and shared_ffn {self.shared_ffn} must both be zero or both positive")
+        return self
+
+
+class LatentAttention(Spec):
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank queries and a shared low-rank key-value."""
+
+    q_rank: int = Field(default=0, ge=0)
+    """Rank of the query projection; 0 means a full query projection (DeepSeek-V2-Lite)."""
+    kv_rank: int = Field(ge=1)
+    nope_dim: int = Field(ge=1)
+    """Width per head without rotary positions."""
+    rope_dim: int = Field(ge=1)
+    """Width per head with rotary positions (shared by all heads on the key side)."""
+    value_dim: int = Field(ge=1)
+    """Width of a value head."""
+
+
+class Model(Spec):
+    """A decoder-only transformer. Counts are plain numbers; widths are in elements."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    family: str
+    """Architecture family as Hugging Face's ``model_type`` names it, e.g. ``llama``, ``gpt2``, ``mixtral``."""
+    layers: int = Field(ge=1)
+    hidden: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    kv_heads: int = Field(ge=1)
+    head_dim: int = Field(ge=1)
+    ffn: int = Field(ge=1)
+    """Inner width of a dense MLP (of the dense layers, where experts are used elsewhere)."""
+    vocab: int = Field(ge=1)
+    context: int = Field(ge=1)
+    """Tokens per sequence that the model was made for: the default of ``--seq``."""
+    gated: bool
+    """The MLP has three matrices (gate, up, down) instead of two."""
+    activation: str
+    """The MLP's activation function as Hugging Face names it: silu, gelu, gelu_new, gelu_pytorch_tanh, relu, …"""
+    norm: Norm
+    norm_affine: bool = True
+    """Norms have learned weights (not so in OLMo 1)."""
+    norm_bias: bool | None = None
+    """Norms have biases; by default layernorms have and rmsnorms have not (MPT's layernorms have none)."""
+    norms_per_layer: int = Field(default=2, ge=1, le=4)
+    """Norms over the hidden width in a layer: 1 (one for parallel attention and MLP), 2, or 4 (Gemma 2 and 3)."""
+    parallel_blocks: bool = False
+    """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
+    final_norm: bool = True
+    embedding_norm: bool = False
+    """A norm after the word embedding (BLOOM)."""
+    qk_norm: Literal["none", "head", "full"] = "none"
+    """Norm on queries and keys: per head (``head_dim`` weights; Qwen3) or over all heads at once (OLMoE)."""
+    positions: Positions
+    position_rows: int = Field(default=0, ge=0)
+    """Rows of a learned position table (OPT has two more than its context)."""
+    rotary_fraction: float = Field(default=1.0, gt=0, le=1)
+    """Share of a head's width that is rotated (GPT-NeoX 0.25, Phi-2 0.4)."""
+    qkv_bias: bool = False
+    attention_output_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False
+    """The output layer has a bias (Phi, GPT-J)."""
+    tied_embeddings: bool
+    """Input embedding and output layer share one matrix."""
+    embedding_width: int | None = Field(default=None, ge=1)
+    """Width of the word embedding when it is projected to ``hidden`` (OPT-350M); None means ``hidden``."""
+    window: int | None = Field(default=None, ge=1)
+    """Sliding attention window in tokens; None means full attention everywhere."""
+    window_pattern: tuple[bool, ...] = ()
+    """Which layers use the window, repeated over the layers; empty means all of them when ``window`` is set."""
+    attention_softcap: bool = False
+    """Attention scores are soft-capped (Gemma 2), which flash kernels of the time cannot do."""
+    attention_sinks: bool = False
+    """One learned sink logit per head (GPT-OSS)."""
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    hidden_dropout: float = Field(default=0.0, ge=0, lt=1)
+    embedding_dropout: float = Field(default=0.0, ge=0, lt=1)
+    experts: Experts | None = None
+    latent_attention: LatentAttention | None = None
+    mtp_layers: int = Field(default=0, ge=0)
+    """Multi-token-prediction layers after the last one (DeepSeek-V3); trained only where the framework says so."""
+    source: dict[str, str] = Field(default_factory=dict)
+    checked: str = ""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Model:
+        if self.heads % self.kv_heads:
+            raise ValueError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
+        if self.experts and any(not 0 <= layer < self.layers for layer in self.experts.dense_layers):
+            raise ValueError(f"experts.dense_layers names a layer outside 0..{self.layers - 1}")
+        if (self.positions == "learned") != (self.position_rows > 0):
+            raise ValueError("position_rows must be given for learned positions, and only for them")
+        return self
+
+    @property
+    def norm_has_bias(self) -> bool:
+        """Whether a hidden-width norm has a bias vector."""
+        return self.norm_affine and (self.norm == "layernorm" if self.norm_bias is None else self.norm_bias)
+
+    def is_moe_layer(self, layer: int) -> bool:
+        """Whether the MLP of this layer (from 0) is a mixture of experts."""
+        return self.experts is not None and layer not in self.experts.dense_layers
+
+    def is_windowed(self, layer: int) -> bool:
+        """Whether attention in this layer (from 0) sees only the sliding window."""
+        if self.window is None:
+            return False
+        return self.window_pattern[layer % len(self.window_pattern)] if self.window_pattern else True

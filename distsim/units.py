@@ -1,0 +1,114 @@
+"""Text a person would write <-> SI numbers: ``"80 GiB"`` <-> 85899345920. The only home of 2**30, 1e9 and 3600."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from distsim.errors import DistsimError
+
+KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+MICROSECOND = 1e-6
+
+_DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+_BINARY = {"Ki": KIB, "Mi": MIB, "Gi": GIB, "Ti": TIB, "Pi": 2**50}
+_PREFIXES: dict[str, float] = {**_DECIMAL, **_BINARY}
+_COUNTS: dict[str, float] = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "G": 1e9}
+_TIMES = {
+    "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9,
+    "min": MINUTE, "minute": MINUTE, "minutes": MINUTE, "h": HOUR, "hour": HOUR, "hours": HOUR,
+    "d": DAY, "day": DAY, "days": DAY, "w": 7 * DAY, "week": 7 * DAY, "weeks": 7 * DAY,
+    "month": 30 * DAY, "months": 30 * DAY, "y": 365 * DAY, "year": 365 * DAY, "years": 365 * DAY,
+}  # fmt: skip
+_NUMBER = re.compile(r"^\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$")
+_EXAMPLES = {
+    "B": "80 GB, 40GiB, 512 MiB",
+    "B/s": "2.0 TB/s, 400Gb/s, 900 GB/s",
+    "FLOP/s": "312 TFLOP/s, 1.9 PFLOP/s",
+    "s": "5 us, 40 s, 3 h, 30d",
+    "tokens": "2T tokens, 300B, 1.5e12",
+    "W": "700 W, 10.2 kW",
+    "USD": "$5M, 250k USD, 12.50",
+    "1": "0.85, 85 %",
+}
+
+
+def _unit_factor(suffix: str, dimension: str) -> float | None:
+    """Factor of a suffix such as ``Gb/s`` for the dimension ``B/s``; None when it is not of that dimension."""
+    if dimension == "s":
+        return _TIMES.get(suffix)
+    if dimension == "1":
+        return {"": 1.0, "%": 0.01, "x": 1.0}.get(suffix)
+    if dimension == "tokens":
+        return _COUNTS.get(re.sub(r"\s*(tokens?|tok)$", "", suffix).strip())
+    if dimension == "USD":
+        return _COUNTS.get(re.sub(r"\s*(USD|dollars?)$", "", suffix).strip())
+    pattern = {
+        "B": r"^([kKMGTPE]i?|)(B|bytes?|b|bit)$",
+        "B/s": r"^([kKMGTPE]i?|)(B|bytes?|b|bit)(?:/s|ps)$",
+        "FLOP/s": r"^([kKMGTPE]|)(FLOPS?|FLOPs|OPS?)(?:/s|)$",
+        "W": r"^([kKMG]|)(W)$",
+    }[dimension]
+    match = re.match(pattern, suffix)
+    if not match:
+        return None
+    return _PREFIXES[match[1]] / (8 if match[2] in ("b", "bit") else 1)
+
+
+def parse(value: Any, dimension: str, what: str = "value") -> float:
+    """SI number of a text such as ``80GB``; a bare number is taken as SI. ``dimension`` is one of B, B/s, FLOP/s, s,
+    tokens, W, USD or 1 (a ratio). Raises DistsimError for text that does not say a number of that dimension."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number, factor = float(value), 1.0
+    else:
+        text = str(value).lstrip("$") if dimension == "USD" else str(value)
+        match = _NUMBER.match(text)
+        found = _unit_factor(match[2], dimension) if match else None
+        if match and match[2] == "" and found is None:
+            found = 1.0
+        if not match or found is None:
+            raise DistsimError(f"{what} {value!r} is not a quantity in {dimension}", f"write e.g. {_EXAMPLES[dimension]}")
+        number, factor = float(match[1].replace(",", "").replace("_", "")), found
+    result = number * factor
+    if result != result or result in (float("inf"), float("-inf")):
+        raise DistsimError(f"{what} {value!r} is not a finite number", f"write e.g. {_EXAMPLES[dimension]}")
+    return result
+
+
+def gib(size_bytes: float, digits: int = 2) -> str:
+    """Bytes as ``12.55 GiB``; small sizes as MiB, KiB or B so that nothing prints as zero."""
+    size = abs(size_bytes)
+    if size >= 0.095 * GIB or size == 0:
+        return f"{size_bytes / GIB:,.{digits}f} GiB"
+    if size >= 0.95 * MIB:
+        return f"{size_bytes / MIB:.1f} MiB"
+    return f"{size_bytes / KIB:.1f} KiB" if size >= KIB else f"{size_bytes:.0f} B"
+
+
+def decimal_bytes(size_bytes: float, suffix: str = "B") -> str:
+    """Bytes (or bytes per second) in powers of a thousand: ``1.07 GB``."""
+    for prefix in ("T", "G", "M", "k"):
+        if abs(size_bytes) >= _DECIMAL[prefix]:
+            return f"{size_bytes / _DECIMAL[prefix]:.3g} {prefix}{suffix}"
+    return f"{size_bytes:.3g} {suffix}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit a person would choose: ``12.3 us``, ``1.42 s``, ``54.0 days``."""
+    size = abs(seconds)
+    for limit, factor, unit in ((1e-3, 1e6, "us"), (1, 1e3, "ms"), (120, 1, "s")):
+        if size < limit:
+            return f"{seconds * factor:.3g} {unit}"
+    for limit, divisor, unit in ((2 * HOUR, MINUTE, "min"), (2 * DAY, HOUR, "h")):
+        if size < limit:
+            return f"{seconds / divisor:.1f} {unit}"
+    return f"{seconds / DAY:,.1f} days"
+
+
+def count(number: float) -> str:
+    """A plain count in the field's short form: ``6.74B``, ``1.2T``, ``512``."""
+    for prefix, unit in (("T", "T"), ("G", "B"), ("M", "M")):
+        if abs(number) >= _DECIMAL[prefix]:
+            return f"{number / _DECIMAL[prefix]:.3g}{unit}"
+    return f"{number:,.0f}"
