@@ -29,6 +29,7 @@ _EXAMPLES = {
     "s": "5 us, 40 s, 3 h, 30d",
     "tokens": "2T tokens, 300B, 1.5e12",
     "W": "700 W, 10.2 kW",
+    "Hz": "1830 MHz, 1.98 GHz",
     "USD": "$5M, 250k USD, 12.50",
     "1": "0.85, 85 %",
 }
@@ -49,6 +50,7 @@ def _unit_factor(suffix: str, dimension: str) -> float | None:
         "B/s": r"^([kKMGTPE]i?|)(B|bytes?|b|bit)(?:/s|ps)$",
         "FLOP/s": r"^([kKMGTPE]|)(FLOPS?|FLOPs|OPS?)(?:/s|)$",
         "W": r"^([kKMG]|)(W)$",
+        "Hz": r"^([kKMG]|)(Hz)$",
     }[dimension]
     match = re.match(pattern, suffix)
     if not match:
@@ -58,7 +60,7 @@ def _unit_factor(suffix: str, dimension: str) -> float | None:
 
 def parse(value: Any, dimension: str, what: str = "value") -> float:
     """SI number of a text such as ``80GB``; a bare number is taken as SI. ``dimension`` is one of B, B/s, FLOP/s, s,
-    tokens, W, USD or 1 (a ratio). Raises DistsimError for text that does not say a number of that dimension."""
+    tokens, W, Hz, USD or 1 (a ratio). Raises DistsimError for text that does not say a number of that dimension."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number, factor = float(value), 1.0
     else:

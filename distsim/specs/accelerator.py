@@ -1,0 +1,103 @@
+"""One accelerator: its memory, its peaks, its links, and where each figure comes from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from distsim.specs.base import Sourced, Spec
+from distsim.specs.quantity import Bytes, BytesPerSecond, FlopPerSecond, Hertz, Ratio, Watts
+
+LinkKind = Literal["nvlink", "xgmi", "ici", "hccs", "neuronlink", "ethernet"]
+PEAK_DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
+
+
+class Peak(Spec):
+    """Datasheet rates per number format, dense and with fp32 accumulation; None where the chip lacks the format."""
+
+    fp32: FlopPerSecond | None = None
+    tf32: FlopPerSecond | None = None
+    fp16: FlopPerSecond | None = None
+    bf16: FlopPerSecond | None = None
+    fp8: FlopPerSecond | None = None
+    int8: FlopPerSecond | None = None
+    fp4: FlopPerSecond | None = None
+
+
+class ScaleUpLink(Spec):
+    """The link between accelerators of one node or rack; ``rate`` is one direction over all ``links`` of one chip."""
+
+    kind: LinkKind
+    rate: BytesPerSecond
+    generation: int | None = Field(None, ge=1)
+    links: int | None = Field(None, ge=1)
+    bridge: bool = False
+    """True when the link only joins cards in pairs (NVLink bridges of PCIe cards)."""
+
+
+class HostLink(Spec):
+    """The way to host memory; rates are one direction. ``both_ways`` is the share left when copies run both ways."""
+
+    kind: Literal["pcie", "c2c"]
+    generation: int | None = Field(None, ge=1)
+    rate: BytesPerSecond | None = None
+    measured: BytesPerSecond | None = None
+    both_ways: Ratio | None = None
+
+
+class Measured(Spec):
+    """What benchmarks reach, as fractions of the datasheet: best large matmul per format, and memory copy."""
+
+    matmul_fp16: Annotated[Ratio | None, Field(le=1.2)] = None
+    matmul_bf16: Annotated[Ratio | None, Field(le=1.2)] = None
+    matmul_fp8: Annotated[Ratio | None, Field(le=1.2)] = None
+    copy_fraction: Annotated[Ratio | None, Field(le=1.0)] = None
+
+
+class Chip(Spec):
+    """Inside the chip: ``units`` is the number of SMs, CUs or cores; ``clock`` the highest one; ``cache`` the last level."""
+
+    units: int | None = Field(None, ge=1)
+    clock: Hertz | None = None
+    cache: Bytes | None = None
+
+
+class Accelerator(Sourced):
+    """An accelerator as its datasheet and its driver describe it; a figure nobody states is None, never a guess."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    vendor: str
+    architecture: str
+    year: int | None = None
+    notes: str = ""
+    memory: Bytes
+    """The capacity on the label."""
+    usable_memory: Bytes | None = None
+    """What the driver reports to programs; smaller than the label."""
+    memory_kind: str | None = None
+    bandwidth: BytesPerSecond
+    power: Watts | None = None
+    default_cluster: str | None = None
+    peak: Peak
+    link: ScaleUpLink | None = None
+    host: HostLink | None = None
+    measured: Measured = Measured()
+    chip: Chip = Chip()
+
+    @model_validator(mode="after")
+    def _usable_fits_label(self) -> Self:
+        if self.usable_memory is not None and self.usable_memory > self.memory:
+            raise ValueError(f"usable_memory {self.usable_memory} B is more than memory {self.memory} B on the label")
+        return self
+
+    @property
+    def capacity(self) -> int:
+        """Bytes a program can be given: what the driver reports, or the label where nobody reported it."""
+        return self.usable_memory if self.usable_memory is not None else self.memory
+
+    @property
+    def capacity_is_reported(self) -> bool:
+        """False when ``capacity`` is only the label, which a report should say."""
+        return self.usable_memory is not None

@@ -1,0 +1,107 @@
+"""What every spec shares: frozen, no unknown fields, provenance, and errors a person can act on."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import Any, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from distsim.errors import DistsimError, did_you_mean
+
+RECALLED = "recalled"
+"""A source that begins with this word was not read again when the preset was checked."""
+
+
+class Spec(BaseModel):
+    """A thing the user states: immutable, and an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any], where: str = "") -> Self:
+        """The spec stated by ``data``; ``where`` (a file) opens the message when something is wrong."""
+        try:
+            return cls.model_validate(dict(data))
+        except ValidationError as error:
+            raise explain(error, cls, where) from None
+
+
+class Sourced(Spec):
+    """A spec whose figures say where they come from; ``checked`` is the day somebody last compared them."""
+
+    name: str
+    source: dict[str, str] = Field(default_factory=dict)
+    checked: datetime.date | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lift_checked(cls, data: Any) -> Any:
+        """``checked`` is written inside ``[source]``, next to what it dates."""
+        if isinstance(data, dict) and isinstance(data.get("source"), dict) and "checked" in data["source"]:
+            source = dict(data["source"])
+            data = {**data, "checked": source.pop("checked"), "source": source}
+        return data
+
+    def __hash__(self) -> int:
+        """By kind and name, so that a spec can be a key although ``source`` is a dict."""
+        return hash((type(self).__name__, self.name))
+
+    def source_of(self, figure: str) -> str | None:
+        """Where a figure such as ``peak.bf16`` comes from: its own source, else that of its table."""
+        while figure:
+            if figure in self.source:
+                return self.source[figure]
+            figure = figure.rpartition(".")[0]
+        return None
+
+    def figures(self) -> Iterator[tuple[str, Any]]:
+        """Dotted names and values of every stated number, so that each can be held against its source."""
+        yield from _numbers(self, "")
+
+
+def _numbers(spec: BaseModel, prefix: str) -> Iterator[tuple[str, Any]]:
+    for field in type(spec).model_fields:
+        value = getattr(spec, field)
+        if isinstance(value, BaseModel):
+            yield from _numbers(value, f"{prefix}{field}.")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield prefix + field, value
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
+
+
+def _fields_at(spec: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """Valid field names of the table in which ``location`` lies."""
+    for part in location[:-1]:
+        field = spec.model_fields.get(str(part))
+        spec = next(_models_in(field.annotation), spec) if field else spec
+    return list(spec.model_fields)
+
+
+def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
+    """One mistake as (what is wrong, what would be right)."""
+    location = tuple(part for part in error["loc"] if not str(part).startswith("function-"))
+    name = ".".join(str(part) for part in location)
+    if error["type"] == "extra_forbidden":
+        fields = _fields_at(spec, location)
+        return f"unknown field {name!r}", did_you_mean(str(location[-1]), fields) or f"fields: {', '.join(fields)}"
+    if error["type"] == "missing":
+        return f"field {name!r} is missing", ""
+    message = error["msg"].removeprefix("Value error, ")
+    given = "" if repr(error["input"]) in message or isinstance(error["input"], dict) else f" (given {error['input']!r})"
+    problem, _, hint = message.partition("; ")
+    return f"{name}: {problem}{given}" if name else problem + given, hint
+
+
+def explain(error: ValidationError, spec: type[BaseModel], where: str = "") -> DistsimError:
+    """All mistakes that pydantic found, as one DistsimError: the first as the problem, the rest below it."""
+    (problem, hint), *rest = [_sentence(one, spec) for one in error.errors(include_url=False)]
+    also = [f"also: {other}" + (f" ({advice})" if advice else "") for other, advice in rest]
+    return DistsimError(problem, hint, *also, where=where)

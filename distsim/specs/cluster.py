@@ -1,0 +1,133 @@
+"""One kind of node and the network between such nodes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from distsim.specs.base import Sourced, Spec
+from distsim.specs.quantity import Bytes, BytesPerSecond, Ratio, Seconds, Watts
+
+FabricKind = Literal["nvswitch", "nvlink-mesh", "pcie", "xgmi", "torus", "ethernet", "hccs", "none"]
+NetworkKind = Literal["ib", "roce", "efa", "ethernet", "slingshot", "omnipath", "tcpx", "tcpxo", "dcn"]
+
+
+class Fabric(Spec):
+    """Links inside one scale-up domain; ``rate`` is one direction per accelerator, ``pair_rate`` between two of them."""
+
+    kind: FabricKind
+    rate: BytesPerSecond | None = None
+    pair_rate: BytesPerSecond | None = None
+
+    @model_validator(mode="after")
+    def _rate_where_linked(self) -> Self:
+        if self.kind != "none" and self.rate is None:
+            raise ValueError(f"a {self.kind} fabric needs a rate; write e.g. rate = \"450 GB/s\" (one direction)")
+        return self
+
+
+class Tier(Spec):
+    """One level of switches: how many nodes hang below one of its groups, and how much uplink bandwidth is missing."""
+
+    name: str
+    nodes: int = Field(ge=1)
+    oversubscription: Annotated[Ratio, Field(ge=1)] = 1.0
+
+
+class Network(Spec):
+    """What joins nodes, stated per node: ``nics`` of ``nic_rate`` each, or ``node_rate``; one direction.
+
+    ``hop`` is the effective latency of one network step, as solved from measured small-message floors.
+    """
+
+    kind: NetworkKind
+    generation: str | None = None
+    nics: int | None = Field(None, ge=1)
+    nic_rate: BytesPerSecond | None = None
+    node_rate: BytesPerSecond | None = None
+    hop: Seconds | None = None
+    tiers: tuple[Tier, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_rate(self) -> Self:
+        if self.node_rate is None and (self.nics is None or self.nic_rate is None):
+            raise ValueError("the rate of the network is not stated; write nics and nic_rate, or node_rate")
+        if self.node_rate is not None and self.nic_rate is not None:
+            raise ValueError("nic_rate and node_rate are both stated; keep one of them")
+        return self
+
+    @property
+    def link_class(self) -> str:
+        """Kind and generation in one word, such as ``ib-ndr`` or ``efa-v2``."""
+        return f"{self.kind}-{self.generation}" if self.generation else self.kind
+
+    @property
+    def node_bytes_per_second(self) -> float:
+        """All NICs of one node together, one direction."""
+        if self.node_rate is not None:
+            return self.node_rate
+        assert self.nics is not None and self.nic_rate is not None
+        return self.nics * self.nic_rate
+
+
+class LocalStorage(Spec):
+    """NVMe drives of one node; rates are of all drives together."""
+
+    drives: int | None = Field(None, ge=1)
+    capacity: Bytes | None = None
+    read: BytesPerSecond | None = None
+    write: BytesPerSecond | None = None
+
+
+class Cluster(Sourced):
+    """Nodes of one kind and their network. ``gpu`` names an accelerator preset or its TOML file."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    provider: str | None = None
+    notes: str = ""
+    gpu: str
+    gpus_per_node: int = Field(ge=1)
+    domain: int = Field(ge=1)
+    """Accelerators that reach each other over the fabric: the node's, or more in racks such as NVL72."""
+    nodes: int | None = Field(None, ge=1)
+    """How many nodes the cluster has, where it is one certain machine."""
+    host_memory: Bytes | None = None
+    power: Watts | None = None
+    """The most one node draws."""
+    fabric: Fabric
+    network: Network | None = None
+    storage: LocalStorage | None = None
+
+    @model_validator(mode="after")
+    def _domain_is_whole(self) -> Self:
+        if self.domain > self.gpus_per_node and self.domain % self.gpus_per_node:
+            raise ValueError(f"domain {self.domain} is not a whole number of nodes of {self.gpus_per_node} accelerators")
+        return self
+
+    @property
+    def network_bytes_per_second_per_gpu(self) -> float | None:
+        """One accelerator's share of the node's NICs, one direction; None when no network is stated."""
+        return None if self.network is None else self.network.node_bytes_per_second / self.gpus_per_node
+
+    def adapted(self, gpus_per_node: int | None = None, network_bytes_per_second_per_gpu: float | None = None) -> Self:
+        """The same kind of node with another count of accelerators or another network rate per accelerator.
+
+        The rate per accelerator stays as it was unless a new one is given; a domain of one node stays one node.
+        """
+        count = gpus_per_node or self.gpus_per_node
+        rate = network_bytes_per_second_per_gpu or self.network_bytes_per_second_per_gpu
+        network = self.network
+        if rate is not None and (count != self.gpus_per_node or network_bytes_per_second_per_gpu is not None):
+            network = _with_rate(network, rate, count)
+        domain = count if self.domain == self.gpus_per_node else self.domain
+        return self.model_copy(update={"gpus_per_node": count, "domain": domain, "network": network})
+
+
+def _with_rate(network: Network | None, rate_per_gpu: float, gpus_per_node: int) -> Network:
+    """A network of one NIC's worth of ``rate_per_gpu`` for each accelerator, otherwise like ``network``."""
+    update = {"nics": gpus_per_node, "nic_rate": rate_per_gpu, "node_rate": None}
+    if network is None:
+        return Network(kind="ethernet", nics=gpus_per_node, nic_rate=rate_per_gpu)
+    return network.model_copy(update=update)

@@ -1,0 +1,40 @@
+"""Field types of specs: text with a unit in, a checked SI number out (``"80 GiB"`` becomes 85899345920)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationInfo
+
+from distsim.errors import DistsimError
+from distsim.units import parse
+
+
+def _number(dimension: str) -> Callable[[Any, ValidationInfo], float]:
+    """A validator that reads a quantity; a DistsimError becomes the ValueError that pydantic collects."""
+
+    def read(value: Any, info: ValidationInfo) -> float:
+        try:
+            return parse(value, dimension, info.field_name or "value")
+        except DistsimError as error:
+            raise ValueError("; ".join([error.problem, *error.hints])) from None
+
+    return read
+
+
+def _whole(dimension: str) -> Callable[[Any, ValidationInfo], int]:
+    """Like ``_number``, rounded to a whole number: nobody has half a byte."""
+    read = _number(dimension)
+    return lambda value, info: round(read(value, info))
+
+
+Bytes = Annotated[int, BeforeValidator(_whole("B")), Field(gt=0)]
+BytesPerSecond = Annotated[float, BeforeValidator(_number("B/s")), Field(gt=0)]
+FlopPerSecond = Annotated[float, BeforeValidator(_number("FLOP/s")), Field(gt=0)]
+Hertz = Annotated[float, BeforeValidator(_number("Hz")), Field(gt=0)]
+Seconds = Annotated[float, BeforeValidator(_number("s")), Field(ge=0)]
+Watts = Annotated[float, BeforeValidator(_number("W")), Field(gt=0)]
+Ratio = Annotated[float, BeforeValidator(_number("1")), Field(ge=0)]
+Tokens = Annotated[int, BeforeValidator(_whole("tokens")), Field(gt=0)]
+Dollars = Annotated[float, BeforeValidator(_number("USD")), Field(ge=0)]
