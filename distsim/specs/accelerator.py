@@ -30,8 +30,8 @@ class ScaleUpLink(Spec):
 
     kind: LinkKind
     rate: BytesPerSecond
-    generation: int | None = Field(None, ge=1)
-    links: int | None = Field(None, ge=1)
+    generation: int | None = Field(default=None, ge=1)
+    links: int | None = Field(default=None, ge=1)
     bridge: bool = False
     """True when the link only joins cards in pairs (NVLink bridges of PCIe cards)."""
 
@@ -40,7 +40,7 @@ class HostLink(Spec):
     """The way to host memory; rates are one direction. ``both_ways`` is the share left when copies run both ways."""
 
     kind: Literal["pcie", "c2c"]
-    generation: int | None = Field(None, ge=1)
+    generation: int | None = Field(default=None, ge=1)
     rate: BytesPerSecond | None = None
     measured: BytesPerSecond | None = None
     both_ways: Ratio | None = None
@@ -56,9 +56,9 @@ class Measured(Spec):
 
 
 class Chip(Spec):
-    """Inside the chip: ``units`` is the number of SMs, CUs or cores; ``clock`` the highest one; ``cache`` the last level."""
+    """Inside the chip: ``units`` counts SMs, CUs or cores, ``clock`` is the highest, ``cache`` the last level."""
 
-    units: int | None = Field(None, ge=1)
+    units: int | None = Field(default=None, ge=1)
     clock: Hertz | None = None
     cache: Bytes | None = None
 

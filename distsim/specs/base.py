@@ -95,7 +95,8 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
     if error["type"] == "missing":
         return f"field {name!r} is missing", ""
     message = error["msg"].removeprefix("Value error, ")
-    given = "" if repr(error["input"]) in message or isinstance(error["input"], dict) else f" (given {error['input']!r})"
+    told = repr(error["input"]) in message or isinstance(error["input"], (dict, BaseModel))
+    given = "" if told else f" (given {error['input']!r})"
     problem, _, hint = message.partition("; ")
     return f"{name}: {problem}{given}" if name else problem + given, hint
 

@@ -14,7 +14,7 @@ NetworkKind = Literal["ib", "roce", "efa", "ethernet", "slingshot", "omnipath", 
 
 
 class Fabric(Spec):
-    """Links inside one scale-up domain; ``rate`` is one direction per accelerator, ``pair_rate`` between two of them."""
+    """Links inside a scale-up domain; ``rate`` is one direction per accelerator, ``pair_rate`` between two of them."""
 
     kind: FabricKind
     rate: BytesPerSecond | None = None
@@ -43,7 +43,7 @@ class Network(Spec):
 
     kind: NetworkKind
     generation: str | None = None
-    nics: int | None = Field(None, ge=1)
+    nics: int | None = Field(default=None, ge=1)
     nic_rate: BytesPerSecond | None = None
     node_rate: BytesPerSecond | None = None
     hop: Seconds | None = None
@@ -74,10 +74,10 @@ class Network(Spec):
 class LocalStorage(Spec):
     """NVMe drives of one node; rates are of all drives together."""
 
-    drives: int | None = Field(None, ge=1)
+    drives: int | None = Field(default=None, ge=1)
     capacity: Bytes | None = None
-    read: BytesPerSecond | None = None
-    write: BytesPerSecond | None = None
+    read_rate: BytesPerSecond | None = None
+    write_rate: BytesPerSecond | None = None
 
 
 class Cluster(Sourced):
@@ -91,7 +91,7 @@ class Cluster(Sourced):
     gpus_per_node: int = Field(ge=1)
     domain: int = Field(ge=1)
     """Accelerators that reach each other over the fabric: the node's, or more in racks such as NVL72."""
-    nodes: int | None = Field(None, ge=1)
+    nodes: int | None = Field(default=None, ge=1)
     """How many nodes the cluster has, where it is one certain machine."""
     host_memory: Bytes | None = None
     power: Watts | None = None
@@ -103,7 +103,7 @@ class Cluster(Sourced):
     @model_validator(mode="after")
     def _domain_is_whole(self) -> Self:
         if self.domain > self.gpus_per_node and self.domain % self.gpus_per_node:
-            raise ValueError(f"domain {self.domain} is not a whole number of nodes of {self.gpus_per_node} accelerators")
+            raise ValueError(f"domain {self.domain} is not a whole number of nodes of {self.gpus_per_node}")
         return self
 
     @property

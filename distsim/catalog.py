@@ -1,0 +1,189 @@
+"""Finds presets by name, path or alias: a path, then ./presets, $DISTSIM_PRESETS, the user's folder, the shipped ones."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from distsim.errors import DistsimError, did_you_mean
+
+# kind -> (module, class); a kind without a class is plain data
+KINDS: dict[str, tuple[str, str] | None] = {
+    "models": ("distsim.specs.model", "Model"),
+    "gpus": ("distsim.specs.accelerator", "Accelerator"),
+    "links": None,
+    "clusters": ("distsim.specs.cluster", "Cluster"),
+    "frameworks": ("distsim.specs.framework", "Framework"),
+    "precisions": ("distsim.specs.precision", "Precision"),
+    "optimizers": ("distsim.specs.optimizer", "Optimizer"),
+    "prices": ("distsim.specs.price", "Price"),
+    "storage": None,
+    "runs": None,
+}
+SUFFIXES = {"runs": ".csv"}
+_ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
+
+
+def kind_of(word: str) -> str:
+    """The kind a word means, singular or plural: ``gpu`` and ``gpus`` are both ``gpus``."""
+    lower = word.lower()
+    for kind in KINDS:
+        if lower in (kind, kind.removesuffix("s")):
+            return kind
+    raise DistsimError(f"unknown kind {word!r}", did_you_mean(lower, KINDS), f"kinds: {', '.join(KINDS)}")
+
+
+def shipped_folder() -> Path:
+    """Presets that come with distsim: inside the package when installed, next to it in a checkout."""
+    inside = Path(__file__).parent / "presets"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "presets"
+
+
+def folders(kind: str) -> list[tuple[str, Path]]:
+    """(origin, folder) pairs in the order in which they are searched; only folders that exist."""
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    extra = [Path(one) for one in os.environ.get("DISTSIM_PRESETS", "").split(os.pathsep) if one]
+    shipped = shipped_folder()
+    candidates = [
+        ("./presets", Path("presets")),
+        *(("DISTSIM_PRESETS", one) for one in extra),
+        ("user", Path(config) / "distsim" / "presets"),
+        ("shipped", shipped),
+    ]
+    found: list[tuple[str, Path]] = []
+    for where, folder in candidates:
+        same_as_shipped = where != "shipped" and folder.exists() and folder.resolve() == shipped.resolve()
+        if not same_as_shipped and (folder / kind).is_dir():
+            found.append((where, folder / kind))
+    return found
+
+
+def _files(kind: str) -> dict[str, tuple[str, Path]]:
+    """Every preset's name (lower case) with its origin and file; the first folder that has a name wins."""
+    suffix = SUFFIXES.get(kind, ".toml")
+    found: dict[str, tuple[str, Path]] = {}
+    for where, folder in folders(kind):
+        for entry in sorted(os.listdir(folder)):
+            if entry.endswith(suffix) and not entry.startswith("."):
+                found.setdefault(entry[: -len(suffix)].lower(), (where, folder / entry))
+    return found
+
+
+def names(kind: str) -> list[str]:
+    """Names of all presets of a kind, from file names alone; no file is read."""
+    kind = kind_of(kind)
+    return sorted(path.name[: -len(SUFFIXES.get(kind, ".toml"))] for _, path in _files(kind).values())
+
+
+def _looks_like_path(name: str) -> bool:
+    return "/" in name or os.sep in name or name.lower().endswith((".toml", ".csv"))
+
+
+def _aliases(path: Path, wanted: str) -> list[str]:
+    """Aliases stated in a file that mentions ``wanted``; a broken file has none until it is asked for itself."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        match = _ALIASES.search(text) if not wanted or wanted in text.lower() else None
+        return [str(one) for one in tomllib.loads(match[0])["aliases"]] if match else []
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return []
+
+
+def aliases(kind: str) -> dict[str, str]:
+    """Every alias (lower case) with the name of the preset that states it."""
+    found: dict[str, str] = {}
+    for name, (_, path) in _files(kind_of(kind)).items():
+        for alias in _aliases(path, ""):
+            found.setdefault(_plain(alias), name)
+    return found
+
+
+def _plain(name: str) -> str:
+    """Lower case with hyphens for blanks and underscores: how names are compared."""
+    return re.sub(r"[\s_]+", "-", name.strip().lower())
+
+
+def _find(kind: str, name: str) -> tuple[str, Path]:
+    """Origin and file of a preset."""
+    if _looks_like_path(name):
+        if Path(name).is_file():
+            return "path", Path(name)
+        raise DistsimError(f"no file {name!r}", did_you_mean(Path(name).stem, names(kind)) or _list_hint(kind))
+    files = _files(kind)
+    if (wanted := _plain(name)) in files:
+        return files[wanted]
+    for where, path in files.values():
+        if wanted in (_plain(one) for one in _aliases(path, wanted)):
+            return where, path
+    raise DistsimError(
+        f"unknown {kind.removesuffix('s')} {name!r}",
+        did_you_mean(wanted, {**dict.fromkeys(names(kind)), **aliases(kind)}),
+        _list_hint(kind),
+    )
+
+
+def _list_hint(kind: str) -> str:
+    return f"list them with: distsim show {kind}"
+
+
+def path(kind: str, name: str) -> Path:
+    """The file of a preset."""
+    return _find(kind_of(kind), str(name))[1]
+
+
+def origin(kind: str, name: str) -> str:
+    """Where a preset was found: path, ./presets, DISTSIM_PRESETS, user or shipped."""
+    return _find(kind_of(kind), str(name))[0]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """The TOML of one file; an error says which line."""
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        raise DistsimError(f"not valid TOML: {error}", where=f"{file}:{line[1]}" if line else str(file)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DistsimError(f"cannot be read as text: {error}", where=str(file)) from None
+    data.setdefault("name", file.stem)
+    return data
+
+
+def raw(kind: str, name: str) -> dict[str, Any]:
+    """A preset's TOML as a dict, unchecked."""
+    return _read(path(kind, name))
+
+
+def load(kind: str, name: str) -> Any:
+    """A preset as its spec; kinds without a spec class come as a dict."""
+    kind = kind_of(kind)
+    file = path(kind, name)
+    return _load(kind, str(file.resolve()), os.stat(file).st_mtime_ns, str(file))
+
+
+@functools.lru_cache(maxsize=512)
+def _load(kind: str, resolved: str, changed_ns: int, shown: str) -> Any:
+    data = _read(Path(resolved))
+    if kind == "clusters" and isinstance(data.get("gpu"), str) and data["gpu"].endswith(".toml"):
+        data["gpu"] = str(Path(resolved).parent / data["gpu"])  # a path in a file is relative to that file
+    place = KINDS[kind]
+    if place is None:
+        return data
+    return getattr(importlib.import_module(place[0]), place[1]).read(data, where=shown)
+
+
+def usual_cluster(gpu: str) -> Any:
+    """The node and network in which an accelerator is usually found; an error where its preset names none."""
+    accelerator = load("gpus", gpu)
+    if accelerator.default_cluster is None:
+        raise DistsimError(
+            f"{accelerator.name} has no usual node and network",
+            "name one with --cluster, or set default_cluster in its TOML",
+            where=str(path("gpus", gpu)),
+        )
+    return load("clusters", accelerator.default_cluster)
