@@ -1,4 +1,4 @@
-"""Finds presets by name, path or alias: a path, then ./presets, $DISTSIM_PRESETS, the user's folder, the shipped ones."""
+"""Finds presets by name, path or alias: a path, then ./presets, $DISTSIM_PRESETS, the user's folder, the shipped."""
 
 from __future__ import annotations
 
