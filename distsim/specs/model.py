@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from distsim.specs.base import Spec
+from distsim.specs.base import Sourced, Spec
 
 Norm = Literal["layernorm", "rmsnorm"]
 Positions = Literal["rotary", "learned", "sinusoidal", "alibi", "none"]
@@ -39,7 +39,9 @@ class Experts(Spec):
         if self.per_token > self.count:
             raise ValueError(f"per_token {self.per_token} is more than the {self.count} experts there are")
         if (self.shared > 0) != (self.shared_ffn > 0):
-            raise ValueError(f"shared {self.shared} and shared_ffn {self.shared_ffn} must both be zero or both positive")
+            raise ValueError(
+                f"shared {self.shared} and shared_ffn {self.shared_ffn} must be both zero or both positive"
+            )
         return self
 
 
@@ -57,10 +59,9 @@ class LatentAttention(Spec):
     """Width of a value head."""
 
 
-class Model(Spec):
+class Model(Sourced):
     """A decoder-only transformer. Counts are plain numbers; widths are in elements."""
 
-    name: str
     aliases: tuple[str, ...] = ()
     family: str
     """Architecture family as Hugging Face's ``model_type`` names it, e.g. ``llama``, ``gpt2``, ``mixtral``."""
@@ -121,8 +122,6 @@ class Model(Spec):
     latent_attention: LatentAttention | None = None
     mtp_layers: int = Field(default=0, ge=0)
     """Multi-token-prediction layers after the last one (DeepSeek-V3); trained only where the framework says so."""
-    source: dict[str, str] = Field(default_factory=dict)
-    checked: str = ""
 
     @model_validator(mode="after")
     def _consistent(self) -> Model:

@@ -1,0 +1,50 @@
+"""A model by name, path or configuration, with its exact parameter counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from distsim.layers.network import count_parameters, network_parameters, plain_context
+from distsim.specs.model import Model
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model spec and what follows from it."""
+
+    spec: Model
+
+    @cached_property
+    def parameters(self) -> int:
+        """Exact parameter count."""
+        return count_parameters(self.spec)
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.spec.name
+
+    def parts(self) -> dict[str, int]:
+        """Parameters by part of the network: embedding, each kind of layer (all layers of it), head."""
+        counted = network_parameters(plain_context(self.spec))
+        return {part: round(times * sum(p.elements for p in own)) for part, (own, times) in counted.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "schema": "distsim.model/1",
+            "parameters": self.parameters,
+            "parts": self.parts(),
+            "spec": self.spec.model_dump(),
+        }
+
+
+def load_model(name: str | Model) -> LoadedModel:
+    """The model that ``name`` stands for: a preset, a TOML path, or a Hugging Face config.json (or its folder)."""
+    if isinstance(name, Model):
+        return LoadedModel(name)
+    from distsim.interop.models import read_model
+
+    return LoadedModel(read_model(name))

@@ -1,0 +1,61 @@
+"""Token and position embeddings."""
+
+from __future__ import annotations
+
+from distsim.layers.attention import MASK_BYTES
+from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+from distsim.layers.linear import linear
+from distsim.layers.norm import norm
+from distsim.layers.tensor_parallel import boundary_bytes
+
+INDEX_BYTES = 8  # token ids are int64
+
+
+def embedding(ctx: Context) -> list[Operation]:
+    """Looking tokens up (vocabulary-parallel under tp), positions, dropout."""
+    model, layout = ctx.model, ctx.layout
+    width = model.embedding_width or model.hidden
+    rows = ctx.vocab_padded / layout.tp
+    size, sp = boundary_bytes(ctx), layout.sequence_parallel
+    elements = ctx.sharded_tokens * model.hidden
+    saved = [Tensor("embedding.tokens", layout.tokens, INDEX_BYTES, "s b")]
+    parameters = [Parameter("embedding.weight", rows * width, "embedding", rows, width)]
+    if model.positions == "learned":
+        saved.append(Tensor("embedding.positions", layout.seq / layout.cp, INDEX_BYTES, "s"))
+        parameters.append(
+            Parameter(
+                "embedding.position_weight",
+                model.position_rows * model.hidden,
+                "embedding",
+                model.position_rows,
+                model.hidden,
+                tensor_parallel=False,
+            )
+        )
+    if ctx.dropout and (model.embedding_dropout or ctx.kernels.dropout_always):
+        saved.append(Tensor("embedding.dropout_mask", elements, MASK_BYTES, "s b h mask"))
+    stream = ctx.precision.stream_bytes
+    lookup = Operation(
+        "embedding",
+        "embedding",
+        bytes_read=layout.tokens * width * stream,
+        bytes_written=elements * stream,
+        shape=(layout.tokens, width),
+        saved=tuple(saved),
+        parameters=tuple(parameters),
+        collectives=(
+            Collective("reduce_scatter", "tp", size * sp, "forward"),
+            Collective("all_gather", "tp", size * sp, "backward"),
+            Collective("all_reduce", "tp", size * (1 - sp), "forward"),
+        ),
+    )
+    operations = [lookup]
+    if width != model.hidden:
+        source = Tensor("embedding.narrow", layout.tokens * width, ctx.precision.kept_input_bytes, "s b w")
+        operations.append(
+            linear(ctx, "embedding.project_in", layout.tokens, width, model.hidden, source, sharded=False)
+        )
+    if model.embedding_norm:
+        source = Tensor("embedding.output", elements, stream, "s b h")
+        operations.append(norm(ctx, "embedding.norm", ctx.sharded_tokens, model.hidden, source))
+    return operations

@@ -1,0 +1,70 @@
+"""The final norm, the output layer and the loss."""
+
+from __future__ import annotations
+
+from distsim.arrays import minimum, where
+from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+from distsim.layers.linear import linear
+from distsim.layers.norm import norm
+from distsim.layers.tensor_parallel import column_collectives
+
+INDEX_BYTES = 8
+FP32 = 4
+
+
+def head(ctx: Context) -> list[Operation]:
+    """Operations after the last layer. A tied output layer lists its matrix here too, marked by its name."""
+    model, layout = ctx.model, ctx.layout
+    stream = Tensor("head.input", ctx.sharded_tokens * model.hidden, ctx.precision.stream_bytes, "s b h")
+    operations: list[Operation] = []
+    if model.final_norm:
+        operations.append(norm(ctx, "final_norm", ctx.sharded_tokens, model.hidden, stream))
+    width = model.embedding_width or model.hidden
+    if width != model.hidden:
+        source = Tensor("head.wide", layout.tokens * model.hidden, ctx.activation, "s b h")
+        operations.append(linear(ctx, "head.project_out", layout.tokens, model.hidden, width, source, sharded=False))
+    normalised = Tensor("head.normalised", ctx.sharded_tokens * width, ctx.activation, "s b h")
+    output = linear(
+        ctx,
+        "head",
+        layout.tokens,
+        width,
+        ctx.vocab_padded / layout.tp,
+        normalised,
+        bias=model.head_bias,
+        collectives=column_collectives(ctx),
+    )
+    return [*operations, output, _loss(ctx)]
+
+
+def _loss(ctx: Context) -> Operation:
+    """Cross entropy. The fp32 logits (or their log-softmax) are the largest single tensor of many jobs."""
+    layout, kernels = ctx.layout, ctx.kernels
+    chunk = kernels.loss_chunk_tokens
+    tokens = minimum(layout.tokens, chunk) if chunk else layout.tokens
+    logits = tokens * ctx.vocab_padded / layout.tp
+    act = ctx.activation
+    kept = Tensor("loss.log_softmax" if kernels.loss == "eager" else "loss.logits_fp32", logits, FP32, "s b v/t fp32")
+    saved = [kept, Tensor("loss.targets", layout.tokens, INDEX_BYTES, "s b")] if kernels.loss == "eager" else [kept]
+    half = Tensor("loss.logits", logits, act, "s b v/t")
+    upcast = Tensor("loss.upcast", logits, FP32, "s b v/t fp32")
+    eager = kernels.loss == "eager"
+    # eager: bf16 logits and their fp32 upcast are alive when the log-softmax is made; in backward its fp32 gradient
+    forward = (half, upcast) if eager and act != FP32 else (half,)
+    scalars = layout.tokens * FP32 * where(layout.tp > 1, 1, 0)
+    return Operation(
+        "loss",
+        "loss",
+        bytes_read=logits * act,
+        bytes_written=logits * FP32,
+        shape=(layout.tokens, ctx.vocab_padded / layout.tp),
+        saved=tuple(saved),
+        transient_forward=forward,
+        transient_backward=(upcast, half) if eager else (half,),
+        collectives=tuple(Collective("all_reduce", "tp", scalars, "forward") for _ in range(3)),
+    )
+
+
+def tied_parameter(parameter: Parameter, ctx: Context) -> bool:
+    """Whether this parameter is the output layer's view of the embedding."""
+    return ctx.model.tied_embeddings and parameter.name == "head.weight"

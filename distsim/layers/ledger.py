@@ -1,0 +1,165 @@
+"""The ledger: what each operation of a network costs and keeps, for one micro-batch on one rank.
+
+Every field of a row is a number or a numpy array over layouts; all else in distsim is a fold over these rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from distsim.arrays import Number, where
+from distsim.specs.framework import Kernels
+from distsim.specs.layout import Layout
+from distsim.specs.model import Model
+from distsim.specs.precision import Precision
+
+Kind = Literal["matmul", "attention", "elementwise", "norm", "embedding", "loss", "copy", "collective"]
+ParameterKind = Literal["matrix", "embedding", "vector"]
+
+
+class Tensor(NamedTuple):
+    """A tensor on one rank. Two rows that name the same tensor share its storage."""
+
+    name: str
+    elements: Number
+    bytes_each: Number
+    shape: str
+    """Its shape in the field's letters: s, b, h, f, a, d, t …"""
+
+    @property
+    def size_bytes(self) -> Number:
+        """Bytes of storage."""
+        return self.elements * self.bytes_each
+
+
+class Parameter(NamedTuple):
+    """A trained tensor, or ``copies`` of one shape; ``elements`` is what one rank holds of all of them."""
+
+    name: str
+    elements: Number
+    kind: ParameterKind
+    rows: Number = 0
+    """Rows and columns of one matrix on this rank, for factored optimizer states; 0 for vectors."""
+    columns: Number = 0
+    copies: Number = 1
+    group: Literal["dense", "expert"] = "dense"
+    """``expert`` parameters shard and reduce over their own data-parallel group."""
+    tensor_parallel: bool = True
+    """False where every tensor-parallel rank holds the whole (norms, routers)."""
+
+
+class Collective(NamedTuple):
+    """Communication of an operation, once per micro-batch; ``bytes_logical`` is the larger of input and output."""
+
+    op: str
+    group: Literal["tp", "cp", "ep", "etp"]
+    bytes_logical: Number
+    phase: Literal["forward", "backward"]
+    overlaps: str = ""
+    """What may hide it: the name of an operation, or empty when it is exposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One row of the ledger."""
+
+    name: str
+    kind: Kind
+    flops_forward: Number = 0
+    flops_backward: Number = 0
+    bytes_read: Number = 0
+    bytes_written: Number = 0
+    """Memory traffic of the forward pass; the backward pass moves about twice as much."""
+    shape: tuple[Number, ...] = ()
+    """Matmul: (m, n, k, batch); attention: (batch, heads, query tokens, key tokens, head_dim)."""
+    saved: tuple[Tensor, ...] = ()
+    """Kept until backward."""
+    output: Tensor | None = None
+    transient_forward: tuple[Tensor, ...] = ()
+    """Alive only while the operation runs, beyond ``saved``."""
+    transient_backward: tuple[Tensor, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    recompute_class: str = ""
+    """Name under which selective recomputation drops it: core_attention, activation, norm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Everything a layer needs to state its operations."""
+
+    model: Model
+    layout: Layout
+    precision: Precision
+    kernels: Kernels
+    dropout: bool = True
+    layer: int = 0
+    """Index of the layer, for models whose layers differ."""
+    vocab_padded: Number = 0
+
+    @property
+    def sharded_tokens(self) -> Number:
+        """Tokens of a micro-batch on this rank between tensor-parallel regions."""
+        return self.layout.tokens / self.layout.sequence_shard
+
+    @property
+    def activation(self) -> float:
+        """Bytes per element of an activation."""
+        return self.precision.activation_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A run of operations that pipelines and recomputation treat as one: an embedding, a layer, a head."""
+
+    name: str
+    operations: tuple[Operation, ...]
+    boundary: Tensor | None = None
+    """The block's input: all that full recomputation keeps."""
+
+
+def distinct_saved(
+    operations: Iterable[Operation], selective: Number = 0, kernels: Kernels | None = None
+) -> dict[str, Number]:
+    """Bytes of each saved tensor by name; shared storages once, those that selective recomputation drops as zero."""
+    dropped = kernels.selective if kernels is not None else ()
+    sizes: dict[str, Number] = {}
+    for operation in operations:
+        keep = where(selective, 0, 1) if operation.recompute_class in dropped else 1
+        for tensor in operation.saved:
+            size = tensor.size_bytes * keep
+            sizes[tensor.name] = (
+                size if tensor.name not in sizes else where(size > sizes[tensor.name], size, sizes[tensor.name])
+            )
+    return sizes
+
+
+def saved_bytes(operations: Iterable[Operation], selective: Number = 0, kernels: Kernels | None = None) -> Number:
+    """Bytes kept until backward by a run of operations for one micro-batch."""
+    return sum(distinct_saved(operations, selective, kernels).values())
+
+
+def parameters_of(operations: Iterable[Operation]) -> list[Parameter]:
+    """All parameters that the operations own."""
+    return [parameter for operation in operations for parameter in operation.parameters]
+
+
+def flops_forward(operations: Iterable[Operation]) -> Number:
+    """Floating-point operations of one forward pass."""
+    return sum(operation.flops_forward for operation in operations)
+
+
+__all__ = [
+    "Block",
+    "Collective",
+    "Context",
+    "Operation",
+    "Parameter",
+    "Tensor",
+    "distinct_saved",
+    "flops_forward",
+    "parameters_of",
+    "saved_bytes",
+]

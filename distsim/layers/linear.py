@@ -1,0 +1,60 @@
+"""A matrix product with weights: the row that qkv, output, MLP and head projections share."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number
+from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+
+
+def linear(
+    ctx: Context,
+    name: str,
+    tokens: Number,
+    inner: Number,
+    outer: Number,
+    kept_input: Tensor | None,
+    *,
+    bias: bool = False,
+    bias_whole: bool = False,
+    bias_elements: Number | None = None,
+    copies: Number = 1,
+    matrices: Number = 1,
+    group: str = "dense",
+    collectives: tuple[Collective, ...] = (),
+    sharded: bool = True,
+) -> Operation:
+    """``tokens x inner @ inner x outer`` on one rank.
+
+    ``copies`` counts alike matrices held by the rank (experts), each of which sees ``tokens / copies`` tokens.
+    ``matrices`` counts separate modules read from one input (q, k, v): autocast casts that input for each.
+    ``bias_whole`` marks the bias of a row-parallel product, which every tensor-parallel rank holds.
+    """
+    elements = inner * outer * copies
+    parameters = [Parameter(f"{name}.weight", elements, "matrix", inner, outer, copies, group, sharded)]  # type: ignore[arg-type]
+    if bias:
+        size = outer * copies if bias_elements is None else bias_elements
+        parameters.append(
+            Parameter(
+                f"{name}.bias", size, "vector", copies=copies, group=group, tensor_parallel=sharded and not bias_whole
+            )
+        )  # type: ignore[arg-type]
+    saved = [] if kept_input is None else [kept_input]
+    act = ctx.activation
+    if ctx.precision.autocast:
+        saved.append(Tensor(f"{name}.weight_cast", elements, act, "cast weight"))
+        if kept_input is not None:
+            saved = [kept_input._replace(elements=kept_input.elements * matrices, name=f"{name}.input_cast"), saved[1]]
+    flops = 2 * tokens * inner * outer
+    return Operation(
+        name,
+        "matmul",
+        flops_forward=flops,
+        flops_backward=2 * flops,
+        bytes_read=(tokens * inner + elements) * act,
+        bytes_written=tokens * outer * act,
+        shape=(tokens / copies, outer, inner, copies),
+        saved=tuple(saved),
+        output=Tensor(f"{name}.output", tokens * outer, act, "matmul output"),
+        parameters=tuple(parameters),
+        collectives=collectives,
+    )

@@ -1,0 +1,81 @@
+"""The dense MLP: two matrices, or three with a gate."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number
+from distsim.layers.attention import residual
+from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.layers.linear import linear
+from distsim.layers.tensor_parallel import column_collectives, row_collectives
+
+# Tensors of the inner width that an activation composed of elementary operations keeps, beside its product.
+# gelu_new(x) = 0.5 x (1 + tanh(c (x + 0.044715 x^3))): x, tanh's output, and the two factors of the last product.
+COMPOSED_ACTIVATIONS = {"gelu_new": 4, "gelu_fast": 6, "quick_gelu": 3}
+
+
+def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None) -> list[Operation]:
+    """Operations of a dense MLP on all tokens; ``source`` is the normalised input."""
+    model, layout = ctx.model, ctx.layout
+    inner = (model.ffn if ffn is None else ffn) / layout.tp
+    tokens = layout.tokens
+    outer = inner * (2 if model.gated else 1)
+    return [
+        linear(
+            ctx,
+            f"{name}.up",
+            tokens,
+            model.hidden,
+            outer,
+            source,
+            bias=model.mlp_bias,
+            matrices=2 if model.gated and not ctx.kernels.gate_up_fused else 1,
+            collectives=column_collectives(ctx),
+        ),
+        activation(ctx, name, tokens, inner),
+        linear(
+            ctx,
+            f"{name}.down",
+            tokens,
+            inner,
+            model.hidden,
+            product(ctx, name, tokens, inner),
+            bias=model.mlp_bias,
+            bias_whole=True,
+            collectives=row_collectives(ctx),
+        ),
+        *(residual(ctx, f"{name}.residual") if name == "mlp" else ()),
+    ]
+
+
+def product(ctx: Context, name: str, tokens: Number, inner: Number) -> Tensor:
+    """The activation's output: the down projection's input."""
+    return Tensor(f"{name}.product", tokens * inner, ctx.precision.kept_input_bytes, "s b f/t")
+
+
+def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operation:
+    """The activation function, with the product by the gate where there is one."""
+    model, act, kernels = ctx.model, ctx.activation, ctx.kernels
+    elements = tokens * inner
+    before = Tensor(f"{name}.preactivation", elements, act, "s b f/t")
+    saved: list[Tensor] = []
+    if model.gated:
+        saved.append(before._replace(elements=2 * elements, shape="s b 2f/t"))
+        if kernels.activation == "eager":
+            saved.append(Tensor(f"{name}.activated", elements, act, "s b f/t"))
+    elif model.activation == "relu" and kernels.activation == "eager":
+        saved.append(product(ctx, name, tokens, inner))  # relu's backward reads its output
+    elif model.activation in COMPOSED_ACTIVATIONS and kernels.activation == "eager":
+        parts = COMPOSED_ACTIVATIONS[model.activation]
+        saved += [before._replace(name=f"{name}.intermediate_{part}") for part in range(parts)]
+    else:
+        saved.append(before)
+    reads = 2 if model.gated else 1
+    return Operation(
+        f"{name}.activation",
+        "elementwise",
+        bytes_read=reads * elements * act,
+        bytes_written=elements * act,
+        shape=(elements,),
+        saved=tuple(saved),
+        recompute_class="activation",
+    )

@@ -1,0 +1,187 @@
+"""Mixture of experts: router, dispatch, grouped expert MLPs, combine, and shared experts."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number
+from distsim.layers.attention import residual
+from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+from distsim.layers.linear import linear
+from distsim.layers.mlp import mlp
+
+INDEX_BYTES = 8  # int64 token and expert indices
+ROUTER_BYTES = 4  # routing is done in fp32
+
+
+def routed_tokens(ctx: Context) -> Number:
+    """Token copies that the experts of one rank compute, when the router is balanced.
+
+    Each rank sends its tokens (sharded by tp) to ``per_token`` experts over ep; the etp ranks of an expert all see
+    each other's tokens. Expert parallelism moves tokens but does not divide their number.
+    """
+    experts, layout = ctx.model.experts, ctx.layout
+    assert experts is not None
+    return layout.tokens / layout.tp * layout.etp * experts.per_token
+
+
+def moe(ctx: Context, source: Tensor) -> list[Operation]:
+    """Operations of one MoE block; ``source`` is the normalised input."""
+    experts = ctx.model.experts
+    assert experts is not None
+    shared = mlp(ctx, source, "mlp.shared", experts.shared_ffn) if experts.shared else []
+    if experts.shared_gate:
+        shared.append(_shared_gate(ctx, source))
+    return [_router(ctx, source), *_expert_operations(ctx), *shared, *residual(ctx, "mlp.residual")]
+
+
+def _router(ctx: Context, source: Tensor) -> Operation:
+    model, experts = ctx.model, ctx.model.experts
+    assert experts is not None
+    tokens, k = ctx.sharded_tokens, experts.per_token
+    weights = [
+        Parameter(
+            "mlp.router.weight", model.hidden * experts.count, "matrix", model.hidden, experts.count, 1, "dense", False
+        )
+    ]
+    if experts.router_bias:
+        weights.append(Parameter("mlp.router.bias", experts.count, "vector", tensor_parallel=False))
+    saved = [
+        source,
+        Tensor("mlp.router.probabilities", tokens * experts.count, ROUTER_BYTES, "s b E"),
+        Tensor("mlp.router.chosen", tokens * k, INDEX_BYTES, "s b k"),
+        Tensor("mlp.router.weights", tokens * k, ROUTER_BYTES, "s b k"),
+    ]
+    if ctx.kernels.router_fp32:
+        saved.append(Tensor("mlp.router.input_fp32", tokens * model.hidden, 4, "s b h fp32"))
+        saved.append(Tensor("mlp.router.weight_fp32", model.hidden * experts.count, 4, "h E fp32"))
+    flops = 2 * tokens * model.hidden * experts.count
+    return Operation(
+        "mlp.router",
+        "matmul",
+        flops,
+        2 * flops,
+        tokens * model.hidden * ctx.activation,
+        tokens * experts.count * ROUTER_BYTES,
+        (tokens, experts.count, model.hidden, 1),
+        tuple(saved),
+        parameters=tuple(weights),
+    )
+
+
+def _expert_operations(ctx: Context) -> list[Operation]:
+    model, layout, experts = ctx.model, ctx.layout, ctx.model.experts
+    assert experts is not None
+    routed = routed_tokens(ctx)
+    local = experts.count / layout.ep
+    inner = experts.ffn / layout.etp
+    act, kept = ctx.activation, ctx.precision.kept_input_bytes
+    dispatched = Tensor("mlp.experts.input", routed * model.hidden, kept, "k s b h")
+    down_input = Tensor("mlp.experts.product", routed * inner, kept, "k s b f")
+    exchange = routed / layout.etp * model.hidden * act * (layout.ep > 1)
+    gather = routed * model.hidden * act * (layout.etp > 1)
+    outer = inner * (2 if model.gated else 1)
+    up = linear(
+        ctx,
+        "mlp.experts.up",
+        routed,
+        model.hidden,
+        outer,
+        dispatched,
+        bias=experts.bias,
+        bias_elements=outer * local,
+        copies=local,
+        group="expert",
+    )
+    down = linear(
+        ctx,
+        "mlp.experts.down",
+        routed,
+        inner,
+        model.hidden,
+        down_input,
+        bias=experts.bias,
+        bias_elements=model.hidden * local,
+        copies=local,
+        group="expert",
+    )
+    return [
+        Operation(
+            "mlp.dispatch",
+            "copy",
+            bytes_read=routed * model.hidden * act,
+            bytes_written=routed * model.hidden * act,
+            shape=(routed, model.hidden),
+            saved=_indices(ctx, routed),
+            collectives=(
+                Collective("all_to_all", "ep", exchange, "forward"),
+                Collective("all_to_all", "ep", exchange, "backward"),
+                Collective("all_gather", "etp", gather, "forward"),
+                Collective("reduce_scatter", "etp", gather, "backward"),
+            ),
+        ),
+        up,
+        _expert_activation(ctx, routed, inner),
+        down,
+        _combine(ctx, routed, exchange, gather),
+    ]
+
+
+def _indices(ctx: Context, routed: Number) -> tuple[Tensor, ...]:
+    """Sort order, its inverse and the token of each copy, as plain torch keeps them; fused permutes keep one map."""
+    if ctx.kernels.moe != "eager":
+        return (Tensor("mlp.experts.row_map", routed, 4, "k s b"),)
+    return tuple(
+        Tensor(f"mlp.experts.index_{which}", routed, INDEX_BYTES, "k s b") for which in ("order", "inverse", "token")
+    )
+
+
+def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation:
+    act, elements, model = ctx.activation, routed * inner, ctx.model
+    saved = [Tensor("mlp.experts.preactivation", elements * (2 if model.gated else 1), act, "k s b 2f")]
+    if ctx.kernels.activation == "eager" and model.gated:
+        saved.append(Tensor("mlp.experts.activated", elements, act, "k s b f"))
+    return Operation(
+        "mlp.experts.activation",
+        "elementwise",
+        bytes_read=2 * elements * act,
+        bytes_written=elements * act,
+        shape=(elements,),
+        saved=tuple(saved),
+        recompute_class="activation",
+    )
+
+
+def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> Operation:
+    hidden, act = ctx.model.hidden, ctx.activation
+    output = Tensor("mlp.experts.output", routed / ctx.layout.etp * hidden, act, "k s b h")
+    saved = [output, Tensor("mlp.experts.scale", routed, ROUTER_BYTES, "k s b")]
+    return Operation(
+        "mlp.combine",
+        "elementwise",
+        bytes_read=routed * hidden * act,
+        bytes_written=ctx.sharded_tokens * hidden * act,
+        shape=(routed, hidden),
+        saved=tuple(saved),
+        collectives=(
+            Collective("all_to_all", "ep", exchange, "forward"),
+            Collective("all_to_all", "ep", exchange, "backward"),
+            Collective("reduce_scatter", "etp", gather, "forward"),
+            Collective("all_gather", "etp", gather, "backward"),
+        ),
+    )
+
+
+def _shared_gate(ctx: Context, source: Tensor) -> Operation:
+    hidden, tokens = ctx.model.hidden, ctx.sharded_tokens
+    gate = Tensor("mlp.shared.gate", tokens, ctx.activation, "s b 1")
+    output = Tensor("mlp.shared.output", tokens * hidden, ctx.activation, "s b h")
+    return Operation(
+        "mlp.shared.gate",
+        "matmul",
+        2 * tokens * hidden,
+        4 * tokens * hidden,
+        tokens * hidden * ctx.activation,
+        tokens * ctx.activation,
+        (tokens, 1, hidden, 1),
+        (source, gate, output),
+        parameters=(Parameter("mlp.shared.gate.weight", hidden, "matrix", hidden, 1, 1, "dense", False),),
+    )

@@ -1,0 +1,113 @@
+"""A whole decoder as blocks of operations: embedding, layers (grouped by kind), head."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from distsim.arrays import Number
+from distsim.layers.attention import attention, sink_parameters
+from distsim.layers.embedding import embedding
+from distsim.layers.head import head, tied_parameter
+from distsim.layers.ledger import Block, Context, Parameter, Tensor, parameters_of
+from distsim.layers.mla import latent_attention
+from distsim.layers.mlp import mlp
+from distsim.layers.moe import moe
+from distsim.layers.norm import norm
+from distsim.specs.framework import Kernels
+from distsim.specs.layout import Layout
+from distsim.specs.model import Model
+from distsim.specs.precision import Precision
+
+
+def layer_kind(model: Model, layer: int) -> str:
+    """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local."""
+    return ("moe" if model.is_moe_layer(layer) else "dense") + ("+window" if model.is_windowed(layer) else "")
+
+
+def layer_kinds(model: Model) -> dict[str, list[int]]:
+    """Layer indices of each kind, in order of first appearance."""
+    kinds: dict[str, list[int]] = {}
+    for layer in range(model.layers):
+        kinds.setdefault(layer_kind(model, layer), []).append(layer)
+    return kinds
+
+
+def layer_block(ctx: Context) -> Block:
+    """The block of layer ``ctx.layer``."""
+    model = ctx.model
+    rows = ctx.sharded_tokens
+    stream = rows * model.hidden
+    boundary = Tensor("layer.input", stream, ctx.precision.stream_bytes, "s b h")
+    attend = latent_attention if model.latent_attention else attention
+    feed = moe if model.is_moe_layer(ctx.layer) else mlp
+    kept = ctx.precision.kept_input_bytes
+    first = Tensor("attention.input", stream, kept, "s b h")
+    second = Tensor("mlp.input", stream, kept, "s b h")
+    operations = [norm(ctx, "attention.norm", rows, model.hidden, boundary), *attend(ctx, first)]
+    operations[1] = replace(operations[1], parameters=operations[1].parameters + sink_parameters(ctx))
+    if model.norms_per_layer == 4:
+        operations.append(
+            norm(ctx, "attention.post_norm", rows, model.hidden, Tensor("attention.branch", stream, kept, "s b h"))
+        )
+    if model.norms_per_layer >= 2:
+        source = (
+            boundary if model.parallel_blocks else Tensor("layer.middle", stream, ctx.precision.stream_bytes, "s b h")
+        )
+        operations.append(norm(ctx, "mlp.norm", rows, model.hidden, source))
+    else:
+        second = first
+    operations += feed(ctx, second)
+    if model.norms_per_layer == 4:
+        operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
+    return Block(layer_kind(model, ctx.layer), tuple(operations), boundary)
+
+
+def layer_blocks(ctx: Context) -> dict[str, tuple[Block, list[int]]]:
+    """One block per kind of layer, with the layers that are of this kind."""
+    return {
+        kind: (layer_block(replace(ctx, layer=layers[0])), layers) for kind, layers in layer_kinds(ctx.model).items()
+    }
+
+
+def embedding_block(ctx: Context) -> Block:
+    """Token and position embeddings."""
+    return Block("embedding", tuple(embedding(ctx)))
+
+
+def head_block(ctx: Context) -> Block:
+    """Final norm, output layer, loss. A tied matrix counts here only where the embedding is on another stage."""
+    return Block("head", tuple(head(ctx)))
+
+
+def untied(block: Block, ctx: Context) -> Block:
+    """The head without the matrix it shares with an embedding on the same stage."""
+    operations = tuple(
+        replace(operation, parameters=tuple(p for p in operation.parameters if not tied_parameter(p, ctx)))
+        for operation in block.operations
+    )
+    return replace(block, operations=operations)
+
+
+def plain_context(model: Model) -> Context:
+    """One token on one rank: all that counting parameters needs."""
+    precision = Precision(
+        name="count", parameter_bytes=1, gradient_bytes=1, master_bytes=0, state_bytes=1, activation_bytes=1
+    )
+    return Context(model, Layout(), precision, Kernels(), vocab_padded=model.vocab)
+
+
+def network_parameters(ctx: Context) -> dict[str, tuple[list[Parameter], int]]:
+    """Parameters of each part with the number of layers that own them; tied matrices once."""
+    parts: dict[str, tuple[list[Parameter], int]] = {"embedding": (parameters_of(embedding_block(ctx).operations), 1)}
+    for kind, (block, layers) in layer_blocks(ctx).items():
+        parts[kind] = (parameters_of(block.operations), len(layers))
+    parts["head"] = (parameters_of(untied(head_block(ctx), ctx).operations), 1)
+    return parts
+
+
+def count_parameters(model: Model) -> int:
+    """Exact number of trained parameters of the whole network, multi-token-prediction layers left out."""
+    total: Number = 0
+    for parameters, times in network_parameters(plain_context(model)).values():
+        total += times * sum(parameter.elements for parameter in parameters)
+    return int(round(total))

@@ -1,0 +1,36 @@
+"""The collectives at the edges of a tensor-parallel region (Shoeybi 2019; Korthikanti 2022, section 4.2)."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number
+from distsim.layers.ledger import Collective, Context
+
+
+def boundary_bytes(ctx: Context, bytes_each: Number | None = None) -> Number:
+    """The whole ``s b h`` tensor that crosses the edge; zero where tp is 1."""
+    layout = ctx.layout
+    each = ctx.activation if bytes_each is None else bytes_each
+    return layout.tokens * ctx.model.hidden * each * (layout.tp > 1)
+
+
+def column_collectives(ctx: Context) -> tuple[Collective, ...]:
+    """Entering a region: all-gather under sequence parallelism (again in backward), else an all-reduce in backward."""
+    layout, size = ctx.layout, boundary_bytes(ctx)
+    with_sp, without = size * layout.sequence_parallel, size * (1 - layout.sequence_parallel)
+    return (
+        Collective("all_gather", "tp", with_sp, "forward"),
+        Collective("all_gather", "tp", with_sp, "backward", overlaps="input gradient"),
+        Collective("reduce_scatter", "tp", with_sp, "backward", overlaps="weight gradient"),
+        Collective("all_reduce", "tp", without, "backward", overlaps="weight gradient"),
+    )
+
+
+def row_collectives(ctx: Context) -> tuple[Collective, ...]:
+    """Leaving a region: reduce-scatter (all-gather in backward) under sequence parallelism, else an all-reduce."""
+    layout, size = ctx.layout, boundary_bytes(ctx)
+    with_sp, without = size * layout.sequence_parallel, size * (1 - layout.sequence_parallel)
+    return (
+        Collective("reduce_scatter", "tp", with_sp, "forward"),
+        Collective("all_gather", "tp", with_sp, "backward"),
+        Collective("all_reduce", "tp", without, "forward"),
+    )

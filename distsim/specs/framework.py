@@ -1,0 +1,99 @@
+"""What a training framework does with a network: its kernels, buffers, overheads and usual settings."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from distsim.specs.base import Sourced, Spec
+
+
+class Kernels(Spec):
+    """Which operations are fused, that is, which tensors live until backward. Source: the framework's own code."""
+
+    norm: Literal["fused", "eager"] = "fused"
+    """``fused`` keeps the input in the activation dtype; ``eager`` composes an RMSNorm of elementary operations and
+    keeps the fp32 input and the normalised product besides. Layernorms are fused either way."""
+    norm_weight_fp32: bool = False
+    """The eager RMSNorm multiplies by its weight in fp32 (Gemma), so the kept product is fp32 too."""
+    norm_statistics: bool = True
+    """Mean and reciprocal deviation (fp32 per token) are counted."""
+    activation: Literal["fused", "eager"] = "fused"
+    """``eager`` keeps every intermediate of a composed activation (gelu_new: four) and of a gated product."""
+    softmax: Literal["fused", "eager"] = "fused"
+    """Eager attention: ``fused`` keeps the probabilities once, in the activation dtype; ``eager`` also in fp32."""
+    expand_kv: bool = True
+    """Eager attention copies grouped keys and values to all heads before the products."""
+    qkv_matrices: int = Field(default=1, ge=1, le=3)
+    """Separate modules that read the attention's input (autocast casts it for each)."""
+    gate_up_fused: bool = True
+    """Gate and up projections are one matrix product."""
+    value_view: bool = False
+    """Values are a view into a larger projection's output, which they keep alive whole."""
+    attention_output_copy: bool = False
+    """The output projection reads a contiguous copy of the attention kernel's output."""
+    dropout_always: bool = False
+    """Dropout with probability zero still keeps its mask (HF modules in training do not)."""
+    router_fp32: bool = False
+    """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
+    attention_lse: bool = True
+    """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
+    rope: Literal["fused", "eager"] = "fused"
+    """``eager`` rotation makes new query and key tensors, so the projections' outputs do not outlive them."""
+    loss: Literal["fused", "eager"] = "fused"
+    """``fused`` keeps fp32 logits once (vocabulary-parallel cross entropy); ``eager`` upcasts and keeps the fp32
+    log-softmax, with bf16 logits, their upcast and their gradients in transit."""
+    loss_chunk_tokens: int = Field(default=0, ge=0)
+    """Tokens per chunk where the loss is computed in chunks; 0 means all at once."""
+    moe: Literal["grouped", "eager"] = "grouped"
+    """``grouped`` permutes tokens and runs grouped matrix products; ``eager`` indexes and scales in plain torch."""
+    selective: tuple[str, ...] = ("core_attention",)
+    """Kinds of operations that ``--recompute selective`` computes again (``core_attention``, ``activation``, ``norm``)
+    or ``op``: keep only the outputs of matrix products and attention (torchtitan)."""
+    deallocate_output: bool = False
+    """A stage's output is freed after it is sent (Korthikanti 2022, appendix B)."""
+
+
+class Buffers(Spec):
+    """Communication buffers and workspaces on every GPU."""
+
+    gradient_bucket_elements: int = Field(default=0, ge=0)
+    """Elements of one gradient bucket beside the gradients themselves (0: reduced in place)."""
+    gradient_buckets: int = Field(default=0, ge=0)
+    """Buckets alive at once."""
+    gather_ahead_units: int = Field(default=1, ge=0)
+    """ZeRO-3: units gathered ahead of the one in use."""
+    keep_last_unit: bool = True
+    """ZeRO-3: the root unit (embedding, final norm, head) stays gathered from forward to backward."""
+    workspace_bytes: float = Field(default=0, ge=0)
+    """Library workspaces (cuBLAS and the like)."""
+
+
+class Overhead(Spec):
+    """Bytes a GPU loses before the first tensor."""
+
+    context_bytes: float = Field(default=0, ge=0)
+    """CUDA context and kernels' code, as the driver shows it."""
+    communicator_bytes: float = Field(default=0, ge=0)
+    """NCCL buffers per process group of more than one rank."""
+    fragmentation_fraction: float = Field(default=0, ge=0, lt=1)
+    """Reserved by the caching allocator beyond what is allocated, as a share of activations and buffers."""
+
+
+class Framework(Sourced):
+    """A software profile. Defaults fill options that a job leaves open."""
+
+    aliases: tuple[str, ...] = ()
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    """Job options that this framework sets when the user does not."""
+    kernels: Kernels = Kernels()
+    families: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Kernels that differ for one model family, e.g. ``families.gemma.norm_weight_fp32``."""
+    buffers: Buffers = Buffers()
+    overhead: Overhead = Overhead()
+    vocab_multiple: int = Field(default=1, ge=1)
+    """The vocabulary is padded to a multiple of this (times tp where ``vocab_multiple_per_tp``)."""
+    vocab_multiple_per_tp: bool = False
+    memory_counts: Literal["allocated", "reserved", "device"] = "device"
+    """What the framework's own peak-memory figure counts (measured runs are compared with it)."""

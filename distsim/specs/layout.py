@@ -1,0 +1,64 @@
+"""How a job is spread over ranks: plain numbers, or numpy arrays over many layouts at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from distsim.arrays import Number
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Degrees of parallelism and the shape of a micro-batch, all resolved. Each field is a number or an array."""
+
+    tp: Number = 1
+    pp: Number = 1
+    cp: Number = 1
+    ep: Number = 1
+    etp: Number = 1
+    dp: Number = 1
+    vpp: Number = 1
+    zero: Number = 0
+    zero_group: Number = 1
+    """Ranks that share one sharded copy of the model states (dp * cp, or fewer with ``--zero-group``)."""
+    sequence_parallel: Number = 0
+    seq: Number = 1
+    micro_batch: Number = 1
+    micro_batches: Number = 1
+    """Micro-batches per optimizer step and data-parallel rank (gradient accumulation or pipeline)."""
+    selective: Number = 0
+    """1 where ``--recompute selective`` is on."""
+    recompute_layers: Number = 0
+    """Layers per stage that keep only their input (``--recompute full``); -1 means all."""
+    schedule: str = "1f1b"
+    attention: str = "flash"
+
+    @property
+    def model_parallel(self) -> Number:
+        """Ranks that hold one copy of the model: tp * pp * cp."""
+        return self.tp * self.pp * self.cp
+
+    @property
+    def gpus(self) -> Number:
+        """All ranks."""
+        return self.model_parallel * self.dp
+
+    @property
+    def expert_data_parallel(self) -> Number:
+        """Ranks that hold the same experts: dp*cp*tp / (ep*etp)."""
+        return self.dp * self.cp * self.tp // (self.ep * self.etp)
+
+    @property
+    def tokens(self) -> Number:
+        """Tokens of one micro-batch on one rank, before sequence parallelism."""
+        return self.micro_batch * self.seq / self.cp
+
+    @property
+    def sequence_shard(self) -> Number:
+        """What divides tensors between tensor-parallel regions: tp under sequence parallelism, else 1."""
+        return 1 + self.sequence_parallel * (self.tp - 1)
+
+    def with_(self, **changes: Any) -> Layout:
+        """A copy with some fields changed."""
+        return replace(self, **changes)

@@ -1,0 +1,31 @@
+"""What an optimizer keeps for each parameter."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from distsim.specs.base import Sourced, Spec
+
+
+class State(Spec):
+    """One state tensor: as large as the parameter, or one value per row and per column of a matrix (factored)."""
+
+    name: str
+    shape: Literal["full", "factored"] = "full"
+    bytes_per_element: float | None = None
+    """None means the precision recipe's ``state_bytes``."""
+    of: Literal["all", "matrices", "vectors"] = "all"
+    """``matrices`` are the two-dimensional weights inside the layers; ``vectors`` all others (embeddings, norms)."""
+
+
+class Optimizer(Sourced):
+    """The states an optimizer keeps beside the master copy."""
+
+    aliases: tuple[str, ...] = ()
+    states: tuple[State, ...] = ()
+    master_copy: bool = True
+    """Uses the precision recipe's fp32 master copy (8-bit optimizers on bf16 weights do too)."""
+    step_elements_bytes: float = Field(default=0, ge=0)
+    """Transient bytes per parameter during the step (unfused implementations)."""

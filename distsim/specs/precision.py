@@ -1,0 +1,45 @@
+"""How many bytes each role of a parameter and an activation takes in a precision recipe."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from distsim.specs.base import Sourced
+
+
+class Precision(Sourced):
+    """Bytes per element for each role. ``master_bytes`` 0 means that no fp32 copy is kept."""
+
+    aliases: tuple[str, ...] = ()
+    parameter_bytes: float = Field(gt=0)
+    gradient_bytes: float = Field(ge=0)
+    """The gradient as it is accumulated and kept until the optimizer's step."""
+    master_bytes: float = Field(ge=0)
+    state_bytes: float = Field(gt=0)
+    """One optimizer state (a moment) per parameter."""
+    activation_bytes: float = Field(gt=0)
+    """Activations and the inputs of matrix products outside of them."""
+    matmul_input_bytes: float | None = None
+    """What a matrix product keeps of its input (1 under fp8); None means ``activation_bytes``."""
+    residual_bytes: float | None = None
+    """The residual stream (4 under autocast); None means ``activation_bytes``."""
+    weight_copy_bytes: float = Field(default=0, ge=0)
+    """Further copies of the weights of matrix products (fp8 weight and its transpose)."""
+    autocast: bool = False
+    """fp32 parameters are cast for each matrix product, and the cast is kept for backward."""
+    gather_dtype: str = "bf16"
+    """Dtype on the wire when parameters are gathered."""
+    reduce_dtype: str = "bf16"
+    """Dtype on the wire when gradients are reduced."""
+    math: str = "bf16"
+    """Peak that matrix products run against: a key of the accelerator's ``peak``."""
+
+    @property
+    def kept_input_bytes(self) -> float:
+        """Bytes per element of a matrix product's saved input."""
+        return self.activation_bytes if self.matmul_input_bytes is None else self.matmul_input_bytes
+
+    @property
+    def stream_bytes(self) -> float:
+        """Bytes per element of the residual stream."""
+        return self.activation_bytes if self.residual_bytes is None else self.residual_bytes
