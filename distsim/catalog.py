@@ -64,13 +64,13 @@ def folders(kind: str) -> list[tuple[str, Path]]:
 
 
 def _files(kind: str) -> dict[str, tuple[str, Path]]:
-    """Every preset's name (lower case) with its origin and file; the first folder that has a name wins."""
+    """Every preset's plain name with its origin and file; the first folder that has a name wins."""
     suffix = SUFFIXES.get(kind, ".toml")
     found: dict[str, tuple[str, Path]] = {}
     for where, folder in folders(kind):
         for entry in sorted(os.listdir(folder)):
             if entry.endswith(suffix) and not entry.startswith("."):
-                found.setdefault(entry[: -len(suffix)].lower(), (where, folder / entry))
+                found.setdefault(_plain(entry[: -len(suffix)]), (where, folder / entry))
     return found
 
 
@@ -95,7 +95,7 @@ def _aliases(path: Path, wanted: str) -> list[str]:
 
 
 def aliases(kind: str) -> dict[str, str]:
-    """Every alias (lower case) with the name of the preset that states it."""
+    """Every alias with the name of the preset that states it, both plain."""
     found: dict[str, str] = {}
     for name, (_, path) in _files(kind_of(kind)).items():
         for alias in _aliases(path, ""):

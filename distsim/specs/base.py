@@ -49,12 +49,12 @@ class Sourced(Spec):
         return hash((type(self).__name__, self.name))
 
     def source_of(self, figure: str) -> str | None:
-        """Where a figure such as ``peak.bf16`` comes from: its own source, else that of its table."""
+        """Where a figure such as ``peak.bf16`` comes from: its own source, else its table's, else ``other``."""
         while figure:
             if figure in self.source:
                 return self.source[figure]
             figure = figure.rpartition(".")[0]
-        return None
+        return self.source.get("other")
 
     def figures(self) -> Iterator[tuple[str, Any]]:
         """Dotted names and values of every stated number, so that each can be held against its source."""

@@ -19,6 +19,8 @@ class Fabric(Spec):
     kind: FabricKind
     rate: BytesPerSecond | None = None
     pair_rate: BytesPerSecond | None = None
+    dimensions: int | None = Field(default=None, ge=1, le=3)
+    """Of a torus; each dimension has two links per chip."""
 
     @model_validator(mode="after")
     def _rate_where_linked(self) -> Self:
