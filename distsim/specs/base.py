@@ -14,6 +14,15 @@ RECALLED = "recalled"
 """A source that begins with this word was not read again when the preset was checked."""
 
 
+def source_of(source: Mapping[str, str], figure: str) -> str | None:
+    """The source of a dotted figure: its own, else its table's, else the one named ``other``."""
+    while figure:
+        if figure in source:
+            return source[figure]
+        figure = figure.rpartition(".")[0]
+    return source.get("other")
+
+
 class Spec(BaseModel):
     """A thing the user states: immutable, and an unknown field is an error."""
 
@@ -49,12 +58,8 @@ class Sourced(Spec):
         return hash((type(self).__name__, self.name))
 
     def source_of(self, figure: str) -> str | None:
-        """Where a figure such as ``peak.bf16`` comes from: its own source, else its table's, else ``other``."""
-        while figure:
-            if figure in self.source:
-                return self.source[figure]
-            figure = figure.rpartition(".")[0]
-        return self.source.get("other")
+        """Where a figure such as ``peak.bf16`` comes from; None when the preset does not say."""
+        return source_of(self.source, figure)
 
     def figures(self) -> Iterator[tuple[str, Any]]:
         """Dotted names and values of every stated number, so that each can be held against its source."""

@@ -1,0 +1,85 @@
+"""``distsim show``: the presets, one kind of them, or one preset with the source of each figure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+
+def show(
+    kind: Annotated[
+        str | None, typer.Argument(help="models, gpus, clusters, frameworks, prices, ...; the singular works too")
+    ] = None,
+    name: Annotated[str | None, typer.Argument(help="a preset's name, alias or TOML file")] = None,
+    json: Annotated[bool, typer.Option("--json", help="print JSON, in SI units, instead of tables")] = False,
+) -> None:
+    """Show the presets: how many of each kind, the names of a kind, or one preset's figures and their sources.
+
+    Example: distsim show gpu h100-sxm
+    """
+    from distsim import catalog
+
+    if kind is None:
+        _show_kinds(json)
+    elif name is None:
+        _show_names(catalog.kind_of(kind), json)
+    else:
+        _show_preset(catalog.kind_of(kind), name, json)
+
+
+def _show_kinds(json: bool) -> None:
+    from distsim import catalog
+
+    counts = {kind: len(catalog.names(kind)) for kind in catalog.KINDS}
+    if json:
+        return _print_json({"kinds": counts})
+    from distsim.report import show as report
+
+    return _print(report.kinds(counts))
+
+
+def _show_names(kind: str, json: bool) -> None:
+    from distsim import catalog
+
+    readable = kind not in catalog.SUFFIXES  # measured runs are tables of their own
+    listed = [
+        (name, catalog.origin(kind, name), catalog.raw(kind, name) if readable else {}) for name in catalog.names(kind)
+    ]
+    if json:
+        keys = ("name", "origin", "aliases")
+        presets = [dict(zip(keys, (name, where, raw.get("aliases", [])), strict=True)) for name, where, raw in listed]
+        return _print_json({"kind": kind, "presets": presets})
+    from distsim.report import show as report
+
+    return _print(report.names(kind, listed))
+
+
+def _show_preset(kind: str, name: str, json: bool) -> None:
+    from distsim import catalog
+
+    if kind in catalog.SUFFIXES:
+        typer.echo(catalog.path(kind, name).read_text(encoding="utf-8"), nl=False)
+        return None
+    spec = catalog.load(kind, name)  # checks the file even where the table below shows it as it is written
+    raw, origin, file = catalog.raw(kind, name), catalog.origin(kind, name), str(catalog.path(kind, name))
+    if json:
+        figures = spec if isinstance(spec, dict) else spec.model_dump(mode="json")
+        return _print_json({"kind": kind, "name": raw["name"], "origin": origin, "file": file, "spec": figures})
+    from distsim.report import show as report
+
+    return _print(report.preset(raw["name"], origin, file, raw))
+
+
+def _print(lines: list[Any]) -> None:
+    from distsim.report.console import console
+
+    out = console()
+    for line in lines:
+        out.print(line)
+
+
+def _print_json(answer: dict[str, Any]) -> None:
+    import json
+
+    typer.echo(json.dumps({"schema": "distsim.show/1", **answer}, indent=1, default=str))
