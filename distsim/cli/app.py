@@ -1,0 +1,103 @@
+"""Finds the command that was asked for and runs it; help and version cost no more than the interpreter."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+# name -> (group, what it answers). A command's module is imported when it is run, and only then.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "memory": ("Estimate", "where every byte on each GPU goes, and whether it fits"),
+    "comm": ("Estimate", "what crosses which link in one optimizer step"),
+    "pipeline": ("Estimate", "a schedule's timeline, bubble and activations in flight"),
+    "step": ("Estimate", "how long one optimizer step takes, and why"),
+    "search": ("Decide", "the best layouts for a number of GPUs"),
+    "plan": ("Decide", "what to buy or rent: days, dollars, energy"),
+    "validate": ("Trust", "predictions held against measured runs"),
+    "calibrate": ("Trust", "a profile fitted to your own measurements"),
+    "show": ("Look", "the presets: models, GPUs, clusters, frameworks"),
+}
+EXAMPLES = (
+    "distsim memory llama-7b --zero 2",
+    "distsim pipeline --stages 4 --micro 8",
+    "distsim show gpu h100-sxm",
+)
+
+
+def available() -> list[str]:
+    """Commands whose module is there."""
+    here = os.path.dirname(__file__)
+    return [name for name in COMMANDS if os.path.exists(os.path.join(here, f"{name}.py"))]
+
+
+def help_text() -> str:
+    """The overview that ``distsim --help`` prints."""
+    lines = [
+        "usage: distsim COMMAND [OPTIONS]",
+        "",
+        "Bytes, traffic, time and cost of a distributed training run, before a GPU is rented.",
+    ]
+    known = available()
+    for group in dict.fromkeys(group for group, _ in COMMANDS.values()):
+        rows = [(name, COMMANDS[name][1]) for name in known if COMMANDS[name][0] == group]
+        if rows:
+            lines += ["", f"{group}:", *(f"  {name:<10} {answer}" for name, answer in rows)]
+    lines += ["", "Examples:", *(f"  {example}" for example in EXAMPLES)]
+    return "\n".join([*lines, "", "distsim COMMAND --help tells a command's options; --version the version."])
+
+
+def _version() -> str:
+    from distsim import __version__
+
+    return f"distsim {__version__}"
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; returns the exit code: 0 done, 1 the answer is no, 2 the input is wrong."""
+    from distsim.errors import DistsimError
+
+    try:
+        return _run(arguments)
+    except DistsimError as error:
+        print(f"error: {error.text()}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of our output went away: not an error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(arguments: list[str]) -> int:
+    from distsim.errors import DistsimError, did_you_mean
+
+    if not arguments or arguments[0] in ("--help", "-h", "help"):
+        if len(arguments) > 1 and arguments[1] in COMMANDS:
+            return _run([arguments[1], "--help"])
+        print(help_text())
+        return 0
+    if arguments[0] in ("--version", "-V"):
+        print(_version())
+        return 0
+    name = arguments[0]
+    if name not in available():
+        raise DistsimError(
+            f"no command {name!r}", did_you_mean(name, available()), f"commands: {', '.join(available())}"
+        )
+    return _call(name, arguments[1:])
+
+
+def _call(name: str, arguments: list[str]) -> int:
+    import typer
+
+    module = importlib.import_module(f"distsim.cli.{name}")
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command(name=name, no_args_is_help=getattr(module, "NO_ARGS_IS_HELP", False))(getattr(module, name))
+    try:
+        app(arguments, prog_name=f"distsim {name}")
+    except SystemExit as stop:
+        code = stop.code
+        return code if isinstance(code, int) else 0 if code is None else 2
+    return 0

@@ -1,0 +1,112 @@
+"""The job options that memory, comm, step, search and plan share, stated once."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from distsim.errors import DistsimError, did_you_mean
+
+# name -> (type, help). The names are Job's fields; the flags follow from them.
+JOB_OPTIONS: dict[str, tuple[Any, str]] = {
+    "gpu": (str, "accelerator preset (distsim show gpus) [default: a100-sxm4-80gb]"),
+    "gpus": (int, "how many accelerators [default: one node]"),
+    "cluster": (str, "cluster preset or TOML, instead of the GPU's usual node and network"),
+    "framework": (str, "software profile: kernels, buffers, overheads, defaults [default: megatron-core]"),
+    "tp": (int, "tensor parallel degree"),
+    "pp": (int, "pipeline parallel degree (stages)"),
+    "cp": (int, "context parallel degree"),
+    "ep": (int, "expert parallel degree, inside data parallel: divides dp*cp*tp"),
+    "etp": (int, "tensor parallel degree of the experts"),
+    "dp": (int, "data parallel degree [default: what the others leave of --gpus]"),
+    "vpp": (int, "model chunks per pipeline stage (interleaving)"),
+    "schedule": (str, "pipeline schedule [default: 1f1b, or interleaved-1f1b with --vpp]"),
+    "stage_layers": (str, "layers per stage where they differ, e.g. 7,8,8,9"),
+    "zero": (int, "sharded over data parallel: 0 nothing, 1 optimizer, 2 + gradients, 3 + parameters"),
+    "zero_group": (int, "ranks per sharding group where fewer than dp (HSDP) [default: dp*cp]"),
+    "sequence_parallel": (bool, "Megatron sequence parallelism [default: on with tp > 1]"),
+    "seq": (int, "tokens per sequence [default: the model's context length]"),
+    "micro_batch": (int, "sequences per data-parallel rank and micro-step [default: 1]"),
+    "global_batch": (int, "sequences per optimizer step over all ranks [default: micro-batch * dp]"),
+    "recompute": (str, "activation recomputation: none, selective, full [default: none]"),
+    "recompute_layers": (int, "layers per stage that recompute under full [default: all]"),
+    "attention": (str, "attention kernel: flash or eager [default: flash]"),
+    "dropout": (bool, "the model's dropout [default: on, at the model's own rates]"),
+    "precision": (str, "precision recipe (distsim show precisions) [default: bf16]"),
+    "optimizer": (str, "optimizer (distsim show optimizers) [default: adamw]"),
+    "offload": (str, "what leaves the GPU: none, optimizer, parameters, activations"),
+    "offload_to": (str, "where offloaded data goes: cpu or nvme"),
+    "lora_rank": (int, "rank of LoRA adapters"),
+    "quantize": (str, "quantised frozen weights: none, int8, nf4"),
+}
+_FLAGS = {"sequence_parallel": "--sequence-parallel/--no-sequence-parallel", "dropout": "--dropout/--no-dropout"}
+
+
+def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:
+    flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
+    annotation = Annotated[kind | None, typer.Option(flag, help=text, show_default=False)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def job_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Give ``function(job, **own)`` the MODEL argument and all job options; it is called with a Job and its own options."""
+    own = [p for name, p in inspect.signature(function, eval_str=True).parameters.items() if name != "job"]
+    model = inspect.Parameter(
+        "model", inspect.Parameter.KEYWORD_ONLY, default=None,
+        annotation=Annotated[str | None, typer.Argument(help="model preset, TOML, or Hugging Face config.json", show_default=False)],
+    )  # fmt: skip
+    job_file = inspect.Parameter(
+        "job", inspect.Parameter.KEYWORD_ONLY, default=None,
+        annotation=Annotated[Path | None, typer.Option("--job", help="TOML file with any of these options; the command line wins", show_default=False)],
+    )  # fmt: skip
+    shared = [_parameter(name, kind, text) for name, (kind, text) in JOB_OPTIONS.items()]
+    own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    own_names = {p.name for p in own}
+
+    def command(**values: Any) -> None:
+        mine = {name: value for name, value in values.items() if name in own_names}
+        rest = {name: value for name, value in values.items() if name not in own_names}
+        function(read_job(rest), **mine)
+
+    parameters = [model, *shared, job_file, *own]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__doc__ = function.__doc__
+    command.__name__ = function.__name__
+    return command
+
+
+def read_job(values: dict[str, Any]) -> Any:
+    """A Job from options and, under them, the file that ``--job`` names."""
+    from distsim.specs.job import Job
+
+    stated = dict(values)
+    file = stated.pop("job", None)
+    merged: dict[str, Any] = {}
+    where = ""
+    if file is not None:
+        where = str(file)
+        merged = _job_file(Path(file), Job.model_fields)
+    merged.update({name: value for name, value in stated.items() if value is not None})
+    if "model" not in merged:
+        raise DistsimError("no model named", "e.g.: distsim memory llama-7b", "list them with: distsim show models")
+    return Job.read(merged, where)
+
+
+def _job_file(path: Path, known: Any) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise DistsimError(f"cannot read the job file: {error.strerror}", where=str(path)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DistsimError(f"not valid TOML: {error}", where=str(path)) from None
+    named = {name.replace("-", "_"): value for name, value in data.items()}
+    for name in named:
+        if name not in known:
+            raise DistsimError(f"unknown option {name!r}", did_you_mean(name, known), where=str(path))
+    return named

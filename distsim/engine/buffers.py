@@ -1,0 +1,56 @@
+"""Communication buffers, gathered parameters and the framework's own overhead on one rank."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number
+from distsim.engine.figures import Figures
+from distsim.engine.resolve import Setup
+from distsim.engine.stages import Stage
+from distsim.engine.states import States
+from distsim.formulas.buffers import bucket_bytes, gathered_unit_bytes
+
+
+def unit_parameters(stage: Stage) -> tuple[Number, Number]:
+    """Elements of the largest layer, and of the root unit (embedding, final norm, head) of a stage."""
+    largest: Number = 0
+    for block, _ in stage.layers:
+        largest = max(largest, sum(p.elements for op in block.operations for p in op.parameters))
+    root: Number = 0
+    for part in (stage.embedding, stage.head):
+        if part is not None:
+            root += sum(p.elements for op in part.operations for p in op.parameters)
+    return largest, root
+
+
+def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Number:
+    """Everything that is neither state nor activation, beside the framework's overhead."""
+    y, rules, precision = setup.layout, setup.framework.buffers, setup.precision
+    total: Number = 0
+    if rules.gradient_buckets and y.dp * y.cp > 1:
+        total += figures.use(
+            "gradient buckets", bucket_bytes, parameters=held.dense_parameters + held.expert_parameters,
+            bucket_elements=rules.gradient_bucket_elements, buckets=rules.gradient_buckets,
+            bytes_per_element=precision.gradient_bytes,
+        )  # fmt: skip
+    if y.zero >= 3 and y.zero_group > 1:
+        unit, root = unit_parameters(stage)
+        total += figures.use(
+            "gathered parameters", gathered_unit_bytes, unit_parameters=unit,
+            bytes_per_parameter=2, units_alive=1 + rules.gather_ahead_units, root_parameters=root * rules.keep_last_unit,
+        )  # fmt: skip
+    if rules.workspace_bytes:
+        total += figures.note(
+            "workspaces", rules.workspace_bytes, "B", setup.framework.source_of("buffers") or "preset"
+        )
+    return total
+
+
+def framework_bytes(setup: Setup, churning: Number, figures: Figures) -> Number:
+    """Context, communicators, and what the caching allocator holds beyond what is allocated."""
+    y, overhead = setup.layout, setup.framework.overhead
+    groups = sum(1 for size in (y.tp, y.pp, y.cp, y.ep, y.dp) if size > 1)
+    source = setup.framework.source_of("overhead") or "preset"
+    total = figures.note("CUDA context", overhead.context_bytes, "B", source)
+    total += figures.note("communicators", overhead.communicator_bytes * groups, "B", source)
+    total += figures.note("fragmentation", overhead.fragmentation_fraction * churning, "B", source)
+    return total

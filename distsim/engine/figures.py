@@ -1,0 +1,37 @@
+"""Figures that remember how they came about: label, formula, numbers filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from distsim.arrays import Number
+
+
+class Figure(NamedTuple):
+    """One value with the formula that gave it; ``formula`` is a name in distsim.formula.REGISTRY, or empty."""
+
+    label: str
+    value: Number
+    unit: str
+    formula: str
+    arguments: dict[str, Any]
+    source: str = ""
+
+
+class Figures(list[Figure]):
+    """A record of figures, in the order in which they were computed."""
+
+    def use(self, label: str, function: Callable[..., Number], **arguments: Any) -> Number:
+        """Call a registered formula, note it, and return its value."""
+        from distsim.formula import REGISTRY
+
+        value = function(**arguments)
+        known = REGISTRY[function.__name__]
+        self.append(Figure(label, value, known.unit, known.name, arguments, known.source))
+        return value
+
+    def note(self, label: str, value: Number, unit: str, source: str) -> Number:
+        """Note a figure that is read from a preset or summed over the ledger, with where it comes from."""
+        self.append(Figure(label, value, unit, "", {}, source))
+        return value

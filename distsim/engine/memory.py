@@ -1,0 +1,122 @@
+"""Bytes on each GPU, per pipeline stage, at the moment of the peak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from distsim.arrays import Number
+from distsim.engine.buffers import buffer_bytes, framework_bytes
+from distsim.engine.figures import Figures
+from distsim.engine.moments import Moment, moments_of
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.saved import Saved, saved_of
+from distsim.engine.stages import Stage, build_stages
+from distsim.engine.states import States, states
+from distsim.specs.job import Job
+
+CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "framework")
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """One stage: bytes by category at its peak, what one micro-batch keeps, and the moments that were compared."""
+
+    stage: int
+    ranks: int
+    layers: int
+    in_flight: Number
+    categories: dict[str, Number]
+    saved: Saved
+    peak: Number
+    peak_moment: str
+    moments: tuple[Moment, ...]
+    states: States
+    figures: Figures
+
+    @property
+    def allocated(self) -> Number:
+        """The peak without the framework's overhead: what torch's allocator counts."""
+        return self.peak - self.categories["framework"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract."""
+        return {
+            "stage": self.stage, "ranks": self.ranks, "layers": self.layers, "in_flight": self.in_flight,
+            "categories": {name: round(value) for name, value in self.categories.items()},
+            "saved": self.saved.to_dict(), "peak": round(self.peak), "peak_moment": self.peak_moment,
+            "moments": [
+                {"moment": moment.name, "bytes": round(moment.total)} for moment in self.moments
+            ],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """The answer of ``distsim memory``."""
+
+    setup: Setup
+    stages: tuple[StageMemory, ...]
+
+    @property
+    def worst(self) -> StageMemory:
+        """The stage with the highest peak."""
+        return max(self.stages, key=lambda stage: stage.peak)
+
+    @property
+    def peak(self) -> int:
+        """Bytes on the fullest GPU."""
+        return round(self.worst.peak)
+
+    @property
+    def capacity(self) -> int:
+        """Bytes a program can have on one GPU."""
+        return self.setup.accelerator.capacity
+
+    @property
+    def headroom(self) -> int:
+        """Capacity less peak; negative when the job does not fit."""
+        return self.capacity - self.peak
+
+    @property
+    def fits(self) -> bool:
+        """Whether every stage fits."""
+        return self.headroom >= 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract."""
+        return {
+            "schema": "distsim.memory/1", "job": self.setup.to_dict(),
+            "stages": [stage.to_dict() for stage in self.stages], "peak": self.peak, "capacity": self.capacity,
+            "headroom": self.headroom, "fits": self.fits, "notes": list(self.setup.notes),
+        }  # fmt: skip
+
+
+def memory(job: Job | None = None, /, **options: Any) -> MemoryReport:
+    """Where every byte goes for a job, given as a Job or as its fields."""
+    return memory_of(resolve(job if job is not None else Job(**options)))
+
+
+def memory_of(setup: Setup) -> MemoryReport:
+    """Where every byte goes for a resolved setup."""
+    return MemoryReport(setup, tuple(_stage(setup, stage) for stage in build_stages(setup)))
+
+
+def _stage(setup: Setup, stage: Stage) -> StageMemory:
+    figures = Figures()
+    held = states(setup, stage.parameters(), figures)
+    saved = saved_of(setup, stage)
+    moments = moments_of(setup, stage, held, saved)
+    top = max(moments, key=lambda moment: moment.total)
+    buffers = buffer_bytes(setup, stage, held, figures)
+    overhead = framework_bytes(setup, top.activations + buffers, figures)
+    figures.note("activations", top.activations, "B", f"ledger, at the {top.name}")
+    categories: dict[str, Number] = {
+        "parameters": held.parameters, "gradients": top.gradients, "optimizer": held.optimizer,
+        "activations": top.activations, "buffers": buffers, "framework": overhead,
+    }  # fmt: skip
+    y = setup.layout
+    return StageMemory(
+        stage.index, y.tp * y.cp * y.dp, stage.layer_count, stage.in_flight, categories, saved,
+        sum(categories.values()), top.name, tuple(moments), held, figures,
+    )  # fmt: skip

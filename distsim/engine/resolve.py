@@ -1,0 +1,265 @@
+"""From a job as stated to a setup in which nothing is open: presets loaded, degrees solved, rules checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distsim import catalog
+from distsim.arrays import round_up
+from distsim.engine.models import load_model
+from distsim.engine.profile import kernels_for
+from distsim.errors import DistsimError
+from distsim.layers.ledger import Context
+from distsim.specs.accelerator import Accelerator
+from distsim.specs.cluster import Cluster
+from distsim.specs.framework import Framework, Kernels
+from distsim.specs.job import Job
+from distsim.specs.layout import Layout
+from distsim.specs.model import Model
+from distsim.specs.optimizer import Optimizer
+from distsim.specs.precision import Precision
+from distsim.specs.rules import broken, divisors, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_GPU = "a100-sxm4-80gb"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A job with every preset loaded and every number known."""
+
+    job: Job
+    model: Model
+    accelerator: Accelerator
+    cluster: Cluster
+    framework: Framework
+    kernels: Kernels
+    precision: Precision
+    optimizer: Optimizer
+    layout: Layout
+    stage_layers: tuple[int, ...]
+    recompute: str
+    vocab_padded: int
+    origins: Mapping[str, str]
+    """Where each option's value comes from: you, the framework, the model, or a default."""
+    notes: tuple[str, ...] = ()
+
+    def context(self) -> Context:
+        """What the layers need to state their operations."""
+        return Context(
+            self.model, self.layout, self.precision, self.kernels,
+            dropout=self.job.dropout is not False, vocab_padded=self.vocab_padded,
+        )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every resolved field, as the JSON's ``job``."""
+        y = self.layout
+        return {
+            "model": self.model.name, "gpu": self.accelerator.name, "gpus": y.gpus, "cluster": self.cluster.name,
+            "framework": self.framework.name, "tp": y.tp, "pp": y.pp, "cp": y.cp, "ep": y.ep, "etp": y.etp, "dp": y.dp,
+            "vpp": y.vpp, "schedule": y.schedule, "stage_layers": list(self.stage_layers), "zero": y.zero,
+            "zero_group": y.zero_group, "sequence_parallel": bool(y.sequence_parallel), "seq": y.seq,
+            "micro_batch": y.micro_batch, "global_batch": y.micro_batch * y.micro_batches * y.dp,
+            "micro_batches": y.micro_batches, "recompute": self.recompute, "recompute_layers": y.recompute_layers,
+            "attention": y.attention, "dropout": self.job.dropout is not False, "precision": self.precision.name,
+            "optimizer": self.optimizer.name, "offload": "none", "vocab_padded": self.vocab_padded,
+        }  # fmt: skip
+
+
+def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
+    """Fill what the job leaves open; raises DistsimError for what does not exist or does not fit together.
+
+    ``overrides`` replaces loaded specs by name (accelerator, cluster, framework …), for replaying measured runs.
+    """
+    given = dict(overrides or {})
+    framework: Framework = given.get("framework") or catalog.load("frameworks", job.framework)
+    filled, origins = _fill(job, framework)
+    _refuse_unsupported(filled, framework)
+    model: Model = load_model(job.model).spec
+    accelerator, cluster = _hardware(filled, given)
+    layout, notes = _layout(filled, model, cluster)
+    problems = broken(model, layout)
+    if problems:
+        raise DistsimError(
+            problems[0].problem(model, layout), problems[0].mend(model, layout),
+            *(f"also: {rule.problem(model, layout)}" for rule in problems[1:]),
+        )  # fmt: skip
+    precision = catalog.load("precisions", filled["precision"])
+    multiple = framework.vocab_multiple * (layout.tp if framework.vocab_multiple_per_tp else 1)
+    if multiple % layout.tp:
+        multiple *= layout.tp  # a vocabulary that tp does not divide is padded until it does
+    return Setup(
+        job, model, accelerator, cluster, framework, kernels_for(framework, model), precision,
+        catalog.load("optimizers", filled["optimizer"]), layout, _stages(filled, model, layout), filled["recompute"],
+        round_up(model.vocab, multiple), origins, tuple(notes),
+    )  # fmt: skip
+
+
+_DEFAULTS: dict[str, Any] = {
+    "tp": 1, "cp": 1, "pp": 1, "ep": 1, "vpp": 1, "zero": 0, "micro_batch": 1, "recompute": "none",
+    "attention": "flash", "precision": "bf16", "optimizer": "adamw", "offload": "none", "quantize": "none",
+}  # fmt: skip
+
+
+def _fill(job: Job, framework: Framework) -> tuple[dict[str, Any], dict[str, str]]:
+    """Options from the job, then the framework's defaults, then distsim's; and where each came from."""
+    filled: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    unknown = [name for name in framework.defaults if name not in Job.model_fields]
+    if unknown:
+        raise DistsimError(f"framework {framework.name} sets unknown options: {', '.join(unknown)}")
+    for name in Job.model_fields:
+        for origin, source in (
+            ("you", getattr(job, name)),
+            (f"framework {framework.name}", framework.defaults.get(name)),
+            ("default", _DEFAULTS.get(name)),
+        ):
+            if source is not None:
+                filled[name], origins[name] = source, origin
+                break
+        else:
+            filled[name] = None
+    return filled, origins
+
+
+def _refuse_unsupported(filled: Mapping[str, Any], framework: Framework) -> None:
+    """Options of the contract whose physics is not there yet are refused, never ignored."""
+    if filled["offload"] != "none" or filled["offload_to"]:
+        raise DistsimError("--offload is not supported yet", "leave it out; all states are then counted on the GPU")
+    if filled["lora_rank"]:
+        raise DistsimError("--lora-rank is not supported yet", "leave it out; full training is then counted")
+    if filled["quantize"] != "none":
+        raise DistsimError(
+            "--quantize is not supported yet", "leave it out; the precision recipe then holds for all weights"
+        )
+    if filled["recompute_layers"] and filled["recompute"] != "full":
+        raise DistsimError(
+            f"--recompute-layers {filled['recompute_layers']} has no effect with --recompute {filled['recompute']}",
+            "add --recompute full, or leave --recompute-layers out",
+        )
+
+
+def _hardware(filled: dict[str, Any], given: dict[str, Any]) -> tuple[Accelerator, Cluster]:
+    if given.get("cluster"):
+        cluster: Cluster = given["cluster"]
+    elif filled["cluster"]:
+        cluster = catalog.load("clusters", filled["cluster"])
+    else:
+        cluster = catalog.usual_cluster(filled["gpu"] or DEFAULT_GPU)
+    if given.get("accelerator"):
+        return given["accelerator"], cluster
+    accelerator: Accelerator = catalog.load("gpus", filled["gpu"] or cluster.gpu)
+    usual: Accelerator = catalog.load("gpus", cluster.gpu)
+    if filled["cluster"] and filled["gpu"] and usual.name != accelerator.name:
+        raise DistsimError(
+            f"cluster {cluster.name} has {usual.name}, but --gpu says {accelerator.name}",
+            "give one of the two, or a cluster with that GPU",
+        )
+    return accelerator, cluster
+
+
+def _degrees(filled: dict[str, Any], cluster: Cluster) -> tuple[dict[str, int], list[str]]:
+    """tp, pp, cp, dp and gpus that agree; what is open follows from the rest."""
+    tp, pp, cp, dp, gpus = (filled[name] for name in ("tp", "pp", "cp", "dp", "gpus"))
+    parallel, notes = tp * pp * cp, []
+    spelled = " * ".join(f"{name} {filled[name]}" for name in ("tp", "pp", "cp") if filled[name] > 1) or "tp 1"
+    if gpus is None:
+        node = cluster.gpus_per_node
+        gpus = parallel * dp if dp else round_up(max(node, parallel), parallel)
+        if not dp and gpus != node:
+            notes.append(f"--gpus not given: {gpus} taken, the fewest that {spelled} needs")
+    if gpus % parallel:
+        near = sorted({gpus // parallel * parallel, -(-gpus // parallel) * parallel} - {0})
+        raise DistsimError(
+            f"{spelled} = {parallel} GPUs per model copy does not divide {gpus} GPUs",
+            f"valid --gpus nearby: {listed(near)}",
+        )
+    if dp is not None and dp * parallel != gpus:
+        raise DistsimError(
+            f"dp {dp} times {spelled} = {dp * parallel} GPUs, but --gpus says {gpus}",
+            f"leave --dp out (it would be {gpus // parallel}), or use --gpus {dp * parallel}",
+        )
+    return {"tp": tp, "pp": pp, "cp": cp, "dp": gpus // parallel}, notes
+
+
+def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Layout, list[str]]:
+    degrees, notes = _degrees(filled, cluster)
+    sharers = degrees["dp"] * degrees["cp"]
+    if filled["zero_group"] and not filled["zero"]:
+        raise DistsimError(f"--zero-group {filled['zero_group']} has no effect with --zero 0", "add --zero 1, 2 or 3")
+    if filled["sequence_parallel"] and degrees["tp"] == 1 and filled.get("sequence_parallel") is True:
+        notes.append("sequence parallelism has no effect with tp 1")
+    sp = filled["sequence_parallel"] if filled["sequence_parallel"] is not None else True
+    micro_batches = _micro_batches(filled, degrees["dp"])
+    vpp, schedule = filled["vpp"], filled["schedule"]
+    if vpp > 1 and degrees["pp"] == 1:
+        raise DistsimError(f"--vpp {vpp} needs pipeline stages, but pp is 1", "add --pp 2 or more, or leave --vpp out")
+    if schedule and degrees["pp"] == 1:
+        notes.append(f"schedule {schedule} has no effect with pp 1")
+    layout = Layout(
+        **degrees, vpp=vpp, ep=filled["ep"], etp=filled["etp"] or _usual_etp(filled, model), zero=filled["zero"],
+        zero_group=filled["zero_group"] or sharers, sequence_parallel=int(sp and degrees["tp"] > 1),
+        seq=filled["seq"] or model.context, micro_batch=filled["micro_batch"], micro_batches=micro_batches,
+        selective=int(filled["recompute"] == "selective"), recompute_layers=_recompute_layers(filled),
+        schedule=schedule or ("interleaved-1f1b" if vpp > 1 else "1f1b"), attention=filled["attention"],
+    )  # fmt: skip
+    if layout.seq > model.context:
+        notes.append(
+            f"{layout.seq} tokens per sequence is longer than the {model.context} that {model.name} was made for"
+        )
+    return layout, notes
+
+
+def _usual_etp(filled: dict[str, Any], model: Model) -> int:
+    """Experts shard like the rest of the layer, unless expert parallelism takes the tensor-parallel ranks."""
+    if model.experts is None:
+        return 1
+    return 1 if filled["ep"] > 1 else filled["tp"]  # type: ignore[no-any-return]
+
+
+def _recompute_layers(filled: dict[str, Any]) -> int:
+    if filled["recompute"] != "full":
+        return 0
+    return filled["recompute_layers"] or -1
+
+
+def _micro_batches(filled: dict[str, Any], dp: int) -> int:
+    micro, whole = filled["micro_batch"], filled["global_batch"]
+    if whole is None:
+        return 1
+    if whole % (micro * dp):
+        step = micro * dp
+        near = sorted({whole // step * step, -(-whole // step) * step} - {0})
+        raise DistsimError(
+            f"global batch {whole} is not a multiple of micro batch {micro} times dp {dp} = {step}",
+            f"valid nearby: --global-batch {' or '.join(map(str, near))}",
+        )
+    return int(whole // (micro * dp))
+
+
+def _stages(filled: dict[str, Any], model: Model, layout: Layout) -> tuple[int, ...]:
+    """Layers on each stage; uneven splits must be stated."""
+    given = filled["stage_layers"]
+    if given is not None:
+        if len(given) != layout.pp:
+            raise DistsimError(
+                f"--stage-layers names {len(given)} stages, but pp is {layout.pp}", f"give {layout.pp} numbers"
+            )
+        if sum(given) != model.layers:
+            raise DistsimError(f"--stage-layers adds up to {sum(given)} layers, but {model.name} has {model.layers}")
+        return tuple(given)
+    chunks = layout.pp * layout.vpp
+    if model.layers % chunks:
+        even = [d for d in divisors(model.layers) if d % layout.vpp == 0 or layout.vpp == 1]
+        split = [model.layers // layout.pp + (1 if s < model.layers % layout.pp else 0) for s in range(layout.pp)]
+        raise DistsimError(
+            f"pp {layout.pp} * vpp {layout.vpp} = {chunks} chunks do not divide the {model.layers} layers of {model.name}",
+            f"pp * vpp that do: {listed(even)}",
+            f"or an uneven split: --stage-layers {','.join(map(str, split))}"
+            if layout.vpp == 1 and layout.pp <= 32
+            else "",
+        )
+    return (model.layers // layout.pp,) * layout.pp

@@ -1,0 +1,68 @@
+"""What one micro-batch keeps for backward on a stage when its forward has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from distsim.arrays import Number, minimum, where
+from distsim.engine.resolve import Setup
+from distsim.engine.stages import Stage
+from distsim.layers.ledger import Block, distinct_saved, saved_bytes
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Bytes per micro-batch; ``per_layer`` is a middle layer of the stage."""
+
+    per_layer: Number
+    layers: Number
+    embedding: Number
+    head_and_loss: Number
+
+    @property
+    def total(self) -> Number:
+        """All parts."""
+        return self.layers + self.embedding + self.head_and_loss
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract."""
+        parts = {"per_layer": self.per_layer, "layers": self.layers, "embedding": self.embedding,
+                 "head_and_loss": self.head_and_loss, "total": self.total}  # fmt: skip
+        return {name: round(value) for name, value in parts.items()}
+
+
+def layer_saved_bytes(setup: Setup, block: Block, recomputed: Number) -> Number:
+    """One layer's bytes: all its saved tensors, or only its input where it is ``recomputed``."""
+    assert block.boundary is not None
+    whole = saved_bytes(block.operations, setup.layout.selective, setup.kernels)
+    return where(recomputed, block.boundary.size_bytes, whole)
+
+
+def saved_of(setup: Setup, stage: Stage) -> Saved:
+    """Fold a stage's blocks; under full recompute the first layers of the stage keep only their input."""
+    y = setup.layout
+    count = stage.layer_count
+    recomputed = where(y.recompute_layers < 0, count, minimum(y.recompute_layers, count))
+    layers: Number = 0
+    left = recomputed
+    per_layer: Number = 0
+    middle = count // 2
+    seen = 0
+    for block, times in stage.layers:
+        here = minimum(left, times)
+        whole = layer_saved_bytes(setup, block, 0)
+        small = layer_saved_bytes(setup, block, 1)
+        layers = layers + here * small + (times - here) * whole
+        left = left - here
+        if seen <= middle < seen + times or count == 0:
+            per_layer = where(recomputed > middle, small, whole)
+        seen += times
+    embedding = 0 if stage.embedding is None else saved_bytes(stage.embedding.operations)
+    head = 0 if stage.head is None else saved_bytes(stage.head.operations)
+    return Saved(per_layer, layers, embedding, head)
+
+
+def saved_rows(setup: Setup, block: Block) -> dict[str, Number]:
+    """Each saved tensor of a block by name, for ``--explain``."""
+    return distinct_saved(block.operations, setup.layout.selective, setup.kernels)

@@ -1,0 +1,30 @@
+"""Communication buffers and gathered copies that live beside the model states."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, minimum
+from distsim.formula import formula
+
+
+@formula(unit="B", source="Zhao et al. 2023, PyTorch FSDP (arXiv:2304.11277), sections 3.2 and 3.3: gathered units")
+def gathered_unit_bytes(
+    unit_parameters: Number, bytes_per_parameter: Number, units_alive: Number, root_parameters: Number
+) -> Number:
+    """Unsharded parameters alive at once: the unit in use, those gathered ahead, and the root unit where it stays."""
+    return (unit_parameters * units_alive + root_parameters) * bytes_per_parameter
+
+
+@formula(
+    unit="B", source="PyTorch FSDP2 (torch 2.13): an unsharded gradient per unit in flight and its reduce-scatter input"
+)
+def unsharded_gradient_bytes(unit_parameters: Number, gradient_bytes: Number, reduce_bytes: Number) -> Number:
+    """A unit's whole gradients between its backward pass and the end of their reduce-scatter."""
+    return unit_parameters * (gradient_bytes + reduce_bytes)
+
+
+@formula(
+    unit="B", source="DeepSpeed docs, zero_optimization: reduce_bucket_size and allgather_bucket_size count elements"
+)
+def bucket_bytes(parameters: Number, bucket_elements: Number, buckets: Number, bytes_per_element: Number) -> Number:
+    """Gradient buckets alive at once; never more than the gradients themselves."""
+    return minimum(parameters, bucket_elements * buckets) * bytes_per_element

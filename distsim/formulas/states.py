@@ -1,0 +1,38 @@
+"""Model states: what one rank holds of parameters, gradients and optimizer states."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, where
+from distsim.formula import formula
+
+ZERO = "Rajbhandari et al. 2020, ZeRO (arXiv:1910.02054), sections 3.1 and 5"
+
+
+@formula(unit="B", source=ZERO)
+def parameter_bytes_per_rank(
+    parameters: Number, bytes_per_parameter: Number, zero_stage: Number, zero_group_size: Number
+) -> Number:
+    """Parameters held by one rank; sharded over the ZeRO group at stage 3."""
+    return parameters * bytes_per_parameter / where(zero_stage >= 3, zero_group_size, 1)
+
+
+@formula(unit="B", source=ZERO)
+def gradient_bytes_per_rank(
+    parameters: Number, bytes_per_gradient: Number, zero_stage: Number, zero_group_size: Number
+) -> Number:
+    """Gradients held by one rank until the optimizer's step; sharded over the ZeRO group from stage 2 up."""
+    return parameters * bytes_per_gradient / where(zero_stage >= 2, zero_group_size, 1)
+
+
+@formula(unit="B", source=ZERO)
+def optimizer_bytes_per_rank(
+    parameters: Number, state_bytes_per_parameter: Number, zero_stage: Number, zero_group_size: Number
+) -> Number:
+    """Optimizer states and master copy held by one rank; sharded over the ZeRO group from stage 1 up."""
+    return parameters * state_bytes_per_parameter / where(zero_stage >= 1, zero_group_size, 1)
+
+
+@formula(unit="B", source="Shazeer and Stern 2018, Adafactor (arXiv:1804.04235), section 3")
+def factored_state_bytes(rows: Number, columns: Number, copies: Number, bytes_per_element: Number) -> Number:
+    """A factored second moment: one value per row and one per column of each matrix."""
+    return (rows + columns) * copies * bytes_per_element

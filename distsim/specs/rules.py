@@ -1,0 +1,118 @@
+"""Every rule that a layout must obey, stated once: for one layout with a message, for many as masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from distsim.arrays import Number
+from distsim.specs.layout import Layout
+from distsim.specs.model import Model
+
+
+class Rule(NamedTuple):
+    """``holds`` takes a model and a layout of numbers or arrays; ``problem`` and ``mend`` speak of one layout."""
+
+    name: str
+    holds: Callable[[Model, Layout], Number]
+    problem: Callable[[Model, Layout], str]
+    mend: Callable[[Model, Layout], str]
+
+
+def divisors(number: int, limit: int = 4096) -> list[int]:
+    """Whole divisors in rising order, up to ``limit``."""
+    return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
+
+
+def listed(numbers: list[int], most: int = 14) -> str:
+    """``1, 2, 4, 8``, cut with an ellipsis when long."""
+    return ", ".join(map(str, numbers[:most])) + (", …" if len(numbers) > most else "")
+
+
+def _experts(model: Model) -> int:
+    return model.experts.count if model.experts else 1
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "tp divides heads",
+        lambda m, y: m.heads % y.tp == 0,
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {m.heads} attention heads of {m.name}",
+        lambda m, y: f"valid degrees: {listed(divisors(m.heads))}",
+    ),
+    Rule(
+        "tp fits kv heads",
+        lambda m, y: (m.kv_heads % y.tp == 0) | (y.tp % m.kv_heads == 0),
+        lambda m, y: f"tensor parallel degree {y.tp} neither divides {m.kv_heads} key-value heads of {m.name} nor is a multiple",
+        lambda m, y: f"valid degrees: {listed([d for d in divisors(m.heads) if m.kv_heads % d == 0 or d % m.kv_heads == 0])}",
+    ),
+    Rule(
+        "tp divides ffn",
+        lambda m, y: m.ffn % y.tp == 0,
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide the MLP's inner width {m.ffn} of {m.name}",
+        lambda m, y: f"valid degrees: {listed([d for d in divisors(m.heads) if m.ffn % d == 0])}",
+    ),
+    Rule(
+        "pp at most layers",
+        lambda m, y: y.pp * y.vpp <= m.layers,
+        lambda m, y: f"{y.pp} pipeline stages of {y.vpp} chunk(s) need more than the {m.layers} layers of {m.name}",
+        lambda m, y: f"pp * vpp may be at most {m.layers}",
+    ),
+    Rule(
+        "cp divides sequence",
+        lambda m, y: y.seq % y.cp == 0,
+        lambda m, y: f"context parallel degree {y.cp} does not divide the sequence of {y.seq} tokens",
+        lambda m, y: f"valid degrees: {listed(divisors(y.seq, 512))}",
+    ),
+    Rule(
+        "sequence parallel divides sequence",
+        lambda m, y: (y.sequence_parallel == 0) | (y.seq % (y.cp * y.tp) == 0),
+        lambda m, y: f"sequence parallelism over tp {y.tp} and cp {y.cp} does not divide the sequence of {y.seq} tokens",
+        lambda m, y: f"use a sequence that is a multiple of {y.cp * y.tp}, or --no-sequence-parallel",
+    ),
+    Rule(
+        "ep divides experts",
+        lambda m, y: _experts(m) % y.ep == 0,
+        lambda m, y: (
+            f"expert parallel degree {y.ep} does not divide {_experts(m)} experts of {m.name}"
+            if m.experts
+            else f"expert parallel degree {y.ep} given, but {m.name} has no experts"
+        ),
+        lambda m, y: f"valid degrees: {listed(divisors(_experts(m)))}",
+    ),
+    Rule(
+        "etp divides expert width",
+        lambda m, y: (m.experts.ffn if m.experts else 1) % y.etp == 0,
+        lambda m, y: (
+            f"expert tensor parallel degree {y.etp} does not divide the experts' inner width {m.experts.ffn} of {m.name}"
+            if m.experts
+            else f"expert tensor parallel degree {y.etp} given, but {m.name} has no experts"
+        ),
+        lambda m, y: f"valid degrees: {listed(divisors(m.experts.ffn if m.experts else 1, 64))}",
+    ),
+    Rule(
+        "ep inside data parallel",
+        lambda m, y: (y.dp * y.cp * y.tp) % (y.ep * y.etp) == 0,
+        lambda m, y: f"ep {y.ep} times etp {y.etp} does not divide dp*cp*tp = {y.dp * y.cp * y.tp}: experts live inside data parallel",
+        lambda m, y: f"ep*etp may be: {listed(divisors(y.dp * y.cp * y.tp))}",
+    ),
+    Rule(
+        "zero group divides dp",
+        lambda m, y: (y.dp * y.cp) % y.zero_group == 0,
+        lambda m, y: f"sharding group of {y.zero_group} ranks does not divide the {y.dp * y.cp} data parallel ranks",
+        lambda m, y: f"valid sizes: {listed(divisors(y.dp * y.cp))}",
+    ),
+)
+
+
+def broken(model: Model, layout: Layout) -> list[Rule]:
+    """The rules that one layout breaks, in order."""
+    return [rule for rule in RULES if not rule.holds(model, layout)]
+
+
+def valid(model: Model, layout: Layout) -> Any:
+    """Mask over the layouts of an array-valued ``layout``: True where all rules hold."""
+    mask: Any = True
+    for rule in RULES:
+        mask = mask & rule.holds(model, layout)
+    return mask
