@@ -14,7 +14,8 @@ from distsim.specs.base import source_of
 
 Preset = Mapping[str, Any]
 Column = tuple[str, Callable[[Preset], str]]
-NONE = "-"
+NONE, SAME = "-", "same"
+WORDS_WIDTH = 72  # columns after which a long value or source goes on in the next line
 
 
 def _at(preset: Preset, figure: str) -> Any:
@@ -115,8 +116,12 @@ def preset(name: str, origin: str, file: str, data: Preset) -> list[RenderableTy
     """Every figure of one preset as its file states it, with its source."""
     source = data.get("source", {})
     made = table("figure", "value", "source")
+    for column in made.columns[1:]:
+        column.max_width = WORDS_WIDTH
+    above = ""
     for figure, value in _rows({key: value for key, value in data.items() if key != "source"}):
         told = "" if figure in ("name", "aliases", "notes") else source_of(source, figure) or ""
-        made.add_row(escape(figure), escape(value), escape(told))
+        made.add_row(escape(figure), escape(value), escape(SAME if told and told == above else told))
+        above = told
     checked = f", checked {source['checked']}" if "checked" in source else ""
     return [made, escape(f"{name}: {origin} preset{checked}, {file}")]

@@ -1,0 +1,223 @@
+"""Presets are found by name, path and alias, in the documented order, and nothing else is read on the way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distsim import catalog
+from distsim.errors import DistsimError
+
+CARD = """
+name = "{name}"
+aliases = ["{alias}"]
+vendor = "v"
+architecture = "a"
+memory = "{memory}"
+bandwidth = "1 TB/s"
+[peak]
+bf16 = "100 TFLOP/s"
+"""
+
+
+def write(folder: Path, name: str, alias: str = "", memory: str = "10 GB", kind: str = "gpus") -> Path:
+    (folder / kind).mkdir(parents=True, exist_ok=True)
+    file = folder / kind / f"{name}.toml"
+    file.write_text(CARD.format(name=name, alias=alias or f"{name}-alias", memory=memory), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """An empty working folder, a DISTSIM_PRESETS of two folders, and a user's configuration folder."""
+    folders = {one: tmp_path / one for one in ("work", "first", "second", "config")}
+    for folder in folders.values():
+        folder.mkdir()
+    monkeypatch.chdir(folders["work"])
+    monkeypatch.setenv("DISTSIM_PRESETS", os.pathsep.join(map(str, (folders["first"], folders["second"]))))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folders["config"]))
+    return folders
+
+
+def test_search_order(places: dict[str, Path]) -> None:
+    assert catalog.origin("gpus", "h100-sxm") == "shipped"
+    steps = [
+        (places["config"] / "distsim" / "presets", "user"),
+        (places["second"], "DISTSIM_PRESETS"),
+        (places["first"], "DISTSIM_PRESETS"),
+        (Path("presets"), "./presets"),
+    ]
+    for number, (folder, origin) in enumerate(steps, start=1):
+        file = write(folder, "h100-sxm", memory=f"{number} GB")
+        assert catalog.origin("gpus", "h100-sxm") == origin
+        assert catalog.path("gpus", "h100-sxm").resolve() == file.resolve()
+        assert catalog.load("gpus", "h100-sxm").memory == number * 1e9
+    explicit = write(places["work"] / "elsewhere", "h100-sxm", memory="9 GB")
+    assert catalog.load("gpus", str(explicit)).memory == 9e9
+    assert catalog.origin("gpus", str(explicit)) == "path"
+    assert catalog.load("gpus", "./elsewhere/gpus/h100-sxm.toml").memory == 9e9
+
+
+def test_home_is_the_user_folder_without_xdg(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(places["work"]))
+    write(places["work"] / ".config" / "distsim" / "presets", "mine")
+    assert catalog.origin("gpus", "mine") == "user"
+
+
+@pytest.mark.parametrize("name", ["h100-sxm", "H100-SXM", "h100 sxm", "H100_SXM", "h100", "H100"])
+def test_case_blanks_and_aliases(name: str) -> None:
+    assert catalog.load("gpus", name).name == "h100-sxm"
+
+
+def test_names_with_underscores_are_found() -> None:
+    assert catalog.load("clusters", "ND96isr_H100_v5").name == "nd96isr_h100_v5"
+
+
+def test_user_names_are_listed_with_the_shipped(places: dict[str, Path]) -> None:
+    write(places["first"], "Mine-1")
+    listed = catalog.names("gpus")
+    assert "Mine-1" in listed
+    assert "h100-sxm" in listed
+    assert len(listed) == len(set(listed))
+    assert catalog.load("gpus", "mine-1").name == "Mine-1"
+
+
+def test_name_wins_over_alias_and_outer_alias_over_shipped(places: dict[str, Path]) -> None:
+    write(places["first"], "other", alias="h100-sxm")
+    assert catalog.load("gpus", "h100-sxm").name == "h100-sxm"
+    write(places["first"], "another", alias="h100")
+    assert catalog.load("gpus", "h100").name == "another"
+
+
+@pytest.mark.parametrize("kind", list(catalog.KINDS))
+def test_shipped_aliases_are_unique_and_no_names(kind: str) -> None:
+    if kind in catalog.SUFFIXES:
+        return
+    seen: dict[str, str] = {}
+    listed = {name.lower() for name in catalog.names(kind)}
+    for name in catalog.names(kind):
+        raw = catalog.raw(kind, name)
+        assert raw["name"].lower() == name.lower(), catalog.path(kind, name)
+        for alias in raw.get("aliases", ()):
+            assert alias not in listed, f"{alias} of {name} is the name of a preset"
+            assert alias not in seen, f"{alias} is an alias of {name} and {seen[alias]}"
+            assert catalog.path(kind, alias) == catalog.path(kind, name)
+            seen[alias] = name
+
+
+def test_only_the_file_asked_for_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    original = Path.read_text
+
+    def spy(self: Path, *args: str, **kwargs: str) -> str:
+        read.append(self)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "read_text", spy)
+    catalog._load.cache_clear()
+    catalog.load("gpus", "a100-sxm4-80gb")
+    assert [one.name for one in read] == ["a100-sxm4-80gb.toml"]
+    catalog.names("gpus")
+    assert len(read) == 1
+
+
+def test_listing_needs_no_pydantic() -> None:
+    heavy = "{'pydantic', 'rich', 'numpy', 'typer'}"
+    code = f"import sys; from distsim import catalog; catalog.names('gpus'); print(sorted(set(sys.modules) & {heavy}))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_changed_file_is_read_again(places: dict[str, Path]) -> None:
+    file = write(places["first"], "mine", memory="10 GB")
+    assert catalog.load("gpus", "mine").memory == 10e9
+    write(places["first"], "mine", memory="12 GB")
+    os.utime(file, ns=(1, 1))
+    assert catalog.load("gpus", "mine").memory == 12e9
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        ("gpus", "h10-sxm", ("unknown gpu 'h10-sxm'", "h100-sxm", "distsim show gpus")),
+        ("clusters", "dgxh100", ("unknown cluster", "dgx-h100")),
+        ("gpus", "jean-zai", ("unknown gpu", "distsim show gpus")),
+        ("gpus", "./h100-sxm.toml", ("no file", "h100-sxm")),
+        ("gpu cards", "h100", ("unknown kind", "gpus")),
+        ("gpus", "", ("unknown gpu",)),
+    ],
+)
+def test_unknown_names_are_answered_with_the_nearest(kind: str, name: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(DistsimError) as raised:
+        catalog.load(kind, name)
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_nearest_alias_is_offered() -> None:
+    with pytest.raises(DistsimError, match="jean-zay"):
+        catalog.load("clusters", "jean-zey")
+
+
+def test_broken_file_names_file_and_line(places: dict[str, Path]) -> None:
+    file = write(places["first"], "broken")
+    file.write_text('name = "broken"\nmemory = = 3\n', encoding="utf-8")
+    with pytest.raises(DistsimError, match=rf"{file.name}:2: not valid TOML"):
+        catalog.load("gpus", "broken")
+    file.write_bytes(b'name = "\xff"\n')
+    with pytest.raises(DistsimError, match="cannot be read as text"):
+        catalog.load("gpus", "broken")
+    assert catalog.load("gpus", "h100").name == "h100-sxm"  # a broken neighbour is nobody else's trouble
+
+
+def test_wrong_field_names_file_and_nearest_field(places: dict[str, Path]) -> None:
+    file = write(places["first"], "mine")
+    file.write_text(file.read_text(encoding="utf-8").replace("bandwidth", "bandwith"), encoding="utf-8")
+    with pytest.raises(DistsimError) as raised:
+        catalog.load("gpus", "mine")
+    for word in (str(file), "unknown field 'bandwith'", "did you mean bandwidth", "'bandwidth' is missing"):
+        assert word in str(raised.value)
+
+
+def test_folder_instead_of_file(places: dict[str, Path]) -> None:
+    (places["work"] / "x.toml").mkdir()
+    with pytest.raises(DistsimError, match="no file"):
+        catalog.load("gpus", "x.toml")
+
+
+def test_cluster_file_may_point_to_an_accelerator_file(places: dict[str, Path]) -> None:
+    card = write(places["work"] / "lab", "card")
+    node = places["work"] / "lab" / "node.toml"
+    node.write_text(
+        'name = "node"\ngpu = "gpus/card.toml"\ngpus_per_node = 2\ndomain = 2\n'
+        '[fabric]\nkind = "pcie"\nrate = "25 GB/s"\n',
+        encoding="utf-8",
+    )
+    loaded = catalog.load("clusters", str(node))
+    assert Path(loaded.gpu) == card.resolve()
+    assert catalog.load("gpus", loaded.gpu).name == "card"
+
+
+def test_accelerator_without_usual_cluster_says_what_to_do(places: dict[str, Path]) -> None:
+    write(places["first"], "lonely")
+    with pytest.raises(DistsimError, match="--cluster"):
+        catalog.usual_cluster("lonely")
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"), [("gpu", "gpus"), ("GPUs", "gpus"), ("model", "models"), ("storage", "storage")]
+)
+def test_kinds_in_singular_and_plural(word: str, kind: str) -> None:
+    assert catalog.kind_of(word) == kind
+
+
+def test_presets_inside_the_package_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an installed wheel the presets lie next to catalog.py; in a checkout one folder up."""
+    monkeypatch.setattr(catalog, "__file__", str(tmp_path / "distsim" / "catalog.py"))
+    assert catalog.shipped_folder() == tmp_path / "presets"
+    (tmp_path / "distsim" / "presets").mkdir(parents=True)
+    assert catalog.shipped_folder() == tmp_path / "distsim" / "presets"

@@ -1,0 +1,221 @@
+"""Accelerator and cluster presets against published tables, and what the specs refuse."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from distsim import catalog
+from distsim.errors import DistsimError
+from distsim.specs.accelerator import PEAK_DTYPES, Accelerator
+from distsim.specs.base import RECALLED
+from distsim.specs.cluster import Cluster, Network
+from distsim.units import GIB, MIB
+
+ORACLES = Path(__file__).parent / "oracles"
+# Names under which published measurements (training runs, collectives) give their accelerator.
+MEASURED_ON = """
+    a10g a100 a100-80gb a100-pcie-80gb a100-sxm4-40gb a100-sxm4-80gb a800-sxm4-80gb ascend-910b b200-sxm b300
+    b300-sxm gaudi2 gb200 gb300 gh200 h100 h100-sxm h200-nvl h200-sxm h800-sxm l40s mi300x mi325x mi350x mi355x
+    rtx-3090 rtx-4090 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e trainium1 trn1-neuroncore v100-pcie-16gb
+    v100-sxm2-16gb v100-sxm2-32gb v100-sxm3-32gb
+""".split()
+EXAMPLE = {
+    "name": "x",
+    "vendor": "v",
+    "architecture": "a",
+    "memory": "80 GB",
+    "bandwidth": "2 TB/s",
+    "peak": {"bf16": "300 TFLOP/s"},
+}
+NODE = {"name": "n", "gpu": "x", "gpus_per_node": 8, "domain": 8, "fabric": {"kind": "nvswitch", "rate": "450 GB/s"}}
+
+
+def oracle(name: str) -> list[dict[str, str]]:
+    with (ORACLES / name).open(encoding="utf-8") as lines:
+        return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+def number(text: str) -> float | None:
+    return float(text) if text and not text.startswith("n/a") else None
+
+
+@pytest.mark.parametrize("row", oracle("gpus.csv"), ids=lambda row: row["name"])
+def test_accelerator_agrees_with_published_table(row: dict[str, str]) -> None:
+    card = catalog.load("gpus", row["name"])
+    for dtype in PEAK_DTYPES:
+        published = number(row[dtype])
+        stated = getattr(card.peak, dtype)
+        assert stated == (None if published is None else pytest.approx(published * 1e12)), dtype
+    assert card.bandwidth == pytest.approx(float(row["hbm_GBps"]) * 1e9)
+    link = number(row["scaleup_GBps_per_dir"])
+    assert (card.link.rate if card.link else 0) == pytest.approx((link or 0) * 1e9)
+    assert card.power == number(row["tdp_W"])
+    if row["mem_MiB_reported"]:
+        assert card.usable_memory == int(row["mem_MiB_reported"]) * MIB
+    if row["mamf_bf16_frac"]:
+        assert card.measured.matmul_bf16 == float(row["mamf_bf16_frac"])
+    label = float(row["mem_GB"])  # vendors mix GB and GiB
+    assert label * 1e9 * 0.99 <= card.memory <= label * GIB * 1.02
+
+
+@pytest.mark.parametrize("row", oracle("nodes.csv"), ids=lambda row: row["node"])
+def test_cluster_agrees_with_published_table(row: dict[str, str]) -> None:
+    node = catalog.load("clusters", row["node"])
+    assert catalog.load("gpus", node.gpu) is catalog.load("gpus", row["gpu"])
+    assert (node.gpus_per_node, node.domain) == (int(row["gpus_per_node"]), int(row["scaleup_domain_gpus"]))
+    if row["intra_GBps_per_dir_per_gpu"]:
+        assert node.fabric.rate == pytest.approx(float(row["intra_GBps_per_dir_per_gpu"]) * 1e9)
+    if row["node_net_GBps_per_dir"]:
+        assert node.network.node_bytes_per_second == pytest.approx(float(row["node_net_GBps_per_dir"]) * 1e9, rel=0.02)
+    if row["cpu_ram_GB"]:
+        assert node.host_memory == int(row["cpu_ram_GB"]) * 1e9
+    assert node.power == (float(row["node_kW_max"]) * 1e3 if row["node_kW_max"] else None)
+
+
+@pytest.mark.parametrize("kind", ["gpus", "clusters"])
+def test_every_preset_loads_and_every_figure_has_a_source(kind: str) -> None:
+    for name in catalog.names(kind):
+        preset = catalog.load(kind, name)
+        assert preset.name == name
+        assert preset.checked is not None, name
+        unsourced = [figure for figure, _ in preset.figures() if not preset.source_of(figure)]
+        assert not unsourced, (name, unsourced)
+
+
+def test_accelerators_state_what_estimates_need() -> None:
+    for name in catalog.names("gpus"):
+        card = catalog.load("gpus", name)
+        assert card.capacity <= card.memory, name
+        assert card.capacity > 0.9 * card.memory, name
+        assert (card.peak.bf16 or card.peak.fp16) is not None, name
+        assert card.capacity_is_reported == (card.usable_memory is not None)
+        peaks = [getattr(card.peak, dtype) for dtype in ("fp32", "bf16", "fp8", "fp4") if getattr(card.peak, dtype)]
+        assert peaks == sorted(peaks), f"{name}: a narrower format is slower"
+
+
+def test_bandwidth_and_peak_are_of_one_order() -> None:
+    """A factor of a thousand between units would put the balance (FLOP per byte) far outside what exists."""
+    for name in catalog.names("gpus"):
+        card = catalog.load("gpus", name)
+        assert 20 < (card.peak.bf16 or card.peak.fp16) / card.bandwidth < 700, name
+        assert 8 * GIB < card.memory < 512 * GIB, name
+        assert card.link is None or 0.01 < card.link.rate / card.bandwidth < 0.5, name
+        assert card.host is None or card.host.measured is None or card.host.measured < card.host.rate, name
+
+
+@pytest.mark.parametrize("name", MEASURED_ON)
+def test_accelerators_of_published_measurements_are_there(name: str) -> None:
+    assert catalog.usual_cluster(name).fabric.kind
+
+
+def test_usual_cluster_carries_the_accelerator_and_its_link() -> None:
+    for name in catalog.names("gpus"):
+        card, node = catalog.load("gpus", name), catalog.usual_cluster(name)
+        assert catalog.load("gpus", node.gpu) is card
+        if node.fabric.kind in ("nvswitch", "nvlink-mesh", "xgmi", "torus") and card.link:
+            assert node.fabric.rate <= card.link.rate * 1.001, name
+
+
+def test_torchtitan_part_is_not_a_plain_h100() -> None:
+    card, plain = catalog.load("gpus", "h100-sxm-96gb-500w"), catalog.load("gpus", "h100-sxm")
+    assert (card.power, card.bandwidth) == (500, 2.4e12)
+    assert card.bandwidth < plain.bandwidth
+    assert card.capacity > plain.capacity
+
+
+def test_half_chips_are_half() -> None:
+    for half, whole in (("mi250x-gcd", "mi250x"), ("trn1-neuroncore", "trainium1")):
+        small, large = catalog.load("gpus", half), catalog.load("gpus", whole)
+        assert 2 * small.memory == large.memory
+        assert 2 * small.peak.bf16 == large.peak.bf16
+        assert 2 * small.bandwidth == pytest.approx(large.bandwidth)
+
+
+def test_rack_is_one_domain_of_small_nodes() -> None:
+    rack = catalog.load("clusters", "gb200-nvl72")
+    assert (rack.gpus_per_node, rack.domain) == (4, 72)
+    assert rack.network_bytes_per_second_per_gpu == 50e9
+
+
+def test_tiers_say_where_bandwidth_is_missing() -> None:
+    tiers = catalog.load("clusters", "meta-24k-roce").network.tiers
+    assert [(tier.nodes, tier.oversubscription) for tier in tiers] == [(2, 1), (384, 1), (3072, 7)]
+
+
+def test_adapted_keeps_the_rate_per_accelerator() -> None:
+    node = catalog.load("clusters", "dgx-h100")
+    four = node.adapted(gpus_per_node=4)
+    assert (four.gpus_per_node, four.domain, four.network_bytes_per_second_per_gpu) == (4, 4, 50e9)
+    slow = node.adapted(network_bytes_per_second_per_gpu=12.5e9)
+    assert (slow.network.node_bytes_per_second, slow.network.link_class) == (100e9, "ib-ndr")
+    assert node.adapted() == node
+    assert catalog.load("clusters", "gb200-nvl72").adapted(gpus_per_node=8).domain == 72
+
+
+def test_recalled_figures_say_so() -> None:
+    assert catalog.load("gpus", "h100-sxm").source_of("chip.units").startswith(RECALLED)
+    assert catalog.load("gpus", "h100-sxm").source_of("peak.bf16").startswith("stas00")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"bandwith": "2 TB/s"}, ("bandwith", "bandwidth")),
+        ({"peak": {"bf18": "300 TFLOP/s"}}, ("peak.bf18", "bf16")),
+        ({"memory": "80 apples"}, ("memory", "80 apples", "80 GB")),
+        ({"memory": "-80 GB"}, ("memory", "greater than 0")),
+        ({"bandwidth": "2 TB"}, ("bandwidth", "2 TB", "TB/s")),
+        ({"usable_memory": "81 GB"}, ("usable_memory", "81000000000", "80000000000")),
+        ({"measured": {"matmul_bf16": 80}}, ("measured.matmul_bf16", "1.2")),
+        ({"link": {"kind": "nvlnk", "rate": "1 GB/s"}}, ("link.kind", "nvlink")),
+        ({"power": "700"}, ()),
+    ],
+)
+def test_accelerator_mistakes_are_answered(change: dict[str, object], words: tuple[str, ...]) -> None:
+    if not words:
+        assert Accelerator.read({**EXAMPLE, **change}).power == 700
+        return
+    with pytest.raises(DistsimError) as raised:
+        Accelerator.read({**EXAMPLE, **change}, where="x.toml")
+    for word in ("x.toml", *words):
+        assert word in str(raised.value)
+
+
+def test_all_mistakes_are_told_together() -> None:
+    with pytest.raises(DistsimError) as raised:
+        Accelerator.read({"name": "x", "memory": "80 GB", "bandwith": "2 TB/s"})
+    for word in ("vendor", "architecture", "bandwidth", "peak", "bandwith"):
+        assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"domain": 12}, ("domain 12", "8")),
+        ({"fabric": {"kind": "nvswitch"}}, ("nvswitch", "rate")),
+        ({"network": {"kind": "ib"}}, ("rate", "nics and nic_rate")),
+        ({"network": {"kind": "ib", "nics": 8, "nic_rate": "400 Gb/s", "node_rate": "1 GB/s"}}, ("both",)),
+        ({"network": {"kind": "ib", "nics": 8, "nicrate": "400 Gb/s"}}, ("network.nicrate", "nic_rate")),
+        ({"gpus_per_node": 0}, ("gpus_per_node", "greater than or equal to 1")),
+    ],
+)
+def test_cluster_mistakes_are_answered(change: dict[str, object], words: tuple[str, ...]) -> None:
+    with pytest.raises(DistsimError) as raised:
+        Cluster.read({**NODE, **change})
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_network_rate_is_bits_or_bytes() -> None:
+    assert Network(kind="ib", nics=8, nic_rate="400 Gb/s").node_bytes_per_second == 400e9
+    assert Network(kind="dcn", node_rate="25 GB/s").node_bytes_per_second == 25e9
+
+
+def test_specs_are_frozen_and_hashable() -> None:
+    card = Accelerator.read(EXAMPLE)
+    assert {card: 1}[Accelerator.read(EXAMPLE)] == 1
+    with pytest.raises(ValueError, match="frozen"):
+        card.memory = 1  # type: ignore[misc]

@@ -1,0 +1,90 @@
+"""``distsim show`` as a user types it: tables, JSON, terminals of every manner, and misspelt names."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distsim import catalog
+
+RUN = [sys.executable, "-c", "from distsim.cli import main; main()", "show"]
+
+
+def show(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    terminal = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
+    kept = {key: value for key, value in os.environ.items() if key not in terminal}
+    return subprocess.run([*RUN, *words], capture_output=True, text=True, env={**kept, **environment}, check=False)
+
+
+def test_kinds_are_counted() -> None:
+    answer = json.loads(show("--json").stdout)
+    assert answer["schema"] == "distsim.show/1"
+    assert answer["kinds"]["gpus"] == len(catalog.names("gpus")) >= 49
+    assert answer["kinds"]["clusters"] >= 40
+
+
+def test_names_of_a_kind_with_main_figures() -> None:
+    out = show("gpus").stdout
+    line = next(line for line in out.splitlines() if line.startswith("h100-sxm "))
+    assert line.split()[:7] == ["h100-sxm", "79.6", "GiB", "3350", "GB/s", "989", "TFLOP/s"]
+    assert "h100-sxm5-80gb" in line  # nothing is cut when the output is piped
+    assert all(name in out for name in catalog.names("gpus"))
+    assert "192.0 GiB *" in out  # a label that no driver confirmed
+
+
+@pytest.mark.parametrize("words", [("gpu", "h100-sxm"), ("gpus", "H100"), ("GPU", "h100 sxm")])
+def test_one_preset_with_sources(words: tuple[str, str]) -> None:
+    out = show(*words).stdout
+    assert "989 TFLOP/s" in out
+    assert "81559 MiB" in out
+    assert "ml-engineering" in out
+    assert "checked 2026-11-21" in out
+
+
+def test_json_is_in_si_units() -> None:
+    answer = json.loads(show("gpu", "h100", "--json").stdout)
+    assert (answer["kind"], answer["name"], answer["origin"]) == ("gpus", "h100-sxm", "shipped")
+    assert answer["spec"]["usable_memory"] == 81559 * 2**20
+    assert answer["spec"]["peak"]["bf16"] == 989e12
+    assert answer["spec"]["peak"]["fp4"] is None
+    listed = json.loads(show("clusters", "--json").stdout)["presets"]
+    assert {"name": "dgx-h100", "origin": "shipped", "aliases": ["h100-node"]} in listed
+
+
+def test_misspelt_name_is_answered_with_the_nearest() -> None:
+    answer = show("gpu", "h10-sxm")
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert "did you mean h100-sxm" in answer.stderr
+    assert "Traceback" not in answer.stderr
+    kind = show("gpuz")
+    assert (kind.returncode, "did you mean gpus" in kind.stderr) == (2, True)
+
+
+def test_user_preset_tells_where_it_was_found(tmp_path: Path) -> None:
+    (tmp_path / "gpus").mkdir()
+    text = catalog.path("gpus", "h100").read_text(encoding="utf-8").replace('"h100-sxm"', '"mine"', 1)
+    (tmp_path / "gpus" / "mine.toml").write_text(text.replace("989 TFLOP/s", "990 TFLOP/s"), encoding="utf-8")
+    assert "mine: DISTSIM_PRESETS preset" in show("gpu", "mine", DISTSIM_PRESETS=str(tmp_path)).stdout
+    assert "DISTSIM_PRESETS" in show("gpus", DISTSIM_PRESETS=str(tmp_path)).stdout
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"COLUMNS": "60"}, {}])
+def test_no_escape_codes_when_piped(environment: dict[str, str]) -> None:
+    assert "\x1b" not in show("gpu", "t4", **environment).stdout
+
+
+def test_colour_can_be_forced() -> None:
+    assert "\x1b[" in show("gpu", "t4", FORCE_COLOR="1", TERM="xterm-256color").stdout
+
+
+def test_width_is_obeyed_and_numbers_stay_whole() -> None:
+    out = show("gpu", "t4", COLUMNS="64").stdout
+    assert max(map(len, out.splitlines())) <= 64
+    assert "8.1 TFLOP/s" in out
+    assert "…" not in out
