@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -221,3 +222,20 @@ def test_presets_inside_the_package_win(tmp_path: Path, monkeypatch: pytest.Monk
     assert catalog.shipped_folder() == tmp_path / "presets"
     (tmp_path / "distsim" / "presets").mkdir(parents=True)
     assert catalog.shipped_folder() == tmp_path / "distsim" / "presets"
+
+
+DOCS = Path(__file__).parent.parent / "docs" / "presets.md"
+EXAMPLES = re.findall(r"```toml\n# presets/(\w+)/([\w.-]+)\.toml\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize(("kind", "name", "text"), EXAMPLES, ids=[name for _, name, _ in EXAMPLES])
+def test_documented_presets_load(kind: str, name: str, text: str, places: dict[str, Path]) -> None:
+    (places["first"] / kind).mkdir()
+    (places["first"] / kind / f"{name}.toml").write_text(text, encoding="utf-8")
+    loaded = catalog.load(kind, name)
+    assert loaded.name == name
+    assert [figure for figure, _ in loaded.figures() if not loaded.source_of(figure)] == []
+
+
+def test_documentation_shows_each_kind_of_preset() -> None:
+    assert {kind for kind, _, _ in EXAMPLES} == {"gpus", "clusters", "models"}

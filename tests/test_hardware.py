@@ -16,12 +16,13 @@ from distsim.units import GIB, MIB
 
 ORACLES = Path(__file__).parent / "oracles"
 # Names under which published measurements (training runs, collectives) give their accelerator.
-MEASURED_ON = """
-    a10g a100 a100-80gb a100-pcie-80gb a100-sxm4-40gb a100-sxm4-80gb a800-sxm4-80gb ascend-910b b200-sxm b300
-    b300-sxm gaudi2 gb200 gb300 gh200 h100 h100-sxm h200-nvl h200-sxm h800-sxm l40s mi300x mi325x mi350x mi355x
-    rtx-3090 rtx-4090 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e trainium1 trn1-neuroncore v100-pcie-16gb
-    v100-sxm2-16gb v100-sxm2-32gb v100-sxm3-32gb
-""".split()
+MEASURED_ON = (
+    "a10g", "a100", "a100-80gb", "a100-pcie-80gb", "a100-sxm4-40gb", "a100-sxm4-80gb", "a800-sxm4-80gb",
+    "ascend-910b", "b200-sxm", "b300", "b300-sxm", "gaudi2", "gb200", "gb300", "gh200", "h100", "h100-sxm",
+    "h200-nvl", "h200-sxm", "h800-sxm", "l40s", "mi300x", "mi325x", "mi350x", "mi355x", "rtx-3090", "rtx-4090",
+    "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "trainium1", "trn1-neuroncore", "v100-pcie-16gb",
+    "v100-sxm2-16gb", "v100-sxm2-32gb", "v100-sxm3-32gb",
+)  # fmt: skip
 EXAMPLE = {
     "name": "x",
     "vendor": "v",
