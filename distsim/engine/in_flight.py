@@ -1,0 +1,26 @@
+"""How many activations a stage holds at once; it follows from the order alone, not from times."""
+
+from __future__ import annotations
+
+from distsim.schedules.action import Action
+
+
+def peaks(order: list[Action]) -> tuple[int, int]:
+    """Most chunks in flight on one stage, freed by the input gradient, and freed by the weight gradient. A fused block's
+    forward counts before its backward frees."""
+    held = until_weight = most = most_until_weight = 0
+    for action in order:
+        kind = action[0]
+        if kind in ("F", "FB"):
+            held += 1
+            until_weight += 1
+            most = max(most, held)
+            most_until_weight = max(most_until_weight, until_weight)
+        if kind == "I":
+            held -= 1
+        elif kind == "W":
+            until_weight -= 1
+        elif kind != "F":
+            held -= 1
+            until_weight -= 1
+    return most, most_until_weight

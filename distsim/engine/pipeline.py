@@ -1,0 +1,235 @@
+"""``distsim.pipeline``: a named or given schedule, checked, simulated and summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from distsim.engine import in_flight, order_check, rendezvous
+from distsim.engine import pipeline_input as given
+from distsim.engine.pipeline_input import Time
+from distsim.engine.timeline import Costs, Timeline, Transfers, simulate
+from distsim.errors import DistsimError
+from distsim.schedules import registry, text
+from distsim.schedules.action import Schedule
+from distsim.schedules.zb_auto import Times
+
+
+class Action(NamedTuple):
+    """One action and its time. ``chunk`` counts in model order; a fused block (FB) also names its backward; O is the
+    optimizer step."""
+
+    stage: int
+    kind: str
+    micro: int
+    chunk: int
+    start: float
+    end: float
+    backward_micro: int | None = None
+    backward_chunk: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The action as the JSON shows it."""
+        return {key: value for key, value in self._asdict().items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A simulated schedule. Per-stage lists are in whole-stage units; ``orders`` and ``timeline`` hold the raw result."""
+
+    schedule: str
+    stages: int
+    micro: int
+    chunks: int
+    makespan: float
+    bubble_fraction: float
+    span_bubble_fraction: float
+    idle: tuple[float, ...]
+    busy: tuple[float, ...]
+    peak_in_flight: tuple[float, ...]
+    peak_until_weight_gradient: tuple[float, ...]
+    weight_versions: tuple[int, ...]
+    parts: Schedule
+    costs: Costs
+    timeline: Timeline
+    optimizer: tuple[tuple[float, float], ...] = ()
+
+    @cached_property
+    def actions(self) -> tuple[Action, ...]:
+        """Every action with its start and end, stage by stage, in the order it runs."""
+        found: list[Action] = []
+        for stage, order in enumerate(self.parts.orders):
+            for action, start in zip(order, self.timeline.starts[stage], strict=True):
+                end = start + self.costs.duration(action)
+                found.append(Action(stage, action[0], action[2], action[1], start, end, *reversed(action[3:])))
+            for start, end in self.optimizer[stage : stage + 1]:
+                found.append(Action(stage, "O", 0, self.parts.placement.index(stage), start, end))
+        return tuple(found)
+
+    @property
+    def efficiency(self) -> float:
+        """Share of stage time that computes: one minus the bubble fraction."""
+        return 1.0 - self.bubble_fraction
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``distsim pipeline --json``."""
+        return {
+            "schema": "distsim.pipeline/1",
+            "schedule": self.schedule,
+            "stages": self.stages,
+            "micro": self.micro,
+            "chunks": self.chunks,
+            "makespan": self.makespan,
+            "bubble_fraction": self.bubble_fraction,
+            "span_bubble_fraction": self.span_bubble_fraction,
+            "idle": list(self.idle),
+            "busy": list(self.busy),
+            "peak_in_flight": list(self.peak_in_flight),
+            "peak_until_weight_gradient": list(self.peak_until_weight_gradient),
+            "weight_versions": list(self.weight_versions),
+            "placement": list(self.parts.placement),
+            "actions": [action.to_dict() for action in self.actions],
+        }
+
+
+def pipeline(
+    stages: int | None = None,
+    micro: int | None = None,
+    schedule: str | None = None,
+    chunks: int | None = None,
+    forward: Time | None = None,
+    backward: Time | None = None,
+    input_gradient: Time | None = None,
+    weight_gradient: Time | None = None,
+    hop: Time = 0.0,
+    p2p: str = "async",
+    order: Sequence[str] | None = None,
+    placement: Sequence[int] | None = None,
+    chains: Sequence[Sequence[int]] | None = None,
+    fused: str | None = None,
+    fused_time: Time | None = None,
+    memory_limit: int | None = None,
+    group: int | None = None,
+    loss: float = 0.0,
+    optimizer: Time | None = None,
+    optimizer_sync: float | None = 0.0,
+    overlap: bool = True,
+    contention: bool = False,
+) -> Pipeline:
+    """Simulate a schedule of ``stages`` and ``micro`` micro-batches, or a given ``order`` (one line per stage).
+
+    Times are of one micro-batch through one whole stage: a number, a list per stage or a list per chunk. ``optimizer``
+    adds the optimizer step at the end; with ``optimizer_sync`` (seconds, None for none) all stages first agree on it.
+    """
+    if p2p not in ("async", "rendezvous"):
+        raise DistsimError(f"p2p is {p2p!r}", "it is async (pure delay) or rendezvous (both ends must have posted)")
+    if fused not in (None, "atomic", "split"):
+        raise DistsimError(f"fused is {fused!r}", "it is atomic (one result at the end) or split (half by half)")
+    limits = {"memory_limit": memory_limit, "group": group}
+    programs = None
+    if order is None:
+        only = {"placement": placement, "chains": chains}
+        named = [name for name, value in only.items() if value is not None]
+        if named:
+            raise DistsimError(f"{' and '.join(named)} only apply to a given order", "named schedules place their chunks")
+        times = (forward, backward, input_gradient, weight_gradient)
+        parts, total = _named(stages, micro, schedule or "1f1b", chunks, times, hop, memory_limit, group)
+    else:
+        clash = [name for name, value in {"schedule": schedule, **limits}.items() if value is not None]
+        if clash:
+            raise DistsimError(f"{' and '.join(clash)} and a given order exclude each other", "leave one of them out")
+        if rendezvous.is_program(order):
+            order, programs = rendezvous.split(order)
+        parts = given.given_order(text.parse(order), stages, chunks, placement, chains)
+        total = order_check.check_complete(parts, micro)
+    parts = _fusion(parts, fused, fused_time)
+    costs = given.costs(parts, forward, backward, input_gradient, weight_gradient, fused_time, loss)
+    delays = given.hops(hop, len(parts.orders), given.wraps_around(parts))
+    transfers = Transfers(delays, p2p == "rendezvous", not overlap, contention)
+    if programs is not None:
+        timeline = rendezvous.replay(parts, programs, costs, transfers)
+    else:
+        timeline = simulate(parts, total, costs, transfers)
+    steps = None if optimizer is None else _optimizer(timeline, optimizer, optimizer_sync)
+    return summarise(parts, total, costs, timeline, steps)
+
+
+def _named(
+    stages: int | None, micro: int | None, name: str, chunks: int | None, times: tuple[Time | None, ...], hop: Time,
+    memory_limit: int | None, group: int | None,
+) -> tuple[Schedule, int]:  # fmt: skip
+    p = whole_number_given(stages, "stages", "--stages 4")
+    m = whole_number_given(micro, "micro-batches", "--micro 8")
+    kind = registry.find(name)
+    if chunks is not None:
+        given.whole_number(chunks, "chunks", "--chunks 2")
+    count = registry.chunks_for(name, chunks)
+    given.check_size(p, m, count, kind.splits)
+    if memory_limit is not None and "limit" not in kind.options:
+        raise DistsimError(f"schedule {name} takes no memory limit", "zb-auto finds an order under one")
+    if group is not None and "group" not in kind.options:
+        raise DistsimError(f"schedule {name} takes no group size", "interleaved-1f1b-megatron does")
+    options: dict[str, Any] = {"limit": memory_limit, "group": group}
+    if "times" in kind.options:
+        empty = Schedule(name, [[] for _ in range(p)], list(range(p)), [list(range(p))], 1, [1] * p)
+        costs = given.costs(empty, *times)
+        slowest = hop if isinstance(hop, (int, float)) else max(hop, default=0.0)
+        options["times"] = Times(costs.forward, costs.input_gradient, costs.weight_gradient, slowest)
+    return registry.build(name, p, m, count, **options), m
+
+
+def whole_number_given(value: int | None, name: str, example: str) -> int:
+    """A count that must be given for a named schedule."""
+    if value is None:
+        raise DistsimError(f"the number of {name} is missing", f"give it, e.g. {example}")
+    return given.whole_number(value, f"the number of {name}", example)
+
+
+def _fusion(parts: Schedule, fused: str | None, fused_time: Time | None) -> Schedule:
+    """Apply the rule for fused blocks; refuse it where there are none."""
+    any_fused = any(action[0] == "FB" for order in parts.orders for action in order)
+    if not any_fused:
+        if fused is not None or fused_time is not None:
+            raise DistsimError(
+                f"schedule {parts.name} fuses no forward with a backward", "leave the rule and time of fused blocks out"
+            )
+        return parts
+    if fused == "split":
+        if fused_time is not None:
+            raise DistsimError("a fused block that is split has no time of its own", "use atomic, or leave the time out")
+        return parts._replace(orders=given.split_fused(parts.orders))
+    return parts
+
+
+def _optimizer(timeline: Timeline, seconds: Time, sync: float | None) -> tuple[tuple[float, float], ...]:
+    """When each stage steps: after its own last action, or ``sync`` after everybody's."""
+    stages = len(timeline.busy)
+    each = [seconds] * stages if isinstance(seconds, (int, float)) else list(seconds)
+    if len(each) != stages or any(one < 0 for one in each) or (sync is not None and sync < 0):
+        raise DistsimError(f"the optimizer step takes {seconds}", f"give a time of at least 0, or {stages} of them")
+    begins = timeline.last_end if sync is None else [timeline.makespan + sync] * stages
+    return tuple((begin, begin + step) for begin, step in zip(begins, each, strict=True))
+
+
+def summarise(
+    parts: Schedule, micro: int, costs: Costs, timeline: Timeline, steps: tuple[tuple[float, float], ...] | None = None
+) -> Pipeline:
+    """Bubbles, idle times and peaks of a simulated schedule."""
+    ends = timeline.last_end if steps is None else [end for _, end in steps]
+    busy = timeline.busy if steps is None else [b + e - s for b, (s, e) in zip(timeline.busy, steps, strict=True)]
+    makespan, stages = max(ends), len(ends)
+    span = max(end - first for end, first in zip(ends, timeline.first_start, strict=True))
+    held = [in_flight.peaks(order) for order in parts.orders]
+    v = parts.chunks
+    return Pipeline(
+        schedule=parts.name, stages=stages, micro=micro, chunks=v, makespan=makespan,
+        bubble_fraction=1.0 - sum(busy) / (stages * makespan) if makespan else 0.0,
+        span_bubble_fraction=(span - max(busy)) / span if span else 0.0,
+        idle=tuple(makespan - one for one in busy), busy=tuple(busy),
+        peak_in_flight=tuple(most / v if v > 1 else most for most, _ in held),
+        peak_until_weight_gradient=tuple(most / v if v > 1 else most for _, most in held),
+        weight_versions=tuple(parts.weight_versions), parts=parts, costs=costs, timeline=timeline,
+        optimizer=steps or (),
+    )  # fmt: skip

@@ -1,0 +1,96 @@
+"""The closed form of a named schedule with its range, for one layout or for arrays of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from distsim.arrays import Number
+from distsim.formulas import bubbles
+
+
+class Setting(NamedTuple):
+    """What a closed form reads: counts, and seconds of a whole stage (all stages alike)."""
+
+    stages: Number
+    micro: Number
+    chunks: Number = 1
+    forward: Number = 1.0
+    input_gradient: Number = 1.0
+    weight_gradient: Number = 1.0
+    hop: Number = 0.0
+
+    @property
+    def backward(self) -> Number:
+        """Both gradients."""
+        return self.input_gradient + self.weight_gradient
+
+
+class Form(NamedTuple):
+    """Makespan in seconds, and whether it is exact there (an estimate elsewhere)."""
+
+    makespan: Callable[[Setting], Number]
+    exact: Callable[[Setting], Number]
+
+
+def _always(s: Setting) -> Number:
+    return s.stages >= 1
+
+
+def _zero_bubble(s: Setting) -> Number:
+    return bubbles.zero_bubble_exact(*_passes(s)) & (s.hop == 0)
+
+
+def _passes(s: Setting) -> tuple[Number, ...]:
+    return s.stages, s.micro, s.forward, s.input_gradient, s.weight_gradient
+
+
+def _both(s: Setting) -> tuple[Number, ...]:
+    return s.stages, s.micro, s.forward, s.backward, s.hop
+
+
+def _chunked(s: Setting) -> tuple[Number, ...]:
+    return s.stages, s.micro, s.chunks, s.forward, s.backward, s.hop
+
+
+def _dual(s: Setting) -> Number:
+    return bubbles.dualpipe_exact(s.forward, s.input_gradient, s.weight_gradient) & (s.hop == 0)
+
+
+_1F1B = Form(lambda s: bubbles.one_f_one_b_makespan(*_both(s)), _always)
+_INTERLEAVED = Form(lambda s: bubbles.interleaved_makespan(*_chunked(s)), lambda s: bubbles.interleaved_exact(*_chunked(s)))
+
+FORMS: dict[str, Form] = {
+    "naive": Form(lambda s: bubbles.naive_makespan(*_both(s)), _always),
+    "gpipe": Form(lambda s: bubbles.gpipe_makespan(*_both(s)), _always),
+    "1f1b": _1F1B,
+    "pipedream": _1F1B,
+    "pipedream-2bw": _1F1B,
+    "interleaved-1f1b": _INTERLEAVED,
+    "looped-bfs": Form(
+        lambda s: bubbles.looped_bfs_makespan(*_chunked(s)), lambda s: bubbles.looped_bfs_exact(*_chunked(s))
+    ),
+    "zb-h1": Form(
+        lambda s: bubbles.zb_h1_makespan(*_passes(s)), lambda s: bubbles.zb_h1_exact(*_passes(s)) & (s.hop == 0)
+    ),
+    "zb-h2": Form(
+        lambda s: bubbles.zero_bubble_makespan(s.stages, s.micro, s.forward + s.backward, s.forward), _zero_bubble
+    ),
+    "zb-v": Form(
+        lambda s: bubbles.zero_bubble_makespan(s.stages, s.micro, s.forward + s.backward, s.forward / 2), _zero_bubble
+    ),
+    "dualpipe": Form(
+        lambda s: bubbles.dualpipe_makespan(s.stages / 2 - 1, s.micro, s.forward, s.backward, s.weight_gradient), _dual
+    ),
+    "dualpipe-v": Form(
+        lambda s: bubbles.dualpipe_makespan(s.stages - 1, s.micro, s.forward, s.backward, s.weight_gradient, 2), _dual
+    ),
+    "chimera": Form(
+        lambda s: bubbles.chimera_makespan(s.stages, s.micro, s.forward, s.backward),
+        lambda s: bubbles.chimera_exact(s.stages, s.micro, s.forward, s.backward) & (s.hop == 0),
+    ),
+    "hanayo": Form(
+        lambda s: bubbles.hanayo_makespan(s.stages, s.micro, s.chunks, s.forward),
+        lambda s: bubbles.hanayo_exact(s.stages, s.micro, s.forward, s.backward) & (s.hop == 0),
+    ),
+}

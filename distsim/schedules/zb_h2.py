@@ -1,0 +1,13 @@
+"""ZB-H2: no bubble inside a stage's span, for about twice 1F1B's memory (Qi et al. 2023, Zero bubble pipeline
+parallelism, section 3.2)."""
+
+from __future__ import annotations
+
+from distsim.schedules import zb_auto
+from distsim.schedules.action import Orders
+
+
+def order(stages: int, micro: int, chunks: int = 1) -> Orders:
+    """The order of ``zb-auto`` for equal times and the paper's limit of 2 stages - 1 micro-batches; it does not change
+    with the times. Without bubble from 2 stages - 1 micro-batches up."""
+    return zb_auto.order(stages, micro, limit=2 * stages - 1)
