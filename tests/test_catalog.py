@@ -225,7 +225,8 @@ def test_presets_inside_the_package_win(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 DOCS = Path(__file__).parent.parent / "docs" / "presets.md"
-EXAMPLES = re.findall(r"```toml\n# presets/(\w+)/([\w.-]+)\.toml\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+BLOCK = re.compile(r"```toml\n# presets/(\w+)/([\w.-]+)\.toml\n(.*?)```", re.DOTALL)
+EXAMPLES = BLOCK.findall(DOCS.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(("kind", "name", "text"), EXAMPLES, ids=[name for _, name, _ in EXAMPLES])
