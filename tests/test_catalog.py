@@ -105,7 +105,7 @@ def test_shipped_aliases_are_unique_and_no_names(kind: str) -> None:
         raw = catalog.raw(kind, name)
         assert raw["name"].lower() == name.lower(), catalog.path(kind, name)
         for alias in raw.get("aliases", ()):
-            assert alias not in listed, f"{alias} of {name} is the name of a preset"
+            assert alias not in listed - {name.lower()}, f"{alias} of {name} is the name of another preset"
             assert alias not in seen, f"{alias} is an alias of {name} and {seen[alias]}"
             assert catalog.path(kind, alias) == catalog.path(kind, name)
             seen[alias] = name
