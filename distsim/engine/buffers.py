@@ -45,12 +45,12 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
     return total
 
 
-def framework_bytes(setup: Setup, churning: Number, figures: Figures) -> Number:
-    """Context, communicators, and what the caching allocator holds beyond what is allocated."""
+def framework_bytes(setup: Setup, churning: Number, figures: Figures) -> tuple[Number, Number]:
+    """What the caching allocator holds beyond what is allocated; and context and communicators beside it."""
     y, overhead = setup.layout, setup.framework.overhead
     groups = sum(1 for size in (y.tp, y.pp, y.cp, y.ep, y.dp) if size > 1)
     source = setup.framework.source_of("overhead") or "preset"
     total = figures.note("CUDA context", overhead.context_bytes, "B", source)
     total += figures.note("communicators", overhead.communicator_bytes * groups, "B", source)
-    total += figures.note("fragmentation", overhead.fragmentation_fraction * churning, "B", source)
-    return total
+    fragmentation = figures.note("fragmentation", overhead.fragmentation_fraction * churning, "B", source)
+    return fragmentation, total

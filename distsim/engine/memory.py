@@ -32,12 +32,15 @@ class StageMemory:
     peak_moment: str
     moments: tuple[Moment, ...]
     states: States
+    fragmentation: Number
     figures: Figures
 
-    @property
-    def allocated(self) -> Number:
-        """The peak without the framework's overhead: what torch's allocator counts."""
-        return self.peak - self.categories["framework"]
+    def counted(self, by: str) -> Number:
+        """The peak as a counter sees it: ``allocated`` and ``reserved`` are torch's, ``device`` is nvidia-smi's."""
+        if by == "device":
+            return self.peak
+        allocated = self.peak - self.categories["framework"]
+        return allocated if by == "allocated" else allocated + self.fragmentation
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
@@ -109,14 +112,14 @@ def _stage(setup: Setup, stage: Stage) -> StageMemory:
     moments = moments_of(setup, stage, held, saved)
     top = max(moments, key=lambda moment: moment.total)
     buffers = buffer_bytes(setup, stage, held, figures)
-    overhead = framework_bytes(setup, top.activations + buffers, figures)
+    fragmentation, overhead = framework_bytes(setup, top.activations + buffers, figures)
     figures.note("activations", top.activations, "B", f"ledger, at the {top.name}")
     categories: dict[str, Number] = {
         "parameters": held.parameters, "gradients": top.gradients, "optimizer": held.optimizer,
-        "activations": top.activations, "buffers": buffers, "framework": overhead,
+        "activations": top.activations, "buffers": buffers, "framework": overhead + fragmentation,
     }  # fmt: skip
     y = setup.layout
     return StageMemory(
         stage.index, y.tp * y.cp * y.dp, stage.layer_count, stage.in_flight, categories, saved,
-        sum(categories.values()), top.name, tuple(moments), held, figures,
+        sum(categories.values()), top.name, tuple(moments), held, fragmentation, figures,
     )  # fmt: skip

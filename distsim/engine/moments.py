@@ -36,6 +36,8 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
         add("loss backward", alive + sum(t.size_bytes for t in loss.transient_backward), held.gradients)
     else:
         add("forward end", alive, held.gradients)
+    if not stage.layers:
+        return [*found, Moment("optimizer step", 0, held.gradients, constant + held.gradients)]
     block, _ = stage.layers[-1]
     whole = saved_bytes(block.operations)
     kept = layer_saved_bytes(setup, block, int(setup.layout.recompute_layers != 0))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.arrays import round_up
 from distsim.engine.models import load_model
+from distsim.engine.placement import by_compute, embedding_as_layer
 from distsim.engine.profile import kernels_for
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
@@ -93,7 +94,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         multiple *= layout.tp  # a vocabulary that tp does not divide is padded until it does
     return Setup(
         job, model, accelerator, cluster, framework, kernels_for(framework, model), precision,
-        catalog.load("optimizers", filled["optimizer"]), layout, _stages(filled, model, layout), filled["recompute"],
+        catalog.load("optimizers", filled["optimizer"]), layout, _stages(filled, model, layout, framework), filled["recompute"],
         round_up(model.vocab, multiple), origins, tuple(notes),
     )  # fmt: skip
 
@@ -240,7 +241,7 @@ def _micro_batches(filled: dict[str, Any], dp: int) -> int:
     return int(whole // (micro * dp))
 
 
-def _stages(filled: dict[str, Any], model: Model, layout: Layout) -> tuple[int, ...]:
+def _stages(filled: dict[str, Any], model: Model, layout: Layout, framework: Framework) -> tuple[int, ...]:
     """Layers on each stage; uneven splits must be stated."""
     given = filled["stage_layers"]
     if given is not None:
@@ -252,6 +253,9 @@ def _stages(filled: dict[str, Any], model: Model, layout: Layout) -> tuple[int, 
             raise DistsimError(f"--stage-layers adds up to {sum(given)} layers, but {model.name} has {model.layers}")
         return tuple(given)
     chunks = layout.pp * layout.vpp
+    if layout.pp > 1 and layout.vpp == 1 and framework.partition != "even":
+        place = by_compute if framework.partition == "compute" else embedding_as_layer
+        return place(model, layout.pp)
     if model.layers % chunks:
         even = [d for d in divisors(model.layers) if d % layout.vpp == 0 or layout.vpp == 1]
         split = [model.layers // layout.pp + (1 if s < model.layers % layout.pp else 0) for s in range(layout.pp)]

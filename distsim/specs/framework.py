@@ -16,23 +16,39 @@ class Kernels(Spec):
     """``fused`` keeps the input in the activation dtype; ``eager`` composes an RMSNorm of elementary operations and
     keeps the fp32 input and the normalised product besides. Layernorms are fused either way."""
     norm_weight_fp32: bool = False
-    """The eager RMSNorm multiplies by its weight in fp32 (Gemma), so the kept product is fp32 too."""
+    """The eager RMSNorm multiplies by its weight before casting back (Gemma, OLMo 2): the kept product is fp32 too."""
+    norm_weight_copy: bool = False
+    """The eager RMSNorm's weight is made anew in fp32 for each call (Gemma's ``1 + weight``)."""
+    layernorm_fp32: bool = False
+    """Layernorms run on an fp32 copy of their input (OLMo 1)."""
     norm_statistics: bool = True
     """Mean and reciprocal deviation (fp32 per token) are counted."""
     activation: Literal["fused", "eager"] = "fused"
     """``eager`` keeps every intermediate of a composed activation (gelu_new: four) and of a gated product."""
+    gate_tensors: int = Field(default=1, ge=0)
+    """Tensors of the inner width that an eager gated activation keeps beside its two inputs and its product: the
+    activated gate, or four where the product is clamped and composed (GPT-OSS)."""
     softmax: Literal["fused", "eager"] = "fused"
     """Eager attention: ``fused`` keeps the probabilities once, in the activation dtype; ``eager`` also in fp32."""
     expand_kv: bool = True
     """Eager attention copies grouped keys and values to all heads before the products."""
+    scores_fp32: bool = False
+    """Eager attention multiplies fp32 copies of queries and keys (GPT-J, GPT-Neo)."""
+    sdpa: bool = False
+    """``flash`` means torch's scaled_dot_product_attention, which picks the kernel: flash for 2-byte activations, the
+    memory-efficient one for fp32, masks or unlike value widths, plain products for grouped fp32 keys."""
+    attention_mask: Literal["none", "window", "always"] = "none"
+    """A dense mask of ``s x s`` per sequence is made in each layer: for sliding windows, or always (Falcon)."""
     qkv_matrices: int = Field(default=1, ge=1, le=3)
     """Separate modules that read the attention's input (autocast casts it for each)."""
     gate_up_fused: bool = True
     """Gate and up projections are one matrix product."""
     value_view: bool = False
-    """Values are a view into a larger projection's output, which they keep alive whole."""
+    """Values are a view into a larger projection's output, which they keep alive whole, where queries and keys are new
+    tensors besides (rotated GPT-NeoX and Phi-3, latent attention)."""
     attention_output_copy: bool = False
-    """The output projection reads a contiguous copy of the attention kernel's output."""
+    """The output projection reads a contiguous copy of the flash kernel's output: rotation by slices and concatenation
+    leaves queries, and with them the output, in another order (all partly rotated models, Phi-3)."""
     dropout_always: bool = False
     """Dropout with probability zero still keeps its mask (HF modules in training do not)."""
     router_fp32: bool = False
@@ -40,7 +56,11 @@ class Kernels(Spec):
     attention_lse: bool = True
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
     rope: Literal["fused", "eager"] = "fused"
-    """``eager`` rotation makes new query and key tensors, so the projections' outputs do not outlive them."""
+    """``eager`` rotation makes new query and key tensors, and keeps tables of cosines and sines."""
+    rope_tables: int = Field(default=2, ge=0)
+    """Tables of ``s x rotated width``: cosine and sine, twice where local and global layers differ (Gemma 3)."""
+    rope_tables_per_layer: bool = False
+    """Each layer makes and keeps its own tables (GPT-J, GLM) instead of sharing those of the model."""
     loss: Literal["fused", "eager"] = "fused"
     """``fused`` keeps fp32 logits once (vocabulary-parallel cross entropy); ``eager`` upcasts and keeps the fp32
     log-softmax, with bf16 logits, their upcast and their gradients in transit."""
@@ -87,6 +107,8 @@ class Framework(Sourced):
     aliases: tuple[str, ...] = ()
     defaults: dict[str, Any] = Field(default_factory=dict)
     """Job options that this framework sets when the user does not."""
+    usual: dict[str, Any] = Field(default_factory=dict)
+    """Job options that real runs with this framework use where their source does not say; for replaying runs."""
     kernels: Kernels = Kernels()
     families: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that differ for one model family, e.g. ``families.gemma.norm_weight_fp32``."""
@@ -95,5 +117,9 @@ class Framework(Sourced):
     vocab_multiple: int = Field(default=1, ge=1)
     """The vocabulary is padded to a multiple of this (times tp where ``vocab_multiple_per_tp``)."""
     vocab_multiple_per_tp: bool = False
+    partition: Literal["even", "compute", "embedding-as-layer"] = "even"
+    """How layers are put on pipeline stages: evenly (and refusing what does not divide), or as engine/placement.py says."""
+    memory_of_first_rank: bool = False
+    """Runs report rank 0's memory (the first pipeline stage) and not the largest."""
     memory_counts: Literal["allocated", "reserved", "device"] = "device"
     """What the framework's own peak-memory figure counts (measured runs are compared with it)."""

@@ -1,0 +1,174 @@
+"""Measured runs replayed: each row becomes a setup, and its prediction stands beside what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.memory import memory_of
+from distsim.engine.resolve import Setup, resolve
+from distsim.errors import DistsimError
+from distsim.interop.run_models import model_of
+from distsim.interop.runs import MissingCell, Run, measured_peak_bytes, measured_step_seconds
+from distsim.specs.cluster import Cluster
+from distsim.specs.framework import Framework
+from distsim.specs.job import Job
+
+PRECISIONS = {
+    "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
+    "int8": "fp8",
+}  # fmt: skip
+"""Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One run: measured and predicted, or the reason why its cells do not say enough."""
+
+    run: Run
+    reason: str = ""
+    setup: Setup | None = None
+    measured_seconds: float | None = None
+    measured_peak: float | None = None
+    predicted_peak: float | None = None
+
+    @property
+    def memory_error(self) -> float | None:
+        """Predicted over measured peak, less one."""
+        if self.measured_peak is None or self.predicted_peak is None:
+            return None
+        return self.predicted_peak / self.measured_peak - 1
+
+
+def replay(run: Run) -> Replay:
+    """Predict one run. Never raises for what a row says or leaves out."""
+    try:
+        setup = setup_of(run)
+        report = memory_of(setup)
+    except MissingCell as missing:
+        return Replay(run, reason=str(missing))
+    except DistsimError as error:
+        return Replay(run, reason=error.problem)
+    y = setup.layout
+    seconds = measured_step_seconds(run, y.micro_batch * y.micro_batches * y.dp, y.seq, y.gpus)
+    counts = setup.framework.memory_counts
+    kind = (run.text("mem_kind") or "").lower()
+    if "allocated" in kind:
+        counts = "allocated"
+    elif "reserved" in kind:
+        counts = "reserved"
+    stage = report.stages[0] if setup.framework.memory_of_first_rank else report.worst
+    return Replay(run, "", setup, seconds, measured_peak_bytes(run), stage.counted(counts))
+
+
+def setup_of(run: Run) -> Setup:
+    """The row as a setup; blank cells take the framework's usual setting. Raises MissingCell or DistsimError."""
+    _refuse(run)
+    framework = _framework(run)
+    model = model_of(run)
+    options = {**framework.usual, **_stated(run)}
+    options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
+    recipe = PRECISIONS.get(run.text("precision") or "", options.get("precision", "bf16"))
+    options["precision"] = framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe)
+    _fit_degrees(options, run)
+    if options.get("recompute") != "full":
+        options.pop("recompute_layers", None)
+    if not options.get("zero"):
+        options.pop("zero_group", None)
+    job = Job.read({**options, "model": model, "framework": framework.name})
+    return resolve(job, {"cluster": _cluster(run), "framework": framework})
+
+
+def _refuse(run: Run) -> None:
+    kind = (run.text("finetune_kind") or "").lower()
+    if "lora" in kind:
+        raise MissingCell(f"finetune_kind {kind} is not simulated yet")
+    offload = (run.text("offload") or "none").lower()
+    if offload not in ("none", "") and "not stated" not in offload:
+        raise MissingCell(f"offload {offload!r} is not simulated yet")
+
+
+def _framework(run: Run) -> Framework:
+    name = run.text("framework")
+    if name is None:
+        raise MissingCell("framework is blank")
+    try:
+        return catalog.load("frameworks", name)  # type: ignore[no-any-return]
+    except DistsimError:
+        raise MissingCell(f"framework {name!r} has no profile") from None
+
+
+def _stated(run: Run) -> dict[str, Any]:
+    """What the row says, as job options."""
+    gpus = run.count("n_gpus")
+    if gpus is None:
+        raise MissingCell("n_gpus is blank")
+    if run.text("gpu") is None:
+        raise MissingCell("gpu is blank")
+    seq = run.count("seq_len")
+    if seq is None:
+        raise MissingCell("seq_len is blank")
+    recompute = (run.text("recompute") or "").lower()
+    attention = (run.text("attention") or "").lower()
+    options: dict[str, Any] = {
+        "gpu": run.text("gpu"), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
+        "global_batch": run.count("global_batch"), "zero": run.number("zero_stage"),
+        "sequence_parallel": run.flag("sequence_parallel"),
+    }  # fmt: skip
+    options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
+    if recompute:
+        options["recompute"] = "selective" if "selective" in recompute or "minimal" in recompute else recompute
+    if attention:
+        options["attention"] = "eager" if "eager" in attention or "unfused" in attention else "flash"
+    options["optimizer"] = _optimizer(run.text("optimizer"))
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _optimizer(text: str | None) -> str | None:
+    lower = (text or "").lower()
+    if "8bit" in lower or "8-bit" in lower:
+        return "adamw-8bit"
+    for name in ("muon", "adafactor", "sgd", "lamb", "lion"):
+        if name in lower:
+            return name
+    return "adamw" if "adam" in lower else None
+
+
+def _fit_degrees(options: dict[str, Any], run: Run) -> None:
+    """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1."""
+    parallel = 1
+    for name in ("tp", "pp", "cp"):
+        parallel *= options.get(name) or 1
+    gpus = options["gpus"]
+    if gpus % parallel:
+        raise MissingCell(f"tp*pp*cp = {parallel} does not divide n_gpus {gpus}")
+    dp = gpus // parallel
+    options["dp"] = dp
+    micro = options.get("micro_batch")
+    accumulate = run.count("grad_accum")
+    whole = options.get("global_batch")
+    if micro is None and whole is not None:
+        micro = whole // (dp * accumulate) if accumulate and whole % (dp * accumulate) == 0 else 1
+    if micro is None:
+        raise MissingCell("micro_batch and global_batch are blank")
+    options["micro_batch"] = micro
+    if whole is None:
+        options["global_batch"] = micro * dp * (accumulate or 1)
+    elif whole % (micro * dp):
+        raise MissingCell(f"global_batch {whole} is not a multiple of micro_batch {micro} * dp {dp}")
+
+
+def _cluster(run: Run) -> Cluster | None:
+    """The GPU's usual node, with the row's own count of GPUs and network rate where it gives them."""
+    name = run.text("gpu")
+    assert name is not None
+    try:
+        usual: Cluster = catalog.usual_cluster(name)
+    except DistsimError:
+        return None
+    per_node = run.count("gpus_per_node")
+    rate = run.number("internode_gbps_per_gpu")
+    if per_node is None and rate is None:
+        return usual
+    return usual.adapted(per_node, rate * 1e9 / 8 if rate else None)
