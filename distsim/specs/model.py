@@ -31,6 +31,8 @@ class Experts(Spec):
     """The router is a linear layer with bias (GPT-OSS)."""
     bias: bool = False
     """The experts' linear layers have biases (GPT-OSS)."""
+    score_bias: bool = False
+    """One stored correction per expert that balances the router without a loss (ERNIE 4.5 counts it as a parameter)."""
     dense_layers: tuple[int, ...] = ()
     """Indices of layers whose MLP is dense, with the model's own ``ffn``."""
 
@@ -93,6 +95,10 @@ class Model(Sourced):
     """A norm after the word embedding (BLOOM)."""
     qk_norm: Literal["none", "head", "full"] = "none"
     """Norm on queries and keys: per head (``head_dim`` weights; Qwen3) or over all heads at once (OLMoE)."""
+    qk_norm_bias: bool = False
+    """The norms on queries and keys are layernorms with biases (Phi-1/2 and Persimmon where they have such norms)."""
+    attention_gate: bool = False
+    """Attention's output is scaled, element by element, by a sigmoid of one more projection (AFMoE)."""
     positions: Positions
     position_rows: int = Field(default=0, ge=0)
     """Rows of a learned position table (OPT has two more than its context)."""
@@ -132,6 +138,11 @@ class Model(Sourced):
         if (self.positions == "learned") != (self.position_rows > 0):
             raise ValueError("position_rows must be given for learned positions, and only for them")
         return self
+
+    @property
+    def activation_parameters(self) -> int:
+        """Learned scalars of one activation function: xIELU has two (Apertus, arXiv:2411.13010)."""
+        return 2 if self.activation == "xielu" else 0
 
     @property
     def norm_has_bias(self) -> bool:

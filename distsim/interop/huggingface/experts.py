@@ -1,0 +1,75 @@
+"""The mixture-of-experts part of a configuration: widths, shared experts, and which layers are dense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distsim.interop.huggingface.aliases import NAMES
+from distsim.interop.huggingface.families import Family
+from distsim.interop.huggingface.fields import Fields
+
+
+def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict[str, Any] | None:
+    """Fields of ``Experts``, or None where the configuration has no experts after all."""
+
+    def names(what: str) -> tuple[str, ...]:
+        return (*family.names.get(what, ()), *NAMES[what])
+
+    layers = values["layers"]
+    count = _first(fields, names("experts"), least=0)
+    dense = dense_layers(fields, layers)
+    if not count or len(dense) == layers:
+        return None
+    ffn = _first(fields, names("expert_ffn")) or values["ffn"]
+    shared = _first(fields, names("shared_experts"), least=0) or 0
+    shared_ffn = fields.whole(*names("shared_ffn"), least=0) or 0
+    if shared_ffn and not shared:
+        shared = 1
+    return {
+        **(family.experts or {}),
+        "count": count,
+        "per_token": _first(fields, names("experts_per_token")) or 1,
+        "ffn": ffn,
+        "shared": shared,
+        "shared_ffn": shared_ffn or shared * ffn,
+        "dense_layers": dense,
+    }
+
+
+def _first(fields: Fields, names: tuple[str, ...], least: int = 1) -> int | None:
+    """A number, or the one number that a list per layer repeats (HunYuan)."""
+    name, value = fields.find(*names)
+    if isinstance(value, list) and value:
+        numbers = {fields.as_whole(name, one, least) for one in value}
+        if len(numbers) > 1:
+            raise fields.wrong(name, value, "layers that differ in their experts are not supported")
+        return numbers.pop()
+    return None if value is None else fields.as_whole(name, value, least)
+
+
+def dense_layers(fields: Fields, layers: int) -> tuple[int, ...]:
+    """Layers whose MLP is dense, by whichever rule the configuration follows."""
+    if (kinds := fields.row("mlp_layer_types", length=layers)) is not None:
+        return tuple(layer for layer, kind in enumerate(kinds) if kind != "sparse")
+    if (sparse := fields.row("moe_layers")) is not None:
+        chosen = {fields.as_whole("moe_layers", one, 0) for one in sparse}
+        return tuple(layer for layer in range(layers) if layer not in chosen)
+    return tuple(layer for layer in range(layers) if not _is_sparse(fields, layer, layers))
+
+
+def _is_sparse(fields: Fields, layer: int, layers: int) -> bool:
+    """The rules by period and by range; all that are stated must hold."""
+    first = fields.whole("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", least=0) or 0
+    last = fields.whole("moe_layer_end_index", least=-1)
+    last = layers - 1 if last is None or last < 0 else last
+    every = fields.whole("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", least=0) or 1
+    only = fields.row("mlp_only_layers") or []
+    name, frequency = fields.find("moe_layer_freq")
+    if isinstance(frequency, list):
+        if len(frequency) != layers:
+            raise fields.wrong(name, f"a list of {len(frequency)}", f"one entry for each of {layers} layers is needed")
+        if not frequency[layer]:
+            return False
+    elif frequency is not None and layer % fields.as_whole(name, frequency) != 0:
+        return False
+    return first <= layer <= last and (layer + 1) % every == 0 and layer not in only

@@ -1,0 +1,86 @@
+"""What a config.json does not say: per architecture family, the keys' defaults and what its modelling code fixes.
+
+One TOML file per family in ``families/``, named as ``model_type``; only the file asked for is read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distsim.errors import DistsimError, did_you_mean
+from distsim.interop.huggingface.refused import REFUSED
+
+FOLDER = Path(__file__).parent / "families"
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture family, its parent's tables (``like``) merged in."""
+
+    name: str
+    source: str
+    keys: dict[str, Any] = field(default_factory=dict)
+    """Value of a configuration key that a file leaves out."""
+    names: dict[str, list[str]] = field(default_factory=dict)
+    """Names of keys that this family uses before the common ones, by what they mean (``aliases.py``)."""
+    model: dict[str, Any] = field(default_factory=dict)
+    """Fields of the model that no key states."""
+    flags: dict[str, str | list[str]] = field(default_factory=dict)
+    """Fields of the model that a key (or the first stated of several) switches; ``!key`` switches them off."""
+    experts: dict[str, Any] | None = None
+    """Fields of the mixture of experts that no key states; None for dense families."""
+    latent: bool = False
+    """Attention is multi-head latent attention."""
+    special: str = ""
+    """Name of the function in ``special.py`` that reads what no table can say."""
+
+
+def supported() -> list[str]:
+    """All families that can be read, from file names alone."""
+    return sorted(entry.removesuffix(".toml") for entry in os.listdir(FOLDER) if entry.endswith(".toml"))
+
+
+def load_family(model_type: str, where: str = "") -> Family:
+    """The family with this ``model_type``; an error says what is supported where it is none of them."""
+    refuse(model_type, where)
+    name = model_type.strip().lower()
+    if not re.fullmatch(r"[a-z0-9_-]+", name) or not (FOLDER / f"{name}.toml").is_file():
+        raise _unsupported(model_type, did_you_mean(name, supported()), where)
+    return _merge(name)
+
+
+def refuse(model_type: object, where: str = "") -> None:
+    """An error where ``model_type`` is known to be no decoder-only transformer."""
+    if isinstance(model_type, str) and (what := REFUSED.get(model_type.strip().lower())):
+        raise _unsupported(model_type, f"it is {what}; distsim reads decoder-only transformers", where)
+
+
+def _unsupported(model_type: str, why: str, where: str) -> DistsimError:
+    shown = model_type if len(model_type) <= 60 else model_type[:57] + "…"
+    return DistsimError(
+        f"model_type {shown!r} is not supported", why, f"supported: {', '.join(supported())}", where=where
+    )
+
+
+def _merge(name: str) -> Family:
+    own = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    parent = _merge(own["like"]) if "like" in own else Family(name, "")
+    experts = own.get("experts")
+    if parent.experts is not None:
+        experts = {**parent.experts, **(experts or {})}
+    return Family(
+        name=name,
+        source=own.get("source", parent.source),
+        keys={**parent.keys, **own.get("keys", {})},
+        names={**parent.names, **own.get("names", {})},
+        model={**parent.model, **own.get("model", {})},
+        flags={**parent.flags, **own.get("flags", {})},
+        experts=experts,
+        latent=own.get("latent", parent.latent),
+        special=own.get("special", parent.special),
+    )

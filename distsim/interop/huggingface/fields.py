@@ -1,0 +1,124 @@
+"""The keys of a config.json, read once with their kind checked; remembers which were used and which were assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distsim.errors import DistsimError
+
+LARGEST = 10**9
+"""No width, count or length of a network reaches this; a larger number in a configuration is a mistake."""
+
+
+class Fields:
+    """A configuration over its family's defaults.
+
+    A key may be dotted (``attn_config.kv_n_heads``). A key that is present but null is unset on purpose: it does not
+    fall back to the family's default.
+    """
+
+    def __init__(self, data: Mapping[str, Any], defaults: Mapping[str, Any], where: str) -> None:
+        self.data, self.defaults, self.where = data, defaults, where
+        self.used: set[str] = set()
+        self.assumed: dict[str, Any] = {}
+
+    def find(self, *names: str) -> tuple[str, Any]:
+        """Key and value of the first name that the file states, else of the first that the family defaults."""
+        self.used.update(names)
+        null = False
+        for name in names:
+            found, value = _look(self.data, name)
+            if found and value is not None:
+                return name, value
+            null = null or found
+        if not null:
+            for name in names:
+                if (value := self.defaults.get(name)) is not None:
+                    self.assumed[name] = value
+                    return name, value
+        return names[0], None
+
+    def whole(self, *names: str, least: int = 1, most: int = LARGEST) -> int | None:
+        """A whole number, or None where the file and the family leave it open."""
+        name, value = self.find(*names)
+        return None if value is None else self.as_whole(name, value, least, most)
+
+    def needed(self, *names: str, most: int = LARGEST) -> int:
+        """A whole number that the model cannot do without."""
+        value = self.whole(*names, most=most)
+        if value is None:
+            raise DistsimError(f"key {names[0]!r} is missing", f"also read: {', '.join(names[1:])}", where=self.where)
+        return value
+
+    def as_whole(self, name: str, value: Any, least: int = 1, most: int = LARGEST) -> int:
+        """``value`` as a whole number between ``least`` and ``most``."""
+        right = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if right and least <= value <= most and value == int(value):  # the range first: it refuses NaN and infinity
+            return int(value)
+        raise self.wrong(name, value, f"a whole number from {least} to {most:,} is needed")
+
+    def number(self, *names: str, default: float, least: float = 0.0, most: float = 1.0) -> float:
+        """A real number between ``least`` and ``most``."""
+        name, value = self.find(*names)
+        if value is None:
+            return default
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most:
+            return float(value)
+        raise self.wrong(name, value, f"a number from {least:g} to {most:g} is needed")
+
+    def flag(self, *names: str, default: bool = False) -> bool:
+        """A switch; 0 and 1 count as false and true."""
+        name, value = self.find(*names)
+        if value is None:
+            return default
+        if isinstance(value, bool) or value in (0, 1):
+            return bool(value)
+        raise self.wrong(name, value, "true or false is needed")
+
+    def text(self, *names: str, default: str) -> str:
+        """A word."""
+        name, value = self.find(*names)
+        if value is None:
+            return default
+        if isinstance(value, str) and 0 < len(value) <= 100:
+            return value
+        raise self.wrong(name, value, "a word in quotes is needed")
+
+    def row(self, *names: str, length: int | None = None) -> list[Any] | None:
+        """A list, of one entry per layer where ``length`` is given; None where it is absent or empty."""
+        name, value = self.find(*names)
+        if value is None or value == []:
+            return None
+        if not isinstance(value, list):
+            raise self.wrong(name, value, "a list is needed")
+        if length is not None and len(value) != length:
+            raise self.wrong(name, f"a list of {len(value)}", f"one entry for each of the {length} layers is needed")
+        return value
+
+    def wrong(self, name: str, value: Any, rule: str) -> DistsimError:
+        """The error for a value of the wrong kind or size."""
+        shown = repr(value)
+        shown = shown if len(shown) <= 60 else shown[:57] + "…"
+        return DistsimError(f"{name} is {shown}; {rule}", where=self.where)
+
+    def unused(self) -> list[str]:
+        """Dotted keys with a value that nobody asked for."""
+        return sorted(name for name in _leaves(self.data, "", 0) if name not in self.used)
+
+
+def _look(data: Any, name: str) -> tuple[bool, Any]:
+    """Whether a dotted name is stated, and its value."""
+    for part in name.split("."):
+        if not isinstance(data, Mapping) or part not in data:
+            return False, None
+        data = data[part]
+    return True, data
+
+
+def _leaves(data: Mapping[str, Any], prefix: str, depth: int) -> Iterator[str]:
+    for name, value in data.items():
+        if isinstance(value, Mapping) and depth < 3:
+            yield from _leaves(value, f"{prefix}{name}.", depth + 1)
+        elif value is not None:
+            yield f"{prefix}{name}"

@@ -1,0 +1,148 @@
+"""Turns a configuration into a model, and tells which keys it did not use and which it had to assume."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distsim.errors import DistsimError
+from distsim.interop.huggingface.aliases import NAMES
+from distsim.interop.huggingface.experts import read_experts
+from distsim.interop.huggingface.families import Family, load_family, refuse, supported
+from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.harmless import matters
+from distsim.interop.huggingface.latent import read_latent_attention
+from distsim.interop.huggingface.special import SPECIAL
+from distsim.interop.huggingface.windows import read_window
+from distsim.interop.json_file import read_json
+from distsim.specs.model import Model
+
+WRAPPERS = ("text_config", "llm_config", "language_config", "language_model_config", "thinker_config")
+"""Keys under which multi-modal configurations keep the decoder's own."""
+MOST_LAYERS = 10_000
+SWITCHED = {"qk_norm": "none"}
+"""What a field that is not true or false is when its switch is off."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A model and how it was read."""
+
+    model: Model
+    family: Family
+    unused: tuple[str, ...]
+    """Keys that were not used and could change memory or time."""
+    assumed: dict[str, Any]
+    """Keys that the file leaves out, with the family's default that was taken."""
+
+
+def read_config_file(path: Path) -> Reading:
+    """The model that a config.json describes, named after its folder (or its own file name)."""
+    stem = path.stem if path.stem != "config" else path.resolve().parent.name
+    return read_config(read_json(path), where=str(path), name=stem)
+
+
+def read_config(data: Mapping[str, Any], where: str = "config.json", name: str = "") -> Reading:
+    """The model that a configuration describes."""
+    refuse(data.get("model_type"), where)
+    wrapped = unwrap(data, where)
+    family = load_family(model_type(wrapped, data, where), where)
+    fields = Fields(wrapped, family.keys, where)
+    if not any(key in wrapped for key in (*_names(family, "hidden"), *_names(family, "layers"))):
+        problem = "states neither a hidden size nor a number of layers"
+        raise DistsimError(problem, "is it a model's config.json?", where=where)
+    values = base_values(fields, family)
+    values.update(read_window(fields, family, values["layers"]))
+    if family.special:
+        values.update(SPECIAL[family.special](fields, values))
+    if family.latent:
+        values["latent_attention"] = read_latent_attention(fields)
+        values["head_dim"] = values["latent_attention"]["nope_dim"] + values["latent_attention"]["rope_dim"]
+    if family.experts is not None:
+        values["experts"] = read_experts(fields, family, values)
+    for key, value in family.model.items():
+        values.setdefault(key, value)
+    for key, switch in family.flags.items():
+        values[key] = _switched(fields, family, key, switch)
+    if values["positions"] == "learned":
+        values.setdefault("position_rows", values["context"])
+    source = {"other": f"{where}; keys left out as in {family.source}"}
+    model = Model.read({"name": name or family.name, "family": family.name, "source": source, **values}, where)
+    unused = tuple(key for key in fields.unused() if matters(key))
+    return Reading(model, family, unused, dict(fields.assumed))
+
+
+def unwrap(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The decoder's own configuration, out of a multi-modal one that wraps it."""
+    for _ in range(4):
+        inner = next((data[key] for key in WRAPPERS if isinstance(data.get(key), Mapping)), None)
+        if inner is None or any(isinstance(data.get(key), int) for key in NAMES["hidden"]):
+            return data
+        data = inner
+    raise DistsimError("text configurations are nested too deep", where=where)
+
+
+def model_type(data: Mapping[str, Any], outer: Mapping[str, Any], where: str) -> str:
+    """``model_type``, or what the class name under ``architectures`` says."""
+    stated = data.get("model_type")
+    if isinstance(stated, str) and stated.strip():
+        return stated
+    classes = data.get("architectures") or outer.get("architectures")
+    if isinstance(classes, list) and classes and isinstance(classes[0], str):
+        plain = {one.replace("_", "").replace("-", ""): one for one in supported()}
+        stem = classes[0].lower().split("for")[0].removesuffix("lmheadmodel").removesuffix("model")
+        return plain.get(stem, classes[0])
+    raise DistsimError(
+        "names no model_type", f"add \"model_type\": one of {', '.join(supported())}", where=where
+    )
+
+
+def _names(family: Family, what: str) -> tuple[str, ...]:
+    own = tuple(family.names.get(what, ()))
+    return own + tuple(name for name in NAMES[what] if name not in own)
+
+
+def base_values(fields: Fields, family: Family) -> dict[str, Any]:
+    """The fields that most families state in the same way."""
+
+    def whole(what: str) -> int | None:
+        return fields.whole(*_names(family, what))
+
+    hidden, heads = fields.needed(*_names(family, "hidden")), fields.needed(*_names(family, "heads"))
+    values: dict[str, Any] = {
+        "hidden": hidden,
+        "heads": heads,
+        "layers": fields.needed(*_names(family, "layers"), most=MOST_LAYERS),
+        "vocab": fields.needed(*_names(family, "vocab")),
+        "context": fields.needed(*_names(family, "context")),
+        "kv_heads": whole("kv_heads") or heads,
+        "head_dim": whole("head_dim") or _even(fields, hidden, heads),
+        "ffn": whole("ffn") or 4 * hidden,
+        "activation": fields.text(*_names(family, "activation"), default="silu"),
+        "tied_embeddings": fields.flag(*_names(family, "tied")),
+        "mtp_layers": fields.whole(*_names(family, "mtp_layers"), least=0) or 0,
+    }
+    rotated = fields.whole("rotary_dim", least=0)
+    share = min(rotated / values["head_dim"], 1.0) if rotated else 1.0
+    values["rotary_fraction"] = fields.number(*_names(family, "rotary_fraction"), default=share) or 1.0
+    for kind in ("attention_dropout", "hidden_dropout", "embedding_dropout"):
+        values[kind] = fields.number(*_names(family, kind), default=0.0)
+    return values
+
+
+def _even(fields: Fields, hidden: int, heads: int) -> int:
+    """Width of a head where no key states it."""
+    if heads > hidden:
+        raise DistsimError(f"{heads} heads do not fit into a hidden size of {hidden}", where=fields.where)
+    return hidden // heads
+
+
+def _switched(fields: Fields, family: Family, key: str, switch: str | list[str]) -> Any:
+    """A field that a key turns on, or off where the switch begins with ``!``."""
+    names = [switch] if isinstance(switch, str) else switch
+    on = fields.flag(*(one.lstrip("!") for one in names)) != names[0].startswith("!")
+    if key not in family.model:
+        return on
+    return family.model[key] if on else SWITCHED.get(key, False)

@@ -1,0 +1,33 @@
+"""Families that are not decoder-only transformers, with what they are: named in the error instead of guessed at."""
+
+from __future__ import annotations
+
+_ENCODER = "an encoder"
+_BOTH = "an encoder with a decoder"
+_RECURRENT = "a state-space or recurrent network"
+_HYBRID = "a hybrid of attention with recurrent, state-space or convolutional layers"
+_VISION = "a vision network"
+_SPEECH = "a speech network"
+_MULTI = "a network of several modalities without one text configuration"
+_OTHER = "a decoder whose layers differ from one another in ways that no formula here covers"
+
+_GROUPS: dict[str, str] = {
+    _ENCODER: "bert bert-generation big_bird camembert data2vec-text deberta deberta-v2 distilbert electra ernie esm "
+    "albert funnel longformer megatron-bert mobilebert modernbert modernbert-decoder mpnet nomic_bert reformer rembert "
+    "roberta roberta-prelayernorm roc_bert roformer squeezebert xlm xlm-roberta xlm-roberta-xl xlnet xmod flaubert",
+    _BOTH: "t5 mt5 umt5 longt5 switch_transformers t5gemma t5gemma2 bart mbart plbart pegasus pegasus_x "
+    "bigbird_pegasus blenderbot blenderbot-small marian m2m_100 nllb-moe fsmt led mvp prophetnet encoder-decoder",
+    _RECURRENT: "mamba mamba2 mamba3 falcon_mamba rwkv rwkv5 rwkv6 rwkv7 xlstm gated_deltanet retnet",
+    _HYBRID: "jamba bamba zamba zamba2 nemotron_h falcon_h1 granitemoehybrid qwen3_next qwen3_5 qwen3_5_moe "
+    "qwen3_5_text qwen3_5_moe_text recurrent_gemma minimax kimi_linear lfm2 lfm2_moe lfm3 olmo_hybrid bailing_hybrid "
+    "samba hymba phi4flash plamo2 stripedhyena evo",
+    _VISION: "vit vit_mae vit_msn deit beit dinov2 dinov3_vit swin swinv2 convnext convnextv2 resnet regnet segformer "
+    "detr siglip siglip2 clip clip_vision_model clip_text_model siglip_vision_model sam vitdet efficientnet "
+    "mobilevit mobilenet_v2",
+    _SPEECH: "whisper wav2vec2 wav2vec2-bert hubert wavlm speecht5 seamless_m4t moonshine encodec musicgen "
+    "musicgen_melody speech_to_text bark moshi",
+    _MULTI: "blip blip-2 flava git trocr vision-encoder-decoder align",
+    _OTHER: "openelm decilm nemotron-nas gemma3n gemma3n_text gemma4 gemma4_text longcat_flash deepseek_v4 "
+    "deepseek_v32 glm_moe_dsa blt diffllama doge transfo-xl ctrl",
+}
+REFUSED: dict[str, str] = {name: what for what, names in _GROUPS.items() for name in names.split()}

@@ -1,0 +1,114 @@
+"""What no table can say: families whose keys interact. Each function returns the fields it sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from distsim.interop.huggingface.fields import Fields
+
+Values = dict[str, Any]
+
+
+def falcon(fields: Fields, values: Values) -> Values:
+    """Three layouts: 40B/180B (grouped, two norms), 7B (one kv head, one norm), RW (ALiBi, biases, sequential)."""
+    new, parallel = fields.flag("new_decoder_architecture"), fields.flag("parallel_attn", default=True)
+    multi_query = fields.flag("multi_query", default=True)
+    kv_heads = values["kv_heads"] if new else 1 if multi_query else values["heads"]
+    norms = fields.whole("num_ln_in_parallel_attn") or 2 if new else 1 if parallel else 2
+    return {
+        "kv_heads": kv_heads,
+        "parallel_blocks": parallel or new,
+        "norms_per_layer": norms,
+        "positions": "alibi" if fields.flag("alibi") else "rotary",
+    }
+
+
+def gpt_bigcode(fields: Fields, values: Values) -> Values:
+    """StarCoder 1: one key-value head unless ``multi_query`` is off."""
+    return {"kv_heads": 1 if fields.flag("multi_query", default=True) else values["heads"]}
+
+
+def gpt_neo(fields: Fields, values: Values) -> Values:
+    """Local and global layers by ``attention_types``: [[["global", "local"], 12]]."""
+    kinds: list[str] = []
+    for group in fields.row("attention_types") or []:
+        if not (isinstance(group, list) and len(group) == 2 and isinstance(group[0], list)):
+            raise fields.wrong("attention_types", group, 'pairs like [["global", "local"], 12] are needed')
+        kinds += [str(kind) for kind in group[0]] * fields.as_whole("attention_types", group[1], 1, 10_000)
+    if not kinds or fields.find("attention_layers")[1] is not None:
+        return {}
+    return {"window": fields.whole("window_size"), "window_pattern": tuple(kind == "local" for kind in kinds)}
+
+
+def opt(fields: Fields, values: Values) -> Values:
+    """OPT-350M projects its embedding and has post-norms without a final one; positions start at row 2."""
+    width = fields.whole("word_embed_proj_dim")
+    before = fields.flag("do_layer_norm_before", default=True)
+    return {
+        "embedding_width": None if width == values["hidden"] else width,
+        "final_norm": before and not fields.flag("_remove_final_layer_norm"),
+        "position_rows": values["context"] + 2,
+    }
+
+
+def mpt(fields: Fields, values: Values) -> Values:
+    """The inner width by ``expansion_ratio``; ALiBi, rotary or learned positions."""
+    ratio = fields.number("expansion_ratio", default=4.0, least=0.01, most=1000.0)
+    if fields.flag("attn_config.alibi", default=True):
+        positions = "alibi"
+    elif fields.flag("attn_config.rope"):
+        positions = "rotary"
+    else:
+        positions = "learned" if fields.flag("learned_pos_emb", default=True) else "none"
+    kind = fields.text("attn_config.attn_type", default="multihead_attention")
+    extra: Values = {"kv_heads": 1} if kind == "multiquery_attention" else {}
+    return {"ffn": max(int(ratio * values["hidden"]), 1), "positions": positions, **extra}
+
+
+def chatglm(fields: Fields, values: Values) -> Values:
+    """ChatGLM2 and 3 group their queries; ChatGLM-6B (``inner_hidden_size``) is a different, ungated network."""
+    grouped = fields.flag("multi_query_attention")
+    inner = fields.whole("inner_hidden_size")
+    if inner is None:
+        return {"kv_heads": values["kv_heads"] if grouped else values["heads"]}
+    return {
+        "ffn": inner,
+        "kv_heads": values["heads"],
+        "gated": False,
+        "norm": "layernorm",
+        "activation": "gelu",
+        "tied_embeddings": True,
+        "qkv_bias": True,
+        "attention_output_bias": True,
+        "mlp_bias": True,
+    }
+
+
+def stablelm(fields: Fields, values: Values) -> Values:
+    """Parallel attention and MLP share one norm."""
+    return {"norms_per_layer": 1 if fields.flag("use_parallel_residual") else 2}
+
+
+def qwen(fields: Fields, values: Values) -> Values:
+    """Qwen 1 states the width of gate and up together."""
+    return {"ffn": max(values["ffn"] // 2, 1)}
+
+
+def baichuan(fields: Fields, values: Values) -> Values:
+    """7B rotates, 13B has ALiBi; only the 13B states its context as ``model_max_length`` alone."""
+    rotary = "max_position_embeddings" in fields.data or "model_max_length" not in fields.data
+    return {"positions": "rotary" if rotary else "alibi"}
+
+
+SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
+    "baichuan": baichuan,
+    "chatglm": chatglm,
+    "falcon": falcon,
+    "gpt_bigcode": gpt_bigcode,
+    "gpt_neo": gpt_neo,
+    "mpt": mpt,
+    "opt": opt,
+    "qwen": qwen,
+    "stablelm": stablelm,
+}

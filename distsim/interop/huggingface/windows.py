@@ -1,0 +1,54 @@
+"""Sliding attention windows: how wide, and which layers have one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distsim.errors import DistsimError
+from distsim.interop.huggingface.aliases import NAMES
+from distsim.interop.huggingface.families import Family
+from distsim.interop.huggingface.fields import Fields
+
+LOCAL = {"sliding_attention", "chunked_attention", "local", "local_attention", "sliding", "sliding_window"}
+GLOBAL = {"full_attention", "global", "attention", "global_attention", "full"}
+
+
+def read_window(fields: Fields, family: Family, layers: int) -> dict[str, Any]:
+    """``window`` and ``window_pattern`` of the model."""
+    pattern = _stated_pattern(fields, layers)
+    every = (*family.names.get("window_every", ()), *NAMES["window_every"])
+    window = fields.whole(*family.names.get("window", ()), *NAMES["window"], least=0)
+    if fields.flag("use_sliding_window", default=True) is False or not window:
+        return {}
+    if pattern is None:
+        pattern = _periodic_pattern(fields, layers, every)
+    if not any(pattern):
+        return {}
+    return {"window": window, "window_pattern": () if all(pattern) else pattern}
+
+
+def _stated_pattern(fields: Fields, layers: int) -> tuple[bool, ...] | None:
+    """One kind of attention per layer; a kind that is not attention makes the model a hybrid."""
+    kinds = fields.row(*NAMES["layer_types"], length=layers)
+    if kinds is None:
+        return None
+    for layer, kind in enumerate(kinds):
+        if kind not in LOCAL | GLOBAL if isinstance(kind, str) else True:
+            raise DistsimError(
+                f"layer {layer} is {str(kind)[:40]!r}, which is not attention",
+                "distsim reads transformers; hybrids with other layers are not supported",
+                where=fields.where,
+            )
+    return tuple(kind in LOCAL for kind in kinds)
+
+
+def _periodic_pattern(fields: Fields, layers: int, names: tuple[str, ...]) -> tuple[bool, ...]:
+    """Every n-th layer full, the others local; or full up to ``max_window_layers``; else all local."""
+    name, every = fields.find(*names)
+    if isinstance(every, str) and every and set(every) <= {"L", "G"}:  # EXAONE 4 writes LLLG
+        return tuple(every[layer % len(every)] == "L" for layer in range(layers))
+    if every is not None:
+        period = fields.as_whole(name, every)
+        return tuple((layer + 1) % period != 0 for layer in range(layers))
+    first = fields.whole("max_window_layers", least=0) or 0
+    return tuple(layer >= first for layer in range(layers))
