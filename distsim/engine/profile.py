@@ -1,12 +1,18 @@
-"""A framework's kernels as they are for one family of models."""
+"""The kernels a framework runs for one model: its own, with what it does differently for the model's family."""
 
 from __future__ import annotations
 
+from distsim.errors import DistsimError
 from distsim.specs.framework import Framework, Kernels
 from distsim.specs.model import Model
 
 
 def kernels_for(framework: Framework, model: Model) -> Kernels:
-    """The framework's kernels with what it does differently for the model's family."""
-    own = framework.families.get(model.family)
-    return framework.kernels if not own else Kernels.read({**framework.kernels.model_dump(), **own})
+    """The framework's kernels with the overrides of ``families.<family>``."""
+    overrides = framework.families.get(model.family)
+    if not overrides:
+        return framework.kernels
+    where = f"framework {framework.name}, families.{model.family}"
+    if unknown := sorted(set(overrides) - set(Kernels.model_fields)):
+        raise DistsimError(f"unknown kernels: {', '.join(unknown)}", where=where)
+    return Kernels.read({**framework.kernels.model_dump(), **overrides}, where)

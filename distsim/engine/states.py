@@ -47,7 +47,9 @@ def state_bytes(optimizer: Optimizer, precision: Precision, parameter: Parameter
         if (state.of == "matrices" and not matrix) or (state.of == "vectors" and matrix):
             continue
         each = precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
-        if state.shape == "factored" and parameter.kind != "vector":
+        if state.shape == "scalar":
+            total = total + parameter.copies * each
+        elif state.shape == "factored" and parameter.kind != "vector":
             total = total + factored_state_bytes(parameter.rows, parameter.columns, parameter.copies, each)
         else:
             total = total + parameter.elements * each

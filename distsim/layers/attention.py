@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum, minimum
+from distsim.arrays import Number, maximum
+from distsim.layers.core_attention import MASK_BYTES, core_attention, flash_kernel
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
-
-LSE_BYTES = 4  # flash attention keeps one fp32 log-sum-exp per head and query token
-MASK_BYTES = 1  # a dropout mask is one byte per element
 
 
 def heads_per_rank(ctx: Context) -> tuple[Number, Number]:
@@ -24,7 +22,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     tokens, width = layout.tokens, model.head_dim
     heads, kv_heads = heads_per_rank(ctx)
     act = ctx.activation
-    outer = (heads + 2 * kv_heads) * width
+    outer = (heads * (2 if model.attention_gate else 1) + 2 * kv_heads) * width
     qkv = linear(
         ctx,
         "attention.qkv",
@@ -34,6 +32,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         source,
         bias=model.qkv_bias,
         matrices=ctx.kernels.qkv_matrices,
+        cast_input=True,
         collectives=column_collectives(ctx),
     )
     operations = [qkv]
@@ -41,7 +40,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     key = Tensor("attention.key", tokens * kv_heads * width, act, "s b k d/t")
     value = Tensor("attention.value", tokens * kv_heads * width, act, "s b k d/t")
     operations += _query_key_norm(ctx, query, key, heads, kv_heads)
-    operations += core_attention(ctx, query, key, value, heads, width, width)
+    operations += core_attention(ctx, query, key, value, heads, width, width, value_projection=tokens * outer)
     operations += output_projection(ctx, heads * width)
     return operations
 
@@ -50,7 +49,7 @@ def output_projection(ctx: Context, inner: Number) -> list[Operation]:
     """The projection back to the hidden width, with the residual's dropout."""
     model, layout = ctx.model, ctx.layout
     kept = Tensor("attention.output", layout.tokens * inner, ctx.precision.kept_input_bytes, "s b a d/t")
-    if ctx.kernels.attention_output_copy and layout.attention == "flash":
+    if ctx.kernels.attention_output_copy and flash_kernel(ctx):
         kept = kept._replace(name="attention.output_copy")
     projection = linear(
         ctx,
@@ -95,131 +94,6 @@ def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_
     return [
         norm(ctx, f"attention.{which}_norm", rows[index], width[index], before[index], per_head=True)
         for index, which in enumerate(("query", "key"))
-    ]
-
-
-def key_tokens(ctx: Context) -> Number:
-    """Keys that a query can see at most: the sequence, or the sliding window."""
-    if ctx.model.is_windowed(ctx.layer):
-        return minimum(ctx.layout.seq, ctx.model.window)
-    return ctx.layout.seq
-
-
-def core_attention(
-    ctx: Context, query: Tensor, key: Tensor, value: Tensor, heads: Number, width: Number, value_width: Number
-) -> list[Operation]:
-    """Scores, softmax and weighted sum: one flash kernel, or eager products with the score matrix in memory."""
-    layout = ctx.layout
-    batch, queries, keys = layout.micro_batch, layout.seq / layout.cp, key_tokens(ctx)
-    flops = 2 * batch * heads * queries * keys * (width + value_width)
-    output = Tensor("attention.output", layout.tokens * heads * value_width, ctx.activation, "s b a d/t")
-    if layout.attention == "flash":
-        lse = Tensor("attention.lse", layout.tokens * heads, LSE_BYTES, "s b a/t")
-        saved = (output, lse) if ctx.kernels.attention_lse else (output,)
-        reads = query.size_bytes + key.size_bytes + value.size_bytes
-        return [
-            heads_operation(ctx, query, key, value),
-            Operation(
-                "attention.core",
-                "attention",
-                flops,
-                2.5 * flops,
-                reads,
-                output.size_bytes,
-                (batch, heads, queries, keys, width, value_width),
-                saved,
-                output,
-                recompute_class="core_attention",
-            ),
-        ]
-    return _eager(ctx, query, key, value, output, batch * heads * queries * layout.seq, heads, flops, value_width)
-
-
-def heads_operation(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> Operation:
-    """Splitting into heads and rotating; keeps queries, keys and values, also under selective recompute."""
-    rotates = ctx.model.positions == "rotary"
-    moved = (query.size_bytes + key.size_bytes) * rotates
-    return Operation(
-        "attention.heads",
-        "elementwise",
-        bytes_read=moved,
-        bytes_written=moved,
-        shape=(query.elements + key.elements,),
-        saved=(query, key, value),
-    )
-
-
-def _eager(
-    ctx: Context,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    scores: Number,
-    heads: Number,
-    flops: Number,
-    value_width: Number,
-) -> list[Operation]:
-    """Three rows: scores, softmax (with dropout), weighted sum; eager code expands grouped keys and values."""
-    act, kernels, tokens = ctx.activation, ctx.kernels, ctx.layout.tokens
-    dropout = ctx.dropout and bool(ctx.model.attention_dropout)
-    expand = query.elements / key.elements if kernels.expand_kv else 1
-    keys = key._replace(elements=key.elements * expand)
-    values = value._replace(elements=value.elements * expand)
-    upcast = kernels.softmax == "eager"
-    softmax = [Tensor("attention.probabilities", scores, 4 if upcast else act, "b a s s/t")]
-    weights = softmax[0]
-    if dropout:
-        softmax.append(Tensor("attention.dropout_mask", scores, MASK_BYTES, "b a s s/t mask"))
-        weights = Tensor("attention.dropped", scores, act, "b a s s/t")
-    elif upcast and act != 4:
-        weights = Tensor("attention.probabilities_cast", scores, act, "b a s s/t")
-    shape = (
-        ctx.layout.micro_batch,
-        heads,
-        ctx.layout.seq / ctx.layout.cp,
-        ctx.layout.seq,
-        ctx.model.head_dim,
-        value_width,
-    )
-    raw = Tensor("attention.scores", scores, 4 if upcast else act, "b a s s/t")
-    return [
-        heads_operation(ctx, query, keys, values),
-        Operation(
-            "attention.scores",
-            "attention",
-            flops / 2,
-            flops,
-            query.size_bytes + keys.size_bytes,
-            raw.size_bytes,
-            shape,
-            transient_forward=(raw,),
-            recompute_class="core_attention",
-        ),
-        Operation(
-            "attention.softmax",
-            "elementwise",
-            0,
-            0,
-            raw.size_bytes,
-            weights.size_bytes,
-            (scores,),
-            tuple(softmax),
-            transient_backward=(raw,),
-            recompute_class="core_attention",
-        ),
-        Operation(
-            "attention.weighted_sum",
-            "attention",
-            flops / 2,
-            flops,
-            weights.size_bytes + values.size_bytes,
-            tokens * heads * value_width * act,
-            shape,
-            (weights,),
-            output,
-            recompute_class="core_attention",
-        ),
     ]
 
 

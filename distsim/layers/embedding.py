@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.layers.attention import MASK_BYTES
+from distsim.layers.core_attention import MASK_BYTES, rope_table
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
@@ -34,6 +34,9 @@ def embedding(ctx: Context) -> list[Operation]:
         )
     if ctx.dropout and (model.embedding_dropout or ctx.kernels.dropout_always):
         saved.append(Tensor("embedding.dropout_mask", elements, MASK_BYTES, "s b h mask"))
+    if model.positions == "rotary" and ctx.kernels.rope == "eager" and not ctx.kernels.rope_tables_per_layer:
+        table = rope_table(ctx)
+        saved.append(table._replace(elements=table.elements * ctx.kernels.rope_tables))
     stream = ctx.precision.stream_bytes
     lookup = Operation(
         "embedding",
@@ -42,6 +45,7 @@ def embedding(ctx: Context) -> list[Operation]:
         bytes_written=elements * stream,
         shape=(layout.tokens, width),
         saved=tuple(saved),
+        transient_backward=(Tensor("embedding.output_gradient", elements, stream, "s b h"),),
         parameters=tuple(parameters),
         collectives=(
             Collective("reduce_scatter", "tp", size * sp, "forward"),

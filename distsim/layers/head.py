@@ -32,6 +32,7 @@ def head(ctx: Context) -> list[Operation]:
         ctx.vocab_padded / layout.tp,
         normalised,
         bias=model.head_bias,
+        cast_input=True,
         collectives=column_collectives(ctx),
     )
     return [*operations, output, _loss(ctx)]
@@ -45,11 +46,16 @@ def _loss(ctx: Context) -> Operation:
     logits = tokens * ctx.vocab_padded / layout.tp
     act = ctx.activation
     kept = Tensor("loss.log_softmax" if kernels.loss == "eager" else "loss.logits_fp32", logits, FP32, "s b v/t fp32")
-    saved = [kept, Tensor("loss.targets", layout.tokens, INDEX_BYTES, "s b")] if kernels.loss == "eager" else [kept]
+    saved = [kept]
+    if kernels.loss == "eager":
+        saved += [Tensor("loss.targets", layout.tokens, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, FP32, "1")]
+    if ctx.model.attention_softcap:  # Gemma 2 caps the logits as it caps the scores
+        saved.append(Tensor("loss.softcap", logits, act, "s b v/t"))
     half = Tensor("loss.logits", logits, act, "s b v/t")
     upcast = Tensor("loss.upcast", logits, FP32, "s b v/t fp32")
     eager = kernels.loss == "eager"
-    # eager: bf16 logits and their fp32 upcast are alive when the log-softmax is made; in backward its fp32 gradient
+    # eager: bf16 logits and their fp32 upcast are alive when the log-softmax is made; in backward the fp32
+    # gradients of the log-softmax and of its input
     forward = (half, upcast) if eager and act != FP32 else (half,)
     scalars = layout.tokens * FP32 * where(layout.tp > 1, 1, 0)
     return Operation(
@@ -60,7 +66,7 @@ def _loss(ctx: Context) -> Operation:
         shape=(layout.tokens, ctx.vocab_padded / layout.tp),
         saved=tuple(saved),
         transient_forward=forward,
-        transient_backward=(upcast, half) if eager else (half,),
+        transient_backward=(upcast, upcast) if eager else (half,),
         collectives=tuple(Collective("all_reduce", "tp", scalars, "forward") for _ in range(3)),
     )
 

@@ -27,6 +27,8 @@ class Tensor(NamedTuple):
     bytes_each: Number
     shape: str
     """Its shape in the field's letters: s, b, h, f, a, d, t …"""
+    weight_copy: bool = False
+    """A cast copy of a weight, kept for backward but not an activation: its size does not grow with tokens."""
 
     @property
     def size_bytes(self) -> Number:
@@ -121,14 +123,23 @@ class Block:
 
 
 def distinct_saved(
-    operations: Iterable[Operation], selective: Number = 0, kernels: Kernels | None = None
+    operations: Iterable[Operation],
+    selective: Number = 0,
+    kernels: Kernels | None = None,
+    *,
+    weight_copies: bool = False,
 ) -> dict[str, Number]:
-    """Bytes of each saved tensor by name; shared storages once, those that selective recomputation drops as zero."""
+    """Bytes of each saved tensor by name; shared storages once, those that selective recomputation drops as zero.
+
+    Cast copies of weights are left out, or with ``weight_copies`` are all that is listed.
+    """
     dropped = kernels.selective if kernels is not None else ()
     sizes: dict[str, Number] = {}
     for operation in operations:
         keep = where(selective, 0, 1) if operation.recompute_class in dropped else 1
         for tensor in operation.saved:
+            if tensor.weight_copy != weight_copies:
+                continue
             size = tensor.size_bytes * keep
             sizes[tensor.name] = (
                 size if tensor.name not in sizes else where(size > sizes[tensor.name], size, sizes[tensor.name])
@@ -139,6 +150,11 @@ def distinct_saved(
 def saved_bytes(operations: Iterable[Operation], selective: Number = 0, kernels: Kernels | None = None) -> Number:
     """Bytes kept until backward by a run of operations for one micro-batch."""
     return sum(distinct_saved(operations, selective, kernels).values())
+
+
+def weight_copy_bytes(operations: Iterable[Operation]) -> Number:
+    """Bytes of cast weights kept until backward (autocast), which saved activations do not include."""
+    return sum(distinct_saved(operations, weight_copies=True).values())
 
 
 def parameters_of(operations: Iterable[Operation]) -> list[Parameter]:
@@ -162,4 +178,5 @@ __all__ = [
     "flops_forward",
     "parameters_of",
     "saved_bytes",
+    "weight_copy_bytes",
 ]

@@ -22,28 +22,33 @@ def linear(
     group: str = "dense",
     collectives: tuple[Collective, ...] = (),
     sharded: bool = True,
+    cast_input: bool = False,
 ) -> Operation:
     """``tokens x inner @ inner x outer`` on one rank.
 
     ``copies`` counts alike matrices held by the rank (experts), each of which sees ``tokens / copies`` tokens.
-    ``matrices`` counts separate modules read from one input (q, k, v): autocast casts that input for each.
+    ``matrices`` counts separate modules read from one input (q, k, v).
+    ``cast_input`` marks an input that autocast finds in fp32 (norms give fp32): each module casts it anew.
     ``bias_whole`` marks the bias of a row-parallel product, which every tensor-parallel rank holds.
     """
     elements = inner * outer * copies
-    parameters = [Parameter(f"{name}.weight", elements, "matrix", inner, outer, copies, group, sharded)]  # type: ignore[arg-type]
+    tensors = copies * matrices
+    parameters = [
+        Parameter(f"{name}.weight", elements, "matrix", inner, outer / matrices, tensors, group, sharded)  # type: ignore[arg-type]
+    ]
     if bias:
         size = outer * copies if bias_elements is None else bias_elements
         parameters.append(
             Parameter(
-                f"{name}.bias", size, "vector", copies=copies, group=group, tensor_parallel=sharded and not bias_whole
+                f"{name}.bias", size, "vector", copies=tensors, group=group, tensor_parallel=sharded and not bias_whole
             )
         )  # type: ignore[arg-type]
     saved = [] if kept_input is None else [kept_input]
     act = ctx.activation
     if ctx.precision.autocast:
-        saved.append(Tensor(f"{name}.weight_cast", elements, act, "cast weight"))
-        if kept_input is not None:
-            saved = [kept_input._replace(elements=kept_input.elements * matrices, name=f"{name}.input_cast"), saved[1]]
+        if kept_input is not None and cast_input:
+            saved = [kept_input._replace(elements=kept_input.elements * matrices, name=f"{name}.input_cast")]
+        saved.append(Tensor(f"{name}.weight_cast", elements, act, "cast weight", weight_copy=True))
     flops = 2 * tokens * inner * outer
     return Operation(
         name,
@@ -55,6 +60,10 @@ def linear(
         shape=(tokens / copies, outer, inner, copies),
         saved=tuple(saved),
         output=Tensor(f"{name}.output", tokens * outer, act, "matmul output"),
+        transient_backward=(
+            Tensor(f"{name}.output_gradient", tokens * outer, act, "matmul output"),
+            Tensor(f"{name}.input_gradient", tokens * inner, act, "matmul input"),
+        ),
         parameters=tuple(parameters),
         collectives=collectives,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from distsim.layers.attention import core_attention, output_projection
+from distsim.layers.attention import output_projection
+from distsim.layers.core_attention import core_attention
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
@@ -33,12 +34,15 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
                 source,
                 sharded=False,
                 bias=model.qkv_bias,
+                cast_input=True,
             ),
             norm(ctx, "attention.query_latent_norm", tokens / shard, mla.q_rank, down, per_head=True),
             linear(ctx, "attention.query_up", tokens, mla.q_rank, heads * width, latent),
         ]
     else:
-        operations.append(linear(ctx, "attention.query", tokens, model.hidden, heads * width, source))
+        operations.append(
+            linear(ctx, "attention.query", tokens, model.hidden, heads * width, source, cast_input=True)
+        )
     down = Tensor("attention.kv_latent_raw", tokens / shard * mla.kv_rank, act, "s b c")
     latent = Tensor("attention.kv_latent", tokens / shard * mla.kv_rank, kept, "s b c")
     operations += [
@@ -51,6 +55,7 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
             source,
             sharded=False,
             bias=model.qkv_bias,
+            cast_input=True,
             collectives=column_collectives(ctx),
         ),
         norm(ctx, "attention.kv_latent_norm", tokens / shard, mla.kv_rank, down, per_head=True),
@@ -58,10 +63,7 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
     ]
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
     key = Tensor("attention.key", tokens * heads * width, act, "s b a d/t")
-    if ctx.kernels.value_view:
-        value_elements = tokens * heads * (mla.nope_dim + mla.value_dim)
-    else:
-        value_elements = tokens * heads * mla.value_dim
-    value = Tensor("attention.value", value_elements, act, "s b a v/t")
-    operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim)
+    value = Tensor("attention.value", tokens * heads * mla.value_dim, act, "s b a v/t")
+    projection = tokens * heads * (mla.nope_dim + mla.value_dim)
+    operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim, value_projection=projection)
     return operations + output_projection(ctx, heads * mla.value_dim)

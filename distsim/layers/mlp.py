@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number
 from distsim.layers.attention import residual
-from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 
@@ -29,6 +29,7 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
             source,
             bias=model.mlp_bias,
             matrices=2 if model.gated and not ctx.kernels.gate_up_fused else 1,
+            cast_input=True,
             collectives=column_collectives(ctx),
         ),
         activation(ctx, name, tokens, inner),
@@ -61,12 +62,14 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
     if model.gated:
         saved.append(before._replace(elements=2 * elements, shape="s b 2f/t"))
         if kernels.activation == "eager":
-            saved.append(Tensor(f"{name}.activated", elements, act, "s b f/t"))
+            saved.append(Tensor(f"{name}.activated", elements * kernels.gate_tensors, act, "s b f/t"))
     elif model.activation == "relu" and kernels.activation == "eager":
         saved.append(product(ctx, name, tokens, inner))  # relu's backward reads its output
     elif model.activation in COMPOSED_ACTIVATIONS and kernels.activation == "eager":
         parts = COMPOSED_ACTIVATIONS[model.activation]
-        saved += [before._replace(name=f"{name}.intermediate_{part}") for part in range(parts)]
+        wide = 4 if ctx.precision.autocast else act  # powers run in fp32 under autocast, and what follows from them
+        each = [wide] * (parts - 1) + [act]
+        saved += [before._replace(name=f"{name}.intermediate_{i}", bytes_each=size) for i, size in enumerate(each)]
     else:
         saved.append(before)
     reads = 2 if model.gated else 1
@@ -77,5 +80,15 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
         bytes_written=elements * act,
         shape=(elements,),
         saved=tuple(saved),
+        transient_backward=(
+            Tensor(f"{name}.product_gradient", elements, act, "s b f/t"),
+            before._replace(name=f"{name}.preactivation_gradient", elements=reads * elements),
+        ),
+        parameters=_learned(model.activation_parameters, name),
         recompute_class="activation",
     )
+
+
+def _learned(scalars: int, name: str) -> tuple[Parameter, ...]:
+    """Learned scalars of the activation function itself."""
+    return (Parameter(f"{name}.activation.weight", scalars, "vector", tensor_parallel=False),) if scalars else ()

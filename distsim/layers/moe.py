@@ -44,6 +44,8 @@ def _router(ctx: Context, source: Tensor) -> Operation:
     ]
     if experts.router_bias:
         weights.append(Parameter("mlp.router.bias", experts.count, "vector", tensor_parallel=False))
+    if experts.score_bias:
+        weights.append(Parameter("mlp.router.score_bias", experts.count, "vector", tensor_parallel=False))
     saved = [
         source,
         Tensor("mlp.router.probabilities", tokens * experts.count, ROUTER_BYTES, "s b E"),
@@ -138,7 +140,7 @@ def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation
     act, elements, model = ctx.activation, routed * inner, ctx.model
     saved = [Tensor("mlp.experts.preactivation", elements * (2 if model.gated else 1), act, "k s b 2f")]
     if ctx.kernels.activation == "eager" and model.gated:
-        saved.append(Tensor("mlp.experts.activated", elements, act, "k s b f"))
+        saved.append(Tensor("mlp.experts.activated", elements * ctx.kernels.gate_tensors, act, "k s b f"))
     return Operation(
         "mlp.experts.activation",
         "elementwise",
@@ -146,6 +148,10 @@ def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation
         bytes_written=elements * act,
         shape=(elements,),
         saved=tuple(saved),
+        transient_backward=(
+            Tensor("mlp.experts.product_gradient", elements, act, "k s b f"),
+            saved[0]._replace(name="mlp.experts.preactivation_gradient"),
+        ),
         recompute_class="activation",
     )
 
@@ -161,6 +167,7 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
         bytes_written=ctx.sharded_tokens * hidden * act,
         shape=(routed, hidden),
         saved=tuple(saved),
+        transient_backward=(output._replace(name="mlp.experts.output_gradient"),),
         collectives=(
             Collective("all_to_all", "ep", exchange, "forward"),
             Collective("all_to_all", "ep", exchange, "backward"),

@@ -6,27 +6,21 @@ from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 
 STATISTIC_BYTES = 4  # fp32 mean or reciprocal deviation per row, in every fused kernel
+FP32 = 4
 
 
 def norm(ctx: Context, name: str, rows: Number, width: Number, source: Tensor, *, per_head: bool = False) -> Operation:
     """A layernorm or RMSNorm of ``rows x width``; ``source`` is its input, kept where no other row keeps it."""
     model, kernels = ctx.model, ctx.kernels
     rms = model.norm == "rmsnorm" or per_head
-    saved: list[Tensor] = []
-    if rms and kernels.norm == "eager":
-        saved.append(Tensor(f"{name}.input_fp32", rows * width, 4, "s b h fp32"))
-        if model.norm_affine:
-            saved.append(Tensor(f"{name}.normalised", rows * width, kernels_normalised_bytes(ctx), "s b h"))
-        statistics = 1
-    else:
-        saved.append(source)
-        statistics = 1 if rms else 2
+    statistics = 1 if rms else 2
+    saved = list(_kept(ctx, name, rows * width, width, source, rms))
     if kernels.norm_statistics:
         saved.append(Tensor(f"{name}.statistics", rows * statistics, STATISTIC_BYTES, "s b"))
     parameters: list[Parameter] = []
     if model.norm_affine:
         parameters.append(Parameter(f"{name}.weight", width, "vector", tensor_parallel=False))
-        if model.norm_has_bias and not per_head:
+        if model.qk_norm_bias if per_head else model.norm_has_bias:
             parameters.append(Parameter(f"{name}.bias", width, "vector", tensor_parallel=False))
     return Operation(
         name,
@@ -36,11 +30,31 @@ def norm(ctx: Context, name: str, rows: Number, width: Number, source: Tensor, *
         bytes_written=rows * width * ctx.activation,
         shape=(rows, width),
         saved=tuple(saved),
+        transient_backward=_gradients(ctx, name, rows * width, source, rms),
         parameters=tuple(parameters),
         recompute_class="norm",
     )
 
 
-def kernels_normalised_bytes(ctx: Context) -> float:
-    """Bytes per element of the normalised value that an eager RMSNorm keeps to multiply by its weight."""
-    return 4 if ctx.kernels.norm_weight_fp32 or ctx.precision.stream_bytes == 4 else ctx.activation
+def _gradients(ctx: Context, name: str, elements: Number, source: Tensor, rms: bool) -> tuple[Tensor, ...]:
+    """Gradients of output and input; an eager norm works with the input's gradient and one factor in fp32."""
+    eager = ctx.kernels.norm == "eager" if rms else ctx.kernels.layernorm_fp32
+    each = FP32 if eager else source.bytes_each
+    return tuple(Tensor(f"{name}.{which}", elements, each, "s b h") for which in ("output_gradient", "input_gradient"))
+
+
+def _kept(ctx: Context, name: str, elements: Number, width: Number, source: Tensor, rms: bool) -> tuple[Tensor, ...]:
+    """The input as the kernel reads it, and the normalised value where an eager norm multiplies it by the weight."""
+    model, kernels = ctx.model, ctx.kernels
+    upcast = source if source.bytes_each == FP32 else Tensor(f"{name}.input_fp32", elements, FP32, "s b h fp32")
+    if not rms:
+        return (upcast,) if kernels.layernorm_fp32 else (source,)
+    if kernels.norm == "fused":
+        return (source,)
+    if not model.norm_affine:
+        return (upcast,)
+    each = FP32 if kernels.norm_weight_fp32 else source.bytes_each
+    product = Tensor(f"{name}.normalised", elements, each, "s b h")
+    if kernels.norm_weight_copy:
+        return upcast, product, Tensor(f"{name}.weight_fp32", width, FP32, "h fp32")
+    return upcast, product

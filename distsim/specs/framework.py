@@ -86,6 +86,11 @@ class Buffers(Spec):
     """ZeRO-3: units gathered ahead of the one in use."""
     keep_last_unit: bool = True
     """ZeRO-3: the root unit (embedding, final norm, head) stays gathered from forward to backward."""
+    gradients_grow: bool = False
+    """Gradients come into being during the first backward pass and go after the step (plain torch), instead of living
+    in buffers made beforehand (Megatron, DDP)."""
+    master_gradients: bool = False
+    """Where gradients are narrower than the master copy, the step first makes wide copies of all of them."""
     workspace_bytes: float = Field(default=0, ge=0)
     """Library workspaces (cuBLAS and the like)."""
 
@@ -119,7 +124,7 @@ class Framework(Sourced):
     vocab_multiple_per_tp: bool = False
     partition: Literal["even", "compute", "embedding-as-layer"] = "even"
     """How layers are put on pipeline stages: evenly (and refusing what does not divide), or as engine/placement.py says."""
-    memory_of_first_rank: bool = False
-    """Runs report rank 0's memory (the first pipeline stage) and not the largest."""
+    memory_rank: Literal["first", "last", "largest"] = "largest"
+    """Whose memory runs with this framework report: rank 0's (first stage), the last rank's, or the largest."""
     memory_counts: Literal["allocated", "reserved", "device"] = "device"
     """What the framework's own peak-memory figure counts (measured runs are compared with it)."""

@@ -10,10 +10,11 @@ from distsim.specs.base import Sourced, Spec
 
 
 class State(Spec):
-    """One state tensor: as large as the parameter, or one value per row and per column of a matrix (factored)."""
+    """One state: as large as the parameter, one value per row and per column of a matrix (``factored``), or one block
+    of ``bytes_per_element`` for each parameter tensor (``scalar``)."""
 
     name: str
-    shape: Literal["full", "factored"] = "full"
+    shape: Literal["full", "factored", "scalar"] = "full"
     bytes_per_element: float | None = None
     """None means the precision recipe's ``state_bytes``."""
     of: Literal["all", "matrices", "vectors"] = "all"

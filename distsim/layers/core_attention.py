@@ -1,0 +1,198 @@
+"""Core attention: scores, softmax and weighted sum, as one kernel or as products with the score matrix in memory."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, minimum, where
+from distsim.layers.ledger import Context, Operation, Tensor
+
+LSE_BYTES = 4  # flash and memory-efficient kernels keep one fp32 log-sum-exp per head and query token
+MASK_BYTES = 1  # a dropout mask is one byte per element
+INDEX_BYTES = 8  # position of each row's maximum, int64
+FP32 = 4
+RNG_BYTES = 24  # seed and offset of a flash call: uint64[2] and one more
+FLASH_BYTES = 2  # flash kernels take 2-byte queries, keys and values only
+FLASH_BACKWARD = 2.5  # two products forward, five backward (Dao 2022, FlashAttention, appendix B)
+
+
+def flash_kernel(ctx: Context) -> bool:
+    """Whether attention is one kernel whose output has the queries' order in memory."""
+    return ctx.layout.attention == "flash" and (not ctx.kernels.sdpa or _sdpa_choice(ctx) == "flash")
+
+
+def _sdpa_choice(ctx: Context) -> str:
+    """The kernel torch picks for scaled_dot_product_attention; windowed layers pass as flash (see ``_masked``)."""
+    model = ctx.model
+    if ctx.activation <= FLASH_BYTES and not model.latent_attention and ctx.kernels.attention_mask != "always":
+        return "flash"
+    grouped = model.kv_heads < model.heads and model.latent_attention is None
+    return "math" if grouped and ctx.kernels.attention_mask != "always" else "efficient"
+
+
+def key_tokens(ctx: Context) -> Number:
+    """Keys that a query can see at most: the sequence, or the sliding window."""
+    if ctx.model.is_windowed(ctx.layer):
+        return minimum(ctx.layout.seq, ctx.model.window)
+    return ctx.layout.seq
+
+
+def core_attention(
+    ctx: Context,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    heads: Number,
+    width: Number,
+    value_width: Number,
+    value_projection: Number,
+) -> list[Operation]:
+    """Rows of core attention; ``value_projection`` is the elements of the projection that values may be a view of."""
+    layout = ctx.layout
+    queries = layout.seq / layout.cp
+    flops = 2 * layout.micro_batch * heads * queries * key_tokens(ctx) * (width + value_width)
+    output = Tensor("attention.output", layout.tokens * heads * value_width, ctx.activation, "s b a d/t")
+    math = ctx.kernels.sdpa and layout.attention == "flash" and _sdpa_choice(ctx) == "math"
+    if layout.attention != "flash" or math:
+        return _products(ctx, query, key, value, output, heads, flops, width, value_width, value_projection, math)
+    if ctx.kernels.value_view:
+        value = value._replace(elements=value_projection)
+    key, value, mask = _masked(ctx, query, key, value)
+    saved = [output]
+    if ctx.kernels.attention_lse:
+        saved.append(Tensor("attention.lse", layout.tokens * heads, LSE_BYTES, "s b a/t"))
+    if ctx.kernels.sdpa:
+        saved.append(Tensor("attention.rng", 1, RNG_BYTES, "seed"))
+    return [
+        heads_operation(ctx, query, key, value),
+        Operation(
+            "attention.core",
+            "attention",
+            flops,
+            FLASH_BACKWARD * flops,
+            query.size_bytes + key.size_bytes + value.size_bytes,
+            output.size_bytes,
+            (layout.micro_batch, heads, queries, key_tokens(ctx), width, value_width),
+            (*saved, *mask),
+            output,
+            transient_backward=(output, query, key, value),
+            recompute_class="core_attention",
+        ),
+    ]
+
+
+def _masked(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Keys, values and the mask itself where a dense mask rules flash out: grouped keys are then expanded."""
+    model, layout, kind = ctx.model, ctx.layout, ctx.kernels.attention_mask
+    if kind == "none" or (kind == "window" and not model.is_windowed(ctx.layer)):
+        return key, value, ()
+    masked = 1 if kind == "always" else where(layout.seq > model.window, 1, 0)
+    mask = Tensor("attention.mask", masked * layout.micro_batch * layout.seq * layout.seq, ctx.activation, "b s s")
+    if model.kv_heads == 1 or model.latent_attention:
+        return key, value, (mask,)  # one head broadcasts without a copy
+    expand = 1 + masked * (query.elements / key.elements - 1)
+    return key._replace(elements=key.elements * expand), value._replace(elements=value.elements * expand), (mask,)
+
+
+def heads_operation(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> Operation:
+    """Splitting into heads and rotating; keeps queries, keys and values, also under selective recompute."""
+    rotates = ctx.model.positions == "rotary"
+    moved = (query.size_bytes + key.size_bytes) * rotates
+    return Operation(
+        "attention.heads",
+        "elementwise",
+        bytes_read=moved,
+        bytes_written=moved,
+        shape=(query.elements + key.elements,),
+        saved=(query, key, value, *_own_tables(ctx)),
+    )
+
+
+def rope_table(ctx: Context) -> Tensor:
+    """One table of cosines or sines."""
+    model, layout = ctx.model, ctx.layout
+    mla = model.latent_attention
+    width = mla.rope_dim if mla else model.head_dim * model.rotary_fraction
+    return Tensor("attention.rope_tables", layout.seq / layout.cp * width, ctx.precision.stream_bytes, "s d")
+
+
+def _own_tables(ctx: Context) -> tuple[Tensor, ...]:
+    if ctx.model.positions != "rotary" or ctx.kernels.rope != "eager" or not ctx.kernels.rope_tables_per_layer:
+        return ()
+    table = rope_table(ctx)
+    return (table._replace(elements=table.elements * ctx.kernels.rope_tables),)
+
+
+def _expanded(ctx: Context, query: Tensor, key: Tensor, value: Tensor, projection: Number, math: bool) -> list[Tensor]:
+    """Queries, keys and values as eager products keep them: fp32 where asked, grouped heads copied to all heads.
+
+    Torch can view one shared head, or a slice of a projection, as the matrices of a batched product only while the
+    micro-batch is one sequence; otherwise it copies what the product reads.
+    """
+    model, kernels, single = ctx.model, ctx.kernels, ctx.layout.micro_batch == 1
+    grouped = (model.kv_heads < model.heads and model.latent_attention is None) and (kernels.expand_kv or math)
+    expand = query.elements / key.elements if grouped else 1
+    if grouped and kernels.sdpa and model.kv_heads == 1 and not math:
+        expand = where(single, 1, expand)
+    values = value.elements * expand
+    if kernels.value_view and not grouped:
+        values = where(single, projection, values)
+    each = FP32 if kernels.scores_fp32 else ctx.activation
+    return [
+        query._replace(bytes_each=each),
+        key._replace(elements=key.elements * expand, bytes_each=each),
+        value._replace(elements=values),
+    ]
+
+
+def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]:
+    """The scores, what the softmax (with soft cap, sinks and dropout) keeps, and the weights that multiply values."""
+    model, layout, act = ctx.model, ctx.layout, ctx.activation
+    rows = layout.micro_batch * heads * layout.seq / layout.cp
+    scores = rows * (layout.seq + (1 if model.attention_sinks else 0))
+    upcast = ctx.kernels.softmax == "eager" or ctx.precision.autocast
+    raw = Tensor("attention.scores", scores, FP32 if upcast else act, "b a s s/t")
+    weights = Tensor("attention.probabilities", scores, raw.bytes_each, "b a s s/t")
+    kept = [weights]
+    if model.attention_softcap:
+        kept.append(Tensor("attention.softcap", scores, act, "b a s s/t"))
+    if model.attention_sinks:
+        kept.append(Tensor("attention.row_maximum", rows, INDEX_BYTES, "b a s/t index"))
+    if ctx.dropout and model.attention_dropout:
+        kept.append(Tensor("attention.dropout_mask", scores, MASK_BYTES, "b a s s/t mask"))
+        weights = Tensor("attention.dropped", scores, act, "b a s s/t")
+    elif weights.bytes_each != act:
+        weights = Tensor("attention.probabilities_cast", scores, act, "b a s s/t")
+    return raw, kept, weights
+
+
+def _products(
+    ctx: Context,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    heads: Number,
+    flops: Number,
+    width: Number,
+    value_width: Number,
+    projection: Number,
+    math: bool,
+) -> list[Operation]:
+    """Three rows: scores, softmax (with dropout), weighted sum."""
+    query, key, value = _expanded(ctx, query, key, value, projection, math)
+    raw, kept, weights = _softmax(ctx, heads)
+    layout = ctx.layout
+    shape = (layout.micro_batch, heads, layout.seq / layout.cp, layout.seq, width, value_width)
+    scores = Operation(
+        "attention.scores", "attention", flops / 2, flops, query.size_bytes + key.size_bytes, raw.size_bytes,
+        shape, transient_forward=(raw,), transient_backward=(raw, query, key), recompute_class="core_attention",
+    )  # fmt: skip
+    softmax = Operation(
+        "attention.softmax", "elementwise", 0, 0, raw.size_bytes, weights.size_bytes, (raw.elements,),
+        tuple(kept), transient_backward=(raw, raw), recompute_class="core_attention",
+    )  # fmt: skip
+    weighted = Operation(
+        "attention.weighted_sum", "attention", flops / 2, flops, weights.size_bytes + value.size_bytes,
+        output.size_bytes, shape, (weights,), output, transient_backward=(weights, output, value),
+        recompute_class="core_attention",
+    )  # fmt: skip
+    return [heads_operation(ctx, query, key, value), scores, softmax, weighted]
