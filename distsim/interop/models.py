@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from distsim.errors import DistsimError
@@ -20,17 +21,45 @@ def read_model(name: str) -> Model:
         return read_config_file(file).model
     from distsim import catalog
 
-    model = catalog.load("models", text)
+    if hub := hub_name(text):
+        model = catalog.load("models", _preset_of(hub))
+    else:
+        model = catalog.load("models", text)
     assert isinstance(model, Model)
     return model
 
 
+def hub_name(name: str) -> str | None:
+    """The model's part of an ``organisation/model`` name of the Hugging Face Hub; None where it is a path."""
+    match = re.fullmatch(r"[A-Za-z0-9][\w.-]*/([A-Za-z0-9][\w.-]*)", name)
+    if match is None or name.lower().endswith(".toml") or Path(name).exists() or Path(name).parent.is_dir():
+        return None
+    return match[1]
+
+
+def _preset_of(hub: str) -> str:
+    """A fine-tuned variant has its base's shape, so its suffix may go where only the base is a preset."""
+    from distsim import catalog
+
+    base = re.sub(r"(-(hf|chat|instruct|it|base))+$", "", hub, flags=re.IGNORECASE)
+    try:
+        catalog.path("models", hub)
+    except DistsimError:
+        return base
+    return hub
+
+
 def config_file(name: str) -> Path | None:
-    """The config.json meant by a path to it or to its folder; None where ``name`` is something else."""
+    """The config.json meant by a path to it or to its folder, or by a model's name in the Hub's local cache.
+
+    None where ``name`` is something else.
+    """
     looks_like_json = name.lower().endswith(".json")
     looks_like_path = looks_like_json or os.sep in name or "/" in name or name in (".", "..")
     if not looks_like_path or "\0" in name:
         return None
+    if hub_name(name) and (cached := _cached(name)):
+        return cached
     path = Path(name).expanduser()
     if path.is_dir():
         if (path / "config.json").is_file():
@@ -39,3 +68,11 @@ def config_file(name: str) -> Path | None:
     if looks_like_json and not path.exists():
         raise DistsimError(f"no file {name!r}", "a Hugging Face config.json, or the folder that holds it, is needed")
     return path if looks_like_json else None
+
+
+def _cached(name: str) -> Path | None:
+    """The newest config.json of a model in the Hugging Face Hub's cache on this machine."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    folder = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{name.replace('/', '--')}"
+    found = sorted(folder.glob("snapshots/*/config.json"), key=lambda one: one.stat().st_mtime)
+    return found[-1] if found else None

@@ -55,8 +55,8 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
         raise DistsimError(problem, "is it a model's config.json?", where=where)
     values = base_values(fields, family)
     values.update(read_window(fields, family, values["layers"]))
-    if family.special:
-        values.update(SPECIAL[family.special](fields, values))
+    special = SPECIAL[family.special](fields, values) if family.special else {}
+    values.update(special)
     if family.latent:
         values["latent_attention"] = read_latent_attention(fields)
         values["head_dim"] = values["latent_attention"]["nope_dim"] + values["latent_attention"]["rope_dim"]
@@ -65,7 +65,8 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     for key, value in family.model.items():
         values.setdefault(key, value)
     for key, switch in family.flags.items():
-        values[key] = _switched(fields, family, key, switch)
+        if key not in special:
+            values[key] = _switched(fields, family, key, switch)
     if values["positions"] == "learned":
         values.setdefault("position_rows", values["context"])
     source = {"other": f"{where}; keys left out as in {family.source}"}
