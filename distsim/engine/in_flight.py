@@ -6,8 +6,10 @@ from distsim.schedules.action import Action
 
 
 def peaks(order: list[Action]) -> tuple[int, int]:
-    """Most chunks in flight on one stage, freed by the input gradient, and freed by the weight gradient. A fused block's
-    forward counts before its backward frees."""
+    """Most chunks in flight on one stage, freed by the input gradient, and freed by the weight gradient.
+
+    A fused block's forward counts before its backward frees.
+    """
     held = until_weight = most = most_until_weight = 0
     for action in order:
         kind = action[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from distsim.errors import DistsimError
@@ -62,6 +63,6 @@ def split(times: Sequence[float], parts: int) -> Partition:
     ends = [count]
     for cut in reversed(cuts):
         ends.append(cut[ends[-1]])
-    bounds = [0, *reversed(ends)] if parts > 0 else [0]
-    sizes = tuple(b - a for a, b in zip(bounds, bounds[1:], strict=False))
-    return Partition(sizes, tuple(sum(times[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)))
+    bounds = [0, *reversed(ends)]
+    sizes = tuple(b - a for a, b in pairwise(bounds))
+    return Partition(sizes, tuple(sum(times[a:b]) for a, b in pairwise(bounds)))

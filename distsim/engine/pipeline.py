@@ -37,7 +37,7 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A simulated schedule. Per-stage lists are in whole-stage units; ``orders`` and ``timeline`` hold the raw result."""
+    """A simulated schedule; peaks count whole stages. ``parts`` and ``timeline`` hold the raw result."""
 
     schedule: str
     stages: int
@@ -73,8 +73,9 @@ class Pipeline:
         """Share of stage time that computes: one minus the bubble fraction."""
         return 1.0 - self.bubble_fraction
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, actions: bool = True) -> dict[str, Any]:
         """The JSON of ``distsim pipeline --json``."""
+        found = {"actions": [action.to_dict() for action in self.actions]} if actions else {}
         return {
             "schema": "distsim.pipeline/1",
             "schedule": self.schedule,
@@ -90,7 +91,7 @@ class Pipeline:
             "peak_until_weight_gradient": list(self.peak_until_weight_gradient),
             "weight_versions": list(self.weight_versions),
             "placement": list(self.parts.placement),
-            "actions": [action.to_dict() for action in self.actions],
+            **found,
         }
 
 
@@ -133,7 +134,7 @@ def pipeline(
         only = {"placement": placement, "chains": chains}
         named = [name for name, value in only.items() if value is not None]
         if named:
-            raise DistsimError(f"{' and '.join(named)} only apply to a given order", "named schedules place their chunks")
+            raise DistsimError(f"a named schedule takes no {' or '.join(named)}", "only a given order does")
         times = (forward, backward, input_gradient, weight_gradient)
         parts, total = _named(stages, micro, schedule or "1f1b", chunks, times, hop, memory_limit, group)
     else:
@@ -157,8 +158,8 @@ def pipeline(
 
 
 def _named(
-    stages: int | None, micro: int | None, name: str, chunks: int | None, times: tuple[Time | None, ...], hop: Time,
-    memory_limit: int | None, group: int | None,
+    stages: int | None, micro: int | None, name: str, chunks: int | None,
+    times: tuple[Time | None, Time | None, Time | None, Time | None], hop: Time, memory_limit: int | None, group: int | None,
 ) -> tuple[Schedule, int]:  # fmt: skip
     p = whole_number_given(stages, "stages", "--stages 4")
     m = whole_number_given(micro, "micro-batches", "--micro 8")
@@ -198,7 +199,7 @@ def _fusion(parts: Schedule, fused: str | None, fused_time: Time | None) -> Sche
         return parts
     if fused == "split":
         if fused_time is not None:
-            raise DistsimError("a fused block that is split has no time of its own", "use atomic, or leave the time out")
+            raise DistsimError("a split fused block has no time of its own", "use atomic, or leave the time out")
         return parts._replace(orders=given.split_fused(parts.orders))
     return parts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from distsim.engine.timeline import Costs
@@ -33,14 +34,14 @@ def check_size(stages: int, micro: int, chunks: int, splits: bool) -> None:
         raise DistsimError(
             f"{stages} stages x {micro} micro-batches x {chunks} chunks are {actions:,} actions; at most "
             f"{MOST_ACTIONS:,} on {MOST_STAGES:,} stages are simulated one by one",
-            f"try --micro {most}: the bubble of longer runs follows from the closed forms" if stages <= MOST_STAGES else "",
+            f"try {most} micro-batches: longer runs follow from the closed forms" if stages <= MOST_STAGES else "",
         )
 
 
 def per_chunk(value: Time, schedule: Schedule, name: str) -> list[float]:
     """Seconds per chunk from one number for a whole stage, a list per stage, or a list per chunk in model order."""
     placement, stages = schedule.placement, len(schedule.orders)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)):
         _check_time(value, name)
         return [value / schedule.chunks] * len(placement)
     values = list(value)
@@ -89,7 +90,7 @@ def _rest(whole: list[float], part: list[float] | None) -> list[float]:
     if part is None:
         return [one / 2 for one in whole]
     if any(a < b for a, b in zip(whole, part, strict=True)):
-        raise DistsimError("a part of the backward is longer than the whole backward", "give both parts, or no backward")
+        raise DistsimError("a part of the backward is longer than the whole", "give both parts, or no backward")
     return [a - b for a, b in zip(whole, part, strict=True)]
 
 
@@ -119,7 +120,7 @@ def wraps_around(schedule: Schedule) -> bool:
     return len(ends) > 1 and any(
         {schedule.placement[a], schedule.placement[b]} == ends
         for chain in schedule.chains
-        for a, b in zip(chain, chain[1:], strict=False)
+        for a, b in pairwise(chain)
     )
 
 

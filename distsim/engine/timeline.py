@@ -1,7 +1,7 @@
 """The event simulation of a pipeline: when every action of a schedule starts, for given times and delays.
 
-Each stage runs its list in order. A forward waits for the forward of the chunk before it, a backward (or input gradient)
-for that of the chunk after it; what crosses stages arrives one hop later. Stages are advanced until they block, so the
+Each stage runs its list in order. A forward waits for the forward of the chunk before it, a backward (or input
+gradient) for that of the chunk after it; what crosses stages arrives one hop later. Stages are advanced until they block, so the
 work is linear in the actions and nothing but the start of each is kept.
 """
 
@@ -25,7 +25,7 @@ class Costs(NamedTuple):
 
     def duration(self, action: tuple[Any, ...]) -> float:
         """How long one action keeps its stage."""
-        kind, chunk = action[0], action[1]
+        kind, chunk = str(action[0]), int(action[1])
         if kind == "F":
             return self.forward[chunk]
         if kind == "B":
@@ -36,8 +36,8 @@ class Costs(NamedTuple):
 
 
 class Transfers(NamedTuple):
-    """Delays between stages. ``hops`` holds one delay, or one per link: link r joins stages r and r+1, and the last of p
-    joins stage p-1 and 0 (with two stages the only link). ``rendezvous``: a transfer starts when the receiver has
+    """Delays between stages. ``hops`` holds one delay, or one per link: link r joins stages r and r+1, the last of p
+    joins stages p-1 and 0 (with two stages the only link). ``rendezvous``: a transfer starts when the receiver has
     reached the action that needs it. ``blocking``: the sender computes nothing meanwhile. ``exclusive``: a link carries
     one transfer per direction at a time."""
 
@@ -226,7 +226,8 @@ def _fused(action: tuple[Any, ...], ways: Ways, now: float) -> float | tuple[int
 
 def _fused_duration(action: tuple[Any, ...], ways: Ways) -> float:
     whole, summed = ways["FB"][action[1]]
-    return ways["F"][action[1]][0].duration + ways["B"][action[3]][0].duration if summed else whole.duration
+    forward, backward = ways["F"][action[1]][0], ways["B"][action[3]][0]
+    return forward.duration + backward.duration if summed else whole.duration
 
 
 def _timeline(orders: Orders, starts: list[list[float]], ends: list[float], costs: Costs) -> Timeline:

@@ -43,8 +43,8 @@ def gpipe_uneven_makespan(
 
 @formula(unit="s", source=f"{_MEGATRON}.1; the hop term is {_DERIVED}")
 def one_f_one_b_makespan(stages: Number, micro: Number, forward: Number, backward: Number, hop: Number = 0.0) -> Number:
-    """1F1B with flush, for any number of micro-batches. In-order 1F1B pays (p-1)/p round trips per micro-batch, not only
-    the two ramps."""
+    """1F1B with flush, for any number of micro-batches. In-order 1F1B pays (p-1)/p round trips per micro-batch, not
+    only the two ramps."""
     trips = (stages - 1) + (micro - 1) - ceil_div(micro - 1, stages)
     return (micro + stages - 1) * (forward + backward) + where(stages > 1, 2 * hop * trips, 0)
 
@@ -86,7 +86,7 @@ def looped_bfs_makespan(
 def looped_bfs_exact(
     stages: Number, micro: Number, chunks: Number, forward: Number, backward: Number, hop: Number = 0.0
 ) -> Number:
-    """Exact without hops; with hops for m <= p, and from 2p up where p forwards of a chunk hide a hop around the ring."""
+    """Exact without hops; with hops for m <= p, and from 2p up where a chunk's passes are no shorter than a hop."""
     hidden = (micro >= 2 * stages) & (hop * chunks <= minimum(forward, backward))
     return (hop == 0) | (((micro <= stages) | hidden) & (stages > 1))
 
@@ -140,7 +140,7 @@ def chimera_exact(stages: Number, micro: Number, forward: Number, backward: Numb
 
 @formula(unit="s", source=f"Liu et al. 2023, arXiv:2308.15762; the packing is {_DERIVED}")
 def hanayo_makespan(stages: Number, micro: Number, chunks: Number, forward: Number) -> Number:
-    """Hanayo for a backward of twice the forward; repeats of p micro-batches cost 2p-3 chunk forwards each (no hops)."""
+    """Hanayo for a backward of twice the forward; each repeat of p micro-batches idles 2p-3 chunk forwards (no hops)."""
     steps = 3 * micro * chunks + 4 * (stages - 1) + (micro / stages - 1) * (2 * stages - 3)
     return steps * forward / chunks
 

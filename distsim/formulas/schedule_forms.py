@@ -58,7 +58,9 @@ def _dual(s: Setting) -> Number:
 
 
 _1F1B = Form(lambda s: bubbles.one_f_one_b_makespan(*_both(s)), _always)
-_INTERLEAVED = Form(lambda s: bubbles.interleaved_makespan(*_chunked(s)), lambda s: bubbles.interleaved_exact(*_chunked(s)))
+_INTERLEAVED = Form(
+    lambda s: bubbles.interleaved_makespan(*_chunked(s)), lambda s: bubbles.interleaved_exact(*_chunked(s))
+)
 
 FORMS: dict[str, Form] = {
     "naive": Form(lambda s: bubbles.naive_makespan(*_both(s)), _always),

@@ -6,7 +6,7 @@ from distsim.schedules.action import Action
 
 
 class DualStage:
-    """Collects a stage's actions; counts micro-batches per direction and keeps postponed weight gradients in a queue."""
+    """Collects a stage's actions; counts micro-batches per direction and queues postponed weight gradients."""
 
     def __init__(self, chunks: tuple[int, int]) -> None:
         self.chunks = chunks

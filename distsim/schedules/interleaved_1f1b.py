@@ -1,8 +1,8 @@
 """Interleaved 1F1B: several chunks per stage, a smaller bubble for more traffic (Narayanan et al. 2021, Megatron-LM,
 section 2.2.2).
 
-Three ways to warm up, named apart: ``order`` deals micro-batches in torch's equal rounds, which are Megatron's groups of
-``stages`` where these divide; ``megatron_order`` takes Megatron's ``microbatch_group_size_per_vp_stage``;
+Three ways to warm up, named apart: ``order`` deals micro-batches in torch's equal rounds, which are Megatron's groups
+of ``stages`` where these divide; ``megatron_order`` takes Megatron's ``microbatch_group_size_per_vp_stage``;
 ``overlapped_order`` warms up by one more forward so that a forward and a backward of different micro-batches can run as
 one block (Megatron's overlap of expert-parallel communication).
 """

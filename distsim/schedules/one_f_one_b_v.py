@@ -1,5 +1,5 @@
-"""1F1B-V: a V of two chunks with whole backwards, two thirds of 1F1B's memory (Qi et al. 2024, Pipeline parallelism with
-controllable memory, section 3.3; the construction is that of the authors' code).
+"""1F1B-V: a V of two chunks with whole backwards, two thirds of 1F1B's memory (Qi et al. 2024, Pipeline parallelism
+with controllable memory, section 3.3; the construction is that of the authors' code).
 
 A building block places the two forwards and two backwards of one micro-batch in slots of one forward (a backward takes
 two); repeated every six slots no two actions collide. Then everything is moved to the left as far as dependencies
@@ -11,7 +11,7 @@ from __future__ import annotations
 from distsim.schedules.action import Action, Orders, wave_chunk
 
 _PERIOD = 6
-_DOWN, _UP, _BACK_UP, _BACK_DOWN, _END_UP, _END_DOWN = range(6)  # forward, forward, backward, backward, their 2nd halves
+_DOWN, _UP, _BACK_UP, _BACK_DOWN, _END_UP, _END_DOWN = range(6)  # two forwards, two backwards, their 2nd halves
 _FREE = -1
 
 

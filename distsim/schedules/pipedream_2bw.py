@@ -1,4 +1,4 @@
-"""PipeDream-2BW: double-buffered weight updates (Narayanan et al. 2021, Memory-efficient pipeline-parallel DNN training)."""
+"""PipeDream-2BW: double-buffered weights (Narayanan et al. 2021, Memory-efficient pipeline-parallel DNN training)."""
 
 from __future__ import annotations
 

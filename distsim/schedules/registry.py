@@ -35,7 +35,7 @@ SCHEDULES: dict[str, Kind] = {
     "gpipe": Kind("gpipe", "all forwards, then all backwards", "Huang et al. 2019, arXiv:1811.06965"),
     "1f1b": Kind("one_f_one_b", "one forward, one backward, flushed", _MEGATRON),
     "pipedream": Kind("pipedream", "asynchronous 1F1B, stashed weights", "Narayanan et al. 2019, SOSP"),
-    "pipedream-2bw": Kind("pipedream_2bw", "1F1B with double-buffered weights", "Narayanan et al. 2021, arXiv:2006.09503"),
+    "pipedream-2bw": Kind("pipedream_2bw", "1F1B, double-buffered weights", "Narayanan et al. 2021, arXiv:2006.09503"),
     "interleaved-1f1b": Kind("interleaved_1f1b", "1F1B over several chunks per stage", _MEGATRON, "looped", 1, None, 2),
     "interleaved-1f1b-megatron": Kind(
         "interleaved_1f1b", "the same in Megatron's groups", _MEGATRON, "looped", 1, None, 2, "megatron_order",
@@ -51,7 +51,8 @@ SCHEDULES: dict[str, Kind] = {
     "zb-h2": Kind("zb_h2", "split backward, no bubble, 2x memory", _ZB, splits=True),
     "zb-auto": Kind("zb_auto", "split backward, found for times and memory", _ZB, splits=True,
                     options=("limit", "times")),
-    "interleaved-zb": Kind("interleaved_zb", "interleaved 1F1B, split backward", _ZB, "looped", 1, None, 2, splits=True),
+    "interleaved-zb": Kind("interleaved_zb", "interleaved 1F1B, split backward", _ZB, "looped", 1, None, 2,
+                           splits=True),
     "zb-v": Kind("zb_v", "V of two chunks, split backward", _ZB, "wave", 2, 2, 2, splits=True),
     "v-half": Kind("v_half", "V of two chunks, half the memory", _MEMORY, "wave", 2, 2, 2, splits=True),
     "v-min": Kind("v_min", "V of two chunks, a third of the memory", _MEMORY, "wave", 2, 2, 2, splits=True),

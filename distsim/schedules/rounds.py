@@ -21,7 +21,7 @@ def group_size(stages: int, micro: int, name: str) -> int:
 
 
 def visits(micro: int, chunks: int, group: int, backward: bool = False) -> Iterator[tuple[int, int]]:
-    """(turn, micro-batch) in the order a stage meets them: ``group`` micro-batches per turn, turns reversed in backward.
+    """(turn, micro-batch) as a stage meets them: ``group`` micro-batches per turn, turns reversed in backward.
 
     The last group may be smaller; every stage sees the same sequence.
     """

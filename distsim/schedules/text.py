@@ -16,8 +16,8 @@ _MOST_DIGITS = 9
 
 
 def parse(lines: Iterable[str]) -> Orders:
-    """Orders from one line per stage. Torch's communication and sharding entries, and empty cells, say nothing about the
-    order of compute and are passed over; lines that are empty or start with ``#`` are not stages."""
+    """Orders from one line per stage. Torch's communication and sharding entries, and empty cells, say nothing about
+    the order of compute and are passed over; lines that are empty or start with ``#`` are not stages."""
     rows = [line.strip() for line in lines]
     rows = [line for line in rows if line and not line.startswith("#")]
     if not rows:

@@ -1,4 +1,4 @@
-"""V-Half: half of 1F1B's activation memory (Qi et al. 2024, Pipeline parallelism with controllable memory, section 3.3)."""
+"""V-Half: half of 1F1B's activation memory (Qi et al. 2024, Pipeline parallelism with controllable memory)."""
 
 from __future__ import annotations
 

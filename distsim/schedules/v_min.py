@@ -1,4 +1,4 @@
-"""V-Min: a third of 1F1B's activation memory (Qi et al. 2024, Pipeline parallelism with controllable memory, section 3.3)."""
+"""V-Min: a third of 1F1B's activation memory (Qi et al. 2024, Pipeline parallelism with controllable memory)."""
 
 from __future__ import annotations
 

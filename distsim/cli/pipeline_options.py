@@ -1,0 +1,114 @@
+"""Reads the texts of ``distsim pipeline``'s options: times, chains, order files, layer lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distsim.errors import DistsimError
+
+if TYPE_CHECKING:
+    from distsim.engine.partition import Partition
+
+_MOST_TIMES = 100_000
+_MOST_BYTES = 200_000_000
+
+
+def times(text: str | None, option: str) -> float | list[float] | None:
+    """``1.5`` or ``1,1,2`` or ``0.5,1*32``; a single number stays a number."""
+    if text is None:
+        return None
+    values = _list(text, option)
+    return values[0] if len(values) == 1 and "," not in text and "*" not in text else values
+
+
+def _list(text: str, option: str) -> list[float]:
+    values: list[float] = []
+    for part in text.replace(" ", "").split(","):
+        number, _, repeat = part.partition("*")
+        try:
+            value, count = float(number), int(repeat or 1)
+        except ValueError:
+            raise DistsimError(
+                f"{option}: {part!r} is not a time", "write numbers separated by commas, e.g. 1,1,1.5,1 or 0.5,1*32"
+            ) from None
+        if count < 1 or len(values) + count > _MOST_TIMES:
+            raise DistsimError(f"{option}: {part!r} is {count} times", f"list 1 to {_MOST_TIMES} times in all")
+        values += [value] * count
+    return values
+
+
+def integers(text: str | None, option: str) -> list[int] | None:
+    """``0,1,2,3``."""
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise DistsimError(f"{option}: {text!r} is not a list of whole numbers", "e.g. 0,1,1,0") from None
+
+
+def chains(text: str | None) -> list[list[int]] | None:
+    """``0,1,2,3;4,5,6,7``."""
+    if text is None:
+        return None
+    return [integers(part, "--chains") or [] for part in text.split(";")]
+
+
+def order(path: Path | None) -> list[str] | None:
+    """The lines of an order file."""
+    if path is None:
+        return None
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise DistsimError(f"the order file has {path.stat().st_size:,} bytes", where=str(path))
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DistsimError(f"cannot read the order: {error.strerror}", where=str(path)) from None
+    except UnicodeDecodeError:
+        raise DistsimError("the order is not text", where=str(path)) from None
+
+
+def write(path: Path, text: str) -> None:
+    """Write an exported file."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DistsimError(f"cannot write: {error.strerror}", where=str(path)) from None
+
+
+def refuse_with_compare(given: dict[str, Any]) -> None:
+    """``--compare`` runs all schedules, so options of a single one would say nothing."""
+    named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
+    if named:
+        raise DistsimError(f"{', '.join(named)} and --compare exclude each other", "leave one of them out")
+
+
+def balanced(given: dict[str, Any], text: str) -> Partition:
+    """Split layers over the stages and put their times into ``given``: forward as listed, backward in the proportion
+    of the whole (``--backward`` over ``--forward``, usually 2)."""
+    from distsim.engine.partition import split
+    from distsim.engine.pipeline_input import whole_number
+    from distsim.schedules.registry import chunks_for, find
+
+    if given["order"] is not None:
+        raise DistsimError("--balance and --order exclude each other", "leave one of them out")
+    for name in ("forward", "backward", "input_gradient", "weight_gradient"):
+        if isinstance(given[name], list):
+            raise DistsimError(f"--{name.replace('_', '-')} lists times, and --balance makes them", "give one number")
+    stages = whole_number(given["stages"] or 0, "the number of stages", "--stages 4")
+    name = given["schedule"] or "1f1b"
+    both = find(name).placement == "bidirectional"
+    parts = split(_list(text, "--balance"), stages * chunks_for(name, given["chunks"]))
+    each = [*parts.times, *parts.times] if both else list(parts.times)
+    forward = given["forward"] or 1.0
+    first, second, whole = given["input_gradient"], given["weight_gradient"], given["backward"]
+    if whole is not None and first is None and second is None:
+        first = second = whole / 2
+    scales = {"input_gradient": 1.0 if first is None else first, "weight_gradient": 1.0 if second is None else second}
+    if whole is not None:
+        scales["backward"] = whole
+    given["forward"] = each
+    for key, scale in scales.items():
+        given[key] = [one * scale / forward for one in each]
+    return parts

@@ -1,0 +1,215 @@
+"""A schedule as lines of text: stages down, time across, idle time blank.
+
+Pure: a simulated pipeline and a number of columns in, lines of styled spans out. Kinds differ by glyph, not only by
+colour: forwards are lines, backwards dark blocks, weight gradients light ones; chunks alternate two shades of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from distsim.engine.pipeline import Pipeline
+
+
+class Span(NamedTuple):
+    """A piece of a line; ``style`` names what it is (``forward``, ``idle``, …), the printer chooses a colour."""
+
+    text: str
+    style: str = ""
+
+
+Line = list[Span]
+
+NATURAL_MOST = 200  # columns of a chart that nothing limits
+MOST_ROWS = 64
+STYLES = {"F": "forward", "B": "backward", "I": "backward", "W": "weight", "FB": "fused", "O": "optimizer"}
+_UNICODE = {"F": "─═", "B": "█▓", "I": "█▓", "W": "▒░", "FB": "▚▞", "O": "◆◆"}
+_ASCII = {"F": "-=", "B": "#%", "I": "#%", "W": "+:", "FB": "x*", "O": "oo"}
+
+
+def glyphs(unicode: bool) -> dict[str, str]:
+    """Two fill characters per kind, for even and odd chunks of a stage."""
+    return _UNICODE if unicode else _ASCII
+
+
+class Scale(NamedTuple):
+    """``columns`` of the chart and how many of them make one second; ``merged`` where actions are too short to draw one
+    by one."""
+
+    columns: int
+    per_second: float
+    merged: bool
+
+
+def scale(report: Pipeline, columns: int | None) -> Scale:
+    """The largest scale within ``columns`` that lets every action start and end on a column, else the one that fills
+    them. Without ``columns`` the shortest action gets room for its number."""
+    costs = report.costs
+    lengths = {costs.duration(a[:2] if len(a) < 4 else a) for order in report.parts.orders for a in _kinds(order)}
+    shortest = min((one for one in lengths if one > 0), default=report.makespan or 1.0)
+    if not report.makespan:
+        return Scale(1, 1.0, True)
+    if columns is None:
+        wanted = len(str(max(0, report.micro - 1))) + 1
+        columns = min(NATURAL_MOST, max(1, round(wanted * report.makespan / shortest + 0.5)))
+    fits = int(columns * shortest / report.makespan + 1e-9)
+    for per_action in range(fits, 0, -1):
+        per_second = per_action / shortest
+        if _exact(report, per_second):
+            return Scale(round(report.makespan * per_second), per_second, False)
+    return Scale(columns, columns / report.makespan, fits < 1)
+
+
+def _kinds(order: list[Any]) -> Iterator[Any]:
+    seen = set()
+    for action in order:
+        key = (action[0], action[1], action[3] if len(action) > 3 else None)
+        if key not in seen:
+            seen.add(key)
+            yield action
+
+
+def _exact(report: Pipeline, per_second: float) -> bool:
+    """Whether all starts fall on columns (the makespan and the last start of each stage stand in for very many)."""
+    times = [report.makespan, *report.timeline.last_end]
+    for starts in report.timeline.starts:
+        times += starts[:: max(1, len(starts) // 500)]
+    return all(abs(t * per_second - round(t * per_second)) < 1e-6 * max(1.0, t * per_second) for t in times)
+
+
+def chart(report: Pipeline, at: Scale, unicode: bool = True) -> list[Line]:
+    """One line per stage (at most 64, evenly chosen), without labels."""
+    return [row(report, stage, at, unicode) for stage in shown_stages(report.stages)]
+
+
+def shown_stages(stages: int) -> list[int]:
+    """The stages that get a line: all, or evenly spaced ones with the first and the last."""
+    if stages <= MOST_ROWS:
+        return list(range(stages))
+    return sorted({round(i * (stages - 1) / (MOST_ROWS - 1)) for i in range(MOST_ROWS)})
+
+
+def row(report: Pipeline, stage: int, at: Scale, unicode: bool = True) -> Line:
+    """The line of one stage."""
+    cells = [("", " ")] * at.columns
+    if at.merged:
+        _merge(report, stage, at, glyphs(unicode), cells)
+    else:
+        _draw(report, stage, at, glyphs(unicode), cells)
+    line: Line = []
+    for style, text in cells:
+        if line and line[-1].style == style:
+            line[-1] = Span(line[-1].text + text, style)
+        else:
+            line.append(Span(text, style))
+    return line
+
+
+def events(report: Pipeline, stage: int) -> Iterator[tuple[Any, float, float]]:
+    """(action, start, end) of a stage in turn, with the optimizer step as ``("O", chunk, 0)``."""
+    duration = report.costs.duration
+    for action, start in zip(report.parts.orders[stage], report.timeline.starts[stage], strict=True):
+        yield action, start, start + duration(action)
+    for start, end in report.optimizer[stage : stage + 1]:
+        yield ("O", report.parts.placement.index(stage), 0), start, end
+
+
+def shade(report: Pipeline, chunk: int) -> int:
+    """0 or 1: alternates over the chunks of a stage (over the two directions in bidirectional schedules)."""
+    return chunk // report.stages % 2
+
+
+def label(action: Any) -> str:
+    """The micro-batch number of an action, both of a fused block."""
+    if action[0] == "O":
+        return ""
+    return f"{action[2]}&{action[4]}" if action[0] == "FB" else str(action[2])
+
+
+def _draw(report: Pipeline, stage: int, at: Scale, fills: dict[str, str], cells: list[tuple[str, str]]) -> None:
+    for action, start, end in events(report, stage):
+        first, last = round(start * at.per_second), round(end * at.per_second)
+        room = last - first
+        if room <= 0:
+            continue
+        style, name = STYLES[action[0]], label(action)
+        if action[0] == "FB" and len(name) >= room:
+            name = str(action[2])
+        name = name if len(name) < room or (len(name) == room == 1 and action[0] == "F") else ""
+        body = (name + fills[action[0]][shade(report, action[1])] * room)[:room]
+        for offset, character in enumerate(body):
+            cells[first + offset] = (style, character)
+
+
+def _merge(report: Pipeline, stage: int, at: Scale, fills: dict[str, str], cells: list[tuple[str, str]]) -> None:
+    """Each column shows what it owes most time to. What a column rounds away is carried to the next one, so that the
+    share of blank columns is the share of idle time, to within a column."""
+    owed: dict[tuple[str, str], float] = {}
+    shares = _shares(report, stage, at, fills)
+    step = 1.0 / at.per_second
+    for column in range(at.columns):
+        share = shares.get(column, {})
+        for cell, seconds in share.items():
+            owed[cell] = owed.get(cell, 0.0) + seconds
+        owed["", " "] = owed.get(("", " "), 0.0) + step - sum(share.values())
+        best = max(owed, key=lambda cell: owed[cell])
+        owed[best] -= step
+        cells[column] = best
+
+
+def _shares(
+    report: Pipeline, stage: int, at: Scale, fills: dict[str, str]
+) -> dict[int, dict[tuple[str, str], float]]:
+    """Seconds of every glyph in every column."""
+    shares: dict[int, dict[tuple[str, str], float]] = {}
+    for action, start, end in events(report, stage):
+        cell = (STYLES[action[0]], fills[action[0]][shade(report, action[1])])
+        column = min(at.columns - 1, int(start * at.per_second))
+        while start < end - 1e-12 and column < at.columns:
+            edge = end if column == at.columns - 1 else min(end, (column + 1) / at.per_second)
+            here = shares.setdefault(column, {})
+            here[cell] = here.get(cell, 0.0) + max(0.0, edge - start)
+            start, column = max(start, edge), column + 1
+    return shares
+
+
+def axis(report: Pipeline, at: Scale, unicode: bool = True) -> tuple[str, str]:
+    """A ruler with a tick every round number of seconds, and the numbers under it."""
+    corner, rule, tick = ("└", "─", "┴") if unicode else ("+", "-", "+")
+    step = tick_step(report.makespan, at.columns)
+    marks = [corner, *(rule * at.columns)]
+    numbers = [" "] * (at.columns + 12)
+    end = show_time(report.makespan)
+    taken = -1
+    limit = at.columns - len(end) - 1
+    count = int(report.makespan / step + 1e-9)
+    for i in range(count + 1):
+        column = round(i * step * at.per_second)
+        text = show_time(i * step)
+        if column >= at.columns or (i and column <= taken) or column + len(text) > max(limit, 1):
+            continue
+        marks[1 + column] = tick
+        numbers[1 + column : 1 + column + len(text)] = text
+        taken = column + len(text)
+    place = max(taken + 1, at.columns - len(end) + 1)
+    numbers[place : place + len(end)] = end
+    return "".join(marks), "".join(numbers).rstrip()
+
+
+def tick_step(makespan: float, columns: int) -> float:
+    """A round step that leaves about ten columns between ticks."""
+    goal = (makespan or 1.0) * 10 / max(columns, 10)
+    power = 10.0 ** math.floor(math.log10(goal))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= goal * 0.999)
+
+
+def show_time(seconds: float) -> str:
+    """A time in as few digits as it needs, six at most."""
+    return f"{seconds:.6g}"
+
+
+def show_count(number: float) -> str:
+    """A number of whole-stage activations: four digits do."""
+    return f"{number:.4g}"

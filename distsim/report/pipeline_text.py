@@ -1,0 +1,162 @@
+"""What ``distsim pipeline`` prints around the chart: a headline, labels, a legend, figures, and the comparison."""
+
+from __future__ import annotations
+
+from distsim.engine.partition import Partition
+from distsim.engine.pipeline import Pipeline
+from distsim.formulas.schedule_forms import FORMS, Setting
+from distsim.report import gantt
+from distsim.report.gantt import Line, Span, show_count, show_time
+from distsim.schedules.registry import SCHEDULES
+
+_MEANING = {
+    "F": "forward",
+    "B": "backward",
+    "I": "input gradient",
+    "W": "weight gradient",
+    "FB": "forward and backward in one block",
+    "O": "optimizer step",
+}
+
+
+def page(report: Pipeline, width: int | None, unicode: bool = True) -> list[Line]:
+    """Headline, chart with labels and axis, legend and figures."""
+    lines: list[Line] = [[Span(text, "title" if i == 0 else "")] for i, text in enumerate(headline(report))]
+    return [*lines, [], *labelled(report, width, unicode), [], *figures(report)]
+
+
+def headline(report: Pipeline) -> list[str]:
+    """What is shown and its main figures, each line short enough for a narrow terminal."""
+    chunks = f", {report.chunks} chunks per stage" if report.chunks > 1 else ""
+    kind = SCHEDULES.get(report.schedule)
+    about = f": {kind.title}" if kind else ""
+    return [
+        f"{report.schedule}{about}",
+        f"{count(report.stages, 'stage')}, {count(report.micro, 'micro-batch')}{chunks}",
+    ]
+
+
+def count(number: int, what: str) -> str:
+    """``1 stage``, ``8 micro-batches``."""
+    plural = "es" if what.endswith("ch") else "s"
+    return f"{number:,} {what}{'' if number == 1 else plural}"
+
+
+def labelled(report: Pipeline, width: int | None, unicode: bool) -> list[Line]:
+    """The chart with stage numbers on the left, idle share and peak on the right, the axis and the legend below."""
+    left = len(str(report.stages - 1))
+    peaks = [show_count(peak) for peak in report.peak_in_flight]
+    held = max(len("held"), *map(len, peaks))
+    right = len("|idle ") + held
+    wide = width is None or width - left - 1 - right >= 10
+    columns = None if width is None else max(4, width - left - 1 - (right if wide else 0))
+    at = gantt.scale(report, columns)
+    bar = "│" if unicode else "|"
+    over = at.columns + left + 2 - len("stage")
+    head = "stage" + (" " * max(1, over) + f"idle {'held':>{held}}" if wide else "")
+    lines: list[Line] = [[Span(head, "label")]]
+    shown = gantt.shown_stages(report.stages)
+    for stage, spans in zip(shown, gantt.chart(report, at, unicode), strict=True):
+        line = [Span(f"{stage:>{left}}{bar}", "label"), *spans]
+        if wide:
+            share = 100 * report.idle[stage] / report.makespan if report.makespan else 0.0
+            line.append(Span(f"{bar}{share:>3.0f}% {peaks[stage]:>{held}}", "label"))
+        lines.append(line)
+    lines += [[Span(" " * left + text, "label")] for text in gantt.axis(report, at, unicode)]
+    lines.append([])
+    lines += _legend(report, at, width, unicode)
+    if len(shown) < report.stages:
+        lines.append([Span(f"{len(shown)} of {report.stages} stages are shown, evenly chosen.", "label")])
+    return lines
+
+
+def _legend(report: Pipeline, at: gantt.Scale, width: int | None, unicode: bool) -> list[Line]:
+    fills = gantt.glyphs(unicode)
+    present = {action[0] for order in report.parts.orders for action in order}
+    kinds = [kind for kind in _MEANING if kind in present or (kind == "O" and report.optimizer)]
+    several = len(report.parts.placement) > report.stages
+    items = []
+    for kind in kinds:
+        fill = fills[kind][0]
+        other = f" {fills[kind][1] * 3}" if several and kind != "O" else ""
+        if kind == "I" and "B" in present:
+            continue
+        meaning = "backward or its input gradient" if kind == "B" and "I" in present else _MEANING[kind]
+        items.append([Span(fill * 3 + other, gantt.STYLES[kind]), Span(f" {meaning}")])
+    items.append([Span("blank idle")])
+    lines = _wrap(items, width)
+    if several:
+        what = "the two directions" if len(report.parts.chains) > 1 else "the stage's chunks, in turn"
+        lines.append([Span(f"The two shades are {what}.", "label")])
+    step = f"1 column = {show_time(float(f'{1 / at.per_second:.3g}'))}"
+    if at.merged:
+        lines.append([Span(f"{step}, more than an action: a column shows what it owes most time to,", "label")])
+        lines.append([Span("and blank columns add up to the idle time.", "label")])
+    else:
+        lines.append([Span(f"Numbers are micro-batches, where they fit; {step}.", "label")])
+    return lines
+
+
+def _wrap(items: list[Line], width: int | None) -> list[Line]:
+    lines: list[Line] = [[]]
+    used = 0
+    for item in items:
+        length = sum(len(span.text) for span in item)
+        if lines[-1] and width is not None and used + 3 + length > width:
+            lines.append([])
+            used = 0
+        if lines[-1]:
+            lines[-1].append(Span("   "))
+            used += 3
+        lines[-1] += item
+        used += length
+    return lines
+
+
+def figures(report: Pipeline) -> list[Line]:
+    """The numbers under the chart, one per line, with what they mean."""
+    busiest = max(range(report.stages), key=lambda stage: report.peak_in_flight[stage])
+    rows = [
+        ("makespan", show_time(report.makespan), closed_form(report)),
+        ("bubble", percent(report.bubble_fraction), "idle share of all stages' time"),
+        ("span bubble", percent(report.span_bubble_fraction), "idle share of the longest stage span"),
+        ("efficiency", percent(report.efficiency), "computing share of all stages' time"),
+        ("peak in flight", show_count(max(report.peak_in_flight)), f"micro-batches held by stage {busiest}"),
+    ]
+    weights = max(report.peak_until_weight_gradient)
+    if weights != max(report.peak_in_flight):
+        rows.append(("", show_count(weights), "counted until the weight gradient"))
+    if max(report.weight_versions) > 1:
+        rows.append(("weights", str(max(report.weight_versions)), "versions kept by the stage that keeps most"))
+    values = max(len(value) for _, value, _ in rows)
+    return [[Span(f"{name:<15}"), Span(f"{value:>{values}}", "figure"), Span(f"  {why}".rstrip(), "label")]
+            for name, value, why in rows]  # fmt: skip
+
+
+def partition(parts: Partition) -> list[Line]:
+    """Which layers each part of the model got."""
+    lines: list[Line] = [[], [Span("layers per part  " + " ".join(map(str, parts.sizes)))]]
+    return [*lines, [Span(f"slowest part     {show_time(parts.slowest)}, {percent(parts.imbalance)} above the mean")]]
+
+
+def percent(fraction: float) -> str:
+    """A share in per cent with one decimal; never a negative zero."""
+    return f"{abs(fraction) * 100 if abs(fraction) < 5e-4 else fraction * 100:.1f} %"
+
+
+def closed_form(report: Pipeline) -> str:
+    """The closed form's makespan beside the simulated one, where there is one for these times."""
+    form = FORMS.get(report.schedule)
+    costs = report.costs
+    lists = (costs.forward, costs.backward, costs.input_gradient, costs.weight_gradient)
+    if form is None or report.optimizer or any(max(one) - min(one) > 1e-12 * max(one) for one in lists):
+        return ""
+    forward, backward, first, second = (one[0] * report.chunks for one in lists)
+    halves = (first, second) if SCHEDULES[report.schedule].splits else (backward / 2, backward / 2)
+    setting = Setting(report.stages, report.micro, report.chunks, forward, *halves)
+    value = form.makespan(setting)
+    if not form.exact(setting) or abs(value - report.makespan) > 1e-9 * max(1.0, report.makespan):
+        return f"closed form {show_time(value)}, not exact here"
+    return f"closed form {show_time(value)}"
+
+
