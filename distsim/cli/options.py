@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from distsim.errors import DistsimError, did_you_mean
+from distsim.errors import DistsimError
 
 # name -> (type, help). The names are Job's fields; the flags follow from them.
 JOB_OPTIONS: dict[str, tuple[Any, str]] = {
@@ -53,27 +52,45 @@ def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
+def _flag(name: str, flag: str, kind: Any, text: str) -> inspect.Parameter:
+    option = typer.Option(flag, help=text, show_default=False)
+    default = False if kind is bool else None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+
+
+MODEL = inspect.Parameter(
+    "model", inspect.Parameter.KEYWORD_ONLY, default=None,
+    annotation=Annotated[
+        str | None, typer.Argument(help="model preset, TOML, or Hugging Face config.json", show_default=False)
+    ],
+)  # fmt: skip
+JOB_FILE = _flag("job", "--job", Path | None, "TOML file with any of these options; the command line wins")
+SHOW_CONFIG = _flag("show_config", "--show-config", bool, "print every option with where it comes from, and stop")
+
+
 def job_command(function: Callable[..., None]) -> Callable[..., None]:
-    """Give ``function(job, **own)`` the MODEL argument and all job options; it is called with a Job and its own options."""
-    own = [p for name, p in inspect.signature(function, eval_str=True).parameters.items() if name != "job"]
-    model = inspect.Parameter(
-        "model", inspect.Parameter.KEYWORD_ONLY, default=None,
-        annotation=Annotated[str | None, typer.Argument(help="model preset, TOML, or Hugging Face config.json", show_default=False)],
-    )  # fmt: skip
-    job_file = inspect.Parameter(
-        "job", inspect.Parameter.KEYWORD_ONLY, default=None,
-        annotation=Annotated[Path | None, typer.Option("--job", help="TOML file with any of these options; the command line wins", show_default=False)],
-    )  # fmt: skip
-    shared = [_parameter(name, kind, text) for name, (kind, text) in JOB_OPTIONS.items()]
-    own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    """Give ``function(job, **own)`` the MODEL argument and all job options; it is called with a Job and its own.
+
+    A function that takes ``origins`` is also told where each stated option comes from.
+    """
+    taken = inspect.signature(function, eval_str=True).parameters
+    own = [p.replace(kind=p.KEYWORD_ONLY) for name, p in taken.items() if name not in ("job", "origins")]
     own_names = {p.name for p in own}
 
     def command(**values: Any) -> None:
         mine = {name: value for name, value in values.items() if name in own_names}
         rest = {name: value for name, value in values.items() if name not in own_names}
-        function(read_job(rest), **mine)
+        show = rest.pop("show_config", False)
+        job, origins = stated_job(rest)
+        if show:
+            _show_config(job, origins)
+            return
+        if "origins" in taken:
+            mine["origins"] = origins
+        function(job, **mine)
 
-    parameters = [model, *shared, job_file, *own]
+    shared = [_parameter(name, kind, text) for name, (kind, text) in JOB_OPTIONS.items()]
+    parameters = [MODEL, *shared, JOB_FILE, SHOW_CONFIG, *own]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     command.__doc__ = function.__doc__
@@ -81,32 +98,29 @@ def job_command(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def read_job(values: dict[str, Any]) -> Any:
-    """A Job from options and, under them, the file that ``--job`` names."""
+def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
+    """A Job from the command line and what lies under it, and where each stated option comes from."""
+    from distsim.cli import config
     from distsim.specs.job import Job
 
-    stated = dict(values)
-    file = stated.pop("job", None)
-    merged: dict[str, Any] = {}
-    where = ""
-    if file is not None:
-        where = str(file)
-        merged = _job_file(Path(file), Job.model_fields)
-    merged.update({name: value for name, value in stated.items() if value is not None})
+    options = dict(values)
+    file = options.pop("job", None)
+    known = {"model": str, **{name: kind for name, (kind, _) in JOB_OPTIONS.items()}}
+    merged, origins = config.merge(options, config.places(known, Path(file) if file is not None else None))
     if "model" not in merged:
         raise DistsimError("no model named", "e.g.: distsim memory llama-7b", "list them with: distsim show models")
-    return Job.read(merged, where)
+    where = str(file) if file is not None else ""
+    return Job.read(merged, where), origins
 
 
-def _job_file(path: Path, known: Any) -> dict[str, Any]:
-    try:
-        data = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise DistsimError(f"cannot read the job file: {error.strerror}", where=str(path)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DistsimError(f"not valid TOML: {error}", where=str(path)) from None
-    named = {name.replace("-", "_"): value for name, value in data.items()}
-    for name in named:
-        if name not in known:
-            raise DistsimError(f"unknown option {name!r}", did_you_mean(name, known), where=str(path))
-    return named
+def read_job(values: dict[str, Any]) -> Any:
+    """A Job from options and, under them, the file that ``--job`` names, the environment and the configuration."""
+    return stated_job(values)[0]
+
+
+def _show_config(job: Any, origins: dict[str, str]) -> None:
+    from distsim.engine.resolve import resolve
+    from distsim.report.explain import option_lines
+
+    for line in option_lines(resolve(job), origins):
+        typer.echo(line)

@@ -1,0 +1,93 @@
+"""Where options come from when the command line does not state them: a job file, the environment, two TOML files."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from distsim.errors import DistsimError, did_you_mean
+
+PROJECT_FILE = "distsim.toml"
+# Either of two says what the other would: the one stated closer to the command line silences the other.
+RIVALS = {"gpu": "cluster", "cluster": "gpu", "gpus": "dp", "dp": "gpus"}
+TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+class Stated(NamedTuple):
+    """Options from one place."""
+
+    origin: str
+    options: dict[str, Any]
+
+
+def user_file() -> Path:
+    """The user's own defaults."""
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return Path(home) / "distsim" / "config.toml"
+
+
+def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Job options of a TOML file, with underscores or hyphens; anything else in it is an error."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DistsimError(f"cannot read the file: {error.strerror}", where=str(path)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DistsimError(f"not valid TOML: {error}", where=str(path)) from None
+    named = {name.replace("-", "_"): value for name, value in data.items()}
+    for name in named:
+        if name not in known:
+            hint = did_you_mean(name, known) or "options: as on the command line, e.g. gpu, gpus, tp, zero"
+            raise DistsimError(f"unknown option {name!r}", hint, where=str(path))
+    return named
+
+
+def from_environment(known: Mapping[str, Any]) -> dict[str, Any]:
+    """``DISTSIM_GPU``, ``DISTSIM_TP`` and so on: one variable per option of ``known`` (name -> type)."""
+    found: dict[str, Any] = {}
+    for name, kind in known.items():
+        variable = f"DISTSIM_{name.upper()}"
+        text = os.environ.get(variable, "").strip()
+        if text:
+            found[name] = _value(text, kind, variable)
+    return found
+
+
+def _value(text: str, kind: Any, variable: str) -> Any:
+    lower = text.lower()
+    if kind is bool and lower in (*TRUE, *FALSE):
+        return lower in TRUE
+    if kind is bool:
+        raise DistsimError(f"{text!r} is neither true nor false", "write 1 or 0", where=variable)
+    if kind is not int:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise DistsimError(f"{text!r} is not a whole number", where=variable) from None
+
+
+def places(known: Mapping[str, Any], job_file: Path | None) -> list[Stated]:
+    """Everything stated beside the command line, strongest first."""
+    found = [Stated(f"job file {job_file}", read_options(job_file, known))] if job_file is not None else []
+    found.append(Stated("environment", from_environment(known)))
+    for label, path in (("project", Path(PROJECT_FILE)), ("user config", user_file())):
+        if path.is_file():
+            found.append(Stated(f"{label} {path}", read_options(path, known)))
+    return found
+
+
+def merge(command_line: Mapping[str, Any], under: list[Stated]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Each option's value from the strongest place that states it, and that place."""
+    merged: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for origin, options in (Stated("command line", dict(command_line)), *under):
+        silenced = {RIVALS[name] for name in merged if name in RIVALS}
+        for name, value in options.items():
+            if value is not None and name not in merged and name not in silenced:
+                merged[name] = value
+                origins[name] = f"environment DISTSIM_{name.upper()}" if origin == "environment" else origin
+    return merged, origins

@@ -1,0 +1,106 @@
+"""``distsim memory``: where every byte on each GPU goes, whether it fits, and what would make it fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from distsim.cli.options import job_command
+
+if TYPE_CHECKING:
+    from distsim.engine.memory import MemoryReport
+
+NO_ARGS_IS_HELP = False
+
+
+@job_command
+def memory(
+    job: Any,
+    origins: dict[str, str],
+    json: Annotated[bool, typer.Option("--json", help="print JSON (sizes in bytes) instead of tables")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="print every figure with its formula, numbers and source")
+    ] = False,
+    stage: Annotated[
+        int | None, typer.Option("--stage", help="pipeline stage to explain [default: the fullest]", show_default=False)
+    ] = None,
+    all_stages: Annotated[bool, typer.Option("--all-stages", help="list each stage, also those alike")] = False,
+) -> None:
+    """Tell where every byte on each GPU goes, per pipeline stage, whether it fits, and what would make it fit.
+
+    Exit code 0: it fits; 1: it does not; 2: the input is wrong.
+
+    Example: distsim memory llama-7b --gpu h100-sxm --gpus 16 --zero 2 --micro-batch 2
+    """
+    from distsim.engine.memory import memory_of
+    from distsim.engine.resolve import resolve
+
+    report = memory_of(resolve(job))
+    _check_stage(stage, explain, len(report.stages))
+    for note in report.setup.notes:
+        typer.echo(f"note: {note}", err=True)
+    if json:
+        _print_json(report, explain)
+    elif explain:
+        _print_explained(report, stage, origins)
+    else:
+        _print_tables(report, all_stages)
+    if not report.fits:
+        raise typer.Exit(1)
+
+
+def _check_stage(stage: int | None, explain: bool, count: int) -> None:
+    from distsim.errors import DistsimError
+
+    if stage is not None and not explain:
+        raise DistsimError(f"--stage {stage} has no effect without --explain", "add --explain")
+    if stage is not None and not 0 <= stage < count:
+        raise DistsimError(f"there is no stage {stage}: the job has {count}", f"valid: 0 to {count - 1}")
+
+
+def _print_json(report: MemoryReport, explain: bool) -> None:
+    import json
+
+    answer = report.to_dict()
+    if explain:
+        from distsim.report.explain import as_data
+
+        for told, stage in zip(answer["stages"], report.stages, strict=True):
+            told["figures"] = as_data(stage)
+    if not report.fits:
+        from distsim.engine.mend import mend
+
+        answer["mends"] = [found.to_dict() for found in mend(report).fitting]
+    typer.echo(json.dumps(answer, indent=1))
+
+
+def _print_explained(report: MemoryReport, stage: int | None, origins: dict[str, str]) -> None:
+    from distsim.report.explain import memory_lines, option_lines
+    from distsim.report.memory import verdict
+    from distsim.report.style import style
+
+    term = style()
+    chosen = report.worst if stage is None else report.stages[stage]
+    _print([*memory_lines(report, chosen, term), *option_lines(report.setup, origins), "", *verdict(report, term)])
+
+
+def _print_tables(report: MemoryReport, every: bool) -> None:
+    from distsim.engine.compare import zero_stages
+    from distsim.report.memory import lines, mend_lines, zero_lines
+    from distsim.report.style import style
+
+    term = style()
+    made = lines(report, term, every)
+    if report.setup.layout.dp * report.setup.layout.cp > 1:
+        made += ["", *zero_lines(zero_stages(report), report.setup.layout.zero, term)]
+    if not report.fits:
+        from distsim.engine.mend import mend
+
+        made += ["", *mend_lines(mend(report), term)]
+    _print(made)
+
+
+def _print(lines: list[str]) -> None:
+    for line in lines:
+        typer.echo(line, color=True)

@@ -1,0 +1,131 @@
+"""Single changes to a job that can lower its memory, each with how big a change it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.resolve import Setup
+from distsim.specs.rules import divisors
+
+# Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
+EFFORTS = {
+    "sequence parallel": 1.0, "zero": 1.0, "micro_batch": 1.0, "recompute": 2.0, "tp": 2.2, "pp": 2.4, "cp": 2.6,
+    "optimizer": 4.0, "gpus": 5.0, "gpu": 6.0,
+}  # fmt: skip
+PER_STEP = 0.1
+"""Further effort for each value of a family beyond its first."""
+SMALL_STATES = ("adamw-8bit", "lion", "adafactor")
+LARGEST_CP, LARGEST_FACTOR = 16, 1024
+
+
+class Change:
+    """New values for a job's fields; ``shown`` are those a user must type."""
+
+    __slots__ = ("effort", "family", "fields", "shown", "words")
+
+    def __init__(self, family: str, step: int, words: str, shown: dict[str, Any], hidden: dict[str, Any] | None = None):
+        self.family = family
+        self.words = words
+        self.shown = shown
+        self.fields = {**(hidden or {}), **shown}
+        self.effort = EFFORTS[family] + PER_STEP * step
+
+
+def changes(setup: Setup) -> Iterator[Change]:
+    """All single changes worth computing, mildest of each family first."""
+    yield from _sharding(setup)
+    yield from _micro_batch(setup)
+    yield from _recompute(setup)
+    yield from _degrees(setup)
+    yield from _optimizers(setup)
+    yield from _hardware(setup)
+
+
+def _sharding(setup: Setup) -> Iterator[Change]:
+    y = setup.layout
+    if y.tp > 1 and not y.sequence_parallel:
+        yield Change("sequence parallel", 0, "sequence parallelism", {"sequence_parallel": True})
+    if y.dp * y.cp > 1:
+        for step, zero in enumerate(range(y.zero + 1, 4)):
+            yield Change("zero", step, f"ZeRO {zero}", {"zero": zero})
+
+
+def _micro_batch(setup: Setup) -> Iterator[Change]:
+    y = setup.layout
+    smaller = [size for size in divisors(y.micro_batch * y.micro_batches) if size < y.micro_batch]
+    for step, size in enumerate(reversed(smaller)):
+        shown = {"micro_batch": size, "global_batch": y.micro_batch * y.micro_batches * y.dp}
+        yield Change("micro_batch", step, "smaller micro-batches, same global batch", shown)
+
+
+def _recompute(setup: Setup) -> Iterator[Change]:
+    """Selective, then full for a quarter, half and three quarters of a stage's layers, then for all."""
+    if setup.recompute == "full" and setup.layout.recompute_layers < 0:
+        return
+    step = 0
+    if setup.recompute == "none":
+        yield Change("recompute", step, "recompute attention", {"recompute": "selective"})
+        step = 1
+    layers = max(setup.stage_layers)
+    some = sorted({-(-layers * quarter // 4) for quarter in (1, 2, 3)} - {layers})
+    for count in some:
+        if count > setup.layout.recompute_layers:
+            shown = {"recompute": "full", "recompute_layers": count}
+            yield Change("recompute", step, f"recompute {count} of {layers} layers per stage", shown)
+            step += 1
+    yield Change("recompute", step + 2, "recompute all layers", {"recompute": "full"}, {"recompute_layers": None})
+
+
+def _degrees(setup: Setup) -> Iterator[Change]:
+    """More tensor, pipeline or context parallelism on the same GPUs, with the same global batch."""
+    y = setup.layout
+    most = {"tp": setup.cluster.gpus_per_node, "pp": setup.model.layers, "cp": LARGEST_CP}
+    names = {"tp": "tensor parallelism", "pp": "pipeline stages", "cp": "context parallelism"}
+    hidden = {"dp": None, "stage_layers": None, "gpus": y.gpus, "zero_group": None}
+    open_batch = setup.job.global_batch is None and y.dp > 1
+    batch = {"global_batch": y.micro_batch * y.micro_batches * y.dp} if open_batch else {}
+    for name, limit in most.items():
+        old = getattr(y, name)
+        wider = [size for size in divisors(y.gpus) if size > old and size % old == 0 and size <= limit]
+        for step, size in enumerate(wider):
+            yield Change(name, step, f"{names[name]} {size}", {name: size, **batch}, hidden)
+
+
+def _optimizers(setup: Setup) -> Iterator[Change]:
+    known = catalog.names("optimizers")
+    for step, name in enumerate(one for one in SMALL_STATES if one in known and one != setup.optimizer.name):
+        yield Change("optimizer", step, f"{name} instead of {setup.optimizer.name}", {"optimizer": name})
+
+
+def _hardware(setup: Setup) -> Iterator[Change]:
+    """Twice the GPUs, and so on; then the larger cards of the same vendor."""
+    y, card = setup.layout, setup.accelerator
+    factor, step = 2, 0
+    while factor <= LARGEST_FACTOR:
+        hidden: dict[str, Any] = {"zero_group": None, "dp": None}
+        yield Change("gpus", step, f"{factor} times the GPUs", {"gpus": y.gpus * factor}, hidden)
+        factor, step = factor * 2, step + 1
+    larger: dict[int, str] = {}
+    for name in catalog.names("gpus"):
+        other = catalog.load("gpus", name)
+        better = other.capacity > card.capacity and other.bandwidth >= card.bandwidth
+        if better and other.vendor == card.vendor and other.default_cluster:
+            larger.setdefault(other.capacity, name)
+    count = {"gpus": y.gpus} if setup.job.gpus is None else {}
+    for step, capacity in enumerate(sorted(larger)):
+        yield Change("gpu", step, "a larger GPU", {"gpu": larger[capacity], **count}, {"cluster": None, "gpus": y.gpus})
+
+
+def together(setup: Setup, combined: Sequence[Change]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(new values of the job's fields, what of them a user types) of several changes at once."""
+    fields: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
+    for change in combined:
+        fields.update(change.fields)
+        shown.update(change.shown)
+    if "gpus" in shown and setup.job.global_batch is None:  # an open global batch grows with the GPUs
+        fields.pop("global_batch", None)
+        shown.pop("global_batch", None)
+    return fields, shown

@@ -1,0 +1,23 @@
+"""The same job with one option taken through its values."""
+
+from __future__ import annotations
+
+from distsim.engine.memory import MemoryReport, memory_of
+from distsim.engine.resolve import resolve
+from distsim.errors import DistsimError
+
+
+def zero_stages(report: MemoryReport) -> list[tuple[int, MemoryReport | str]]:
+    """The memory at ZeRO 0 to 3, or in words why a stage is not valid for this job."""
+    job = report.setup.job
+    found: list[tuple[int, MemoryReport | str]] = []
+    for zero in range(4):
+        if zero == report.setup.layout.zero:
+            found.append((zero, report))
+            continue
+        group = job.zero_group if zero else None
+        try:
+            found.append((zero, memory_of(resolve(job.model_copy(update={"zero": zero, "zero_group": group})))))
+        except DistsimError as error:
+            found.append((zero, error.problem))
+    return found

@@ -1,0 +1,154 @@
+"""Every figure with its formula, its numbers filled in, and its source: what ``--explain`` prints."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distsim.engine.figures import Figure
+from distsim.engine.memory import MemoryReport, StageMemory
+from distsim.engine.resolve import Setup
+from distsim.formula import REGISTRY
+from distsim.layers.ledger import Operation
+from distsim.report.style import Style, columns
+from distsim.units import gib
+
+
+def steps_of(name: str) -> list[tuple[str, ast.expr]]:
+    """(what is computed, expression) of each assignment of a registered formula, and of what it returns last."""
+    source = textwrap.dedent(inspect.getsource(REGISTRY[name].function))
+    body = ast.parse(source).body[0]
+    assert isinstance(body, ast.FunctionDef)
+    steps: list[tuple[str, ast.expr]] = []
+    for statement in body.body:
+        if isinstance(statement, ast.Assign):
+            steps.append((ast.unparse(statement.targets[0]), statement.value))
+        elif isinstance(statement, ast.Return) and statement.value is not None:
+            steps.append((name, statement.value))
+    return steps
+
+
+def amount(value: Any) -> str:
+    """A number as it stands in a filled-in formula: whole ones with commas."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if float(value).is_integer():
+        return f"{int(value):,}"
+    return f"{value:,.3f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+class _Filled(ast.NodeTransformer):
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(amount(self.values[node.id])) if node.id in self.values else node
+
+
+def filled(expression: ast.expr, values: Mapping[str, Any]) -> str:
+    """The expression with its names replaced by numbers."""
+    copy = ast.parse(ast.unparse(expression), mode="eval").body
+    return ast.unparse(_Filled(values).visit(copy))
+
+
+def figure_lines(figure: Figure) -> list[str]:
+    """One figure: its value, and how it came about."""
+    value = gib(figure.value) if figure.unit == "B" else f"{amount(figure.value)} {figure.unit}"
+    made = [f"{figure.label}: {value}"]
+    if figure.formula:
+        steps = steps_of(figure.formula)
+        for name, expression in steps:
+            made.append(f"    {name} = {ast.unparse(expression)}")
+            made.append(f"    {' ' * len(name)} = {filled(expression, figure.arguments)}")
+        made.append(f"    {' ' * len(steps[-1][0])} = {amount(figure.value)} {figure.unit}")
+    return [*made, f"    source: {figure.source}"]
+
+
+def memory_lines(report: MemoryReport, stage: StageMemory, term: Style) -> list[str]:
+    """All behind one stage's answer: figures, moments, the ledger's rows, and the options."""
+    made = [term.bold(f"Stage {stage.stage}: figures")]
+    for figure in stage.figures:
+        made += figure_lines(figure)
+    made += ["", term.bold("Moments compared (states, activations and transients)")]
+    moments = [
+        [moment.name, gib(moment.total), "<- peak" if moment.name == stage.peak_moment else ""]
+        for moment in stage.moments
+    ]
+    made += columns(["moment", "size", ""], moments, left=(0, 2))
+    made += ["", *_ledger(report.setup, stage.stage, term), "", term.bold("Options and where they come from")]
+    return [term.plain(line) for line in made]
+
+
+def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
+    """The rows of a middle layer: what each operation keeps for backward, and the parameters it owns."""
+    from distsim.engine.stages import build_stages
+
+    layers = build_stages(setup)[stage].layers
+    block, count = layers[len(layers) // 2]
+    yield term.bold(f"Kept for backward by a {block.name} layer ({count} on this stage), one micro-batch on one rank")
+    rows = list(_saved_rows(block.operations, setup))
+    yield from columns(["operation", "tensor", "shape", "bytes", "size"], rows, (0, 1, 2))
+    yield ""
+    yield term.bold("Parameters of that layer on one rank")
+    owned = [
+        [operation.name, parameter.name, parameter.kind, amount(parameter.elements)]
+        for operation in block.operations
+        for parameter in operation.parameters
+    ]
+    yield from columns(["operation", "parameter", "kind", "elements"], owned, (0, 1, 2))
+
+
+def _saved_rows(operations: tuple[Operation, ...], setup: Setup) -> Iterator[list[str]]:
+    """Each storage once, under the operation that keeps it first; what selective recompute drops says so."""
+    seen: set[str] = set()
+    for operation in operations:
+        dropped = setup.layout.selective and operation.recompute_class in setup.kernels.selective
+        for tensor in operation.saved:
+            if tensor.name in seen:
+                continue
+            seen.add(tensor.name)
+            size = "recomputed" if dropped else amount(tensor.size_bytes)
+            yield [operation.name, tensor.name, tensor.shape, size, "-" if dropped else gib(tensor.size_bytes)]
+
+
+# What a value follows from where nobody states the option.
+_FOLLOWS = {
+    "gpu": "default, or the cluster's", "cluster": "the GPU's usual", "gpus": "one node, or what the degrees need",
+    "dp": "gpus / (tp * pp * cp)", "etp": "tp and ep", "schedule": "pp and vpp", "stage_layers": "layers / pp",
+    "zero_group": "dp * cp", "sequence_parallel": "tp > 1", "seq": "the model's context", "dropout": "the model's rates",
+    "global_batch": "micro_batch * micro_batches * dp", "micro_batches": "global_batch / (micro_batch * dp)",
+    "recompute_layers": "recompute", "vocab_padded": "the model's vocabulary, padded by the framework",
+}  # fmt: skip
+
+
+def origin_of(setup: Setup, origins: Mapping[str, str], name: str) -> str:
+    """Where an option's value comes from, in words."""
+    if name in origins:
+        return origins[name]
+    told = setup.origins.get(name, "")
+    return told if told and told != "you" else _FOLLOWS.get(name, "default")
+
+
+def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
+    """Every resolved option with its value and origin."""
+    rows = []
+    for name, value in setup.to_dict().items():
+        shown = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        rows.append([name, shown, origin_of(setup, origins, name)])
+    return columns(["option", "value", "from"], rows, left=(0, 1, 2))
+
+
+def as_data(stage: StageMemory) -> list[dict[str, Any]]:
+    """The figures of a stage as plain data, for JSON."""
+    return [_figure_data(figure) for figure in stage.figures]
+
+
+def _figure_data(figure: Figure) -> dict[str, Any]:
+    told = {"label": figure.label, "value": figure.value, "unit": figure.unit, "source": figure.source}
+    if not figure.formula:
+        return told
+    steps = "; ".join(f"{name} = {ast.unparse(step)}" for name, step in steps_of(figure.formula))
+    return {**told, "formula": figure.formula, "expression": steps, "arguments": figure.arguments}

@@ -1,0 +1,174 @@
+"""The answer of ``distsim memory`` as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from distsim.engine.memory import CATEGORIES, MemoryReport, StageMemory
+from distsim.engine.mend import Mend, Mended
+from distsim.report.bars import bar, legend
+from distsim.report.style import GREEN, VERMILLION, Style, bare, columns
+from distsim.units import GIB, gib
+
+WIDEST_BAR = 100
+SHARDED = ("nothing", "optimizer", "+ gradients", "+ parameters")
+Alternative = tuple[int, MemoryReport | str]
+"""A ZeRO stage with its memory, or with what makes it invalid."""
+
+
+class Group(NamedTuple):
+    """Neighbouring stages that need the same bytes."""
+
+    first: int
+    last: int
+    memory: StageMemory
+
+    @property
+    def label(self) -> str:
+        """``0`` or ``1-6``."""
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+def folded(stages: Sequence[StageMemory], every: bool = False) -> list[Group]:
+    """Stages that look alike as one row, unless ``every`` one is asked for."""
+    groups: list[Group] = []
+    for stage in stages:
+        last = groups[-1] if groups else None
+        if last and not every and _look(last.memory) == _look(stage):
+            groups[-1] = last._replace(last=stage.stage)
+        else:
+            groups.append(Group(stage.stage, stage.stage, stage))
+    return groups
+
+
+def _look(stage: StageMemory) -> tuple[str, ...]:
+    return (*(number(stage.categories[name]) for name in CATEGORIES), number(stage.peak), stage.peak_moment)
+
+
+def number(size_bytes: float) -> str:
+    """GiB without the word, for a column that has it in its heading."""
+    if size_bytes == 0:
+        return "0"
+    return f"{size_bytes / GIB:,.2f}" if size_bytes >= 0.005 * GIB else "<0.01"
+
+
+def lines(report: MemoryReport, term: Style, every: bool = False) -> list[str]:
+    """The job, the table, the bars and the verdict."""
+    groups = folded(report.stages, every)
+    made = [*job_lines(report, term), "", *table(groups), "", *chart(groups, report.capacity, term), ""]
+    return [*made, *verdict(report, term)]
+
+
+def job_lines(report: MemoryReport, term: Style) -> list[str]:
+    """What was computed, in a line or two."""
+    setup = report.setup
+    y = setup.layout
+    degrees = [f"{name} {getattr(y, name)}" for name in ("tp", "pp", "vpp", "cp", "ep", "dp") if getattr(y, name) > 1]
+    group = f" over {y.zero_group} ranks" if y.zero and y.zero_group != y.dp * y.cp else ""
+    batch = f"micro-batch {y.micro_batch} x {y.seq:,} tokens, {y.micro_batches} per step and rank"
+    recompute = "" if setup.recompute == "none" else f", {setup.recompute} recompute"
+    parts = [
+        f"{term.bold(setup.model.name)} on {y.gpus} x {setup.accelerator.name}",
+        ", ".join([*(degrees or ["one GPU"]), f"ZeRO {y.zero}{group}"]),
+        batch,
+        f"{setup.precision.name}, {setup.optimizer.name}, {setup.framework.name}{recompute}",
+    ]
+    return _flowed([term.plain(part) for part in parts], "; ", term.width)
+
+
+def _flowed(parts: list[str], joint: str, width: int) -> list[str]:
+    """Parts on as few lines as hold them whole."""
+    made = [parts[0]]
+    for part in parts[1:]:
+        if len(made[-1]) + len(joint) + len(part) <= width - 1:
+            made[-1] += joint + part
+        else:
+            made[-1] += joint.rstrip()
+            made.append(part)
+    return made
+
+
+def table(groups: Sequence[Group]) -> list[str]:
+    """GiB by category, a row per group of stages."""
+    header = ["stage", *CATEGORIES, "peak"]
+    rows = [["", *["GiB"] * (len(CATEGORIES) + 1)]]
+    for group in groups:
+        sizes = [*(group.memory.categories[name] for name in CATEGORIES), group.memory.peak]
+        rows.append([group.label, *(number(size) for size in sizes)])
+    return columns(header, rows)
+
+
+def chart(groups: Sequence[Group], capacity: float, term: Style) -> list[str]:
+    """A bar per group of stages against the capacity, and the letters' meaning."""
+    label = max(len(f"stage {group.label}") for group in groups)
+    total = max(len(gib(group.memory.peak)) for group in groups)
+    width = max(10, min(WIDEST_BAR, term.width - label - total - 6))
+    full = max(capacity, *(group.memory.peak for group in groups))
+    made = [
+        f"{f'stage {group.label}':<{label}}  {bar(group.memory.categories, capacity, full, width, term)}"
+        f" {gib(group.memory.peak):>{total}}"
+        for group in groups
+    ]
+    present = {name: sum(group.memory.categories[name] for group in groups) for name in CATEGORIES}
+    end = f"{term.choose('│', '|')} capacity {gib(capacity)}"
+    return [*made, " " * (label + 2) + legend(present, term), " " * (label + 2) + end]
+
+
+def verdict(report: MemoryReport, term: Style) -> list[str]:
+    """Whether it fits, by how much, and what decides."""
+    worst = report.worst
+    share = f"{abs(report.headroom) / report.capacity:.0%}"
+    where = f"on stage {worst.stage} at {worst.peak_moment}" if len(report.stages) > 1 else f"at {worst.peak_moment}"
+    need = f"{gib(report.peak)} of {gib(report.capacity)} on {report.setup.accelerator.name}"
+    spare = f"{gib(abs(report.headroom))} ({share}) {'to spare' if report.fits else 'too much'}"
+    head = f"{_fits(report, term)}: {need}, {spare}"
+    return _flowed([head, f"the peak is {where}"], "; ", term.width + len(head) - len(bare(head)))
+
+
+def zero_lines(alternatives: Sequence[Alternative], current: int, term: Style) -> list[str]:
+    """The same job at every ZeRO stage, the job's own marked."""
+    header = ["ZeRO", "shards", "parameters", "gradients", "optimizer", "peak", "headroom", ""]
+    rows = [["", "", *["GiB"] * 5, ""]]
+    invalid = []
+    for stage, answer in alternatives:
+        mark = " *" if stage == current else ""
+        if isinstance(answer, str):
+            rows.append([f"{stage}{mark}", SHARDED[stage], *["-"] * 5, "not valid"])
+            invalid.append(f"ZeRO {stage}: {answer}")
+            continue
+        worst = answer.worst
+        held = [number(worst.categories[name]) for name in CATEGORIES[:3]]
+        spare = f"{'-' if answer.headroom < 0 else ''}{number(abs(answer.headroom))}"
+        rows.append([f"{stage}{mark}", SHARDED[stage], *held, number(answer.peak), spare, _fits(answer, term)])
+    title = "The same job at each ZeRO stage, on its fullest GPU (* this job):"
+    return [title, *columns(header, rows, left=(0, 1, 7)), *(term.plain(line) for line in invalid)]
+
+
+def _fits(report: MemoryReport, term: Style) -> str:
+    return term.ink("fits", GREEN) if report.fits else term.ink("does not fit", VERMILLION)
+
+
+def mend_lines(mended: Mended, term: Style) -> list[str]:
+    """What would make the job fit, smallest change first."""
+    if not mended.fitting:
+        return _nothing_fits(mended, term)
+    header = ["add to the command", "peak", "capacity", "what changes"]
+    rows = [["", "GiB", "GiB", ""], *(_mend_row(found) for found in mended.fitting)]
+    made = columns(header, rows, left=(0, 3))
+    if max(map(len, made)) > term.width:  # the flags say it all
+        made = columns(header[:3], [row[:3] for row in rows])
+    return ["What makes it fit, smallest change first (each computed):", *(term.plain(line) for line in made)]
+
+
+def _mend_row(found: Mend) -> list[str]:
+    return [found.flags, number(found.report.peak), number(found.report.capacity), found.words]
+
+
+def _nothing_fits(mended: Mended, term: Style) -> list[str]:
+    text = f"Nothing that was tried makes it fit ({mended.tried} layouts)."
+    if mended.nearest is None:
+        return [text]
+    near = mended.nearest
+    short = f"Nearest: {near.flags} with {gib(near.report.peak)}, {gib(-near.report.headroom)} too much"
+    return [text, term.plain(short)]
