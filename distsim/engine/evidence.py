@@ -32,6 +32,22 @@ class Replay:
     measured_seconds: float | None = None
     measured_peak: float | None = None
     predicted_peak: float | None = None
+    predicted_seconds: float | None = None
+    interval: dict[str, float] | None = None
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured step time, less one."""
+        if not self.measured_seconds or self.predicted_seconds is None:
+            return None
+        return self.predicted_seconds / self.measured_seconds - 1
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the measured step time lies inside the predicted interval."""
+        if not self.measured_seconds or self.interval is None:
+            return None
+        return self.interval["low"] <= self.measured_seconds <= self.interval["high"]
 
     @property
     def memory_error(self) -> float | None:
@@ -58,7 +74,8 @@ def replay(run: Run) -> Replay:
         counts = "allocated"
     elif "reserved" in kind:
         counts = "reserved"
-    stage = report.stages[0] if setup.framework.memory_of_first_rank else report.worst
+    ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
+    stage = ranks[setup.framework.memory_rank]
     return Replay(run, "", setup, seconds, measured_peak_bytes(run), stage.counted(counts))
 
 

@@ -94,7 +94,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         multiple *= layout.tp  # a vocabulary that tp does not divide is padded until it does
     return Setup(
         job, model, accelerator, cluster, framework, kernels_for(framework, model), precision,
-        catalog.load("optimizers", filled["optimizer"]), layout, _stages(filled, model, layout, framework), filled["recompute"],
+        catalog.load("optimizers", filled["optimizer"]), layout, _stages(filled, model, layout, framework),
+        filled["recompute"],
         round_up(model.vocab, multiple), origins, tuple(notes),
     )  # fmt: skip
 

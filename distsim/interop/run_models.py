@@ -158,5 +158,6 @@ def _experts(run: Run, gated: bool) -> dict[str, Any] | None:
     width = run.count("moe_ffn_hidden") or run.need("ffn_hidden")
     shared = run.count("shared_experts") or 0
     return {
-        "count": count, "per_token": run.count("top_k") or 1, "ffn": width, "shared": shared, "shared_ffn": shared * width,
+        "count": count, "per_token": run.count("top_k") or 1, "ffn": width,
+        "shared": shared, "shared_ffn": shared * width,
     }  # fmt: skip

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distsim.errors import DistsimError
+from distsim.units import GIB
 
-GB = 1e9
-GIB = 2**30
+GB = 1e9  # XLA's decimal gigabyte
 
 
 class MissingCell(Exception):
@@ -110,11 +110,14 @@ def measured_step_seconds(run: Run, global_batch: int, seq: int, gpus: int) -> f
 
 
 def measured_peak_bytes(run: Run) -> float | None:
-    """Peak memory per GPU in bytes. torch's counters are printed in GiB whatever the unit's name; nvidia-smi's in GB."""
+    """Peak memory per GPU in bytes.
+
+    torch's counters and nvidia-smi print binary units, whatever letters follow the number; only XLA's and those whose
+    notes say so are decimal.
+    """
     value = run.number("mem_peak_gb_per_gpu")
     if not value:
         return None
-    notes, kind = (run.text("notes") or "").lower(), (run.text("mem_kind") or "").lower()
-    decimal = "allocated, gb" in kind or kind.startswith("allocated gb")
-    torch_counter = "gib" in kind or "gib" in notes or kind in ("allocated", "reserved")
-    return value * (GIB if torch_counter and not decimal else GB)
+    kind = (run.text("mem_kind") or "").lower()
+    decimal = "allocated gb" in kind or "allocated, gb" in kind
+    return value * (GB if decimal else GIB)

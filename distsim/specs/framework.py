@@ -91,6 +91,8 @@ class Buffers(Spec):
     in buffers made beforehand (Megatron, DDP)."""
     master_gradients: bool = False
     """Where gradients are narrower than the master copy, the step first makes wide copies of all of them."""
+    step_counter_bytes: float = Field(default=0, ge=0)
+    """What one parameter tensor's step counter takes on the GPU, where the optimizer keeps one per tensor."""
     workspace_bytes: float = Field(default=0, ge=0)
     """Library workspaces (cuBLAS and the like)."""
 

@@ -1,0 +1,50 @@
+"""``distsim validate``: predictions held against measured runs."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def validate(
+    runs: Annotated[
+        Path | None, typer.Argument(help="a runs.csv of yours [default: the shipped runs]", show_default=False)
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", help="also summarise by source, gpu, framework or model", show_default=False)
+    ] = None,
+    worst: Annotated[int, typer.Option("--worst", help="how many of the worst rows to list")] = 10,
+    memory_median: Annotated[
+        float | None,
+        typer.Option(
+            "--memory-median", help="exit 1 when the median memory error is above this, e.g. 0.05", show_default=False
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="print JSON to stdout")] = False,
+) -> None:
+    """Replay measured runs and compare: measured against predicted peak memory, row by row and in summary.
+
+    A row is skipped only when its own cells do not say enough to simulate it; the reason names the cell.
+
+    Example: distsim validate mine.csv --by framework
+    """
+    from distsim.engine.validate import GROUPS, shipped_runs, validate_file
+    from distsim.errors import DistsimError, did_you_mean
+
+    if by is not None and by not in GROUPS:
+        raise DistsimError(f"cannot summarise by {by!r}", did_you_mean(by, GROUPS), f"groups: {', '.join(GROUPS)}")
+    if worst < 0:
+        raise DistsimError(f"--worst {worst} is negative", "give 0 or more")
+    result = validate_file(runs if runs is not None else shipped_runs())
+    if json:
+        print(jsonlib.dumps(result.to_dict(by)))
+    else:
+        from distsim.report.validate import show
+
+        show(result, by, worst)
+    median = result.summary.memory_median_abs_error
+    if memory_median is not None and (median is None or median > memory_median):
+        raise typer.Exit(1)

@@ -1,0 +1,120 @@
+"""Predictions held against measured runs: one line per run, and summaries."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.evidence import Replay, replay
+from distsim.interop.runs import Run, read_runs
+
+GROUPS = ("source", "gpu", "framework", "model")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Errors over a set of runs; None where no run has the figure."""
+
+    rows: int
+    skipped: int
+    median_abs_error: float | None
+    p90_abs_error: float | None
+    bias: float | None
+    interval_coverage: float | None
+    memory_rows: int
+    memory_median_abs_error: float | None
+    memory_p90_abs_error: float | None
+    memory_bias: float | None
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The answer of ``distsim validate``."""
+
+    replays: tuple[Replay, ...]
+
+    @property
+    def summary(self) -> Summary:
+        """Over all runs."""
+        return summarise(self.replays)
+
+    def by(self, group: str) -> dict[str, Summary]:
+        """Over the runs of each source, gpu, framework or model, the largest group first."""
+        groups: dict[str, list[Replay]] = defaultdict(list)
+        for one in self.replays:
+            groups[group_name(one.run, group)].append(one)
+        return {name: summarise(members) for name, members in sorted(groups.items(), key=lambda pair: -len(pair[1]))}
+
+    def to_dict(self, by: str | None = None) -> dict[str, Any]:
+        """As in the JSON contract."""
+        data: dict[str, Any] = {
+            "schema": "distsim.validate/1",
+            "rows": [_row(one) for one in self.replays],
+            "summary": vars(self.summary),
+        }
+        if by:
+            data["by"] = {name: vars(summary) for name, summary in self.by(by).items()}
+        return data
+
+
+def shipped_runs() -> Path:
+    """The measured runs that come with distsim."""
+    return catalog.path("runs", "published")
+
+
+def validate_file(path: Path) -> Validation:
+    """Replay every run of a file."""
+    return Validation(tuple(replay(run) for run in read_runs(path)))
+
+
+def group_name(run: Run, group: str) -> str:
+    """The name under which a run is summarised."""
+    return run.source if group == "source" else run.text(group) or "?"
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """The smallest value that at least ``share`` of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _over(values: Sequence[float], function: Callable[[Sequence[float]], float]) -> float | None:
+    return function(values) if values else None
+
+
+def summarise(replays: Sequence[Replay]) -> Summary:
+    """Medians and 90th percentiles of absolute errors; bias is the median signed error."""
+    answered = [one for one in replays if not one.reason]
+    timed = [one.error for one in answered if one.error is not None]
+    memory = [one.memory_error for one in answered if one.memory_error is not None]
+    covered = [one.covered for one in answered if one.covered is not None]
+
+    def p90(errors: Sequence[float]) -> float:
+        return quantile(map(abs, errors), 0.9)
+
+    def middle(errors: Sequence[float]) -> float:
+        return statistics.median(map(abs, errors))
+
+    return Summary(
+        len(answered), len(replays) - len(answered),
+        _over(timed, middle), _over(timed, p90), _over(timed, statistics.median),
+        _over([float(one) for one in covered], statistics.fmean),
+        len(memory), _over(memory, middle), _over(memory, p90), _over(memory, statistics.median),
+    )  # fmt: skip
+
+
+def _row(one: Replay) -> dict[str, Any]:
+    data: dict[str, Any] = {"id": one.run.id, "status": "skipped" if one.reason else "ok"}
+    if one.reason:
+        return {**data, "reason": one.reason}
+    return {
+        **data,
+        "measured": {"step_seconds": one.measured_seconds, "peak_memory": one.measured_peak},
+        "predicted": {"step_seconds": one.predicted_seconds, "peak_memory": one.predicted_peak},
+        "interval": one.interval, "error": one.error, "memory_error": one.memory_error,
+    }  # fmt: skip

@@ -1,0 +1,92 @@
+"""The tables and the scatter plot of ``distsim validate``."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from distsim.engine.evidence import Replay
+from distsim.engine.validate import Summary, Validation
+from distsim.report.console import console, table
+from distsim.units import gib
+
+PLOT_COLUMNS, PLOT_LINES = 56, 18
+
+
+def percent(value: float | None, signed: bool = False) -> str:
+    """A share as a percentage, a dash where there is none."""
+    if value is None:
+        return "-"
+    return f"{value:+.1%}" if signed else f"{value:.1%}"
+
+
+def show(result: Validation, by: str | None, worst: int) -> None:
+    """Print summary, groups, worst rows, skipped rows and the plot."""
+    out = console()
+    summary = result.summary
+    out.print(_summaries("peak memory, predicted against measured", {"all runs": summary}))
+    if by:
+        out.print(_summaries(f"by {by}", {name: one for name, one in result.by(by).items() if one.memory_rows}))
+    measured = [one for one in result.replays if one.memory_error is not None]
+    if worst and measured:
+        out.print(_worst(measured, worst))
+    points = [(one.measured_peak or 0, one.predicted_peak or 0) for one in measured]
+    if points:
+        out.print(scatter(points), markup=False)
+    reasons = Counter(one.reason for one in result.replays if one.reason)
+    if reasons:
+        rows = table("rows", "why skipped", numbers=("rows",), title="skipped")
+        for reason, count in reasons.most_common(12):
+            rows.add_row(str(count), reason)
+        if len(reasons) > 12:
+            rows.add_row(
+                str(sum(reasons.values()) - sum(count for _, count in reasons.most_common(12))), "other reasons"
+            )
+        out.print(rows)
+
+
+def _summaries(title: str, summaries: dict[str, Summary]) -> object:
+    columns = ("rows", "skipped", "with memory", "median error", "90th percentile", "bias")
+    rows = table("", *columns, title=title, numbers=columns)
+    for name, one in summaries.items():
+        rows.add_row(
+            name, str(one.rows), str(one.skipped), str(one.memory_rows), percent(one.memory_median_abs_error),
+            percent(one.memory_p90_abs_error), percent(one.memory_bias, signed=True),
+        )  # fmt: skip
+    return rows
+
+
+def _worst(measured: list[Replay], count: int) -> object:
+    rows = table("run", "model", "GPU", "measured", "predicted", "error", title="worst rows",
+                 numbers=("measured", "predicted", "error"))  # fmt: skip
+    for one in sorted(measured, key=lambda row: -abs(row.memory_error or 0))[:count]:
+        rows.add_row(
+            one.run.id, (one.run.text("model") or "?")[:40], one.run.text("gpu") or "?", gib(one.measured_peak or 0, 1),
+            gib(one.predicted_peak or 0, 1), percent(one.memory_error, signed=True),
+        )  # fmt: skip
+    return rows
+
+
+def scatter(points: list[tuple[float, float]]) -> str:
+    """Measured across, predicted up, both logarithmic; the diagonal is where they agree; digits count runs in a cell."""
+    low = min(min(pair) for pair in points)
+    high = max(max(pair) for pair in points)
+    span = math.log(high / low) or 1.0
+
+    def cell(value: float, size: int) -> int:
+        return min(size - 1, int(math.log(value / low) / span * size))
+
+    grid: dict[tuple[int, int], int] = Counter((cell(x, PLOT_COLUMNS), cell(y, PLOT_LINES)) for x, y in points)
+    lines = []
+    for line in reversed(range(PLOT_LINES)):
+        text = ""
+        for column in range(PLOT_COLUMNS):
+            count = grid.get((column, line), 0)
+            on_diagonal = column * PLOT_LINES // PLOT_COLUMNS == line
+            text += ("." if on_diagonal else " ") if not count else str(count) if count < 10 else "#"
+        lines.append(f"  |{text}")
+    axis = f"  +{'-' * PLOT_COLUMNS}"
+    left, right = gib(low, 1), gib(high, 1)
+    scale = f"   {left}{right:>{PLOT_COLUMNS - len(left)}}"
+    head = "predicted (up) against measured (across) peak memory; 1-9 runs, # ten or more; dots: equal"
+    return "\n".join([head, *lines, axis, scale])
