@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 Number = Any  # int, float, or a numpy array of either
@@ -78,3 +79,17 @@ def exp(value: Number) -> Number:
     import numpy
 
     return numpy.exp(value)
+
+
+def take(table: Sequence[Any], index: Number) -> Number:
+    """Entries of a table at whole indices; plain numbers give plain numbers."""
+    if _plain(index):
+        return table[int(index)]
+    import numpy
+
+    return numpy.asarray(table)[numpy.asarray(index, dtype=numpy.intp)]
+
+
+def ceil_log2(value: Number) -> Number:
+    """The smallest number of doublings of 1 that reaches ``value``."""
+    return -floor(-log2(value))

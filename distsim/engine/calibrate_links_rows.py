@@ -1,0 +1,104 @@
+"""Measured collectives as the fit of links wants them: read from CSV, grouped by shape, candidates priced once."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from distsim.engine import nccl
+from distsim.engine.links import FAMILIES, network_for
+from distsim.engine.network import Group, group_of
+from distsim.engine.pricing import op_named
+from distsim.errors import DistsimError
+
+_MICRO = 1e-6
+COLUMNS = ("run", "op", "gpu", "gpus", "gpus_per_node", "internode_gbps_per_gpu", "bytes", "time_us", "source")
+
+
+class Measurement(NamedTuple):
+    """One measured collective with default settings."""
+
+    source: str
+    op: str
+    gpu: str
+    ranks: int
+    ranks_per_node: int
+    gbps: float | None
+    size_bytes: int
+    seconds: float
+    publication: str = ""
+
+
+def read(path: str) -> list[Measurement]:
+    """Rows of a file such as the shipped ``presets/runs/collectives.csv``."""
+    found = []
+    try:
+        with open(path, encoding="utf-8", newline="") as handle:
+            reader = csv.DictReader(handle)
+            if lacking := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
+                raise DistsimError(f"columns {', '.join(lacking)} are missing", f"needed: {', '.join(COLUMNS)}", where=path)
+            for number, row in enumerate(reader, 2):
+                found.append(_measurement(row, f"{path}, line {number}"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DistsimError(f"cannot read {path}: {error}", "give a CSV of measured collectives") from None
+    return found
+
+
+def _measurement(row: dict[str, str], where: str) -> Measurement:
+    try:
+        return Measurement(
+            row["run"], op_named(row["op"]), row["gpu"], int(row["gpus"]), int(row["gpus_per_node"]),
+            float(row["internode_gbps_per_gpu"]) if row["internode_gbps_per_gpu"] else None, int(row["bytes"]),
+            float(row["time_us"]) * _MICRO, row["source"],
+        )  # fmt: skip
+    except ValueError as error:
+        raise DistsimError(f"not a number: {error}", where=where) from None
+
+
+class Batch(NamedTuple):
+    """Rows of one source, op and shape, with the terms of every candidate at factor one."""
+
+    key: str
+    """``link/family`` of the slowest link, whose factors the rows tell about."""
+    inside_key: str
+    source: str
+    rows: tuple[Measurement, ...]
+    terms: tuple[Any, ...]
+    """(long protocol?, latency, seconds over fabric, over NICs, at the protocol's cap), candidates by rows."""
+    measured: Any
+
+
+def batches(rows: Iterable[Measurement]) -> list[Batch]:
+    """Rows grouped so that each group is priced in one go."""
+    import numpy
+
+    groups: dict[tuple[Any, ...], list[Measurement]] = {}
+    for row in rows:
+        key = (row.source, row.op, row.gpu, row.ranks, row.ranks_per_node, row.gbps)
+        groups.setdefault(key, []).append(row)
+    found, networks = [], {}
+    for (source, op, gpu, ranks, per_node, gbps), members in groups.items():
+        place = (gpu, per_node, gbps)
+        if place not in networks:
+            networks[place] = network_for(gpu, per_node, gbps)
+        sizes = numpy.array([float(one.size_bytes) for one in members])
+        measured = numpy.array([one.seconds for one in members])
+        network = networks[place]._replace(factors={})
+        group = group_of(ranks, network.domain, network)
+        family = FAMILIES[op]
+        key = f"{network.inter if group.nodes > 1 else network.intra}/{family}"
+        terms = _terms(op, sizes, group)
+        found.append(Batch(key, f"{network.intra}/{family}", source, tuple(members), terms, measured))
+    return found
+
+
+def _terms(op: str, sizes: Any, group: Group) -> tuple[Any, ...]:
+    """Latency and transfer times of each candidate, as arrays of candidates by rows."""
+    import numpy
+
+    found = nccl.candidates(op, sizes, group)
+    table = lambda pick: numpy.array([pick(one) + 0 * sizes for one in found])  # noqa: E731
+    long = numpy.array([[one.protocol == "Simple"] for one in found])
+    inside, across = table(lambda one: sizes / one.inside), table(lambda one: sizes / one.across)
+    return long, table(lambda one: one.latency), inside, across, table(lambda one: sizes / one.cap)

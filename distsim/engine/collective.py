@@ -1,0 +1,103 @@
+"""One collective on a GPU's usual node or a named cluster: time, bandwidths, algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from distsim.engine import pricing
+from distsim.engine.links import network_for
+from distsim.engine.network import Group, Network, group_of
+from distsim.errors import DistsimError
+
+_BITS, _GIGA = 8, 1e9
+_LARGEST = 2**50  # 1 PiB: beyond any buffer of one GPU, so a slip of units
+
+
+@dataclass(frozen=True)
+class Collective:
+    """The predicted run of one collective. Bandwidths are as nccl-tests defines them, in bytes per second."""
+
+    op: str
+    gpus: int
+    gpus_per_node: int
+    bytes: int
+    seconds: float
+    algorithm: str
+    protocol: str
+    link: str
+    wire_bytes_per_rank: float
+    algorithm_bandwidth: float
+    bus_bandwidth: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name; ``seconds``, bytes and bytes per second."""
+        return asdict(self)
+
+
+def collective(
+    op: str,
+    gpu: str = "a100-sxm4-80gb",
+    gpus: int = 8,
+    bytes: int | float = 2**30,
+    gpus_per_node: int | None = None,
+    internode_gbps_per_gpu: float | None = None,
+    network: str | None = None,
+    cluster: Any = None,
+    backend: str | None = None,
+    sharp: bool = False,
+) -> Collective:
+    """Price one collective of ``gpus`` ranks, ``gpus_per_node`` of them on each node.
+
+    ``bytes`` is the size as nccl-tests counts it. ``network`` names a link class (``ib-ndr``, ``efa-v2``, ...) where
+    the usual one for the GPU and rate is not meant; ``cluster`` is a cluster preset's name or the spec itself.
+    """
+    name = pricing.op_named(op)
+    spec = _cluster(cluster)
+    net = network_for(spec.gpu if spec is not None else gpu, gpus_per_node, internode_gbps_per_gpu, network, spec,
+                      backend, sharp)  # fmt: skip
+    group = group_for(gpus, net, gpu)
+    _check_size(bytes)
+    if spec is not None and spec.nodes is not None and gpus > spec.nodes * spec.gpus_per_node:
+        most = spec.nodes * spec.gpus_per_node
+        raise DistsimError(f"{gpus} GPUs do not fit {spec.name}, which has {most}", f"use at most {most}")
+    return priced(name, bytes, group)
+
+
+def _cluster(cluster: Any) -> Any:
+    if not isinstance(cluster, str):
+        return cluster
+    from distsim import catalog
+
+    return catalog.load("clusters", cluster)
+
+
+def _check_size(size: float) -> None:
+    if not 0 <= size <= _LARGEST:
+        raise DistsimError(f"{size} bytes is no size of a collective", f"give 0 to {_LARGEST} bytes (1 PiB)")
+
+
+def group_for(gpus: int, net: Network, gpu: str) -> Group:
+    """A group over whole nodes; raises where it cannot be made or has no link between its nodes."""
+    if gpus < 1 or gpus != int(gpus):
+        raise DistsimError(f"{gpus} GPUs make no group", "give a whole number, at least 1")
+    if net.domain < 1:
+        raise DistsimError(f"{net.domain} GPUs per node", "give a whole number, at least 1")
+    group = group_of(gpus, net.domain, net)
+    if group.nodes > 1 and net.nic_rate <= 0:
+        raise DistsimError(
+            f"{gpus} {gpu} in nodes of {net.domain} need a network, and its rate is {net.nic_rate:g}",
+            "state internode_gbps_per_gpu, such as 400, or a cluster",
+        )
+    return group
+
+
+def priced(op: str, size: float, group: Group) -> Collective:
+    """The report of one call on a group."""
+    out = pricing.price(op, float(size), group)
+    rate = size / out.seconds if out.seconds > 0 else 0.0
+    factor = pricing.bus_factor(op, group.ranks)
+    return Collective(
+        op, int(group.ranks), int(group.network.domain), int(size), float(out.seconds), str(out.algorithm),
+        str(out.protocol), str(out.link), float(out.wire_bytes), rate, rate * factor,
+    )  # fmt: skip

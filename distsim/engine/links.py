@@ -1,0 +1,155 @@
+"""Networks from presets: a GPU with its usual node, or a cluster, becomes the numbers that pricing needs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from distsim.engine.network import GENERATIONS, Factor, Network
+from distsim.errors import DistsimError, did_you_mean
+
+FABRICS, FACTORS = "fabrics", "factors"
+FAMILIES = {
+    "all_reduce": "all_reduce",
+    "all_gather": "gather",
+    "reduce_scatter": "gather",
+    "broadcast": "gather",
+    "reduce": "gather",
+    "scatter": "direct",
+    "gather": "direct",
+    "all_to_all": "direct",
+    "send_recv": "send_recv",
+}
+_GIGA, _MICRO, _BITS = 1e9, 1e-6, 8
+_BACKENDS = {"AMD": "rccl", "Google": "ici"}
+
+
+@functools.lru_cache(maxsize=1)
+def fabrics() -> dict[str, Any]:
+    """Link classes and what they add to NCCL's constants, as ``presets/links/fabrics.toml`` states them."""
+    from distsim import catalog
+
+    data: dict[str, Any] = catalog.load("links", FABRICS)
+    return data
+
+
+@functools.lru_cache(maxsize=4)
+def factors(name: str = FACTORS) -> dict[str, Factor]:
+    """Measured factors by ``link/family``, as ``make calibrate-links`` wrote them."""
+    from distsim import catalog
+
+    table: dict[str, dict[str, Any]] = catalog.load("links", name).get("factor", {})
+    return {
+        f"{link}/{family}": Factor(one["latency_short"], one["latency_long"], one["bandwidth"])
+        for link, families in table.items()
+        for family, one in families.items()
+    }
+
+
+def scale_up(accelerator: Any) -> tuple[str, float, bool]:
+    """Class, rate and switch of the links between the GPUs of one domain (PCIe where there is no other)."""
+    link, table = accelerator.link, fabrics()
+    if link is not None and not link.bridge:
+        name = f"{link.kind}-{link.generation}" if link.kind == "nvlink" else link.kind
+        known = table["scale_up"].get(name) or table["scale_up"]["nvlink-5"]
+        return name, link.rate * known["share"], known["switch"]
+    generation = accelerator.host.generation if accelerator.host and accelerator.host.generation else 4
+    rates = table["pcie"]["generation"]
+    rate = rates.get(str(generation), rates["4"])
+    return f"pcie-{generation}", rate * _GIGA, False
+
+
+def usual_network(architecture: str, gpus_per_node: int, gbps: float) -> str:
+    """The network class that GPUs of an architecture usually have at a rate per GPU."""
+    for rule in fabrics()["usual"]:
+        low, high = rule["gbps"]
+        if not low < gbps <= high or rule.get("architecture", architecture) != architecture:
+            continue
+        if rule.get("gpus_per_node", gpus_per_node) == gpus_per_node:
+            return str(rule["network"])
+    return "ethernet"
+
+
+def network_class(name: str) -> Mapping[str, Any]:
+    """What a network class adds; raises for a class nobody described."""
+    known = fabrics()["network"]
+    if name in known:
+        found: Mapping[str, Any] = known[name]
+        return found
+    kind = next((one for one in known if one.startswith(name.split("-")[0])), None)
+    if kind is None:
+        hint = f"known: {', '.join(known)}"
+        raise DistsimError(f"unknown network {name!r}", did_you_mean(name, known), hint)
+    return network_class(kind)
+
+
+def network_for(
+    gpu: str,
+    gpus_per_node: int | None = None,
+    internode_gbps_per_gpu: float | None = None,
+    network: str | None = None,
+    cluster: Any = None,
+    backend: str | None = None,
+    sharp: bool = False,
+) -> Network:
+    """The network of a GPU preset in its usual node, or in ``cluster``; figures given here win over the preset's."""
+    from distsim import catalog
+
+    accelerator = catalog.load("gpus", gpu)
+    usual = cluster if cluster is not None else _usual_cluster(accelerator)
+    per_node = gpus_per_node or (usual.gpus_per_node if usual else 8)
+    rate = _nic_rate(usual, internode_gbps_per_gpu)
+    name = network or _class_of(accelerator, usual, per_node, rate, internode_gbps_per_gpu, cluster is not None)
+    known, (intra, intra_rate, switch) = network_class(name), scale_up(accelerator)
+    rack = bool(usual) and usual.domain > usual.gpus_per_node
+    domain = usual.domain if rack else per_node
+    mesh = tuple(fabrics()["cube_mesh"]["rings"]) if intra == "nvlink-2" and per_node <= 8 else ()
+    measured_hop = usual.network.hop if cluster is not None and usual.network is not None else None
+    return Network(
+        backend=backend or _BACKENDS.get(accelerator.vendor, "nccl"),
+        generation=GENERATIONS.get(accelerator.architecture.split()[0], 1),
+        intra=f"{intra}-rack" if rack else intra,
+        intra_rate=intra_rate,
+        switch=switch,
+        domain=domain,
+        inter=name,
+        nic_rate=rate,
+        hop=measured_hop if measured_hop is not None else known["hop"] * _MICRO,
+        factors=factors(),
+        rings=mesh,
+        two_node_tree=known.get("two_node_tree", True),
+        far_nics=known.get("far_nics", False),
+        taper=known.get("taper", 0.0),
+        sharp=sharp,
+        tiers=tuple((tier.nodes, tier.oversubscription) for tier in usual.network.tiers)
+        if cluster is not None and usual.network is not None else (),
+    )  # fmt: skip
+
+
+def _usual_cluster(accelerator: Any) -> Any:
+    """The preset of the GPU's usual node, or None where none is shipped."""
+    from distsim import catalog
+
+    if accelerator.default_cluster is None:
+        return None
+    try:
+        return catalog.load("clusters", accelerator.default_cluster)
+    except DistsimError:
+        return None
+
+
+def _nic_rate(usual: Any, gbps: float | None) -> float:
+    if gbps is not None:
+        return gbps * _GIGA / _BITS
+    rate = usual.network_bytes_per_second_per_gpu if usual is not None else None
+    return float(rate or 0.0)
+
+
+def _class_of(
+    accelerator: Any, usual: Any, per_node: int, rate: float, stated: float | None, named: bool
+) -> str:
+    """Network class: the cluster's own when it was named or no rate was stated, else the usual one at the rate."""
+    if usual is not None and usual.network is not None and (named or stated is None):
+        return str(usual.network.link_class)
+    return usual_network(accelerator.architecture.split()[0], per_node, rate * _BITS / _GIGA)

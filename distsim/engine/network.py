@@ -1,0 +1,112 @@
+"""A group of ranks and the physical numbers of the network that joins them; everything may be an array."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from distsim.arrays import Number, ceil_div, maximum, minimum, where
+
+GENERATIONS = {"volta": 0, "turing": 0, "ampere": 1, "ada": 1, "hopper": 2, "blackwell": 3}
+NVLS_GENERATION = 2  # Hopper is the first whose switch reduces (NCCL 2.30.7, src/transport/nvls.cc)
+
+
+class Factor(NamedTuple):
+    """What measurement says of a link: multiples of predicted latency (short and long protocols) and of bandwidth."""
+
+    low: float = 1.0
+    bulk: float = 1.0
+    bandwidth: float = 1.0
+
+
+class Network(NamedTuple):
+    """Hardware that a group of one job runs on. Rates are bytes per second of one GPU in one direction."""
+
+    backend: str
+    """nccl, rccl, mpi, gloo or ici: whose algorithms are priced."""
+    generation: int
+    """Row of NCCL's tables: volta 0, ampere 1, hopper 2, blackwell 3."""
+    intra: str
+    """Class of the links inside a domain, such as ``nvlink-4``, ``pcie-4`` or ``none``."""
+    intra_rate: float
+    """What the library counts on inside a domain; 0 when a domain is one GPU."""
+    switch: bool
+    domain: int
+    """GPUs that reach each other without a NIC."""
+    inter: str
+    """Class of the network between domains, such as ``ib-ndr``."""
+    nic_rate: Number
+    """One GPU's share of its node's NICs at line rate; 0 when there is no network."""
+    hop: Number
+    """Effective seconds of one tree hop between nodes with a short message."""
+    factors: Mapping[str, Factor] = {}
+    """By ``link/family`` with family all_reduce, gather or direct."""
+    rings: tuple[float, ...] = ()
+    """Rings by group size where the links form a mesh without a switch (V100 cube mesh)."""
+    two_node_tree: bool = True
+    far_nics: bool = False
+    """True when GPUs reach their NIC through the CPU, which rules out the LL128 protocol between nodes."""
+    taper: float = 0.0
+    """Loss of direct-exchange bandwidth per doubling of nodes beyond two (dragonfly networks)."""
+    sharp: bool = False
+    tiers: tuple[tuple[int, float], ...] = ()
+    """(nodes below one switch group, oversubscription of its uplinks), lowest first."""
+
+    @property
+    def nvlink(self) -> bool:
+        """True when all GPUs of a domain are joined by NVLink (or an equal of it)."""
+        return self.intra != "none" and not self.intra.startswith("pcie")
+
+
+class Group(NamedTuple):
+    """Ranks that take part in one collective: ``ranks`` in all, ``local`` of them in each of ``nodes`` domains.
+
+    ``local`` is per domain of fast links, which is a node, or a rack such as NVL72. ``sharing`` counts the groups
+    that use one GPU's share of the NICs at the same time (1: every group has its own rail).
+    """
+
+    ranks: Number
+    local: Number
+    nodes: Number
+    network: Network
+    sharing: Number = 1
+
+
+def group_of(ranks: Number, ranks_per_node: Number, network: Network, sharing: Number = 1) -> Group:
+    """A group that puts ``ranks_per_node`` ranks on each node, spread evenly over as few domains as hold it.
+
+    For a data-parallel group of stride tp, ``ranks_per_node`` is gpus_per_node // tp (at least 1). A rack-wide domain
+    takes all ranks that fit: the caller gives the ranks per domain where the stride is larger than one.
+    """
+    per_domain = maximum(1, minimum(ranks, ranks_per_node))
+    nodes = ceil_div(ranks, per_domain)
+    return Group(ranks, ranks / nodes, nodes, network, sharing)
+
+
+def ring_oversubscription(nodes: Number, tiers: tuple[tuple[int, float], ...]) -> Number:
+    """How much slower a ring or tree runs across tiers: one node's worth of traffic leaves each switch group."""
+    worst: Number = 1.0
+    for below, over in tiers:
+        worst = maximum(worst, where(nodes > below, maximum(1.0, over / below), 1.0))
+    return worst
+
+
+def direct_oversubscription(nodes: Number, tiers: tuple[tuple[int, float], ...]) -> Number:
+    """How much slower an all-to-all runs across tiers: most of every node's traffic leaves its switch group."""
+    worst: Number = 1.0
+    for below, over in tiers:
+        share = (nodes - below) / maximum(nodes - 1, 1)
+        worst = maximum(worst, where(nodes > below, maximum(1.0, over * share), 1.0))
+    return worst
+
+
+class Priced(NamedTuple):
+    """One collective (or an array of them) with its price; names are arrays of strings where the choice varies."""
+
+    seconds: Number
+    algorithm: Any
+    protocol: Any
+    wire_bytes: Number
+    """Bytes one rank sends, averaged over the group."""
+    link: Any
+    """Class of the slowest link on the way."""

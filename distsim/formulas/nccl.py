@@ -1,0 +1,130 @@
+"""Latency and bandwidth of NCCL's algorithms as its tuner computes them, on numbers; constants come from presets.
+
+``size / bandwidth + latency`` is the predicted time of an (algorithm, protocol) pair, with ``bandwidth`` the
+algorithm bandwidth. ``graph`` is channels times bytes per second of one channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distsim.arrays import Number, floor, log2, maximum, minimum, take, where
+from distsim.formula import formula
+
+_TUNING = "NCCL 2.30.7, src/graph/tuning.cc"
+_UNIT_BYTES = 64  # the size at which NCCL's table of tree corrections begins (tuning.cc)
+
+
+@formula(unit="s", source=_TUNING)
+def nccl_ring_latency(base: Number, steps: Number, network_steps: Number, intra: Number, network: Number) -> Number:
+    """Latency of a ring: of all its steps, ``network_steps`` cross nodes."""
+    return base + (steps - network_steps) * intra + network_steps * network
+
+
+@formula(unit="s", source=_TUNING)
+def nccl_chain_latency(base: Number, nodes: Number, intra: Number, network: Number) -> Number:
+    """Latency of a broadcast or reduce: chunks are pipelined around the ring, so one hop (the slowest) shows."""
+    return base + where(nodes > 1, network, intra)
+
+
+@formula(unit="s", source=_TUNING)
+def nccl_tree_latency(base: Number, local: Number, nodes: Number, intra: Number, network: Number) -> Number:
+    """Latency of a tree all-reduce: up and down a chain inside each node and a binary tree of nodes."""
+    return base + 2 * ((local - 1) * intra + floor(log2(nodes)) * network)
+
+
+@formula(unit="s", source=_TUNING)
+def nccl_nvls_latency(nodes: Number, intra: Number, network: Number) -> Number:
+    """Latency of an in-switch reduction, with one network reduction when SHARP joins several nodes."""
+    return intra + where(nodes > 1, network, 0.0)
+
+
+@formula(unit="s", source=_TUNING)
+def nccl_nvls_tree_latency(nodes: Number, intra: Number, network: Number) -> Number:
+    """Latency of in-switch reductions joined by a tree of nodes."""
+    return intra + 2 * floor(log2(nodes)) * network
+
+
+@formula(unit="s", source=_TUNING)
+def nccl_collnet_direct_latency(local: Number, fan_out: Number, intra: Number, network: Number) -> Number:
+    """Latency of SHARP with direct exchange inside the node; ``fan_out`` is paid per further GPU of the node."""
+    return 2 * (minimum(1, local - 1) * intra + (local - 1) * fan_out) + network
+
+
+@formula(unit="s", source=_TUNING)
+def nccl_collnet_chain_latency(local: Number, intra: Number, network: Number) -> Number:
+    """Latency of SHARP at the end of a chain of the node's GPUs."""
+    return 2 * (local - 1) * intra + network
+
+
+@formula(unit="s", source=_TUNING)
+def nccl_pat_latency(base: Number, ranks: Number, network: Number, overlap: Number, per_rank: Number) -> Number:
+    """Latency of parallel aggregated trees: log2(n) network hops, ``overlap`` of them at a time, and work per rank."""
+    return base + floor(log2(ranks)) * network / overlap + per_rank * ranks
+
+
+@formula(unit="B/s", source=_TUNING)
+def nccl_ring_bandwidth(bus: Number, ranks: Number, steps: Number) -> Number:
+    """Algorithm bandwidth of a ring (or in-switch reduction) whose links carry ``bus`` bytes per second."""
+    return bus * ranks / steps
+
+
+@formula(unit="1", source="fitted law: see docs/collectives.md, section on short rings")
+def ring_fill(steps: Number, last_step: Number) -> Number:
+    """Share of its rate that a ring reaches inside a domain: after the last step comes a copy that sends nothing."""
+    return steps / (steps + last_step)
+
+
+@formula(unit="B/s", source=_TUNING)
+def nccl_tree_bandwidth(bus: Number) -> Number:
+    """Algorithm bandwidth of a tree all-reduce: every byte goes up and comes down."""
+    return bus / 2
+
+
+@formula(unit="B/s", source=_TUNING)
+def nccl_nvls_bus_bandwidth(graph: Number, heads: Number, efficiency: Number) -> Number:
+    """Bus bandwidth of an in-switch all-reduce; a head's own share of the traffic does not count."""
+    return 2 * graph * efficiency * (heads - 1) / maximum(heads, 1)
+
+
+@formula(unit="B/s", source="fitted law: see docs/collectives.md, section on NVLink SHARP")
+def nvls_graph_rate(gpu_rate: Number, heads: Number) -> Number:
+    """Rate at which ``heads`` GPUs feed the switch: each also stores its reduced part, 1 + 1/heads of its bytes."""
+    return gpu_rate * heads / (heads + 1)
+
+
+@formula(unit="B/s", source=_TUNING)
+def nccl_collnet_direct_bandwidth(graph: Number, fan: Number, efficiency: Number) -> Number:
+    """Algorithm bandwidth of SHARP with direct exchange; ``fan`` is GPUs per channel."""
+    return graph / maximum(fan - (fan - 1) / 2, 1) * efficiency
+
+
+@formula(unit="1", source=_TUNING)
+def nccl_tree_correction(factors: Sequence[float], size_bytes: Number) -> Number:
+    """Share of its bandwidth that a tree reaches at a size: NCCL's table at powers of two, a line in between.
+
+    NCCL steps from entry to entry, which lets a larger message take less time; the line keeps time monotone.
+    """
+    last = len(factors) - 1
+    place = minimum(maximum(log2(maximum(size_bytes, 1) / _UNIT_BYTES), 0.0), 1.0 * last)
+    low = floor(place)
+    below, above = take(factors, low), take(factors, minimum(low + 1, last))
+    return below + (place - low) * (above - below)
+
+
+@formula(unit="s", source="one message per peer, posted in turn; constants fitted, see docs/collectives.md")
+def direct_latency(base: Number, local_peers: Number, far_peers: Number, intra: Number, network: Number) -> Number:
+    """Latency of direct exchange with every peer of a group."""
+    return base + local_peers * intra + far_peers * network
+
+
+@formula(unit="1", source="every peer gets an equal part of a rank's buffer")
+def peers_share(ranks: Number, peers: Number) -> Number:
+    """Algorithm bandwidth over link bandwidth when ``peers`` of the parts of a buffer go over one link."""
+    return ranks / maximum(peers, 1)
+
+
+@formula(unit="1", source="fitted: all-to-all on 2 to 540 Polaris nodes, see docs/collectives.md")
+def dragonfly_share(nodes: Number, taper: Number) -> Number:
+    """Share of NIC bandwidth left to an all-to-all as groups of switches share fewer links: a loss per doubling."""
+    return (1 - taper) ** maximum(log2(maximum(nodes, 1)) - 1, 0.0)
