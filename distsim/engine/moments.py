@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from distsim.arrays import Number
+from distsim.arrays import Number, minimum, where
+from distsim.engine.backward import Gradients, backward_peak, elements
 from distsim.engine.resolve import Setup
 from distsim.engine.saved import Saved, layer_saved_bytes
 from distsim.engine.stages import Stage
 from distsim.engine.states import States
-from distsim.layers.ledger import saved_bytes
+from distsim.layers.ledger import Block, Operation, saved_bytes, weight_copy_bytes
 
 
 class Moment(NamedTuple):
-    """A point of the step: bytes of activations (with transients) and gradients alive, and of all states together."""
+    """A point of the step: bytes of activations (with transients), of gradients, and of everything with the states.
+
+    ``gradients`` is all gradients of the rank, as the optimizer will read them. Where autograd has not made them all
+    yet, activations fill their place, and ``activations`` is what they take beyond it.
+    """
 
     name: str
     activations: Number
@@ -21,26 +26,121 @@ class Moment(NamedTuple):
     total: Number
 
 
+def _transit(operation: Operation, forward: bool) -> Number:
+    tensors = operation.transient_forward if forward else operation.transient_backward
+    return sum(tensor.size_bytes for tensor in tensors)
+
+
+def _parameters(block: Block | None) -> Number:
+    return 0 if block is None else sum(elements(operation) for operation in block.operations)
+
+
+def _weight_copies(setup: Setup, stage: Stage) -> Number:
+    """Cast weights that layers which are not recomputed keep, and the head's."""
+    wanted, count = setup.layout.recompute_layers, stage.layer_count
+    left = where(wanted < 0, count, minimum(wanted, count))
+    total: Number = 0
+    for block, times in stage.layers:
+        here = minimum(left, times)
+        total = total + (times - here) * weight_copy_bytes(block.operations)
+        left = left - here
+    return total
+
+
+class _Step:
+    """One stage's step, with what all its moments share."""
+
+    def __init__(self, setup: Setup, stage: Stage, held: States, saved: Saved) -> None:
+        self.setup, self.stage, self.held, self.saved = setup, stage, held, saved
+        precision, y, buffers = setup.precision, setup.layout, setup.framework.buffers
+        in_place = precision.gradient_bytes <= precision.parameter_bytes
+        self.grow: Number = where(y.micro_batches > 1, 0, 1) * int(buffers.gradients_grow and in_place)
+        whole = held.dense_parameters + held.expert_parameters
+        self.per_element: Number = held.gradients / whole
+        """Bytes of kept gradient per parameter of the stage: less than a whole one where ZeRO shards it."""
+        fresh = min(precision.gradient_bytes, precision.parameter_bytes)
+        accumulates = int(buffers.gradients_grow)  # else the product is added where it is kept
+        self.gradients = Gradients(self.per_element * self.grow, fresh * accumulates)
+        self.copies = _weight_copies(setup, stage)
+        self.found: list[Moment] = []
+
+    def add(self, name: str, activations: Number, alive: Number = 0) -> None:
+        """A moment with so many bytes of activations and of gradients that autograd has made so far."""
+        gradients = self.held.gradients
+        beyond = activations + alive - gradients * self.grow
+        total = self.held.parameters + self.held.optimizer + gradients + beyond
+        self.found.append(Moment(name, beyond, gradients, total))
+
+    def stream(self) -> Number:
+        """Gradient of the residual stream."""
+        boundary = self.stage.layers[0][0].boundary
+        return 0 if boundary is None else boundary.size_bytes
+
+    def layer(self, block: Block) -> Number:
+        """The highest point of one layer's backward pass, less what the saved bytes count for that layer."""
+        setup = self.setup
+        peak = backward_peak(block.operations, self.gradients, setup.layout.selective, setup.kernels, self.stream())
+        recomputed = where(setup.layout.recompute_layers != 0, 1, 0)
+        kept = layer_saved_bytes(setup, block, recomputed)
+        return peak - kept + where(recomputed, block.boundary.size_bytes if block.boundary else 0, 0)
+
+    def tied_gradient(self) -> Number:
+        """The head's gradient of a matrix that it shares with the embedding of this stage."""
+        if self.stage.head is None or self.stage.embedding is None or not self.setup.model.tied_embeddings:
+            return 0
+        table = self.stage.embedding.operations[0].parameters[0]
+        return table.elements * self.setup.precision.parameter_bytes * int(self.setup.framework.buffers.gradients_grow)
+
+
 def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[Moment]:
     """Candidates for the peak, in the order in which they happen."""
+    step = _Step(setup, stage, held, saved)
     alive = saved.total * stage.in_flight
-    constant = held.parameters + held.optimizer
-    found: list[Moment] = []
-
-    def add(name: str, activations: Number, gradients: Number) -> None:
-        found.append(Moment(name, activations, gradients, constant + activations + gradients))
-
+    copies, tied, grown = step.copies, step.tied_gradient(), step.gradients.kept
     if stage.head is not None:
         loss = stage.head.operations[-1]
-        add("loss", alive + sum(t.size_bytes for t in loss.transient_forward), held.gradients)
-        add("loss backward", alive + sum(t.size_bytes for t in loss.transient_backward), held.gradients)
+        head_copies = weight_copy_bytes(stage.head.operations)
+        step.add("loss", alive + copies + head_copies + _transit(loss, True))
+        step.add("loss backward", alive + copies + head_copies + _transit(loss, False))
     else:
-        add("forward end", alive, held.gradients)
-    if not stage.layers:
-        return [*found, Moment("optimizer step", 0, held.gradients, constant + held.gradients)]
-    block, _ = stage.layers[-1]
-    whole = saved_bytes(block.operations)
-    kept = layer_saved_bytes(setup, block, int(setup.layout.recompute_layers != 0))
-    add("backward of the last layer", alive + whole - kept - saved.head_and_loss, held.gradients)
-    add("optimizer step", 0, held.gradients)
-    return found
+        step.add("forward end", alive + copies)
+    last, _ = stage.layers[-1]
+    head_gradients = _parameters(stage.head) * grown + tied
+    without_head = alive - saved.head_and_loss
+    dropped = where(setup.layout.recompute_layers != 0, 0, weight_copy_bytes(last.operations))
+    step.add("backward of the last layer", without_head + copies - dropped + step.layer(last), head_gradients)
+    first, _ = stage.layers[0]
+    kept = layer_saved_bytes(setup, first, where(setup.layout.recompute_layers != 0, 1, 0))
+    others = saved.total * (stage.in_flight - 1) + saved.embedding + kept
+    made = (_all_parameters(stage) - _parameters(stage.embedding) - _parameters(first)) * grown + tied
+    step.add("backward of the first layer", others + step.layer(first), made)
+    if stage.embedding is not None:
+        _embedding(step, stage, saved, grown, tied)
+    _optimizer_step(step)
+    return step.found
+
+
+def _all_parameters(stage: Stage) -> Number:
+    return sum(parameter.elements * times for parameter, times in stage.parameters())
+
+
+def _embedding(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Number) -> None:
+    """The embedding's dense gradient; a tied one is made, then added to the head's into a third."""
+    assert stage.embedding is not None
+    table = stage.embedding.operations[0]
+    parameters = _parameters(stage.embedding)
+    made = (_all_parameters(stage) - parameters) * grown
+    fresh = parameters * step.gradients.fresh
+    others = saved.total * (stage.in_flight - 1) + saved_bytes(stage.embedding.operations)
+    step.add("embedding backward", others + _transit(table, False), made + fresh + tied * 2)
+
+
+def _optimizer_step(step: _Step) -> None:
+    """All gradients, with the optimizer's own temporaries; wide copies replace narrow gradients one by one."""
+    setup, held = step.setup, step.held
+    precision = setup.precision
+    temporary = setup.optimizer.step_states * precision.state_bytes * (held.dense_parameters + held.expert_parameters)
+    wider = precision.master_bytes - precision.gradient_bytes
+    if setup.framework.buffers.master_gradients and wider > 0:
+        temporary = temporary + held.gradients / precision.gradient_bytes * wider
+    step.add("optimizer step", temporary, held.gradients * step.grow)

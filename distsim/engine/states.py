@@ -39,7 +39,9 @@ def sharding_group(layout: Layout, group: str) -> Number:
     return minimum(layout.expert_data_parallel, maximum(layout.zero_group * layout.tp // (layout.ep * layout.etp), 1))
 
 
-def state_bytes(optimizer: Optimizer, precision: Precision, parameter: Parameter) -> Number:
+def state_bytes(
+    optimizer: Optimizer, precision: Precision, parameter: Parameter, step_counter_bytes: Number = 0
+) -> Number:
     """Optimizer bytes of one parameter tensor, with its master copy, before sharding."""
     total: Number = parameter.elements * precision.master_bytes * optimizer.master_copy
     matrix = parameter.kind == "matrix"
@@ -48,7 +50,7 @@ def state_bytes(optimizer: Optimizer, precision: Precision, parameter: Parameter
             continue
         each = precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
         if state.shape == "scalar":
-            total = total + parameter.copies * each
+            total = total + (parameter.copies if parameter.group == "dense" else 1) * step_counter_bytes
         elif state.shape == "factored" and parameter.kind != "vector":
             total = total + factored_state_bytes(parameter.rows, parameter.columns, parameter.copies, each)
         else:
@@ -58,13 +60,13 @@ def state_bytes(optimizer: Optimizer, precision: Precision, parameter: Parameter
 
 def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: Figures) -> States:
     """Fold a stage's parameters into bytes per rank."""
-    y, precision = setup.layout, setup.precision
+    y, precision, counter = setup.layout, setup.precision, setup.framework.buffers.step_counter_bytes
     counts: dict[str, Number] = {"dense": 0, "expert": 0}
     optimizer: dict[str, Number] = {"dense": 0, "expert": 0}
     matrices: dict[str, Number] = {"dense": 0, "expert": 0}
     for parameter, times in parameters:
         counts[parameter.group] += parameter.elements * times
-        optimizer[parameter.group] += state_bytes(setup.optimizer, precision, parameter) * times
+        optimizer[parameter.group] += state_bytes(setup.optimizer, precision, parameter, counter) * times
         if parameter.kind == "matrix":
             matrices[parameter.group] += parameter.elements * times
     sums: dict[str, Number] = {"parameters": 0, "gradients": 0, "optimizer": 0}

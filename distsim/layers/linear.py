@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from distsim.arrays import Number
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 
@@ -19,7 +21,7 @@ def linear(
     bias_elements: Number | None = None,
     copies: Number = 1,
     matrices: Number = 1,
-    group: str = "dense",
+    group: Literal["dense", "expert"] = "dense",
     collectives: tuple[Collective, ...] = (),
     sharded: bool = True,
     cast_input: bool = False,
@@ -33,16 +35,14 @@ def linear(
     """
     elements = inner * outer * copies
     tensors = copies * matrices
-    parameters = [
-        Parameter(f"{name}.weight", elements, "matrix", inner, outer / matrices, tensors, group, sharded)  # type: ignore[arg-type]
-    ]
+    parameters = [Parameter(f"{name}.weight", elements, "matrix", inner, outer / matrices, tensors, group, sharded)]
     if bias:
         size = outer * copies if bias_elements is None else bias_elements
         parameters.append(
             Parameter(
                 f"{name}.bias", size, "vector", copies=tensors, group=group, tensor_parallel=sharded and not bias_whole
             )
-        )  # type: ignore[arg-type]
+        )
     saved = [] if kept_input is None else [kept_input]
     act = ctx.activation
     if ctx.precision.autocast:

@@ -40,9 +40,7 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
             linear(ctx, "attention.query_up", tokens, mla.q_rank, heads * width, latent),
         ]
     else:
-        operations.append(
-            linear(ctx, "attention.query", tokens, model.hidden, heads * width, source, cast_input=True)
-        )
+        operations.append(linear(ctx, "attention.query", tokens, model.hidden, heads * width, source, cast_input=True))
     down = Tensor("attention.kv_latent_raw", tokens / shard * mla.kv_rank, act, "s b c")
     latent = Tensor("attention.kv_latent", tokens / shard * mla.kv_rank, kept, "s b c")
     operations += [

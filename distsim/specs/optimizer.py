@@ -10,8 +10,8 @@ from distsim.specs.base import Sourced, Spec
 
 
 class State(Spec):
-    """One state: as large as the parameter, one value per row and per column of a matrix (``factored``), or one block
-    of ``bytes_per_element`` for each parameter tensor (``scalar``)."""
+    """One state: as large as the parameter, one value per row and per column of a matrix (``factored``), or one counter
+    per parameter tensor (``scalar``), whose size is the framework's."""
 
     name: str
     shape: Literal["full", "factored", "scalar"] = "full"
@@ -28,5 +28,6 @@ class Optimizer(Sourced):
     states: tuple[State, ...] = ()
     master_copy: bool = True
     """Uses the precision recipe's fp32 master copy (8-bit optimizers on bf16 weights do too)."""
-    step_elements_bytes: float = Field(default=0, ge=0)
-    """Transient bytes per parameter during the step (unfused implementations)."""
+    step_states: float = Field(default=0, ge=0)
+    """Further tensors as large as one state that live during the step: 1 where all parameters are updated at once by
+    elementary operations (torch's ``foreach``), 0 where the update is fused."""
