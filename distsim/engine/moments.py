@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from distsim.arrays import Number, minimum, where
+from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.backward import Gradients, backward_peak, elements
 from distsim.engine.resolve import Setup
 from distsim.engine.saved import Saved, layer_saved_bytes
@@ -56,7 +56,7 @@ class _Step:
         in_place = precision.gradient_bytes <= precision.parameter_bytes
         self.grow: Number = where(y.micro_batches > 1, 0, 1) * int(buffers.gradients_grow and in_place)
         whole = held.dense_parameters + held.expert_parameters
-        self.per_element: Number = held.gradients / whole
+        self.per_element: Number = held.gradients / maximum(whole, 1)
         """Bytes of kept gradient per parameter of the stage: less than a whole one where ZeRO shards it."""
         fresh = min(precision.gradient_bytes, precision.parameter_bytes)
         accumulates = int(buffers.gradients_grow)  # else the product is added where it is kept
@@ -104,6 +104,18 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
         step.add("loss backward", alive + copies + head_copies + _transit(loss, False))
     else:
         step.add("forward end", alive + copies)
+    if stage.layers:
+        _layers(step, stage, saved)
+    if stage.embedding is not None:
+        _embedding(step, stage, saved, grown, tied)
+    _optimizer_step(step)
+    return step.found
+
+
+def _layers(step: _Step, stage: Stage, saved: Saved) -> None:
+    """The backward pass of the stage's last and first layers, between which all others lie."""
+    setup, copies, tied, grown = step.setup, step.copies, step.tied_gradient(), step.gradients.kept
+    alive = saved.total * stage.in_flight
     last, _ = stage.layers[-1]
     head_gradients = _parameters(stage.head) * grown + tied
     without_head = alive - saved.head_and_loss
@@ -114,10 +126,6 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
     others = saved.total * (stage.in_flight - 1) + saved.embedding + kept
     made = (_all_parameters(stage) - _parameters(stage.embedding) - _parameters(first)) * grown + tied
     step.add("backward of the first layer", others + step.layer(first), made)
-    if stage.embedding is not None:
-        _embedding(step, stage, saved, grown, tied)
-    _optimizer_step(step)
-    return step.found
 
 
 def _all_parameters(stage: Stage) -> Number:

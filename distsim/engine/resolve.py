@@ -261,7 +261,7 @@ def _stages(filled: dict[str, Any], model: Model, layout: Layout, framework: Fra
         even = [d for d in divisors(model.layers) if d % layout.vpp == 0 or layout.vpp == 1]
         split = [model.layers // layout.pp + (1 if s < model.layers % layout.pp else 0) for s in range(layout.pp)]
         raise DistsimError(
-            f"pp {layout.pp} * vpp {layout.vpp} = {chunks} chunks do not divide the {model.layers} layers of {model.name}",
+            f"pp {layout.pp} * vpp {layout.vpp} = {chunks} chunks do not divide {model.layers} layers of {model.name}",
             f"pp * vpp that do: {listed(even)}",
             f"or an uneven split: --stage-layers {','.join(map(str, split))}"
             if layout.vpp == 1 and layout.pp <= 32

@@ -56,12 +56,13 @@ def _summaries(title: str, summaries: dict[str, Summary]) -> object:
     return rows
 
 
-def _worst(measured: list[Replay], count: int) -> object:
+def _worst(replays: list[Replay], count: int) -> object:
     rows = table("run", "model", "GPU", "measured", "predicted", "error", title="worst rows",
                  numbers=("measured", "predicted", "error"))  # fmt: skip
-    for one in sorted(measured, key=lambda row: -abs(row.memory_error or 0))[:count]:
+    for one in sorted(replays, key=lambda row: -abs(row.memory_error or 0))[:count]:
+        measured = gib(one.measured_peak or 0, 1)
         rows.add_row(
-            one.run.id, (one.run.text("model") or "?")[:40], one.run.text("gpu") or "?", gib(one.measured_peak or 0, 1),
+            one.run.id, (one.run.text("model") or "?")[:40], one.run.text("gpu") or "?", measured,
             gib(one.predicted_peak or 0, 1), percent(one.memory_error, signed=True),
         )  # fmt: skip
     return rows
