@@ -22,6 +22,19 @@ def times(text: str | None, option: str) -> float | list[float] | None:
     return values[0] if len(values) == 1 and "," not in text and "*" not in text else values
 
 
+def all_times(
+    forward: str | None, backward: str | None, input_gradient: str | None, weight_gradient: str | None, hop: str | None
+) -> dict[str, Any]:
+    """The five kinds of times by the simulation's names."""
+    return {
+        "forward": times(forward, "--forward"),
+        "backward": times(backward, "--backward"),
+        "input_gradient": times(input_gradient, "--input-gradient"),
+        "weight_gradient": times(weight_gradient, "--weight-gradient"),
+        "hop": 0.0 if hop is None else times(hop, "--hop"),
+    }
+
+
 def _list(text: str, option: str) -> list[float]:
     values: list[float] = []
     for part in text.replace(" ", "").split(","):
@@ -77,6 +90,16 @@ def write(path: Path, text: str) -> None:
         raise DistsimError(f"cannot write: {error.strerror}", where=str(path)) from None
 
 
+def refuse_idle(model: str | None, sync: bool, optimizer: float | None) -> None:
+    """Refuses what cannot have an effect."""
+    if model is not None:
+        raise DistsimError(
+            f"--model {model}: times of a model are not taken yet", "give times with --forward, --backward and --hop"
+        )
+    if not sync and optimizer is None:
+        raise DistsimError("--no-sync has no effect without an optimizer step", "give its time, e.g. --optimizer 0.5")
+
+
 def refuse_with_compare(given: dict[str, Any]) -> None:
     """``--compare`` runs all schedules, so options of a single one would say nothing."""
     named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
@@ -98,9 +121,14 @@ def balanced(given: dict[str, Any], text: str) -> Partition:
             raise DistsimError(f"--{name.replace('_', '-')} lists times, and --balance makes them", "give one number")
     stages = whole_number(given["stages"] or 0, "the number of stages", "--stages 4")
     name = given["schedule"] or "1f1b"
-    both = find(name).placement == "bidirectional"
     parts = split(_list(text, "--balance"), stages * chunks_for(name, given["chunks"]))
-    each = [*parts.times, *parts.times] if both else list(parts.times)
+    both = find(name).placement == "bidirectional"
+    _spread(given, [*parts.times, *parts.times] if both else list(parts.times))
+    return parts
+
+
+def _spread(given: dict[str, Any], each: list[float]) -> None:
+    """Times of all passes per chunk, in the proportion of the numbers given for a whole stage."""
     forward = given["forward"] or 1.0
     first, second, whole = given["input_gradient"], given["weight_gradient"], given["backward"]
     if whole is not None and first is None and second is None:
@@ -111,4 +139,3 @@ def balanced(given: dict[str, Any], text: str) -> Partition:
     given["forward"] = each
     for key, scale in scales.items():
         given[key] = [one * scale / forward for one in each]
-    return parts

@@ -36,7 +36,8 @@ def _parts(action: Action) -> tuple[Action, ...]:
 
 def _count(orders: Orders, chain: Sequence[int]) -> int:
     members = set(chain)
-    found: list[int] = [part[2] for order in orders for action in order for part in _parts(action) if part[1] in members]
+    parts = (part for order in orders for action in order for part in _parts(action))
+    found: list[int] = [part[2] for part in parts if part[1] in members]
     if not found:
         raise DistsimError(f"no stage runs the chunks {', '.join(map(str, chain))}")
     most = max(found) + 1

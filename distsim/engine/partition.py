@@ -43,7 +43,20 @@ def split(times: Sequence[float], parts: int) -> Partition:
     total = [0.0]
     for time in times:
         total.append(total[-1] + time)
-    best = total[:]  # best[j]: the slowest part when the first j layers are split into as many parts as rounds so far
+    cuts = _cuts(total, parts)
+    ends = [count]
+    for cut in reversed(cuts):
+        ends.append(cut[ends[-1]])
+    bounds = [0, *reversed(ends)]
+    sizes = tuple(b - a for a, b in pairwise(bounds))
+    return Partition(sizes, tuple(sum(times[a:b]) for a, b in pairwise(bounds)))
+
+
+def _cuts(total: list[float], parts: int) -> list[list[int]]:
+    """Where the last part begins in the best split of the first j layers into 2, 3, … parts; ``total`` are sums of the
+    first layers."""
+    count = len(total) - 1
+    best = total  # the slowest part when the first j layers are split into as many parts as rounds so far
     cuts: list[list[int]] = []
     for used in range(2, parts + 1):
         row, cut = best[:], [0] * (count + 1)
@@ -60,9 +73,4 @@ def split(times: Sequence[float], parts: int) -> Partition:
             row[j], cut[j] = max(best[low], total[j] - total[low]), low
         best = row
         cuts.append(cut)
-    ends = [count]
-    for cut in reversed(cuts):
-        ends.append(cut[ends[-1]])
-    bounds = [0, *reversed(ends)]
-    sizes = tuple(b - a for a, b in pairwise(bounds))
-    return Partition(sizes, tuple(sum(times[a:b]) for a, b in pairwise(bounds)))
+    return cuts

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from distsim.engine import in_flight, order_check, rendezvous
 from distsim.engine import pipeline_input as given
 from distsim.engine.pipeline_input import Time
-from distsim.engine.timeline import Costs, Timeline, Transfers, simulate
+from distsim.engine.timeline import Timeline, simulate
+from distsim.engine.wiring import Costs, Transfers
 from distsim.errors import DistsimError
 from distsim.schedules import registry, text
 from distsim.schedules.action import Schedule
@@ -96,70 +97,56 @@ class Pipeline:
 
 
 def pipeline(
-    stages: int | None = None,
-    micro: int | None = None,
-    schedule: str | None = None,
-    chunks: int | None = None,
-    forward: Time | None = None,
-    backward: Time | None = None,
-    input_gradient: Time | None = None,
-    weight_gradient: Time | None = None,
-    hop: Time = 0.0,
-    p2p: str = "async",
-    order: Sequence[str] | None = None,
-    placement: Sequence[int] | None = None,
-    chains: Sequence[Sequence[int]] | None = None,
-    fused: str | None = None,
-    fused_time: Time | None = None,
-    memory_limit: int | None = None,
-    group: int | None = None,
-    loss: float = 0.0,
-    optimizer: Time | None = None,
-    optimizer_sync: float | None = 0.0,
-    overlap: bool = True,
-    contention: bool = False,
-) -> Pipeline:
+    stages: int | None = None, micro: int | None = None, schedule: str | None = None, chunks: int | None = None,
+    forward: Time | None = None, backward: Time | None = None, input_gradient: Time | None = None,
+    weight_gradient: Time | None = None, hop: Time = 0.0, p2p: str = "async",
+    order: Sequence[str] | None = None, placement: Sequence[int] | None = None,
+    chains: Sequence[Sequence[int]] | None = None, fused: str | None = None, fused_time: Time | None = None,
+    memory_limit: int | None = None, group: int | None = None, loss: float = 0.0,
+    optimizer: Time | None = None, optimizer_sync: float | None = 0.0, overlap: bool = True, contention: bool = False,
+) -> Pipeline:  # fmt: skip
     """Simulate a schedule of ``stages`` and ``micro`` micro-batches, or a given ``order`` (one line per stage).
 
     Times are of one micro-batch through one whole stage: a number, a list per stage or a list per chunk. ``optimizer``
     adds the optimizer step at the end; with ``optimizer_sync`` (seconds, None for none) all stages first agree on it.
     """
-    if p2p not in ("async", "rendezvous"):
-        raise DistsimError(f"p2p is {p2p!r}", "it is async (pure delay) or rendezvous (both ends must have posted)")
-    if fused not in (None, "atomic", "split"):
-        raise DistsimError(f"fused is {fused!r}", "it is atomic (one result at the end) or split (half by half)")
-    limits = {"memory_limit": memory_limit, "group": group}
+    given.check_words(p2p, fused)
+    times = (forward, backward, input_gradient, weight_gradient)
     programs = None
     if order is None:
-        only = {"placement": placement, "chains": chains}
-        named = [name for name, value in only.items() if value is not None]
-        if named:
-            raise DistsimError(f"a named schedule takes no {' or '.join(named)}", "only a given order does")
-        times = (forward, backward, input_gradient, weight_gradient)
+        given.refuse("a named schedule takes no {}", "only a given order does", placement=placement, chains=chains)
         parts, total = _named(stages, micro, schedule or "1f1b", chunks, times, hop, memory_limit, group)
     else:
-        clash = [name for name, value in {"schedule": schedule, **limits}.items() if value is not None]
-        if clash:
-            raise DistsimError(f"{' and '.join(clash)} and a given order exclude each other", "leave one of them out")
-        if rendezvous.is_program(order):
-            order, programs = rendezvous.split(order)
-        parts = given.given_order(text.parse(order), stages, chunks, placement, chains)
-        total = order_check.check_complete(parts, micro)
-    parts = _fusion(parts, fused, fused_time)
-    costs = given.costs(parts, forward, backward, input_gradient, weight_gradient, fused_time, loss)
+        only_named = {"schedule": schedule, "memory_limit": memory_limit, "group": group}
+        given.refuse("a given order takes no {}", "only a named schedule does", **only_named)
+        parts, total, programs = _given(order, stages, micro, chunks, placement, chains)
+    parts = _fusion(parts, fused, fused_time, programs is not None)
+    costs = given.costs(parts, *times, fused_time, loss)
     delays = given.hops(hop, len(parts.orders), given.wraps_around(parts))
     transfers = Transfers(delays, p2p == "rendezvous", not overlap, contention)
-    if programs is not None:
-        timeline = rendezvous.replay(parts, programs, costs, transfers)
-    else:
+    if programs is None:
         timeline = simulate(parts, total, costs, transfers)
-    steps = None if optimizer is None else _optimizer(timeline, optimizer, optimizer_sync)
-    return summarise(parts, total, costs, timeline, steps)
+    else:
+        timeline = rendezvous.replay(parts, programs, costs, transfers)
+    return summarise(parts, total, costs, timeline, _optimizer(timeline, optimizer, optimizer_sync))
+
+
+def _given(
+    order: Sequence[str], stages: int | None, micro: int | None, chunks: int | None,
+    placement: Sequence[int] | None, chains: Sequence[Sequence[int]] | None,
+) -> tuple[Schedule, int, list[list[rendezvous.Step]] | None]:  # fmt: skip
+    """A schedule that the user wrote, checked, and its messages if it names them."""
+    programs = None
+    if rendezvous.is_program(order):
+        order, programs = rendezvous.split(order)
+    parts = given.given_order(text.parse(order), stages, chunks, placement, chains)
+    return parts, order_check.check_complete(parts, micro), programs
 
 
 def _named(
     stages: int | None, micro: int | None, name: str, chunks: int | None,
-    times: tuple[Time | None, Time | None, Time | None, Time | None], hop: Time, memory_limit: int | None, group: int | None,
+    times: tuple[Time | None, Time | None, Time | None, Time | None], hop: Time,
+    memory_limit: int | None, group: int | None,
 ) -> tuple[Schedule, int]:  # fmt: skip
     p = whole_number_given(stages, "stages", "--stages 4")
     m = whole_number_given(micro, "micro-batches", "--micro 8")
@@ -188,7 +175,7 @@ def whole_number_given(value: int | None, name: str, example: str) -> int:
     return given.whole_number(value, f"the number of {name}", example)
 
 
-def _fusion(parts: Schedule, fused: str | None, fused_time: Time | None) -> Schedule:
+def _fusion(parts: Schedule, fused: str | None, fused_time: Time | None, program: bool) -> Schedule:
     """Apply the rule for fused blocks; refuse it where there are none."""
     any_fused = any(action[0] == "FB" for order in parts.orders for action in order)
     if not any_fused:
@@ -198,14 +185,18 @@ def _fusion(parts: Schedule, fused: str | None, fused_time: Time | None) -> Sche
             )
         return parts
     if fused == "split":
+        if program:
+            raise DistsimError("an order that posts its messages runs fused blocks as they are written", "use atomic")
         if fused_time is not None:
             raise DistsimError("a split fused block has no time of its own", "use atomic, or leave the time out")
         return parts._replace(orders=given.split_fused(parts.orders))
     return parts
 
 
-def _optimizer(timeline: Timeline, seconds: Time, sync: float | None) -> tuple[tuple[float, float], ...]:
-    """When each stage steps: after its own last action, or ``sync`` after everybody's."""
+def _optimizer(timeline: Timeline, seconds: Time | None, sync: float | None) -> tuple[tuple[float, float], ...]:
+    """When each stage steps, if it does: after its own last action, or ``sync`` after everybody's."""
+    if seconds is None:
+        return ()
     stages = len(timeline.busy)
     each = [seconds] * stages if isinstance(seconds, (int, float)) else list(seconds)
     if len(each) != stages or any(one < 0 for one in each) or (sync is not None and sync < 0):
@@ -215,11 +206,11 @@ def _optimizer(timeline: Timeline, seconds: Time, sync: float | None) -> tuple[t
 
 
 def summarise(
-    parts: Schedule, micro: int, costs: Costs, timeline: Timeline, steps: tuple[tuple[float, float], ...] | None = None
+    parts: Schedule, micro: int, costs: Costs, timeline: Timeline, steps: tuple[tuple[float, float], ...] = ()
 ) -> Pipeline:
     """Bubbles, idle times and peaks of a simulated schedule."""
-    ends = timeline.last_end if steps is None else [end for _, end in steps]
-    busy = timeline.busy if steps is None else [b + e - s for b, (s, e) in zip(timeline.busy, steps, strict=True)]
+    ends = timeline.last_end if not steps else [end for _, end in steps]
+    busy = timeline.busy if not steps else [b + e - s for b, (s, e) in zip(timeline.busy, steps, strict=True)]
     makespan, stages = max(ends), len(ends)
     span = max(end - first for end, first in zip(ends, timeline.first_start, strict=True))
     held = [in_flight.peaks(order) for order in parts.orders]
@@ -232,5 +223,5 @@ def summarise(
         peak_in_flight=tuple(most / v if v > 1 else most for most, _ in held),
         peak_until_weight_gradient=tuple(most / v if v > 1 else most for _, most in held),
         weight_versions=tuple(parts.weight_versions), parts=parts, costs=costs, timeline=timeline,
-        optimizer=steps or (),
+        optimizer=steps,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from distsim.engine.timeline import Costs
+from distsim.engine.wiring import Costs
 from distsim.errors import DistsimError
 from distsim.schedules.action import Orders, Schedule
 
@@ -15,6 +15,21 @@ Time = float | Sequence[float]
 
 MOST_ACTIONS = 4_000_000  # about 1 GB of Python objects
 MOST_STAGES = 16_384
+
+
+def check_words(p2p: str, fused: str | None) -> None:
+    """Refuses unknown words for the two rules."""
+    if p2p not in ("async", "rendezvous"):
+        raise DistsimError(f"p2p is {p2p!r}", "it is async (pure delay) or rendezvous (both ends must have posted)")
+    if fused not in (None, "atomic", "split"):
+        raise DistsimError(f"fused is {fused!r}", "it is atomic (one result at the end) or split (half by half)")
+
+
+def refuse(problem: str, hint: str, **values: Any) -> None:
+    """Refuses what was given although it would have no effect."""
+    named = [name.replace("_", " ") for name, value in values.items() if value is not None]
+    if named:
+        raise DistsimError(problem.format(" or ".join(named)), hint)
 
 
 def whole_number(value: Any, name: str, example: str) -> int:

@@ -11,7 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from distsim.engine.timeline import Costs, Timeline, Transfers
+from distsim.engine.timeline import Timeline
+from distsim.engine.wiring import Costs, Transfers
 from distsim.errors import DistsimError
 from distsim.schedules.action import Action, Schedule
 
@@ -21,7 +22,7 @@ _MESSAGE = re.compile(r"([sr])(\d+)([a-z])$")
 Stream = tuple[int, int, str]  # sender, receiver, letter
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
     """Compute the next action, post a batch, or wait for one."""
 
     post: tuple[tuple[bool, int, str], ...] | None = None  # (is a send, other stage, letter)
@@ -34,7 +35,7 @@ def is_program(lines: Sequence[str]) -> bool:
     return any("{" in line for line in lines)
 
 
-def split(lines: Sequence[str]) -> tuple[list[str], list[list[_Step]]]:
+def split(lines: Sequence[str]) -> tuple[list[str], list[list[Step]]]:
     """The order without its messages, and the steps of every stage."""
     rows = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
     plain, programs = [], []
@@ -44,12 +45,12 @@ def split(lines: Sequence[str]) -> tuple[list[str], list[list[_Step]]]:
             blocking, number, messages, waited, action = found.groups()
             if action is not None:
                 actions.append(action)
-                steps.append(_Step())
+                steps.append(Step())
             elif waited is not None:
-                steps.append(_Step(batch=int(waited), wait=True))
+                steps.append(Step(batch=int(waited), wait=True))
             else:
                 batch = -1 if blocking else int(number)
-                steps.append(_Step(_messages(messages, stage, len(rows)), batch, bool(blocking)))
+                steps.append(Step(_messages(messages, stage, len(rows)), batch, bool(blocking)))
         plain.append(" ".join(actions))
         programs.append(steps)
     return plain, programs
@@ -71,7 +72,7 @@ def _messages(text: str, stage: int, stages: int) -> tuple[tuple[bool, int, str]
 class _Replay:
     """The state of all stages while a program runs."""
 
-    def __init__(self, schedule: Schedule, programs: list[list[_Step]], costs: Costs, transfers: Transfers) -> None:
+    def __init__(self, schedule: Schedule, programs: list[list[Step]], costs: Costs, transfers: Transfers) -> None:
         self.schedule, self.programs, self.costs, self.transfers = schedule, programs, costs, transfers
         stages = len(programs)
         self.at = [0] * stages
@@ -114,7 +115,7 @@ class _Replay:
         self.now[stage] += self.costs.duration(action)
         self.ends[stage] = self.now[stage]
 
-    def _post(self, stage: int, step: _Step) -> None:
+    def _post(self, stage: int, step: Step) -> None:
         batch = []
         for sends, other, letter in step.post or ():
             stream = (stage, other, letter) if sends else (other, stage, letter)
@@ -145,7 +146,7 @@ class _Replay:
         return f"waits before action {len(self.starts[stage])} for {' and '.join(parts) or 'a batch'}"
 
 
-def replay(schedule: Schedule, programs: list[list[_Step]], costs: Costs, transfers: Transfers) -> Timeline:
+def replay(schedule: Schedule, programs: list[list[Step]], costs: Costs, transfers: Transfers) -> Timeline:
     """Times of a program's actions."""
     state = _Replay(schedule, programs, costs, transfers)
     state.run()

@@ -140,7 +140,7 @@ def chimera_exact(stages: Number, micro: Number, forward: Number, backward: Numb
 
 @formula(unit="s", source=f"Liu et al. 2023, arXiv:2308.15762; the packing is {_DERIVED}")
 def hanayo_makespan(stages: Number, micro: Number, chunks: Number, forward: Number) -> Number:
-    """Hanayo for a backward of twice the forward; each repeat of p micro-batches idles 2p-3 chunk forwards (no hops)."""
+    """Hanayo for a backward of twice the forward; each repeat of p micro-batches idles 2p-3 chunk forwards."""
     steps = 3 * micro * chunks + 4 * (stages - 1) + (micro / stages - 1) * (2 * stages - 3)
     return steps * forward / chunks
 
