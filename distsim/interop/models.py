@@ -15,16 +15,21 @@ def read_model(name: str) -> Model:
     text = str(name)
     if not text.strip():
         raise DistsimError("no model is named", "list them with: distsim show models")
-    if file := config_file(text):
+    try:
+        return _read(text)
+    except (OSError, ValueError) as error:  # a text that the file system does not even take as a name
+        shown = text if len(text) <= 40 else text[:40] + "…"
+        raise DistsimError(f"{shown!r} is neither a preset nor a path: {error.args[-1]}") from None
+
+
+def _read(name: str) -> Model:
+    if file := config_file(name):
         from distsim.interop.huggingface import read_config_file
 
         return read_config_file(file).model
     from distsim import catalog
 
-    if hub := hub_name(text):
-        model = catalog.load("models", _preset_of(hub))
-    else:
-        model = catalog.load("models", text)
+    model = catalog.load("models", _preset_of(hub) if (hub := hub_name(name)) else name)
     assert isinstance(model, Model)
     return model
 
@@ -56,7 +61,7 @@ def config_file(name: str) -> Path | None:
     """
     looks_like_json = name.lower().endswith(".json")
     looks_like_path = looks_like_json or os.sep in name or "/" in name or name in (".", "..")
-    if not looks_like_path or "\0" in name:
+    if not looks_like_path:
         return None
     if hub_name(name) and (cached := _cached(name)):
         return cached

@@ -49,6 +49,7 @@ def _first(fields: Fields, names: tuple[str, ...], least: int = 1) -> int | None
 
 def dense_layers(fields: Fields, layers: int) -> tuple[int, ...]:
     """Layers whose MLP is dense, by whichever rule the configuration follows."""
+    fields.settled("first_k_dense_replace", "interleave_moe_layer_step")  # where a list names the layers
     if (kinds := fields.row("mlp_layer_types", length=layers)) is not None:
         return tuple(layer for layer, kind in enumerate(kinds) if kind != "sparse")
     if (sparse := fields.row("moe_layers")) is not None:

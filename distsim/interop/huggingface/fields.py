@@ -48,7 +48,8 @@ class Fields:
         """A whole number that the model cannot do without."""
         value = self.whole(*names, most=most)
         if value is None:
-            raise DistsimError(f"key {names[0]!r} is missing", f"also read: {', '.join(names[1:])}", where=self.where)
+            other = f"other names for it: {', '.join(names[1:])}" if names[1:] else ""
+            raise DistsimError(f"key {names[0]!r} is missing", other, where=self.where)
         return value
 
     def as_whole(self, name: str, value: Any, least: int = 1, most: int = LARGEST) -> int:
@@ -103,8 +104,12 @@ class Fields:
         return DistsimError(f"{name} is {shown}; {rule}", where=self.where)
 
     def unused(self) -> list[str]:
-        """Dotted keys with a value that nobody asked for."""
+        """Dotted keys that nobody asked for; a switch that is off and a zero change nothing."""
         return sorted(name for name in _leaves(self.data, "", 0) if name not in self.used)
+
+    def settled(self, *names: str) -> None:
+        """These keys need no reading, since others decide what they would."""
+        self.used.update(names)
 
 
 def _look(data: Any, name: str) -> tuple[bool, Any]:
@@ -120,5 +125,5 @@ def _leaves(data: Mapping[str, Any], prefix: str, depth: int) -> Iterator[str]:
     for name, value in data.items():
         if isinstance(value, Mapping) and depth < 3:
             yield from _leaves(value, f"{prefix}{name}.", depth + 1)
-        elif value is not None:
+        elif value not in (None, False, 0, "", []):
             yield f"{prefix}{name}"

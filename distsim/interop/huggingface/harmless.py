@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 
-_HARMLESS = re.compile(
-    r"^_|(^|\.)(_|architectures$|auto_map|id2label|label2id|problem_type|torch_dtype|dtype$|transformers_version|"
-    r"model_type|use_cache|output_|return_dict|is_encoder_decoder|is_decoder|chunk_size_feed_forward|task_specific|"
-    r"initializer_range|init_|.*token_id|.*_eps(ilon)?$|rope_|rotary_emb_base|.*theta|.*scal(e|ing|ar|ars).*|"
-    r"pretraining_tp|summary_|tokenizer_class|.*softcapping|.*_multiplier|router_|.*aux_loss.*|norm_topk_prob|"
-    r"topk_(group|method)|n_group|n_groups|scoring_func|seq_aux|quantization_config|.*clip.*|embedding_fraction|"
-    r"logit_|norm_type|attn_impl|attn_type|finetuning_task|name_or_path|prefix_lm|softmax_|unk_|classifier_dropout|"
-    r"use_bidirectional|generation|.*jitter.*|verbose|bias_dropout_fusion|original_max_position|ep_size|"
-    r"gradient_checkpointing|transformers\.|query_pre_attn|hidden_act|cla_share|tie_encoder|pruned_heads|"
-    r"use_parallel_embedding|onnx|use_flash_attn|use_dynamic_ntk|use_logn_attn|fp16|bf16|fp32|no_rope)"
-)
+_PATTERNS = """
+    _.* architectures auto_map id2label label2id problem_type model_type torch_dtype dtype transformers_version
+    name_or_path finetuning_task task_specific.* tokenizer_class generation.* output_.* return_dict use_cache verbose
+    is_encoder_decoder is_decoder add_cross_attention pruned_heads tie_encoder.* chunk_size_feed_forward onnx.*
+    init_.* initializer_.* embedding_initializer.* .*_eps .*_epsilon .*token_id(s)? summary_.* classifier_dropout
+    rope_.* rotary_emb_base .*theta no_rope.* original_max_position.* .*scal(e|ing|ar|ars).* .*_multiplier
+    dim_model_base attn_temperature.* alibi_bias_max embedding_fraction mup_.* query_pre_attn.* logit_.*
+    .*softcapping softmax_.* attention_softmax.* .*clip.* .*_limit swiglu_alpha hidden_act hidden_activation
+    router_.* .*aux_loss.* norm_topk_prob topk_group topk_method n_group n_groups scoring_func seq_aux moe_norm_min
+    expert_selection.* .*jitter.* ep_size pretraining_tp layerdrop slow_but_exact reorder_and_upcast.* norm_type
+    attn_impl attn_type attn_uses_sequence_id prefix_lm use_bidirectional.* use_flash_attn use_dynamic_ntk
+    use_logn_attn use_parallel_embedding bias_dropout_fusion gradient_checkpointing fp16 bf16 fp32 unk_.*
+"""
+_HARMLESS = re.compile(rf"(.*\.)?({'|'.join(_PATTERNS.split())})(\..*)?")
 
 
 def matters(key: str) -> bool:
     """Whether leaving this dotted key unread could change memory or time."""
-    return _HARMLESS.search(key) is None
+    return _HARMLESS.fullmatch(key) is None

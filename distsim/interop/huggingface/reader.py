@@ -58,7 +58,7 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     special = SPECIAL[family.special](fields, values) if family.special else {}
     values.update(special)
     if family.latent:
-        values["latent_attention"] = read_latent_attention(fields)
+        values["latent_attention"] = read_latent_attention(fields, values["head_dim"])
         values["head_dim"] = values["latent_attention"]["nope_dim"] + values["latent_attention"]["rope_dim"]
     if family.experts is not None:
         values["experts"] = read_experts(fields, family, values)
@@ -118,7 +118,7 @@ def base_values(fields: Fields, family: Family) -> dict[str, Any]:
         "layers": fields.needed(*_names(family, "layers"), most=MOST_LAYERS),
         "vocab": fields.needed(*_names(family, "vocab")),
         "context": fields.needed(*_names(family, "context")),
-        "kv_heads": whole("kv_heads") or heads,
+        "kv_heads": _kv_heads(fields, family, heads),
         "head_dim": whole("head_dim") or _even(fields, hidden, heads),
         "ffn": whole("ffn") or 4 * hidden,
         "activation": fields.text(*_names(family, "activation"), default="silu"),
@@ -131,6 +131,13 @@ def base_values(fields: Fields, family: Family) -> dict[str, Any]:
     for kind in ("attention_dropout", "hidden_dropout", "embedding_dropout"):
         values[kind] = fields.number(*_names(family, kind), default=0.0)
     return values
+
+
+def _kv_heads(fields: Fields, family: Family, heads: int) -> int:
+    """Key-value heads; a family's default that does not fit the stated heads means one for each."""
+    names = _names(family, "kv_heads")
+    count = fields.whole(*names) or heads
+    return heads if heads % count and any(name in fields.assumed for name in names) else count
 
 
 def _even(fields: Fields, hidden: int, heads: int) -> int:

@@ -55,6 +55,7 @@ def opt(fields: Fields, values: Values) -> Values:
 def mpt(fields: Fields, values: Values) -> Values:
     """The inner width by ``expansion_ratio``; ALiBi, rotary or learned positions."""
     ratio = fields.number("expansion_ratio", default=4.0, least=0.01, most=1000.0)
+    fields.settled("learned_pos_emb")
     if fields.flag("attn_config.alibi", default=True):
         positions = "alibi"
     elif fields.flag("attn_config.rope"):
@@ -63,6 +64,7 @@ def mpt(fields: Fields, values: Values) -> Values:
         positions = "learned" if fields.flag("learned_pos_emb", default=True) else "none"
     kind = fields.text("attn_config.attn_type", default="multihead_attention")
     extra: Values = {"kv_heads": 1} if kind == "multiquery_attention" else {}
+    extra["qk_norm"] = "full" if fields.flag("attn_config.qk_ln") else "none"
     return {"ffn": max(int(ratio * values["hidden"]), 1), "positions": positions, **extra}
 
 

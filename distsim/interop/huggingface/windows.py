@@ -17,6 +17,7 @@ def read_window(fields: Fields, family: Family, layers: int) -> dict[str, Any]:
     """``window`` and ``window_pattern`` of the model."""
     pattern = _stated_pattern(fields, layers)
     every = (*family.names.get("window_every", ()), *NAMES["window_every"])
+    fields.settled(*every, "max_window_layers")
     window = fields.whole(*family.names.get("window", ()), *NAMES["window"], least=0)
     if fields.flag("use_sliding_window", default=True) is False or not window:
         return {}

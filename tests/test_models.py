@@ -1,0 +1,155 @@
+"""Model presets and names: exact parameter counts, aliases, what a load touches."""
+
+import csv
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from distsim import catalog
+from distsim.engine.models import load_model
+from distsim.errors import DistsimError
+from distsim.interop.huggingface.refused import REFUSED
+from distsim.specs.model import Model
+
+PRESETS = Path(__file__).parent.parent / "presets" / "models"
+# Counted on the instantiated (meta) modules of transformers 5.23.
+ROWS = list(csv.DictReader((Path(__file__).parent / "oracles" / "params.csv").open()))
+_OUTSIDE = ("Bert", "Roberta", "Deberta", "T5", "Bart", "ViT", "CLIP", "Whisper", "Mamba")
+SUPPORTED = [row for row in ROWS if not any(word in row["architecture"] for word in _OUTSIDE)]
+
+
+def test_oracle_is_whole():
+    assert (len(ROWS), len(SUPPORTED)) == (91, 72)
+
+
+@pytest.mark.parametrize("row", SUPPORTED, ids=lambda row: row["model"])
+def test_exact_count_by_name(row):
+    model = load_model(row["model"])
+    assert model.parameters == int(row["total"])
+    parts = model.parts()
+    assert sum(parts.values()) == model.parameters
+    assert model.spec.layers == int(row["n_layers"])
+    if row["routed_experts"]:
+        assert model.spec.experts is not None
+
+
+# Totals that their makers publish, for models whose modules were not counted here.
+PUBLISHED = {
+    "dbrx": 131_596_523_520,
+    "falcon-40b": 41_303_293_952,
+    "falcon-rw-1b": 1_311_625_216,
+    "chatglm-6b": 6_173_286_400,
+    "deepseek-moe-16b": 16_375_728_128,
+}
+# Billions, as papers and model cards round them.
+ROUNDED = {
+    "megatron-22b": 22.1, "gpt3-175b": 174.6, "mt-nlg-530b": 529.6, "megatron-1t": 1008.0,
+    "megatron-1.7b": 1.7, "megatron-3.6b": 3.6, "megatron-7.5b": 7.5, "megatron-18.4b": 18.4,
+    "megatron-39.1b": 39.1, "megatron-76.1b": 76.1, "megatron-145.6b": 145.6, "megatron-310.1b": 310.1,
+    "megatron-8.3b": 8.3, "gpt3-13b": 12.9, "turing-nlg-17b": 17.2, "bloom-176b": 176.2,
+    "nemotron4-15b": 15.6, "nemotron4-340b": 341.0, "grok-1": 315.7, "llama-4-scout": 107.8,
+    "llama-4-maverick": 400.7, "glm-4.5-air": 106.9, "kimi-k2": 1026.0, "moonlight-16b-a3b": 15.96,
+    "ernie-4.5-21b-a3b": 21.8, "apertus-8b": 8.05, "apertus-70b": 70.6, "seed-oss-36b": 36.2, "afm-4.5b": 4.6,
+    "nanotron-1b": 1.342, "nanotron-3b": 3.573, "nanotron-8b": 8.858, "nanotron-80b": 79.99,
+    "mpt-125m": 0.125,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_total(name):
+    assert load_model(name).parameters == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounded_total(name):
+    last_digit = 0.05 if ROUNDED[name] > 1 else 0.001
+    assert load_model(name).parameters / 1e9 == pytest.approx(ROUNDED[name], rel=0.003, abs=last_digit)
+
+
+def test_every_preset_loads_under_its_name_with_a_source():
+    claimed: dict[str, str] = {}
+    for path in sorted(PRESETS.glob("*.toml")):
+        model = catalog.load("models", path.stem)
+        assert isinstance(model, Model) and model.name == path.stem
+        assert model.source.get("other") and model.checked, path.stem
+        assert load_model(model).parameters > 0
+        for name in (model.name, *model.aliases):
+            assert claimed.setdefault(name, model.name) == model.name, f"{name} is claimed twice"
+            assert name == name.lower() and " " not in name
+    assert len(claimed) > 300
+
+
+def test_megatron_models_train_with_dropout():
+    for name in ("megatron-22b", "megatron-175b", "megatron-530b", "megatron-1t"):
+        spec = load_model(name).spec
+        assert (spec.attention_dropout, spec.hidden_dropout, spec.embedding_dropout) == (0.1, 0.1, 0.1)
+        assert (spec.vocab, spec.context, spec.gated, spec.ffn) == (51200, 2048, False, 4 * spec.hidden)
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("llama-1-7b", "llama-7b"),
+        ("GPT-22B", "megatron-22b"),
+        ("gpt-175b", "gpt3-175b"),
+        ("gpt-530b", "mt-nlg-530b"),
+        ("gpt-1t", "megatron-1t"),
+        ("LLAMA3 70B", "llama-3-70b"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("Qwen/Qwen2.5-7B", "qwen2.5-7b"),
+    ],
+)
+def test_alias(alias, name):
+    assert load_model(alias).name == name
+
+
+def test_context_is_what_the_model_was_made_for():
+    contexts = {"llama-7b": 2048, "llama-2-7b": 4096, "llama-3-8b": 8192, "llama-3.1-8b": 131072, "gpt2": 1024}
+    assert {name: load_model(name).spec.context for name in contexts} == contexts
+
+
+def test_a_toml_file_is_a_model(tmp_path):
+    data = tomllib.loads((PRESETS / "gpt2.toml").read_text())
+    text = (PRESETS / "gpt2.toml").read_text().replace("layers = 12", "layers = 13", 1)
+    (tmp_path / "taller.toml").write_text(text)
+    taller = load_model(str(tmp_path / "taller.toml"))
+    assert data["layers"] == 12 and taller.parameters - load_model("gpt2").parameters == 7087872
+
+
+@pytest.mark.parametrize("name", ["", "llama-7", "no/such.toml", "nobody/nothing", "gone.json", "\0", "a" * 5000, "a" * 5000 + ".json", "a" * 500 + "/b"])
+def test_unknown_name(name):
+    with pytest.raises(DistsimError):
+        load_model(name)
+
+
+def test_the_hub_cache_is_read(tmp_path, monkeypatch):
+    folder = tmp_path / "hub" / "models--some--Thing-1B" / "snapshots" / "abc"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"model_type": "gpt2", "n_embd": 768, "n_layer": 12}')
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    assert load_model("some/Thing-1B").parameters == 124439808
+
+
+def test_loading_one_preset_touches_nothing_else():
+    """No other preset is opened; neither numpy nor the configuration reader is imported."""
+    code = (
+        "import sys; opened = []\n"
+        "sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == 'open' else None)\n"
+        "import distsim.engine.models as m; assert m.load_model('llama-7b').parameters == 6738415616\n"
+        "print([one for one in opened if one.endswith('.toml')])\n"
+        "print([one for one in sys.modules if one.startswith(('numpy', 'rich', 'typer')) or 'huggingface' in one])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    files, modules = (line.strip() for line in answer.stdout.splitlines())
+    assert files.count("toml") == 1 and "llama-7b.toml" in files
+    assert modules == "[]"
+
+
+def test_refusals_name_families_that_have_no_table():
+    from distsim.interop.huggingface.families import supported
+
+    assert not set(REFUSED) & set(supported())
