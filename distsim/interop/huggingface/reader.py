@@ -50,7 +50,7 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     wrapped = unwrap(data, where)
     family = load_family(model_type(wrapped, data, where), where)
     fields = Fields(wrapped, family.keys, where)
-    if not any(key in wrapped for key in (*_names(family, "hidden"), *_names(family, "layers"))):
+    if wrapped is data and not any(key in wrapped for key in (*_names(family, "hidden"), *_names(family, "layers"))):
         problem = "states neither a hidden size nor a number of layers"
         raise DistsimError(problem, "is it a model's config.json?", where=where)
     values = base_values(fields, family)
@@ -90,6 +90,8 @@ def model_type(data: Mapping[str, Any], outer: Mapping[str, Any], where: str) ->
     stated = data.get("model_type")
     if isinstance(stated, str) and stated.strip():
         return stated
+    if data is not outer and isinstance(kind := outer.get("model_type"), str):
+        return f"{kind}_text" if f"{kind}_text" in supported() else kind
     classes = data.get("architectures") or outer.get("architectures")
     if isinstance(classes, list) and classes and isinstance(classes[0], str):
         plain = {one.replace("_", "").replace("-", ""): one for one in supported()}
