@@ -95,6 +95,13 @@ HUB = {
                          "intermediate_size_mlp": 16384, "interleave_moe_layer_step": 1, "num_attention_heads": 40,
                          "num_hidden_layers": 48, "num_key_value_heads": 8, "num_local_experts": 16,
                          "num_experts_per_tok": 1, "vocab_size": 202048}}, 107769861120),
+    "gemma 3 4b, wrapped": (
+        {"model_type": "gemma3", "vision_config": {"hidden_size": 1152},
+         "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}}, 3880263168),
+    "llava 1.5 7b, sizes left out": (
+        {"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064}}, 6738939904),
+    "falcon-40b, old type": ({"model_type": "RefinedWeb", "hidden_size": 8192, "n_layer": 60, "n_head": 128,
+                              "n_head_kv": 8, "bias": False, "vocab_size": 65024}, 41303293952),
 }  # fmt: skip
 
 

@@ -1,6 +1,8 @@
 """Model presets and names: exact parameter counts, aliases, what a load touches."""
 
 import csv
+import doctest
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,7 +16,8 @@ from distsim.errors import DistsimError
 from distsim.interop.huggingface.refused import REFUSED
 from distsim.specs.model import Model
 
-PRESETS = Path(__file__).parent.parent / "presets" / "models"
+ROOT = Path(__file__).parent.parent
+PRESETS = ROOT / "presets" / "models"
 # Counted on the instantiated (meta) modules of transformers 5.23.
 ROWS = list(csv.DictReader((Path(__file__).parent / "oracles" / "params.csv").open()))
 _OUTSIDE = ("Bert", "Roberta", "Deberta", "T5", "Bart", "ViT", "CLIP", "Whisper", "Mamba")
@@ -119,7 +122,10 @@ def test_a_toml_file_is_a_model(tmp_path):
     assert data["layers"] == 12 and taller.parameters - load_model("gpt2").parameters == 7087872
 
 
-@pytest.mark.parametrize("name", ["", "llama-7", "no/such.toml", "nobody/nothing", "gone.json", "\0", "a" * 5000, "a" * 5000 + ".json", "a" * 500 + "/b"])
+UNUSABLE = ["", "llama-7", "no/such.toml", "nobody/nothing", "gone.json", "\0", "a" * 5000, "a" * 5000 + ".json"]
+
+
+@pytest.mark.parametrize("name", [*UNUSABLE, "a" * 500 + "/b"], ids=range(9))
 def test_unknown_name(name):
     with pytest.raises(DistsimError):
         load_model(name)
@@ -153,3 +159,18 @@ def test_refusals_name_families_that_have_no_table():
     from distsim.interop.huggingface.families import supported
 
     assert not set(REFUSED) & set(supported())
+
+
+def test_examples_of_the_docs():
+    text = (ROOT / "docs" / "models.md").read_text().replace("```", "")
+    test = doctest.DocTestParser().get_doctest(text, {}, "models.md", "docs/models.md", 0)
+    runner = doctest.DocTestRunner()
+    runner.run(test)
+    assert len(test.examples) >= 5 and runner.failures == 0
+
+
+def test_example_model_of_the_docs(tmp_path):
+    text = re.search(r"```toml\n(.*?)```", (ROOT / "docs" / "models.md").read_text(), re.DOTALL)
+    assert text is not None
+    (tmp_path / "my-8b.toml").write_text(text[1])
+    assert load_model(str(tmp_path / "my-8b.toml")).spec.is_moe_layer(1)
