@@ -77,12 +77,11 @@ def _missing(chunk: int, done: dict[str, list[bytearray]], stage: int) -> None:
     for i in range(len(done["F"][chunk])):
         if not done["F"][chunk][i]:
             raise DistsimError(f"stage {stage}: {show(('F', chunk, i))} is missing")
-        if not done["B"][chunk][i]:
-            for kind in "IW":
-                if not done[kind][chunk][i]:
-                    lost = show((kind, chunk, i))
-                    whole = "" if kind == "W" else f" (or {show(('B', chunk, i))})"
-                    raise DistsimError(f"stage {stage}: {lost}{whole} is missing")
+        if not done["B"][chunk][i] and not done["I"][chunk][i]:
+            whole, first, second = (show((kind, chunk, i)) for kind in "BIW")
+            raise DistsimError(f"stage {stage}: {whole} is missing (or its halves {first} and {second})")
+        if not done["B"][chunk][i] and not done["W"][chunk][i]:
+            raise DistsimError(f"stage {stage}: {show(('W', chunk, i))} is missing")
 
 
 def explain_deadlock(schedule: Schedule, position: Sequence[int]) -> DistsimError:

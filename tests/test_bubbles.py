@@ -1,0 +1,69 @@
+"""Closed forms against the event simulation, over the whole range that they claim."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy
+import pytest
+
+import distsim
+from distsim.errors import DistsimError
+from distsim.formulas.schedule_forms import FORMS, Setting
+from distsim.schedules import registry
+
+STAGES = (1, 2, 3, 4, 5, 8)
+MICRO = (*range(1, 13), 16, 24)
+TIMES = ((1.0, 1.0, 1.0), (1.0, 0.5, 0.5), (1.0, 1.2, 0.6), (1.0, 0.8, 1.3), (2.0, 1.0, 0.5), (0.4, 1.0, 2.0))
+
+
+def settings(name: str) -> list[Setting]:
+    kind = registry.find(name)
+    chunks = (1, 2, 3, 4) if kind.most is None and kind.least == 1 else (kind.least,)
+    hops = (0.0, 0.1, 0.5, 3.0) if name in ("naive", "gpipe", "1f1b", "interleaved-1f1b", "looped-bfs") else (0.0,)
+    return [Setting(p, m, v, *times, hop) for p, m, v, times, hop in product(STAGES, MICRO, chunks, TIMES, hops)]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_exact_where_it_says_so(name: str) -> None:
+    exact = 0
+    for s in settings(name):
+        if not FORMS[name].exact(s):
+            continue
+        try:
+            report = distsim.pipeline(
+                s.stages, s.micro, name, s.chunks, forward=s.forward, input_gradient=s.input_gradient,
+                weight_gradient=s.weight_gradient, hop=s.hop,
+            )  # fmt: skip
+        except DistsimError:
+            continue
+        exact += 1
+        assert report.makespan == pytest.approx(FORMS[name].makespan(s)), s
+    assert exact >= 5
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_arrays_give_what_numbers_give(name: str) -> None:
+    rows = [s for s in settings(name) if s.stages > 1][::7]
+    table = Setting(*(numpy.array(column) for column in zip(*rows, strict=True)))
+    assert FORMS[name].makespan(table) == pytest.approx([FORMS[name].makespan(s) for s in rows])
+    exact = numpy.broadcast_to(FORMS[name].exact(table), len(rows))
+    assert exact.tolist() == [bool(FORMS[name].exact(s)) for s in rows]
+
+
+def test_the_bubble_of_1f1b_is_the_textbook_one() -> None:
+    for p, m in product(STAGES, MICRO):
+        assert distsim.pipeline(p, m).bubble_fraction == pytest.approx((p - 1) / (m + p - 1))
+
+
+def test_uneven_1f1b_is_bounded_and_met_with_the_slowest_stage_last() -> None:
+    from distsim.formulas.bubbles import one_f_one_b_uneven_bound
+
+    for slow in range(4):
+        forward = [1.0] * 4
+        forward[slow] = 1.5
+        backward = [2 * one for one in forward]
+        found = distsim.pipeline(4, 12, forward=forward, backward=backward).makespan
+        bound = one_f_one_b_uneven_bound(sum(forward) * 3, 4.5, 12)
+        assert found <= bound + 1e-9
+        assert (abs(found - bound) < 1e-9) == (slow == 3)
