@@ -92,7 +92,9 @@ def fit_one(members: Sequence[Batch], common: Factor, fixed: Mapping[str, Factor
     for round_ in range(ROUNDS):
         steps = [2 ** (SPAN / NARROW**round_ * step / STEPS) for step in range(-STEPS, STEPS + 1)]
         longs = steps if small else [1.0]
-        pairs = [best._replace(bulk=best.bulk * long, bandwidth=best.bandwidth * rate) for long in longs for rate in steps]
+        pairs = [
+            best._replace(bulk=best.bulk * long, bandwidth=best.bandwidth * rate) for long in longs for rate in steps
+        ]
         best, best_loss = _least(stack, pairs, best, best_loss, common)
         shorts = [best._replace(low=best.low * short) for short in steps] if small else []
         best, best_loss = _least(stack, shorts, best, best_loss, common)
@@ -126,7 +128,7 @@ def fit_batches(
     result: dict[str, Factor] = {}
     for place, inside in (("other-intra", True), ("other-inter", False)):
         for family in ORDER:
-            members = [one for one in found if one.key.endswith(f"/{family}") and _is_intra(one.key) == inside]
+            members = [one for one in found if one.key.endswith(f"/{family}") and is_intra(one.key) == inside]
             common_key, keys = f"{place}/{family}", sorted({one.key for one in members})
             if not members:
                 continue
@@ -146,16 +148,17 @@ def fit_batches(
 def _touched(wanted: set[str], place: str, family: str) -> bool:
     """True when a family of links (or the all-reduce it leans on) loses rows."""
     inside = place == "other-intra"
-    return any(_is_intra(key) == inside and key.split("/")[1] in (family, "all_reduce") for key in wanted)
+    return any(is_intra(key) == inside and key.split("/")[1] in (family, "all_reduce") for key in wanted)
 
 
-def _is_intra(key: str) -> bool:
+def is_intra(key: str) -> bool:
+    """True for links inside a domain."""
     return key.startswith(("nvlink", "pcie", "xgmi", "hccs", "none", "neuronlink", "ici"))
 
 
 def factor_for(factors: Mapping[str, Factor], key: str) -> Factor:
     """The factors of a class, or those that stand for classes without measurements."""
-    other = f"{'other-intra' if _is_intra(key) else 'other-inter'}/{key.split('/')[1]}"
+    other = f"{'other-intra' if is_intra(key) else 'other-inter'}/{key.split('/')[1]}"
     return factors.get(key, factors.get(other, Factor()))
 
 

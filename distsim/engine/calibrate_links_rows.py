@@ -37,7 +37,8 @@ def read(path: str) -> list[Measurement]:
         with open(path, encoding="utf-8", newline="") as handle:
             reader = csv.DictReader(handle)
             if lacking := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
-                raise DistsimError(f"columns {', '.join(lacking)} are missing", f"needed: {', '.join(COLUMNS)}", where=path)
+                needed = f"needed: {', '.join(COLUMNS)}"
+                raise DistsimError(f"columns {', '.join(lacking)} are missing", needed, where=path)
             for number, row in enumerate(reader, 2):
                 found.append(_measurement(row, f"{path}, line {number}"))
     except (OSError, UnicodeDecodeError) as error:

@@ -46,16 +46,18 @@ def collective(
     cluster: Any = None,
     backend: str | None = None,
     sharp: bool = False,
+    profile: str | None = None,
 ) -> Collective:
     """Price one collective of ``gpus`` ranks, ``gpus_per_node`` of them on each node.
 
     ``bytes`` is the size as nccl-tests counts it. ``network`` names a link class (``ib-ndr``, ``efa-v2``, ...) where
-    the usual one for the GPU and rate is not meant; ``cluster`` is a cluster preset's name or the spec itself.
+    the usual one for the GPU and rate is not meant; ``cluster`` is a cluster preset's name or the spec itself;
+    ``profile`` is a file of factors fitted to own measurements.
     """
     name = pricing.op_named(op)
     spec = _cluster(cluster)
     net = network_for(spec.gpu if spec is not None else gpu, gpus_per_node, internode_gbps_per_gpu, network, spec,
-                      backend, sharp)  # fmt: skip
+                      backend, sharp, profile)  # fmt: skip
     group = group_for(gpus, net, gpu)
     _check_size(bytes)
     if spec is not None and spec.nodes is not None and gpus > spec.nodes * spec.gpus_per_node:

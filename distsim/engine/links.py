@@ -23,6 +23,7 @@ FAMILIES = {
 }
 _GIGA, _MICRO, _BITS = 1e9, 1e-6, 8
 _BACKENDS = {"AMD": "rccl", "Google": "ici"}
+BACKENDS = ("nccl", "rccl", "mpi", "gloo", "ici")
 
 
 @functools.lru_cache(maxsize=1)
@@ -45,6 +46,11 @@ def factors(name: str = FACTORS) -> dict[str, Factor]:
         for link, families in table.items()
         for family, one in families.items()
     }
+
+
+def profiled(profile: str | None) -> dict[str, Factor]:
+    """The shipped factors, with those of a profile of the user's own measurements laid over them."""
+    return factors() if profile is None else {**factors(), **factors(profile)}
 
 
 def scale_up(accelerator: Any) -> tuple[str, float, bool]:
@@ -92,8 +98,12 @@ def network_for(
     cluster: Any = None,
     backend: str | None = None,
     sharp: bool = False,
+    profile: str | None = None,
 ) -> Network:
-    """The network of a GPU preset in its usual node, or in ``cluster``; figures given here win over the preset's."""
+    """The network of a GPU preset in its usual node, or in ``cluster``; figures given here win over the preset's.
+
+    ``profile`` is a file that ``distsim calibrate --nccl-tests`` wrote; its factors win over the shipped ones.
+    """
     from distsim import catalog
 
     accelerator = catalog.load("gpus", gpu)
@@ -102,12 +112,13 @@ def network_for(
     rate = _nic_rate(usual, internode_gbps_per_gpu)
     name = network or _class_of(accelerator, usual, per_node, rate, internode_gbps_per_gpu, cluster is not None)
     known, (intra, intra_rate, switch) = network_class(name), scale_up(accelerator)
+    library = _library(backend, accelerator.vendor)
     rack = bool(usual) and usual.domain > usual.gpus_per_node
     domain = usual.domain if rack else per_node
     mesh = tuple(fabrics()["cube_mesh"]["rings"]) if intra == "nvlink-2" and per_node <= 8 else ()
     measured_hop = usual.network.hop if cluster is not None and usual.network is not None else None
     return Network(
-        backend=backend or _BACKENDS.get(accelerator.vendor, "nccl"),
+        backend=library,
         generation=GENERATIONS.get(accelerator.architecture.split()[0], 1),
         intra=f"{intra}-rack" if rack else intra,
         intra_rate=intra_rate,
@@ -116,15 +127,30 @@ def network_for(
         inter=name,
         nic_rate=rate,
         hop=measured_hop if measured_hop is not None else known["hop"] * _MICRO,
-        factors=factors(),
+        factors=profiled(profile) if library in ("nccl", "rccl") else {},
         rings=mesh,
         two_node_tree=known.get("two_node_tree", True),
         far_nics=known.get("far_nics", False),
         taper=known.get("taper", 0.0),
         sharp=sharp,
+        torus_axes=_axes(usual) if library == "ici" else 0,
         tiers=tuple((tier.nodes, tier.oversubscription) for tier in usual.network.tiers)
         if cluster is not None and usual.network is not None else (),
     )  # fmt: skip
+
+
+def _library(backend: str | None, vendor: str) -> str:
+    """The library asked for, or the vendor's."""
+    name = (backend or _BACKENDS.get(vendor, "nccl")).lower()
+    if name not in BACKENDS:
+        hint = f"known: {', '.join(BACKENDS)}"
+        raise DistsimError(f"unknown backend {backend!r}", did_you_mean(name, BACKENDS), hint)
+    return name
+
+
+def _axes(usual: Any) -> int:
+    """Dimensions of a TPU's torus; two where the preset does not say."""
+    return int(usual.fabric.dimensions or 2) if usual is not None else 2
 
 
 def _usual_cluster(accelerator: Any) -> Any:

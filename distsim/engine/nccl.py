@@ -12,10 +12,11 @@ from distsim.formulas import nccl as formulas
 LL, LL128, SIMPLE = 0, 1, 2
 PROTOCOLS = ("LL", "LL128", "Simple")
 TABLES = "nccl-2.30"
+BACKENDS = ("nccl", "rccl")  # RCCL keeps the tuner of the NCCL it was forked from
 DIRECT = ("all_to_all", "scatter", "gather", "send_recv")
 _MICRO, _GIGA = 1e-6, 1e9
 _NEVER = 1e-30  # a bandwidth that is never the best: the pair is not allowed here
-_FREE = 1e30  # a bandwidth that never limits
+FREE = 1e30  # a bandwidth that never limits
 
 
 class Candidate(NamedTuple):
@@ -30,7 +31,7 @@ class Candidate(NamedTuple):
     latency: Number
     inside: Number
     across: Number
-    cap: Number = _FREE
+    cap: Number = FREE
 
     def bandwidth(self, inside: Number = 1.0, across: Number = 1.0) -> Number:
         """Algorithm bandwidth with factors on the fabric and on the NICs."""
@@ -89,10 +90,10 @@ def graph_of(group: Group) -> Graph:
     nics = group.local * net.nic_rate * table["graph"]["nic_share"] / group.sharing
     nics = nics / ring_oversubscription(group.nodes, net.tiers)
     many = group.nodes > 1
-    across = where(many, maximum(nics, _NEVER), _FREE)
+    across = where(many, maximum(nics, _NEVER), FREE)
     doubled = across * where(group.nodes == 2, 2.0, 1.0) if net.two_node_tree else across
     used = where(many, maximum(1, group.local), channels)
-    return Graph(where(group.local > 1, inside, _FREE), across, doubled, used)
+    return Graph(where(group.local > 1, inside, FREE), across, doubled, used)
 
 
 def hops(group: Group, algorithm: str, protocol: int) -> tuple[Number, Number]:
@@ -121,7 +122,7 @@ def ring(group: Group, graph: Graph, protocol: int, op: str, size_bytes: Number)
     if op == "all_reduce" and protocol == SIMPLE:
         full = size_bytes >= table["other"]["ring_plateau_bytes"] * graph.channels * n
         latency = latency * where((nodes > 1) & full, table["other"]["ring_plateau"], 1.0)
-    share, cap = 1.0, _FREE
+    share, cap = 1.0, FREE
     if protocol == LL:
         share, cap = table["share"]["ring_ll"], by_nodes(table["cap"]["ll"][group.network.generation], nodes)
     elif protocol == LL128:
@@ -167,7 +168,7 @@ def nvls(group: Group) -> Candidate:
     latency = formulas.nccl_nvls_latency(group.nodes, *hops(group, "nvls", SIMPLE))
     bandwidth = formulas.nccl_ring_bandwidth(in_switch(group), group.ranks, 2 * (group.ranks - 1))
     allowed = (group.nodes == 1) & (group.local > 2)
-    return Candidate("nvls", "Simple", latency, where(allowed, bandwidth, _NEVER), _FREE)
+    return Candidate("nvls", "Simple", latency, where(allowed, bandwidth, _NEVER), FREE)
 
 
 def nvls_tree(group: Group, graph: Graph) -> Candidate:
@@ -207,7 +208,7 @@ def pat(group: Group, graph: Graph) -> Candidate:
     )
     scale = formulas.nccl_ring_bandwidth(other["pat_efficiency"], group.ranks, group.ranks - 1)
     across = where((group.local <= 1) & (group.nodes > 1), graph.across * scale, _NEVER)
-    return Candidate("pat", "Simple", latency, _FREE, across)
+    return Candidate("pat", "Simple", latency, FREE, across)
 
 
 def direct(op: str, group: Group) -> Candidate:
@@ -220,26 +221,24 @@ def direct(op: str, group: Group) -> Candidate:
     nic = maximum(net.nic_rate / group.sharing / direct_oversubscription(group.nodes, net.tiers), _NEVER)
     if op == "send_recv":
         latency = base + where(many, network, intra)
-        return Candidate("direct", "Simple", latency, where(many, _FREE, fabric), where(many, nic, _FREE))
+        return Candidate("direct", "Simple", latency, where(many, FREE, fabric), where(many, nic, FREE))
     latency = formulas.direct_latency(base, near, far, intra, network)
     nic = nic * formulas.dragonfly_share(group.nodes, net.taper)
-    inside = where(near > 0, fabric * formulas.peers_share(group.ranks, near), _FREE)
-    across = where(far > 0, nic * formulas.peers_share(group.ranks, far), _FREE)
+    inside = where(near > 0, fabric * formulas.peers_share(group.ranks, near), FREE)
+    across = where(far > 0, nic * formulas.peers_share(group.ranks, far), FREE)
     return Candidate("direct", "Simple", latency, inside, across)
 
 
 def protocols(group: Group) -> tuple[int, ...]:
-    """LL and Simple always work; LL128 needs NVLink in the domain and NICs next to the GPUs (tuning.cc)."""
-    net = group.network
-    if not net.nvlink or (net.far_nics and group.local is not None and _all_span(group)):
-        return (LL, SIMPLE)
-    return (LL, LL128, SIMPLE)
+    """LL and Simple always work; LL128 needs NVLink throughout the domain (tuning.cc)."""
+    return (LL, LL128, SIMPLE) if group.network.nvlink else (LL, SIMPLE)
 
 
-def _all_span(group: Group) -> bool:
-    """True when every group spans nodes."""
-    spans = group.nodes > 1
-    return bool(spans if isinstance(spans, bool) else spans.all())
+def near_only(candidate: Candidate, group: Group) -> Candidate:
+    """Without LL128 between nodes where GPUs reach their NIC through the CPU."""
+    if candidate.protocol != "LL128" or not group.network.far_nics:
+        return candidate
+    return candidate._replace(across=where(group.nodes > 1, _NEVER, candidate.across))
 
 
 def candidates(op: str, size_bytes: Number, group: Group) -> list[Candidate]:
@@ -247,9 +246,9 @@ def candidates(op: str, size_bytes: Number, group: Group) -> list[Candidate]:
     net, graph = group.network, graph_of(group)
     if op in DIRECT:
         return [direct(op, group)]
-    found = [ring(group, graph, protocol, op, size_bytes) for protocol in protocols(group)]
+    found = [near_only(ring(group, graph, protocol, op, size_bytes), group) for protocol in protocols(group)]
     if op == "all_reduce":
-        found += [tree(group, graph, protocol, size_bytes) for protocol in protocols(group)]
+        found += [near_only(tree(group, graph, protocol, size_bytes), group) for protocol in protocols(group)]
         if net.switch and net.generation >= NVLS_GENERATION and net.nvlink:
             found += [nvls(group), nvls_tree(group, graph)]
         if net.sharp:

@@ -49,6 +49,8 @@ class Network(NamedTuple):
     taper: float = 0.0
     """Loss of direct-exchange bandwidth per doubling of nodes beyond two (dragonfly networks)."""
     sharp: bool = False
+    torus_axes: int = 0
+    """Dimensions of a TPU torus; 0 elsewhere."""
     tiers: tuple[tuple[int, float], ...] = ()
     """(nodes below one switch group, oversubscription of its uplinks), lowest first."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from distsim.arrays import Number, maximum, take, where
-from distsim.engine import nccl
+from distsim.engine import nccl, textbook
 from distsim.engine.links import FAMILIES
 from distsim.engine.network import Factor, Group, Priced
 from distsim.errors import DistsimError, did_you_mean
@@ -92,7 +92,8 @@ def least_seconds(op: str, size_bytes: Number, group: Group) -> tuple[Number, Nu
     family = FAMILIES[op]
     latency_factor = factor_of(group, family)
     rates = inside_factor(group, family).bandwidth, across_factor(group, family).bandwidth
-    found = nccl.candidates(op, size_bytes, group)
+    ways = nccl if group.network.backend in nccl.BACKENDS else textbook
+    found = ways.candidates(op, size_bytes, group)
     best: Number = None
     chosen: Number = 0
     for index, one in enumerate(found):

@@ -11,12 +11,14 @@ from distsim.arrays import Number, ceil_log2, maximum, where
 from distsim.formula import formula
 
 _THAKUR = "Thakur, Rabenseifner, Gropp 2005, Optimization of Collective Communication Operations in MPICH"
-_NVLS = "NCCL NVLink SHARP: the switch reduces what all send and multicasts what one rank stores"
 
 
 @formula(unit="B", source="Patarasuk, Yuan 2009, Bandwidth optimal all-reduce algorithms")
 def all_reduce_wire_bytes(size_bytes: Number, ranks: Number) -> Number:
-    """Bytes one rank sends in a ring or tree all-reduce: each of n-1 parts goes round twice; no algorithm sends less."""
+    """Bytes one rank sends in a ring or tree all-reduce: n-1 of n parts, twice; no algorithm with messages sends less.
+
+    Switches that reduce (NVLS, SHARP) save wire, but this volume stays the reference that bus bandwidth is made of.
+    """
     return 2 * (ranks - 1) / ranks * size_bytes
 
 
@@ -48,12 +50,6 @@ def send_recv_wire_bytes(size_bytes: Number, ranks: Number) -> Number:
 def recursive_doubling_wire_bytes(size_bytes: Number, ranks: Number) -> Number:
     """Bytes one rank sends when whole vectors are exchanged in log2(n) rounds; few messages, more bytes."""
     return ceil_log2(ranks) * size_bytes
-
-
-@formula(unit="B", source=_NVLS)
-def nvls_all_reduce_wire_bytes(size_bytes: Number, ranks: Number) -> Number:
-    """Bytes one rank sends when the switch reduces: its own vector, and its reduced part once for the multicast."""
-    return where(ranks > 1, (1 + 1 / ranks) * size_bytes, 0 * size_bytes)
 
 
 @formula(unit="1", source="NVIDIA nccl-tests doc/PERFORMANCE.md")
@@ -119,7 +115,7 @@ def scatter_all_gather_broadcast_seconds(size_bytes: Number, ranks: Number, hop:
     return (ceil_log2(ranks) + ranks - 1) * hop + 2 * (ranks - 1) / ranks * size_bytes / rate
 
 
-@formula(unit="s", source="Sanders, Speck, Traeff 2009, Two-tree algorithms for full bandwidth broadcast, reduction and scan")
+@formula(unit="s", source="Sanders, Speck, Traeff 2009, Two-tree algorithms for full bandwidth broadcast")
 def double_tree_all_reduce_seconds(size_bytes: Number, ranks: Number, hop: Number, rate: Number) -> Number:
     """Pipelined all-reduce on two complementary binary trees: 2 log2(n) hops, full bandwidth on every link."""
     return 2 * ceil_log2(ranks) * hop + 2 * (ranks - 1) / ranks * size_bytes / rate

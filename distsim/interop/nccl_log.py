@@ -14,7 +14,9 @@ _CHANNEL = re.compile(r"Channel (\d+)/(\d+)\s*:\s*([\d\s]+)$")
 _RING = re.compile(r"Ring (\d+)\s*:\s*(\d+)\s*->\s*(\d+)\s*->\s*(\d+)")
 _TREES = re.compile(r"^Trees\s+(.*)$")
 _TREE = re.compile(r"\[(\d+)\]\s+(-?\d+(?:/-?\d+)*)->(\d+)->(-?\d+)")
-_EDGE = re.compile(r"Channel (\d+)(?:/(\d+))?\s*:\s*(\d+)(?:\[\w+\])?\s*->\s*(\d+)(?:\[\w+\])?\s*(?:\[(\w+)\]\s*)?via\s+(\S+)")
+_EDGE = re.compile(
+    r"Channel (\d+)(?:/\d+)?\s*:\s*(\d+)(?:\[\w+\])?\s*->\s*(\d+)(?:\[\w+\])?\s*(?:\[\w+\]\s*)?via\s+(\S+)"
+)
 _GRAPH = re.compile(
     r"Pattern (\d+), crossNic (\d+), nChannels (\d+), bw ([\d.]+)/([\d.]+), type (\w+)/(\w+)"
 )
@@ -100,10 +102,11 @@ class _Reader:
         elif match := _TREES.match(info):
             self._trees(number, match[1])
         elif match := _EDGE.match(info):
-            self.edges[Edge(int(match[1]), int(match[3]), int(match[4]), match[6])] = None
+            self.edges[Edge(int(match[1]), int(match[2]), int(match[3]), match[4])] = None
         elif match := _GRAPH.search(info):
             pattern = PATTERNS.get(int(match[1]), f"pattern {match[1]}")
-            self.graphs[Graph(pattern, int(match[3]), float(match[4]), float(match[5]), f"{match[6]}/{match[7]}")] = None
+            kinds = f"{match[6]}/{match[7]}"
+            self.graphs[Graph(pattern, int(match[3]), float(match[4]), float(match[5]), kinds)] = None
         elif info.startswith(("Ring ", "Trees ")) or re.match(r"Channel \d+/\d+\s*:", info):
             self._fail(number, info, "a ring, a channel or a tree")
 

@@ -23,6 +23,7 @@ _OPS = {
 _STARTING = re.compile(r"^#.*?\b(\w+)_perf\b")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\b.*?\bon\s+(\S+)\s+device\s+\S+\s*(?:\[\S+\]\s*)?(.*)$")
 _MICRO = 1e-6
+_WANTED = "give a file that nccl-tests printed, or wrote with -J"
 _COLUMNS = 5  # size, count, type, redop, root stand before the out-of-place time
 
 
@@ -48,14 +49,17 @@ def read(path: str, op: str | None = None, ranks: int | None = None) -> NcclTest
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DistsimError(f"cannot read {path}: {error}", "give a file that nccl-tests printed or wrote with -J") from None
+        raise DistsimError(f"cannot read {path}: {error}", _WANTED) from None
     if text.lstrip().startswith("{"):
         return _read_json(text, path, op, ranks)
     return _read_text(text, path, op, ranks)
 
 
 def _read_text(text: str, path: str, op: str | None, ranks: int | None) -> NcclTests:
-    samples, hosts, seen_ranks, device, name = [], set(), set(), "", op
+    samples: list[Sample] = []
+    hosts: set[str] = set()
+    seen_ranks: set[int] = set()
+    device, name = "", op
     for number, line in enumerate(text.splitlines(), 1):
         plain = line.strip()
         if plain.startswith("#"):
@@ -81,7 +85,8 @@ def _sample(fields: list[str], where: str, op: str, ranks: int, nodes: int) -> S
     try:
         size, time = int(fields[0]), float(fields[_COLUMNS])
     except ValueError:
-        raise DistsimError(f"{fields[_COLUMNS]!r} is not a time in us", "columns: size count type redop root time", where=where) from None
+        hint = "columns: size count type redop root time"
+        raise DistsimError(f"{fields[_COLUMNS]!r} is not a time in us", hint, where=where) from None
     return Sample(op, ranks, nodes, size, time * _MICRO)
 
 
@@ -96,7 +101,7 @@ def _read_json(text: str, path: str, op: str | None, ranks: int | None) -> NcclT
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise DistsimError(f"not JSON: {error.msg}", "write it with nccl-tests -J FILE", where=f"{path}, line {error.lineno}") from None
+        raise DistsimError(f"not JSON: {error.msg}", _WANTED, where=f"{path}, line {error.lineno}") from None
     name = op or _json_op(data)
     devices = _find(data, "devices") or _find(data, "ranks") or []
     hosts = {str(one.get("hostname", one.get("host"))) for one in devices if isinstance(one, dict)}
@@ -109,7 +114,7 @@ def _read_json(text: str, path: str, op: str | None, ranks: int | None) -> NcclT
         place = row.get("out_of_place") or row.get("in_place") or {}
         time = place.get("time", place.get("cpu_time"))
         if not isinstance(time, (int, float)) or not isinstance(row.get("size"), int):
-            raise DistsimError("a result without size or out_of_place time", "write it with nccl-tests -J FILE", where=where)
+            raise DistsimError("a result without size or out_of_place time", _WANTED, where=where)
         samples.append(Sample(_known(name, where), count, max(1, len(hosts)), row["size"], time * _MICRO))
     return _checked(samples, "", path)
 
@@ -132,5 +137,5 @@ def _find(data: Any, key: str) -> Any:
 def _checked(samples: list[Sample], device: str, path: str) -> NcclTests:
     good = [one for one in samples if one.size_bytes > 0 and one.seconds > 0]
     if not good:
-        raise DistsimError(f"no measurements in {path}", "give a file that nccl-tests printed or wrote with -J")
+        raise DistsimError(f"no measurements in {path}", _WANTED)
     return NcclTests(tuple(good), device)

@@ -61,7 +61,8 @@ def plot(found: Sequence[Collective], unicode: bool = True, columns: int = 3) ->
         label = f"{top * level / _HEIGHT / _GIGA:8.1f}" if level % 2 == 0 else " " * 8
         cells = (bars[min(max(height - (level - 1) * steps, 0), steps)] * columns for height in heights)
         lines.append(f"{label} {'│' if unicode else '|'} {' '.join(cells)}".rstrip())
-    ends = f"{'busbw GB/s':>8} {units.gib(found[0].bytes)} to {units.gib(found[-1].bytes)}, each bar twice the last"
+    first, last = units.decimal_bytes(found[0].bytes), units.decimal_bytes(found[-1].bytes)
+    ends = f"GB/s bus bandwidth, from {first} to {last}, doubling"
     return "\n".join([*lines, ends])
 
 

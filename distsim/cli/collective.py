@@ -1,0 +1,85 @@
+"""``distsim comm --collective``: prices one collective over sizes, as nccl-tests measures it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from distsim.errors import DistsimError
+
+_SMALLEST = 8  # bytes, where nccl-tests sweeps usually begin
+
+
+def price_collective(
+    op: str,
+    bytes: str | None = None,
+    gpu: str | None = None,
+    gpus: int | None = None,
+    cluster: str | None = None,
+    gpus_per_node: int | None = None,
+    internode_gbps_per_gpu: float | None = None,
+    network: str | None = None,
+    backend: str | None = None,
+    sharp: bool = False,
+    profile: str | None = None,
+    sweep_from: str | None = None,
+    json: bool = False,
+) -> None:
+    """Print time, algorithm and bus bandwidth for sizes up to ``bytes`` (1 GiB), doubling from ``sweep_from``."""
+    from distsim.engine.collective import Collective, collective
+    from distsim.units import GIB, parse
+
+    last = _whole(parse(bytes, "B", "--bytes")) if bytes is not None else GIB
+    first = _whole(parse(sweep_from, "B", "--from")) if sweep_from is not None else min(last, _SMALLEST)
+    given: dict[str, Any] = {
+        "gpus_per_node": gpus_per_node, "internode_gbps_per_gpu": internode_gbps_per_gpu, "network": network,
+        "backend": backend, "sharp": sharp, "profile": profile,
+    }  # fmt: skip
+    where, count = _place(cluster, gpu, gpus, gpus_per_node)
+    found: list[Collective] = [collective(op, bytes=size, gpus=count, **where, **given) for size in sizes(first, last)]
+    if json:
+        _print_json(found)
+        return
+    from distsim.report import collective as report
+    from distsim.report import terminal
+
+    sys.stdout.write(report.text(found, cluster or str(where["gpu"]), terminal.unicode()) + "\n")
+
+
+def _whole(size: float) -> int:
+    if size < 1:
+        raise DistsimError(f"{size:g} bytes is no size of a collective", "give at least 1 byte, such as 1GB")
+    return int(size)
+
+
+def sizes(first: int, last: int) -> list[int]:
+    """Sizes that double up to ``last``, which is always among them."""
+    if first > last:
+        raise DistsimError(f"the first size, {first} bytes, is above the last, {last}", "swap them")
+    found = [first]
+    while found[-1] * 2 < last:
+        found.append(found[-1] * 2)
+    return found if found[-1] == last else [*found, last]
+
+
+def _place(
+    cluster: str | None, gpu: str | None, gpus: int | None, gpus_per_node: int | None
+) -> tuple[dict[str, Any], int]:
+    """Cluster or GPU as ``collective`` wants them, and how many ranks: one node where nobody says."""
+    from distsim import catalog
+
+    if cluster is not None:
+        spec = catalog.load("clusters", cluster)
+        if gpu is not None:
+            raise DistsimError(f"--gpu {gpu} and --cluster {cluster} both name the accelerator", "keep one of them")
+        return {"cluster": spec, "gpu": spec.gpu}, gpus or (spec.nodes or 1) * spec.gpus_per_node
+    name = gpu or "a100-sxm4-80gb"
+    if gpus is None:
+        gpus = gpus_per_node or catalog.usual_cluster(name).gpus_per_node
+    return {"gpu": name}, gpus
+
+
+def _print_json(found: list[Any]) -> None:
+    import json
+
+    print(json.dumps({"schema": "distsim.collective/1", "sizes": [one.to_dict() for one in found]}, indent=1))

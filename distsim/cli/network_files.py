@@ -1,0 +1,71 @@
+"""``distsim calibrate --nccl-tests`` and ``distsim show topology --nccl-log``: files that NCCL tools write."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from pathlib import Path
+from typing import Any
+
+from distsim.errors import DistsimError
+
+
+def calibrate_nccl_tests(
+    file: str,
+    gpu: str,
+    gpus_per_node: int | None = None,
+    internode_gbps_per_gpu: float | None = None,
+    collective: str | None = None,
+    ranks: int | None = None,
+    output: str | None = None,
+    json: bool = False,
+) -> None:
+    """Fit latency and bandwidth to the output of nccl-tests and write a network profile that jobs can use."""
+    from distsim.engine import calibrate_nccl_tests as engine
+    from distsim.interop import nccl_tests
+
+    found = nccl_tests.read(file, collective, ranks)
+    profile = engine.fit(found, gpu, gpus_per_node, internode_gbps_per_gpu)
+    if output is not None:
+        _write(output, engine.toml(profile, f"{len(found.samples)} measurements of {Path(file).name}"))
+    if json:
+        print(json_module.dumps(engine.to_dict(profile), indent=1))
+        return
+    from distsim.report import network_profile
+
+    sys.stdout.write(network_profile.text(profile) + "\n")
+    if output is not None:
+        sys.stderr.write(f"wrote {output}\n")
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DistsimError(f"cannot write {path}: {error.strerror}", "name a file in a folder that exists") from None
+
+
+def show_topology(nccl_log: str, json: bool = False) -> None:
+    """Draw the rings and trees that a log of NCCL tells of."""
+    from distsim.interop import nccl_log as reader
+
+    topology = reader.read(nccl_log)
+    if json:
+        print(json_module.dumps(_to_dict(topology), indent=1))
+        return
+    from distsim.report import terminal
+    from distsim.report import topology as report
+
+    sys.stdout.write(report.text(topology, terminal.unicode()) + "\n")
+
+
+def _to_dict(topology: Any) -> dict[str, Any]:
+    return {
+        "schema": "distsim.topology/1",
+        "version": topology.version,
+        "ranks": topology.ranks,
+        "rings": {str(channel): list(ring) for channel, ring in topology.rings.items()},
+        "trees": {str(channel): tree.parents for channel, tree in topology.trees.items()},
+        "connections": [edge._asdict() for edge in topology.edges],
+        "graphs": [graph._asdict() for graph in topology.graphs],
+    }

@@ -1,0 +1,251 @@
+"""Prices of collectives: NCCL's worked example, arrays against floats, monotone in bytes, groups and networks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import distsim
+from distsim.engine import nccl
+from distsim.engine.links import network_for
+from distsim.engine.network import Factor, Group, Network, group_of
+from distsim.engine.pricing import OPS, op_named, price
+from distsim.errors import DistsimError
+
+MACHINES = {
+    "h100": ("h100-sxm", 8, 400.0),
+    "a100": ("a100-sxm4-80gb", 8, 200.0),
+    "polaris": ("a100-sxm4-40gb", 4, 100.0),
+    "v100": ("v100-sxm2-32gb", 8, 100.0),
+    "b200": ("b200-sxm", 8, 400.0),
+    "gb200": ("gb200", 4, 400.0),
+    "pcie": ("rtx-4090", 8, 100.0),
+    "mi300x": ("mi300x", 8, 400.0),
+    "single": ("gh200-96gb", 1, 200.0),
+}
+
+
+def network(name: str, **more: object) -> Network:
+    gpu, per_node, gbps = MACHINES[name]
+    return network_for(gpu, per_node, gbps, **more)  # type: ignore[arg-type]
+
+
+def plain(name: str) -> Network:
+    """NCCL's own arithmetic, without measured factors."""
+    return network(name)._replace(factors={})
+
+
+def test_nccl_worked_example() -> None:
+    """8 x H100, all-reduce of 1 GiB: NVLS at 476 GB/s bus bandwidth in 3,973 us; the ring takes 5,276 us.
+
+    Our NVLS rate comes from the link (370.8 GB/s and eight heads) where NCCL rounds to 8 channels of 40: 3 % faster.
+    """
+    group = group_of(8, 8, plain("h100"))
+    found = {(one.algorithm, one.protocol): one for one in nccl.candidates("all_reduce", 2.0**30, group)}
+    ring = found["ring", "Simple"]
+    assert ring.latency == pytest.approx(8.4e-6 + 14 * 3.4e-6)
+    assert ring.latency + 2**30 / min(ring.inside * 14.27 / 14, ring.cap) == pytest.approx(5276e-6, rel=1e-3)
+    nvls = found["nvls", "Simple"]
+    assert nvls.latency == pytest.approx(25e-6)
+    assert nvls.latency + 2**30 / nvls.inside == pytest.approx(3973e-6, rel=0.035)
+    out = price("all_reduce", 2.0**30, group)
+    assert (out.algorithm, out.protocol) == ("nvls", "Simple")
+
+
+def test_tree_latency_of_infiniband_nodes() -> None:
+    """Two and four nodes of eight H100: 25.2 and 35.2 us, as NCCL's tuner has them."""
+    group = group_of(numpy.array([16, 32]), 8, plain("h100"))
+    out = price("all_reduce", 8.0, group)
+    assert list(out.seconds) == pytest.approx([25.2e-6, 35.2e-6], rel=2e-3)
+    assert set(out.algorithm) == {"tree"} and set(out.protocol) == {"LL"}
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("name", MACHINES)
+def test_arrays_equal_floats(op: str, name: str) -> None:
+    net = network(name)
+    ranks = numpy.array([1, 2, 3, 4, 6, 8, 16, 24, 64, 512])
+    for size in (8.0, 1e5, 3e7, 1e9):
+        got = price(op, numpy.full(len(ranks), size), group_of(ranks, net.domain, net))
+        each = [price(op, size, group_of(int(one), net.domain, net)) for one in ranks]
+        assert list(got.seconds) == pytest.approx([one.seconds for one in each])
+        many = [index for index, one in enumerate(ranks) if one > 1]
+        names = numpy.broadcast_to(numpy.asarray(got.algorithm), len(ranks))
+        assert [names[index] for index in many] == [each[index].algorithm for index in many]
+        assert list(got.wire_bytes) == pytest.approx([one.wire_bytes for one in each])
+        assert all(type(one.seconds) in (int, float) for one in each)
+
+
+@pytest.mark.parametrize("backend", ("mpi", "gloo"))
+@pytest.mark.parametrize("op", OPS)
+def test_other_backends_price_everything(op: str, backend: str) -> None:
+    net = network("h100", backend=backend)
+    ranks = numpy.array([2, 8, 12, 64])
+    got = price(op, 1e8, group_of(ranks, 8, net))
+    assert list(got.seconds) == pytest.approx([price(op, 1e8, group_of(int(one), 8, net)).seconds for one in ranks])
+    assert (got.seconds > price(op, 1e8, group_of(ranks, 8, network("h100"))).seconds * 0.5).all()
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("name", MACHINES)
+@settings(max_examples=25, deadline=None)
+@given(ranks=st.integers(2, 1024))
+def test_more_bytes_never_take_less_time(op: str, name: str, ranks: int) -> None:
+    net = network(name)
+    sizes = 2.0 ** numpy.arange(0, 36, 0.125)
+    seconds = price(op, sizes, group_of(ranks, net.domain, net)).seconds
+    assert (numpy.diff(seconds) >= -1e-12).all()
+    assert (seconds > 0).all()
+
+
+def test_slower_networks_take_longer() -> None:
+    times = [distsim.collective("all_reduce", "h100-sxm", 64, 2**30, 8, gbps, network="ib-ndr").seconds
+             for gbps in (50, 100, 200, 400)]  # fmt: skip
+    assert times == sorted(times, reverse=True)
+    assert times[0] / times[3] == pytest.approx(8, rel=0.15)
+
+
+def test_groups_of_one_rank_are_free() -> None:
+    assert all(price(op, 1e9, group_of(1, 8, network("h100"))).seconds == 0 for op in OPS)
+
+
+def test_data_parallel_groups_across_nodes_use_one_rail_each() -> None:
+    """A group of stride 8 has one rank per node: its ring has one NIC; sharing a NIC with another halves it."""
+    net = plain("h100")
+    alone = price("all_reduce", 2.0**32, group_of(16, 1, net))
+    shared = price("all_reduce", 2.0**32, group_of(16, 1, net, sharing=2))
+    full = price("all_reduce", 2.0**32, group_of(128, 8, net))
+    bus = 2 * 15 / 16 * 2**32 / alone.seconds
+    assert bus == pytest.approx(48e9, rel=0.03)
+    assert shared.seconds / alone.seconds == pytest.approx(2, rel=0.02)
+    assert full.seconds < alone.seconds / 6
+
+
+def test_uneven_groups_spread_over_nodes() -> None:
+    group = group_of(12, 8, network("h100"))
+    assert (group.nodes, group.local) == (2, 6)
+    few = group_of(4, 8, network("h100"))
+    assert (few.nodes, few.local) == (1, 4)
+
+
+def test_rack_is_one_domain() -> None:
+    rack = distsim.collective("all_reduce", "gb200", 64, 2**33, 4, 400)
+    racks = distsim.collective("all_reduce", "gb200", 128, 2**33, 4, 400)
+    assert rack.link == "nvlink-5-rack" and rack.algorithm == "nvls"
+    assert racks.link.startswith("ib") and racks.algorithm == "nvls_tree"
+    assert rack.bus_bandwidth > 850e9 > racks.bus_bandwidth > 600e9
+
+
+def test_oversubscribed_tiers_slow_all_to_all_more_than_rings() -> None:
+    net = network("h100")
+    tapered = net._replace(tiers=((8, 4.0),))
+    ratio = {
+        op: price(op, 2.0**30, group_of(256, 8, tapered)).seconds / price(op, 2.0**30, group_of(256, 8, net)).seconds
+        for op in ("all_reduce", "all_to_all")
+    }
+    assert ratio["all_reduce"] == pytest.approx(1.0)
+    assert 2.5 < ratio["all_to_all"] < 3.3
+    inside = group_of(64, 8, tapered)
+    assert price("all_to_all", 2.0**30, inside).seconds == price("all_to_all", 2.0**30, group_of(64, 8, net)).seconds
+
+
+def test_torus_slice_of_four_chips_reaches_measured_rate() -> None:
+    """Ironwood 2 x 2 x 1, all-gather of 256 MiB: 178.8 GB/s received per chip (tpu-recipes)."""
+    got = distsim.collective("all_gather", "tpu-v7x", 4, 2**28)
+    assert got.algorithm == "torus"
+    assert got.bus_bandwidth == pytest.approx(178.8e9, rel=0.03)
+
+
+def test_pcie_boxes_have_no_ll128_and_no_nvls() -> None:
+    net = network("pcie")
+    found = nccl.candidates("all_reduce", 1e6, group_of(8, 8, net))
+    assert {one.protocol for one in found} == {"LL", "Simple"}
+    assert {one.algorithm for one in found} == {"ring", "tree"}
+
+
+def test_in_switch_reduction_needs_hopper_and_a_switch() -> None:
+    names = {name: {one.algorithm for one in nccl.candidates("all_reduce", 1e6, group_of(8, 8, network(name)))}
+             for name in ("a100", "h100", "v100")}  # fmt: skip
+    assert "nvls" in names["h100"] and "nvls" not in names["a100"] | names["v100"]
+
+
+def test_sharp_is_only_used_where_the_cluster_has_it() -> None:
+    without = distsim.collective("all_reduce", "h100-sxm", 64, 2**30, 8, 400)
+    with_it = distsim.collective("all_reduce", "h100-sxm", 64, 2**30, 8, 400, sharp=True)
+    assert "sharp" not in without.algorithm and with_it.seconds <= without.seconds
+
+
+def test_gathers_of_one_gpu_per_node_may_use_trees() -> None:
+    assert distsim.collective("all_gather", "h100-sxm", 512, 2**20, 1, 400).algorithm == "pat"
+
+
+def test_factors_scale_latency_and_bandwidth() -> None:
+    net = plain("a100")._replace(factors={"nvlink-3/all_reduce": Factor(2.0, 3.0, 0.5)})
+    base, group = price("all_reduce", 0.0, group_of(8, 8, plain("a100"))), group_of(8, 8, net)
+    assert price("all_reduce", 0.0, group).seconds == pytest.approx(2 * base.seconds)
+    far = price("all_reduce", 2.0**40, group).seconds / price("all_reduce", 2.0**40, group_of(8, 8, plain("a100"))).seconds
+    assert far == pytest.approx(2.0, rel=1e-3)
+
+
+def test_spellings_of_nccl_tests() -> None:
+    assert op_named("sendrecv") == "send_recv" and op_named("alltoall_perf") == "all_to_all"
+
+
+@pytest.mark.parametrize(
+    ("given_", "words"),
+    [
+        ({"op": "all_redcue"}, "did you mean all_reduce"),
+        ({"gpus": 0}, "0 GPUs make no group"),
+        ({"gpus": 2.5}, "whole number"),
+        ({"bytes": -1}, "no size"),
+        ({"bytes": float("nan")}, "no size"),
+        ({"bytes": 2**60}, "1 PiB"),
+        ({"gpu": "h100-sxn"}, "h100-sxm"),
+        ({"gpus": 64, "cluster": "dgx-h100", "internode_gbps_per_gpu": 0}, "need a network"),
+        ({"network": "infinibanana"}, "unknown network"),
+        ({"backend": "ncl"}, "did you mean nccl"),
+    ],
+)
+def test_bad_input_is_named(given_: dict[str, object], words: str) -> None:
+    usual = {"op": "all_reduce", "gpu": "h100-sxm", "gpus": 16, "bytes": 1e6, "internode_gbps_per_gpu": 400}
+    if "cluster" in given_:
+        usual.pop("gpu")
+    with pytest.raises(DistsimError) as caught:
+        distsim.collective(**{**usual, **given_})  # type: ignore[arg-type]
+    assert words in caught.value.text()
+
+
+def test_report_is_frozen_and_consistent() -> None:
+    got = distsim.collective(op="all_reduce", gpu="h100-sxm", gpus=16, gpus_per_node=8, bytes=2**30,
+                             internode_gbps_per_gpu=400)  # fmt: skip
+    with pytest.raises(AttributeError):
+        got.seconds = 0.0  # type: ignore[misc]
+    assert got.algorithm_bandwidth == pytest.approx(2**30 / got.seconds)
+    assert got.bus_bandwidth == pytest.approx(got.algorithm_bandwidth * 2 * 15 / 16)
+    assert got.wire_bytes_per_rank == pytest.approx(2**30 * 2 * 15 / 16)
+    assert got.to_dict()["seconds"] == got.seconds
+
+
+def test_one_price_does_not_import_numpy() -> None:
+    code = (
+        "import sys, distsim; distsim.collective('all_reduce', 'h100-sxm', 64, 2**20, 8, 400);"
+        "print('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_a_hundred_thousand_collectives_are_quick() -> None:
+    """The benchmark asks for 0.1 s; the bound here is loose for busy machines."""
+    net = network("h100")
+    random = numpy.random.default_rng(0)
+    ranks = 2 ** random.integers(1, 10, 100_000)
+    group: Group = group_of(ranks, numpy.minimum(ranks, 8), net)
+    start = time.process_time()
+    price("all_reduce", 2.0 ** random.uniform(10, 33, 100_000), group)
+    assert time.process_time() - start < 0.5
