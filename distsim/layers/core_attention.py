@@ -130,12 +130,13 @@ def _expanded(ctx: Context, query: Tensor, key: Tensor, value: Tensor, projectio
     model, kernels, single = ctx.model, ctx.kernels, ctx.layout.micro_batch == 1
     grouped = (model.kv_heads < model.heads and model.latent_attention is None) and (kernels.expand_kv or math)
     expand = query.elements / key.elements if grouped else 1
-    if grouped and kernels.sdpa and model.kv_heads == 1 and not math:
-        expand = where(single, 1, expand)
     values = value.elements * expand
+    if grouped and kernels.sdpa and model.kv_heads == 1 and not math:
+        values = where(single, value.elements, values)
+        expand = expand if ctx.precision.autocast else where(single, 1, expand)  # rotated keys are cast, hence copied
     if kernels.value_view and not grouped:
         values = where(single, projection, values)
-    each = FP32 if kernels.scores_fp32 else ctx.activation
+    each = FP32 if kernels.scores_fp32 and not ctx.precision.autocast else ctx.activation
     return [
         query._replace(bytes_each=each),
         key._replace(elements=key.elements * expand, bytes_each=each),

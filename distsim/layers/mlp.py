@@ -10,7 +10,8 @@ from distsim.layers.tensor_parallel import column_collectives, row_collectives
 
 # Tensors of the inner width that an activation composed of elementary operations keeps, beside its product.
 # gelu_new(x) = 0.5 x (1 + tanh(c (x + 0.044715 x^3))): x, tanh's output, and the two factors of the last product.
-COMPOSED_ACTIVATIONS = {"gelu_new": 4, "gelu_fast": 6, "quick_gelu": 3}
+# xIELU: its input, a square, an exponential and its difference from the input, and which branch was taken.
+COMPOSED_ACTIVATIONS = {"gelu_new": 4, "gelu_fast": 6, "quick_gelu": 3, "xielu": 4}
 
 
 def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None) -> list[Operation]:
@@ -19,6 +20,7 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
     inner = (model.ffn if ffn is None else ffn) / layout.tp
     tokens = layout.tokens
     outer = inner * (2 if model.gated else 1)
+    matrices = 2 if model.gated and not ctx.kernels.gate_up_fused else 1
     return [
         linear(
             ctx,
@@ -28,9 +30,9 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
             outer,
             source,
             bias=model.mlp_bias,
-            matrices=2 if model.gated and not ctx.kernels.gate_up_fused else 1,
+            matrices=matrices,
             cast_input=True,
-            collectives=column_collectives(ctx),
+            collectives=column_collectives(ctx, matrices),
         ),
         activation(ctx, name, tokens, inner),
         linear(
@@ -70,8 +72,12 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
         wide = 4 if ctx.precision.autocast else act  # powers run in fp32 under autocast, and what follows from them
         each = [wide] * (parts - 1) + [act]
         saved += [before._replace(name=f"{name}.intermediate_{i}", bytes_each=size) for i, size in enumerate(each)]
+        if model.activation == "xielu":
+            saved.append(before._replace(name=f"{name}.branch", bytes_each=1))
     else:
         saved.append(before)
+        if model.activation == "relu2" and ctx.precision.autocast and kernels.activation == "eager":
+            saved.append(before._replace(name=f"{name}.square_input", bytes_each=4))  # powers run in fp32
     reads = 2 if model.gated else 1
     return Operation(
         f"{name}.activation",

@@ -12,8 +12,8 @@ FP32 = 4
 def norm(ctx: Context, name: str, rows: Number, width: Number, source: Tensor, *, per_head: bool = False) -> Operation:
     """A layernorm or RMSNorm of ``rows x width``; ``source`` is its input, kept where no other row keeps it."""
     model, kernels = ctx.model, ctx.kernels
-    rms = model.norm == "rmsnorm" or per_head
-    statistics = 1 if rms else 2
+    rms = not model.qk_norm_bias if per_head else model.norm == "rmsnorm"
+    statistics = 1 if rms or kernels.layernorm == "eager" else 2
     saved = list(_kept(ctx, name, rows * width, width, source, rms))
     if kernels.norm_statistics:
         saved.append(Tensor(f"{name}.statistics", rows * statistics, STATISTIC_BYTES, "s b"))
@@ -38,7 +38,7 @@ def norm(ctx: Context, name: str, rows: Number, width: Number, source: Tensor, *
 
 def _gradients(ctx: Context, name: str, elements: Number, source: Tensor, rms: bool) -> tuple[Tensor, ...]:
     """Gradients of output and input; an eager norm works with the input's gradient and one factor in fp32."""
-    eager = ctx.kernels.norm == "eager" if rms else ctx.kernels.layernorm_fp32
+    eager = ctx.kernels.norm == "eager" if rms else ctx.kernels.layernorm != "fused"
     each = FP32 if eager else source.bytes_each
     return tuple(Tensor(f"{name}.{which}", elements, each, "s b h") for which in ("output_gradient", "input_gradient"))
 
@@ -47,10 +47,12 @@ def _kept(ctx: Context, name: str, elements: Number, width: Number, source: Tens
     """The input as the kernel reads it, and the normalised value where an eager norm multiplies it by the weight."""
     model, kernels = ctx.model, ctx.kernels
     upcast = source if source.bytes_each == FP32 else Tensor(f"{name}.input_fp32", elements, FP32, "s b h fp32")
-    if not rms:
-        return (upcast,) if kernels.layernorm_fp32 else (source,)
-    if kernels.norm == "fused":
+    if kernels.norm == "fused" if rms else kernels.layernorm == "fused":
         return (source,)
+    if not rms and kernels.layernorm == "fp32":
+        return (upcast,)
+    if not rms:
+        upcast = Tensor(f"{name}.centred_twice", 2 * elements, FP32, "s b h fp32")
     if not model.norm_affine:
         return (upcast,)
     each = FP32 if kernels.norm_weight_fp32 else source.bytes_each

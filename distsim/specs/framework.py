@@ -1,7 +1,5 @@
 """What a training framework does with a network: its kernels, buffers, overheads and usual settings."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field
@@ -19,8 +17,9 @@ class Kernels(Spec):
     """The eager RMSNorm multiplies by its weight before casting back (Gemma, OLMo 2): the kept product is fp32 too."""
     norm_weight_copy: bool = False
     """The eager RMSNorm's weight is made anew in fp32 for each call (Gemma's ``1 + weight``)."""
-    layernorm_fp32: bool = False
-    """Layernorms run on an fp32 copy of their input (OLMo 1)."""
+    layernorm: Literal["fused", "fp32", "eager"] = "fused"
+    """``fp32`` runs the fused kernel on an fp32 copy of the input (OLMo 1); ``eager`` composes the norm and keeps the
+    centred input twice and the normalised product, all in fp32 (Cohere)."""
     norm_statistics: bool = True
     """Mean and reciprocal deviation (fp32 per token) are counted."""
     activation: Literal["fused", "eager"] = "fused"
@@ -64,6 +63,9 @@ class Kernels(Spec):
     loss: Literal["fused", "eager"] = "fused"
     """``fused`` keeps fp32 logits once (vocabulary-parallel cross entropy); ``eager`` upcasts and keeps the fp32
     log-softmax, with bf16 logits, their upcast and their gradients in transit."""
+    loss_transit_bytes: float | None = Field(default=None, ge=0)
+    """Bytes per logit in transit while a fused loss is computed, beside what it keeps; None means one in the
+    activation dtype."""
     loss_chunk_tokens: int = Field(default=0, ge=0)
     """Tokens per chunk where the loss is computed in chunks; 0 means all at once."""
     moe: Literal["grouped", "eager"] = "grouped"
@@ -71,8 +73,14 @@ class Kernels(Spec):
     selective: tuple[str, ...] = ("core_attention",)
     """Kinds of operations that ``--recompute selective`` computes again (``core_attention``, ``activation``, ``norm``)
     or ``op``: keep only the outputs of matrix products and attention (torchtitan)."""
+    tensor_parallel_copies: int = Field(default=0, ge=0)
+    """Copies of hidden width per layer that tensor-parallel regions keep with tp > 1 (contiguous and asynchronous
+    communication buffers that autograd holds on to)."""
     deallocate_output: bool = False
     """A stage's output is freed after it is sent (Korthikanti 2022, appendix B)."""
+    cp_gradients: Literal["reduce", "fp32_ring"] = "reduce"
+    """Context parallelism: key and value gradients go the way keys and values came, in the activation dtype, or in fp32
+    around the whole ring whichever way they came (torch 2.13)."""
 
 
 class Buffers(Spec):
@@ -108,6 +116,60 @@ class Overhead(Spec):
     """Reserved by the caching allocator beyond what is allocated, as a share of activations and buffers."""
 
 
+class Traffic(Spec):
+    """How a framework exchanges gradients and parameters. Source: the framework's own code."""
+
+    bucket_rule: Literal["even", "tensors"] = "even"
+    """``even`` cuts the gradients into alike buckets; ``tensors`` closes a bucket with the tensor that fills it, in the
+    order in which gradients come (torch DDP)."""
+    bucket_elements: int = Field(default=0, ge=0)
+    """Elements of a gradient bucket under ``even``; 0 means one bucket."""
+    bucket_elements_per_rank: int = Field(default=0, ge=0)
+    """A bucket has at least this many elements per data-parallel rank (Megatron)."""
+    bucket_bytes: int = Field(default=25 * 2**20, ge=1)
+    """Bytes that fill a bucket under ``tensors``."""
+    first_bucket_bytes: int = Field(default=2**20, ge=1)
+    """Bytes that fill the first one, so that reducing starts early."""
+    zero1: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
+    """ZeRO 1 reduces each gradient to its owner and gathers parameters, or reduces all to all and broadcasts each
+    parameter from its owner (torch ZeroRedundancyOptimizer)."""
+    zero2: Literal["step", "forward"] = "step"
+    """ZeRO 2 gathers updated parameters once after the step, or layer by layer in each forward (FSDP that does not
+    reshard after forward)."""
+    units: Literal["layer", "bucket"] = "layer"
+    """What ZeRO 2 and 3 reduce at once: a layer's parameters, or buckets as without sharding."""
+    padding: Literal["none", "parameter", "unit"] = "none"
+    """What is filled up to the number of shards: nothing, dimension 0 of each parameter (FSDP2), the flat unit (FSDP)."""
+    no_sync: Literal["never", "unsharded", "always"] = "unsharded"
+    """Gradients of all but the last micro-batch stay on the rank: never, where gradients are not sharded, always."""
+    clip: bool = True
+    """The gradient norm is computed over all ranks before the step."""
+    norm_per_parameter: bool = False
+    """The norms of all parameters are reduced, not one sum (torch on DTensors)."""
+    buffer_broadcast: bool = False
+    """Rank 0's buffers (rotary frequencies) are sent to all in the forward of each step (torch DDP)."""
+    loss_parallel: bool = True
+    """Logits stay sharded over tp through the loss."""
+    input_gradient_per_matrix: bool = False
+    """Without sequence parallelism each matrix that reads one input reduces its own input gradient (torch DTensor)."""
+    replicated_gradient_reads: int = Field(default=0, ge=0)
+    """Under sequence parallelism gradients of norms are partial sums. 0: all are reduced at once before the step
+    (Megatron); else each by itself, once in backward under FSDP and else for each time the optimizer reads it (torch's
+    AdamW on DTensors: 3)."""
+    recompute_stops_early: bool = False
+    """Recomputation ends with the last tensor that backward needs: a layer's last collective is not repeated."""
+    ring_op: Literal["send_recv", "all_to_all"] = "send_recv"
+    """What the steps of ring attention are issued as (torch: an all-to-all with one partner)."""
+    scatter_gather: bool = False
+    """Without sequence parallelism tp ranks each send a part to the next stage and gather there (Megatron)."""
+    overlap_gradients: bool = True
+    """Gradients are reduced while backward still runs."""
+    overlap_parameters: bool = True
+    """Sharded parameters are gathered ahead of their use."""
+    tp_overlap: bool = False
+    """Tensor-parallel collectives run in pieces beside the matrix products."""
+
+
 class Framework(Sourced):
     """A software profile. Defaults fill options that a job leaves open."""
 
@@ -120,6 +182,7 @@ class Framework(Sourced):
     families: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that differ for one model family, e.g. ``families.gemma.norm_weight_fp32``."""
     buffers: Buffers = Buffers()
+    traffic: Traffic = Traffic()
     overhead: Overhead = Overhead()
     vocab_multiple: int = Field(default=1, ge=1)
     """The vocabulary is padded to a multiple of this (times tp where ``vocab_multiple_per_tp``)."""
