@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum
+from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import MASK_BYTES, core_attention, flash_kernel
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
@@ -33,13 +34,15 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         bias=model.qkv_bias,
         matrices=ctx.kernels.qkv_matrices,
         cast_input=True,
-        collectives=column_collectives(ctx),
+        parts=((outer - 2 * kv_heads * width), kv_heads * width, kv_heads * width),
+        collectives=column_collectives(ctx, ctx.kernels.qkv_matrices),
     )
     operations = [qkv]
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
     key = Tensor("attention.key", tokens * kv_heads * width, act, "s b k d/t")
     value = Tensor("attention.value", tokens * kv_heads * width, act, "s b k d/t")
     operations += _query_key_norm(ctx, query, key, heads, kv_heads)
+    operations += context_exchange(ctx, query, key, value, width)
     operations += core_attention(ctx, query, key, value, heads, width, width, value_projection=tokens * outer)
     operations += output_projection(ctx, heads * width)
     return operations
@@ -71,6 +74,8 @@ def residual(ctx: Context, name: str) -> list[Operation]:
     saved: tuple[Tensor, ...] = ()
     if ctx.dropout and (ctx.model.hidden_dropout or ctx.kernels.dropout_always):
         saved = (Tensor(f"{name}.dropout_mask", elements, MASK_BYTES, "s b h mask"),)
+    if name == "attention.residual":
+        saved += framework_copies(ctx)
     act = ctx.precision.stream_bytes
     return [
         Operation(
@@ -82,6 +87,19 @@ def residual(ctx: Context, name: str) -> list[Operation]:
             saved=saved,
         )
     ]
+
+
+def framework_copies(ctx: Context) -> tuple[Tensor, ...]:
+    """Tensors of hidden width that a framework's code keeps per layer beyond what the mathematics needs."""
+    kernels, y, hidden = ctx.kernels, ctx.layout, ctx.model.hidden
+    if not (kernels.hidden_copies or kernels.tensor_parallel_copies or kernels.gathered_inputs):
+        return ()
+    copies = kernels.hidden_copies + kernels.tensor_parallel_copies * (y.tp > 1)
+    gathered = y.tokens * hidden * (1 - 1 / y.tp) * kernels.gathered_inputs * (y.pp == 1)
+    return (
+        Tensor("layer.copies", ctx.sharded_tokens * hidden * copies, ctx.activation, "s b h/t"),
+        Tensor("layer.gathered_inputs", gathered, ctx.activation, "s b h"),
+    )
 
 
 def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_heads: Number) -> list[Operation]:

@@ -43,7 +43,8 @@ def _loss(ctx: Context) -> Operation:
     layout, kernels = ctx.layout, ctx.kernels
     chunk = kernels.loss_chunk_tokens
     tokens = minimum(layout.tokens, chunk) if chunk else layout.tokens
-    logits = tokens * ctx.vocab_padded / layout.tp
+    shards = 1 + (layout.tp - 1) * layout.loss_parallel
+    logits = tokens * ctx.vocab_padded / shards
     act = ctx.activation
     kept = Tensor("loss.log_softmax" if kernels.loss == "eager" else "loss.logits_fp32", logits, FP32, "s b v/t fp32")
     saved = [kept]
@@ -52,22 +53,28 @@ def _loss(ctx: Context) -> Operation:
     if ctx.model.attention_softcap:  # Gemma 2 caps the logits as it caps the scores
         saved.append(Tensor("loss.softcap", logits, act, "s b v/t"))
     half = Tensor("loss.logits", logits, act, "s b v/t")
+    if kernels.loss != "eager" and kernels.loss_transit_bytes is not None:
+        half = half._replace(bytes_each=kernels.loss_transit_bytes)
     upcast = Tensor("loss.upcast", logits, FP32, "s b v/t fp32")
     eager = kernels.loss == "eager"
     # eager: bf16 logits and their fp32 upcast are alive when the log-softmax is made; in backward the fp32
     # gradients of the log-softmax and of its input
     forward = (half, upcast) if eager and act != FP32 else (half,)
-    scalars = layout.tokens * FP32 * where(layout.tp > 1, 1, 0)
+    sharded = where(layout.tp > 1, layout.loss_parallel, 0)
+    gathered = layout.tokens * ctx.vocab_padded * act * where(layout.tp > 1, 1 - layout.loss_parallel, 0)
     return Operation(
         "loss",
         "loss",
         bytes_read=logits * act,
         bytes_written=logits * FP32,
-        shape=(layout.tokens, ctx.vocab_padded / layout.tp),
+        shape=(layout.tokens, ctx.vocab_padded / shards),
         saved=tuple(saved),
         transient_forward=forward,
         transient_backward=(upcast, upcast) if eager else (half,),
-        collectives=tuple(Collective("all_reduce", "tp", scalars, "forward") for _ in range(3)),
+        collectives=(
+            Collective("all_reduce", "tp", layout.tokens * FP32 * sharded, "forward", calls=3, bytes_each=FP32),
+            Collective("all_gather", "tp", gathered, "forward"),
+        ),
     )
 
 

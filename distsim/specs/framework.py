@@ -73,9 +73,12 @@ class Kernels(Spec):
     selective: tuple[str, ...] = ("core_attention",)
     """Kinds of operations that ``--recompute selective`` computes again (``core_attention``, ``activation``, ``norm``)
     or ``op``: keep only the outputs of matrix products and attention (torchtitan)."""
+    hidden_copies: int = Field(default=0, ge=0)
+    """Further tensors of hidden width that a layer's code keeps (contiguous copies, views made whole)."""
     tensor_parallel_copies: int = Field(default=0, ge=0)
-    """Copies of hidden width per layer that tensor-parallel regions keep with tp > 1 (contiguous and asynchronous
-    communication buffers that autograd holds on to)."""
+    """Further ones with tp > 1 (buffers of asynchronous communication that autograd holds on to)."""
+    gathered_inputs: int = Field(default=0, ge=0)
+    """Inputs of column-parallel products kept gathered, not sharded, in jobs without pipeline stages."""
     deallocate_output: bool = False
     """A stage's output is freed after it is sent (Korthikanti 2022, appendix B)."""
     cp_gradients: Literal["reduce", "fp32_ring"] = "reduce"
