@@ -65,12 +65,20 @@ def folders(kind: str) -> list[tuple[str, Path]]:
 
 def _files(kind: str) -> dict[str, tuple[str, Path]]:
     """Every preset's plain name with its origin and file; the first folder that has a name wins."""
-    suffix = SUFFIXES.get(kind, ".toml")
     found: dict[str, tuple[str, Path]] = {}
     for where, folder in folders(kind):
-        for entry in sorted(os.listdir(folder)):
-            if entry.endswith(suffix) and not entry.startswith("."):
-                found.setdefault(_plain(entry[: -len(suffix)]), (where, folder / entry))
+        for name, place in _in_folder(where, folder, kind).items():
+            found.setdefault(name, place)
+    return found
+
+
+def _in_folder(where: str, folder: Path, kind: str) -> dict[str, tuple[str, Path]]:
+    """The presets of one folder by plain name."""
+    suffix = SUFFIXES.get(kind, ".toml")
+    found: dict[str, tuple[str, Path]] = {}
+    for entry in sorted(os.listdir(folder)):
+        if entry.endswith(suffix) and not entry.startswith("."):
+            found.setdefault(_plain(entry[: -len(suffix)]), (where, folder / entry))
     return found
 
 
@@ -114,8 +122,15 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
         if Path(name).is_file():
             return "path", Path(name)
         raise DistsimError(f"no file {name!r}", did_you_mean(Path(name).stem, names(kind)) or _list_hint(kind))
+    wanted = _plain(name)
+    for where, folder in folders(kind):  # the plain file name needs no listing of the folder
+        exact = folder / f"{wanted}{SUFFIXES.get(kind, '.toml')}"
+        if os.path.isfile(exact):
+            return where, exact
+        if where != "shipped" and (named := _in_folder(where, folder, kind).get(wanted)):
+            return named
     files = _files(kind)
-    if (wanted := _plain(name)) in files:
+    if wanted in files:
         return files[wanted]
     for where, path in files.values():
         if wanted in (_plain(one) for one in _aliases(path, wanted)):

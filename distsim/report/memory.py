@@ -119,11 +119,11 @@ def verdict(report: MemoryReport, term: Style) -> list[str]:
     """Whether it fits, by how much, and what decides."""
     worst = report.worst
     share = f"{abs(report.headroom) / report.capacity:.0%}"
-    where = f"on stage {worst.stage} at {worst.peak_moment}" if len(report.stages) > 1 else f"at {worst.peak_moment}"
+    where = f"stage {worst.stage}, {worst.peak_moment}" if len(report.stages) > 1 else worst.peak_moment
     need = f"{gib(report.peak)} of {gib(report.capacity)} on {report.setup.accelerator.name}"
     spare = f"{gib(abs(report.headroom))} ({share}) {'to spare' if report.fits else 'too much'}"
     head = f"{_fits(report, term)}: {need}, {spare}"
-    return _flowed([head, f"the peak is {where}"], "; ", term.width + len(head) - len(bare(head)))
+    return _flowed([head, f"peak moment: {where}"], "; ", term.width + len(head) - len(bare(head)))
 
 
 def zero_lines(alternatives: Sequence[Alternative], current: int, term: Style) -> list[str]:

@@ -1,7 +1,5 @@
 """One accelerator: its memory, its peaks, its links, and where each figure comes from."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

@@ -1,7 +1,5 @@
 """One kind of node and the network between such nodes."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

@@ -139,8 +139,6 @@ class Traffic(Spec):
     zero2: Literal["step", "forward"] = "step"
     """ZeRO 2 gathers updated parameters once after the step, or layer by layer in each forward (FSDP that does not
     reshard after forward)."""
-    units: Literal["layer", "bucket"] = "layer"
-    """What ZeRO 2 and 3 reduce at once: a layer's parameters, or buckets as without sharding."""
     padding: Literal["none", "parameter", "unit"] = "none"
     """What is filled up to the number of shards: nothing, dimension 0 of each parameter (FSDP2), the flat unit (FSDP)."""
     no_sync: Literal["never", "unsharded", "always"] = "unsharded"

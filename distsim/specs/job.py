@@ -1,7 +1,5 @@
 """A job as the user states it: the options of the command line with underscores, open ones left as None."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
@@ -53,6 +51,25 @@ class Job(Spec):
     offload_to: Literal["cpu", "nvme"] | None = None
     lora_rank: int | None = _degree()
     quantize: Literal["none", "int8", "nf4"] | None = None
+
+    loss_parallel: bool | None = None
+    tp_mode: Literal["1d", "2d", "2.5d", "3d"] | None = None
+    tp_depth: int | None = _degree()
+    """Layers of the 2.5D grid of tensor parallel ranks."""
+    cp_mode: Literal["ring", "all_to_all", "all_gather"] | None = None
+    expert_imbalance: float | None = Field(default=None, ge=1, le=1e6)
+    """Tokens of the busiest expert rank over the mean."""
+    no_sync: bool | None = None
+    """False reduces gradients after every micro-batch."""
+    clip: bool | None = None
+    compress: str | None = None
+    zeropp: str | None = None
+    sync: Literal["allreduce", "parameter-server", "local-sgd"] | None = None
+    sync_every: int | None = _degree()
+    """Optimizer steps between two synchronisations of replicas (local SGD, DiLoCo)."""
+    sync_gbps: float | None = Field(default=None, gt=0, le=1e6)
+    """Rate of the slow link of each replica, in Gb/s."""
+    servers: int | None = _degree()
 
     @field_validator("stage_layers", mode="before")
     @classmethod

@@ -23,6 +23,8 @@ class Layout:
     zero_group: Number = 1
     """Ranks that share one sharded copy of the model states (dp * cp, or fewer with ``--zero-group``)."""
     sequence_parallel: Number = 0
+    loss_parallel: Number = 1
+    """1 where logits stay sharded over tp through the loss."""
     seq: Number = 1
     micro_batch: Number = 1
     micro_batches: Number = 1
@@ -33,6 +35,8 @@ class Layout:
     """Layers per stage that keep only their input (``--recompute full``); -1 means all."""
     schedule: str = "1f1b"
     attention: str = "flash"
+    cp_mode: str = "ring"
+    """How context parallel ranks see each other's keys and values: ring, all_gather, or all_to_all (heads for tokens)."""
 
     @property
     def model_parallel(self) -> Number:

@@ -1,8 +1,6 @@
 """What a network is: the shape of a decoder, dense or mixture-of-experts, as its authors' configuration states it."""
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -37,7 +35,7 @@ class Experts(Spec):
     """Indices of layers whose MLP is dense, with the model's own ``ffn``."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Experts:
+    def _consistent(self) -> Self:
         if self.per_token > self.count:
             raise ValueError(f"per_token {self.per_token} is more than the {self.count} experts there are")
         if (self.shared > 0) != (self.shared_ffn > 0):
@@ -130,7 +128,7 @@ class Model(Sourced):
     """Multi-token-prediction layers after the last one (DeepSeek-V3); trained only where the framework says so."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Model:
+    def _consistent(self) -> Self:
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
         if self.experts and any(not 0 <= layer < self.layers for layer in self.experts.dense_layers):

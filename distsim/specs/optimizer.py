@@ -1,7 +1,5 @@
 """What an optimizer keeps for each parameter."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """How many bytes each role of a parameter and an activation takes in a precision recipe."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from distsim.specs.base import Sourced

@@ -1,7 +1,5 @@
 """Field types of specs: text with a unit in, a checked SI number out (``"80 GiB"`` becomes 85899345920)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any
 

@@ -1,0 +1,43 @@
+# Needs Python 3.11 or newer with venv and pip; everything else goes into .venv.
+PYTHON ?= python3.11
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: help test quick demo bench docs clean
+
+help:
+	@echo "make test    ruff, mypy --strict and all tests"
+	@echo "make quick   the tests without the slow ones"
+	@echo "make demo    where every gigabyte of LLaMA-7B goes, and what mends a job that is too big"
+	@echo "make bench   start-up and speed"
+	@echo "make docs    docs/cli.md and docs/formulas.md, generated"
+
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || python3 -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $(STAMP)
+
+test: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2
+
+quick: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+demo: $(STAMP)
+	@echo '$$ distsim memory llama-7b --gpus 8 --zero 2'
+	@$(BIN)/distsim memory llama-7b --gpus 8 --zero 2
+	@echo
+	@echo '$$ distsim memory llama-7b --gpus 8 --zero 2 --micro-batch 16'
+	@$(BIN)/distsim memory llama-7b --gpus 8 --zero 2 --micro-batch 16 || test $$? -eq 1
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/bench_startup.py
+
+docs: $(STAMP)
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

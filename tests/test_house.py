@@ -1,0 +1,231 @@
+"""The laws of the house: who may import whom, how large things may grow, where units live, that all has a source."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import random
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy
+import pytest
+
+import distsim.formulas
+from distsim import catalog
+from distsim.formula import REGISTRY
+from distsim.specs.base import Sourced
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "distsim"
+FILES = sorted(PACKAGE.rglob("*.py"))
+for _module in pkgutil.iter_modules(distsim.formulas.__path__):
+    importlib.import_module(f"distsim.formulas.{_module.name}")
+
+# room -> how far up the house it is; a room may import those below it, and itself
+FLOORS = {
+    "units": 0, "arrays": 0, "errors": 0, "formula": 0, "formulas": 1, "schedules": 1, "specs": 2,
+    "catalog": 3, "layers": 3, "interop": 3, "engine": 4, "report": 5, "cli": 6,
+}  # fmt: skip
+ROOMS_OF = {
+    "typer": ("cli",),
+    "rich": ("report",),
+    "pydantic": ("specs", "catalog"),
+    "numpy": ("arrays", "engine/search", "engine/calibrate", "engine/campaign"),
+}
+LONGEST_FILE, LONGEST_FUNCTION = 300, 60
+
+
+def room(path: Path) -> str:
+    """The room of a file: its folder under distsim, or its own name."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """(module, whether it is imported when the file is) of every import that runs."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    yield from _imports(tree.body, True)
+
+
+def _imports(body: list[ast.stmt], at_top: bool) -> Iterator[tuple[str, bool]]:
+    for node in body:
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, at_top) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module, at_top
+            if node.module == "distsim":
+                yield from ((f"distsim.{alias.name}", at_top) for alias in node.names)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from _imports(node.orelse, at_top)
+        else:
+            inner = not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            for name in ("body", "orelse", "finalbody", "handlers"):
+                yield from _imports(getattr(node, name, []), at_top and inner)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path: Path) -> None:
+    mine = room(path)
+    if mine == "__init__":
+        return
+    for module, _ in imports(path):
+        parts = module.split(".")
+        if parts[0] != "distsim" or len(parts) == 1 or parts[1] not in FLOORS:
+            continue
+        assert parts[1] == mine or FLOORS[parts[1]] <= FLOORS[mine], f"{path} imports {module}"
+
+
+@pytest.mark.parametrize("library", ROOMS_OF)
+def test_one_library_one_room(library: str) -> None:
+    for path in FILES:
+        at_top_only = library == "numpy"  # a function may import numpy where it cannot do without
+        used = any(module.split(".")[0] == library and (top or not at_top_only) for module, top in imports(path))
+        place = str(path.relative_to(PACKAGE))
+        assert not used or place.startswith(ROOMS_OF[library]), f"{place} imports {library}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_and_functions_are_small(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LONGEST_FILE
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            assert length <= LONGEST_FUNCTION, f"{node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_file_says_what_it_is(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not tree.body or ast.get_docstring(tree)
+
+
+UNIT_CONSTANTS = {1024, 2**20, 2**30, 2**40, 3600, 86400, 10**3 * 10**6, 10**12, 10**15}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_unit_constants_live_in_units(path: Path) -> None:
+    """No bare 1024, 2**30, 1e9 or 3600 outside units.py; limits of specs' fields and sizes of caches are no units."""
+    if path.name == "units.py":
+        return
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            base, power = node.left, node.right
+            if isinstance(base, ast.Constant) and isinstance(power, ast.Constant):
+                assert not (base.value == 2 and power.value in (10, 20, 30, 40)), f"{path}:{node.lineno}"
+                assert not (base.value == 10 and power.value in (3, 6, 9, 12)), f"{path}:{node.lineno}"
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div, ast.FloorDiv)):
+            for side in (node.left, node.right):
+                if isinstance(side, ast.Constant) and side.value in UNIT_CONSTANTS:
+                    raise AssertionError(f"{path}:{node.lineno}: {ast.unparse(node)}")
+
+
+def loaded(code: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has after some code."""
+    told = "import sys; sys.stderr.write(' '.join({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import os, contextlib\n{code}\n{told}"], capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], []])
+def test_help_loads_nothing(words: list[str]) -> None:
+    code = f"from distsim.cli.app import run\nwith contextlib.redirect_stdout(open(os.devnull, 'w')): run({words!r})"
+    assert not loaded(code) & {"pydantic", "rich", "numpy", "typer", "tomllib"}
+
+
+@pytest.mark.parametrize("words", [["--json"], [], ["--explain"]])
+def test_one_estimate_loads_no_numpy_and_no_rich(words: list[str]) -> None:
+    command = ["memory", "llama-7b", "--zero", "2", *words]
+    code = f"from distsim.cli.app import run\nwith contextlib.redirect_stdout(open(os.devnull, 'w')): run({command!r})"
+    assert not loaded(code) & {"numpy", "rich"}
+
+
+def test_importing_distsim_is_cheap() -> None:
+    assert not loaded("import distsim") & {"pydantic", "rich", "numpy", "typer"}
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_formulas_have_unit_source_and_explanation(name: str) -> None:
+    formula = REGISTRY[name]
+    assert formula.unit
+    assert len(formula.source) > 8
+    assert (formula.function.__doc__ or "").strip()
+
+
+def test_formula_names_are_unique() -> None:
+    names = []
+    for path in (PACKAGE / "formulas").glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and any("formula" in ast.unparse(d) for d in node.decorator_list):
+                names.append(node.name)
+    assert len(names) == len(set(names)) == len(REGISTRY)
+
+
+def takes_numbers(name: str) -> bool:
+    parameters = inspect.signature(REGISTRY[name].function).parameters.values()
+    kinds = [str(p.annotation) for p in parameters]
+    return bool(kinds) and all("Number" in kind or kind in ("float", "int") for kind in kinds)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in REGISTRY if takes_numbers(name)))
+def test_formulas_work_on_arrays_as_on_numbers(name: str) -> None:
+    function = REGISTRY[name].function
+    parameters = list(inspect.signature(function).parameters)
+    rng = random.Random(name)
+    rows = [{p: rng.choice((1, 2, 3, 4, 8)) for p in parameters} for _ in range(40)]
+    one_by_one = []
+    kept = []
+    for row in rows:
+        try:
+            one_by_one.append(float(function(**row)))
+            kept.append(row)
+        except ZeroDivisionError:
+            continue
+    arrays = {p: numpy.array([row[p] for row in kept], dtype=float) for p in parameters}
+    with numpy.errstate(all="ignore"):
+        together = numpy.broadcast_to(function(**arrays), (len(kept),))
+    numpy.testing.assert_allclose(together, one_by_one, rtol=1e-12)
+
+
+PRESETS = sorted((ROOT / "presets").rglob("*.toml"))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in catalog.KINDS if kind != "runs"])
+def test_every_preset_has_a_source(kind: str) -> None:
+    for path in sorted((ROOT / "presets" / kind).glob("*.toml")):
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text)
+        source = data.get("source")
+        assert source, f"{path.name} has no source"
+        assert "checked" in (source if isinstance(source, dict) else data), f"{path.name} does not say when"
+        spec = catalog.load(kind, path.stem)
+        if isinstance(spec, Sourced):
+            bare = [figure for figure, _ in spec.figures() if figure in _stated(data) and not spec.source_of(figure)]
+            assert not bare, f"{path.name}: no source for {bare}"
+
+
+def _stated(data: dict[str, object], prefix: str = "") -> set[str]:
+    found = set()
+    for key, value in data.items():
+        found |= _stated(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key}
+    return found
+
+
+def test_no_secrets_of_the_workshop() -> None:
+    """Nothing points at a machine that a reader does not have."""
+    pattern = re.compile(r"/(work|root|home|tmp)/\w+")
+    for folder in ("distsim", "docs", "presets", "benchmarks"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".md", ".toml"):
+                found = pattern.search(path.read_text(encoding="utf-8"))
+                assert not found, f"{path}: {found}"
