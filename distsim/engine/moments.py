@@ -62,6 +62,11 @@ class _Step:
         accumulates = int(buffers.gradients_grow)  # else the product is added where it is kept
         self.gradients = Gradients(self.per_element * self.grow, fresh * accumulates)
         self.copies = _weight_copies(setup, stage)
+        body = saved.layers + saved.embedding
+        self.alive: Number = body * stage.in_flight + saved.head_and_loss * stage.head_in_flight
+        """Bytes kept for backward when the last forward of the peak has ended."""
+        self.others: Number = body * (stage.in_flight - 1) + saved.head_and_loss * (stage.head_in_flight - 1)
+        """What micro-batches other than the one that runs backward keep."""
         self.found: list[Moment] = []
 
     def add(self, name: str, activations: Number, alive: Number = 0) -> None:
@@ -95,7 +100,7 @@ class _Step:
 def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[Moment]:
     """Candidates for the peak, in the order in which they happen."""
     step = _Step(setup, stage, held, saved)
-    alive = saved.total * stage.in_flight
+    alive = step.alive
     copies, tied, grown = step.copies, step.tied_gradient(), step.gradients.kept
     if stage.head is not None:
         loss = stage.head.operations[-1]
@@ -115,7 +120,7 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
 def _layers(step: _Step, stage: Stage, saved: Saved) -> None:
     """The backward pass of the stage's last and first layers, between which all others lie."""
     setup, copies, tied, grown = step.setup, step.copies, step.tied_gradient(), step.gradients.kept
-    alive = saved.total * stage.in_flight
+    alive = step.alive
     last, _ = stage.layers[-1]
     head_gradients = _parameters(stage.head) * grown + tied
     without_head = alive - saved.head_and_loss
@@ -123,7 +128,7 @@ def _layers(step: _Step, stage: Stage, saved: Saved) -> None:
     step.add("backward of the last layer", without_head + copies - dropped + step.layer(last), head_gradients)
     first, _ = stage.layers[0]
     kept = layer_saved_bytes(setup, first, where(setup.layout.recompute_layers != 0, 1, 0))
-    others = saved.total * (stage.in_flight - 1) + saved.embedding + kept
+    others = step.others + saved.embedding + kept
     made = (_all_parameters(stage) - _parameters(stage.embedding) - _parameters(first)) * grown + tied
     step.add("backward of the first layer", others + step.layer(first), made)
 
@@ -139,7 +144,7 @@ def _embedding(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Num
     parameters = _parameters(stage.embedding)
     made = (_all_parameters(stage) - parameters) * grown
     fresh = parameters * step.gradients.fresh
-    others = saved.total * (stage.in_flight - 1) + saved_bytes(stage.embedding.operations)
+    others = step.others + saved_bytes(stage.embedding.operations)
     step.add("embedding backward", others + _transit(table, False), made + fresh + tied * 2)
 
 

@@ -23,6 +23,8 @@ class Stage:
     head: Block | None
     in_flight: Number
     """Micro-batches whose activations the stage holds at its peak, in whole-stage units."""
+    head_in_flight: Number = 1
+    """Micro-batches whose logits are held: one where backward follows forward at once, all of them under GPipe."""
 
     @property
     def layer_count(self) -> int:
@@ -97,6 +99,7 @@ def build_stages(setup: Setup) -> list[Stage]:
                 tuple((blocks[kind], count) for kind, count in counts.items()),
                 head,
                 in_flight(setup, index),
+                setup.layout.micro_batches if setup.layout.pp > 1 and setup.layout.schedule == "gpipe" else 1,
             )
         )
     return stages
