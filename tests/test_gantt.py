@@ -142,7 +142,7 @@ def test_trace_follows_the_trace_event_format(name: str, tmp_path: Path) -> None
 
 
 def test_json_is_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("pipeline --stages 4 --micro 8 --schedule zb-v --json".split()) == 0
+    assert run(["pipeline", "--stages", "4", "--micro", "8", "--schedule", "zb-v", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["schema"] == "distsim.pipeline/1"
     assert {"schedule", "stages", "micro", "chunks", "makespan", "bubble_fraction", "span_bubble_fraction", "idle",

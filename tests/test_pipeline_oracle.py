@@ -12,9 +12,9 @@ import pytest
 import distsim
 from distsim.schedules import registry, text
 
+ORACLE = Path(__file__).parent / "oracles" / "pipeline_schedules.jsonl.gz"
 ROWS: list[dict[str, Any]] = [
-    json.loads(line)
-    for line in gzip.open(Path(__file__).parent / "oracles" / "pipeline_schedules.jsonl.gz", "rt", encoding="utf-8")
+    json.loads(line) for line in gzip.decompress(ORACLE.read_bytes()).decode("utf-8").splitlines()
 ]
 NAMED = {
     "gpipe": "gpipe", "1f1b": "1f1b", "interleaved_1f1b": "interleaved-1f1b", "looped_bfs": "looped-bfs",
