@@ -1,0 +1,49 @@
+"""What op-level selective recomputation keeps of a layer (torchtitan's ``selective_ac_option = "op"``)."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number
+from distsim.layers.ledger import Block, Operation, Tensor
+
+KEPT_OF_ATTENTION = ("attention.lse", "attention.rng")
+KEPT_INDICES = ("mlp.router.chosen",)
+
+
+def _products(operation: Operation) -> list[Tensor]:
+    """The outputs of the separate matrix products of one row, in order: queries, keys, values; gate, up."""
+    output = operation.output
+    assert output is not None
+    parameter = operation.parameters[0] if operation.parameters else None
+    if parameter is None or parameter.group == "expert" or parameter.copies == 1:
+        return [output]
+    count = int(parameter.copies)
+    widths = parameter.parts or (1,) * count
+    whole = sum(widths)
+    return [
+        output._replace(name=f"{output.name}_{index}", elements=output.elements * width / whole)
+        for index, width in enumerate(widths)
+    ]
+
+
+def op_level_saved(block: Block) -> dict[str, Number]:
+    """Bytes by name: the layer's input, every second product from the first on, attention, experts, top-k indices."""
+    assert block.boundary is not None
+    kept: dict[str, Number] = {block.boundary.name: block.boundary.size_bytes}
+    seen = 0
+    for operation in block.operations:
+        if operation.kind == "matmul" and operation.output is not None:
+            grouped = any(parameter.group == "expert" for parameter in operation.parameters)
+            for product in _products(operation):
+                seen += 0 if grouped else 1
+                if grouped or seen % 2:
+                    kept[product.name] = product.size_bytes
+        elif operation.kind == "attention" and operation.output is not None:
+            kept[operation.output.name] = operation.output.size_bytes
+        wanted = KEPT_OF_ATTENTION + KEPT_INDICES
+        kept.update({tensor.name: tensor.size_bytes for tensor in operation.saved if tensor.name in wanted})
+    return kept
+
+
+def op_level_bytes(block: Block) -> Number:
+    """All of it together."""
+    return sum(op_level_saved(block).values())
