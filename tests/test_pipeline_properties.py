@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -142,6 +145,25 @@ def test_optimizer_step_and_its_synchronisation() -> None:
     assert alone.makespan == plain.makespan + 2
     assert sum(action.kind == "O" for action in alone.actions) == 4
     assert alone.span_bubble_fraction < together.span_bubble_fraction
+
+
+def test_an_order_may_be_one_text() -> None:
+    assert distsim.pipeline(order="0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1", forward=1, backward=2).makespan == 9
+
+
+def test_a_hundred_thousand_actions_take_no_second() -> None:
+    begin = time.process_time()
+    report = distsim.pipeline(64, 1024)
+    assert report.makespan == (1024 + 63) * 3
+    assert time.process_time() - begin < 1.0  # a fifth of this is usual
+
+
+def test_simulation_needs_no_heavy_library() -> None:
+    code = (
+        "import sys, distsim; distsim.pipeline(4, 8).to_dict();"
+        "sys.exit(any(name in sys.modules for name in ('numpy', 'rich', 'pydantic', 'typer')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def test_loss_lengthens_the_last_forward_only() -> None:

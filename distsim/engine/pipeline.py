@@ -100,7 +100,7 @@ def pipeline(
     stages: int | None = None, micro: int | None = None, schedule: str | None = None, chunks: int | None = None,
     forward: Time | None = None, backward: Time | None = None, input_gradient: Time | None = None,
     weight_gradient: Time | None = None, hop: Time = 0.0, p2p: str = "async",
-    order: Sequence[str] | None = None, placement: Sequence[int] | None = None,
+    order: str | Sequence[str] | None = None, placement: Sequence[int] | None = None,
     chains: Sequence[Sequence[int]] | None = None, fused: str | None = None, fused_time: Time | None = None,
     memory_limit: int | None = None, group: int | None = None, loss: float = 0.0,
     optimizer: Time | None = None, optimizer_sync: float | None = 0.0, overlap: bool = True, contention: bool = False,
@@ -132,14 +132,15 @@ def pipeline(
 
 
 def _given(
-    order: Sequence[str], stages: int | None, micro: int | None, chunks: int | None,
+    order: str | Sequence[str], stages: int | None, micro: int | None, chunks: int | None,
     placement: Sequence[int] | None, chains: Sequence[Sequence[int]] | None,
 ) -> tuple[Schedule, int, list[list[rendezvous.Step]] | None]:  # fmt: skip
     """A schedule that the user wrote, checked, and its messages if it names them."""
+    lines: Sequence[str] = order.splitlines() if isinstance(order, str) else order
     programs = None
-    if rendezvous.is_program(order):
-        order, programs = rendezvous.split(order)
-    parts = given.given_order(text.parse(order), stages, chunks, placement, chains)
+    if rendezvous.is_program(lines):
+        lines, programs = rendezvous.split(lines)
+    parts = given.given_order(text.parse(lines), stages, chunks, placement, chains)
     return parts, order_check.check_complete(parts, micro), programs
 
 

@@ -27,9 +27,7 @@ def order(stages: int, micro: int, chunks: int = 1, limit: int | None = None, ti
     if limit < 1:
         raise DistsimError(f"a memory limit of {limit} micro-batches per stage holds none", "give at least 1")
     times = times or Times([1] * stages, [1] * stages, [1] * stages)
-    tries = [
-        _Greedy(stages, micro, limit, times, switches).run() for switches in product((True, False), repeat=3)
-    ]  # the paper's switches
+    tries = (_Greedy(stages, micro, limit, times, switches).run() for switches in product((True, False), repeat=3))
     return min(tries, key=lambda greedy: greedy.longest()).orders
 
 
