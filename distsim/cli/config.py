@@ -62,12 +62,12 @@ def _value(text: str, kind: Any, variable: str) -> Any:
         return lower in TRUE
     if kind is bool:
         raise DistsimError(f"{text!r} is neither true nor false", "write 1 or 0", where=variable)
-    if kind is not int:
+    if kind not in (int, float):
         return text
     try:
-        return int(text)
+        return kind(text)
     except ValueError:
-        raise DistsimError(f"{text!r} is not a whole number", where=variable) from None
+        raise DistsimError(f"{text!r} is not a {'whole ' * (kind is int)}number", where=variable) from None
 
 
 def places(known: Mapping[str, Any], job_file: Path | None) -> list[Stated]:

@@ -62,7 +62,8 @@ class Setup:
             "model": self.model.name, "gpu": self.accelerator.name, "gpus": y.gpus, "cluster": self.cluster.name,
             "framework": self.framework.name, "tp": y.tp, "pp": y.pp, "cp": y.cp, "ep": y.ep, "etp": y.etp, "dp": y.dp,
             "vpp": y.vpp, "schedule": y.schedule, "stage_layers": list(self.stage_layers), "zero": y.zero,
-            "zero_group": y.zero_group, "sequence_parallel": bool(y.sequence_parallel), "seq": y.seq,
+            "zero_group": y.zero_group, "sequence_parallel": bool(y.sequence_parallel),
+            "loss_parallel": bool(y.loss_parallel), "cp_mode": y.cp_mode, "seq": y.seq,
             "micro_batch": y.micro_batch, "global_batch": y.micro_batch * y.micro_batches * y.dp,
             "micro_batches": y.micro_batches, "recompute": self.recompute, "recompute_layers": y.recompute_layers,
             "attention": y.attention, "dropout": self.job.dropout is not False, "precision": self.precision.name,
@@ -103,6 +104,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
 _DEFAULTS: dict[str, Any] = {
     "tp": 1, "cp": 1, "pp": 1, "ep": 1, "vpp": 1, "zero": 0, "micro_batch": 1, "recompute": "none",
     "attention": "flash", "precision": "bf16", "optimizer": "adamw", "offload": "none", "quantize": "none",
+    "cp_mode": "ring", "loss_parallel": True,
 }  # fmt: skip
 
 
@@ -192,9 +194,12 @@ def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Lay
     sharers = degrees["dp"] * degrees["cp"]
     if filled["zero_group"] and not filled["zero"]:
         raise DistsimError(f"--zero-group {filled['zero_group']} has no effect with --zero 0", "add --zero 1, 2 or 3")
+    if filled["zero"] and sharers == 1:
+        notes.append(f"ZeRO {filled['zero']} has no effect: there are no data parallel ranks to share the states")
     if filled["sequence_parallel"] and degrees["tp"] == 1 and filled.get("sequence_parallel") is True:
         notes.append("sequence parallelism has no effect with tp 1")
     sp = filled["sequence_parallel"] if filled["sequence_parallel"] is not None else True
+    sp = sp and filled["tp_mode"] in (None, "1d")
     micro_batches = _micro_batches(filled, degrees["dp"])
     vpp, schedule = filled["vpp"], filled["schedule"]
     if vpp > 1 and degrees["pp"] == 1:
@@ -204,6 +209,7 @@ def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Lay
     layout = Layout(
         **degrees, vpp=vpp, ep=filled["ep"], etp=filled["etp"] or _usual_etp(filled, model), zero=filled["zero"],
         zero_group=filled["zero_group"] or sharers, sequence_parallel=int(sp and degrees["tp"] > 1),
+        loss_parallel=int(filled["loss_parallel"]), cp_mode=filled["cp_mode"],
         seq=filled["seq"] or model.context, micro_batch=filled["micro_batch"], micro_batches=micro_batches,
         selective=int(filled["recompute"] == "selective"), recompute_layers=_recompute_layers(filled),
         schedule=schedule or ("interleaved-1f1b" if vpp > 1 else "1f1b"), attention=filled["attention"],
@@ -258,11 +264,10 @@ def _stages(filled: dict[str, Any], model: Model, layout: Layout, framework: Fra
         place = by_compute if framework.partition == "compute" else embedding_as_layer
         return place(model, layout.pp)
     if model.layers % chunks:
-        even = [d for d in divisors(model.layers) if d % layout.vpp == 0 or layout.vpp == 1]
         split = [model.layers // layout.pp + (1 if s < model.layers % layout.pp else 0) for s in range(layout.pp)]
         raise DistsimError(
             f"pp {layout.pp} * vpp {layout.vpp} = {chunks} chunks do not divide {model.layers} layers of {model.name}",
-            f"pp * vpp that do: {listed(even)}",
+            f"pp * vpp that do: {listed(divisors(model.layers))}",
             f"or an uneven split: --stage-layers {','.join(map(str, split))}"
             if layout.vpp == 1 and layout.pp <= 32
             else "",

@@ -51,7 +51,7 @@ def _painted(cells: list[str], term: Style) -> str:
     return text
 
 
-def legend(categories: Mapping[str, float], term: Style) -> str:
-    """What the letters mean, those that are there."""
+def legend(categories: Mapping[str, float], term: Style) -> list[str]:
+    """What each letter means, of those that are there."""
     known = [f"{term.ground(ink[0], ink[1])} {name}" for name, ink in INKS.items() if categories.get(name, 0) > 0]
-    return "  ".join([*known, f"{term.choose('·', '.')} free"])
+    return [*known, f"{term.choose('·', '.')} free"]

@@ -66,7 +66,8 @@ def job_lines(report: MemoryReport, term: Style) -> list[str]:
     y = setup.layout
     degrees = [f"{name} {getattr(y, name)}" for name in ("tp", "pp", "vpp", "cp", "ep", "dp") if getattr(y, name) > 1]
     group = f" over {y.zero_group} ranks" if y.zero and y.zero_group != y.dp * y.cp else ""
-    batch = f"micro-batch {y.micro_batch} x {y.seq:,} tokens, {y.micro_batches} per step and rank"
+    times = f"{y.micro_batches} micro-batch{'es' if y.micro_batches > 1 else ''}"
+    batch = f"{times} of {y.micro_batch} x {y.seq:,} tokens per rank and step"
     recompute = "" if setup.recompute == "none" else f", {setup.recompute} recompute"
     parts = [
         f"{term.bold(setup.model.name)} on {y.gpus} x {setup.accelerator.name}",
@@ -81,7 +82,7 @@ def _flowed(parts: list[str], joint: str, width: int) -> list[str]:
     """Parts on as few lines as hold them whole."""
     made = [parts[0]]
     for part in parts[1:]:
-        if len(made[-1]) + len(joint) + len(part) <= width - 1:
+        if len(bare(made[-1] + joint + part)) <= width - 1:
             made[-1] += joint + part
         else:
             made[-1] += joint.rstrip()
@@ -111,8 +112,9 @@ def chart(groups: Sequence[Group], capacity: float, term: Style) -> list[str]:
         for group in groups
     ]
     present = {name: sum(group.memory.categories[name] for group in groups) for name in CATEGORIES}
-    end = f"{term.choose('│', '|')} capacity {gib(capacity)}"
-    return [*made, " " * (label + 2) + legend(present, term), " " * (label + 2) + end]
+    meanings = [*legend(present, term), f"{term.choose('│', '|')} capacity {gib(capacity)}"]
+    indent = " " * (label + 2)
+    return [*made, *(indent + line for line in _flowed(meanings, "  ", term.width - len(indent)))]
 
 
 def verdict(report: MemoryReport, term: Style) -> list[str]:
@@ -123,7 +125,7 @@ def verdict(report: MemoryReport, term: Style) -> list[str]:
     need = f"{gib(report.peak)} of {gib(report.capacity)} on {report.setup.accelerator.name}"
     spare = f"{gib(abs(report.headroom))} ({share}) {'to spare' if report.fits else 'too much'}"
     head = f"{_fits(report, term)}: {need}, {spare}"
-    return _flowed([head, f"peak moment: {where}"], "; ", term.width + len(head) - len(bare(head)))
+    return _flowed([head, f"peak moment: {where}"], "; ", term.width)
 
 
 def zero_lines(alternatives: Sequence[Alternative], current: int, term: Style) -> list[str]:

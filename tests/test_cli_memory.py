@@ -1,0 +1,243 @@
+"""``distsim memory`` as a user types it: answers, exit codes, JSON, configuration, and every way to be wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distsim.cli.app import run
+
+CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "buffers", "framework"]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No configuration but the test's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("COLUMNS", "100")
+    for name in ("FORCE_COLOR", "DISTSIM_PRESETS", "DISTSIM_GPU"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = run(["memory", *words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def data(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    code, out, _ = answer(capsys, *words, "--json")
+    told: dict[str, Any] = json.loads(out)
+    assert code == (0 if told["fits"] else 1)
+    return told
+
+
+def test_fits_exits_0(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = answer(capsys, "llama-7b", "--zero", "2", "--gpus", "8")
+    assert (code, err) == (0, "")
+    assert "fits: " in out
+    assert "to spare" in out
+
+
+def test_does_not_fit_exits_1_and_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = answer(capsys, "llama-7b", "--gpus", "8", "--zero", "0")
+    assert code == 1
+    assert "does not fit" in out
+    assert "--zero 1" in out
+
+
+def test_json_is_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
+    told = data(capsys, "llama-7b", "--tp", "2", "--pp", "2", "--gpus", "8", "--zero", "1")
+    assert told["schema"] == "distsim.memory/1"
+    assert [stage["stage"] for stage in told["stages"]] == [0, 1]
+    for stage in told["stages"]:
+        assert list(stage["categories"]) == CATEGORIES
+        assert all(isinstance(size, int) and size >= 0 for size in stage["categories"].values())
+        assert abs(sum(stage["categories"].values()) - stage["peak"]) <= len(CATEGORIES)
+        assert set(stage["saved"]) >= {"per_layer", "layers", "embedding", "head_and_loss", "total"}
+        assert stage["ranks"] == 4
+        assert stage["peak_moment"]
+    assert told["peak"] == max(stage["peak"] for stage in told["stages"])
+    assert told["headroom"] == told["capacity"] - told["peak"]
+    assert {"tp", "pp", "dp", "zero", "seq", "micro_batch", "global_batch", "precision"} <= set(told["job"])
+
+
+def test_mends_are_true(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is offered, typed, gives the peak that was promised."""
+    for words in (["llama-7b", "--gpus", "8"], ["llama-13b", "--gpus", "8", "--micro-batch", "8", "--zero", "1"]):
+        told = data(capsys, *words)
+        assert not told["fits"]
+        assert told["mends"]
+        for mend in told["mends"]:
+            changed = mend["flags"].split()
+            stated = dict(zip(words[1::2], words[2::2], strict=True))
+            stated.update(zip(changed[::2], changed[1::2], strict=True))
+            again = data(capsys, words[0], *(word for pair in stated.items() for word in pair))
+            assert again["fits"], mend
+            assert again["peak"] == mend["peak"], mend
+
+
+def test_hopeless_job_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = answer(capsys, "megatron-1t", "--gpu", "t4", "--gpus", "1", "--seq", "2000000")
+    assert code == 1
+    assert "Nothing that was tried makes it fit" in out
+    assert "Nearest" in out
+
+
+def test_zero_stages_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = answer(capsys, "llama-7b", "--gpus", "8", "--zero", "2")
+    rows = [line.split()[0] for line in out.splitlines() if line[:2] in ("0 ", "1 ", "2 ", "3 ")]
+    assert rows[-4:] == ["0", "1", "2", "3"]
+    _, alone, _ = answer(capsys, "llama-7b", "--gpus", "1")
+    assert "each ZeRO stage" not in alone
+
+
+def test_identical_stages_are_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama-7b", "--pp", "8", "--gpus", "8", "--schedule", "gpipe")
+    _, out, _ = answer(capsys, *words)
+    assert "1-6 " in out
+    _, all_rows, _ = answer(capsys, *words, "--all-stages")
+    assert "1-6 " not in all_rows
+    assert "\nstage 5 " in all_rows
+
+
+def test_explain_shows_formula_numbers_and_source(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = answer(capsys, "llama-7b", "--zero", "2", "--gpus", "8", "--explain")
+    assert code == 0
+    assert "parameters * bytes_per_parameter / where(zero_stage >= 3, zero_group_size, 1)" in out
+    assert "6,738,415,616 * 2 / where(2 >= 3, 8, 1)" in out
+    assert "arXiv:1910.02054" in out
+    assert "attention.qkv" in out
+    assert "command line" in out
+    told = data(capsys, "llama-7b", "--zero", "2", "--gpus", "8", "--explain")
+    figure = told["stages"][0]["figures"][0]
+    assert {"label", "value", "unit", "source", "formula", "expression", "arguments"} <= set(figure)
+
+
+def test_notes_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = answer(capsys, "llama-7b", "--seq", "4096", "--zero", "3", "--json")
+    assert code == 0
+    json.loads(out)
+    assert "note: 4096 tokens" in err
+
+
+WRONG = [
+    (["llama-7b", "--tp", "6", "--gpus", "6"], "tensor parallel degree 6 does not divide 32 attention heads"),
+    (["llama-7b", "--pp", "3", "--gpus", "3"], "do not divide 32 layers"),
+    (["llama-7b", "--pp", "4", "--vpp", "3", "--gpus", "4"], "do not divide 32 layers"),
+    (["llama-7b", "--pp", "64", "--gpus", "64"], "layers"),
+    (["llama-7b", "--gpus", "8", "--global-batch", "12"], "global batch 12 is not a multiple"),
+    (["mixtral-8x7b", "--gpus", "24", "--ep", "3"], "expert parallel degree 3 does not divide 8 experts"),
+    (["llama-7b", "--ep", "2", "--gpus", "8"], "no experts"),
+    (["lama-7b"], "did you mean llama-7b"),
+    (["llama-7b", "--gpu", "a101"], "unknown gpu"),
+    (["llama-7b", "--framework", "megatron-cor"], "did you mean megatron-core"),
+    (["llama-7b", "--precision", "bf61"], "unknown precision"),
+    (["llama-7b", "--optimizer", "adamwww"], "unknown optimizer"),
+    (["llama-7b", "--recompute", "some"], "recompute"),
+    (["llama-7b", "--schedule", "2f2b", "--pp", "2", "--gpus", "8"], "schedule"),
+    (["llama-7b", "--zero", "4"], "zero"),
+    (["llama-7b", "--gpus", "0"], "gpus"),
+    (["llama-7b", "--micro-batch", "-1"], "micro_batch"),
+    (["llama-7b", "--seq", "99999999999999999999"], "seq"),
+    (["llama-7b", "--gpus", "7", "--tp", "2"], "does not divide 7 GPUs"),
+    (["llama-7b", "--gpus", "8", "--dp", "4"], "dp 4"),
+    (["llama-7b", "--zero-group", "2"], "no effect"),
+    (["llama-7b", "--recompute-layers", "2"], "no effect"),
+    (["llama-7b", "--stage-layers", "16,15", "--pp", "2", "--gpus", "8"], "31 layers"),
+    (["llama-7b", "--stage-layers", "a,b"], "stage_layers"),
+    (["llama-7b", "--stage", "0"], "no effect without --explain"),
+    (["llama-7b", "--stage", "9", "--explain"], "no stage 9"),
+    (["llama-7b", "--cluster", "dgx-h100", "--gpu", "a100"], "cluster dgx-h100"),
+    ([], "no model named"),
+    (["nowhere.toml"], "no file"),
+    (["."], "config.json"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "told"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG])
+def test_wrong_input_exits_2_with_words(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = answer(capsys, *words)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert "Traceback" not in err
+
+
+BROKEN = {
+    "not.toml": ("zero = = 2", "not valid TOML"),
+    "binary.toml": (b"\xff\xfe\x00", "not valid TOML"),
+    "unknown.toml": ("zeroo = 2", "did you mean zero"),
+    "type.toml": ('micro_batch = "many"', "micro_batch"),
+    "table.toml": ("[zero]\nstage = 2", "zero"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_job_files(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, told = BROKEN[name]
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    code, out, err = answer(capsys, "llama-7b", "--job", name)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert name in err
+
+
+def test_missing_job_file_and_broken_config_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "llama-7b", "--job", "gone.toml")[0] == 2
+    for text in ("{", "[]", "{}", "null", '{"model_type": "llama", "hidden_size": "x"}'):
+        (tmp_path / "config.json").write_text(text)
+        code, _, err = answer(capsys, "config.json")
+        assert code == 2, text
+        assert "config.json" in err
+
+
+def origin(out: str, option: str) -> tuple[str, str]:
+    words = next(line for line in out.splitlines() if line.startswith(f"{option} ")).split(maxsplit=2)
+    return words[1], words[2]
+
+
+def test_where_options_come_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Command line over job file over environment over project over user over preset."""
+    (tmp_path / "config" / "distsim").mkdir(parents=True)
+    (tmp_path / "config" / "distsim" / "config.toml").write_text('gpu = "h200-sxm"\nseq = 512\nzero = 1\ngpus = 16')
+    (tmp_path / "distsim.toml").write_text('gpu = "b200-sxm"\nzero = 2\nmicro-batch = 3')
+    (tmp_path / "job.toml").write_text("micro_batch = 5")
+    monkeypatch.setenv("DISTSIM_GPU", "h100-sxm")
+    code, out, _ = answer(capsys, "llama-7b", "--job", "job.toml", "--zero", "3", "--show-config")
+    assert code == 0
+    assert origin(out, "zero") == ("3", "command line")
+    assert origin(out, "micro_batch") == ("5", "job file job.toml")
+    assert origin(out, "gpu") == ("h100-sxm", "environment DISTSIM_GPU")
+    assert origin(out, "seq")[1].startswith("user config")
+    assert origin(out, "gpus")[0] == "16"
+    assert origin(out, "tp") == ("1", "default")
+    monkeypatch.delenv("DISTSIM_GPU")
+    assert origin(answer(capsys, "llama-7b", "--show-config")[1], "gpu") == ("b200-sxm", "project distsim.toml")
+
+
+def test_a_cluster_silences_the_gpu_of_the_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "distsim.toml").write_text('gpu = "a100"')
+    code, out, _ = answer(capsys, "llama-7b", "--cluster", "dgx-h100", "--zero", "1", "--show-config")
+    assert code == 0
+    assert origin(out, "gpu")[0] == "h100-sxm"
+
+
+def test_broken_configuration_names_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "distsim.toml").write_text("zer = 2")
+    code, _, err = answer(capsys, "llama-7b")
+    assert code == 2
+    assert "distsim.toml" in err
+    assert "did you mean" in err
+
+
+def test_environment_must_make_sense(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTSIM_TP", "two")
+    code, _, err = answer(capsys, "llama-7b")
+    assert code == 2
+    assert "DISTSIM_TP" in err
