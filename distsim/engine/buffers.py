@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number
+from distsim.arrays import Number, where
 from distsim.engine.figures import Figures
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.states import States
-from distsim.formulas.buffers import bucket_bytes, gathered_unit_bytes
+from distsim.formulas.buffers import bucket_bytes, gathered_unit_bytes, step_copy_bytes_per_rank
 
 
 def unit_parameters(stage: Stage) -> tuple[Number, Number]:
@@ -38,6 +38,14 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
             "gathered parameters", gathered_unit_bytes, unit_parameters=unit,
             bytes_per_parameter=2, units_alive=1 + rules.gather_ahead_units, root_parameters=root * rules.keep_last_unit,
         )  # fmt: skip
+    if rules.step_copy_bytes:
+        total += figures.use(
+            "gradient copies of the step",
+            step_copy_bytes_per_rank,
+            parameters=held.dense_parameters + held.expert_parameters,
+            bytes_per_parameter=rules.step_copy_bytes,
+            shards=where(y.zero >= 1, y.zero_group, 1),
+        )
     if rules.workspace_bytes:
         total += figures.note(
             "workspaces", rules.workspace_bytes, "B", setup.framework.source_of("buffers") or "preset"

@@ -22,6 +22,9 @@ PRECISIONS = {
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
 
 
+FLASH_YEAR = 2023  # runs published before it precede flash attention in training frameworks (arXiv:2205.14135)
+
+
 @dataclass(frozen=True)
 class Replay:
     """One run: measured and predicted, or the reason why its cells do not say enough."""
@@ -136,6 +139,8 @@ def _stated(run: Run) -> dict[str, Any]:
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
     if recompute:
         options["recompute"] = "selective" if "selective" in recompute or "minimal" in recompute else recompute
+    if not attention and (run.number("year") or FLASH_YEAR) < FLASH_YEAR:
+        attention = "eager"
     if attention:
         options["attention"] = "eager" if "eager" in attention or "unfused" in attention else "flash"
     options["optimizer"] = _optimizer(run.text("optimizer"))
@@ -170,8 +175,9 @@ def _fit_degrees(options: dict[str, Any], run: Run) -> None:
     if micro is None:
         raise MissingCell("micro_batch and global_batch are blank")
     options["micro_batch"] = micro
-    if whole is None:
-        options["global_batch"] = micro * dp * (accumulate or 1)
+    if whole is None:  # a pipeline whose batch is not told is taken to be full
+        stages = options.get("pp") or 1
+        options["global_batch"] = micro * dp * (accumulate or (4 * stages if stages > 1 else 1))
     elif whole % (micro * dp):
         raise MissingCell(f"global_batch {whole} is not a multiple of micro_batch {micro} * dp {dp}")
 

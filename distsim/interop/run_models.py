@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from distsim import catalog
 from distsim.errors import DistsimError
+from distsim.interop.models import read_model
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.model import Model
 
@@ -88,7 +88,7 @@ def _preset(name: str) -> Model | None:
     ]
     for candidate in dict.fromkeys(candidates):
         try:
-            return catalog.load("models", candidate)  # type: ignore[no-any-return]
+            return read_model(candidate)
         except DistsimError:
             continue
     return None

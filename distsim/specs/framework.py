@@ -104,6 +104,9 @@ class Buffers(Spec):
     """Where gradients are narrower than the master copy, the step first makes wide copies of all of them."""
     step_counter_bytes: float = Field(default=0, ge=0)
     """What one parameter tensor's step counter takes on the GPU, where the optimizer keeps one per tensor."""
+    step_copy_bytes: float = Field(default=0, ge=0)
+    """Bytes per parameter of the optimizer's shard for copies of gradients that the step makes and its allocator
+    keeps (DeepSpeed: the shard's gradients flattened, and in fp32)."""
     workspace_bytes: float = Field(default=0, ge=0)
     """Library workspaces (cuBLAS and the like)."""
 
@@ -149,8 +152,6 @@ class Traffic(Spec):
     """The norms of all parameters are reduced, not one sum (torch on DTensors)."""
     buffer_broadcast: bool = False
     """Rank 0's buffers (rotary frequencies) are sent to all in the forward of each step (torch DDP)."""
-    loss_parallel: bool = True
-    """Logits stay sharded over tp through the loss."""
     input_gradient_per_matrix: bool = False
     """Without sequence parallelism each matrix that reads one input reduces its own input gradient (torch DTensor)."""
     replicated_gradient_reads: int = Field(default=0, ge=0)
