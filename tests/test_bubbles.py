@@ -9,7 +9,7 @@ import pytest
 
 import distsim
 from distsim.errors import DistsimError
-from distsim.formulas.schedule_forms import FORMS, Setting
+from distsim.formulas.schedule_forms import FORMS, PEAKS, Setting
 from distsim.schedules import registry
 
 STAGES = (1, 2, 3, 4, 5, 8)
@@ -49,6 +49,19 @@ def test_arrays_give_what_numbers_give(name: str) -> None:
     assert FORMS[name].makespan(table) == pytest.approx([FORMS[name].makespan(s) for s in rows])
     exact = numpy.broadcast_to(FORMS[name].exact(table), len(rows))
     assert exact.tolist() == [bool(FORMS[name].exact(s)) for s in rows]
+
+
+@pytest.mark.parametrize("name", PEAKS)
+def test_peaks_of_every_stage(name: str) -> None:
+    kind = registry.find(name)
+    for p, m, v in product(STAGES, MICRO, (1, 2, 3) if kind.most is None else (kind.least,)):
+        try:
+            found = distsim.pipeline(p, m, name, v).peak_in_flight
+        except DistsimError:
+            continue
+        expected = [PEAKS[name](Setting(p, m, v), stage) for stage in range(p)]
+        assert list(found) == pytest.approx(expected), (p, m, v)
+        assert list(found) == pytest.approx(PEAKS[name](Setting(p, m, v), numpy.arange(p)))
 
 
 def test_the_bubble_of_1f1b_is_the_textbook_one() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from distsim.arrays import Number
+from distsim.arrays import Number, maximum
 from distsim.formulas import bubbles
 
 
@@ -95,4 +95,32 @@ FORMS: dict[str, Form] = {
         lambda s: bubbles.hanayo_makespan(s.stages, s.micro, s.chunks, s.forward),
         lambda s: bubbles.hanayo_exact(s.stages, s.micro, s.forward, s.backward) & (s.hop == 0),
     ),
+}
+
+
+def _one_f_one_b_peak(s: Setting, stage: Number) -> Number:
+    return bubbles.one_f_one_b_peak(s.stages, s.micro, stage)
+
+
+def _interleaved_peak(s: Setting, stage: Number) -> Number:
+    group = s.micro // maximum(1, s.micro // s.stages)
+    return bubbles.interleaved_peak(s.stages, s.micro, s.chunks, group, stage)
+
+
+def _all_forwards_peak(s: Setting, stage: Number) -> Number:
+    return bubbles.all_forwards_peak(s.stages, s.micro) + 0 * stage
+
+
+# Most whole-stage activations in flight on a stage, until the input gradient; exact for every size a schedule takes.
+PEAKS: dict[str, Callable[[Setting, Number], Number]] = {
+    "naive": lambda s, stage: 1 + 0 * (s.stages + stage),
+    "gpipe": _all_forwards_peak,
+    "1f1b": _one_f_one_b_peak,
+    "pipedream": _one_f_one_b_peak,
+    "pipedream-2bw": _one_f_one_b_peak,
+    "interleaved-1f1b": _interleaved_peak,
+    "looped-bfs": _all_forwards_peak,
+    "zb-h1": _one_f_one_b_peak,
+    "dualpipe": lambda s, stage: s.stages + 1 + 0 * stage,
+    "dualpipe-v": lambda s, stage: s.stages + 0.5 + 0 * stage,
 }

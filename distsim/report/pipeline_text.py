@@ -51,6 +51,9 @@ def labelled(report: Pipeline, width: int | None, unicode: bool) -> list[Line]:
     wide = width is None or width - left - 1 - right >= 10
     columns = None if width is None else max(4, width - left - 1 - (right if wide else 0))
     at = gantt.scale(report, columns)
+    if at.merged and wide and width is not None:  # rather every action than the figures at the side
+        alone = gantt.scale(report, width - left - 1)
+        at, wide = (at, wide) if alone.merged else (alone, False)
     bar = "│" if unicode else "|"
     over = at.columns + left + 2 - len("stage")
     head = "stage" + (" " * max(1, over) + f"idle {'held':>{held}}" if wide else "")
