@@ -35,6 +35,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "recompute": (str, "activation recomputation: none, selective, full [default: none]"),
     "recompute_layers": (int, "layers per stage that recompute under full [default: all]"),
     "attention": (str, "attention kernel: flash or eager [default: flash]"),
+    "compile": (bool, "torch.compile, where the framework's profile says what it fuses [default: off]"),
     "dropout": (bool, "the model's dropout [default: on, at the model's own rates]"),
     "precision": (str, "precision recipe (distsim show precisions) [default: bf16]"),
     "optimizer": (str, "optimizer (distsim show optimizers) [default: adamw]"),
@@ -42,8 +43,24 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "offload_to": (str, "where offloaded data goes: cpu or nvme"),
     "lora_rank": (int, "rank of LoRA adapters"),
     "quantize": (str, "quantised frozen weights: none, int8, nf4"),
+    "loss_parallel": (bool, "logits stay sharded over tp through the loss [default: on]"),
+    "tp_mode": (str, "tensor parallelism in a row, square, stacked squares or cube: 1d, 2d, 2.5d, 3d [default: 1d]"),
+    "tp_depth": (int, "squares of a 2.5d grid"),
+    "cp_mode": (str, "keys and values by ring, all_gather, or heads for tokens by all_to_all [default: ring]"),
+    "expert_imbalance": (float, "tokens of the busiest expert rank over the mean [default: 1]"),
+    "no_sync": (bool, "reduce gradients after the last micro-batch only [default: what the framework does]"),
+    "clip": (bool, "gradient norm over all ranks [default: what the framework does]"),
+    "compress": (str, "gradient compression: none, 1bit, powersgd-r4 [default: none]"),
+    "zeropp": (str, "parts of ZeRO++, e.g. qwz,hpz,qgz"),
+    "sync": (str, "replicas agree by allreduce, parameter-server or local-sgd [default: allreduce]"),
+    "sync_every": (int, "steps between synchronisations with local-sgd (DiLoCo)"),
+    "sync_gbps": (float, "Gb/s of the link between replicas with local-sgd"),
+    "servers": (int, "parameter servers [default: each worker serves its share]"),
 }
-_FLAGS = {"sequence_parallel": "--sequence-parallel/--no-sequence-parallel", "dropout": "--dropout/--no-dropout"}
+_FLAGS = {"sequence_parallel": "--sequence-parallel/--no-sequence-parallel", "dropout": "--dropout/--no-dropout",
+          "compile": "--compile/--no-compile",
+          "loss_parallel": "--loss-parallel/--no-loss-parallel", "no_sync": "--no-sync/--sync-every-micro-batch",
+          "clip": "--clip/--no-clip"}  # fmt: skip
 
 
 def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:

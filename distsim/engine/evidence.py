@@ -87,7 +87,7 @@ def setup_of(run: Run) -> Setup:
     _refuse(run)
     framework = _framework(run)
     model = model_of(run)
-    options = {**framework.usual, **_stated(run)}
+    options = {**framework.usual, **_stated(run, framework)}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     recipe = PRECISIONS.get(run.text("precision") or "", options.get("precision", "bf16"))
     options["precision"] = framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe)
@@ -119,7 +119,7 @@ def _framework(run: Run) -> Framework:
         raise MissingCell(f"framework {name!r} has no profile") from None
 
 
-def _stated(run: Run) -> dict[str, Any]:
+def _stated(run: Run, framework: Framework) -> dict[str, Any]:
     """What the row says, as job options."""
     gpus = run.count("n_gpus")
     if gpus is None:
@@ -136,6 +136,8 @@ def _stated(run: Run) -> dict[str, Any]:
         "global_batch": run.count("global_batch"), "zero": run.number("zero_stage"),
         "sequence_parallel": run.flag("sequence_parallel"),
     }  # fmt: skip
+    if run.flag("compile") and framework.compiled:
+        options["compile"] = True
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
     if recompute:
         options["recompute"] = "selective" if "selective" in recompute or "minimal" in recompute else recompute

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from distsim.errors import DistsimError
 from distsim.specs.framework import Framework, Kernels
 from distsim.specs.model import Model
 
 
-def kernels_for(framework: Framework, model: Model) -> Kernels:
-    """The framework's kernels with the overrides of ``families.<family>``."""
-    overrides = framework.families.get(model.family)
-    if not overrides:
-        return framework.kernels
+def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> Kernels:
+    """The framework's kernels with the overrides of ``families.<family>`` and, when compiled, of ``compiled``."""
+    overrides = dict(framework.families.get(model.family) or {})
     where = f"framework {framework.name}, families.{model.family}"
+    if compiled:
+        overrides |= framework.compiled
+        where += " and compiled"
+    return _with(framework.kernels, overrides, where) if overrides else framework.kernels
+
+
+def _with(kernels: Kernels, overrides: dict[str, Any], where: str) -> Kernels:
     if unknown := sorted(set(overrides) - set(Kernels.model_fields)):
         raise DistsimError(f"unknown kernels: {', '.join(unknown)}", where=where)
-    return Kernels.read({**framework.kernels.model_dump(), **overrides}, where)
+    return Kernels.read({**kernels.model_dump(), **overrides}, where)

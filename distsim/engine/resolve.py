@@ -94,7 +94,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     if multiple % layout.tp:
         multiple *= layout.tp  # a vocabulary that tp does not divide is padded until it does
     return Setup(
-        job, model, accelerator, cluster, framework, kernels_for(framework, model), precision,
+        job, model, accelerator, cluster, framework, kernels_for(framework, model, bool(filled["compile"])), precision,
         catalog.load("optimizers", filled["optimizer"]), layout, _stages(filled, model, layout, framework),
         filled["recompute"],
         round_up(model.vocab, multiple), origins, tuple(notes),
@@ -138,6 +138,11 @@ def _refuse_unsupported(filled: Mapping[str, Any], framework: Framework) -> None
     if filled["quantize"] != "none":
         raise DistsimError(
             "--quantize is not supported yet", "leave it out; the precision recipe then holds for all weights"
+        )
+    if filled["compile"] and not framework.compiled:
+        raise DistsimError(
+            f"--compile has no effect with framework {framework.name}: its profile does not say what it fuses",
+            "leave --compile out",
         )
     if filled["recompute_layers"] and filled["recompute"] != "full":
         raise DistsimError(

@@ -181,6 +181,8 @@ class Framework(Sourced):
     usual: dict[str, Any] = Field(default_factory=dict)
     """Job options that real runs with this framework use where their source does not say; for replaying runs."""
     kernels: Kernels = Kernels()
+    compiled: dict[str, Any] = Field(default_factory=dict)
+    """Kernels that ``--compile`` (torch.compile) changes."""
     families: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that differ for one model family, e.g. ``families.gemma.norm_weight_fp32``."""
     buffers: Buffers = Buffers()

@@ -43,6 +43,8 @@ class Job(Spec):
     recompute: Literal["none", "selective", "full"] | None = None
     recompute_layers: int | None = Field(default=None, ge=1, le=1_000_000)
     attention: Literal["flash", "eager"] | None = None
+    compile: bool | None = None
+    """torch.compile fuses what the framework's plain code composes."""
     dropout: bool | None = None
     """False drops the model's dropout (its masks are memory); by default the model's own rates hold."""
     precision: str | None = None
