@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum
 from distsim.layers.context_parallel import context_exchange
-from distsim.layers.core_attention import MASK_BYTES, core_attention, flash_kernel
+from distsim.layers.core_attention import MASK_BYTES, core_attention, flash_kernel, masked
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
@@ -53,7 +53,7 @@ def output_projection(ctx: Context, inner: Number) -> list[Operation]:
     model, layout = ctx.model, ctx.layout
     kept = Tensor("attention.output", layout.tokens * inner, ctx.precision.kept_input_bytes, "s b a d/t")
     if ctx.kernels.attention_output_copy and flash_kernel(ctx):
-        kept = kept._replace(name="attention.output_copy")
+        kept = kept._replace(name="attention.output_copy", elements=kept.elements * (1 - masked(ctx)))
     projection = linear(
         ctx,
         "attention.projection",

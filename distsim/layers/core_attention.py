@@ -79,16 +79,23 @@ def core_attention(
     ]
 
 
+def masked(ctx: Context) -> Number:
+    """1 where a dense mask rules the flash kernel out in this layer, else 0."""
+    kind = ctx.kernels.attention_mask
+    if kind == "always":
+        return 1
+    if kind == "none" or not ctx.model.is_windowed(ctx.layer):
+        return 0
+    return where(ctx.layout.seq > ctx.model.window, 1, 0)
+
+
 def _masked(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Keys, values and the mask itself where a dense mask rules flash out: grouped keys are then expanded."""
-    model, layout, kind = ctx.model, ctx.layout, ctx.kernels.attention_mask
-    if kind == "none" or (kind == "window" and not model.is_windowed(ctx.layer)):
-        return key, value, ()
-    masked = 1 if kind == "always" else where(layout.seq > model.window, 1, 0)
-    mask = Tensor("attention.mask", masked * layout.micro_batch * layout.seq * layout.seq, ctx.activation, "b s s")
+    model, layout, dense = ctx.model, ctx.layout, masked(ctx)
+    mask = Tensor("attention.mask", dense * layout.micro_batch * layout.seq * layout.seq, ctx.activation, "b s s")
     if model.kv_heads == 1 or model.latent_attention:
         return key, value, (mask,)  # one head broadcasts without a copy
-    expand = 1 + masked * (query.elements / key.elements - 1)
+    expand = 1 + dense * (query.elements / key.elements - 1)
     return key._replace(elements=key.elements * expand), value._replace(elements=value.elements * expand), (mask,)
 
 

@@ -1,0 +1,138 @@
+"""Published activation formulas (Korthikanti et al. 2022, arXiv:2205.05198) from the ledger, and how shards add up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy
+import pytest
+
+from distsim import catalog
+from distsim.layers.ledger import Context, distinct_saved, saved_bytes
+from distsim.layers.network import embedding_block, head_block, layer_block
+from distsim.layers.recompute import op_level_bytes
+from distsim.specs.framework import Kernels
+from distsim.specs.layout import Layout
+from distsim.specs.model import Model
+from distsim.specs.precision import Precision
+
+MEGATRON_2022 = Kernels(norm_statistics=False, attention_lse=False)
+SHAPES = {"22b": (6144, 64), "gpt3-175b": (12288, 96), "530b": (20480, 128), "1t": (25600, 160)}
+SEQ, BATCH, TP = 2048, 2, 8
+
+
+def gpt(hidden: int, heads: int, **fields: Any) -> Model:
+    """A GPT-3-like layer: gelu MLP of 4h, learned positions, dropout everywhere."""
+    settings: dict[str, Any] = dict(  # noqa: C408
+        name="gpt", family="gpt2", layers=4, hidden=hidden, heads=heads, kv_heads=heads, head_dim=hidden // heads,
+        ffn=4 * hidden, vocab=51200, context=SEQ, gated=False, activation="gelu", norm="layernorm",
+        positions="learned", position_rows=SEQ, qkv_bias=True, attention_output_bias=True, mlp_bias=True,
+        tied_embeddings=True, attention_dropout=0.1, hidden_dropout=0.1, embedding_dropout=0.1,
+    )  # fmt: skip
+    return Model(**{**settings, **fields})
+
+
+def half() -> Precision:
+    """2-byte activations."""
+    return Precision(
+        name="half", parameter_bytes=2, gradient_bytes=2, master_bytes=4, state_bytes=4, activation_bytes=2
+    )
+
+
+def context(model: Model, kernels: Kernels = MEGATRON_2022, **layout: Any) -> Context:
+    """A layer's context with eager attention unless asked otherwise."""
+    settings = {"seq": SEQ, "micro_batch": BATCH, "attention": "eager", **layout}
+    return Context(model, Layout(**settings), half(), kernels, vocab_padded=model.vocab)
+
+
+def layer_bytes(ctx: Context) -> Any:
+    """Saved bytes of one layer under the context's recomputation."""
+    return saved_bytes(layer_block(ctx).operations, ctx.layout.selective, ctx.kernels)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("selective", [0, 1])
+@pytest.mark.parametrize(
+    ("tp", "sequence_parallel", "table"),
+    [(1, 0, lambda t: (34, 5)), (TP, 0, lambda t: (10 + 24 / t, 5 / t)), (TP, 1, lambda t: (34 / t, 5 / t))],
+)
+def test_table_of_korthikanti(shape: str, selective: int, tp: int, sequence_parallel: int, table: Any) -> None:
+    """All rows of table 2: none, tensor parallel, with sequence parallel, each also with selective recomputation."""
+    hidden, heads = SHAPES[shape]
+    constant, scores = table(tp)
+    ctx = context(gpt(hidden, heads), tp=tp, sequence_parallel=sequence_parallel, selective=selective)
+    expected = SEQ * BATCH * hidden * (constant + (0 if selective else scores * heads * SEQ / hidden))
+    assert layer_bytes(ctx) == pytest.approx(expected, rel=1e-12)
+
+
+def test_full_recompute_keeps_the_input() -> None:
+    """2sbh per layer."""
+    block = layer_block(context(gpt(*SHAPES["gpt3-175b"])))
+    assert block.boundary is not None
+    assert block.boundary.size_bytes == 2 * SEQ * BATCH * 12288
+
+
+def test_outside_the_layers() -> None:
+    """Section 4.3: the embedding's dropout mask is sbh/t; final norm and head keep 4sbh/t (1 + v/h)."""
+    hidden = 12288
+    ctx = context(gpt(hidden, 96), tp=TP, sequence_parallel=1)
+    names = distinct_saved(embedding_block(ctx).operations)
+    assert names["embedding.dropout_mask"] == SEQ * BATCH * hidden / TP
+    ctx = replace(ctx, vocab_padded=51200)
+    head = saved_bytes(head_block(ctx).operations)
+    assert head == pytest.approx(4 * SEQ * BATCH * hidden / TP * (1 + 51200 / hidden), rel=1e-12)
+
+
+PUBLISHED = ["llama-3-8b", "qwen3-8b", "gpt-neox-20b", "mixtral-8x7b", "olmo-2-7b", "opt-6.7b"]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+def test_sequence_and_tensor_shards_sum_to_the_whole(name: str, attention: str) -> None:
+    """With sequence parallelism nothing is held twice, so the ranks' tensors add up to one rank's without it.
+
+    Experts are spread, not sliced: ranks that slice an expert all hold the tokens sent to it.
+    """
+    model: Model = catalog.load("models", name)
+    kernels = Kernels(norm_statistics=True)
+    whole = layer_bytes(context(model, kernels, attention=attention))
+    part = layer_bytes(context(model, kernels, attention=attention, tp=4, sequence_parallel=1, ep=4))
+    assert 4 * part == pytest.approx(whole, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_selective_never_keeps_more(name: str) -> None:
+    """Each way of recomputing keeps a subset by name."""
+    model: Model = catalog.load("models", name)
+    kernels = catalog.load("frameworks", "huggingface").kernels.model_copy(update={"selective": ("core_attention",)})
+    block = layer_block(context(model, kernels))
+    none, some = distinct_saved(block.operations), distinct_saved(block.operations, 1, kernels)
+    assert set(some) <= set(none)
+    assert all(some[tensor] <= none[tensor] for tensor in some)
+    assert sum(some.values()) < sum(none.values())
+    assert op_level_bytes(block) < sum(none.values())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+@pytest.mark.parametrize("framework", ["huggingface", ""])
+def test_arrays_equal_numbers(name: str, attention: str, framework: str) -> None:
+    """One call over arrays of layouts gives what a call per layout gives."""
+    model: Model = catalog.load("models", name)
+    kernels = catalog.load("frameworks", framework).kernels if framework else Kernels()
+    layouts = [
+        {"tp": tp, "cp": cp, "seq": s, "micro_batch": b, "sequence_parallel": int(tp > 1), "etp": tp, "selective": some}
+        for tp in (1, 2, 4)
+        for cp in (1, 2)
+        for s, b in ((2048, 1), (8192, 2))
+        for some in (0, 1)
+    ]
+    many = {key: numpy.array([layout[key] for layout in layouts]) for key in layouts[0]}
+    for build in (layer_block, embedding_block, head_block):
+        together = context(model, kernels, attention=attention, **many)
+        got = numpy.broadcast_to(saved_bytes(build(together).operations, many["selective"], kernels), len(layouts))
+        for index, layout in enumerate(layouts):
+            alone = context(model, kernels, attention=attention, **layout)
+            wanted = saved_bytes(build(alone).operations, layout["selective"], kernels)
+            assert got[index] == pytest.approx(wanted, rel=1e-12), layout
