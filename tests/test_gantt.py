@@ -90,9 +90,20 @@ def test_kinds_differ_without_colour() -> None:
         assert len({fills[kind] for kind in ("F", "B", "W", "FB", "O")}) == 5
 
 
+def test_the_closed_form_stands_beside_the_simulation() -> None:
+    def figure(*args: Any, **options: Any) -> str:
+        return pipeline_text.closed_form(distsim.pipeline(*args, **options))
+
+    assert figure(4, 8, hop=5) == "closed form 113"
+    assert figure(4, 8, "zb-h1", hop=0.5) == "closed form 27, not exact here"
+    assert figure(4, 8, "interleaved-1f1b", 2) == "closed form 28.5"
+    assert figure(4, 8, forward=[1, 1, 2, 1]) == figure(4, 8, "v-half") == ""
+
+
 def test_zero_times_and_single_stages_still_draw() -> None:
     assert lines(distsim.pipeline(2, 2, forward=0, backward=0), 60)
     assert lines(distsim.pipeline(1, 1), 60)
+    assert run(["pipeline", "--stages", "4", "--micro", "8", "--forward", "0", "--backward", "0", "--compare"]) == 0
     assert chart(distsim.pipeline(1, 3, forward=1e-9, backward=3e-9), 60)
 
 

@@ -55,6 +55,7 @@ class Pipeline:
     parts: Schedule
     costs: Costs
     timeline: Timeline
+    transfers: Transfers
     optimizer: tuple[tuple[float, float], ...] = ()
 
     @cached_property
@@ -128,7 +129,8 @@ def pipeline(
         timeline = simulate(parts, total, costs, transfers)
     else:
         timeline = rendezvous.replay(parts, programs, costs, transfers)
-    return summarise(parts, total, costs, timeline, _optimizer(timeline, optimizer, optimizer_sync))
+    steps = _optimizer(timeline, optimizer, optimizer_sync)
+    return summarise(parts, total, costs, timeline, transfers, steps)
 
 
 def _given(
@@ -207,8 +209,9 @@ def _optimizer(timeline: Timeline, seconds: Time | None, sync: float | None) -> 
 
 
 def summarise(
-    parts: Schedule, micro: int, costs: Costs, timeline: Timeline, steps: tuple[tuple[float, float], ...] = ()
-) -> Pipeline:
+    parts: Schedule, micro: int, costs: Costs, timeline: Timeline, transfers: Transfers,
+    steps: tuple[tuple[float, float], ...] = (),
+) -> Pipeline:  # fmt: skip
     """Bubbles, idle times and peaks of a simulated schedule."""
     ends = timeline.last_end if not steps else [end for _, end in steps]
     busy = timeline.busy if not steps else [b + e - s for b, (s, e) in zip(timeline.busy, steps, strict=True)]
@@ -224,5 +227,5 @@ def summarise(
         peak_in_flight=tuple(most / v if v > 1 else most for most, _ in held),
         peak_until_weight_gradient=tuple(most / v if v > 1 else most for _, most in held),
         weight_versions=tuple(parts.weight_versions), parts=parts, costs=costs, timeline=timeline,
-        optimizer=steps,
+        transfers=transfers, optimizer=steps,
     )  # fmt: skip

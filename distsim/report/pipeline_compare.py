@@ -81,6 +81,8 @@ def spark(report: Pipeline, columns: int, longest: float, unicode: bool) -> str:
     longer than the scale is cut off with a mark."""
     levels = _SPARKS if unicode else _SPARKS_ASCII
     bins = [0.0] * columns
+    if not longest:
+        return ""
     step = longest / columns
     for stage in range(report.stages):
         for _, start, end in gantt.events(report, stage):
