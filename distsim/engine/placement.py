@@ -4,7 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distsim.errors import DistsimError
+from distsim.specs.framework import Framework
+from distsim.specs.layout import Layout
 from distsim.specs.model import Model
+from distsim.specs.rules import divisors, listed
+
+MOST_PRINTED_STAGES = 32  # an uneven split of more stages is not spelled out in an error
+
+
+def chunk_layers(given: Sequence[int] | None, model: Model, layout: Layout, framework: Framework) -> tuple[int, ...]:
+    """Layers of each model chunk (pp * vpp of them, in model order): as stated, else as the framework places them.
+
+    Raises DistsimError where layers do not divide and the framework would not accept that.
+    """
+    if given is not None:
+        return _stated(given, model, layout)
+    chunks = layout.pp * layout.vpp
+    if layout.pp > 1 and layout.vpp == 1 and framework.partition in ("compute", "embedding-as-layer"):
+        return (by_compute if framework.partition == "compute" else embedding_as_layer)(model, chunks)
+    if model.layers % chunks == 0:
+        return (model.layers // chunks,) * chunks
+    for extra in (2, 1) if framework.partition in ("embedding-as-layer", "outer-lighter") else ():
+        if (model.layers + extra) % chunks == 0:
+            whole = (model.layers + extra) // chunks
+            return (whole - (extra == 2), *[whole] * (chunks - 2), whole - 1)
+    raise _uneven(model, layout)
+
+
+def _stated(given: Sequence[int], model: Model, layout: Layout) -> tuple[int, ...]:
+    chunks = layout.pp * layout.vpp
+    if len(given) != chunks:
+        raise DistsimError(
+            f"--stage-layers names {len(given)} stages, but pp {layout.pp} * vpp {layout.vpp} is {chunks}",
+            f"give {chunks} numbers, in model order",
+        )
+    if sum(given) != model.layers:
+        raise DistsimError(f"--stage-layers adds up to {sum(given)} layers, but {model.name} has {model.layers}")
+    return tuple(given)
+
+
+def _uneven(model: Model, layout: Layout) -> DistsimError:
+    pp, vpp, layers = layout.pp, layout.vpp, model.layers
+    chunks = pp * vpp
+    split = [layers // chunks + (1 if chunk < layers % chunks else 0) for chunk in range(chunks)]
+    return DistsimError(
+        f"pp {pp} * vpp {vpp} = {chunks} chunks do not divide {layers} layers of {model.name}",
+        f"pp * vpp that do: {listed(divisors(layers))}",
+        f"or an uneven split: --stage-layers {','.join(map(str, split))}" if chunks <= MOST_PRINTED_STAGES else "",
+    )
 
 
 def by_compute(model: Model, stages: int) -> tuple[int, ...]:

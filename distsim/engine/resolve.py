@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.arrays import round_up
 from distsim.engine.models import load_model
-from distsim.engine.placement import by_compute, embedding_as_layer
+from distsim.engine.placement import chunk_layers
 from distsim.engine.profile import kernels_for
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
@@ -20,7 +20,7 @@ from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
-from distsim.specs.rules import broken, divisors, listed
+from distsim.specs.rules import broken, listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,12 +41,18 @@ class Setup:
     precision: Precision
     optimizer: Optimizer
     layout: Layout
-    stage_layers: tuple[int, ...]
+    chunk_layers: tuple[int, ...]
+    """Layers of each model chunk in model order; stage s holds chunks s, s + pp, s + 2 pp …"""
     recompute: str
     vocab_padded: int
     origins: Mapping[str, str]
     """Where each option's value comes from: you, the framework, the model, or a default."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def stage_layers(self) -> tuple[int, ...]:
+        """Layers of each pipeline stage, all its chunks together."""
+        return tuple(sum(self.chunk_layers[stage :: self.layout.pp]) for stage in range(self.layout.pp))
 
     def context(self) -> Context:
         """What the layers need to state their operations."""
@@ -95,7 +101,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         multiple *= layout.tp  # a vocabulary that tp does not divide is padded until it does
     return Setup(
         job, model, accelerator, cluster, framework, kernels_for(framework, model, bool(filled["compile"])), precision,
-        catalog.load("optimizers", filled["optimizer"]), layout, _stages(filled, model, layout, framework),
+        catalog.load("optimizers", filled["optimizer"]), layout, chunk_layers(filled["stage_layers"], model, layout, framework),
         filled["recompute"],
         round_up(model.vocab, multiple), origins, tuple(notes),
     )  # fmt: skip
@@ -251,30 +257,3 @@ def _micro_batches(filled: dict[str, Any], dp: int) -> int:
             f"valid nearby: --global-batch {' or '.join(map(str, near))}",
         )
     return int(whole // (micro * dp))
-
-
-def _stages(filled: dict[str, Any], model: Model, layout: Layout, framework: Framework) -> tuple[int, ...]:
-    """Layers on each stage; uneven splits must be stated."""
-    given = filled["stage_layers"]
-    if given is not None:
-        if len(given) != layout.pp:
-            raise DistsimError(
-                f"--stage-layers names {len(given)} stages, but pp is {layout.pp}", f"give {layout.pp} numbers"
-            )
-        if sum(given) != model.layers:
-            raise DistsimError(f"--stage-layers adds up to {sum(given)} layers, but {model.name} has {model.layers}")
-        return tuple(given)
-    chunks = layout.pp * layout.vpp
-    if layout.pp > 1 and layout.vpp == 1 and framework.partition != "even":
-        place = by_compute if framework.partition == "compute" else embedding_as_layer
-        return place(model, layout.pp)
-    if model.layers % chunks:
-        split = [model.layers // layout.pp + (1 if s < model.layers % layout.pp else 0) for s in range(layout.pp)]
-        raise DistsimError(
-            f"pp {layout.pp} * vpp {layout.vpp} = {chunks} chunks do not divide {model.layers} layers of {model.name}",
-            f"pp * vpp that do: {listed(divisors(model.layers))}",
-            f"or an uneven split: --stage-layers {','.join(map(str, split))}"
-            if layout.vpp == 1 and layout.pp <= 32
-            else "",
-        )
-    return (model.layers // layout.pp,) * layout.pp

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from distsim.arrays import Number
 from distsim.engine.resolve import Setup
@@ -47,13 +48,9 @@ class Stage:
 
 def stage_layer_indices(setup: Setup, stage: int) -> list[int]:
     """Indices of the layers on a stage; with chunks, stage r holds chunks r, r + pp, r + 2 pp …"""
-    pp, vpp = setup.layout.pp, setup.layout.vpp
-    if vpp == 1:
-        start = sum(setup.stage_layers[:stage])
-        return list(range(start, start + setup.stage_layers[stage]))
-    per_chunk = setup.model.layers // (pp * vpp)
-    starts = [(chunk * pp + stage) * per_chunk for chunk in range(vpp)]
-    return [layer for start in starts for layer in range(start, start + per_chunk)]
+    ends = [0, *accumulate(setup.chunk_layers)]
+    chunks = range(stage, len(setup.chunk_layers), setup.layout.pp)
+    return [layer for chunk in chunks for layer in range(ends[chunk], ends[chunk + 1])]
 
 
 def in_flight(setup: Setup, stage: int) -> Number:
