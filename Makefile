@@ -3,13 +3,14 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help test quick demo bench docs clean
+.PHONY: help test quick demo bench docs calibrate-links clean
 
 help:
 	@echo "make test    ruff, mypy --strict and all tests"
 	@echo "make quick   the tests without the slow ones"
 	@echo "make demo    where every gigabyte of LLaMA-7B goes, and what mends a job that is too big"
 	@echo "make bench   start-up and speed"
+	@echo "make calibrate-links   presets/links/factors.toml from the measured collectives"
 	@echo "make docs    docs/cli.md and docs/formulas.md, generated"
 
 $(STAMP): pyproject.toml
@@ -35,6 +36,9 @@ demo: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/bench_startup.py
+
+calibrate-links: $(STAMP)
+	$(BIN)/python -m distsim.engine.calibrate_links presets/runs/collectives.csv presets/links/factors.toml
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py

@@ -6,6 +6,7 @@ determine stays at the common value of all classes, which also serves classes th
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -172,7 +173,7 @@ def leave_one_out(found: Sequence[Batch], name: Callable[[Batch], str]) -> list[
     return out
 
 
-def toml(factors: Mapping[str, Factor], origin: str) -> str:
+def toml(factors: Mapping[str, Factor], origin: str, checked: str) -> str:
     """The preset that pricing reads, as text."""
     lines = [
         "# Written by `make calibrate-links`; what each number means: docs/collectives.md.",
@@ -181,6 +182,7 @@ def toml(factors: Mapping[str, Factor], origin: str) -> str:
         "",
         "[source]",
         f'all = "{origin}"',
+        f"checked = {checked}",
     ]
     for key, one in sorted(factors.items()):
         link, family = key.split("/")
@@ -193,7 +195,7 @@ def main(source: str, target: str) -> None:
     """Fit the factors of a CSV of measured collectives and write them as a preset."""
     rows = read(source)
     origin = f"{len(rows)} rows of {source.rsplit('/', 1)[-1]}: {len({row.source for row in rows})} runs"
-    text = toml(fit(rows), origin)
+    text = toml(fit(rows), origin, datetime.date.today().isoformat())
     with open(target, "w", encoding="utf-8") as handle:
         handle.write(text)
 

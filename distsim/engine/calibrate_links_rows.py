@@ -11,8 +11,8 @@ from distsim.engine.links import FAMILIES, network_for
 from distsim.engine.network import Group, group_of
 from distsim.engine.pricing import op_named
 from distsim.errors import DistsimError
+from distsim.units import MICROSECOND
 
-_MICRO = 1e-6
 COLUMNS = ("run", "op", "gpu", "gpus", "gpus_per_node", "internode_gbps_per_gpu", "bytes", "time_us", "source")
 
 
@@ -51,7 +51,7 @@ def _measurement(row: dict[str, str], where: str) -> Measurement:
         return Measurement(
             row["run"], op_named(row["op"]), row["gpu"], int(row["gpus"]), int(row["gpus_per_node"]),
             float(row["internode_gbps_per_gpu"]) if row["internode_gbps_per_gpu"] else None, int(row["bytes"]),
-            float(row["time_us"]) * _MICRO, row["source"],
+            float(row["time_us"]) * MICROSECOND, row["source"],
         )  # fmt: skip
     except ValueError as error:
         raise DistsimError(f"not a number: {error}", where=where) from None

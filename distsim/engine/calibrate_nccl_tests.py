@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,8 +12,7 @@ from distsim.engine.links import factors
 from distsim.engine.network import Factor
 from distsim.errors import DistsimError
 from distsim.interop.nccl_tests import NcclTests, Sample
-
-_GIGA, _MICRO = 1e9, 1e-6
+from distsim.units import GIGA, MICROSECOND
 
 
 class Line(NamedTuple):
@@ -74,7 +74,7 @@ def fit(found: NcclTests, gpu: str, gpus_per_node: int | None, gbps: float | Non
 
 def toml(profile: Profile, origin: str) -> str:
     """The profile as a file that ``profile=`` and ``--network-profile`` read."""
-    body = calibrate_links.toml(profile.factors, origin)
+    body = calibrate_links.toml(profile.factors, origin, datetime.date.today().isoformat())
     lines = [body.rstrip()]
     for one in profile.lines:
         lines += [
@@ -82,8 +82,8 @@ def toml(profile: Profile, origin: str) -> str:
             "[[line]]  # time = latency + bytes * bus factor / rate",
             f'op = "{one.op}"',
             f"ranks = {one.ranks}",
-            f'latency = "{one.latency_seconds / _MICRO:.4g} us"',
-            f'rate = "{one.bytes_per_second / _GIGA:.5g} GB/s"',
+            f'latency = "{one.latency_seconds / MICROSECOND:.4g} us"',
+            f'rate = "{one.bytes_per_second / GIGA:.5g} GB/s"',
             f"samples = {one.samples}",
         ]
     return "\n".join(lines) + "\n"

@@ -9,8 +9,8 @@ from distsim.engine import pricing
 from distsim.engine.links import network_for
 from distsim.engine.network import Group, Network, group_of
 from distsim.errors import DistsimError
+from distsim.units import GIB
 
-_BITS, _GIGA = 8, 1e9
 _LARGEST = 2**50  # 1 PiB: beyond any buffer of one GPU, so a slip of units
 
 
@@ -39,7 +39,7 @@ def collective(
     op: str,
     gpu: str = "a100-sxm4-80gb",
     gpus: int = 8,
-    bytes: int | float = 2**30,
+    bytes: int | float = GIB,
     gpus_per_node: int | None = None,
     internode_gbps_per_gpu: float | None = None,
     network: str | None = None,

@@ -8,6 +8,7 @@ from typing import Any
 
 from distsim.engine.network import GENERATIONS, Factor, Network
 from distsim.errors import DistsimError, did_you_mean
+from distsim.units import BITS_PER_BYTE, GIGA, MICROSECOND
 
 FABRICS, FACTORS = "fabrics", "factors"
 FAMILIES = {
@@ -21,7 +22,6 @@ FAMILIES = {
     "all_to_all": "direct",
     "send_recv": "send_recv",
 }
-_GIGA, _MICRO, _BITS = 1e9, 1e-6, 8
 _BACKENDS = {"AMD": "rccl", "Google": "ici"}
 BACKENDS = ("nccl", "rccl", "mpi", "gloo", "ici")
 
@@ -63,7 +63,7 @@ def scale_up(accelerator: Any) -> tuple[str, float, bool]:
     generation = accelerator.host.generation if accelerator.host and accelerator.host.generation else 4
     rates = table["pcie"]["generation"]
     rate = rates.get(str(generation), rates["4"])
-    return f"pcie-{generation}", rate * _GIGA, False
+    return f"pcie-{generation}", rate * GIGA, False
 
 
 def usual_network(architecture: str, gpus_per_node: int, gbps: float) -> str:
@@ -126,7 +126,7 @@ def network_for(
         domain=domain,
         inter=name,
         nic_rate=rate,
-        hop=measured_hop if measured_hop is not None else known["hop"] * _MICRO,
+        hop=measured_hop if measured_hop is not None else known["hop"] * MICROSECOND,
         factors=profiled(profile) if library in ("nccl", "rccl") else {},
         rings=mesh,
         two_node_tree=known.get("two_node_tree", True),
@@ -167,15 +167,13 @@ def _usual_cluster(accelerator: Any) -> Any:
 
 def _nic_rate(usual: Any, gbps: float | None) -> float:
     if gbps is not None:
-        return gbps * _GIGA / _BITS
+        return gbps * GIGA / BITS_PER_BYTE
     rate = usual.network_bytes_per_second_per_gpu if usual is not None else None
     return float(rate or 0.0)
 
 
-def _class_of(
-    accelerator: Any, usual: Any, per_node: int, rate: float, stated: float | None, named: bool
-) -> str:
+def _class_of(accelerator: Any, usual: Any, per_node: int, rate: float, stated: float | None, named: bool) -> str:
     """Network class: the cluster's own when it was named or no rate was stated, else the usual one at the rate."""
     if usual is not None and usual.network is not None and (named or stated is None):
         return str(usual.network.link_class)
-    return usual_network(accelerator.architecture.split()[0], per_node, rate * _BITS / _GIGA)
+    return usual_network(accelerator.architecture.split()[0], per_node, rate * BITS_PER_BYTE / GIGA)

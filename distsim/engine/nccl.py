@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from distsim.arrays import Number, maximum, minimum, take, where
 from distsim.engine.network import NVLS_GENERATION, Group, direct_oversubscription, ring_oversubscription
 from distsim.formulas import nccl as formulas
+from distsim.units import GIGA, MICROSECOND
 
 LL, LL128, SIMPLE = 0, 1, 2
 PROTOCOLS = ("LL", "LL128", "Simple")
 TABLES = "nccl-2.30"
 BACKENDS = ("nccl", "rccl")  # RCCL keeps the tuner of the NCCL it was forked from
 DIRECT = ("all_to_all", "scatter", "gather", "send_recv")
-_MICRO, _GIGA = 1e-6, 1e9
 _NEVER = 1e-30  # a bandwidth that is never the best: the pair is not allowed here
 FREE = 1e30  # a bandwidth that never limits
 
@@ -46,9 +46,9 @@ def tables(name: str = TABLES) -> dict[str, Any]:
     raw = catalog.load("links", name)
     scaled = dict(raw)
     for key in ("base", "hop"):
-        scaled[key] = _scale(raw[key], _MICRO)
-    scaled["cap"] = _scale(raw["cap"], _GIGA)
-    scaled["graph"] = {"channel": _scale(raw["graph"]["channel"], _GIGA), "nic_share": raw["graph"]["nic_share"]}
+        scaled[key] = _scale(raw[key], MICROSECOND)
+    scaled["cap"] = _scale(raw["cap"], GIGA)
+    scaled["graph"] = {"channel": _scale(raw["graph"]["channel"], GIGA), "nic_share": raw["graph"]["nic_share"]}
     return scaled
 
 
@@ -111,7 +111,7 @@ def ring(group: Group, graph: Graph, protocol: int, op: str, size_bytes: Number)
     table, name = tables(), PROTOCOLS[protocol]
     n, nodes = group.ranks, group.nodes
     intra, network = hops(group, "ring", protocol)
-    post = table["other"]["nic_post"] * _MICRO * (3 if protocol == SIMPLE else 1)
+    post = table["other"]["nic_post"] * MICROSECOND * (3 if protocol == SIMPLE else 1)
     intra = maximum(intra, where(nodes > 1, post, 0.0))
     base, trips = table["base"]["ring"][protocol], 2 if op == "all_reduce" else 1
     steps, crossings = trips * (n - 1), trips * (nodes - 1)
@@ -165,9 +165,10 @@ def in_switch(group: Group) -> Number:
 
 def nvls(group: Group) -> Candidate:
     """In-switch reduction inside one domain."""
+    table = tables()["nvls"]
     latency = formulas.nccl_nvls_latency(group.nodes, *hops(group, "nvls", SIMPLE))
     bandwidth = formulas.nccl_ring_bandwidth(in_switch(group), group.ranks, 2 * (group.ranks - 1))
-    allowed = (group.nodes == 1) & (group.local > 2)
+    allowed = (group.nodes == 1) & (group.local > table["least_local"])
     return Candidate("nvls", "Simple", latency, where(allowed, bandwidth, _NEVER), FREE)
 
 
@@ -177,7 +178,8 @@ def nvls_tree(group: Group, graph: Graph) -> Candidate:
     heads = minimum(group.local, table["nvls"]["heads"])
     scale = formulas.nccl_ring_bandwidth(1.0, group.ranks, 2 * (group.ranks - 1))
     latency = formulas.nccl_nvls_tree_latency(group.nodes, *hops(group, "nvls_tree", SIMPLE))
-    inside = where((group.nodes > 1) & (group.local > 1), in_switch(group) * scale, _NEVER)
+    allowed = (group.nodes > 1) & (group.local > table["nvls"]["least_local"])
+    inside = where(allowed, in_switch(group) * scale, _NEVER)
     cap = heads * by_nodes(table["cap"]["nvls_tree"][net.generation], group.nodes)
     return Candidate("nvls_tree", "Simple", latency, inside, graph.tree_across * scale, maximum(cap * scale, _NEVER))
 
@@ -186,7 +188,7 @@ def sharp(group: Group, graph: Graph) -> list[Candidate]:
     """Reduction in the InfiniBand switches (CollNet direct and chain), where the cluster has SHARP."""
     table, many = tables(), group.nodes > 1
     efficiency = table["nvls"]["collnet_efficiency"][group.network.generation]
-    fan_out = table["other"]["collnet_fan_out"] * _MICRO
+    fan_out = table["other"]["collnet_fan_out"] * MICROSECOND
     direct_latency = formulas.nccl_collnet_direct_latency(group.local, fan_out, *hops(group, "collnet_direct", SIMPLE))
     chain_latency = formulas.nccl_collnet_chain_latency(group.local, *hops(group, "collnet_chain", SIMPLE))
     across = where(many, graph.across, _NEVER)
@@ -204,7 +206,7 @@ def pat(group: Group, graph: Graph) -> Candidate:
     base, other = table["base"]["pat"][SIMPLE], table["other"]
     network = hops(group, "pat", SIMPLE)[1]
     latency = formulas.nccl_pat_latency(
-        base, group.ranks, network, other["pat_overlap"], other["pat_per_rank"] * _MICRO
+        base, group.ranks, network, other["pat_overlap"], other["pat_per_rank"] * MICROSECOND
     )
     scale = formulas.nccl_ring_bandwidth(other["pat_efficiency"], group.ranks, group.ranks - 1)
     across = where((group.local <= 1) & (group.nodes > 1), graph.across * scale, _NEVER)

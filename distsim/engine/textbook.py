@@ -10,9 +10,9 @@ from distsim.arrays import Number, ceil_div, ceil_log2, maximum, minimum, where
 from distsim.engine.nccl import FREE, Candidate
 from distsim.engine.network import Group, direct_oversubscription
 from distsim.formulas import collectives as formulas
+from distsim.units import GIB, MICROSECOND
 
-_MICRO = 1e-6
-_UNIT = 2.0**30  # any size: slopes of straight lines are taken over it
+_UNIT = float(GIB)  # any size: slopes of straight lines are taken over it
 _SLACK = 1e-9  # a root of a whole power must not round up
 _Seconds = Callable[[Number, Number, Number, Number], Number]
 ALGORITHMS: dict[str, dict[str, _Seconds]] = {
@@ -82,7 +82,7 @@ def _sides(group: Group) -> tuple[tuple[Number, Number], tuple[Number, Number]]:
     inside = maximum(net.intra_rate * profile["local_share"], 1.0)
     nic = net.nic_rate / group.sharing / direct_oversubscription(group.nodes, net.tiers)
     across = maximum(nic * profile["share"], 1.0)
-    return (profile["local_hop"] * _MICRO, inside), (net.hop * profile["hop_share"], across)
+    return (profile["local_hop"] * MICROSECOND, inside), (net.hop * profile["hop_share"], across)
 
 
 def hierarchical(size_bytes: Number, group: Group) -> Number:
@@ -95,7 +95,7 @@ def hierarchical(size_bytes: Number, group: Group) -> Number:
 
 def torus(op: str, size_bytes: Number, group: Group) -> Candidate:
     """A TPU slice as near to a cube (or square) as its size allows, every axis in use."""
-    net, hop = group.network, profiles()["ici"]["hop"] * _MICRO
+    net, hop = group.network, profiles()["ici"]["hop"] * MICROSECOND
     axes = minimum(net.torus_axes, maximum(1, ceil_log2(group.ranks)))
     side = ceil_div(group.ranks ** (1.0 / axes) - _SLACK, 1)
     rate = net.intra_rate / (2 * net.torus_axes)

@@ -17,9 +17,7 @@ _TREE = re.compile(r"\[(\d+)\]\s+(-?\d+(?:/-?\d+)*)->(\d+)->(-?\d+)")
 _EDGE = re.compile(
     r"Channel (\d+)(?:/\d+)?\s*:\s*(\d+)(?:\[\w+\])?\s*->\s*(\d+)(?:\[\w+\])?\s*(?:\[\w+\]\s*)?via\s+(\S+)"
 )
-_GRAPH = re.compile(
-    r"Pattern (\d+), crossNic (\d+), nChannels (\d+), bw ([\d.]+)/([\d.]+), type (\w+)/(\w+)"
-)
+_GRAPH = re.compile(r"Pattern (\d+), crossNic (\d+), nChannels (\d+), bw ([\d.]+)/([\d.]+), type (\w+)/(\w+)")
 _VERSION = re.compile(r"NCCL version (\S+)")
 PATTERNS = {1: "balanced tree", 2: "split tree", 3: "tree", 4: "ring", 5: "nvls", 6: "collnet direct"}
 

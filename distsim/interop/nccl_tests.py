@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
+from distsim.units import MICROSECOND
 
 _OPS = {
     "all_reduce": "all_reduce",
@@ -22,7 +23,6 @@ _OPS = {
 }
 _STARTING = re.compile(r"^#.*?\b(\w+)_perf\b")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\b.*?\bon\s+(\S+)\s+device\s+\S+\s*(?:\[\S+\]\s*)?(.*)$")
-_MICRO = 1e-6
 _WANTED = "give a file that nccl-tests printed, or wrote with -J"
 _COLUMNS = 5  # size, count, type, redop, root stand before the out-of-place time
 
@@ -87,7 +87,7 @@ def _sample(fields: list[str], where: str, op: str, ranks: int, nodes: int) -> S
     except ValueError:
         hint = "columns: size count type redop root time"
         raise DistsimError(f"{fields[_COLUMNS]!r} is not a time in us", hint, where=where) from None
-    return Sample(op, ranks, nodes, size, time * _MICRO)
+    return Sample(op, ranks, nodes, size, time * MICROSECOND)
 
 
 def _known(name: str | None, where: str) -> str:
@@ -115,7 +115,7 @@ def _read_json(text: str, path: str, op: str | None, ranks: int | None) -> NcclT
         time = place.get("time", place.get("cpu_time"))
         if not isinstance(time, (int, float)) or not isinstance(row.get("size"), int):
             raise DistsimError("a result without size or out_of_place time", _WANTED, where=where)
-        samples.append(Sample(_known(name, where), count, max(1, len(hosts)), row["size"], time * _MICRO))
+        samples.append(Sample(_known(name, where), count, max(1, len(hosts)), row["size"], time * MICROSECOND))
     return _checked(samples, "", path)
 
 

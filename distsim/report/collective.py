@@ -10,7 +10,6 @@ from distsim import units
 if TYPE_CHECKING:
     from distsim.engine.collective import Collective
 
-_GIGA, _MICRO = 1e9, 1e-6
 _BARS = " ▁▂▃▄▅▆▇█"
 _PLAIN_BARS = " .:-=+*#@"
 _HEIGHT = 8
@@ -21,9 +20,9 @@ def rows(found: Sequence[Collective]) -> list[tuple[str, str, str, str, str, str
     return [
         (
             f"{one.bytes:,}",
-            f"{one.seconds / _MICRO:,.1f}",
-            f"{one.algorithm_bandwidth / _GIGA:.2f}",
-            f"{one.bus_bandwidth / _GIGA:.2f}",
+            f"{one.seconds / units.MICROSECOND:,.1f}",
+            f"{one.algorithm_bandwidth / units.GIGA:.2f}",
+            f"{one.bus_bandwidth / units.GIGA:.2f}",
             one.algorithm,
             one.protocol,
         )
@@ -58,7 +57,7 @@ def plot(found: Sequence[Collective], unicode: bool = True, columns: int = 3) ->
     heights = [round(one.bus_bandwidth / top * _HEIGHT * steps) for one in found]
     lines = []
     for level in range(_HEIGHT, 0, -1):
-        label = f"{top * level / _HEIGHT / _GIGA:8.1f}" if level % 2 == 0 else " " * 8
+        label = f"{top * level / _HEIGHT / units.GIGA:8.1f}" if level % 2 == 0 else " " * 8
         cells = (bars[min(max(height - (level - 1) * steps, 0), steps)] * columns for height in heights)
         lines.append(f"{label} {'│' if unicode else '|'} {' '.join(cells)}".rstrip())
     first, last = units.decimal_bytes(found[0].bytes), units.decimal_bytes(found[-1].bytes)
