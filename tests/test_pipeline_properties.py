@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import distsim
@@ -42,7 +42,7 @@ def reports(draw: st.DrawFn) -> Any:
     return run(stages, draw(st.integers(1, 20)), name, chunks, **options)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(reports())
 def test_every_schedule_is_complete_and_keeps_its_dependencies(report: Any) -> None:
     assert order_check.check_complete(report.parts, report.micro) == report.micro
@@ -65,7 +65,7 @@ def test_every_schedule_is_complete_and_keeps_its_dependencies(report: Any) -> N
             assert all(ends["W", c, i][0] >= ends["I", c, i][1] - 1e-9 for c in chain if ("W", c, i) in ends)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(reports())
 def test_work_is_conserved_and_parts_sum_to_the_whole(report: Any) -> None:
     work = sum(action.end - action.start for action in report.actions)
