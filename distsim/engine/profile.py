@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from distsim import catalog
 from distsim.errors import DistsimError
 from distsim.specs.framework import Framework, Kernels
 from distsim.specs.model import Model
@@ -11,12 +12,22 @@ from distsim.specs.model import Model
 
 def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> Kernels:
     """The framework's kernels with the overrides of ``families.<family>`` and, when compiled, of ``compiled``."""
+    own = _base(framework, model)
     overrides = dict(framework.families.get(model.family) or {})
     where = f"framework {framework.name}, families.{model.family}"
     if compiled:
         overrides |= framework.compiled
         where += " and compiled"
-    return _with(framework.kernels, overrides, where) if overrides else framework.kernels
+    return _with(own, overrides, where) if overrides else own
+
+
+def _base(framework: Framework, model: Model) -> Kernels:
+    """The framework's own kernels, over those of the framework whose modules it runs."""
+    if framework.modules is None:
+        return framework.kernels
+    inner = kernels_for(catalog.load("frameworks", framework.modules), model)
+    stated = framework.kernels.model_dump(exclude_unset=True)
+    return _with(inner, stated, f"framework {framework.name}, kernels") if stated else inner
 
 
 def _with(kernels: Kernels, overrides: dict[str, Any], where: str) -> Kernels:

@@ -50,6 +50,8 @@ class Parameter(NamedTuple):
     """``expert`` parameters shard and reduce over their own data-parallel group."""
     tensor_parallel: bool = True
     """False where every tensor-parallel rank holds the whole (norms, routers)."""
+    parts: tuple[Number, ...] = ()
+    """Output widths of separate matrices that are not alike (queries, keys, values)."""
 
 
 class Collective(NamedTuple):
@@ -61,6 +63,11 @@ class Collective(NamedTuple):
     phase: Literal["forward", "backward"]
     overlaps: str = ""
     """What may hide it: the name of an operation, or empty when it is exposed."""
+    calls: Number = 1
+    bytes_each: Number = 0
+    """Bytes per element; 0 means the activation's."""
+    matrices: int = 1
+    """Products that read the input; some frameworks reduce each one's input gradient by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,23 +25,34 @@ def linear(
     collectives: tuple[Collective, ...] = (),
     sharded: bool = True,
     cast_input: bool = False,
+    parts: tuple[Number, ...] = (),
 ) -> Operation:
     """``tokens x inner @ inner x outer`` on one rank.
 
     ``copies`` counts alike matrices held by the rank (experts), each of which sees ``tokens / copies`` tokens.
     ``matrices`` counts separate modules read from one input (q, k, v).
     ``cast_input`` marks an input that autocast finds in fp32 (norms give fp32): each module casts it anew.
+    ``parts`` are the output widths of the separate modules where they are not alike.
     ``bias_whole`` marks the bias of a row-parallel product, which every tensor-parallel rank holds.
     """
     elements = inner * outer * copies
     tensors = copies * matrices
-    parameters = [Parameter(f"{name}.weight", elements, "matrix", inner, outer / matrices, tensors, group, sharded)]
+    parts = parts if matrices > 1 else ()
+    parameters = [
+        Parameter(f"{name}.weight", elements, "matrix", inner, outer / matrices, tensors, group, sharded, parts)
+    ]
     if bias:
         size = outer * copies if bias_elements is None else bias_elements
         parameters.append(
             Parameter(
-                f"{name}.bias", size, "vector", copies=tensors, group=group, tensor_parallel=sharded and not bias_whole
-            )
+                f"{name}.bias",
+                size,
+                "vector",
+                copies=tensors,
+                group=group,
+                parts=parts,
+                tensor_parallel=sharded and not bias_whole,
+            )  # fmt: skip
         )
     saved = [] if kept_input is None else [kept_input]
     act = ctx.activation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distsim.layers.attention import output_projection
+from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import core_attention
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
@@ -63,5 +64,6 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
     key = Tensor("attention.key", tokens * heads * width, act, "s b a d/t")
     value = Tensor("attention.value", tokens * heads * mla.value_dim, act, "s b a v/t")
     projection = tokens * heads * (mla.nope_dim + mla.value_dim)
+    operations += context_exchange(ctx, query, key, value, mla.value_dim)
     operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim, value_projection=projection)
     return operations + output_projection(ctx, heads * mla.value_dim)

@@ -41,8 +41,9 @@ def layer_block(ctx: Context) -> Block:
     attend = latent_attention if model.latent_attention else attention
     feed = moe if model.is_moe_layer(ctx.layer) else mlp
     kept = ctx.precision.kept_input_bytes
-    first = Tensor("attention.input", stream, kept, "s b h")
-    second = Tensor("mlp.input", stream, kept, "s b h")
+    entering = stream if ctx.kernels.regather_input else ctx.layout.tokens * model.hidden
+    first = Tensor("attention.input", entering, kept, "s b h")
+    second = Tensor("mlp.input", entering, kept, "s b h")
     operations = [norm(ctx, "attention.norm", rows, model.hidden, boundary), *attend(ctx, first)]
     operations[1] = replace(operations[1], parameters=operations[1].parameters + sink_parameters(ctx))
     if model.norms_per_layer == 4:

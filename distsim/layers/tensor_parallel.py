@@ -13,15 +13,15 @@ def boundary_bytes(ctx: Context, bytes_each: Number | None = None) -> Number:
     return layout.tokens * ctx.model.hidden * each * (layout.tp > 1)
 
 
-def column_collectives(ctx: Context) -> tuple[Collective, ...]:
+def column_collectives(ctx: Context, matrices: int = 1) -> tuple[Collective, ...]:
     """Entering a region: all-gather under sequence parallelism (again in backward), else an all-reduce in backward."""
     layout, size = ctx.layout, boundary_bytes(ctx)
     with_sp, without = size * layout.sequence_parallel, size * (1 - layout.sequence_parallel)
     return (
         Collective("all_gather", "tp", with_sp, "forward"),
-        Collective("all_gather", "tp", with_sp, "backward", overlaps="input gradient"),
+        Collective("all_gather", "tp", with_sp * ctx.kernels.regather_input, "backward", overlaps="input gradient"),
         Collective("reduce_scatter", "tp", with_sp, "backward", overlaps="weight gradient"),
-        Collective("all_reduce", "tp", without, "backward", overlaps="weight gradient"),
+        Collective("all_reduce", "tp", without, "backward", overlaps="weight gradient", matrices=matrices),
     )
 
 

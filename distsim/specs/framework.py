@@ -81,6 +81,9 @@ class Kernels(Spec):
     """Inputs of column-parallel products kept gathered, not sharded, in jobs without pipeline stages."""
     deallocate_output: bool = False
     """A stage's output is freed after it is sent (Korthikanti 2022, appendix B)."""
+    regather_input: bool = True
+    """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in backward
+    (Megatron), instead of keeping the gathered input (torch DTensor)."""
     cp_gradients: Literal["reduce", "fp32_ring"] = "reduce"
     """Context parallelism: key and value gradients go the way keys and values came, in the activation dtype, or in fp32
     around the whole ring whichever way they came (torch 2.13)."""
@@ -180,6 +183,9 @@ class Framework(Sourced):
     """Job options that this framework sets when the user does not."""
     usual: dict[str, Any] = Field(default_factory=dict)
     """Job options that real runs with this framework use where their source does not say; for replaying runs."""
+    modules: str | None = None
+    """The framework preset whose modules run inside this one (torch DDP around Hugging Face): its kernels and families
+    hold but for those stated here."""
     kernels: Kernels = Kernels()
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""

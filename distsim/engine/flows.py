@@ -1,0 +1,93 @@
+"""One kind of exchange of a training step, before it is priced; every number may be an array over layouts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from distsim.arrays import Number, maximum, where
+from distsim.engine.network import Group, Network
+from distsim.formulas.traffic import DTYPE_BYTES
+from distsim.specs.precision import Precision
+
+
+class Span(NamedTuple):
+    """A process group: its name in the contract, its size, and how far apart its ranks are numbered.
+
+    Ranks are numbered tp first, then cp, dp and pp (experts: etp, ep, then data), so that what talks most sits closest.
+    """
+
+    group: str
+    ranks: Number
+    stride: Number
+    local: Number | None = None
+    """Ranks in one domain where they do not follow from the stride (neighbouring pipeline stages)."""
+
+    def placed(self, network: Network) -> Group:
+        """The group on the network's domains."""
+        fitting = maximum(network.domain // self.stride, 1) if self.local is None else self.local
+        ranks = maximum(self.ranks, 1)
+        local = where(ranks < fitting, ranks, fitting)
+        nodes = -(-ranks // local)
+        return Group(ranks, ranks / nodes, nodes, network)
+
+
+class Fixed(NamedTuple):
+    """The price of what is no collective (host transfers, parameter servers): seconds and bytes sent per call."""
+
+    seconds: Number
+    wire_bytes: Number
+    link: str
+    algorithm: str
+
+
+class Flow(NamedTuple):
+    """Alike exchanges of one rank in one optimizer step. ``bytes_logical`` is the larger of a call's input and output."""
+
+    purpose: str
+    op: str
+    span: Span
+    dtype: str
+    phase: str
+    calls: Number
+    bytes_logical: Number
+    hides: bool = False
+    """It can run beside computation of its phase."""
+    priced_as: str = ""
+    """The pattern where ``op`` is only a name for it (a ring's step issued as an all-to-all)."""
+    every: Number = 1
+    """Happens once in so many steps; bytes and seconds are then averages per step."""
+    fixed: Fixed | None = None
+
+    @property
+    def pattern(self) -> str:
+        """The operation that is priced."""
+        return self.priced_as or self.op
+
+
+def plain_zero(value: Number) -> bool:
+    """True for a number that is zero; an array is kept, whatever it holds."""
+    return isinstance(value, (int, float)) and value == 0
+
+
+def present(flows: list[Flow]) -> list[Flow]:
+    """The flows that move something between at least two ranks, alike ones added up."""
+    merged: dict[tuple[object, ...], Flow] = {}
+    kept: list[Flow] = []
+    for flow in flows:
+        alone = isinstance(flow.span.ranks, (int, float)) and flow.span.ranks <= 1 and flow.fixed is None
+        if alone or plain_zero(flow.calls) or plain_zero(flow.bytes_logical):
+            continue
+        if not all(isinstance(part, (int, float)) for part in (flow.calls, flow.bytes_logical, flow.span.ranks)):
+            kept.append(flow)
+            continue
+        key = (flow.purpose, flow.op, flow.span, flow.dtype, flow.phase, flow.bytes_logical, flow.hides, flow.every)
+        old = merged.get(key)
+        merged[key] = flow if old is None else old._replace(calls=old.calls + flow.calls)
+    return [*merged.values(), *kept]
+
+
+def dtype_name(bytes_each: Number, precision: Precision) -> str:
+    """The name of an activation's number format by its size."""
+    if bytes_each == DTYPE_BYTES["bf16"]:
+        return "fp16" if precision.math == "fp16" else "bf16"
+    return "fp32" if bytes_each > DTYPE_BYTES["bf16"] else "fp8"

@@ -1,0 +1,101 @@
+"""A stage's parameters as a framework stores them: tensors with their first dimension, in units that move together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from distsim.arrays import Number, round_up
+from distsim.engine.resolve import Setup
+from distsim.engine.stages import Stage, stage_layer_indices
+from distsim.formulas.traffic import padded_elements
+from distsim.layers.ledger import Block, Operation, Parameter
+from distsim.layers.network import layer_kind
+
+
+class Stored(NamedTuple):
+    """One tensor on one rank before data parallelism shards it; ``rows`` is dimension 0."""
+
+    name: str
+    elements: Number
+    rows: Number
+    columns: Number
+    group: str
+    matrix: bool
+
+
+class Unit(NamedTuple):
+    """Tensors that are gathered and reduced together, and how many such units there are."""
+
+    name: str
+    tensors: tuple[Stored, ...]
+    count: Number
+
+
+def _tensors(parameter: Parameter) -> list[Stored]:
+    """A parameter's tensors: weights are stored output first, experts stacked, embeddings by token."""
+    name, group = parameter.name, parameter.group
+    if group == "expert":
+        width = parameter.elements / parameter.copies
+        return [Stored(name, parameter.elements, parameter.copies, width, group, parameter.kind == "matrix")]
+    if parameter.kind == "embedding":
+        return [Stored(name, parameter.elements, parameter.rows, parameter.columns, group, True)]
+    copies = int(parameter.copies) if isinstance(parameter.copies, (int, float)) else 1
+    if parameter.kind == "matrix":
+        widths = parameter.parts or (parameter.columns,) * copies
+        return [Stored(name, parameter.rows * width, width, parameter.rows, group, True) for width in widths]
+    sizes = parameter.parts or (parameter.elements / copies,) * copies
+    return [Stored(name, size, size, 1, group, False) for size in sizes]
+
+
+def operation_tensors(operation: Operation) -> Iterator[Stored]:
+    """Tensors of one operation in the order in which modules register them: each weight with its bias."""
+    lists = [_tensors(parameter) for parameter in operation.parameters]
+    for index in range(max(map(len, lists), default=0)):
+        yield from (found[index] for found in lists if index < len(found))
+
+
+def block_tensors(block: Block | None) -> tuple[Stored, ...]:
+    """Tensors of a block in order; none where there is no block."""
+    if block is None:
+        return ()
+    return tuple(tensor for operation in block.operations for tensor in operation_tensors(operation))
+
+
+def units_of(stage: Stage) -> list[Unit]:
+    """The root unit (embedding, final norm, head) and one unit per layer."""
+    root = block_tensors(stage.embedding) + block_tensors(stage.head)
+    found = [Unit("root", root, 1)] if root else []
+    return found + [Unit(block.name, block_tensors(block), count) for block, count in stage.layers]
+
+
+def gradient_order(setup: Setup, stage: Stage) -> list[Stored]:
+    """All tensors of a stage in the order in which backward makes their gradients: last used, first made."""
+    blocks = {block.name: block_tensors(block) for block, _ in stage.layers}
+    forward = list(block_tensors(stage.embedding))
+    for layer in stage_layer_indices(setup, stage.index):
+        forward += blocks[layer_kind(setup.model, layer)]
+    return [*forward, *block_tensors(stage.head)][::-1]
+
+
+def elements_of(tensors: Iterable[Stored], ranks: Number, padding: str) -> Number:
+    """Elements of tensors with what a framework adds so that ``ranks`` shards are alike."""
+    if padding == "parameter":
+        return sum(padded_elements(tensor.rows, tensor.elements, ranks) for tensor in tensors)
+    total = sum(tensor.elements for tensor in tensors)
+    return round_up(total, ranks) if padding == "unit" else total
+
+
+def filled_buckets(sizes: Iterable[Number], first_limit: Number, limit: Number) -> dict[Number, int]:
+    """Bucket sizes with how many there are: a bucket closes with the tensor that fills it (torch DDP)."""
+    found: dict[Number, int] = {}
+    filled: Number = 0
+    full = first_limit
+    for size in sizes:
+        filled += size
+        if filled >= full:
+            found[filled] = found.get(filled, 0) + 1
+            filled, full = 0, limit
+    if filled:
+        found[filled] = found.get(filled, 0) + 1
+    return found

@@ -1,0 +1,205 @@
+"""What a rank exchanges in one optimizer step: every kind of collective with its bytes, link and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from distsim.arrays import Number
+from distsim.engine import pricing
+from distsim.engine.exchange import Exchange, exchange_of
+from distsim.engine.flows import Flow, present
+from distsim.engine.links import network_for
+from distsim.engine.network import Network
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.stages import Stage, build_stages
+from distsim.engine.traffic_data import data_flows, norm_flows
+from distsim.engine.traffic_hidden import hidden_seconds
+from distsim.engine.traffic_model import model_flows, replicated_gradient_flows
+from distsim.engine.traffic_pipeline import pipeline_flows
+from distsim.engine.traffic_variants import offload_flows, varied
+from distsim.errors import DistsimError
+from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fraction
+from distsim.specs.job import Job
+
+DIRECT = ("all_to_all", "scatter", "gather")
+HOST_OPS = ("device_to_host", "host_to_device")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kind of collective of one rank and step. ``bytes_per_call`` is the larger of a call's input and output."""
+
+    purpose: str
+    op: str
+    group: str
+    group_size: Number
+    dtype: str
+    phase: str
+    calls: Number
+    bytes_per_call: Number
+    wire_bytes_per_rank: Number
+    """Bytes that one rank sends over all calls (the average over the group)."""
+    link: Any
+    """The slowest link on the way."""
+    algorithm: Any
+    seconds: Number
+    exposed_seconds: Number
+    """Left where computation of the same phase hides what can be hidden."""
+    crossing_bytes: Number
+    """The part of the wire bytes that leaves the domain of fast links."""
+    every_steps: Number = 1
+    """Above 1 for what happens once in so many steps; bytes and seconds are averages per step."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract."""
+        whole = {name: getattr(self, name) for name in self.__slots__}
+        for name in ("group_size", "calls", "bytes_per_call", "wire_bytes_per_rank", "crossing_bytes"):
+            whole[name] = round(whole[name])
+        return {**whole, "link": str(self.link), "algorithm": str(self.algorithm)}
+
+
+@dataclass(frozen=True)
+class TrafficReport:
+    """The answer of ``distsim comm``; ``collectives`` are those of the stage that sends most."""
+
+    setup: Setup
+    exchange: Exchange
+    network: Network
+    stages: tuple[tuple[Row, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def stage(self) -> int:
+        """The pipeline stage whose ranks send most."""
+        sent = [sum(row.wire_bytes_per_rank for row in rows) for rows in self.stages]
+        return sent.index(max(sent))
+
+    @property
+    def collectives(self) -> tuple[Row, ...]:
+        """Rows of the stage that sends most."""
+        return self.stages[self.stage]
+
+    @property
+    def wire_bytes_per_rank(self) -> int:
+        """All that one rank of that stage sends in a step."""
+        return round(sum(row.wire_bytes_per_rank for row in self.collectives))
+
+    @property
+    def seconds(self) -> float:
+        """Time of all exchanges, one after the other."""
+        return float(sum(row.seconds for row in self.collectives))
+
+    @property
+    def exposed_seconds(self) -> float:
+        """Time of exchanges that computation at the chip's peak rate cannot hide."""
+        return float(sum(row.exposed_seconds for row in self.collectives))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract."""
+        return {
+            "schema": "distsim.comm/1", "job": {**self.setup.to_dict(), **self.exchange.to_dict()}, "stage": self.stage,
+            "collectives": [row.to_dict() for row in self.collectives],
+            "wire_bytes_per_rank": self.wire_bytes_per_rank, "seconds": self.seconds,
+            "exposed_seconds": self.exposed_seconds,
+            "stages": [
+                {"stage": index, "wire_bytes_per_rank": round(sum(row.wire_bytes_per_rank for row in rows)),
+                 "seconds": float(sum(row.seconds for row in rows))}
+                for index, rows in enumerate(self.stages)
+            ],
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def comm(job: Job | None = None, /, **options: Any) -> TrafficReport:
+    """What crosses the links in one optimizer step of a job, given as a Job or as its fields."""
+    return comm_of(resolve(job if job is not None else Job(**options)))
+
+
+def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) -> TrafficReport:
+    """What crosses the links for a resolved setup; ``change`` alters its choices of exchange (for comparisons)."""
+    exchange = exchange_of(setup)
+    if change is not None:
+        exchange = change(exchange)
+    network = network_of(setup)
+    _check_fits(setup, network)
+    stages = tuple(tuple(stage_rows(setup, exchange, network, stage)) for stage in build_stages(setup))
+    return TrafficReport(setup, exchange, network, stages, (*setup.notes, *_notes(setup, exchange)))
+
+
+def network_of(setup: Setup) -> Network:
+    """The network of a setup's cluster."""
+    return network_for(setup.accelerator.name, cluster=setup.cluster)
+
+
+def _check_fits(setup: Setup, network: Network) -> None:
+    """More GPUs than the machine has, or nodes that nothing joins."""
+    gpus, cluster = setup.layout.gpus, setup.cluster
+    if cluster.nodes is not None and gpus > cluster.nodes * cluster.gpus_per_node:
+        most = cluster.nodes * cluster.gpus_per_node
+        raise DistsimError(f"{gpus} GPUs do not fit cluster {cluster.name}, which has {most}", f"use --gpus {most} or fewer")
+    if gpus > network.domain and network.nic_rate <= 0:
+        raise DistsimError(
+            f"{gpus} GPUs in nodes of {network.domain} need a network, and cluster {cluster.name} states none",
+            f"use --gpus {network.domain} or fewer, or a --cluster with a network",
+        )
+
+
+def _notes(setup: Setup, exchange: Exchange) -> list[str]:
+    y, job = setup.layout, setup.job
+    notes = []
+    if job.no_sync is not None and y.micro_batches == 1:
+        notes.append("--no-sync has no effect with one micro-batch per step")
+    if job.loss_parallel is not None and y.tp == 1:
+        notes.append("--loss-parallel has no effect with tp 1")
+    if exchange.compress == "1bit":
+        notes.append("1-bit compression is counted as after its warm-up steps, which reduce whole gradients")
+    return notes
+
+
+def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Flow]:
+    """All that one rank of a stage exchanges, unpriced; layout fields may be arrays (all but pp)."""
+    shared = varied(setup, exchange, stage, present(data_flows(setup, exchange, stage)), network)
+    flows = model_flows(setup, exchange, stage) + replicated_gradient_flows(setup, stage) + shared
+    flows += pipeline_flows(setup, stage, network.domain) + norm_flows(setup, exchange, stage) + offload_flows(setup, stage)
+    return present(flows)
+
+
+def stage_rows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Row]:
+    """All that one rank of a stage exchanges, with prices."""
+    rows = [priced(flow, network) for flow in stage_flows(setup, exchange, network, stage)]
+    return [row for row, _ in _exposed(setup, stage, rows)]
+
+
+def priced(flow: Flow, network: Network) -> tuple[Row, bool]:
+    """A flow with its price, and whether it can hide; the one place where exchanges meet the network."""
+    if flow.fixed is not None:
+        seconds, wire, link, algorithm = flow.fixed
+        crossing: Number = 0 if flow.op in HOST_OPS else wire
+    else:
+        group = flow.span.placed(network)
+        seconds, algorithm, _, wire, link = pricing.price(flow.pattern, flow.bytes_logical, group)
+        if flow.pattern in DIRECT:
+            crossing = wire * direct_crossing_fraction(group.ranks, group.local, group.nodes)
+        else:
+            crossing = wire * ring_crossing_fraction(group.local, group.nodes)
+    times = flow.calls / flow.every
+    return Row(
+        flow.purpose, flow.op, flow.span.group, flow.span.ranks, flow.dtype, flow.phase, flow.calls, flow.bytes_logical,
+        wire * times, link, algorithm, seconds * times, seconds * times, crossing * times, flow.every,
+    ), flow.hides  # fmt: skip
+
+
+def _exposed(setup: Setup, stage: Stage, rows: Iterable[tuple[Row, bool]]) -> list[tuple[Row, bool]]:
+    """Rows with the exposed part of what can run beside computation: all of a phase shares its compute time."""
+    found = list(rows)
+    for phase in ("forward", "backward"):
+        hiding = [row for row, hides in found if hides and row.phase == phase]
+        hidden = hidden_seconds(setup, stage, phase, sum(row.seconds for row in hiding))
+        found = [
+            (replace(row, exposed_seconds=row.seconds * (1 - hidden)), hides) if hides and row.phase == phase else (row, hides)
+            for row, hides in found
+        ]
+    return found

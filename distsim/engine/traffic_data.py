@@ -1,0 +1,185 @@
+"""What data parallelism and ZeRO exchange: gradients reduced, parameters gathered, in buckets or in units of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from distsim.arrays import Number, maximum, where
+from distsim.engine.exchange import Exchange
+from distsim.engine.flows import Flow, Span
+from distsim.engine.resolve import Setup
+from distsim.engine.stages import Stage
+from distsim.engine.states import sharding_group
+from distsim.engine.stored import Stored, Unit, elements_of, filled_buckets, gradient_order, units_of
+from distsim.formulas.traffic import DTYPE_BYTES, FP32_BYTES, bucket_calls
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """The ranks that hold the same dense (or expert) parameters, and how they share states."""
+
+    kind: str
+    data: Span
+    """All of them."""
+    shard: Span
+    """Those that hold one sharded copy."""
+    replicas: Span
+    """Ranks that hold the same shard of different copies."""
+
+    def holds(self, tensor: Stored, together: bool) -> bool:
+        """Whether a tensor is shared this way; ``together`` when experts are shared like all else."""
+        return together or tensor.group == self.kind
+
+
+def sharings(setup: Setup) -> tuple[list[Sharing], bool]:
+    """Dense parameters and, where their group is another one, experts; and whether one group serves all."""
+    y = setup.layout
+    whole, shard = y.dp * y.cp, sharding_group(y, "dense")
+    dense = Sharing("dense", Span("dp", whole, y.tp), Span("zero", shard, y.tp), Span("dp", whole // shard, y.tp * shard))
+    if setup.model.experts is None:
+        return [dense], True
+    size, part, stride = y.expert_data_parallel, sharding_group(y, "expert"), y.ep * y.etp
+    experts = Sharing(
+        "expert", Span("dp", size, stride), Span("zero", part, stride), Span("dp", size // part, stride * part)
+    )
+    if _same(size, whole) and _same(part, shard):
+        return [dense], True
+    return [dense, experts], False
+
+
+def _same(one: Number, other: Number) -> bool:
+    """Equal plain numbers; arrays are never taken for equal."""
+    return isinstance(one, (int, float)) and isinstance(other, (int, float)) and one == other
+
+
+def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
+    """Gradients and parameters of one rank over one step, as the ZeRO stage has it."""
+    y, rules = setup.layout, setup.framework.traffic
+    found, together = sharings(setup)
+    units = units_of(stage)
+    flows: list[Flow] = []
+    for sharing in found:
+        own = [Unit(u.name, tuple(t for t in u.tensors if sharing.holds(t, together)), u.count) for u in units]
+        own = [unit for unit in own if unit.tensors]
+        layered = where(y.zero >= 3, 1, where(y.zero == 2, 1, 0) if rules.zero2 == "forward" else 0)
+        if not (isinstance(layered, int) and layered == 0):
+            flows += _scaled(_layered(setup, exchange, sharing, own), layered)
+        if not (isinstance(layered, int) and layered == 1):
+            flows += _scaled(_bucketed(setup, exchange, stage, sharing, own, together), 1 - layered)
+    return flows + _buffers(setup)
+
+
+def _scaled(flows: list[Flow], factor: Number) -> list[Flow]:
+    return [flow._replace(calls=flow.calls * factor) for flow in flows]
+
+
+def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Unit]) -> list[Flow]:
+    """Unit by unit: gathered in forward and (ZeRO 3) in backward, gradients reduced and scattered in backward."""
+    y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
+    ranks = sharing.shard.ranks
+    gather, reduce = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[precision.reduce_dtype]
+    syncs = 1 if exchange.no_sync else y.micro_batches
+    flows: list[Flow] = []
+    for unit in units:
+        elements = elements_of(unit.tensors, ranks, rules.padding)
+        once = unit.name == "root" and setup.framework.buffers.keep_last_unit
+        again = where(y.zero >= 3, 0 if once else unit.count, 0)
+        common = ("all_gather", sharing.shard, precision.gather_dtype)
+        hides = rules.overlap_parameters
+        flows += [
+            Flow("parameters", *common, "forward", unit.count * y.micro_batches, elements * gather, hides),
+            Flow("parameters", *common, "backward", again * y.micro_batches, elements * gather, hides),
+            Flow("gradients", "reduce_scatter", sharing.shard, precision.reduce_dtype, "backward",
+                 unit.count * syncs, elements * reduce, rules.overlap_gradients),
+            Flow("gradients of replicas", "all_reduce", sharing.replicas, precision.reduce_dtype, "backward",
+                 unit.count * syncs, elements * reduce / ranks, rules.overlap_gradients),
+        ]  # fmt: skip
+    return flows
+
+
+def _bucketed(
+    setup: Setup, exchange: Exchange, stage: Stage, sharing: Sharing, units: list[Unit], together: bool
+) -> list[Flow]:
+    """Whole gradients in buckets (ZeRO 0), or each bucket to its owner and parameters gathered after the step."""
+    y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
+    sharded = where(y.zero >= 1, 1, 0)
+    owned = sharded if rules.zero1 == "reduce_scatter" else where(y.zero >= 2, 1, 0)
+    syncs = 1 if exchange.no_sync else y.micro_batches
+    flows: list[Flow] = []
+    for elements, times in _buckets(setup, stage, sharing, units, together):
+        size = elements * DTYPE_BYTES[precision.reduce_dtype]
+        calls, hides = times * syncs, rules.overlap_gradients
+        dtype, shard = precision.reduce_dtype, sharing.shard
+        flows += [
+            Flow("gradients", "all_reduce", sharing.data, dtype, "backward", calls * (1 - owned), size, hides),
+            Flow("gradients", "reduce_scatter", shard, dtype, "backward", calls * owned, size, hides),
+            Flow("gradients of replicas", "all_reduce", sharing.replicas, dtype, "backward", calls * owned,
+                 size / shard.ranks, hides),
+        ]  # fmt: skip
+        if rules.zero1 == "reduce_scatter":
+            flows.append(Flow("parameters", "all_gather", shard, precision.gather_dtype, "step", times * sharded,
+                              elements * DTYPE_BYTES[precision.gather_dtype]))  # fmt: skip
+    if rules.zero1 == "all_reduce":
+        flows += _broadcasts(setup, sharing, units, sharded)
+    return flows
+
+
+def _broadcasts(setup: Setup, sharing: Sharing, units: list[Unit], sharded: Number) -> list[Flow]:
+    """Each updated parameter from its owner to all (torch ZeroRedundancyOptimizer)."""
+    each, name = setup.precision.parameter_bytes, setup.precision.gather_dtype
+    return [
+        Flow("parameters", "broadcast", sharing.shard, name, "step", unit.count * sharded, tensor.elements * each)
+        for unit in units
+        for tensor in unit.tensors
+    ]
+
+
+def _buckets(
+    setup: Setup, stage: Stage, sharing: Sharing, units: list[Unit], together: bool
+) -> Iterable[tuple[Number, Number]]:
+    """Elements of each kind of gradient bucket and how many there are."""
+    rules = setup.framework.traffic
+    if rules.bucket_rule == "tensors":
+        each = DTYPE_BYTES[setup.precision.reduce_dtype]
+        sizes = [t.elements for t in gradient_order(setup, stage) if sharing.holds(t, together)]
+        if all(isinstance(size, (int, float)) for size in sizes):
+            return filled_buckets(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each).items()
+        limit: Number = rules.bucket_bytes // each
+    else:
+        limit = where(
+            rules.bucket_elements > 0,
+            maximum(rules.bucket_elements, rules.bucket_elements_per_rank * sharing.data.ranks),
+            0,
+        )
+    total = sum(unit.count * elements_of(unit.tensors, sharing.shard.ranks, "none") for unit in units)
+    calls = bucket_calls(total, limit)
+    return [(total / maximum(calls, 1), calls)]
+
+
+def _buffers(setup: Setup) -> list[Flow]:
+    """Rotary frequencies, kept twice per kind of table, which torch DDP sends from rank 0 in each step."""
+    model, y = setup.model, setup.layout
+    if not setup.framework.traffic.buffer_broadcast or model.positions != "rotary":
+        return []
+    width = model.latent_attention.rope_dim if model.latent_attention else int(model.head_dim * model.rotary_fraction)
+    kinds = max(setup.kernels.rope_tables // 2, 1)
+    size = 2 * kinds * (width // 2) * FP32_BYTES
+    return [Flow("buffers", "broadcast", Span("dp", y.dp * y.cp, y.tp), "fp32", "forward", 1, size)]
+
+
+def norm_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
+    """The gradient norm over all ranks: one sum, or the norm of every parameter."""
+    if not exchange.clip:
+        return []
+    y = setup.layout
+    shared = where(y.zero >= 1, sharing_ranks(setup), 1)
+    if setup.framework.traffic.norm_per_parameter:
+        tensors = sum(unit.count * len(unit.tensors) for unit in units_of(stage))
+        return [Flow("gradient norm", "all_reduce", Span("dp", shared, y.tp), "fp32", "step", 1, tensors * FP32_BYTES)]
+    return [Flow("gradient norm", "all_reduce", Span("dp", shared * y.tp * y.pp, 1), "fp32", "step", 1, FP32_BYTES)]
+
+
+def sharing_ranks(setup: Setup) -> Number:
+    """Ranks that share the dense states."""
+    return sharding_group(setup.layout, "dense")

@@ -1,0 +1,68 @@
+"""What pipeline stages send each other: activations forward, their gradients back, and the tied embedding's gradient."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, where
+from distsim.engine.flows import Flow, Span, dtype_name
+from distsim.engine.resolve import Setup
+from distsim.engine.stages import Stage
+from distsim.formulas.traffic import boundary_sends, pipeline_boundary_bytes
+from distsim.layers.ledger import parameters_of
+
+# Schedules whose second chunk runs back through the stages: the turn at either end needs no message.
+V_SHAPED = ("zb-v", "v-half", "v-min", "1f1b-v", "dualpipe-v", "hanayo")
+
+
+def pipeline_flows(setup: Setup, stage: Stage, domain: Number) -> list[Flow]:
+    """Sends of one rank of a stage. What it receives is its neighbours' sends."""
+    y, precision = setup.layout, setup.precision
+    if y.pp == 1:
+        return []
+    parts = where(y.sequence_parallel, y.tp, y.tp if setup.framework.traffic.scatter_gather else 1)
+    size = pipeline_boundary_bytes(y.tokens, setup.model.hidden, precision.activation_bytes, parts)
+    dtype = dtype_name(precision.activation_bytes, precision)
+    ends = _local_ends(setup, stage.index)
+    flows = [
+        Flow(f"pipeline {what}", "send_recv", _neighbours(setup, stage.index, step, domain), dtype, phase,
+             boundary_sends(y.micro_batches, y.vpp, ends[phase]), size, hides=True)
+        for what, phase, step in (("activations", "forward", 1), ("gradients", "backward", -1))
+    ]  # fmt: skip
+    if setup.framework.traffic.scatter_gather:
+        received = {"forward": ends["backward"], "backward": ends["forward"]}  # what one stage sends another gets
+        flows += [
+            Flow("pipeline boundary, gathered", "all_gather", Span("tp", y.tp, 1), dtype, phase,
+                 boundary_sends(y.micro_batches, y.vpp, received[phase]) * (1 - y.sequence_parallel), size * y.tp)
+            for phase in ("forward", "backward")
+        ]  # fmt: skip
+    return flows + _tied_embedding(setup, stage)
+
+
+def _local_ends(setup: Setup, index: int) -> dict[str, Number]:
+    """Chunks of a stage that have no other stage after (forward) and before (backward) them."""
+    pp = setup.layout.pp
+    first, last = int(index == 0), int(index == pp - 1)
+    if setup.layout.schedule in V_SHAPED and setup.layout.vpp > 1:
+        return {"forward": last + first, "backward": last + first}
+    return {"forward": last, "backward": first}
+
+
+def _neighbours(setup: Setup, index: int, step: int, domain: Number) -> Span:
+    """The pair of a rank and its like on the next or previous stage (around the ends with interleaving)."""
+    y = setup.layout
+    stride = y.model_parallel // y.pp * y.dp
+    other = (index + step) % y.pp
+    apart = (index * stride) // domain != (other * stride) // domain
+    return Span("pp", 2, stride, local=where(apart, 1, 2))
+
+
+def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
+    """First and last stage each hold the shared matrix and add up its gradient (Narayanan et al. 2021)."""
+    y, precision = setup.layout, setup.precision
+    if not setup.model.tied_embeddings or stage.index not in (0, y.pp - 1):
+        return []
+    block = stage.embedding if stage.embedding is not None else stage.head
+    assert block is not None
+    size = sum(p.elements for p in parameters_of(block.operations) if p.name in ("embedding.weight", "head.weight"))
+    stride = y.model_parallel // y.pp * y.dp * (y.pp - 1)
+    name = dtype_name(precision.gradient_bytes, precision)
+    return [Flow("tied embedding gradient", "all_reduce", Span("pp", 2, stride), name, "step", 1, size * precision.gradient_bytes)]

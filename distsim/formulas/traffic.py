@@ -1,0 +1,109 @@
+"""Bytes and calls of the exchanges that a training step makes, one function per law."""
+
+from distsim.arrays import Number, ceil_div, maximum, round_up, where
+from distsim.formula import formula
+
+# Bytes of one element on the wire (IEEE 754, OCP 8-bit floating point; int4 is packed two to a byte).
+DTYPE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "sign": 0.125}
+FP32_BYTES = 4
+_ZERO = "Rajbhandari et al. 2020, ZeRO (arXiv:1910.02054), section 7"
+_ZEROPP = "Wang et al. 2023, ZeRO++ (arXiv:2306.10209), section 3"
+
+
+@formula(unit="1", source=_ZERO)
+def zero_volume_parameters(zero_stage: Number) -> Number:
+    """Parameters each rank sends per step over the model's own, ring factor left out: 2, 2, 2 and 3 for ZeRO 0 to 3."""
+    return where(zero_stage >= 3, 3, 2)
+
+
+@formula(unit="1", source="PyTorch torch/csrc/distributed/c10d/reducer.cpp, DeepSpeed reduce_bucket_size, Megatron-LM DDP")
+def bucket_calls(elements: Number, bucket_elements: Number) -> Number:
+    """Collectives that ``elements`` take when they go in buckets; 0 bucket elements means all at once."""
+    return where(bucket_elements > 0, ceil_div(elements, maximum(bucket_elements, 1)), 1)
+
+
+@formula(unit="elements", source="PyTorch FSDP2 (torch 2.13), FSDPParam: each parameter is padded on dimension 0 to the shard count")
+def padded_elements(rows: Number, elements: Number, ranks: Number) -> Number:
+    """Elements of a tensor whose first dimension is filled up so that all ranks hold alike shards."""
+    return round_up(rows, ranks) * (elements / rows)
+
+
+@formula(unit="B", source="Narayanan et al. 2021 (arXiv:2104.04473), section 3.2: b s h elements per micro-batch and boundary")
+def pipeline_boundary_bytes(tokens: Number, hidden: Number, bytes_each: Number, shards: Number) -> Number:
+    """What one rank sends to the next stage for one micro-batch; sequence parallelism or scatter/gather divides it."""
+    return tokens * hidden * bytes_each / shards
+
+
+@formula(unit="1", source="count of the chunk boundaries of a stage, Narayanan et al. 2021, section 2.2")
+def boundary_sends(micro_batches: Number, chunks: Number, local_ends: Number) -> Number:
+    """Messages one stage sends one way per step: one per micro-batch and chunk, but for chunks with no other stage next."""
+    return micro_batches * (chunks - local_ends)
+
+
+@formula(unit="1", source="Shoeybi et al. 2019; edges of a ring whose ranks fill one domain after another")
+def ring_crossing_fraction(local: Number, nodes: Number) -> Number:
+    """Share of a ring's messages that leave a domain: one of the ``local`` edges of each."""
+    return where(nodes > 1, 1 / local, 0.0)
+
+
+@formula(unit="1", source="count of pairs of ranks in different domains")
+def direct_crossing_fraction(ranks: Number, local: Number, nodes: Number) -> Number:
+    """Share of an all-to-all's messages that leave a domain: every peer outside of it."""
+    return where(nodes > 1, (ranks - local) / maximum(ranks - 1, 1), 0.0)
+
+
+@formula(unit="elements", source="Vogels et al. 2019, PowerSGD (arXiv:1905.13727), section 3")
+def powersgd_elements(rows: Number, columns: Number, rank: Number) -> Number:
+    """Elements of the two factors (n x r and m x r) that stand for an n x m gradient; never more than the gradient."""
+    whole = rows * columns
+    factors = rank * (rows + columns)
+    return where(factors < whole, factors, whole)
+
+
+@formula(unit="B", source=_ZEROPP)
+def quantised_bytes(elements: Number, bits: Number, block_elements: Number) -> Number:
+    """Bytes of block-quantised values with one fp32 scale per block."""
+    return elements * bits / 8 + where(block_elements > 0, elements / maximum(block_elements, 1) * FP32_BYTES, 0)
+
+
+@formula(unit="B", source="Xu et al. 2021, 2D (arXiv:2104.05343); van de Geijn, Watts 1997, SUMMA")
+def summa_block_bytes(matrix_bytes: Number, ranks: Number) -> Number:
+    """The block of a matrix that one rank of a 2D grid broadcasts (or reduces) in a SUMMA step."""
+    return matrix_bytes / ranks
+
+
+@formula(unit="B", source="Bian et al. 2021, 3D (arXiv:2105.14450): cube of q ranks per side")
+def cube_face_bytes(matrix_bytes: Number, side: Number) -> Number:
+    """What an all-gather along one side of a cube of ranks gives each rank: one face's block of the matrix."""
+    return matrix_bytes / (side * side)
+
+
+@formula(unit="s", source="Li et al. 2014, Scaling distributed machine learning with the parameter server, section 3")
+def parameter_server_seconds(size_bytes: Number, workers: Number, servers: Number, rate: Number, hop: Number) -> Number:
+    """Time for all workers to push (or pull) ``size_bytes``: the slower of a worker's link and a server's."""
+    return hop + maximum(size_bytes, workers * size_bytes / servers) / rate
+
+
+@formula(unit="s", source="ring all-reduce over one slow link per replica; Douillard et al. 2023, DiLoCo (arXiv:2311.08105)")
+def slow_ring_seconds(size_bytes: Number, ranks: Number, rate: Number) -> Number:
+    """All-reduce over a link so slow that its latency does not matter."""
+    return 2 * (ranks - 1) / ranks * size_bytes / rate
+
+
+@formula(unit="B", source="Ren et al. 2021, ZeRO-Offload (arXiv:2101.06840), section 4: gradients down, parameters up")
+def offload_transfer_bytes(parameters: Number, bytes_each: Number, shards: Number) -> Number:
+    """Bytes one GPU moves one way to or from host memory for its share of the parameters."""
+    return parameters * bytes_each / shards
+
+
+@formula(unit="s", source="definition: what is left of an exchange behind the computation that it runs beside")
+def exposed_exchange_seconds(seconds: Number, compute_seconds: Number) -> Number:
+    """Exchange time that computation cannot hide."""
+    return maximum(seconds - compute_seconds, 0.0)
+
+
+@formula(unit="1", source="PyTorch DistributedDataParallel.no_sync: gradients are reduced after the last micro-step only")
+def no_sync_speedup(micro_steps: Number, micro_step_seconds: Number, exposed_reduce_seconds: Number) -> Number:
+    """How much faster a step is when gradients are reduced once instead of after every micro-step."""
+    each = micro_steps * (micro_step_seconds + exposed_reduce_seconds)
+    return each / (micro_steps * micro_step_seconds + exposed_reduce_seconds)

@@ -1,0 +1,59 @@
+"""What context-parallel ranks exchange so that every query meets every key.
+
+Ring: keys and values go round (Liu et al. 2023, arXiv:2310.01889). All-gather: every rank gets all of them (Llama 3,
+arXiv:2407.21783, section 3.3.2). All-to-all: heads are traded for tokens (Jacobs et al. 2023, DeepSpeed-Ulysses).
+"""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, maximum, where
+from distsim.layers.ledger import Collective, Context, Operation, Tensor
+
+FP32 = 4
+
+
+def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, value_width: Number) -> list[Operation]:
+    """The collectives of one layer's attention over the cp ranks; none where cp is 1."""
+    cp = ctx.layout.cp
+    if isinstance(cp, int) and cp == 1:
+        return []
+    there = where(cp > 1, 1, 0)
+    if ctx.layout.cp_mode == "all_to_all":
+        found = _heads_for_tokens(ctx, query, key, value, value_width, there)
+    else:
+        found = _keys_and_values(ctx, (key.elements + value.elements) * there)
+    return [Operation("attention.exchange", "collective", collectives=found, recompute_class="core_attention")]
+
+
+def _keys_and_values(ctx: Context, elements: Number) -> tuple[Collective, ...]:
+    """Ring and all-gather; the ring's gradients need a hop less unless they start at home and end there (torch)."""
+    cp, act, whole = ctx.layout.cp, ctx.activation, ctx.kernels.cp_gradients == "fp32_ring"
+    ring = ctx.layout.cp_mode == "ring"
+    size = elements * act
+    hops = Collective("send_recv", "cp", size, "forward", "attention.core", calls=cp - 1)
+    gather = Collective("all_gather", "cp", size * cp, "forward")
+    if whole:
+        back = Collective("send_recv", "cp", elements * FP32, "backward", "attention.core", calls=cp, bytes_each=FP32)
+    elif ring:
+        back = hops._replace(phase="backward")
+    else:
+        back = Collective("reduce_scatter", "cp", size * cp, "backward")
+    first = hops if ring else gather
+    return first, first._replace(phase="backward"), back
+
+
+def _heads_for_tokens(
+    ctx: Context, query: Tensor, key: Tensor, value: Tensor, value_width: Number, there: Number
+) -> tuple[Collective, ...]:
+    """Four all-to-alls forward (queries, keys, values, output) and four back; fewer kv heads than ranks are copied."""
+    layout, act = ctx.layout, ctx.activation
+    copies = (
+        maximum(1, layout.cp / maximum(ctx.model.kv_heads / layout.tp, 1)) if ctx.model.latent_attention is None else 1
+    )
+    output = layout.tokens * ctx.model.heads / layout.tp * value_width
+    sizes = (query.elements, key.elements * copies, value.elements * copies, output)
+    return tuple(
+        Collective("all_to_all", "cp", elements * act * there, phase)
+        for phase in ("forward", "backward")
+        for elements in sizes
+    )
