@@ -20,6 +20,10 @@ from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 
 
+NEEDS_TRANSPOSE = ("ada", "hopper")
+"""Architectures whose 8-bit matrix products take operands in one layout only (Transformer Engine user guide, FP8)."""
+
+
 @dataclass(frozen=True)
 class States:
     """Bytes on one rank, and the parameter counts they follow from."""
@@ -74,7 +78,8 @@ def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: F
         if group == "expert" and setup.model.experts is None:
             continue
         size = sharding_group(y, group)
-        copies = matrices[group] / maximum(count, 1) * precision.weight_copy_bytes
+        transposed = precision.transpose_bytes * (setup.accelerator.architecture in NEEDS_TRANSPOSE)
+        copies = matrices[group] / maximum(count, 1) * (precision.weight_copy_bytes + transposed)
         sums["parameters"] += figures.use(
             f"{group} parameters", parameter_bytes_per_rank, parameters=count,
             bytes_per_parameter=precision.parameter_bytes + copies, zero_stage=y.zero, zero_group_size=size,

@@ -22,7 +22,9 @@ class Precision(Sourced):
     residual_bytes: float | None = None
     """The residual stream (4 under autocast); None means ``activation_bytes``."""
     weight_copy_bytes: float = Field(default=0, ge=0)
-    """Further copies of the weights of matrix products (fp8 weight and its transpose)."""
+    """Further copies of the weights of matrix products (the fp8 weight)."""
+    transpose_bytes: float = Field(default=0, ge=0)
+    """The transposed copy that tensor cores before Blackwell need beside it: they read 8-bit operands one way only."""
     autocast: bool = False
     """fp32 parameters are cast for each matrix product, and the cast is kept for backward."""
     gather_dtype: str = "bf16"
