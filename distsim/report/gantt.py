@@ -62,6 +62,11 @@ def scale(report: Pipeline, columns: int | None) -> Scale:
     return Scale(columns, columns / report.makespan, fits < 1)
 
 
+def filling(report: Pipeline, columns: int) -> Scale:
+    """The scale that fills the columns; actions start and end on the nearest column."""
+    return Scale(columns, columns / report.makespan, False)
+
+
 def _kinds(order: list[Any]) -> Iterator[Any]:
     seen = set()
     for action in order:

@@ -9,6 +9,7 @@ from distsim.report import gantt
 from distsim.report.gantt import Line, Span, show_count, show_time
 from distsim.schedules.registry import SCHEDULES
 
+_FULL = 0.5  # an exact chart that fills less of the width gives way to one that fills it
 _MEANING = {
     "F": "forward",
     "B": "backward",
@@ -51,9 +52,13 @@ def labelled(report: Pipeline, width: int | None, unicode: bool) -> list[Line]:
     wide = width is None or width - left - 1 - right >= 10
     columns = None if width is None else max(4, width - left - 1 - (right if wide else 0))
     at = gantt.scale(report, columns)
-    if at.merged and wide and width is not None:  # rather every action than the figures at the side
+    if width is not None and columns is not None and wide:
         alone = gantt.scale(report, width - left - 1)
-        at, wide = (at, wide) if alone.merged else (alone, False)
+        larger = at.merged or alone.columns > 1.5 * at.columns
+        if not alone.merged and larger:  # rather clear actions than the figures at the side
+            at, wide = alone, False
+        elif not at.merged and at.columns < _FULL * columns:
+            at = gantt.filling(report, columns)
     bar = "│" if unicode else "|"
     over = at.columns + left + 2 - len("stage")
     head = "stage" + (" " * max(1, over) + f"idle {'held':>{held}}" if wide else "")
