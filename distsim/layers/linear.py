@@ -36,24 +36,14 @@ def linear(
     ``bias_whole`` marks the bias of a row-parallel product, which every tensor-parallel rank holds.
     """
     elements = inner * outer * copies
-    tensors = copies * matrices
-    parts = parts if matrices > 1 else ()
-    parameters = [
-        Parameter(f"{name}.weight", elements, "matrix", inner, outer / matrices, tensors, group, sharded, parts)
-    ]
+    weight = Parameter(
+        f"{name}.weight", elements, "matrix", inner, outer / matrices, copies * matrices, group, sharded,
+        parts if matrices > 1 else (),
+    )  # fmt: skip
+    parameters = [weight]
     if bias:
         size = outer * copies if bias_elements is None else bias_elements
-        parameters.append(
-            Parameter(
-                f"{name}.bias",
-                size,
-                "vector",
-                copies=tensors,
-                group=group,
-                parts=parts,
-                tensor_parallel=sharded and not bias_whole,
-            )  # fmt: skip
-        )
+        parameters.append(_bias(weight, f"{name}.bias", size, sharded and not bias_whole))
     saved = [] if kept_input is None else [kept_input]
     act = ctx.activation
     if ctx.precision.autocast:
@@ -78,3 +68,8 @@ def linear(
         parameters=tuple(parameters),
         collectives=collectives,
     )
+
+
+def _bias(weight: Parameter, name: str, elements: Number, sharded: bool) -> Parameter:
+    """The bias that goes with a weight."""
+    return weight._replace(name=name, elements=elements, kind="vector", rows=0, columns=0, tensor_parallel=sharded)
