@@ -108,6 +108,7 @@ def test_identical_stages_are_one_row(capsys: pytest.CaptureFixture[str]) -> Non
 def test_explain_shows_formula_numbers_and_source(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = answer(capsys, "llama-7b", "--zero", "2", "--gpus", "8", "--explain")
     assert code == 0
+    out = " ".join(out.split())
     assert "parameters * bytes_per_parameter / where(zero_stage >= 3, zero_group_size, 1)" in out
     assert "6,738,415,616 * 2 / where(2 >= 3, 8, 1)" in out
     assert "arXiv:1910.02054" in out

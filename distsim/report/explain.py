@@ -13,6 +13,7 @@ from distsim.engine.memory import MemoryReport, StageMemory
 from distsim.engine.resolve import Setup
 from distsim.formula import REGISTRY
 from distsim.layers.ledger import Operation
+from distsim.report import terminal
 from distsim.report.style import Style, columns
 from distsim.units import gib
 
@@ -79,7 +80,16 @@ def memory_lines(report: MemoryReport, stage: StageMemory, term: Style) -> list[
     ]
     made += columns(["moment", "size", ""], moments, left=(0, 2))
     made += ["", *_ledger(report.setup, stage.stage, term), "", term.bold("Options and where they come from")]
-    return [term.plain(line) for line in made]
+    return [part for line in made for part in wrapped(term.plain(line))]
+
+
+def wrapped(line: str) -> list[str]:
+    """A line of words as lines that the terminal can hold; further ones are indented more."""
+    width = terminal.width()
+    if width is None or len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
@@ -120,7 +130,7 @@ _FOLLOWS = {
     "dp": "gpus / (tp * pp * cp)", "etp": "tp and ep", "schedule": "pp and vpp", "stage_layers": "layers / pp",
     "zero_group": "dp * cp", "sequence_parallel": "tp > 1", "seq": "the model's context", "dropout": "the model",
     "global_batch": "micro_batch * micro_batches * dp", "micro_batches": "global_batch / (micro_batch * dp)",
-    "recompute_layers": "recompute", "vocab_padded": "the model's vocabulary, padded by the framework",
+    "recompute_layers": "recompute", "vocab_padded": "the framework's padding",
 }  # fmt: skip
 
 

@@ -124,8 +124,7 @@ def verdict(report: MemoryReport, term: Style) -> list[str]:
     where = f"stage {worst.stage}, {worst.peak_moment}" if len(report.stages) > 1 else worst.peak_moment
     need = f"{gib(report.peak)} of {gib(report.capacity)} on {report.setup.accelerator.name}"
     spare = f"{gib(abs(report.headroom))} ({share}) {'to spare' if report.fits else 'too much'}"
-    head = f"{_fits(report, term)}: {need}, {spare}"
-    return _flowed([head, f"peak moment: {where}"], "; ", term.width)
+    return _flowed([f"{_fits(report, term)}: {need}", spare, f"peak moment: {where}"], "; ", term.width)
 
 
 def zero_lines(alternatives: Sequence[Alternative], current: int, term: Style) -> list[str]:
@@ -142,9 +141,13 @@ def zero_lines(alternatives: Sequence[Alternative], current: int, term: Style) -
         worst = answer.worst
         held = [number(worst.categories[name]) for name in CATEGORIES[:3]]
         spare = f"{'-' if answer.headroom < 0 else ''}{number(abs(answer.headroom))}"
-        rows.append([f"{stage}{mark}", SHARDED[stage], *held, number(answer.peak), spare, _fits(answer, term)])
+        told = term.ink("fits", GREEN) if answer.fits else term.ink("too big", VERMILLION)
+        rows.append([f"{stage}{mark}", SHARDED[stage], *held, number(answer.peak), spare, told])
+    made = columns(header, rows, left=(0, 1, 7))
+    if max(len(bare(line)) for line in made) > term.width:  # the numbers before the words
+        made = columns(header[:1] + header[2:], [row[:1] + row[2:] for row in rows], left=(0, 6))
     title = "The same job at each ZeRO stage, on its fullest GPU (* this job):"
-    return [title, *columns(header, rows, left=(0, 1, 7)), *(term.plain(line) for line in invalid)]
+    return [title, *made, *(term.plain(line) for line in invalid)]
 
 
 def _fits(report: MemoryReport, term: Style) -> str:
