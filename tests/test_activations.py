@@ -9,10 +9,18 @@ import numpy
 import pytest
 
 from distsim import catalog
+from distsim.arrays import maximum
+from distsim.engine.figures import Figures
+from distsim.engine.moments import moments_of
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.saved import saved_of
+from distsim.engine.stages import build_stages
+from distsim.engine.states import states
 from distsim.layers.ledger import Context, distinct_saved, saved_bytes
 from distsim.layers.network import embedding_block, head_block, layer_block
 from distsim.layers.recompute import op_level_bytes
 from distsim.specs.framework import Kernels
+from distsim.specs.job import Job
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
@@ -136,3 +144,29 @@ def test_arrays_equal_numbers(name: str, attention: str, framework: str) -> None
             alone = context(model, kernels, attention=attention, **layout)
             wanted = saved_bytes(build(alone).operations, layout["selective"], kernels)
             assert got[index] == pytest.approx(wanted, rel=1e-12), layout
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "opt-6.7b", "mixtral-8x7b"])
+@pytest.mark.parametrize("framework", ["huggingface", "megatron-core"])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_moments_of_many_layouts_at_once(name: str, framework: str, recompute: str) -> None:
+    """The peak over arrays of layouts is each layout's own peak."""
+    job = Job(model=name, gpu="h100-sxm", gpus=8, framework=framework, recompute=recompute, seq=2048)
+    setup = resolve(job)
+    layouts: list[dict[str, Any]] = [
+        {"tp": tp, "sequence_parallel": int(tp > 1), "micro_batch": b, "micro_batches": m, "dp": 8 // tp}
+        for tp in (1, 4)
+        for b in (1, 4)
+        for m in (1, 8)
+    ]
+    many = {key: numpy.array([layout[key] for layout in layouts]) for key in layouts[0]}
+    got = _peak(replace(setup, layout=setup.layout.with_(**many)))
+    for index, layout in enumerate(layouts):
+        assert got[index] == pytest.approx(_peak(replace(setup, layout=setup.layout.with_(**layout))), rel=1e-12)
+
+
+def _peak(setup: Setup) -> Any:
+    (stage,) = build_stages(setup)
+    held = states(setup, stage.parameters(), Figures())
+    totals = [moment.total for moment in moments_of(setup, stage, held, saved_of(setup, stage))]
+    return maximum(*totals)
