@@ -88,22 +88,28 @@ SHOW_CONFIG = _flag("show_config", "--show-config", bool, "print every option wi
 def job_command(function: Callable[..., None]) -> Callable[..., None]:
     """Give ``function(job, **own)`` the MODEL argument and all job options; it is called with a Job and its own.
 
-    A function that takes ``origins`` is also told where each stated option comes from.
+    A function that takes ``origins`` is also told where each stated option comes from. One that takes ``stated`` also
+    answers without a job, when its own option ``--collective`` is given: then it gets None and the options as stated.
     """
     taken = inspect.signature(function, eval_str=True).parameters
-    own = [p.replace(kind=p.KEYWORD_ONLY) for name, p in taken.items() if name not in ("job", "origins")]
+    own = [p.replace(kind=p.KEYWORD_ONLY) for name, p in taken.items() if name not in ("job", "origins", "stated")]
     own_names = {p.name for p in own}
 
     def command(**values: Any) -> None:
         mine = {name: value for name, value in values.items() if name in own_names}
         rest = {name: value for name, value in values.items() if name not in own_names}
         show = rest.pop("show_config", False)
+        if "stated" in taken and mine.get("collective") is not None:
+            function(None, {}, rest, **mine)
+            return
         job, origins = stated_job(rest)
         if show:
             _show_config(job, origins)
             return
         if "origins" in taken:
             mine["origins"] = origins
+        if "stated" in taken:
+            mine["stated"] = {}
         function(job, **mine)
 
     shared = [_parameter(name, kind, text) for name, (kind, text) in JOB_OPTIONS.items()]

@@ -14,8 +14,10 @@ from distsim.specs.rules import divisors, listed
 ZEROPP = ("qwz", "hpz", "qgz")
 ONE_BIT_OPTIMIZERS = ("adam", "adamw", "lamb")
 # Job options that change what crosses the links and nothing else.
-TRAFFIC_ONLY = ("cp_mode", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers", "expert_imbalance", "clip",
-                "no_sync", "tp_mode", "tp_depth")  # fmt: skip
+TRAFFIC_ONLY = (
+    "cp_mode", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers", "expert_imbalance", "clip", "no_sync",
+    "tp_mode", "tp_depth",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,11 @@ def _check_tensor_mode(setup: Setup) -> None:
             "leave one of the two out",
         )
     if tp == 1 or not grid_side(tp, mode, depth):
-        shape = {"2d": "a square (4, 9, 16 …)", "2.5d": f"{depth} squares (depth x q x q)", "3d": "a cube (8, 27, 64 …)"}
+        shape = {
+            "2d": "a square (4, 9, 16 …)",
+            "2.5d": f"{depth} squares (depth x q x q)",
+            "3d": "a cube (8, 27, 64 …)",
+        }
         raise DistsimError(f"--tp {tp} ranks do not form {shape[mode]} for --tp-mode {mode}", f"use {shape[mode]}")
 
 
@@ -106,7 +112,7 @@ def _check_context_mode(setup: Setup) -> None:
     heads = model.heads // y.tp
     if y.cp_mode == "all_to_all" and heads % y.cp:
         raise DistsimError(
-            f"all-to-all context parallelism of {y.cp} ranks does not divide the {heads} heads per tensor parallel rank",
+            f"all-to-all over {y.cp} context parallel ranks does not divide {heads} heads per tensor parallel rank",
             f"valid degrees: {listed(divisors(heads))}",
         )
 
@@ -119,7 +125,9 @@ def _compression(setup: Setup) -> tuple[str, int]:
     if kind not in ("1bit", "powersgd") or (kind == "powersgd") != rank.isdigit() or rank == "0":
         raise DistsimError(f"unknown gradient compression {text!r}", "compressions: none, 1bit, powersgd-r4 (any rank)")
     if y.zero:
-        raise DistsimError(f"--compress {text} needs whole gradients on each rank, but zero is {y.zero}", "use --zero 0")
+        raise DistsimError(
+            f"--compress {text} needs whole gradients on each rank, but zero is {y.zero}", "use --zero 0"
+        )
     if y.dp * y.cp == 1:
         raise DistsimError(f"--compress {text} has no effect with one data parallel rank", "add --gpus or leave it out")
     if kind == "1bit" and setup.optimizer.name not in ONE_BIT_OPTIMIZERS:
@@ -140,7 +148,9 @@ def _zeropp(setup: Setup) -> frozenset[str]:
     if y.zero != 3:
         raise DistsimError(f"--zeropp {text} builds on ZeRO 3, but zero is {y.zero}", "add --zero 3")
     if y.zero_group != y.dp * y.cp:
-        raise DistsimError(f"--zeropp {text} shards over all {y.dp * y.cp} data parallel ranks", "leave --zero-group out")
+        raise DistsimError(
+            f"--zeropp {text} shards over all {y.dp * y.cp} data parallel ranks", "leave --zero-group out"
+        )
     return parts
 
 
@@ -163,7 +173,9 @@ def _check_sync(setup: Setup) -> None:
             "add --zero-group with the ranks of one replica, or --zero 0",
         )
     if job.compress not in (None, "none"):
-        raise DistsimError(f"--compress {job.compress} and --sync {sync} exclude each other", "leave one of the two out")
+        raise DistsimError(
+            f"--compress {job.compress} and --sync {sync} exclude each other", "leave one of the two out"
+        )
 
 
 def traffic_only(job: Job) -> list[str]:

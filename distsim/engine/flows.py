@@ -19,12 +19,15 @@ class Span(NamedTuple):
     group: str
     ranks: Number
     stride: Number
-    local: Number | None = None
-    """Ranks in one domain where they do not follow from the stride (neighbouring pipeline stages)."""
+    ends: tuple[Number, Number] | None = None
+    """The two ranks of a pair, where whether they share a domain depends on where they are (pipeline stages)."""
 
-    def placed(self, network: Network) -> Group:
-        """The group on the network's domains."""
-        fitting = maximum(network.domain // self.stride, 1) if self.local is None else self.local
+    def placed(self, network: Network, domain: Number | None = None) -> Group:
+        """The group on the network's domains, or on larger ones that a tier of switches joins."""
+        size = network.domain if domain is None else domain
+        fitting = maximum(size // self.stride, 1)
+        if self.ends is not None:
+            fitting = where(self.ends[0] // size == self.ends[1] // size, 2, 1)
         ranks = maximum(self.ranks, 1)
         local = where(ranks < fitting, ranks, fitting)
         nodes = -(-ranks // local)
@@ -41,7 +44,7 @@ class Fixed(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """Alike exchanges of one rank in one optimizer step. ``bytes_logical`` is the larger of a call's input and output."""
+    """Alike exchanges of one rank in one step. ``bytes_logical`` is the larger of a call's input and output."""
 
     purpose: str
     op: str

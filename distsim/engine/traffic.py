@@ -16,7 +16,7 @@ from distsim.engine.network import Network
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.stages import Stage, build_stages
 from distsim.engine.traffic_data import data_flows, norm_flows
-from distsim.engine.traffic_hidden import hidden_seconds
+from distsim.engine.traffic_hidden import hidden_fraction
 from distsim.engine.traffic_model import model_flows, replicated_gradient_flows
 from distsim.engine.traffic_pipeline import pipeline_flows
 from distsim.engine.traffic_variants import offload_flows, varied
@@ -48,16 +48,17 @@ class Row:
     seconds: Number
     exposed_seconds: Number
     """Left where computation of the same phase hides what can be hidden."""
-    crossing_bytes: Number
-    """The part of the wire bytes that leaves the domain of fast links."""
+    level_bytes: tuple[Number, ...]
+    """The parts of the wire bytes that leave the domain of fast links, and each tier of switches above it."""
     every_steps: Number = 1
     """Above 1 for what happens once in so many steps; bytes and seconds are averages per step."""
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
         whole = {name: getattr(self, name) for name in self.__slots__}
-        for name in ("group_size", "calls", "bytes_per_call", "wire_bytes_per_rank", "crossing_bytes"):
+        for name in ("group_size", "calls", "bytes_per_call", "wire_bytes_per_rank"):
             whole[name] = round(whole[name])
+        whole["level_bytes"] = [round(level) for level in self.level_bytes]
         return {**whole, "link": str(self.link), "algorithm": str(self.algorithm)}
 
 
@@ -85,7 +86,8 @@ class TrafficReport:
     @property
     def wire_bytes_per_rank(self) -> int:
         """All that one rank of that stage sends in a step."""
-        return round(sum(row.wire_bytes_per_rank for row in self.collectives))
+        total: float = sum(row.wire_bytes_per_rank for row in self.collectives)
+        return round(total)
 
     @property
     def seconds(self) -> float:
@@ -139,7 +141,9 @@ def _check_fits(setup: Setup, network: Network) -> None:
     gpus, cluster = setup.layout.gpus, setup.cluster
     if cluster.nodes is not None and gpus > cluster.nodes * cluster.gpus_per_node:
         most = cluster.nodes * cluster.gpus_per_node
-        raise DistsimError(f"{gpus} GPUs do not fit cluster {cluster.name}, which has {most}", f"use --gpus {most} or fewer")
+        raise DistsimError(
+            f"{gpus} GPUs do not fit cluster {cluster.name}, which has {most}", f"use --gpus {most} or fewer"
+        )
     if gpus > network.domain and network.nic_rate <= 0:
         raise DistsimError(
             f"{gpus} GPUs in nodes of {network.domain} need a network, and cluster {cluster.name} states none",
@@ -163,7 +167,7 @@ def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage
     """All that one rank of a stage exchanges, unpriced; layout fields may be arrays (all but pp)."""
     shared = varied(setup, exchange, stage, present(data_flows(setup, exchange, stage)), network)
     flows = model_flows(setup, exchange, stage) + replicated_gradient_flows(setup, stage) + shared
-    flows += pipeline_flows(setup, stage, network.domain) + norm_flows(setup, exchange, stage) + offload_flows(setup, stage)
+    flows += pipeline_flows(setup, stage) + norm_flows(setup, exchange, stage) + offload_flows(setup, stage)
     return present(flows)
 
 
@@ -177,19 +181,29 @@ def priced(flow: Flow, network: Network) -> tuple[Row, bool]:
     """A flow with its price, and whether it can hide; the one place where exchanges meet the network."""
     if flow.fixed is not None:
         seconds, wire, link, algorithm = flow.fixed
-        crossing: Number = 0 if flow.op in HOST_OPS else wire
+        levels: tuple[Number, ...] = (0 if flow.op in HOST_OPS else wire,)
     else:
         group = flow.span.placed(network)
         seconds, algorithm, _, wire, link = pricing.price(flow.pattern, flow.bytes_logical, group)
-        if flow.pattern in DIRECT:
-            crossing = wire * direct_crossing_fraction(group.ranks, group.local, group.nodes)
-        else:
-            crossing = wire * ring_crossing_fraction(group.local, group.nodes)
+        levels = tuple(wire * share for share in crossing_fractions(flow, network))
     times = flow.calls / flow.every
     return Row(
         flow.purpose, flow.op, flow.span.group, flow.span.ranks, flow.dtype, flow.phase, flow.calls, flow.bytes_logical,
-        wire * times, link, algorithm, seconds * times, seconds * times, crossing * times, flow.every,
+        wire * times, link, algorithm, seconds * times, seconds * times, tuple(level * times for level in levels),
+        flow.every,
     ), flow.hides  # fmt: skip
+
+
+def crossing_fractions(flow: Flow, network: Network) -> list[Number]:
+    """Shares of a flow's bytes that leave the domain, and each group of nodes below a tier of switches."""
+    found = []
+    for domain in (network.domain, *(nodes * network.domain for nodes, _ in network.tiers)):
+        group = flow.span.placed(network, domain)
+        if flow.pattern in DIRECT:
+            found.append(direct_crossing_fraction(group.ranks, group.local, group.nodes))
+        else:
+            found.append(ring_crossing_fraction(group.local, group.nodes))
+    return found
 
 
 def _exposed(setup: Setup, stage: Stage, rows: Iterable[tuple[Row, bool]]) -> list[tuple[Row, bool]]:
@@ -197,9 +211,8 @@ def _exposed(setup: Setup, stage: Stage, rows: Iterable[tuple[Row, bool]]) -> li
     found = list(rows)
     for phase in ("forward", "backward"):
         hiding = [row for row, hides in found if hides and row.phase == phase]
-        hidden = hidden_seconds(setup, stage, phase, sum(row.seconds for row in hiding))
-        found = [
-            (replace(row, exposed_seconds=row.seconds * (1 - hidden)), hides) if hides and row.phase == phase else (row, hides)
-            for row, hides in found
-        ]
+        hidden = hidden_fraction(setup, stage, phase, sum(row.seconds for row in hiding))
+        for index, (row, hides) in enumerate(found):
+            if hides and row.phase == phase:
+                found[index] = replace(row, exposed_seconds=row.seconds * (1 - hidden)), hides
     return found

@@ -36,7 +36,9 @@ def sharings(setup: Setup) -> tuple[list[Sharing], bool]:
     """Dense parameters and, where their group is another one, experts; and whether one group serves all."""
     y = setup.layout
     whole, shard = y.dp * y.cp, sharding_group(y, "dense")
-    dense = Sharing("dense", Span("dp", whole, y.tp), Span("zero", shard, y.tp), Span("dp", whole // shard, y.tp * shard))
+    dense = Sharing(
+        "dense", Span("dp", whole, y.tp), Span("zero", shard, y.tp), Span("dp", whole // shard, y.tp * shard)
+    )
     if setup.model.experts is None:
         return [dense], True
     size, part, stride = y.expert_data_parallel, sharding_group(y, "expert"), y.ep * y.etp

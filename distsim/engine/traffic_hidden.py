@@ -19,7 +19,7 @@ def compute_seconds(setup: Setup, stage: Stage, phase: str) -> Number:
     return flops * setup.layout.micro_batches / peak if peak else 0.0
 
 
-def hidden_seconds(setup: Setup, stage: Stage, phase: str, seconds: Number) -> Number:
+def hidden_fraction(setup: Setup, stage: Stage, phase: str, seconds: Number) -> Number:
     """The share (0 to 1) of ``seconds`` of exchanges that a phase's computation can hide."""
     left = exposed_exchange_seconds(seconds, compute_seconds(setup, stage, phase))
     return 1 - left / maximum(seconds, LEAST_SECONDS)

@@ -113,5 +113,3 @@ def replicated_gradient_flows(setup: Setup, stage: Stage) -> list[Flow]:
         flows.append(Flow(purpose, "all_reduce", span, dtype_name(precision.gradient_bytes, precision), "step",
                           on * (1 - sharded) * count * rules.replicated_gradient_reads, kept))  # fmt: skip
     return flows
-
-

@@ -1,4 +1,4 @@
-"""What pipeline stages send each other: activations forward, their gradients back, and the tied embedding's gradient."""
+"""What pipeline stages send each other: activations, their gradients, and the tied embedding's gradient."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from distsim.layers.ledger import parameters_of
 V_SHAPED = ("zb-v", "v-half", "v-min", "1f1b-v", "dualpipe-v", "hanayo")
 
 
-def pipeline_flows(setup: Setup, stage: Stage, domain: Number) -> list[Flow]:
+def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
     """Sends of one rank of a stage. What it receives is its neighbours' sends."""
     y, precision = setup.layout, setup.precision
     if y.pp == 1:
@@ -23,7 +23,7 @@ def pipeline_flows(setup: Setup, stage: Stage, domain: Number) -> list[Flow]:
     dtype = dtype_name(precision.activation_bytes, precision)
     ends = _local_ends(setup, stage.index)
     flows = [
-        Flow(f"pipeline {what}", "send_recv", _neighbours(setup, stage.index, step, domain), dtype, phase,
+        Flow(f"pipeline {what}", "send_recv", _neighbours(setup, stage.index, step), dtype, phase,
              boundary_sends(y.micro_batches, y.vpp, ends[phase]), size, hides=True)
         for what, phase, step in (("activations", "forward", 1), ("gradients", "backward", -1))
     ]  # fmt: skip
@@ -46,13 +46,12 @@ def _local_ends(setup: Setup, index: int) -> dict[str, Number]:
     return {"forward": last, "backward": first}
 
 
-def _neighbours(setup: Setup, index: int, step: int, domain: Number) -> Span:
+def _neighbours(setup: Setup, index: int, step: int) -> Span:
     """The pair of a rank and its like on the next or previous stage (around the ends with interleaving)."""
     y = setup.layout
     stride = y.model_parallel // y.pp * y.dp
     other = (index + step) % y.pp
-    apart = (index * stride) // domain != (other * stride) // domain
-    return Span("pp", 2, stride, local=where(apart, 1, 2))
+    return Span("pp", 2, stride, (index * stride, other * stride))
 
 
 def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
@@ -65,4 +64,5 @@ def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
     size = sum(p.elements for p in parameters_of(block.operations) if p.name in ("embedding.weight", "head.weight"))
     stride = y.model_parallel // y.pp * y.dp * (y.pp - 1)
     name = dtype_name(precision.gradient_bytes, precision)
-    return [Flow("tied embedding gradient", "all_reduce", Span("pp", 2, stride), name, "step", 1, size * precision.gradient_bytes)]
+    span = Span("pp", 2, stride)
+    return [Flow("tied embedding gradient", "all_reduce", span, name, "step", 1, size * precision.gradient_bytes)]

@@ -58,11 +58,10 @@ def _zeropp(exchange: Exchange, flow: Flow, network: Network) -> list[Flow]:
         near = flow.span._replace(ranks=placed.local)
         far = flow.span._replace(ranks=placed.nodes, stride=flow.span.stride * placed.local)
         size = quantised_bytes(elements, INT4_BITS, BLOCK_ELEMENTS)
+        small = flow._replace(op="all_to_all", dtype="int4")
         return [
-            flow._replace(purpose="gradients inside the node", op="all_to_all", span=near, dtype="int4", bytes_logical=size),
-            flow._replace(
-                purpose="gradients between nodes", op="all_to_all", span=far, dtype="int4", bytes_logical=size / placed.local
-            ),
+            small._replace(purpose="gradients inside the node", span=near, bytes_logical=size),
+            small._replace(purpose="gradients between nodes", span=far, bytes_logical=size / placed.local),
         ]
     return [flow]
 
@@ -131,9 +130,14 @@ def _local_sgd(setup: Setup, exchange: Exchange, flows: list[Flow]) -> list[Flow
             fixed = Fixed(seconds, all_reduce_wire_bytes(size, span.ranks), "slow link", "ring")
         out.append(
             flow._replace(
-                purpose="replicas averaged", phase="step", calls=1, bytes_logical=size, hides=False,
-                every=exchange.sync_every, fixed=fixed,
-            )  # fmt: skip
+                purpose="replicas averaged",
+                phase="step",
+                calls=1,
+                bytes_logical=size,
+                hides=False,
+                every=exchange.sync_every,
+                fixed=fixed,
+            )
         )
     return out
 
@@ -153,7 +157,10 @@ def offload_flows(setup: Setup, stage: Stage) -> list[Flow]:
     down = offload_transfer_bytes(elements, precision.gradient_bytes, shards)
     up = offload_transfer_bytes(elements, precision.parameter_bytes, shards)
     link = f"{host.kind}-{host.generation}" if host.generation else host.kind
-    rows = [("gradients to host", "device_to_host", "backward", 1, down), ("parameters from host", "host_to_device", "step", 1, up)]
+    rows: list[tuple[str, str, str, Number, Number]] = [
+        ("gradients to host", "device_to_host", "backward", 1, down),
+        ("parameters from host", "host_to_device", "step", 1, up),
+    ]
     if kind == "parameters":
         rows.append(("parameters from host", "host_to_device", "forward", y.micro_batches, up))
         rows.append(("parameters from host", "host_to_device", "backward", y.micro_batches, up))

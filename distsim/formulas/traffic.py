@@ -12,23 +12,23 @@ _ZEROPP = "Wang et al. 2023, ZeRO++ (arXiv:2306.10209), section 3"
 
 @formula(unit="1", source=_ZERO)
 def zero_volume_parameters(zero_stage: Number) -> Number:
-    """Parameters each rank sends per step over the model's own, ring factor left out: 2, 2, 2 and 3 for ZeRO 0 to 3."""
+    """Parameters each rank sends per step over the model's own, without the ring factor: 2, 2, 2, 3 for ZeRO 0 to 3."""
     return where(zero_stage >= 3, 3, 2)
 
 
-@formula(unit="1", source="PyTorch torch/csrc/distributed/c10d/reducer.cpp, DeepSpeed reduce_bucket_size, Megatron-LM DDP")
+@formula(unit="1", source="PyTorch reducer.cpp, DeepSpeed reduce_bucket_size, Megatron-LM DDP")
 def bucket_calls(elements: Number, bucket_elements: Number) -> Number:
     """Collectives that ``elements`` take when they go in buckets; 0 bucket elements means all at once."""
     return where(bucket_elements > 0, ceil_div(elements, maximum(bucket_elements, 1)), 1)
 
 
-@formula(unit="elements", source="PyTorch FSDP2 (torch 2.13), FSDPParam: each parameter is padded on dimension 0 to the shard count")
+@formula(unit="elements", source="torch 2.13 FSDPParam: dimension 0 of each parameter is padded to the shard count")
 def padded_elements(rows: Number, elements: Number, ranks: Number) -> Number:
     """Elements of a tensor whose first dimension is filled up so that all ranks hold alike shards."""
     return round_up(rows, ranks) * (elements / rows)
 
 
-@formula(unit="B", source="Narayanan et al. 2021 (arXiv:2104.04473), section 3.2: b s h elements per micro-batch and boundary")
+@formula(unit="B", source="Narayanan et al. 2021 (arXiv:2104.04473), section 3.2")
 def pipeline_boundary_bytes(tokens: Number, hidden: Number, bytes_each: Number, shards: Number) -> Number:
     """What one rank sends to the next stage for one micro-batch; sequence parallelism or scatter/gather divides it."""
     return tokens * hidden * bytes_each / shards
@@ -36,7 +36,7 @@ def pipeline_boundary_bytes(tokens: Number, hidden: Number, bytes_each: Number, 
 
 @formula(unit="1", source="count of the chunk boundaries of a stage, Narayanan et al. 2021, section 2.2")
 def boundary_sends(micro_batches: Number, chunks: Number, local_ends: Number) -> Number:
-    """Messages one stage sends one way per step: one per micro-batch and chunk, but for chunks with no other stage next."""
+    """Messages one stage sends one way per step: one per micro-batch and chunk that has another stage next."""
     return micro_batches * (chunks - local_ends)
 
 
@@ -84,7 +84,7 @@ def parameter_server_seconds(size_bytes: Number, workers: Number, servers: Numbe
     return hop + maximum(size_bytes, workers * size_bytes / servers) / rate
 
 
-@formula(unit="s", source="ring all-reduce over one slow link per replica; Douillard et al. 2023, DiLoCo (arXiv:2311.08105)")
+@formula(unit="s", source="ring over one slow link per replica; Douillard et al. 2023, DiLoCo (arXiv:2311.08105)")
 def slow_ring_seconds(size_bytes: Number, ranks: Number, rate: Number) -> Number:
     """All-reduce over a link so slow that its latency does not matter."""
     return 2 * (ranks - 1) / ranks * size_bytes / rate
@@ -102,8 +102,10 @@ def exposed_exchange_seconds(seconds: Number, compute_seconds: Number) -> Number
     return maximum(seconds - compute_seconds, 0.0)
 
 
-@formula(unit="1", source="PyTorch DistributedDataParallel.no_sync: gradients are reduced after the last micro-step only")
+@formula(
+    unit="1", source="PyTorch DistributedDataParallel.no_sync: gradients are reduced after the last micro-step only"
+)
 def no_sync_speedup(micro_steps: Number, micro_step_seconds: Number, exposed_reduce_seconds: Number) -> Number:
-    """How much faster a step is when gradients are reduced once instead of after every micro-step."""
+    """How much faster a step is when gradients are reduced once, not after every micro-step."""
     each = micro_steps * (micro_step_seconds + exposed_reduce_seconds)
     return each / (micro_steps * micro_step_seconds + exposed_reduce_seconds)

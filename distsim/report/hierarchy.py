@@ -1,0 +1,58 @@
+"""The machine as a tree of levels with the bytes that cross each, drawn with characters."""
+
+from __future__ import annotations
+
+from distsim.engine.traffic import HOST_OPS, TrafficReport
+from distsim.report.style import Style
+from distsim.units import decimal_bytes
+
+
+def picture(report: TrafficReport, term: Style) -> list[str]:
+    """Levels from the widest to one GPU; what crosses a level is drawn on the line that joins its parts."""
+    network, gpus = report.network, report.setup.layout.gpus
+    per_domain = min(network.domain, gpus)
+    domains = -(-gpus // network.domain)
+    levels: list[str] = []
+    for index, (nodes, over) in reversed(list(enumerate(network.tiers, start=1))):
+        groups = -(-domains // nodes)
+        if groups > 1:
+            text = f"{groups} groups of {nodes} nodes, uplinks {over:g}:1"
+            levels.append(f"{text}: {_crossing(report, index, nodes * network.domain, 'group')}")
+    if domains > 1:
+        rate = f"{network.inter}, {decimal_bytes(network.nic_rate, 'B/s')} per GPU"
+        levels.append(f"{domains} domains of {per_domain} GPUs, {rate}: {_crossing(report, 0, per_domain, 'domain')}")
+    if per_domain > 1:
+        inside = sum(r.wire_bytes_per_rank - r.level_bytes[0] for r in report.collectives if r.op not in HOST_OPS)
+        rate = f"{network.intra}, {decimal_bytes(network.intra_rate, 'B/s')} per GPU"
+        levels.append(f"{per_domain} GPUs in a domain, {rate}: {decimal_bytes(inside)} per GPU stays inside")
+    levels.append(_gpu(report))
+    return ["Hierarchy, and what crosses it in a step:", *_nested(levels, term)]
+
+
+def _crossing(report: TrafficReport, level: int, gpus: int, name: str) -> str:
+    sent = sum(row.level_bytes[level] for row in report.collectives if level < len(row.level_bytes))
+    return f"{decimal_bytes(sent)} per GPU, {decimal_bytes(sent * gpus)} per {name}"
+
+
+def _gpu(report: TrafficReport) -> str:
+    moved = sum(row.bytes_per_call * row.calls for row in report.collectives if row.op in HOST_OPS)
+    host = f", {decimal_bytes(moved)} to and from host memory" if moved else ""
+    return f"one {report.setup.accelerator.name}: {decimal_bytes(report.wire_bytes_per_rank)} sent{host}"
+
+
+def _nested(levels: list[str], term: Style) -> list[str]:
+    """Each level below the one before it, twice where there are two or more of it."""
+    tee, corner, bar = ("├─ ", "└─ ", "│") if term.unicode else ("+- ", "`- ", "|")
+    made = [levels[0]]
+    indent = ""
+    for text in levels[1:]:
+        made += [f"{indent}{bar}", f"{indent}{tee}{text}", f"{indent}{corner}…"]
+        indent += f"{bar}  "
+    return _straight(made)
+
+
+def _straight(made: list[str]) -> list[str]:
+    """Deeper lines before the last branch of the level above, so that no line crosses another."""
+    heads = [line for line in made if not line.rstrip().endswith("…")]
+    tails = [line for line in made if line.rstrip().endswith("…")]
+    return heads + tails[::-1]
