@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, minimum, where
+from distsim.arrays import Number, minimum, round_up, where
 from distsim.layers.ledger import Context, Operation, Tensor
 
 LSE_BYTES = 4  # flash and memory-efficient kernels keep one fp32 log-sum-exp per head and query token
 MASK_BYTES = 1  # a dropout mask is one byte per element
 INDEX_BYTES = 8  # position of each row's maximum, int64
 FP32 = 4
+EFFICIENT_ROWS = 32  # the memory-efficient kernel pads its log-sum-exp to a multiple of this
 RNG_BYTES = 24  # seed and offset of a flash call: uint64[2] and one more
 FLASH_BYTES = 2  # flash kernels take 2-byte queries, keys and values only
 FLASH_BACKWARD = 2.5  # two products forward, five backward (Dao 2022, FlashAttention, appendix B)
@@ -21,8 +22,9 @@ def flash_kernel(ctx: Context) -> bool:
 
 def _sdpa_choice(ctx: Context) -> str:
     """The kernel torch picks for scaled_dot_product_attention; windowed layers pass as flash (see ``_masked``)."""
-    model = ctx.model
-    if ctx.activation <= FLASH_BYTES and not model.latent_attention and ctx.kernels.attention_mask != "always":
+    model, latent = ctx.model, ctx.model.latent_attention
+    alike = latent is None or latent.value_dim == latent.nope_dim + latent.rope_dim
+    if ctx.activation <= FLASH_BYTES and alike and ctx.kernels.attention_mask != "always":
         return "flash"
     grouped = model.kv_heads < model.heads and model.latent_attention is None
     return "math" if grouped and ctx.kernels.attention_mask != "always" else "efficient"
@@ -58,7 +60,10 @@ def core_attention(
     key, value, mask = _masked(ctx, query, key, value)
     saved = [output]
     if ctx.kernels.attention_lse:
-        saved.append(Tensor("attention.lse", layout.tokens * heads, LSE_BYTES, "s b a/t"))
+        padded = layout.tokens
+        if ctx.kernels.sdpa and _sdpa_choice(ctx) == "efficient":
+            padded = layout.micro_batch * round_up(queries, EFFICIENT_ROWS)
+        saved.append(Tensor("attention.lse", padded * heads, LSE_BYTES, "s b a/t"))
     if ctx.kernels.sdpa:
         saved.append(Tensor("attention.rng", 1, RNG_BYTES, "seed"))
     return [
