@@ -177,7 +177,7 @@ def toml(factors: Mapping[str, Factor], origin: str, checked: str) -> str:
     """The preset that pricing reads, as text."""
     lines = [
         "# Written by `make calibrate-links`; what each number means: docs/collectives.md.",
-        "# Factors on NCCL's own arithmetic: latency of LL and LL128, latency of Simple and its like, bandwidth.",
+        "# Factors on NCCL's own arithmetic: latency of the LL protocol, latency of all others, bandwidth.",
         'name = "factors"',
         "",
         "[source]",

@@ -13,7 +13,18 @@ from distsim.engine.pricing import op_named
 from distsim.errors import DistsimError
 from distsim.units import MICROSECOND
 
-COLUMNS = ("run", "op", "gpu", "gpus", "gpus_per_node", "internode_gbps_per_gpu", "bytes", "time_us", "source")
+COLUMNS = (
+    "run",
+    "op",
+    "gpu",
+    "gpus",
+    "gpus_per_node",
+    "internode_gbps_per_gpu",
+    "network",
+    "bytes",
+    "time_us",
+    "source",
+)
 
 
 class Measurement(NamedTuple):
@@ -28,6 +39,8 @@ class Measurement(NamedTuple):
     size_bytes: int
     seconds: float
     publication: str = ""
+    network: str | None = None
+    """Class of network where the source states it; the usual one for GPU and rate elsewhere."""
 
 
 def read(path: str) -> list[Measurement]:
@@ -52,6 +65,7 @@ def _measurement(row: dict[str, str], where: str) -> Measurement:
             row["run"], op_named(row["op"]), row["gpu"], int(row["gpus"]), int(row["gpus_per_node"]),
             float(row["internode_gbps_per_gpu"]) if row["internode_gbps_per_gpu"] else None, int(row["bytes"]),
             float(row["time_us"]) * MICROSECOND, row["source"],
+            row["network"] or None,
         )  # fmt: skip
     except ValueError as error:
         raise DistsimError(f"not a number: {error}", where=where) from None
@@ -76,13 +90,13 @@ def batches(rows: Iterable[Measurement]) -> list[Batch]:
 
     groups: dict[tuple[Any, ...], list[Measurement]] = {}
     for row in rows:
-        key = (row.source, row.op, row.gpu, row.ranks, row.ranks_per_node, row.gbps)
+        key = (row.source, row.op, row.gpu, row.ranks, row.ranks_per_node, row.gbps, row.network)
         groups.setdefault(key, []).append(row)
     found, networks = [], {}
-    for (source, op, gpu, ranks, per_node, gbps), members in groups.items():
-        place = (gpu, per_node, gbps)
+    for (source, op, gpu, ranks, per_node, gbps, name), members in groups.items():
+        place = (gpu, per_node, gbps, name)
         if place not in networks:
-            networks[place] = network_for(gpu, per_node, gbps)
+            networks[place] = network_for(gpu, per_node, gbps, name)
         sizes = numpy.array([float(one.size_bytes) for one in members])
         measured = numpy.array([one.seconds for one in members])
         network = networks[place]._replace(factors={})
@@ -100,6 +114,6 @@ def _terms(op: str, sizes: Any, group: Group) -> tuple[Any, ...]:
 
     found = nccl.candidates(op, sizes, group)
     table = lambda pick: numpy.array([pick(one) + 0 * sizes for one in found])  # noqa: E731
-    long = numpy.array([[one.protocol == "Simple"] for one in found])
+    long = numpy.array([[one.protocol != "LL"] for one in found])
     inside, across = table(lambda one: sizes / one.inside), table(lambda one: sizes / one.across)
     return long, table(lambda one: one.latency), inside, across, table(lambda one: sizes / one.cap)

@@ -15,6 +15,7 @@ PROTOCOLS = ("LL", "LL128", "Simple")
 TABLES = "nccl-2.30"
 BACKENDS = ("nccl", "rccl")  # RCCL keeps the tuner of the NCCL it was forked from
 DIRECT = ("all_to_all", "scatter", "gather", "send_recv")
+SIMPLE_POSTS = 3  # posts to a NIC per step of the Simple protocol (tuning.cc)
 _NEVER = 1e-30  # a bandwidth that is never the best: the pair is not allowed here
 FREE = 1e30  # a bandwidth that never limits
 
@@ -111,7 +112,7 @@ def ring(group: Group, graph: Graph, protocol: int, op: str, size_bytes: Number)
     table, name = tables(), PROTOCOLS[protocol]
     n, nodes = group.ranks, group.nodes
     intra, network = hops(group, "ring", protocol)
-    post = table["other"]["nic_post"] * MICROSECOND * (3 if protocol == SIMPLE else 1)
+    post = table["other"]["nic_post"] * MICROSECOND * (SIMPLE_POSTS if protocol == SIMPLE else 1)
     intra = maximum(intra, where(nodes > 1, post, 0.0))
     base, trips = table["base"]["ring"][protocol], 2 if op == "all_reduce" else 1
     steps, crossings = trips * (n - 1), trips * (nodes - 1)
@@ -224,7 +225,9 @@ def direct(op: str, group: Group) -> Candidate:
     if op == "send_recv":
         latency = base + where(many, network, intra)
         return Candidate("direct", "Simple", latency, where(many, FREE, fabric), where(many, nic, FREE))
-    latency = formulas.direct_latency(base, near, far, intra, network)
+    post = tables()["other"]["nic_post"] * MICROSECOND * SIMPLE_POSTS
+    hop = where(many, network, intra)
+    latency = formulas.direct_latency(base, hop, near, far, intra, post)
     nic = nic * formulas.dragonfly_share(group.nodes, net.taper)
     inside = where(near > 0, fabric * formulas.peers_share(group.ranks, near), FREE)
     across = where(far > 0, nic * formulas.peers_share(group.ranks, far), FREE)

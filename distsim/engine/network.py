@@ -12,7 +12,7 @@ NVLS_GENERATION = 2  # Hopper is the first whose switch reduces (NCCL 2.30.7, sr
 
 
 class Factor(NamedTuple):
-    """What measurement says of a link: multiples of predicted latency (short and long protocols) and of bandwidth."""
+    """What measurement says of a link: multiples of predicted latency (LL; other protocols) and of bandwidth."""
 
     low: float = 1.0
     bulk: float = 1.0

@@ -11,7 +11,7 @@ from distsim.engine.network import Factor, Group, Priced
 from distsim.errors import DistsimError, did_you_mean
 from distsim.formulas import collectives as volumes
 
-_SIMPLE = "Simple"
+_LOW = "LL"  # the protocol of short messages, whose latency has a factor of its own
 WIRE: dict[str, Callable[[Number, Number], Number]] = {
     "all_reduce": volumes.all_reduce_wire_bytes,
     "all_gather": volumes.all_gather_wire_bytes,
@@ -97,7 +97,7 @@ def least_seconds(op: str, size_bytes: Number, group: Group) -> tuple[Number, Nu
     best: Number = None
     chosen: Number = 0
     for index, one in enumerate(found):
-        factor = latency_factor.bulk if one.protocol == _SIMPLE else latency_factor.low
+        factor = latency_factor.low if one.protocol == _LOW else latency_factor.bulk
         seconds = one.latency * factor + size_bytes / one.bandwidth(*rates)
         if index == 0:
             best = seconds

@@ -113,9 +113,11 @@ def nccl_tree_correction(factors: Sequence[float], size_bytes: Number) -> Number
 
 
 @formula(unit="s", source="one message per peer, posted in turn; constants fitted, see docs/collectives.md")
-def direct_latency(base: Number, local_peers: Number, far_peers: Number, intra: Number, network: Number) -> Number:
-    """Latency of direct exchange with every peer of a group."""
-    return base + local_peers * intra + far_peers * network
+def direct_latency(
+    base: Number, hop: Number, local_peers: Number, far_peers: Number, intra: Number, post: Number
+) -> Number:
+    """Latency of direct exchange: one hop, a step for every near peer, and the posting of a send for every far one."""
+    return base + hop + local_peers * intra + far_peers * post
 
 
 @formula(unit="1", source="every peer gets an equal part of a rank's buffer")
