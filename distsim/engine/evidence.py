@@ -161,6 +161,9 @@ def _optimizer(text: str | None) -> str | None:
 
 def _fit_degrees(options: dict[str, Any], run: Run) -> None:
     """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1."""
+    unstated = [name for name in ("tp", "pp") if name not in options]
+    if options["gpus"] > 1 and unstated and "dp" not in options and "zero" not in options and not run.text("fsdp_kind"):
+        raise MissingCell(f"{' and '.join(unstated)} and dp are blank: the layout is not stated")
     parallel = 1
     for name in ("tp", "pp", "cp"):
         parallel *= options.get(name) or 1

@@ -26,12 +26,15 @@ def show(result: Validation, by: str | None, worst: int) -> None:
     summary = result.summary
     out.print(_summaries("peak memory, predicted against measured", {"all runs": summary}))
     if by:
+        out.print()
         out.print(_summaries(f"by {by}", {name: one for name, one in result.by(by).items() if one.memory_rows}))
     measured = [one for one in result.replays if one.memory_error is not None]
     if worst and measured:
+        out.print()
         out.print(_worst(measured, worst))
     points = [(one.measured_peak or 0, one.predicted_peak or 0) for one in measured]
     if points:
+        out.print()
         out.print(scatter(points), markup=False)
     reasons = Counter(one.reason for one in result.replays if one.reason)
     if reasons:
@@ -42,6 +45,7 @@ def show(result: Validation, by: str | None, worst: int) -> None:
             rows.add_row(
                 str(sum(reasons.values()) - sum(count for _, count in reasons.most_common(12))), "other reasons"
             )
+        out.print()
         out.print(rows)
 
 
