@@ -1,11 +1,16 @@
-"""Writes docs/cli.md and docs/formulas.md from the code itself; run it with ``make docs``."""
+"""Writes docs/cli.md and docs/formulas.md from the code, and the answers of the pages' examples; run ``make docs``."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import inspect
+import io
+import os
 import pkgutil
+import re
+import shlex
 from pathlib import Path
 from typing import Any, get_args
 
@@ -80,10 +85,44 @@ def _options(function: Any) -> list[tuple[str, str, str]]:
     return found
 
 
+class _Page(io.StringIO):
+    """A stream that has all characters and is no terminal."""
+
+    encoding = "utf-8"  # type: ignore[assignment]
+
+
+def example(command: str) -> str:
+    """What a ``distsim`` command prints, a hundred columns wide and without colour."""
+    from distsim.cli.app import run
+
+    os.environ.update(COLUMNS="100", NO_COLOR="1")
+    page = _Page()
+    with contextlib.redirect_stdout(page), contextlib.redirect_stderr(page):
+        run(shlex.split(command)[1:])
+    return page.getvalue().strip("\n")
+
+
+BLOCK = re.compile(r"^```console\n\$ (distsim [^\n|]*)\n(.+?)^```", re.MULTILINE | re.DOTALL)
+REFRESHED = ("../README.md", "memory.md")
+
+
+def refreshed(text: str) -> str:
+    """A page with the answers of its console blocks as they are now; blocks with ``...`` stay as they are."""
+
+    def answer(found: re.Match[str]) -> str:
+        if "..." in found[2] or found[2].count("$ distsim"):
+            return found[0]
+        return f"```console\n$ {found[1]}\n{example(found[1])}\n```"
+
+    return BLOCK.sub(answer, text)
+
+
 def main() -> None:
-    """Write both files."""
+    """Write the generated pages and refresh the others."""
     for name, text in (("formulas.md", formulas()), ("cli.md", cli())):
         (DOCS / name).write_text(text, encoding="utf-8")
+    for name in REFRESHED:
+        (DOCS / name).write_text(refreshed((DOCS / name).read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
