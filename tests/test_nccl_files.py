@@ -179,3 +179,17 @@ def test_sweep_of_sizes(capsys: pytest.CaptureFixture[str]) -> None:
 def test_absurd_sizes(given: dict[str, str]) -> None:
     with pytest.raises(DistsimError):
         price_collective("all_reduce", gpu="h100-sxm", **given)  # type: ignore[arg-type]
+
+
+def test_show_topology_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from distsim.cli.app import run
+
+    file = tmp_path / "nccl.log"
+    file.write_text(LOG)
+    assert run(["show", "topology", "--nccl-log", str(file)]) == 0
+    assert "└─" in capsys.readouterr().out.replace("`- ", "└─ ")
+    file.write_text("h:1:1 [0] NCCL INFO Ring 00 : what\n")
+    assert run(["show", "topology", "--nccl-log", str(file)]) == 2
+    assert "line 1" in capsys.readouterr().err
+    assert run(["show", "topology"]) == 2
+    assert run(["show", "gpus", "--nccl-log", str(file)]) == 2

@@ -12,20 +12,38 @@ def show(
         str | None, typer.Argument(help="models, gpus, clusters, frameworks, prices, ...; the singular works too")
     ] = None,
     name: Annotated[str | None, typer.Argument(help="a preset's name, alias or TOML file")] = None,
+    nccl_log: Annotated[
+        str | None, typer.Option(help="with `topology`: a log written with NCCL_DEBUG=INFO, whose rings to draw")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON, in SI units, instead of tables")] = False,
 ) -> None:
     """Show the presets: how many of each kind, the names of a kind, or one preset's figures and their sources.
+
+    `distsim show topology --nccl-log FILE` draws the rings and trees of an NCCL log instead.
 
     Example: distsim show gpu h100-sxm
     """
     from distsim import catalog
 
-    if kind is None:
+    if nccl_log is not None or kind == "topology":
+        _show_topology(kind, nccl_log, json)
+    elif kind is None:
         _show_kinds(json)
     elif name is None:
         _show_names(catalog.kind_of(kind), json)
     else:
         _show_preset(catalog.kind_of(kind), name, json)
+
+
+def _show_topology(kind: str | None, nccl_log: str | None, json: bool) -> None:
+    from distsim.cli.network_files import show_topology
+    from distsim.errors import DistsimError
+
+    if kind != "topology":
+        raise DistsimError("--nccl-log goes with the word topology", "type: distsim show topology --nccl-log FILE")
+    if nccl_log is None:
+        raise DistsimError("no log given", "type: distsim show topology --nccl-log FILE")
+    show_topology(nccl_log, json)
 
 
 def _show_kinds(json: bool) -> None:
