@@ -14,8 +14,9 @@ help:
 	@echo "make docs    docs/cli.md and docs/formulas.md, generated"
 
 $(STAMP): pyproject.toml
+	@echo "making .venv (once)" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || python3 -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	@touch $(STAMP)
 
 test: $(STAMP)

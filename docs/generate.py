@@ -39,7 +39,7 @@ def formulas() -> str:
     for module_name in sorted(by_module):
         lines += ["", f"## {module_name.rpartition('.')[2]}", "", _first(importlib.import_module(module_name).__doc__)]
         for formula in by_module[module_name]:
-            lines += ["", f"### {formula.name} [{formula.unit}]", "", _first(formula.function.__doc__), "", "```python"]
+            lines += ["", f"### {formula.name} [{formula.unit}]", "", _first(formula.function.__doc__), "", "```text"]
             lines += [f"{name} = {ast.unparse(step)}" for name, step in steps_of(formula.name)]
             lines += ["```", "", f"Source: {formula.source}."]
     return "\n".join(lines) + "\n"
