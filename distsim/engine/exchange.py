@@ -10,13 +10,14 @@ from distsim.engine.resolve import Setup
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 from distsim.specs.rules import divisors, listed
+from distsim.units import parse
 
 ZEROPP = ("qwz", "hpz", "qgz")
 ONE_BIT_OPTIMIZERS = ("adam", "adamw", "lamb")
 # Job options that change what crosses the links and nothing else.
 TRAFFIC_ONLY = (
-    "cp_mode", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers", "expert_imbalance", "clip", "no_sync",
-    "tp_mode", "tp_depth",
+    "cp_mode", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers", "expert_imbalance", "clip",
+    "no_sync", "tp_mode", "tp_depth",
 )  # fmt: skip
 
 
@@ -62,7 +63,7 @@ def exchange_of(setup: Setup) -> Exchange:
     usual = {"never": False, "always": True, "unsharded": y.zero < 2}[rules.no_sync]
     return Exchange(
         job.tp_mode or "1d", job.tp_depth or 1, compress, rank, _zeropp(setup), job.sync or "allreduce",
-        job.sync_every or 1, (job.sync_gbps or 0.0) * 1e9 / 8, job.servers or 0, job.expert_imbalance or 1.0,
+        job.sync_every or 1, parse(f"{job.sync_gbps or 0} Gb/s", "B/s"), job.servers or 0, job.expert_imbalance or 1.0,
         _stated(setup, "clip", rules.clip), _stated(setup, "no_sync", usual),
     )  # fmt: skip
 
@@ -178,6 +179,7 @@ def _check_sync(setup: Setup) -> None:
         )
 
 
-def traffic_only(job: Job) -> list[str]:
-    """Options that a job states and that leave memory as it is."""
-    return [name for name in TRAFFIC_ONLY if getattr(job, name) is not None]
+def memory_notes(job: Job) -> list[str]:
+    """A note for each option that a job states and that memory does not depend on."""
+    stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None]
+    return [f"--{name.replace('_', '-')} is counted in traffic, not in memory" for name in stated]

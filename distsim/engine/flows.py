@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from distsim.arrays import Number, maximum, where
 from distsim.engine.network import Group, Network
@@ -39,7 +39,7 @@ class Fixed(NamedTuple):
 
     seconds: Number
     wire_bytes: Number
-    link: str
+    link: Any
     algorithm: str
 
 

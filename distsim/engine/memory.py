@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distsim.arrays import Number
 from distsim.engine.buffers import buffer_bytes, framework_bytes
+from distsim.engine.exchange import memory_notes
 from distsim.engine.figures import Figures
 from distsim.engine.moments import Moment, moments_of
 from distsim.engine.resolve import Setup, resolve
@@ -102,6 +103,7 @@ def memory(job: Job | None = None, /, **options: Any) -> MemoryReport:
 
 def memory_of(setup: Setup) -> MemoryReport:
     """Where every byte goes for a resolved setup."""
+    setup = replace(setup, notes=(*setup.notes, *memory_notes(setup.job)))
     return MemoryReport(setup, tuple(_stage(setup, stage) for stage in build_stages(setup)))
 
 

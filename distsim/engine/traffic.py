@@ -25,6 +25,7 @@ from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fra
 from distsim.specs.job import Job
 
 DIRECT = ("all_to_all", "scatter", "gather")
+PHASES = ("forward", "backward", "step")
 HOST_OPS = ("device_to_host", "host_to_device")
 
 
@@ -174,7 +175,9 @@ def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage
 def stage_rows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Row]:
     """All that one rank of a stage exchanges, with prices."""
     rows = [priced(flow, network) for flow in stage_flows(setup, exchange, network, stage)]
-    return [row for row, _ in _exposed(setup, stage, rows)]
+    found = [row for row, _ in _exposed(setup, stage, rows)]
+    purposes = {row.purpose: place for place, row in reversed(list(enumerate(found)))}
+    return sorted(found, key=lambda row: (purposes[row.purpose], PHASES.index(row.phase)))
 
 
 def priced(flow: Flow, network: Network) -> tuple[Row, bool]:

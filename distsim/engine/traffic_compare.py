@@ -13,7 +13,7 @@ from distsim.formulas.traffic import DTYPE_BYTES, zero_volume_parameters
 from distsim.specs.rules import broken
 
 DATA_PURPOSES = ("gradients", "gradients of replicas", "parameters")
-_PLAIN = {name: None for name in ("zeropp", "compress", "sync", "sync_every", "sync_gbps", "servers", "no_sync")}
+_PLAIN = dict.fromkeys(("zeropp", "compress", "sync", "sync_every", "sync_gbps", "servers", "no_sync"))
 
 
 class ZeroTraffic(NamedTuple):

@@ -44,7 +44,7 @@ def varied(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow], ne
 def _zeropp(exchange: Exchange, flow: Flow, network: Network) -> list[Flow]:
     """qwZ gathers int8 in forward, hpZ gathers from a copy inside the node in backward, qgZ reduces in int4."""
     placed = flow.span.placed(network)
-    if placed.nodes <= 1:
+    if isinstance(placed.nodes, (int, float)) and placed.nodes <= 1:
         raise DistsimError(
             f"ZeRO++ saves traffic between nodes, but the {flow.span.ranks} data parallel ranks fit one domain",
             f"use more than {network.domain} GPUs, or leave --zeropp out",
@@ -106,7 +106,7 @@ def _served(exchange: Exchange, flow: Flow, network: Network) -> list[Flow]:
         raise DistsimError(f"{exchange.servers} parameter servers need a network", "name a --cluster that has one")
     size = flow.bytes_logical * own
     seconds = parameter_server_seconds(size, ranks, servers, rate, network.hop)
-    link = network.inter if exchange.servers else (network.inter if placed.nodes > 1 else network.intra)
+    link = network.inter if exchange.servers else where(placed.nodes > 1, network.inter, network.intra)
     sent = where(exchange.servers == 0, size, 0.0)  # what the worker sends as a server
     return [
         flow._replace(purpose="gradients pushed", op="push", fixed=Fixed(seconds, size, link, "direct")),

@@ -13,8 +13,8 @@ from distsim.report.explain import figure_lines
 
 # purpose (its beginning) -> what the bytes of a call are, and who says so
 _ORIGINS = (
-    ("tensor parallel loss", "largest logit, sum of exponentials and target logit of each token in fp32 (Shoeybi et al. 2019)"),
-    ("tensor parallel", "activations of one micro-batch at the edge of a tensor parallel region: s b h (Korthikanti et al. 2022)"),
+    ("tensor parallel loss", "largest logit, sum of exponentials, target logit of each token (Shoeybi et al. 2019)"),
+    ("tensor parallel", "activations at the edge of a tensor parallel region: s b h (Korthikanti et al. 2022)"),
     ("context parallel", "keys and values of one rank's tokens (Liu et al. 2023; Jacobs et al. 2023)"),
     ("expert", "token copies that one rank sends to the experts of others: s b h top_k (Fedus et al. 2022)"),
     ("pipeline", "activations at a stage boundary: s b h (Narayanan et al. 2021)"),

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from distsim.specs.base import Sourced, Spec
+from distsim.units import MIB
 
 
 class Kernels(Spec):
@@ -135,9 +136,9 @@ class Traffic(Spec):
     """Elements of a gradient bucket under ``even``; 0 means one bucket."""
     bucket_elements_per_rank: int = Field(default=0, ge=0)
     """A bucket has at least this many elements per data-parallel rank (Megatron)."""
-    bucket_bytes: int = Field(default=25 * 2**20, ge=1)
+    bucket_bytes: int = Field(default=25 * MIB, ge=1)
     """Bytes that fill a bucket under ``tensors``."""
-    first_bucket_bytes: int = Field(default=2**20, ge=1)
+    first_bucket_bytes: int = Field(default=MIB, ge=1)
     """Bytes that fill the first one, so that reducing starts early."""
     zero1: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
     """ZeRO 1 reduces each gradient to its owner and gathers parameters, or reduces all to all and broadcasts each
