@@ -1,0 +1,144 @@
+"""Traffic held against the collectives that PyTorch issues (tests/oracles/torch_comms.md)."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distsim import catalog
+from distsim.engine.models import load_model
+from distsim.engine.resolve import resolve
+from distsim.engine.traffic import TrafficReport, comm_of
+from distsim.specs.framework import Traffic
+from distsim.specs.job import Job
+
+ORACLES = Path(__file__).parent / "oracles"
+CASES = {row["case"]: row for row in csv.DictReader((ORACLES / "torch_comms_cases.csv").open())}
+KINDS = {"fsdp2": "torchtitan", "hsdp": "torchtitan", "tp": "torchtitan", "tp_sp": "torchtitan", "fsdp_tp": "torchtitan",
+         "cp": "torchtitan", "ddp": "torch-ddp", "zero1": "torch-ddp", "fsdp1": "fsdp"}  # fmt: skip
+# Settings that no option names: another grouping of modules, gradients kept unsharded, greedy buckets per owner.
+SKIPPED = ("split_root", "no_sync=keep", "zero1=bucket", "reshard=8")
+Key = tuple[str, str, int, int]
+
+
+def recorded(case: str) -> Counter[Key]:
+    """(op, phase, group size, bytes of the larger side) with the number of calls."""
+    found: Counter[Key] = Counter()
+    for row in csv.DictReader((ORACLES / "torch_comms.csv").open()):
+        if row["case"] == case:
+            phase = {"optimizer": "step", "clip": "step"}.get(row["phase"], row["phase"])
+            size = max(int(row["bytes_in"]), int(row["bytes_out"]))
+            found[row["op"], phase, int(row["group_size"]), size] += int(row["count"])
+    return found
+
+
+def predicted(report: TrafficReport) -> Counter[Key]:
+    found: Counter[Key] = Counter()
+    for row in report.to_dict()["collectives"]:
+        found[row["op"], row["phase"], row["group_size"], row["bytes_per_call"]] += row["calls"]
+    return found
+
+
+def options_of(case: dict[str, str]) -> dict[str, str]:
+    return dict(part.split("=") for part in case["options"].split())
+
+
+def precision_of(case: dict[str, str], given: dict[str, str]) -> str:
+    store = given.get("store", "fp32")
+    if case["kind"] in ("tp", "tp_sp", "cp"):
+        return "pure-bf16"
+    if case["kind"] in ("fsdp2", "hsdp", "fsdp_tp") and case["param_dtype"] == "bf16" and store == "fp32":
+        return "fsdp-bf16"
+    return "pure-bf16" if store == "bf16" else "fp32"
+
+
+def job_of(case: dict[str, str]) -> Job:
+    given, kind = options_of(case), case["kind"]
+    mesh = {name: int(size) for name, size in re.findall(r"(rep|shard|dp|tp|cp)=(\d+)", case["mesh"])}
+    model: Any = case["model"]
+    if "/L8/" in case["case"]:
+        model = load_model(model).spec.model_copy(update={"layers": 8})
+    tp, cp, world = mesh.get("tp", 1), mesh.get("cp", 1), int(case["world"])
+    more: dict[str, Any] = {}
+    if kind in ("fsdp2", "hsdp", "fsdp_tp", "fsdp1"):
+        more["zero"] = 2 if given.get("reshard") == "False" or given.get("strategy") == "SHARD_GRAD_OP" else 3
+    if kind == "hsdp":
+        more["zero_group"] = mesh["shard"]
+    if kind == "zero1":
+        more["zero"] = 1
+    if kind == "cp":
+        more["cp_mode"] = {"allgather": "all_gather", "alltoall": "ring"}[given["rotate"]]
+    if kind in ("tp", "tp_sp", "fsdp_tp"):
+        more |= {"sequence_parallel": "sp" in given, "loss_parallel": "loss_parallel" in given}
+    if "no_sync" in given:
+        more["no_sync"] = True
+    return Job(
+        model=model, gpus=world, framework=KINDS[kind], tp=tp, cp=cp, seq=int(case["seq"]), clip="clip" in given,
+        micro_batch=int(case["micro_batch"]), recompute=case["recompute"], precision=precision_of(case, given),
+        global_batch=int(case["micro_batch"]) * int(case["grad_accum"]) * (world // tp // cp), **more,
+    )  # fmt: skip
+
+
+def overrides_of(case: dict[str, str], job: Job) -> dict[str, Any]:
+    """Settings of a framework that are no options of a job."""
+    given = options_of(case)
+    framework = catalog.load("frameworks", job.framework)
+    traffic, buffers = framework.traffic, framework.buffers
+    if "bucket_mb" in given:
+        size = int(given["bucket_mb"]) * 2**20
+        traffic = traffic.model_copy(update={"bucket_bytes": size, "first_bucket_bytes": size})
+    if case["kind"] == "fsdp1":
+        traffic = Traffic(padding="unit", zero2="forward", clip=False)
+    if given.get("reshard_root") == "True":
+        buffers = buffers.model_copy(update={"keep_last_unit": False})
+    kernels = framework.kernels.model_copy(update={"qkv_matrices": 1}) if case["model"] == "gpt2" else framework.kernels
+    return {"framework": framework.model_copy(update={"traffic": traffic, "buffers": buffers, "kernels": kernels})}
+
+
+ASKED = [
+    name for name, case in CASES.items()
+    if case["kind"] in KINDS and not any(word in name or word in case["options"] for word in SKIPPED)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_collectives_of_torch(name: str) -> None:
+    case = CASES[name]
+    job = job_of(case)
+    setup = resolve(job, overrides_of(case, job))
+    if case["reduce_dtype"] == "bf16":
+        precision = setup.precision.model_copy(update={"reduce_dtype": "bf16"})
+        setup = type(setup)(**{**{f: getattr(setup, f) for f in setup.__dataclass_fields__}, "precision": precision})
+    found = predicted(comm_of(setup))
+    if case["kind"] == "cp":  # the recorded step leaves out that context parallel ranks also add up their gradients
+        found = Counter({key: calls for key, calls in found.items() if key[0] != "all_reduce"})
+    assert found == recorded(name)
+
+
+@pytest.mark.parametrize("name", [n for n, c in CASES.items() if c["kind"] == "pp"])
+def test_messages_of_torch_pipelines(name: str) -> None:
+    """What each stage sends and receives; torch does not say in which phase."""
+    case = CASES[name]
+    stages, stage = int(re.findall(r"pp(\d+)", name)[0]), int(re.findall(r"stage(\d+)", name)[0])
+    job = Job(model=case["model"], framework="torchtitan", gpus=stages, pp=stages, seq=int(case["seq"]), micro_batch=1,
+              global_batch=8, precision="pure-bf16")  # fmt: skip
+    rows = comm_of(resolve(job)).stages
+    sent = sum(row.calls for row in rows[stage] if row.op == "send_recv")
+    sizes = {row.bytes_per_call for row in rows[stage] if row.op == "send_recv"}
+    neighbours = [near for near in (stage - 1, stage + 1) if 0 <= near < stages]
+    ways = {-1: "forward", 1: "backward"}
+    received = sum(
+        row.calls
+        for near in neighbours
+        for row in rows[near]
+        if row.op == "send_recv" and row.phase == ways[near - stage]
+    )
+    found = recorded(name)
+    assert sent == sum(count for key, count in found.items() if key[0] == "send")
+    assert received == sum(count for key, count in found.items() if key[0] == "recv")
+    assert sizes == {key[3] for key in found}
