@@ -209,6 +209,9 @@ def test_spellings_of_nccl_tests() -> None:
         ({"gpu": "h100-sxn"}, "h100-sxm"),
         ({"gpus": 64, "cluster": "dgx-h100", "internode_gbps_per_gpu": 0}, "need a network"),
         ({"network": "infinibanana"}, "unknown network"),
+        ({"gpus_per_node": 0}, "0 GPUs per node"),
+        ({"internode_gbps_per_gpu": -1}, "need a network"),
+        ({"gpus": 4096, "cluster": "polaris"}, "do not fit polaris"),
         ({"backend": "ncl"}, "did you mean nccl"),
     ],
 )
@@ -249,3 +252,22 @@ def test_a_hundred_thousand_collectives_are_quick() -> None:
     start = time.process_time()
     price("all_reduce", 2.0 ** random.uniform(10, 33, 100_000), group)
     assert time.process_time() - start < 0.5
+
+
+@pytest.mark.parametrize(
+    ("stated", "known"), [("slingshot-11", "slingshot"), ("ib-hdr100", "ib-hdr"), ("ethernet-ena", "ethernet")]
+)
+def test_networks_are_known_by_their_beginning(stated: str, known: str) -> None:
+    assert network("polaris", network=stated).inter == known
+
+
+def test_every_shipped_cluster_is_priced() -> None:
+    from distsim import catalog
+
+    for name in catalog.names("clusters"):
+        spec = catalog.load("clusters", name)
+        if spec.network is None or (spec.nodes is not None and spec.nodes < 2):
+            continue
+        got = distsim.collective("all_reduce", gpus=2 * spec.domain, bytes=2**30, cluster=spec)
+        line_rate = max(spec.fabric.rate or 0, spec.network_bytes_per_second_per_gpu * spec.domain)
+        assert 0 < got.bus_bandwidth < 2 * line_rate, name

@@ -83,8 +83,6 @@ def group_for(gpus: int, net: Network, gpu: str) -> Group:
     """A group over whole nodes; raises where it cannot be made or has no link between its nodes."""
     if gpus < 1 or gpus != int(gpus):
         raise DistsimError(f"{gpus} GPUs make no group", "give a whole number, at least 1")
-    if net.domain < 1:
-        raise DistsimError(f"{net.domain} GPUs per node", "give a whole number, at least 1")
     group = group_of(gpus, net.domain, net)
     if group.nodes > 1 and net.nic_rate <= 0:
         raise DistsimError(

@@ -77,17 +77,16 @@ def usual_network(architecture: str, gpus_per_node: int, gbps: float) -> str:
     return "ethernet"
 
 
-def network_class(name: str) -> Mapping[str, Any]:
-    """What a network class adds; raises for a class nobody described."""
+def network_class(name: str) -> tuple[str, Mapping[str, Any]]:
+    """Class of a network and what it adds: ``slingshot-11`` is a ``slingshot``; raises for one nobody described."""
     known = fabrics()["network"]
-    if name in known:
-        found: Mapping[str, Any] = known[name]
-        return found
-    kind = next((one for one in known if one.startswith(name.split("-")[0])), None)
-    if kind is None:
-        hint = f"known: {', '.join(known)}"
-        raise DistsimError(f"unknown network {name!r}", did_you_mean(name, known), hint)
-    return network_class(kind)
+    alike = [one for one in known if name.startswith(one)] or [
+        one for one in known if one.split("-")[0] == name.split("-")[0]
+    ]
+    if not alike:
+        raise DistsimError(f"unknown network {name!r}", did_you_mean(name, known), f"known: {', '.join(known)}")
+    found = max(alike, key=len)
+    return found, known[found]
 
 
 def network_for(
@@ -106,12 +105,14 @@ def network_for(
     """
     from distsim import catalog
 
+    if gpus_per_node is not None and gpus_per_node < 1:
+        raise DistsimError(f"{gpus_per_node} GPUs per node", "give a whole number, at least 1")
     accelerator = catalog.load("gpus", gpu)
     usual = cluster if cluster is not None else _usual_cluster(accelerator)
     per_node = gpus_per_node or (usual.gpus_per_node if usual else 8)
     rate = _nic_rate(usual, internode_gbps_per_gpu)
     name = network or _class_of(accelerator, usual, per_node, rate, internode_gbps_per_gpu, cluster is not None)
-    known, (intra, intra_rate, switch) = network_class(name), scale_up(accelerator)
+    (name, known), (intra, intra_rate, switch) = network_class(name), scale_up(accelerator)
     library = _library(backend, accelerator.vendor)
     rack = bool(usual) and usual.domain > usual.gpus_per_node
     domain = usual.domain if rack else per_node
