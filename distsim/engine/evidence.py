@@ -199,4 +199,4 @@ def _cluster(run: Run) -> Cluster | None:
     rate = run.number("internode_gbps_per_gpu")
     if per_node is None and rate is None:
         return usual
-    return usual.adapted(per_node, rate * 1e9 / 8 if rate else None)
+    return usual.adapted(per_node, parse(f"{rate} Gb/s", "B/s") if rate else None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from distsim.errors import DistsimError
 
-LARGEST = 10**9
+LARGEST = 1_000_000_000
 """No width, count or length of a network reaches this; a larger number in a configuration is a mistake."""
 
 
