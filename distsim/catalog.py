@@ -96,8 +96,10 @@ def _aliases(path: Path, wanted: str) -> list[str]:
     """Aliases stated in a file that mentions ``wanted``; a broken file has none until it is asked for itself."""
     try:
         text = path.read_text(encoding="utf-8")
-        match = _ALIASES.search(text) if not wanted or wanted in text.lower() else None
-        return [str(one) for one in tomllib.loads(match[0])["aliases"]] if match else []
+        match = _ALIASES.search(text)
+        if match is None or wanted not in _plain(match[0]):
+            return []
+        return [str(one) for one in tomllib.loads(match[0])["aliases"]]
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return []
 

@@ -14,6 +14,7 @@ from distsim.interop.runs import MissingCell, Run, measured_peak_bytes, measured
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
+from distsim.units import parse
 
 PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
