@@ -31,7 +31,7 @@ def memory(
 
     Exit code 0: it fits; 1: it does not; 2: the input is wrong.
 
-    Example: distsim memory llama-7b --gpu h100-sxm --gpus 16 --zero 2 --micro-batch 2
+    Example: distsim memory llama-7b --gpu h100-sxm --gpus 16 --zero 2
     """
     from distsim.engine.memory import memory_of
     from distsim.engine.resolve import resolve

@@ -78,7 +78,7 @@ def _flag(name: str, flag: str, kind: Any, text: str) -> inspect.Parameter:
 MODEL = inspect.Parameter(
     "model", inspect.Parameter.KEYWORD_ONLY, default=None,
     annotation=Annotated[
-        str | None, typer.Argument(help="model preset, TOML, or Hugging Face config.json", show_default=False)
+        str | None, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json", show_default=False)
     ],
 )  # fmt: skip
 JOB_FILE = _flag("job", "--job", Path | None, "TOML file with any of these options; the command line wins")

@@ -14,8 +14,8 @@ EFFORTS = {
     "sequence parallel": 1.0, "zero": 1.0, "micro_batch": 1.0, "recompute": 2.0, "tp": 2.2, "pp": 2.4, "cp": 2.6,
     "optimizer": 4.0, "gpus": 5.0, "gpu": 6.0,
 }  # fmt: skip
-PER_STEP = 0.1
-"""Further effort for each value of a family beyond its first."""
+PER_STEP = {"gpus": 1.0}
+"""Further effort for each value of a family beyond its first; a tenth where not stated."""
 SMALL_STATES = ("adamw-8bit", "lion", "adafactor")
 LARGEST_CP, LARGEST_FACTOR = 16, 1024
 
@@ -30,7 +30,7 @@ class Change:
         self.words = words
         self.shown = shown
         self.fields = {**(hidden or {}), **shown}
-        self.effort = EFFORTS[family] + PER_STEP * step
+        self.effort = EFFORTS[family] + PER_STEP.get(family, 0.1) * step
 
 
 def changes(setup: Setup) -> Iterator[Change]:

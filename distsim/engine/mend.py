@@ -16,7 +16,9 @@ MOST_AT_ONCE = 4
 """Changes combined before giving up: more would be another job."""
 MOST_TRIED = 250
 """Layouts computed per number of changes, well under a second."""
-PAIRS_ONLY = ("sequence parallel", "cp", "optimizer")
+DOUBLINGS = 3
+"""Doublings of the GPUs that one change or two may ask for; more only where nothing milder fits."""
+PAIRS_ONLY = ("sequence parallel", "optimizer")
 """Families that a combination of three and more leaves out: what they win there is small, or not free."""
 
 
@@ -80,25 +82,26 @@ def mend(report: MemoryReport, most: int = 6) -> Mended:
 
 def _combinations(pool: list[Change], count: int) -> Iterable[tuple[Change, ...]]:
     """One change from each of ``count`` families, least effort first; more than two take only the ends."""
-    if count > 2:
-        pool = list(_ends(pool))
-    families: dict[str, list[Change]] = {}
-    for change in pool:
-        families.setdefault(change.family, []).append(change)
+    families = _by_family(pool) if count <= 2 else _ends(pool)
+    if count <= 2 and "gpus" in families:
+        families["gpus"] = families["gpus"][:DOUBLINGS]
     found: Iterator[tuple[Change, ...]] = itertools.chain.from_iterable(
         itertools.product(*(families[name] for name in names)) for names in itertools.combinations(families, count)
     )
     return sorted(found, key=lambda combined: sum(change.effort for change in combined))
 
 
-def _ends(pool: list[Change]) -> Iterator[Change]:
-    """The strongest change of each family, and every second number of GPUs."""
+def _by_family(pool: list[Change]) -> dict[str, list[Change]]:
     families: dict[str, list[Change]] = {}
     for change in pool:
         families.setdefault(change.family, []).append(change)
-    for family, members in families.items():
-        if family not in PAIRS_ONLY:
-            yield from members[::-2][::-1] if family == "gpus" else members[-1:]
+    return families
+
+
+def _ends(pool: list[Change]) -> dict[str, list[Change]]:
+    """The strongest change of each family, and every second number of GPUs."""
+    families = {family: members for family, members in _by_family(pool).items() if family not in PAIRS_ONLY}
+    return {family: members[::-2][::-1] if family == "gpus" else members[-1:] for family, members in families.items()}
 
 
 class _Search:
