@@ -23,7 +23,7 @@ _PUBLIC = {
     "collective": "distsim.engine.collective",
 }
 
-__all__ = sorted(_PUBLIC)  # noqa: PLE0605
+__all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:

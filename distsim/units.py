@@ -72,7 +72,9 @@ def parse(value: Any, dimension: str, what: str = "value") -> float:
         if match and match[2] == "" and found is None:
             found = 1.0
         if not match or found is None:
-            raise DistsimError(f"{what} {value!r} is not a quantity in {dimension}", f"write e.g. {_EXAMPLES[dimension]}")
+            raise DistsimError(
+                f"{what} {value!r} is not a quantity in {dimension}", f"write e.g. {_EXAMPLES[dimension]}"
+            )
         number, factor = float(match[1].replace(",", "").replace("_", "")), found
     result = number * factor
     if result != result or result in (float("inf"), float("-inf")):

@@ -19,8 +19,10 @@ from distsim.specs.job import Job
 
 ORACLES = Path(__file__).parent / "oracles"
 CASES = {row["case"]: row for row in csv.DictReader((ORACLES / "torch_comms_cases.csv").open())}
-KINDS = {"fsdp2": "torchtitan", "hsdp": "torchtitan", "tp": "torchtitan", "tp_sp": "torchtitan", "fsdp_tp": "torchtitan",
-         "cp": "torchtitan", "ddp": "torch-ddp", "zero1": "torch-ddp", "fsdp1": "fsdp"}  # fmt: skip
+KINDS = {
+    "fsdp2": "torchtitan", "hsdp": "torchtitan", "tp": "torchtitan", "tp_sp": "torchtitan", "fsdp_tp": "torchtitan",
+    "cp": "torchtitan", "ddp": "torch-ddp", "zero1": "torch-ddp", "fsdp1": "fsdp",
+}  # fmt: skip
 # Settings that no option names: another grouping of modules, gradients kept unsharded, greedy buckets per owner.
 SKIPPED = ("split_root", "no_sync=keep", "zero1=bucket", "reshard=8")
 Key = tuple[str, str, int, int]

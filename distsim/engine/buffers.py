@@ -36,7 +36,8 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         unit, root = unit_parameters(stage)
         total += figures.use(
             "gathered parameters", gathered_unit_bytes, unit_parameters=unit,
-            bytes_per_parameter=2, units_alive=1 + rules.gather_ahead_units, root_parameters=root * rules.keep_last_unit,
+            bytes_per_parameter=precision.gather_bytes, units_alive=1 + rules.gather_ahead_units,
+            root_parameters=root * rules.keep_last_unit,
         )  # fmt: skip
     if rules.step_copy_bytes:
         total += figures.use(

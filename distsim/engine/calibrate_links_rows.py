@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from distsim.engine import nccl
@@ -102,9 +102,9 @@ def batches(rows: Iterable[Measurement]) -> list[Batch]:
         network = networks[place]._replace(factors={})
         group = group_of(ranks, network.domain, network)
         family = FAMILIES[op]
-        key = f"{network.inter if group.nodes > 1 else network.intra}/{family}"
+        link = f"{network.inter if group.nodes > 1 else network.intra}/{family}"
         terms = _terms(op, sizes, group)
-        found.append(Batch(key, f"{network.intra}/{family}", source, tuple(members), terms, measured))
+        found.append(Batch(link, f"{network.intra}/{family}", source, tuple(members), terms, measured))
     return found
 
 
@@ -113,7 +113,10 @@ def _terms(op: str, sizes: Any, group: Group) -> tuple[Any, ...]:
     import numpy
 
     found = nccl.candidates(op, sizes, group)
-    table = lambda pick: numpy.array([pick(one) + 0 * sizes for one in found])  # noqa: E731
+
+    def table(pick: Callable[[Any], Any]) -> Any:
+        return numpy.array([pick(one) + 0 * sizes for one in found])
+
     long = numpy.array([[one.protocol != "LL"] for one in found])
     inside, across = table(lambda one: sizes / one.inside), table(lambda one: sizes / one.across)
     return long, table(lambda one: one.latency), inside, across, table(lambda one: sizes / one.cap)

@@ -70,7 +70,7 @@ class MemoryReport:
     @property
     def peak(self) -> int:
         """Bytes on the fullest GPU."""
-        return round(self.worst.peak)
+        return int(round(self.worst.peak))  # noqa: RUF046
 
     @property
     def capacity(self) -> int:

@@ -100,7 +100,10 @@ def graph_of(group: Group) -> Graph:
 def hops(group: Group, algorithm: str, protocol: int) -> tuple[Number, Number]:
     """Seconds of one hop inside a domain and between domains, for an algorithm and protocol."""
     net, table = group.network, tables()["hop"]
-    pick = lambda value: value[protocol] if isinstance(value, list) else value  # noqa: E731
+
+    def pick(value: Any) -> Any:
+        return value[protocol] if isinstance(value, list) else value
+
     intra = pick(table["nvlink" if net.nvlink else "pcie"][algorithm])
     # what the fabric adds to InfiniBand: once, and again for the flush that Simple needs (tuning.cc)
     extra = net.hop - table["network"]["tree"][LL]

@@ -133,9 +133,7 @@ def wraps_around(schedule: Schedule) -> bool:
     """Whether anything goes from the last stage to the first directly."""
     ends = {0, len(schedule.orders) - 1}
     return len(ends) > 1 and any(
-        {schedule.placement[a], schedule.placement[b]} == ends
-        for chain in schedule.chains
-        for a, b in pairwise(chain)
+        {schedule.placement[a], schedule.placement[b]} == ends for chain in schedule.chains for a, b in pairwise(chain)
     )
 
 

@@ -22,9 +22,10 @@ def chunk_layers(given: Sequence[int] | None, model: Model, layout: Layout, fram
         return _stated(given, model, layout)
     chunks = layout.pp * layout.vpp
     if layout.pp > 1 and layout.vpp == 1 and framework.partition in ("compute", "embedding-as-layer"):
-        return (by_compute if framework.partition == "compute" else embedding_as_layer)(model, chunks)
+        place = by_compute if framework.partition == "compute" else embedding_as_layer
+        return place(model, chunks)
     if model.layers % chunks == 0:
-        return (model.layers // chunks,) * chunks
+        return tuple([model.layers // chunks] * chunks)
     for extra in (2, 1) if framework.partition in ("embedding-as-layer", "outer-lighter") else ():
         if (model.layers + extra) % chunks == 0:
             whole = (model.layers + extra) // chunks

@@ -152,4 +152,3 @@ def replay(schedule: Schedule, programs: list[list[Step]], costs: Costs, transfe
     state.run()
     busy = [sum(map(costs.duration, order)) for order in schedule.orders]
     return Timeline(state.starts, busy, [line[0] if line else 0.0 for line in state.starts], state.ends)
-

@@ -101,8 +101,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         multiple *= layout.tp  # a vocabulary that tp does not divide is padded until it does
     return Setup(
         job, model, accelerator, cluster, framework, kernels_for(framework, model, bool(filled["compile"])), precision,
-        catalog.load("optimizers", filled["optimizer"]), layout, chunk_layers(filled["stage_layers"], model, layout, framework),
-        filled["recompute"],
+        catalog.load("optimizers", filled["optimizer"]), layout,
+        chunk_layers(filled["stage_layers"], model, layout, framework), filled["recompute"],
         round_up(model.vocab, multiple), origins, tuple(notes),
     )  # fmt: skip
 
@@ -236,7 +236,7 @@ def _usual_etp(filled: dict[str, Any], model: Model) -> int:
     """Experts shard like the rest of the layer, unless expert parallelism takes the tensor-parallel ranks."""
     if model.experts is None:
         return 1
-    return 1 if filled["ep"] > 1 else filled["tp"]  # type: ignore[no-any-return]
+    return 1 if filled["ep"] > 1 else int(filled["tp"])
 
 
 def _recompute_layers(filled: dict[str, Any]) -> int:

@@ -19,7 +19,6 @@ from distsim.specs.layout import Layout
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 
-
 NEEDS_TRANSPOSE = ("ada", "hopper")
 """Architectures whose 8-bit matrix products take operands in one layout only (Transformer Engine user guide, FP8)."""
 

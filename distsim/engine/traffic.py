@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from distsim.arrays import Number
+from distsim.arrays import Number, where
 from distsim.engine import pricing
 from distsim.engine.exchange import Exchange, exchange_of
 from distsim.engine.flows import Flow, present
@@ -188,6 +188,7 @@ def priced(flow: Flow, network: Network) -> tuple[Row, bool]:
     else:
         group = flow.span.placed(network)
         seconds, algorithm, _, wire, link = pricing.price(flow.pattern, flow.bytes_logical, group)
+        seconds = seconds * where(flow.bytes_logical > 0, 1, 0)  # arrays hold layouts that do not exchange this
         levels = tuple(wire * share for share in crossing_fractions(flow, network))
     times = flow.calls / flow.every
     return Row(

@@ -30,7 +30,9 @@ def bucket_bytes(parameters: Number, bucket_elements: Number, buckets: Number, b
     return minimum(parameters, bucket_elements * buckets) * bytes_per_element
 
 
-@formula(unit="B", source="microsoft/DeepSpeed runtime/zero/stage_1_and_2.py: flattened and fp32 gradients of the own shard")
+@formula(
+    unit="B", source="microsoft/DeepSpeed runtime/zero/stage_1_and_2.py: flattened and fp32 gradients of the own shard"
+)
 def step_copy_bytes_per_rank(parameters: Number, bytes_per_parameter: Number, shards: Number) -> Number:
     """Copies of gradients that the optimizer's step makes for the rank's own shard."""
     return parameters * bytes_per_parameter / shards

@@ -23,7 +23,5 @@ def read_json(path: Path) -> dict[str, Any]:
     except (RecursionError, ValueError) as error:  # nesting without end, or a number of thousands of digits
         raise DistsimError(f"not usable JSON: {error}", where=str(path)) from None
     if not isinstance(data, dict):
-        raise DistsimError(
-            f"holds a {type(data).__name__} where one JSON object {{…}} is needed", where=str(path)
-        )
+        raise DistsimError(f"holds a {type(data).__name__} where one JSON object {{…}} is needed", where=str(path))
     return data

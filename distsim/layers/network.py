@@ -111,4 +111,4 @@ def count_parameters(model: Model) -> int:
     total: Number = 0
     for parameters, times in network_parameters(plain_context(model)).values():
         total += times * sum(parameter.elements for parameter in parameters)
-    return int(round(total))
+    return int(total)

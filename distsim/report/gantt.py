@@ -164,9 +164,7 @@ def _merge(report: Pipeline, stage: int, at: Scale, fills: dict[str, str], cells
         cells[column] = best
 
 
-def _shares(
-    report: Pipeline, stage: int, at: Scale, fills: dict[str, str]
-) -> dict[int, dict[tuple[str, str], float]]:
+def _shares(report: Pipeline, stage: int, at: Scale, fills: dict[str, str]) -> dict[int, dict[tuple[str, str], float]]:
     """Seconds of every glyph in every column."""
     shares: dict[int, dict[tuple[str, str], float]] = {}
     for action, start, end in events(report, stage):

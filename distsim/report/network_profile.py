@@ -18,6 +18,6 @@ def text(profile: Profile) -> str:
         latency = units.duration(one.latency_seconds)
         lines.append(f"{one.op:<14}  {one.ranks:>5}  {latency:<9}  {rate:<11}  {one.samples:>7}  {one.error:.1%}")
     lines += ["", "link                          short latency  long latency  bandwidth"]
-    for key, one in profile.factors.items():
-        lines.append(f"{key:<30}{one.low:>11.2f} x{one.bulk:>12.2f} x{one.bandwidth:>9.2f} x")
+    for key, factor in profile.factors.items():
+        lines.append(f"{key:<30}{factor.low:>11.2f} x{factor.bulk:>12.2f} x{factor.bandwidth:>9.2f} x")
     return "\n".join(lines)

@@ -167,5 +167,3 @@ def closed_form(report: Pipeline) -> str:
     if not form.exact(setting) or abs(value - report.makespan) > 1e-9 * max(1.0, report.makespan):
         return f"closed form {show_time(value)}, not exact here"
     return f"closed form {show_time(value)}"
-
-

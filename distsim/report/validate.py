@@ -73,7 +73,7 @@ def _worst(replays: list[Replay], count: int) -> object:
 
 
 def scatter(points: list[tuple[float, float]]) -> str:
-    """Measured across, predicted up, both logarithmic; the diagonal is where they agree; digits count runs in a cell."""
+    """Measured across, predicted up, both logarithmic; on the diagonal they agree; digits count runs in a cell."""
     low = min(min(pair) for pair in points)
     high = max(max(pair) for pair in points)
     span = math.log(high / low) or 1.0

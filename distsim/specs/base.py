@@ -99,11 +99,30 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
         return f"unknown field {name!r}", did_you_mean(str(location[-1]), fields) or f"fields: {', '.join(fields)}"
     if error["type"] == "missing":
         return f"field {name!r} is missing", ""
+    if name and (plain := _bound(error)):
+        return f"{name} {error['input']!r} {plain[0]}", plain[1]
     message = error["msg"].removeprefix("Value error, ")
     told = repr(error["input"]) in message or isinstance(error["input"], (dict, BaseModel))
     given = "" if told else f" (given {error['input']!r})"
     problem, _, hint = message.partition("; ")
     return f"{name}: {problem}{given}" if name else problem + given, hint
+
+
+def _bound(error: Any) -> tuple[str, str] | None:
+    """A number out of its range or a word out of its list, as (what is wrong, what would be right)."""
+    limits: dict[str, Any] = error.get("ctx") or {}
+    for key, wrong, right in (
+        ("ge", "is too small", "at least"),
+        ("gt", "is too small", "more than"),
+        ("le", "is too large", "at most"),
+        ("lt", "is too large", "less than"),
+    ):
+        if key in limits:
+            return wrong, f"it must be {right} {limits[key]:,}"
+    if error["type"] == "literal_error":
+        words = str(limits["expected"]).replace(" or ", ", ").replace("'", "")
+        return "is not one of the choices", f"choices: {words}"
+    return None
 
 
 def explain(error: ValidationError, spec: type[BaseModel], where: str = "") -> DistsimError:

@@ -23,7 +23,7 @@ class Fabric(Spec):
     @model_validator(mode="after")
     def _rate_where_linked(self) -> Self:
         if self.kind != "none" and self.rate is None:
-            raise ValueError(f"a {self.kind} fabric needs a rate; write e.g. rate = \"450 GB/s\" (one direction)")
+            raise ValueError(f'a {self.kind} fabric needs a rate; write e.g. rate = "450 GB/s" (one direction)')
         return self
 
 

@@ -83,8 +83,8 @@ class Kernels(Spec):
     deallocate_output: bool = False
     """A stage's output is freed after it is sent (Korthikanti 2022, appendix B)."""
     regather_input: bool = True
-    """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in backward
-    (Megatron), instead of keeping the gathered input (torch DTensor)."""
+    """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in
+    backward (Megatron), instead of keeping the gathered input (torch DTensor)."""
     cp_gradients: Literal["reduce", "fp32_ring"] = "reduce"
     """Context parallelism: key and value gradients go the way keys and values came, in the activation dtype, or in fp32
     around the whole ring whichever way they came (torch 2.13)."""
@@ -147,7 +147,7 @@ class Traffic(Spec):
     """ZeRO 2 gathers updated parameters once after the step, or layer by layer in each forward (FSDP that does not
     reshard after forward)."""
     padding: Literal["none", "parameter", "unit"] = "none"
-    """What is filled up to the number of shards: nothing, dimension 0 of each parameter (FSDP2), the flat unit (FSDP)."""
+    """What is filled up to the number of shards: nothing, dimension 0 of each parameter (FSDP2), the unit (FSDP)."""
     no_sync: Literal["never", "unsharded", "always"] = "unsharded"
     """Gradients of all but the last micro-batch stay on the rank: never, where gradients are not sharded, always."""
     clip: bool = True
@@ -199,8 +199,8 @@ class Framework(Sourced):
     """The vocabulary is padded to a multiple of this (times tp where ``vocab_multiple_per_tp``)."""
     vocab_multiple_per_tp: bool = False
     partition: Literal["even", "compute", "embedding-as-layer", "outer-lighter"] = "even"
-    """How layers are put on pipeline stages: ``even`` refuses what does not divide, ``outer-lighter`` then takes a layer
-    off the outer chunks; the others as engine/placement.py says."""
+    """How layers are put on pipeline stages: ``even`` refuses what does not divide, ``outer-lighter`` then takes a
+    layer off the outer chunks; the others as engine/placement.py says."""
     memory_rank: Literal["first", "last", "largest"] = "largest"
     """Whose memory runs with this framework report: rank 0's (first stage), the last rank's, or the largest."""
     memory_counts: Literal["allocated", "reserved", "device"] = "device"

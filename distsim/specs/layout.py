@@ -36,7 +36,7 @@ class Layout:
     schedule: str = "1f1b"
     attention: str = "flash"
     cp_mode: str = "ring"
-    """How context parallel ranks see each other's keys and values: ring, all_gather, or all_to_all (heads for tokens)."""
+    """How context parallel ranks see each other's keys: ring, all_gather, or all_to_all (heads for tokens)."""
 
     @property
     def model_parallel(self) -> Number:

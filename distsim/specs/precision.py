@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.base import Sourced
 
 
@@ -33,6 +34,11 @@ class Precision(Sourced):
     """Dtype on the wire when gradients are reduced."""
     math: str = "bf16"
     """Peak that matrix products run against: a key of the accelerator's ``peak``."""
+
+    @property
+    def gather_bytes(self) -> float:
+        """Bytes per element of a gathered parameter."""
+        return DTYPE_BYTES[self.gather_dtype]
 
     @property
     def kept_input_bytes(self) -> float:

@@ -43,8 +43,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "tp fits kv heads",
         lambda m, y: (m.kv_heads % y.tp == 0) | (y.tp % m.kv_heads == 0),
-        lambda m, y: f"tensor parallel degree {y.tp} neither divides {m.kv_heads} key-value heads of {m.name} nor is a multiple",
-        lambda m, y: f"valid degrees: {listed([d for d in divisors(m.heads) if m.kv_heads % d == 0 or d % m.kv_heads == 0])}",
+        lambda m, y: (
+            f"tensor parallel degree {y.tp} neither divides {m.kv_heads} key-value heads of {m.name} nor is a multiple"
+        ),
+        lambda m, y: (
+            f"valid degrees: {listed([d for d in divisors(m.heads) if m.kv_heads % d == 0 or d % m.kv_heads == 0])}"
+        ),
     ),
     Rule(
         "tp divides ffn",
@@ -67,7 +71,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "sequence parallel divides sequence",
         lambda m, y: (y.sequence_parallel == 0) | (y.seq % (y.cp * y.tp) == 0),
-        lambda m, y: f"sequence parallelism over tp {y.tp} and cp {y.cp} does not divide the sequence of {y.seq} tokens",
+        lambda m, y: (
+            f"sequence parallelism over tp {y.tp} and cp {y.cp} does not divide the sequence of {y.seq} tokens"
+        ),
         lambda m, y: f"use a sequence that is a multiple of {y.cp * y.tp}, or --no-sequence-parallel",
     ),
     Rule(
@@ -84,7 +90,7 @@ RULES: tuple[Rule, ...] = (
         "etp divides expert width",
         lambda m, y: (m.experts.ffn if m.experts else 1) % y.etp == 0,
         lambda m, y: (
-            f"expert tensor parallel degree {y.etp} does not divide the experts' inner width {m.experts.ffn} of {m.name}"
+            f"expert tensor parallel degree {y.etp} does not divide the experts' width {m.experts.ffn} of {m.name}"
             if m.experts
             else f"expert tensor parallel degree {y.etp} given, but {m.name} has no experts"
         ),
@@ -93,7 +99,10 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "ep inside data parallel",
         lambda m, y: (y.dp * y.cp * y.tp) % (y.ep * y.etp) == 0,
-        lambda m, y: f"ep {y.ep} times etp {y.etp} does not divide dp*cp*tp = {y.dp * y.cp * y.tp}: experts live inside data parallel",
+        lambda m, y: (
+            f"ep {y.ep} times etp {y.etp} does not divide dp*cp*tp = {y.dp * y.cp * y.tp}; "
+            "experts live inside data parallel"
+        ),
         lambda m, y: f"ep*etp may be: {listed(divisors(y.dp * y.cp * y.tp))}",
     ),
     Rule(

@@ -97,9 +97,7 @@ def model_type(data: Mapping[str, Any], outer: Mapping[str, Any], where: str) ->
         plain = {one.replace("_", "").replace("-", ""): one for one in supported()}
         stem = classes[0].lower().split("for")[0].removesuffix("lmheadmodel").removesuffix("model")
         return plain.get(stem, classes[0])
-    raise DistsimError(
-        "names no model_type", f"add \"model_type\": one of {', '.join(supported())}", where=where
-    )
+    raise DistsimError("names no model_type", f'add "model_type": one of {", ".join(supported())}', where=where)
 
 
 def _names(family: Family, what: str) -> tuple[str, ...]:
