@@ -45,7 +45,7 @@ def _matrices(setup: Setup, operation: Operation) -> tuple[Number, Number, Numbe
     """Bytes of the whole input, weight and product, over all tp ranks. The shape is one rank's: (m, n, k, batch)."""
     tokens, outer, inner, _ = operation.shape
     each, tp = setup.precision.activation_bytes, setup.layout.tp
-    rows = any(c.phase == "forward" and c.group == "tp" for c in operation.collectives)
+    rows = any(c.phase == "forward" and c.group == "tp" and c.op == "reduce_scatter" for c in operation.collectives)
     inner, outer = (inner * tp, outer) if rows else (inner, outer * tp)
     return tokens * inner * each, inner * outer * each, tokens * outer * each
 
