@@ -12,7 +12,7 @@ from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.states import sharding_group
 from distsim.engine.stored import Stored, Unit, elements_of, filled_buckets, gradient_order, units_of
-from distsim.formulas.traffic import DTYPE_BYTES, FP32_BYTES, bucket_calls
+from distsim.formulas.traffic import DTYPE_BYTES, FP32_BYTES, full_buckets
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ def _buckets(
             0,
         )
     total = sum(unit.count * elements_of(unit.tensors, sharing.shard.ranks, "none") for unit in units)
-    calls = bucket_calls(total, limit)
-    return [(total / maximum(calls, 1), calls)]
+    full = full_buckets(total, limit)
+    return [(limit, full), (total - full * limit, 1)]
 
 
 def _buffers(setup: Setup) -> list[Flow]:

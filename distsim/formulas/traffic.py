@@ -1,6 +1,6 @@
 """Bytes and calls of the exchanges that a training step makes, one function per law."""
 
-from distsim.arrays import Number, ceil_div, maximum, round_up, where
+from distsim.arrays import Number, maximum, round_up, where
 from distsim.formula import formula
 
 # Bytes of one element on the wire (IEEE 754, OCP 8-bit floating point; int4 is packed two to a byte).
@@ -17,9 +17,9 @@ def zero_volume_parameters(zero_stage: Number) -> Number:
 
 
 @formula(unit="1", source="PyTorch reducer.cpp, DeepSpeed reduce_bucket_size, Megatron-LM DDP")
-def bucket_calls(elements: Number, bucket_elements: Number) -> Number:
-    """Collectives that ``elements`` take when they go in buckets; 0 bucket elements means all at once."""
-    return where(bucket_elements > 0, ceil_div(elements, maximum(bucket_elements, 1)), 1)
+def full_buckets(elements: Number, bucket_elements: Number) -> Number:
+    """Buckets that ``elements`` fill; what is left goes in one more. 0 bucket elements means all at once."""
+    return where(bucket_elements > 0, elements // maximum(bucket_elements, 1), 0)
 
 
 @formula(unit="elements", source="torch 2.13 FSDPParam: dimension 0 of each parameter is padded to the shard count")
