@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,23 @@ def test_explain_shows_formula_numbers_and_source(capsys: pytest.CaptureFixture[
     told = data(capsys, "llama-7b", "--zero", "2", "--gpus", "8", "--explain")
     figure = told["stages"][0]["figures"][0]
     assert {"label", "value", "unit", "source", "formula", "expression", "arguments"} <= set(figure)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full here")
+def test_full_disk_is_an_error_in_words() -> None:
+    command = [sys.executable, "-c", "from distsim.cli import main; main()", "memory", "llama-7b", "--zero", "2"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode in (2, 120)
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -c 'from distsim.cli import main; main()' memory llama-7b --explain | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("Stage 0")
+    assert done.stderr == ""
 
 
 def test_notes_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,5 +102,4 @@ def _print_tables(report: MemoryReport, every: bool) -> None:
 
 
 def _print(lines: list[str]) -> None:
-    for line in lines:
-        typer.echo(line, color=True)
+    typer.echo("\n".join(lines), color=True)
