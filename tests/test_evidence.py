@@ -1,0 +1,114 @@
+"""Measured runs replayed: conversions, reasons for skipping, and bars on the error of peak memory."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from distsim import catalog
+from distsim.cli.app import run as command
+from distsim.engine.evidence import replay
+from distsim.engine.placement import by_compute, embedding_as_layer
+from distsim.engine.validate import quantile, shipped_runs
+from distsim.errors import DistsimError
+from distsim.interop.runs import Run, measured_peak_bytes, measured_step_seconds, read_runs
+from distsim.units import GIB
+
+RUNS = read_runs(shipped_runs())
+# framework -> (every n-th row, bar on the median error of peak memory); see docs/evidence.md for the whole table
+BARS = {"megatron-lm": (2, 0.04), "megatron-deepspeed": (1, 0.06), "nemo-mlperf": (1, 0.06), "nanotron": (12, 0.08)}
+
+
+def _run(**cells: object) -> Run:
+    return Run({name: str(value) for name, value in cells.items()}, 2)
+
+
+@pytest.mark.parametrize("framework", BARS)
+def test_peak_memory_against_measured_runs(framework: str) -> None:
+    every, bar = BARS[framework]
+    rows = [run for run in RUNS if run.text("framework") == framework and run.number("mem_peak_gb_per_gpu")]
+    errors = [abs(e) for one in rows[::every] if (e := replay(one).memory_error) is not None]
+    assert len(errors) >= 9
+    assert statistics.median(errors) <= bar
+
+
+def test_no_row_raises_and_every_skip_has_a_reason() -> None:
+    for one in (replay(run) for run in RUNS[::23]):
+        assert bool(one.reason) != (one.predicted_peak is not None)
+        if one.predicted_peak is not None:
+            assert 0 < one.predicted_peak < 1e15
+
+
+def test_throughput_becomes_step_time_exactly() -> None:
+    assert measured_step_seconds(_run(step_time_s=2.5), 64, 2048, 8) == 2.5
+    assert measured_step_seconds(_run(tokens_per_s_per_gpu=1000), 64, 2000, 8) == 64 * 2000 / 8000
+    assert measured_step_seconds(_run(samples_per_s=16), 64, 2048, 8) == 4
+    assert measured_step_seconds(_run(), 64, 2048, 8) is None
+
+
+def test_memory_units() -> None:
+    assert measured_peak_bytes(_run(mem_peak_gb_per_gpu=2, mem_kind="reserved")) == 2 * GIB
+    assert measured_peak_bytes(_run(mem_peak_gb_per_gpu=2, mem_kind="allocated GB (XLA)")) == 2e9
+    assert measured_peak_bytes(_run(mem_peak_gb_per_gpu="")) is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "word"),
+    [
+        ({"model": "llama-7b", "gpu": "h100-sxm", "seq_len": 2048}, "framework"),
+        ({"model": "llama-7b", "framework": "nemo", "gpu": "h100-sxm", "seq_len": 2048}, "n_gpus"),
+        ({"model": "llama-7b", "framework": "nemo", "n_gpus": 8, "seq_len": 2048}, "gpu"),
+        ({"model": "what", "framework": "nemo", "gpu": "h100-sxm", "n_gpus": 8, "seq_len": 2048}, "layers"),
+        ({"model": "llama-7b", "framework": "nemo", "gpu": "h100-sxm", "n_gpus": 8, "seq_len": 2048, "tp": 1}, "blank"),
+    ],
+)
+def test_a_skipped_row_names_its_cell(cells: dict[str, object], word: str) -> None:
+    assert word in replay(_run(**cells)).reason
+
+
+def test_layers_are_placed_whole() -> None:
+    model = catalog.load("models", "llama-7b")
+    for stages in (2, 3, 4, 7, 8, 16):
+        for place in (by_compute, embedding_as_layer):
+            counts = place(model, stages)
+            assert len(counts) == stages
+            assert sum(counts) == model.layers
+    # 72 items (70 layers, embedding, head) on 12 stages: the outer stages hold one layer less, as BLOOM's did
+    bloom = model.model_copy(update={"layers": 70})
+    assert embedding_as_layer(bloom, 12) == (5, *[6] * 10, 5)
+
+
+def test_validate_prints_json_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text(
+        "id,model,framework,gpu,n_gpus,seq_len,tp,pp,dp,micro_batch,global_batch,mem_peak_gb_per_gpu,mem_kind\n"
+        "a,llama-7b,megatron-core,a100-sxm4-80gb,8,2048,8,1,1,1,8,20,allocated\n"
+        "b,llama-7b,megatron-core,,8,2048,8,1,1,1,8,20,allocated\n"
+    )
+    assert command(["validate", str(file), "--json", "--by", "framework"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["schema"] == "distsim.validate/1"
+    first, second = data["rows"]
+    assert first["status"] == "ok"
+    assert first["memory_error"] == pytest.approx(first["predicted"]["peak_memory"] / (20 * GIB) - 1)
+    assert second["status"] == "skipped"
+    assert "gpu" in second["reason"]
+    assert data["summary"]["rows"] == 1
+    assert data["by"]["megatron-core"]["skipped"] == 1
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "id,model\n", "\x00\x01"])
+def test_a_file_that_is_no_table_of_runs_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "runs.csv"
+    file.write_text(text)
+    with pytest.raises(DistsimError):
+        read_runs(file)
+    assert command(["validate", str(file)]) == 2
+
+
+def test_quantile() -> None:
+    assert quantile([3, 1, 2], 0.5) == 2
+    assert quantile([1], 0.9) == 1
