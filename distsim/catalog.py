@@ -23,6 +23,7 @@ KINDS: dict[str, tuple[str, str] | None] = {
     "optimizers": ("distsim.specs.optimizer", "Optimizer"),
     "prices": ("distsim.specs.price", "Price"),
     "storage": None,
+    "timing": None,
     "runs": None,
 }
 SUFFIXES = {"runs": ".csv"}

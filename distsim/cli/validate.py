@@ -23,9 +23,13 @@ def validate(
             "--memory-median", help="exit 1 when the median memory error is above this, e.g. 0.05", show_default=False
         ),
     ] = None,
+    median: Annotated[
+        float | None,
+        typer.Option("--median", help="exit 1 when the median error of step time is above this, e.g. 0.05", show_default=False),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON to stdout")] = False,
 ) -> None:
-    """Replay measured runs and compare: measured against predicted peak memory, row by row and in summary.
+    """Replay measured runs and compare: step time and peak memory, measured against predicted.
 
     A row is skipped only when its own cells do not say enough to simulate it; the reason names the cell.
 
@@ -45,6 +49,7 @@ def validate(
         from distsim.report.validate import show
 
         show(result, by, worst)
-    median = result.summary.memory_median_abs_error
-    if memory_median is not None and (median is None or median > memory_median):
-        raise typer.Exit(1)
+    told = result.summary
+    for bar, reached in ((median, told.median_abs_error), (memory_median, told.memory_median_abs_error)):
+        if bar is not None and (reached is None or reached > bar):
+            raise typer.Exit(1)

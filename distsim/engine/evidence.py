@@ -80,7 +80,20 @@ def replay(run: Run) -> Replay:
         counts = "reserved"
     ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
     stage = ranks[setup.framework.memory_rank]
-    return Replay(run, "", setup, seconds, measured_peak_bytes(run), stage.counted(counts))
+    return Replay(
+        run, "", setup, seconds, measured_peak_bytes(run), stage.counted(counts), *_timed(setup)
+    )
+
+
+def _timed(setup: Setup) -> tuple[float, dict[str, float]]:
+    """Predicted step time and its interval."""
+    from distsim.engine.intervals import interval_of
+    from distsim.engine.step import breakdown_of, timing_of
+    from distsim.engine.work import work_of
+
+    predicted = sum(breakdown_of(work_of(setup), timing_of(setup)).values())
+    interval = interval_of(setup, predicted)
+    return predicted, {"low": interval.low, "high": interval.high}
 
 
 def setup_of(run: Run) -> Setup:

@@ -8,7 +8,7 @@ from collections import Counter
 from distsim.engine.evidence import Replay
 from distsim.engine.validate import Summary, Validation
 from distsim.report.console import console, table
-from distsim.units import gib
+from distsim.units import duration, gib
 
 PLOT_COLUMNS, PLOT_LINES = 56, 18
 
@@ -56,6 +56,28 @@ def _summaries(title: str, summaries: dict[str, Summary]) -> object:
         rows.add_row(
             name, str(one.rows), str(one.skipped), str(one.memory_rows), percent(one.memory_median_abs_error),
             percent(one.memory_p90_abs_error), percent(one.memory_bias, signed=True),
+        )  # fmt: skip
+    return rows
+
+
+def _times(title: str, summaries: dict[str, Summary]) -> object:
+    columns = ("rows", "skipped", "median error", "90th percentile", "bias", "in 90% interval")
+    rows = table("", *columns, title=title, numbers=columns)
+    for name, one in summaries.items():
+        rows.add_row(
+            name, str(one.rows), str(one.skipped), percent(one.median_abs_error), percent(one.p90_abs_error),
+            percent(one.bias, signed=True), percent(one.interval_coverage),
+        )  # fmt: skip
+    return rows
+
+
+def _worst_times(replays: list[Replay], count: int) -> object:
+    rows = table("run", "model", "GPU", "measured", "predicted", "error", title="worst step times",
+                 numbers=("measured", "predicted", "error"))  # fmt: skip
+    for one in sorted(replays, key=lambda row: -abs(row.error or 0))[:count]:
+        rows.add_row(
+            one.run.id, (one.run.text("model") or "?")[:40], one.run.text("gpu") or "?",
+            duration(one.measured_seconds or 0), duration(one.predicted_seconds or 0), percent(one.error, signed=True),
         )  # fmt: skip
     return rows
 

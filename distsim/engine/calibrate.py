@@ -1,0 +1,216 @@
+"""Fits the few free numbers of the step-time model to measured runs, and says how well it then predicts unseen ones.
+
+Every number is a general value times a factor of the architecture, one of the framework, and one of both. Each factor
+is drawn towards 1 with a strength of its own (a ridge), so that what no run tells stays at the general value. Residuals
+are of log time, with Huber's loss; sources weigh by the square root of their number of runs, not by runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from distsim.engine.compose import compose, layout_numbers, stage_numbers
+from distsim.engine.resolve import Setup
+from distsim.engine.work import work_of
+from distsim.specs.timing import NAMES, Timing
+
+SLOTS = 3
+SCALE = 0.05
+"""Residuals of log time beyond 1.5 times this pull no harder (Huber); runs repeat within 0.5-2%."""
+HUBER = 1.5
+SOURCE_POWER = 0.5
+STRENGTH = 80.0
+"""Weight of an average run against the ridge."""
+STEPS = 15
+
+# How far (in logarithms) a number may plausibly lie from its prior: at once, by architecture, by framework, by both.
+SPREADS: dict[str, tuple[float, float, float, float]] = {
+    "matmul": (0.5, 0.25, 0.12, 0.10), "matmul_narrow": (0.5, 0.25, 0.15, 0.10), "attention": (0.5, 0.3, 0.25, 0.2),
+    "stream": (0.5, 0.25, 0.3, 0.2), "kernel_gap_seconds": (1, 0, 0.7, 0), "kernel_issue_seconds": (1, 0, 0.7, 0),
+    "tensor_factor": (0.5, 0, 0.4, 0), "context_factor": (0.5, 0, 0.5, 0), "expert_factor": (0.5, 0, 0.4, 0),
+    "data_factor": (0.5, 0, 0.4, 0), "gather_factor": (0.5, 0, 0.4, 0), "exposed_fraction": (0.5, 0, 0.3, 0),
+    "pipeline_factor": (0.5, 0, 0.7, 0), "optimizer": (0.5, 0, 0.5, 0), "step_seconds": (1, 0, 1, 0),
+    "jitter": (1, 0, 1, 0), "stall_seconds": (0, 0, 0.5, 0), "layer_stall_seconds": (0, 0, 0.5, 0),
+}  # fmt: skip
+LEVELS = ("general", "architecture", "framework", "both")
+PRIORS: dict[str, dict[str, float]] = {"nanotron": {"stall_seconds": 1.2, "layer_stall_seconds": 0.0026}}
+"""Where a framework has a property that others lack, the value that fitting starts from."""
+
+
+@dataclass
+class Example:
+    """One measured run as numbers."""
+
+    id: str
+    source: str
+    framework: str
+    architecture: str
+    seconds: float
+    stages: list[dict[str, float]]
+    layout: dict[str, float]
+    groups: list[str] = field(default_factory=list)
+
+
+def example_of(setup: Setup, seconds: float, id: str, source: str) -> Example:
+    """A run's setup as numbers to fit to."""
+    from distsim.engine.intervals import group_names
+
+    return Example(
+        id, source, setup.framework.name, setup.accelerator.architecture.split()[0], seconds,
+        stage_numbers(work_of(setup)), layout_numbers(setup), group_names(setup),
+    )  # fmt: skip
+
+
+@dataclass
+class Table:
+    """Examples as arrays, one slot per distinct stage."""
+
+    examples: list[Example]
+    stages: list[dict[str, Any]]
+    layout: dict[str, Any]
+    log_seconds: Any
+
+    @classmethod
+    def of(cls, examples: Sequence[Example]) -> Table:
+        """Stages that an example lacks have count 0."""
+        names = list(examples[0].stages[0])
+        stages = [
+            {name: np.array([e.stages[slot][name] if slot < len(e.stages) else 0.0 for e in examples]) for name in names}
+            for slot in range(SLOTS)
+        ]
+        layout = {name: np.array([e.layout[name] for e in examples], float) for name in examples[0].layout}
+        return cls(list(examples), stages, layout, np.log([e.seconds for e in examples]))
+
+    def subset(self, mask: Any) -> Table:
+        """The examples that a mask keeps."""
+        return Table(
+            [e for e, keep in zip(self.examples, mask, strict=True) if keep],
+            [{name: values[mask] for name, values in slot.items()} for slot in self.stages],
+            {name: values[mask] for name, values in self.layout.items()}, self.log_seconds[mask],
+        )  # fmt: skip
+
+    def log_predicted(self, timing: dict[str, Any]) -> Any:
+        """Logarithm of the predicted step time of every example."""
+        return np.log(sum(compose(self.stages, self.layout, timing).values()))
+
+
+class Factors:
+    """Which factor of which level acts on which example; the vector that is fitted holds their logarithms."""
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        self.keys: list[tuple[int, str, str]] = []
+        spreads: list[float] = []
+        for level in range(len(LEVELS)):
+            for label in sorted({self.label(e, level) for e in examples}):
+                for name in NAMES:
+                    if SPREADS[name][level] > 0:
+                        self.keys.append((level, label, name))
+                        spreads.append(SPREADS[name][level])
+        self.spreads = np.array(spreads)
+        self.at = {key: index for index, key in enumerate(self.keys)}
+
+    @staticmethod
+    def label(example: Example, level: int) -> str:
+        """The group of an example on a level."""
+        return ("", example.architecture, example.framework, f"{example.framework}|{example.architecture}")[level]
+
+    def index(self, examples: Sequence[Example]) -> dict[str, Any]:
+        """Per number, the positions of the four factors of each example; one past the end for none."""
+        none = len(self.keys)
+        return {
+            name: np.array([[self.at.get((lv, self.label(e, lv), name), none) for lv in range(4)] for e in examples])
+            for name in NAMES
+        }
+
+    def timing(self, vector: Any, index: dict[str, Any], examples: Sequence[Example]) -> dict[str, Any]:
+        """The numbers of every example."""
+        padded = np.append(vector, 0.0)
+        return {name: prior_values(name, examples) * np.exp(padded[index[name]].sum(axis=1)) for name in NAMES}
+
+
+def prior_values(name: str, examples: Sequence[Example]) -> Any:
+    """What fitting starts from, per example."""
+    default = float(Timing.model_fields[name].default)
+    return np.array([PRIORS.get(e.framework, {}).get(name, default) for e in examples])
+
+
+@dataclass
+class Fit:
+    """Fitted factors."""
+
+    factors: Factors
+    vector: Any
+
+    def log_predicted(self, table: Table) -> Any:
+        """Predictions, also for frameworks and architectures that were not fitted."""
+        index = self.factors.index(table.examples)
+        return table.log_predicted(self.factors.timing(self.vector, index, table.examples))
+
+    def residuals(self, table: Table) -> Any:
+        """Predicted over measured, as logarithms."""
+        return self.log_predicted(table) - table.log_seconds
+
+
+def source_weights(examples: Sequence[Example]) -> Any:
+    """Weights by source, one on average."""
+    count = Counter(e.source for e in examples)
+    weights = np.array([count[e.source] ** -SOURCE_POWER for e in examples])
+    return weights / weights.mean()
+
+
+def fit(table: Table, start: Fit | None = None) -> Fit:
+    """Levenberg-Marquardt on Huber's loss with the ridge."""
+    factors = Factors(table.examples)
+    index = factors.index(table.examples)
+    vector = np.zeros(len(factors.keys))
+    if start is not None:
+        known = {key: start.vector[i] for key, i in start.factors.at.items()}
+        vector = np.array([known.get(key, 0.0) for key in factors.keys])
+    weights = source_weights(table.examples) * STRENGTH
+    ridge = 1 / factors.spreads**2
+    lam = 1.0
+
+    def loss(vector: Any) -> tuple[float, Any]:
+        rest = table.log_predicted(factors.timing(vector, index, table.examples)) - table.log_seconds
+        size = np.abs(rest) / SCALE
+        huber = np.where(size < HUBER, size**2 / 2, HUBER * size - HUBER**2 / 2) * SCALE**2
+        return float((weights * huber).sum() + (ridge * vector**2).sum() / 2), rest
+
+    best, rest = loss(vector)
+    for _ in range(STEPS):
+        jacobian = _jacobian(table, factors, vector, index)
+        size = np.abs(rest) / SCALE
+        pull = weights * np.where(size < HUBER, 1.0, HUBER / np.maximum(size, 1e-9))
+        hessian = (jacobian * pull[:, None]).T @ jacobian + np.diag(ridge)
+        gradient = jacobian.T @ (pull * rest) + ridge * vector
+        for _ in range(6):
+            step = np.clip(np.linalg.solve(hessian + 0.05 * lam * np.diag(np.diag(hessian)), -gradient), -0.7, 0.7)
+            now, now_rest = loss(vector + step)
+            if now < best:
+                break
+            lam *= 4
+        else:
+            break
+        done = best - now < 1e-4 * best
+        vector, best, rest, lam = vector + step, now, now_rest, max(lam / 3, 1e-3)
+        if done:
+            break
+    return Fit(factors, vector)
+
+
+def _jacobian(table: Table, factors: Factors, vector: Any, index: dict[str, Any]) -> Any:
+    """Derivative of log time by the logarithm of each factor, by differences in each number."""
+    base = factors.timing(vector, index, table.examples)
+    at = table.log_predicted(base)
+    found = np.zeros((len(table.examples), len(vector) + 1))
+    rows = np.arange(len(table.examples))
+    for name in NAMES:
+        slope = (table.log_predicted({**base, name: base[name] * np.exp(1e-4)}) - at) / 1e-4
+        for level in range(4):
+            found[rows, index[name][:, level]] += slope
+    return found[:, :-1]

@@ -1,0 +1,132 @@
+"""Cross-validation of the fit, and the presets it writes: factors and the spread of residuals, byte for byte alike."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distsim.engine.calibrate import PRIORS, Example, Fit, Table, fit
+from distsim.specs.timing import NAMES, Timing
+
+FOLDS = 5
+LEVEL = 0.9
+SMALLEST = 0.005
+"""Factors nearer to 1 than this are left out of the preset."""
+
+
+class Score(NamedTuple):
+    """Absolute errors of predicted step time."""
+
+    runs: int
+    median: float
+    p90: float
+    source_mean: float
+    """Mean over sources of each source's median."""
+
+
+def score(examples: Sequence[Example], residuals: Any) -> Score:
+    """Summed up as the field reports predictors."""
+    errors = np.abs(np.exp(residuals) - 1)
+    groups: dict[str, list[float]] = defaultdict(list)
+    for example, error in zip(examples, errors, strict=True):
+        groups[example.source].append(float(error))
+    means = float(np.mean([np.median(group) for group in groups.values()]))
+    return Score(len(errors), float(np.median(errors)), float(np.quantile(errors, LEVEL)), means)
+
+
+def left_out(table: Table, labels: Sequence[Any], start: Fit) -> Any:
+    """Residuals of every example from a fit that saw none with its label."""
+    labels = np.array(labels)
+    found = np.zeros(len(labels))
+    for label in sorted(set(labels.tolist())):
+        out = labels == label
+        if out.all():
+            return start.residuals(table)
+        found[out] = fit(table.subset(~out), start).residuals(table.subset(out))
+    return found
+
+
+def folds(examples: Sequence[Example]) -> list[int]:
+    """A fold per run that depends on nothing but its name."""
+    return [zlib.crc32(example.id.encode()) % FOLDS for example in examples]
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def fitted_toml(model: Fit, runs: str, count: int, sources: int) -> str:
+    """The preset of fitted numbers."""
+    values: dict[tuple[int, str], dict[str, float]] = defaultdict(dict)
+    for (level, label, name), logarithm in zip(model.factors.keys, model.vector, strict=True):
+        values[level, label][name] = float(np.exp(logarithm))
+    general = values[0, ""]
+    lines = [
+        "# Written by distsim calibrate (make calibrate). Numbers: distsim/specs/timing.py says what each means;",
+        "# [general] holds values, all other tables factors on them (``set``: values instead of the general ones).",
+        'name = "fitted"', "", "[general]",
+    ]  # fmt: skip
+    for name in NAMES:
+        lines.append(f"{name} = {_number(general.get(name, 1.0) * float(Timing.model_fields[name].default))}")
+    for head, factors in _tables(values):
+        kept = {name: value for name, value in factors.items() if abs(np.log(value)) >= SMALLEST}
+        if kept:
+            lines += ["", f"[{head}]", *(f"{name} = {_number(value)}" for name, value in kept.items())]
+    for framework, fixed in PRIORS.items():
+        lines += ["", f"[framework.{framework}.set]", *(f"{name} = {_number(value)}" for name, value in fixed.items())]
+    lines += ["", "[source]", f'other = "fitted by distsim calibrate to {count} measured runs of {sources} sources ({runs})"',
+              "checked = 2026-11-21", ""]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _tables(values: dict[tuple[int, str], dict[str, float]]) -> Iterator[tuple[str, dict[str, float]]]:
+    for (level, label), factors in sorted(values.items()):
+        if level == 1:
+            yield f"architecture.{label}", factors
+        elif level == 2:
+            yield f"framework.{label}", factors
+        elif level == 3:
+            framework, architecture = label.split("|")
+            yield f"framework.{framework}.on.{architecture}", factors
+
+
+def residuals_toml(examples: Sequence[Example], near: Any, far: Any) -> str:
+    """The preset of residuals by group: ``near`` from runs left out, ``far`` from whole sources left out."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for index, example in enumerate(examples):
+        for place, name in enumerate(example.groups):
+            known = place < len(example.groups) - 2
+            groups[name].append(float((near if known else far)[index]))
+    lines = [
+        "# Written by distsim calibrate (make calibrate): how far predictions of runs left out of the fit were off.",
+        "# over, under: 90% of the runs' times lie between predicted * exp(-over) and predicted * exp(under).",
+        'name = "residuals"',
+    ]
+    for name in sorted(groups):
+        over, under = spread(np.array(groups[name]))
+        lines += ["", f'[groups."{name}"]', f"runs = {len(groups[name])}", f"over = {_number(over)}", f"under = {_number(under)}"]
+    lines += ["", "[source]", 'other = "cross-validation of presets/timing/fitted.toml: runs, or whole sources, left out"',
+              "checked = 2026-11-21", ""]  # fmt: skip
+    return "\n".join(lines)
+
+
+def spread(residuals: Any) -> tuple[float, float]:
+    """Conformal bounds below and above: the quantile of a finite sample, each side with half of what may miss."""
+    count = len(residuals)
+    share = min(1.0, np.ceil((count + 1) * (1 + LEVEL) / 2) / count)
+    floor = 0.01
+    over = max(float(np.quantile(residuals, share, method="higher")), floor)
+    under = max(float(-np.quantile(residuals, 1 - share, method="lower")), floor)
+    return over, under
+
+
+def write(folder: Path, fitted: str, residuals: str) -> None:
+    """Both presets into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "fitted.toml").write_text(fitted, encoding="utf-8")
+    (folder / "residuals.toml").write_text(residuals, encoding="utf-8")

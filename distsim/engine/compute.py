@@ -1,0 +1,211 @@
+"""From the ledger to seconds of computation: what each kernel of a stage takes at its shape's own share of the peak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from distsim.arrays import Number, maximum, minimum, where
+from distsim.engine.resolve import Setup
+from distsim.engine.stages import Stage
+from distsim.formulas.compute import (
+    attention_share,
+    causal_fraction,
+    matmul_share,
+    optimizer_traffic_bytes,
+    roofline_seconds,
+    stream_seconds,
+)
+from distsim.layers.ledger import Block, Operation
+
+PHASES = ("forward", "backward", "recompute")
+CLASSES = ("matmul", "matmul8", "attention", "memory", "kernels")
+BACKWARD_BYTES = 2.0
+"""Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
+FLASH_BACKWARD_SHARE = 0.8
+"""Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
+DEFAULT_UNITS = 108
+"""Units of an accelerator that does not state them: tile quantisation is then as on an A100."""
+KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
+           "loss": (4, 2), "copy": (2, 2), "collective": (0, 0)}  # fmt: skip
+"""Kernels that an operation launches forward and backward."""
+
+
+@dataclass
+class Sums:
+    """Seconds of one micro-batch by kind of kernel, at datasheet rates, and the number of kernels."""
+
+    matmul: Number = 0.0
+    matmul8: Number = 0.0
+    attention: Number = 0.0
+    memory: Number = 0.0
+    kernels: Number = 0.0
+
+    def add(self, other: Sums, times: Number = 1) -> None:
+        """Add ``times`` times another."""
+        for name in CLASSES:
+            setattr(self, name, getattr(self, name) + times * getattr(other, name))
+
+
+@dataclass
+class StageCompute:
+    """One stage's computation per micro-batch, and that of its optimizer step."""
+
+    phases: dict[str, Sums] = field(default_factory=lambda: {phase: Sums() for phase in PHASES})
+    optimizer: Number = 0.0
+
+
+class Chip:
+    """Rates of one accelerator under one precision recipe."""
+
+    def __init__(self, setup: Setup) -> None:
+        chip, peak, precision = setup.accelerator, setup.accelerator.peak, setup.precision
+        wide = "fp32" if precision.activation_bytes > 2 else "fp16" if precision.math == "fp16" else "bf16"
+        if wide == "fp32":
+            self.rate = (getattr(peak, precision.math) or peak.fp32 or peak.bf16 or peak.fp16)
+        else:
+            self.rate = getattr(peak, wide) or peak.bf16 or peak.fp16 or peak.fp32
+        narrow = {"fp8": peak.fp8 or peak.int8, "fp4": peak.fp4}.get(precision.math)
+        self.narrow_rate = narrow
+        self.bandwidth = chip.bandwidth
+        self.units = chip.chip.units or DEFAULT_UNITS
+
+
+def stage_compute(setup: Setup, stage: Stage) -> StageCompute:
+    """Fold a stage's ledger into seconds."""
+    chip, found = Chip(setup), StageCompute()
+    y = setup.layout
+    for block in (stage.embedding, stage.head):
+        if block is not None:
+            for operation in block.operations:
+                forward, backward = operation_sums(setup, chip, operation)
+                found.phases["forward"].add(forward)
+                found.phases["backward"].add(backward)
+    left: Number = where(y.recompute_layers < 0, stage.layer_count, y.recompute_layers)
+    for block, count in stage.layers:
+        again = minimum(left, count)
+        left = left - again
+        _add_block(setup, chip, block, count, again, found)
+    found.optimizer = stream_seconds(_optimizer_bytes(setup, stage), chip.bandwidth)
+    _weights(setup, chip, stage, found)
+    return found
+
+
+def _add_block(setup: Setup, chip: Chip, block: Block, count: Number, again: Number, found: StageCompute) -> None:
+    selective = setup.layout.selective
+    kinds = setup.kernels.selective
+    products = 0
+    for operation in block.operations:
+        forward, backward = operation_sums(setup, chip, operation)
+        found.phases["forward"].add(forward, count)
+        found.phases["backward"].add(backward, count)
+        found.phases["recompute"].add(forward, again)
+        if "op" in kinds:
+            products += operation.kind == "matmul"
+            repeated: Number = operation.kind != "attention" and (operation.kind != "matmul" or products % 2 == 0)
+        else:
+            repeated = operation.recompute_class in kinds and operation.recompute_class != ""
+        found.phases["recompute"].add(forward, where(selective, count, 0) * int(repeated))
+
+
+def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums, Sums]:
+    """Forward and backward seconds of one row of the ledger."""
+    before, after = KERNELS[operation.kind]
+    forward, backward = Sums(kernels=before), Sums(kernels=after)
+    if operation.kind == "matmul":
+        _matmul(setup, chip, operation, forward, backward)
+    elif operation.kind == "attention" and operation.name == "attention.core":
+        _flash(chip, operation, forward, backward)
+    elif operation.kind == "attention":
+        _batched(chip, operation, forward, backward)
+    else:
+        size = operation.bytes_read + operation.bytes_written
+        if operation.name == "attention.softmax":
+            size = size + sum(tensor.size_bytes for tensor in operation.saved)
+        forward.memory = stream_seconds(size, chip.bandwidth)
+        backward.memory = stream_seconds(size * (1 if operation.kind == "loss" else BACKWARD_BYTES), chip.bandwidth)
+    return forward, backward
+
+
+def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
+    """A product with weights: forward, input gradient and weight gradient each have their own shape."""
+    m, n, k, batch = operation.shape
+    narrow = chip.narrow_rate is not None and operation.name not in ("head", "mlp.router", "mlp.shared.gate")
+    rate, each = (chip.narrow_rate, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
+    flops = 2 * m * n * k * batch
+    moved = (m * k + k * n + m * n) * batch * each
+    times = [
+        roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
+        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
+    ]
+    name = "matmul8" if narrow else "matmul"
+    setattr(forward, name, times[0])
+    setattr(backward, name, times[1] + times[2])
+    if narrow:  # casts: read 2 bytes, write 1 (and its transpose)
+        inputs, outputs = m * k * batch, m * n * batch
+        forward.memory = stream_seconds(4 * inputs, chip.bandwidth)
+        backward.memory = stream_seconds(4 * outputs, chip.bandwidth)
+
+
+def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
+    micro, heads, queries, keys, width, value_width = operation.shape
+    share = attention_share(micro, heads, queries, keys, (width + value_width) / 2, chip.units)
+    part = causal_fraction(queries, keys, where(keys < queries, 1, 0))
+    moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
+    forward.attention = maximum(operation.flops_forward * part / (chip.rate * share), moved)
+    backward.attention = maximum(
+        operation.flops_backward * part / (chip.rate * share * FLASH_BACKWARD_SHARE), moved * BACKWARD_BYTES
+    )
+
+
+def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
+    """Scores and weighted sum as batched products over the whole score matrix."""
+    micro, heads, queries, keys, width, value_width = operation.shape
+    batch = micro * heads
+    if operation.name == "attention.scores":
+        m, n, k = queries, keys, width
+    else:
+        m, n, k = queries, value_width, keys
+    moved = operation.bytes_read + operation.bytes_written
+    flops = operation.flops_forward
+    times = [
+        roofline_seconds(flops, chip.rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
+        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
+    ]
+    forward.matmul = times[0]
+    backward.matmul = times[1] + times[2]
+
+
+def held(setup: Setup, stage: Stage) -> Iterator[tuple[Number, Number, bool]]:
+    """Elements on this rank before sharding, the ranks that shard their states, and whether products read them."""
+    from distsim.engine.states import sharding_group
+
+    for parameter, count in stage.parameters():
+        size = sharding_group(setup.layout, parameter.group)
+        yield parameter.elements * count, size, parameter.kind == "matrix"
+
+
+def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
+    y, precision = setup.layout, setup.precision
+    states = precision.master_bytes + sum(
+        precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
+        for state in setup.optimizer.states if state.shape not in ("scalar", "factored")
+    )  # fmt: skip
+    total: Number = 0
+    for elements, group, _ in held(setup, stage):
+        shard = elements / where(y.zero >= 1, group, 1)
+        total += optimizer_traffic_bytes(shard, states, precision.gradient_bytes, precision.parameter_bytes)
+        total += elements / where(y.zero >= 2, group, 1) * precision.gradient_bytes  # gradients set to zero
+    return total
+
+
+def _weights(setup: Setup, chip: Chip, stage: Stage, found: StageCompute) -> None:
+    """Traffic that grows with weights, not tokens: accumulated gradients, casts, gathered shards copied in and out."""
+    y, precision = setup.layout, setup.precision
+    for elements, group, matrix in held(setup, stage):
+        accumulate = 2 * precision.gradient_bytes * where(y.micro_batches > 1, 1, where(precision.gradient_bytes > 2, 0.5, 0))
+        found.phases["backward"].memory += stream_seconds(elements * accumulate, chip.bandwidth)
+        gathered = where(y.zero >= 3, where(group > 1, 2 * precision.activation_bytes, 0), 0)
+        cast = (precision.parameter_bytes + precision.activation_bytes) * int(precision.autocast and matrix)
+        found.phases["forward"].memory += stream_seconds(elements * (gathered + cast), chip.bandwidth)
+        found.phases["backward"].memory += stream_seconds(elements * 2 * gathered, chip.bandwidth)

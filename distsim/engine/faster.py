@@ -1,0 +1,92 @@
+"""Single changes that make a step faster on the same GPUs with the same global batch, each computed, not guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.step import StepReport, seconds_of
+from distsim.errors import DistsimError
+from distsim.specs.rules import divisors
+
+LEAST_GAIN = 0.005
+"""Gains below half a per cent are within the noise of any run."""
+
+
+class Faster(NamedTuple):
+    """One change, what a user types for it, and the time it gives."""
+
+    words: str
+    options: dict[str, Any]
+    seconds: float
+    gain: float
+    """Share of the step that it saves."""
+    fits: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return self._asdict()
+
+
+def faster(report: StepReport, most: int = 3) -> list[Faster]:
+    """The changes that save most among those that fit memory, best first, at most one of each kind."""
+    from distsim.engine.memory import memory_of
+
+    tried: list[tuple[Faster, str, Setup]] = []
+    for kind, words, options in changes(report.setup):
+        try:
+            setup = resolve(report.setup.job.model_copy(update={**_kept(report.setup), **options}))
+            seconds = seconds_of(setup)
+        except DistsimError:
+            continue
+        gain = 1 - seconds / report.seconds
+        if gain >= LEAST_GAIN:
+            shown = {name: value for name, value in options.items() if value is not None}
+            tried.append((Faster(words, shown, seconds, gain, True), kind, setup))
+    found: list[Faster] = []
+    kinds: set[str] = set()
+    for one, kind, setup in sorted(tried, key=lambda entry: -entry[0].gain):
+        if kind in kinds or (report.memory.fits and not memory_of(setup).fits):
+            continue
+        kinds.add(kind)
+        found.append(one)
+        if len(found) == most:
+            break
+    return found
+
+
+def _kept(setup: Setup) -> dict[str, Any]:
+    """What every change leaves as it is: the GPUs and the tokens of a step."""
+    y = setup.layout
+    return {"gpus": y.gpus, "global_batch": y.micro_batch * y.micro_batches * y.dp, "dp": None, "stage_layers": None,
+            "zero_group": None}  # fmt: skip
+
+
+def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(kind, words, options) of every change worth computing."""
+    y, job = setup.layout, setup.job
+    if setup.recompute != "none":
+        yield "recompute", "no recomputation", {"recompute": "none", "recompute_layers": None}
+    if setup.recompute == "full":
+        yield "recompute", "recompute attention only", {"recompute": "selective", "recompute_layers": None}
+    for size in divisors(y.micro_batch * y.micro_batches):
+        if size != y.micro_batch and size in (y.micro_batch * 2, y.micro_batch * 4, y.micro_batch // 2):
+            yield "micro-batch", f"micro-batches of {size}", {"micro_batch": size}
+    for name, words in (("tp", "tensor parallelism"), ("pp", "pipeline stages"), ("cp", "context parallelism")):
+        old = getattr(y, name)
+        for size in (old // 4, old // 2, old * 2):
+            if size >= 1 and y.gpus % size == 0:
+                extra = {"vpp": None, "schedule": None} if name == "pp" and size == 1 else {}
+                yield name, f"{words} {size}", {name: size, **extra}
+    if y.pp > 1:
+        for chunks in (2, 4):
+            if chunks > y.vpp:
+                yield "vpp", f"{chunks} model chunks per stage", {"vpp": chunks, "schedule": None}
+    for zero in range(4):
+        if zero != y.zero and y.dp * y.cp > 1:
+            yield "zero", f"ZeRO {zero}", {"zero": zero}
+    if y.attention == "eager":
+        yield "attention", "flash attention", {"attention": "flash"}
+    if setup.framework.compiled and not job.compile:
+        yield "compile", "torch.compile", {"compile": True}

@@ -1,0 +1,51 @@
+"""Model and hardware FLOPs of a setup, by the conventions in formulas/flops.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distsim.arrays import Number
+from distsim.engine.compute import PHASES
+from distsim.engine.resolve import Setup
+from distsim.formulas.flops import model_flops_per_token
+from distsim.layers.network import network_parameters, plain_context
+
+if TYPE_CHECKING:
+    from distsim.engine.work import Work
+
+
+def active_parameters(setup: Setup) -> Number:
+    """Parameters that one token passes through, without the input embedding; a tied matrix counts as the head."""
+    model, total = setup.model, 0.0
+    routed = model.experts.per_token / model.experts.count if model.experts is not None else 1.0
+    for part, (parameters, times) in network_parameters(plain_context(model)).items():
+        if part == "embedding" and not model.tied_embeddings:
+            continue
+        for parameter in parameters:
+            if part == "embedding" and parameter.name != "embedding.weight":
+                continue
+            total += times * parameter.elements * (routed if parameter.group == "expert" else 1)
+    return total
+
+
+def model_flops(setup: Setup) -> Number:
+    """Model FLOPs of one token."""
+    model = setup.model
+    return model_flops_per_token(active_parameters(setup), model.layers, model.heads, model.head_dim, setup.layout.seq)
+
+
+def recompute_factor(work: Work) -> float:
+    """Floating-point work with recomputation over that without, from the ledger's products."""
+    plain = again = 0.0
+    for stage in work.stages:
+        for phase in PHASES:
+            sums = stage.compute.phases[phase]
+            size = (sums.matmul + sums.matmul8 + sums.attention) * stage.count
+            plain, again = (plain, again + size) if phase == "recompute" else (plain + size, again)
+    return 1 + again / plain if plain else 1.0
+
+
+def peak_of(setup: Setup) -> float | None:
+    """The dense rate of the recipe's products on the datasheet; bf16 where it states no narrower one."""
+    peak = setup.accelerator.peak
+    return getattr(peak, setup.precision.math, None) or peak.bf16 or peak.fp16 or peak.fp32

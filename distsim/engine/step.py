@@ -1,0 +1,149 @@
+"""``distsim.step``: the time of one optimizer step, where it goes, and how sure that is."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
+from distsim.engine.flops import model_flops, peak_of, recompute_factor
+from distsim.engine.memory import MemoryReport, memory_of
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.work import Work, work_of
+from distsim.formulas.flops import flops_utilisation
+from distsim.specs.job import Job
+from distsim.specs.timing import Timing, combined
+
+CLOSED_FORMS = ("1f1b", "gpipe", "pipedream-flush", "interleaved-1f1b")
+FITTED = "fitted"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where the measured time will lie with probability ``level``."""
+
+    level: float
+    low: float
+    high: float
+    basis: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract."""
+        return {"level": self.level, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """The answer of ``distsim step``."""
+
+    setup: Setup
+    work: Work
+    timing: Timing
+    breakdown: dict[str, float]
+    interval: Interval
+    memory: MemoryReport
+
+    @property
+    def seconds(self) -> float:
+        """Time of one optimizer step."""
+        return sum(self.breakdown.values())
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Over all GPUs."""
+        y = self.setup.layout
+        return float(y.seq * y.micro_batch * y.micro_batches * y.dp / self.seconds)
+
+    @property
+    def model_flops_per_second_per_gpu(self) -> float:
+        """By the 6 N + 12 L H S convention, attention dense, recomputation not counted."""
+        y = self.setup.layout
+        return model_flops(self.setup) * self.tokens_per_second / y.gpus  # type: ignore[no-any-return]
+
+    @property
+    def peak(self) -> float | None:
+        """The datasheet rate that utilisation refers to."""
+        return peak_of(self.setup)
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs over peak; None where the datasheet states no such rate."""
+        return None if not self.peak else float(flops_utilisation(self.model_flops_per_second_per_gpu, self.peak))
+
+    @property
+    def hfu(self) -> float | None:
+        """Like ``mfu``, with recomputed operations counted as work."""
+        return None if self.mfu is None else self.mfu * recompute_factor(self.work)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract."""
+        y = self.setup.layout
+        return {
+            "schema": "distsim.step/1", "job": self.setup.to_dict(), "seconds": self.seconds,
+            "interval": self.interval.to_dict(), "tokens_per_second": self.tokens_per_second,
+            "tokens_per_second_per_gpu": self.tokens_per_second / y.gpus,
+            "model_flops_per_second_per_gpu": self.model_flops_per_second_per_gpu, "mfu": self.mfu, "hfu": self.hfu,
+            "flops_convention": "6 N (no input embedding) + 12 L H S, dense attention",
+            "breakdown": self.breakdown, "peak_memory": self.memory.peak, "fits": self.memory.fits,
+            "evidence": self.interval.basis, "notes": list(self.setup.notes),
+        }  # fmt: skip
+
+
+def step(job: Job | None = None, /, **options: Any) -> StepReport:
+    """How long one optimizer step of a job takes, given as a Job or as its fields."""
+    return step_of(resolve(job if job is not None else Job(**options)))
+
+
+def step_of(setup: Setup) -> StepReport:
+    """How long one optimizer step of a resolved setup takes."""
+    from distsim.engine.intervals import interval_of
+    work = work_of(setup)
+    timing = timing_of(setup)
+    breakdown = breakdown_of(work, timing)
+    return StepReport(setup, work, timing, breakdown, interval_of(setup, sum(breakdown.values())), memory_of(setup))
+
+
+def seconds_of(setup: Setup) -> float:
+    """The step time alone."""
+    return sum(breakdown_of(work_of(setup), timing_of(setup)).values())
+
+
+@functools.lru_cache(maxsize=1)
+def timing_tables() -> dict[str, Any]:
+    """The fitted numbers, as ``make calibrate`` wrote them."""
+    tables: dict[str, Any] = catalog.load("timing", FITTED)
+    return tables
+
+
+@functools.lru_cache(maxsize=256)
+def _timing(framework: str, architecture: str) -> Timing:
+    return combined(timing_tables(), framework, architecture)
+
+
+def timing_of(setup: Setup) -> Timing:
+    """The numbers that hold for a setup's framework on its accelerator."""
+    return _timing(setup.framework.name, architecture_of(setup))
+
+
+def architecture_of(setup: Setup) -> str:
+    """The family of chips whose kernels behave alike."""
+    return setup.accelerator.architecture.split()[0]
+
+
+def breakdown_of(work: Work, timing: Timing) -> dict[str, float]:
+    """Seconds of each part of a step; they add up to its time."""
+    parts = compose(stage_numbers(work), layout_numbers(work.setup), timing.model_dump())
+    y = work.setup.layout
+    if y.pp > 1 and y.schedule not in CLOSED_FORMS:
+        parts["pipeline_bubble"] *= _bubble_ratio(y.schedule, y.pp, y.micro_batches, y.vpp)
+    return {name: float(parts[name]) for name in PARTS}
+
+
+def _bubble_ratio(schedule: str, stages: int, micro: int, chunks: int) -> float:
+    """Bubble of another schedule over that of 1F1B, by simulation with alike stages and backward twice forward."""
+    from distsim.engine.pipeline import pipeline
+
+    chosen = pipeline(stages=stages, micro=micro, schedule=schedule, chunks=chunks if chunks > 1 else None)
+    return (chosen.makespan / (3 * micro) - 1) * micro / (stages - 1) * chunks

@@ -1,0 +1,78 @@
+"""What one optimizer step asks of chips and links: per pipeline stage, seconds at the rates of datasheets and links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distsim.arrays import Number
+from distsim.engine.compute import StageCompute, stage_compute
+from distsim.engine.exchange import Exchange, exchange_of
+from distsim.engine.network import Network
+from distsim.engine.resolve import Setup
+from distsim.engine.stages import Stage, build_stages
+from distsim.engine.traffic import Row, network_of, priced, stage_flows
+
+LINKS = ("tp_forward", "tp_backward", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
+         "gather_forward", "gather_backward", "reduce", "dp_step", "pp", "offload")  # fmt: skip
+"""Kinds of traffic whose seconds are kept apart because different work can hide them."""
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """One stage, or ``count`` alike ones. ``traffic`` holds seconds per optimizer step by kind."""
+
+    index: int
+    count: int
+    layers: int
+    compute: StageCompute
+    traffic: dict[str, Number]
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of a setup: its distinct stages in order (first, middle, last)."""
+
+    setup: Setup
+    stages: tuple[StageWork, ...]
+
+
+def work_of(setup: Setup) -> Work:
+    """Fold ledger and traffic of a setup; stages that hold the same layers are folded once."""
+    exchange, network = exchange_of(setup), network_of(setup)
+    return Work(setup, tuple(
+        StageWork(stage.index, count, stage.layer_count, stage_compute(setup, stage),
+                  traffic_seconds(setup, exchange, network, stage))
+        for stage, count in distinct(build_stages(setup))
+    ))  # fmt: skip
+
+
+def distinct(stages: list[Stage]) -> list[tuple[Stage, int]]:
+    """First stage, the heaviest of those between with their number, last stage."""
+    if len(stages) <= 2:
+        return [(stage, 1) for stage in stages]
+    middle = max(stages[1:-1], key=lambda stage: stage.layer_count)
+    return [(stages[0], 1), (middle, len(stages) - 2), (stages[-1], 1)]
+
+
+def traffic_seconds(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> dict[str, Number]:
+    """Seconds per step of each kind of traffic of one rank of a stage."""
+    sums: dict[str, Number] = dict.fromkeys(LINKS, 0.0)
+    for flow in stage_flows(setup, exchange, network, stage):
+        row, _ = priced(flow, network)
+        sums[kind_of(row)] += row.seconds
+    return sums
+
+
+def kind_of(row: Row) -> str:
+    """Which kind of traffic a row of ``distsim comm`` is."""
+    if row.op in ("device_to_host", "host_to_device"):
+        return "offload"
+    if row.group in ("dp", "zero"):
+        if row.purpose == "parameters" and row.phase != "step":
+            return f"gather_{row.phase}"
+        return "reduce" if row.phase == "backward" else "dp_step"
+    if row.group == "pp":
+        return "dp_step" if row.phase == "step" else "pp"
+    if row.group == "tp" and row.phase == "step":
+        return "tp_step"
+    return f"{row.group}_{row.phase}"

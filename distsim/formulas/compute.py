@@ -1,0 +1,78 @@
+"""Seconds of kernels on an accelerator, one function per kind; all take numbers or arrays.
+
+They give the time of a well-tuned library at the accelerator's datasheet rates, shaped by what each kernel's geometry
+allows; the share of that which a chip sustains and a framework reaches is fitted (engine/calibrate.py).
+"""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, ceil_div, maximum, minimum, where
+from distsim.formula import formula
+
+# Output tiles that one unit (SM) computes at once: rows, columns, and the share of the peak rate that a unit reaches
+# with so much reuse. Source: NVIDIA, Matrix Multiplication Background User's Guide, sections 3 and 4 (tile sizes);
+# the shares follow from operand traffic per product, which falls with the tile's area.
+TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.94), (128, 64, 0.80), (64, 64, 0.62))
+DEPTH_HALF = 96.0
+"""Depth (k) at which a product spends as long on filling and draining its pipeline as on multiplying."""
+WAVE_SHARE = 0.5
+"""Share of a last, partly filled wave that is lost: libraries split along k to fill it (stream-k)."""
+ATTENTION_TILE = 128
+"""Query rows of one block of flash attention (Dao 2023, arXiv:2307.08691, section 3.3)."""
+ATTENTION_HALF = 384.0
+"""Key tokens at which a block of flash attention spends as long on its edges as on products."""
+FULL_WIDTH = 128
+"""Head size from which flash attention's products are deep enough for the tensor cores."""
+
+
+def _tile_share(m: Number, n: Number, batch: Number, units: Number, rows: int, columns: int) -> Number:
+    """Useful share of the tiles' work and of the waves that run them."""
+    whole = ceil_div(m, rows) * ceil_div(n, columns) * batch
+    edges = m * n * batch / (whole * rows * columns)
+    waves = whole / units
+    filled = waves / maximum(ceil_div(whole, units), 1)
+    return edges * (filled + (1 - filled) * (1 - WAVE_SHARE) * where(waves > 1, 1, 0))
+
+
+@formula(unit="1", source="NVIDIA, Matrix Multiplication Background User's Guide: tile and wave quantisation")
+def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number) -> Number:
+    """Share of the sustained peak that a product of this shape can reach: tiles, waves of tiles, and depth."""
+    best: Number = 0.0
+    for rows, columns, reuse in TILES:
+        best = maximum(best, reuse * _tile_share(m, n, batch, units, rows, columns))
+    return best * k / (k + DEPTH_HALF)
+
+
+@formula(unit="s", source="Williams et al. 2009, Roofline")
+def roofline_seconds(flops: Number, rate: Number, size_bytes: Number, bandwidth: Number) -> Number:
+    """The longer of computing and moving; rates are what the kernel can reach."""
+    return maximum(flops / rate, size_bytes / bandwidth)
+
+
+@formula(unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), section 3: blocks above the diagonal are left out")
+def causal_fraction(queries: Number, keys: Number, windowed: Number) -> Number:
+    """Share of the score matrix that a causal kernel computes; a sliding window is whole but for its ends."""
+    half = (1 + ATTENTION_TILE / maximum(keys, ATTENTION_TILE)) / 2
+    return where(windowed > 0, 1.0, half)
+
+
+@formula(unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), sections 3.2 and 4.1: blocks, head sizes, lengths")
+def attention_share(batch: Number, heads: Number, queries: Number, keys: Number, width: Number, units: Number) -> Number:
+    """Share of a flash kernel's best rate that a shape reaches: depth of the head, length, blocks to fill the chip."""
+    depth = minimum(1.0, 0.5 + 0.5 * width / FULL_WIDTH)
+    length = keys / (keys + ATTENTION_HALF)
+    blocks = batch * heads * ceil_div(queries, ATTENTION_TILE)
+    filled = (blocks / units) / maximum(ceil_div(blocks, units), 1)
+    return depth * length * (filled + (1 - filled) * where(blocks > units, 0.5, 0.0))
+
+
+@formula(unit="s", source="bytes over bandwidth")
+def stream_seconds(size_bytes: Number, bandwidth: Number) -> Number:
+    """A kernel that only moves bytes: elementwise, norm, softmax, cast, optimizer."""
+    return size_bytes / bandwidth
+
+
+@formula(unit="B", source="Rajbhandari et al. 2020, ZeRO (arXiv:1910.02054), section 3.1: what Adam reads and writes")
+def optimizer_traffic_bytes(shard_elements: Number, state_bytes: Number, gradient_bytes: Number, parameter_bytes: Number) -> Number:
+    """One optimizer step on a shard: states read and written, gradients read twice (norm, update), parameters written."""
+    return shard_elements * (2 * state_bytes + 2 * gradient_bytes + parameter_bytes)

@@ -1,0 +1,19 @@
+"""Floating-point operations by the conventions that the field states its MFU in."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number
+from distsim.formula import formula
+
+
+@formula(unit="FLOP", source="Chowdhery et al. 2022, PaLM (arXiv:2204.02311), appendix B: 6 N + 12 L H Q T per token")
+def model_flops_per_token(parameters: Number, layers: Number, heads: Number, head_width: Number, seq: Number) -> Number:
+    """Forward and backward of one token, attention counted dense. ``parameters`` are those a token passes through,
+    without the input embedding (a tied matrix counts once, as the output layer)."""
+    return 6 * parameters + 12 * layers * heads * head_width * seq
+
+
+@formula(unit="1", source="Chowdhery et al. 2022, PaLM (arXiv:2204.02311), section 4.1")
+def flops_utilisation(flops_per_second: Number, peak: Number) -> Number:
+    """Share of the datasheet's dense peak."""
+    return flops_per_second / peak

@@ -1,0 +1,46 @@
+"""How the parts of a training step add up; all functions take numbers or arrays."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, log2, maximum, minimum, where
+from distsim.formula import formula
+
+SMOOTH = 6
+"""Sharpness of the change from waiting for the GPU to waiting for the host."""
+STALL_NODES = 64
+STALL_POWER = 2
+LEAST_SECONDS = 1e-12
+"""Keeps a phase without kernels from dividing by zero."""
+
+
+@formula(unit="s", source="two queues in series: the slower one sets the pace, near balance both show")
+def paced_seconds(gpu_seconds: Number, host_seconds: Number) -> Number:
+    """Time of a phase whose kernels the host must issue first."""
+    top = maximum(gpu_seconds, host_seconds, LEAST_SECONDS)
+    return top * ((gpu_seconds / top) ** SMOOTH + (host_seconds / top) ** SMOOTH) ** (1 / SMOOTH)
+
+
+@formula(unit="s", source="definition; the fraction that never hides is fitted")
+def exposed_seconds(exchange_seconds: Number, compute_seconds: Number, exposed_fraction: Number) -> Number:
+    """What is left of an exchange beside computation of ``compute_seconds``."""
+    hidden = minimum(exchange_seconds, compute_seconds) * (1 - minimum(exposed_fraction, 1.0))
+    return exchange_seconds - hidden
+
+
+@formula(unit="s", source="Narayanan et al. 2021, arXiv:2104.04473, section 2.2; exact for alike stages")
+def ramp_seconds(sum_of_stages: Number, slowest_stage: Number, chunks: Number) -> Number:
+    """Filling and draining a pipeline: all other stages once, divided by the model chunks per stage."""
+    return (sum_of_stages - slowest_stage) / chunks
+
+
+@formula(unit="1", source="fitted: the slowest of many ranks sets the pace")
+def jitter_share(jitter: Number, nodes: Number) -> Number:
+    """Longer step on many nodes."""
+    return jitter * log2(maximum(nodes, 1.0))
+
+
+@formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/step.md)")
+def stall_seconds(stall: Number, layer_stall: Number, nodes: Number, layers: Number, tp: Number, pp: Number) -> Number:
+    """Time that a micro-batch loses on one stage to stalls of a framework's pipeline code across nodes."""
+    across = where(pp > 1, 1, 0) * where(nodes > 1, 1, 0)
+    return stall * (nodes / STALL_NODES) ** STALL_POWER + layer_stall * layers * (tp - 1) * across

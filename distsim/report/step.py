@@ -1,0 +1,97 @@
+"""The answer of ``distsim step`` as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distsim.engine.compose import PARTS
+from distsim.engine.faster import Faster
+from distsim.engine.step import StepReport
+from distsim.report.memory import job_lines
+from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, columns
+from distsim.units import duration, gib
+
+INKS: dict[str, tuple[str, Colour]] = {
+    "compute": ("C", BLUE), "recompute": ("R", SKY), "tensor_parallel": ("T", ORANGE), "context_parallel": ("X", YELLOW),
+    "expert_parallel": ("E", PURPLE), "data_parallel": ("D", GREEN), "pipeline_bubble": ("B", VERMILLION),
+    "pipeline_transfer": ("P", YELLOW), "optimizer": ("O", PURPLE), "offload": ("L", SKY), "other": ("-", SKY),
+}  # fmt: skip
+WIDEST_BAR = 96
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share as a percentage, or a dash."""
+    return "-" if value is None else f"{value:.{digits}%}"
+
+
+def lines(report: StepReport, quicker: Sequence[Faster], term: Style) -> list[str]:
+    """The job, the time with its interval, rates, the breakdown and what would be faster."""
+    made = [*job_lines(report.memory, term), "", *figures(report, term), "", *breakdown(report, term), ""]
+    return [*made, *quicker_lines(quicker, term)]
+
+
+def figures(report: StepReport, term: Style) -> list[str]:
+    """Time, throughput, utilisation, memory."""
+    y, interval = report.setup.layout, report.interval
+    span = f"{duration(interval.low)} {term.choose('–', 'to')} {duration(interval.high)}"
+    each = report.tokens_per_second / y.gpus
+    rate = report.model_flops_per_second_per_gpu / 1e12
+    fits = "fits" if report.memory.fits else term.ink("does not fit", VERMILLION)
+    return [
+        f"step time   {term.bold(duration(report.seconds))}   90% interval {span}, from {interval.basis}",
+        f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU; {rate:,.0f} model TFLOP/s per GPU",
+        f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)} (6 N + 12 L H S, dense attention)",
+        f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}",
+    ]
+
+
+def breakdown(report: StepReport, term: Style) -> list[str]:
+    """A bar of the step, and a row per part."""
+    total = report.seconds
+    width = max(20, min(WIDEST_BAR, term.width - 4))
+    cells, done = [], 0.0
+    for name in INKS:
+        done += report.breakdown[name]
+        cells += [name] * (round(done / total * width) - len(cells))
+    bar = "".join(term.ground(INKS[name][0], INKS[name][1]) for name in cells)
+    rows = [
+        [term.ground(INKS[name][0], INKS[name][1]), name.replace("_", " "), duration(report.breakdown[name]),
+         percent(report.breakdown[name] / total)]
+        for name in INKS if report.breakdown[name] >= 5e-4 * total
+    ]  # fmt: skip
+    assert set(INKS) == set(PARTS)
+    return [bar, "", *columns(["", "exposed time", "", ""], rows, left=(0, 1))]
+
+
+def quicker_lines(quicker: Sequence[Faster], term: Style) -> list[str]:
+    """Changes that were computed to be faster."""
+    if not quicker:
+        return ["No single change of layout, recomputation or micro-batch is faster on these GPUs and fits."]
+    rows = [
+        [one.words, duration(one.seconds), f"-{one.gain:.1%}",
+         " ".join(f"--{name.replace('_', '-')}{'' if value is True else f' {value}'}" for name, value in one.options.items())]
+        for one in quicker
+    ]  # fmt: skip
+    return [term.bold("Faster, with the same GPUs and global batch"), *columns(["", "step", "", ""], rows, left=(0, 3))]
+
+
+def explained(report: StepReport, term: Style) -> list[str]:
+    """What the time rests on: every number of the profile with its meaning, work per stage, evidence."""
+    from distsim.specs.timing import Timing
+
+    made = [term.bold(f"Numbers of {report.setup.framework.name} on {report.setup.accelerator.architecture}")]
+    values = report.timing.model_dump()
+    made += columns(["number", "value"], [[name, f"{values[name]:.4g}"] for name in Timing.model_fields])
+    made += ["source: presets/timing/fitted.toml, fitted by distsim calibrate to the shipped runs", ""]
+    made.append(term.bold("Work per micro-batch and stage, seconds at datasheet rates"))
+    rows = []
+    for stage in report.work.stages:
+        for phase, sums in stage.compute.phases.items():
+            rows.append([f"{stage.index} ({stage.count} alike)", phase, *(f"{getattr(sums, name):.4g}" for name in
+                         ("matmul", "matmul8", "attention", "memory", "kernels"))])  # fmt: skip
+    made += columns(["stage", "phase", "matmul", "8-bit", "attention", "bytes", "kernels"], rows, left=(0, 1))
+    made += ["", term.bold("Traffic per step and stage, seconds before overlap")]
+    names = [n for n in report.work.stages[0].traffic if any(stage.traffic[n] for stage in report.work.stages)]
+    rows = [[str(stage.index), *(f"{stage.traffic[name]:.4g}" for name in names)] for stage in report.work.stages]
+    made += columns(["stage", *names], rows)
+    return [*made, "", f"interval: residuals of {report.interval.basis}, left out of the fit"]

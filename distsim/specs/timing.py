@@ -1,0 +1,63 @@
+"""What turns ideal seconds into those of a real step: few numbers, each with a meaning, fitted by distsim calibrate."""
+
+from typing import Any
+
+from pydantic import Field
+
+from distsim.specs.base import Spec
+
+
+class Timing(Spec):
+    """Shares, factors and overheads of one framework on one kind of accelerator."""
+
+    matmul: float = Field(default=0.85, gt=0)
+    """Share of the datasheet rate that a large 16-bit product sustains inside a step (clocks under load, epilogues)."""
+    matmul_narrow: float = Field(default=0.65, gt=0)
+    """The same for products in 8 or 4 bits."""
+    attention: float = Field(default=0.6, gt=0)
+    """Share of the datasheet rate that a flash attention kernel reaches at long sequences and 128-wide heads."""
+    stream: float = Field(default=0.75, gt=0)
+    """Bandwidth that elementwise kernels reach over the ledger's bytes: above 1 where fusion saves passes."""
+    kernel_gap_seconds: float = Field(default=3e-6, ge=0)
+    """Idle time on the GPU between two kernels."""
+    kernel_issue_seconds: float = Field(default=8e-6, ge=0)
+    """Time the host needs per kernel; it hides behind the GPU where kernels are long."""
+    tensor_factor: float = Field(default=1.1, ge=0)
+    """Exposed time of tensor parallel exchanges over their priced time: below 1 where they overlap with products."""
+    context_factor: float = Field(default=1.0, ge=0)
+    """The same for context parallel exchanges."""
+    expert_factor: float = Field(default=1.2, ge=0)
+    """The same for expert parallel exchanges, which also wait for the busiest rank."""
+    data_factor: float = Field(default=1.1, ge=0)
+    """Time of gradient reduction over its priced time: above 1 where it competes with computation."""
+    gather_factor: float = Field(default=1.1, ge=0)
+    """The same for gathering sharded parameters."""
+    exposed_fraction: float = Field(default=0.3, ge=0)
+    """Part of the data parallel traffic that does not hide although computation would be long enough."""
+    pipeline_factor: float = Field(default=1.5, ge=0)
+    """Exposed time of pipeline transfers over their priced time."""
+    optimizer: float = Field(default=0.6, gt=0)
+    """Bandwidth that the optimizer step reaches, as a share of the datasheet's."""
+    step_seconds: float = Field(default=0.01, ge=0)
+    """What a step costs whatever its size: data loading, logging, synchronisation."""
+    jitter: float = Field(default=0.003, ge=0)
+    """Longer step per doubling of nodes: the slowest rank sets the pace."""
+    stall_seconds: float = Field(default=0.0, ge=0)
+    """Time lost per micro-batch on 64 nodes; falls with the square of nodes (seen in nanotron's sweep only)."""
+    layer_stall_seconds: float = Field(default=0.0, ge=0)
+    """Time lost per layer, micro-batch and further tensor parallel rank in pipelines over several nodes (nanotron)."""
+
+
+NAMES = tuple(Timing.model_fields)
+
+
+def combined(tables: dict[str, Any], framework: str, architecture: str) -> Timing:
+    """The numbers of a framework on an architecture: general ones, times what is known of either and of both."""
+    values = {name: float(tables.get("general", {}).get(name, field.default)) for name, field in Timing.model_fields.items()}
+    own = tables.get("framework", {}).get(framework, {})
+    values.update({name: float(value) for name, value in own.get("set", {}).items()})
+    for factors in (tables.get("architecture", {}).get(architecture, {}), own, own.get("on", {}).get(architecture, {})):
+        for name, value in factors.items():
+            if name in values:
+                values[name] *= float(value)
+    return Timing(**values)
