@@ -1,0 +1,19 @@
+"""No test sees the configuration of whoever runs it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_personal_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Neither a user's config and presets nor DISTSIM_ variables."""
+    empty: Path = tmp_path_factory.getbasetemp() / "no-config"
+    empty.mkdir(exist_ok=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(empty))
+    for name in list(os.environ):
+        if name.startswith("DISTSIM_"):
+            monkeypatch.delenv(name)
