@@ -164,6 +164,11 @@ def test_offload_crosses_the_host_link() -> None:
     (down,), (up,) = rows(report, "gradients to host"), rows(report, "parameters from host")
     assert down.bytes_per_call == up.bytes_per_call == pytest.approx(2 * LLAMA_7B / 8)
     assert down.link.startswith("pcie") and down.seconds > 0 and down.level_bytes == (0,)
+    chip = resolve(Job(model="llama-7b", gpu="gh200-96gb", gpus=1, recompute="full", seq=2048))
+    kept = comm_of(replace(chip, job=chip.job.model_copy(update={"offload": "activations"})))
+    (out,), (back,) = rows(kept, "activations to host"), rows(kept, "activations from host")
+    assert out.bytes_per_call == back.bytes_per_call == 32 * 2048 * 4096 * 2  # one input per layer
+    assert out.link.startswith("c2c") and out.seconds < out.bytes_per_call / 100e9
 
 
 # Model parallelism

@@ -90,12 +90,14 @@ def _check_tensor_mode(setup: Setup) -> None:
         raise DistsimError(f"--tp-depth {job.tp_depth} has no effect with --tp-mode {mode}", "add --tp-mode 2.5d")
     if mode == "1d":
         return
+    if tp == 1:
+        raise DistsimError(f"--tp-mode {mode} has no effect with tp 1", "add --tp with the ranks of one grid")
     if job.sequence_parallel:
         raise DistsimError(
             f"--sequence-parallel belongs to one-dimensional tensor parallelism, not to --tp-mode {mode}",
             "leave one of the two out",
         )
-    if tp == 1 or not grid_side(tp, mode, depth):
+    if not grid_side(tp, mode, depth):
         shape = {
             "2d": "a square (4, 9, 16 …)",
             "2.5d": f"{depth} squares (depth x q x q)",

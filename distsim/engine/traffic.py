@@ -19,14 +19,14 @@ from distsim.engine.traffic_data import data_flows, norm_flows
 from distsim.engine.traffic_hidden import hidden_fraction
 from distsim.engine.traffic_model import model_flows, replicated_gradient_flows
 from distsim.engine.traffic_pipeline import pipeline_flows
-from distsim.engine.traffic_variants import offload_flows, varied
+from distsim.engine.traffic_variants import DOWN, UP, offload_flows, varied
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fraction
 from distsim.specs.job import Job
 
 DIRECT = ("all_to_all", "scatter", "gather")
 PHASES = ("forward", "backward", "step")
-HOST_OPS = ("device_to_host", "host_to_device")
+HOST_OPS = (DOWN, UP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from distsim.engine.exchange import Exchange
 from distsim.engine.flows import Fixed, Flow, Span
 from distsim.engine.network import Network
 from distsim.engine.resolve import Setup
+from distsim.engine.saved import saved_of
 from distsim.engine.stages import Stage
 from distsim.engine.stored import units_of
 from distsim.errors import DistsimError
@@ -25,6 +26,7 @@ from distsim.formulas.traffic import (
 # quantisation; DeepSpeed csrc/quantization uses groups of this size).
 BLOCK_ELEMENTS = 2048
 INT8_BITS, INT4_BITS = 8, 4
+DOWN, UP = "device_to_host", "host_to_device"
 
 
 def varied(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow], network: Network) -> list[Flow]:
@@ -144,28 +146,42 @@ def _local_sgd(setup: Setup, exchange: Exchange, flows: list[Flow]) -> list[Flow
 
 def offload_flows(setup: Setup, stage: Stage) -> list[Flow]:
     """Transfers over the host link (PCIe or NVLink-C2C) of offloaded states (arXiv:2101.06840, 2104.07857)."""
-    kind = setup.job.offload or "none"
+    kinds = (setup.job.offload or "none").replace(",", " ").split()
+    if kinds == ["none"]:
+        return []
     host = setup.accelerator.host
     rate = None if host is None else host.measured or host.rate
-    if kind == "none":
-        return []
     if host is None or not rate:
         raise DistsimError(f"the host link of {setup.accelerator.name} is not known", "leave --offload out")
+    link = f"{host.kind}-{host.generation}" if host.generation else host.kind
+    return [
+        Flow(
+            purpose,
+            op,
+            Span("host", 1, 1),
+            setup.precision.gather_dtype,
+            phase,
+            calls,
+            size,
+            hides=phase != "step",
+            fixed=Fixed(size / rate, size if op == DOWN else 0.0, link, "copy"),
+        )
+        for kind in kinds
+        for purpose, op, phase, calls, size in _transfers(setup, stage, kind)
+    ]
+
+
+def _transfers(setup: Setup, stage: Stage, kind: str) -> list[tuple[str, str, str, Number, Number]]:
+    """(purpose, op, phase, calls, bytes) of one kind of offload."""
     y, precision = setup.layout, setup.precision
+    if kind == "activations":
+        size = saved_of(setup, stage).layers
+        return [("activations to host", DOWN, "forward", y.micro_batches, size),
+                ("activations from host", UP, "backward", y.micro_batches, size)]  # fmt: skip
     shards = where(y.zero >= 1, y.zero_group, 1)
     elements = sum(parameter.elements * count for parameter, count in stage.parameters())
-    down = offload_transfer_bytes(elements, precision.gradient_bytes, shards)
-    up = offload_transfer_bytes(elements, precision.parameter_bytes, shards)
-    link = f"{host.kind}-{host.generation}" if host.generation else host.kind
-    rows: list[tuple[str, str, str, Number, Number]] = [
-        ("gradients to host", "device_to_host", "backward", 1, down),
-        ("parameters from host", "host_to_device", "step", 1, up),
-    ]
+    weights = offload_transfer_bytes(elements, precision.parameter_bytes, shards)
     if kind == "parameters":
-        rows.append(("parameters from host", "host_to_device", "forward", y.micro_batches, up))
-        rows.append(("parameters from host", "host_to_device", "backward", y.micro_batches, up))
-    return [
-        Flow(purpose, op, Span("host", 1, 1), precision.gather_dtype, phase, calls, size, hides=phase != "step",
-             fixed=Fixed(size / rate, size if op == "device_to_host" else 0.0, link, "copy"))
-        for purpose, op, phase, calls, size in rows
-    ]  # fmt: skip
+        return [("parameters from host", UP, phase, y.micro_batches, weights) for phase in ("forward", "backward")]
+    gradients = offload_transfer_bytes(elements, precision.gradient_bytes, shards)
+    return [("gradients to host", DOWN, "backward", 1, gradients), ("parameters from host", UP, "step", 1, weights)]
