@@ -355,7 +355,7 @@ FIELDS: dict[str, list[int]] = {
 @pytest.mark.parametrize("framework", ["megatron-core", "torchtitan", "torch-ddp"])
 @pytest.mark.parametrize("model", ["llama-3-8b", "mixtral-8x7b"])
 def test_arrays_of_layouts_give_what_single_ones_give(framework: str, model: str) -> None:
-    setup = resolve(Job(model=model, framework=framework, gpus=8, no_sync=True))
+    setup = resolve(Job(model=model, framework=framework, gpus=8))
     arrays: dict[str, Any] = {name: numpy.array(values) for name, values in FIELDS.items()}
     many = totals(replace(setup, layout=setup.layout.with_(**arrays)))
     for index in range(4):

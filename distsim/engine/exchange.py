@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from distsim.arrays import Number, where
 from distsim.engine.resolve import Setup
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
@@ -39,7 +40,12 @@ class Exchange:
     """Parameter servers beside the workers; 0 means that each worker serves its share."""
     expert_imbalance: float = 1.0
     clip: bool = True
-    no_sync: bool = True
+    no_sync: Number = True
+    """True (or an array of it) where only the last micro-batch reduces gradients."""
+
+    def syncs(self, micro_batches: Number) -> Number:
+        """How often gradients are reduced per step."""
+        return where(self.no_sync, 1, micro_batches)
 
     def to_dict(self) -> dict[str, Any]:
         """By the names of the job options."""
@@ -68,7 +74,7 @@ def exchange_of(setup: Setup) -> Exchange:
     )  # fmt: skip
 
 
-def _stated(setup: Setup, name: str, otherwise: bool) -> bool:
+def _stated(setup: Setup, name: str, otherwise: Number) -> Number:
     """A switch from the job, else from the framework's defaults, else the framework's habit."""
     value = getattr(setup.job, name)
     if value is None:

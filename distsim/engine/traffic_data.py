@@ -81,7 +81,7 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
     y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
     ranks = sharing.shard.ranks
     gather, reduce = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[precision.reduce_dtype]
-    syncs = 1 if exchange.no_sync else y.micro_batches
+    syncs = exchange.syncs(y.micro_batches)
     flows: list[Flow] = []
     for unit in units:
         elements = elements_of(unit.tensors, ranks, rules.padding)
@@ -107,7 +107,7 @@ def _bucketed(
     y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
     sharded = where(y.zero >= 1, 1, 0)
     owned = sharded if rules.zero1 == "reduce_scatter" else where(y.zero >= 2, 1, 0)
-    syncs = 1 if exchange.no_sync else y.micro_batches
+    syncs = exchange.syncs(y.micro_batches)
     flows: list[Flow] = []
     for elements, times in _buckets(setup, stage, sharing, units, together):
         size = elements * DTYPE_BYTES[precision.reduce_dtype]

@@ -118,7 +118,7 @@ def _served(exchange: Exchange, flow: Flow, network: Network) -> list[Flow]:
 
 def _local_sgd(setup: Setup, exchange: Exchange, flows: list[Flow]) -> list[Flow]:
     """Replicas take steps of their own and average parameters (or outer gradients: DiLoCo) now and then."""
-    syncs = 1 if exchange.no_sync else setup.layout.micro_batches
+    syncs = exchange.syncs(setup.layout.micro_batches)
     sizes: dict[Span, tuple[Flow, Number]] = {}
     for flow in flows:
         if flow.purpose.startswith("gradients") and flow.op == "all_reduce":
