@@ -113,11 +113,13 @@ def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
 
 def _saved_rows(operations: tuple[Operation, ...], setup: Setup) -> Iterator[list[str]]:
     """Each storage once, under the operation that keeps it first; what selective recompute drops says so."""
+    dropping = setup.kernels.selective if setup.layout.selective else ()
+    kept = {tensor.name for one in operations if one.recompute_class not in dropping for tensor in one.saved}
     seen: set[str] = set()
     for operation in operations:
-        dropped = setup.layout.selective and operation.recompute_class in setup.kernels.selective
+        dropped = operation.recompute_class in dropping
         for tensor in operation.saved:
-            if tensor.name in seen:
+            if tensor.name in seen or (dropped and tensor.name in kept):
                 continue
             seen.add(tensor.name)
             size = "recomputed" if dropped else amount(tensor.size_bytes)
