@@ -119,7 +119,7 @@ def _saved_rows(operations: tuple[Operation, ...], setup: Setup) -> Iterator[lis
     for operation in operations:
         dropped = operation.recompute_class in dropping
         for tensor in operation.saved:
-            if tensor.name in seen or (dropped and tensor.name in kept):
+            if not tensor.elements or tensor.name in seen or (dropped and tensor.name in kept):
                 continue
             seen.add(tensor.name)
             size = "recomputed" if dropped else amount(tensor.size_bytes)
