@@ -9,6 +9,7 @@ import pytest
 
 import distsim
 from distsim.cli import network_files
+from distsim.cli.app import run
 from distsim.cli.collective import price_collective, sizes
 from distsim.engine import calibrate_nccl_tests as calibrate
 from distsim.errors import DistsimError
@@ -193,3 +194,26 @@ def test_show_topology_on_the_command_line(tmp_path: Path, capsys: pytest.Captur
     assert "line 1" in capsys.readouterr().err
     assert run(["show", "topology"]) == 2
     assert run(["show", "gpus", "--nccl-log", str(file)]) == 2
+
+
+def test_a_calibrated_profile_changes_the_jobs_that_name_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ranks = "\n".join(f"#  Rank {r:2d} Group  0 Pid  {r} on   node1 device {r:2d} [0x0f] NVIDIA H100" for r in range(8))
+    slow = [(1 << 20, 400.0), (1 << 24, 1200.0), (1 << 27, 9000.0), (1 << 30, 70000.0)]
+    lines = [f" {size} {size // 4} float sum -1 {time} 1 1 0 {time} 1 1 0" for size, time in slow]
+    log, profile = tmp_path / "all_reduce.log", tmp_path / "mine.toml"
+    log.write_text(HEAD.format(op="all_reduce", ranks=ranks) + "\n".join(lines) + "\n")
+    assert run(["calibrate", "--nccl-tests", str(log), "--gpu", "h100-sxm", "--output", str(profile)]) == 0
+    job = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 8}
+    usual, mine = (distsim.comm(**job, profile=one).collectives for one in (None, str(profile)))
+    assert sum(row.seconds for row in mine) > 2 * sum(row.seconds for row in usual)
+    assert [row.wire_bytes_per_rank for row in mine] == [row.wire_bytes_per_rank for row in usual]
+    capsys.readouterr()
+    assert run(["memory", "llama-7b", "--profile", str(profile)]) == 1
+    assert "--profile" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--nccl-tests", "x.log"], ["--nccl-tests", "nowhere.log", "--gpu", "h100-sxm"]]
+)
+def test_calibrate_says_what_it_lacks(arguments: list[str]) -> None:
+    assert run(["calibrate", *arguments]) == 2

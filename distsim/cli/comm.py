@@ -31,9 +31,6 @@ def comm(
         float | None, typer.Option("--internode-gbps-per-gpu", help="with --collective: the network's rate")
     ] = None,
     network: Annotated[str | None, typer.Option("--network", help="with --collective: link class, e.g. ib-ndr")] = None,
-    profile: Annotated[
-        str | None, typer.Option("--profile", help="with --collective: calibrated network profile")
-    ] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON (bytes and seconds) instead of tables")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="print every figure with its formula, numbers and source")
@@ -47,7 +44,7 @@ def comm(
     Example: distsim comm --collective all_reduce --bytes 1GB --cluster dgx-h100 --gpus 16
     """
     single = {"bytes": bytes, "sweep_from": sweep_from, "gpus_per_node": gpus_per_node,
-              "internode_gbps_per_gpu": gbps, "network": network, "profile": profile}  # fmt: skip
+              "internode_gbps_per_gpu": gbps, "network": network}  # fmt: skip
     if collective is not None:
         return _one(collective, stated, single, json, explain)
     _refuse(single)
@@ -58,7 +55,7 @@ def _one(op: str, stated: dict[str, Any], single: dict[str, Any], json: bool, ex
     from distsim.cli.collective import price_collective
     from distsim.errors import DistsimError
 
-    place = {name: stated.pop(name, None) for name in ("gpu", "gpus", "cluster")}
+    place = {name: stated.pop(name, None) for name in ("gpu", "gpus", "cluster", "profile")}
     left = [f"--{name.replace('_', '-')}" for name, value in stated.items() if value is not None]
     if explain:
         left.append("--explain")

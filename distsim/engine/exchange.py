@@ -17,6 +17,7 @@ ZEROPP = ("qwz", "hpz", "qgz")
 ONE_BIT_OPTIMIZERS = ("adam", "adamw", "lamb")
 # Job options that change what crosses the links and nothing else.
 TRAFFIC_ONLY = (
+    "profile",
     "cp_mode", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers", "expert_imbalance", "clip",
     "no_sync", "tp_mode", "tp_depth",
 )  # fmt: skip

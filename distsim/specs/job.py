@@ -21,6 +21,8 @@ class Job(Spec):
     gpu: str | None = None
     gpus: int | None = _degree()
     cluster: str | None = None
+    profile: str | None = None
+    """Network factors of one's own machine: a TOML that ``distsim calibrate --nccl-tests`` wrote, or a links preset."""
     framework: str = "megatron-core"
 
     tp: int | None = _degree()
