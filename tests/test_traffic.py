@@ -159,13 +159,12 @@ def test_local_sgd_and_diloco() -> None:
 
 
 def test_offload_crosses_the_host_link() -> None:
-    setup = resolve(Job(model="llama-7b", gpus=8, zero=2))
-    report = comm_of(replace(setup, job=setup.job.model_copy(update={"offload": "optimizer"})))
+    report = distsim.comm(Job(model="llama-7b", gpus=8, zero=2, offload="optimizer"))
     (down,), (up,) = rows(report, "gradients to host"), rows(report, "parameters from host")
     assert down.bytes_per_call == up.bytes_per_call == pytest.approx(2 * LLAMA_7B / 8)
     assert down.link.startswith("pcie") and down.seconds > 0 and down.level_bytes == (0,)
-    chip = resolve(Job(model="llama-7b", gpu="gh200-96gb", gpus=1, recompute="full", seq=2048))
-    kept = comm_of(replace(chip, job=chip.job.model_copy(update={"offload": "activations"})))
+    chip = Job(model="llama-7b", gpu="gh200-96gb", gpus=1, recompute="full", seq=2048, offload="activations")
+    kept = distsim.comm(chip)
     (out,), (back,) = rows(kept, "activations to host"), rows(kept, "activations from host")
     assert out.bytes_per_call == back.bytes_per_call == 32 * 2048 * 4096 * 2  # one input per layer
     assert out.link.startswith("c2c") and out.seconds < out.bytes_per_call / 100e9

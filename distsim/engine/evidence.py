@@ -13,7 +13,7 @@ from distsim.interop.run_models import model_of
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes, measured_step_seconds
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
-from distsim.specs.job import Job
+from distsim.specs.job import OFFLOADS, Job
 from distsim.units import parse
 
 PRECISIONS = {
@@ -80,9 +80,7 @@ def replay(run: Run) -> Replay:
         counts = "reserved"
     ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
     stage = ranks[setup.framework.memory_rank]
-    return Replay(
-        run, "", setup, seconds, measured_peak_bytes(run), stage.counted(counts), *_timed(setup)
-    )
+    return Replay(run, "", setup, seconds, measured_peak_bytes(run), stage.counted(counts), *_timed(setup))
 
 
 def _timed(setup: Setup) -> tuple[float, dict[str, float]]:
@@ -106,6 +104,8 @@ def setup_of(run: Run) -> Setup:
     recipe = PRECISIONS.get(run.text("precision") or "", options.get("precision", "bf16"))
     options["precision"] = framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe)
     _fit_degrees(options, run)
+    if framework.usual.get("interleave") and run.count("vpp") is None:
+        options["vpp"] = _usual_chunks(options, model.layers)
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)
     if not options.get("zero"):
@@ -114,13 +114,17 @@ def setup_of(run: Run) -> Setup:
     return resolve(job, {"cluster": _cluster(run), "framework": framework})
 
 
+def _usual_chunks(options: dict[str, Any], layers: int) -> int | None:
+    """A model chunk per layer, as recipes of deep pipelines have it, where layers and micro-batches divide."""
+    stages = options.get("pp") or 1
+    micro = options["global_batch"] // (options["micro_batch"] * options["dp"])
+    return layers // stages if stages > 1 and layers % stages == 0 and micro % stages == 0 else None
+
+
 def _refuse(run: Run) -> None:
     kind = (run.text("finetune_kind") or "").lower()
     if "lora" in kind:
         raise MissingCell(f"finetune_kind {kind} is not simulated yet")
-    offload = (run.text("offload") or "none").lower()
-    if offload not in ("none", "") and "not stated" not in offload:
-        raise MissingCell(f"offload {offload!r} is not simulated yet")
 
 
 def _framework(run: Run) -> Framework:
@@ -160,7 +164,19 @@ def _stated(run: Run, framework: Framework) -> dict[str, Any]:
     if attention:
         options["attention"] = "eager" if "eager" in attention or "unfused" in attention else "flash"
     options["optimizer"] = _optimizer(run.text("optimizer"))
+    options["offload"] = _offload(run.text("offload"))
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _offload(text: str | None) -> str | None:
+    """What a run moved to host memory; raises MissingCell when the cell only says that it moved something."""
+    lower = (text or "none").lower()
+    if lower == "none" or "not stated" in lower:
+        return None
+    found = [kind for kind in OFFLOADS if kind[:5] in lower]
+    if not found or "fine-grained" in lower:
+        raise MissingCell(f"offload {lower!r} does not say what is moved")
+    return ",".join(found)
 
 
 def _optimizer(text: str | None) -> str | None:

@@ -12,6 +12,9 @@ from distsim.engine.stages import Stage
 from distsim.engine.states import States
 from distsim.layers.ledger import Block, Operation, saved_bytes, weight_copy_bytes
 
+LAYERS_ON_GPU = 2
+"""Layers whose saved tensors are on the GPU when activations are offloaded: one computes while another is copied."""
+
 
 class Moment(NamedTuple):
     """A point of the step: bytes of activations (with transients), of gradients, and of everything with the states.
@@ -62,10 +65,15 @@ class _Step:
         accumulates = int(buffers.gradients_grow)  # else the product is added where it is kept
         self.gradients = Gradients(self.per_element * self.grow, fresh * accumulates)
         self.copies = _weight_copies(setup, stage)
-        body = saved.layers + saved.embedding
-        self.alive: Number = body * stage.in_flight + saved.head_and_loss * stage.head_in_flight
+        layers = saved.layers * stage.in_flight
+        others = saved.layers * (stage.in_flight - 1)
+        if "activations" in setup.offload:  # the layer at work, and the one that moves meanwhile, stay on the GPU
+            layers, others = minimum(layers, LAYERS_ON_GPU * saved.per_layer), 0
+        self.alive: Number = layers + saved.embedding * stage.in_flight + saved.head_and_loss * stage.head_in_flight
         """Bytes kept for backward when the last forward of the peak has ended."""
-        self.others: Number = body * (stage.in_flight - 1) + saved.head_and_loss * (stage.head_in_flight - 1)
+        self.others: Number = (
+            others + saved.embedding * (stage.in_flight - 1) + saved.head_and_loss * (stage.head_in_flight - 1)
+        )
         """What micro-batches other than the one that runs backward keep."""
         self.found: list[Moment] = []
 

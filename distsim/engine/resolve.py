@@ -48,6 +48,8 @@ class Setup:
     origins: Mapping[str, str]
     """Where each option's value comes from: you, the framework, the model, or a default."""
     notes: tuple[str, ...] = ()
+    offload: tuple[str, ...] = ()
+    """What lives in host memory: optimizer, parameters, activations."""
 
     @property
     def stage_layers(self) -> tuple[int, ...]:
@@ -73,7 +75,8 @@ class Setup:
             "micro_batch": y.micro_batch, "global_batch": y.micro_batch * y.micro_batches * y.dp,
             "micro_batches": y.micro_batches, "recompute": self.recompute, "recompute_layers": y.recompute_layers,
             "attention": y.attention, "dropout": self.job.dropout is not False, "precision": self.precision.name,
-            "optimizer": self.optimizer.name, "offload": "none", "vocab_padded": self.vocab_padded,
+            "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
+            "vocab_padded": self.vocab_padded,
         }  # fmt: skip
 
 
@@ -104,6 +107,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         catalog.load("optimizers", filled["optimizer"]), layout,
         chunk_layers(filled["stage_layers"], model, layout, framework), filled["recompute"],
         round_up(model.vocab, multiple), origins, tuple(notes),
+        () if filled["offload"] == "none" else tuple(filled["offload"].split(",")),
     )  # fmt: skip
 
 
@@ -137,8 +141,16 @@ def _fill(job: Job, framework: Framework) -> tuple[dict[str, Any], dict[str, str
 
 def _refuse_unsupported(filled: Mapping[str, Any], framework: Framework) -> None:
     """Options of the contract whose physics is not there yet are refused, never ignored."""
-    if filled["offload"] != "none" or filled["offload_to"]:
-        raise DistsimError("--offload is not supported yet", "leave it out; all states are then counted on the GPU")
+    if filled["offload_to"] and filled["offload"] == "none":
+        raise DistsimError(
+            f"--offload-to {filled['offload_to']} has no effect without --offload", "add --offload optimizer"
+        )
+    if filled["offload_to"] == "nvme":
+        raise DistsimError("--offload-to nvme is not supported yet", "use --offload-to cpu, or leave it out")
+    if "parameters" in filled["offload"] and filled["zero"] != 3:
+        raise DistsimError(
+            f"--offload parameters needs sharded parameters, but --zero is {filled['zero']}", "add --zero 3"
+        )
     if filled["lora_rank"]:
         raise DistsimError("--lora-rank is not supported yet", "leave it out; full training is then counted")
     if filled["quantize"] != "none":

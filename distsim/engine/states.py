@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from distsim.arrays import Number, maximum, minimum
+from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.figures import Figures
 from distsim.engine.resolve import Setup
 from distsim.formulas.states import (
@@ -19,6 +19,7 @@ from distsim.specs.layout import Layout
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 
+ZERO_OFFLOAD = "Ren et al. 2021, ZeRO-Offload (arXiv:2101.06840), section 4; ZeRO-Infinity (arXiv:2104.07857)"
 NEEDS_TRANSPOSE = ("ada", "hopper")
 """Architectures whose 8-bit matrix products take operands in one layout only (Transformer Engine user guide, FP8)."""
 
@@ -91,4 +92,16 @@ def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: F
             f"{group} optimizer states", optimizer_bytes_per_rank, parameters=count,
             state_bytes_per_parameter=optimizer[group] / maximum(count, 1), zero_stage=y.zero, zero_group_size=size,
         )  # fmt: skip
+    _offload(setup, sums, figures)
     return States(**sums, dense_parameters=counts["dense"], expert_parameters=counts["expert"])
+
+
+def _offload(setup: Setup, sums: dict[str, Number], figures: Figures) -> None:
+    """Take what lives in host memory off the GPU; sharded gradients go there with the optimizer that reads them."""
+    moved = {"parameters": sums["parameters"] * ("parameters" in setup.offload)}
+    if "optimizer" in setup.offload:
+        moved["optimizer"] = sums["optimizer"]
+        moved["gradients"] = where(setup.layout.zero >= 2, sums["gradients"], 0)
+    for name, size in moved.items():
+        if name in setup.offload or name == "gradients":
+            sums[name] = sums[name] - figures.note(f"{name} in host memory", size, "B", ZERO_OFFLOAD)

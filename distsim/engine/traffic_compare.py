@@ -42,7 +42,7 @@ def zero_traffic(report: TrafficReport) -> list[ZeroTraffic]:
 def _at(setup: Setup, zero: int) -> ZeroTraffic:
     y = setup.layout
     layout = y.with_(zero=zero, zero_group=y.zero_group if zero else y.dp * y.cp)
-    job = setup.job.model_copy(update={**_PLAIN, "zero": zero, "offload": None})
+    job = setup.job.model_copy(update={**_PLAIN, "zero": zero, "offload": None, "offload_to": None})
     law = float(zero_volume_parameters(zero))
     problems = broken(setup.model, layout)
     if problems:

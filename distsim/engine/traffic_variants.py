@@ -146,8 +146,7 @@ def _local_sgd(setup: Setup, exchange: Exchange, flows: list[Flow]) -> list[Flow
 
 def offload_flows(setup: Setup, stage: Stage) -> list[Flow]:
     """Transfers over the host link (PCIe or NVLink-C2C) of offloaded states (arXiv:2101.06840, 2104.07857)."""
-    kinds = (setup.job.offload or "none").replace(",", " ").split()
-    if kinds == ["none"]:
+    if not setup.offload:
         return []
     host = setup.accelerator.host
     rate = None if host is None else host.measured or host.rate
@@ -166,7 +165,7 @@ def offload_flows(setup: Setup, stage: Stage) -> list[Flow]:
             hides=phase != "step",
             fixed=Fixed(size / rate, size if op == DOWN else 0.0, link, "copy"),
         )
-        for kind in kinds
+        for kind in setup.offload
         for purpose, op, phase, calls, size in _transfers(setup, stage, kind)
     ]
 

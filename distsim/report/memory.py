@@ -68,12 +68,13 @@ def job_lines(report: MemoryReport, term: Style) -> list[str]:
     group = f" over {y.zero_group} ranks" if y.zero and y.zero_group != y.dp * y.cp else ""
     times = f"{y.micro_batches} micro-batch{'es' if y.micro_batches > 1 else ''}"
     batch = f"{times} of {y.micro_batch} x {y.seq:,} tokens per rank and step"
+    offload = f", {' and '.join(setup.offload)} in host memory" if setup.offload else ""
     recompute = "" if setup.recompute == "none" else f", {setup.recompute} recompute"
     parts = [
         f"{term.bold(setup.model.name)} on {y.gpus} x {setup.accelerator.name}",
         ", ".join([*(degrees or ["one GPU"]), f"ZeRO {y.zero}{group}"]),
         batch,
-        f"{setup.precision.name}, {setup.optimizer.name}, {setup.framework.name}{recompute}",
+        f"{setup.precision.name}, {setup.optimizer.name}, {setup.framework.name}{recompute}{offload}",
     ]
     return _flowed([term.plain(part) for part in parts], "; ", term.width)
 

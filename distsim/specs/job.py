@@ -7,6 +7,8 @@ from pydantic import Field, field_validator
 from distsim.specs.base import Spec
 from distsim.specs.model import Model
 
+OFFLOADS = ("optimizer", "parameters", "activations")
+"""What can live in host memory instead of the GPU's."""
 LARGEST_DEGREE = 10_000_000  # beyond any machine: a typing slip, not a plan
 
 
@@ -74,6 +76,18 @@ class Job(Spec):
     sync_gbps: float | None = Field(default=None, gt=0, le=1e6)
     """Rate of the slow link of each replica, in Gb/s."""
     servers: int | None = _degree()
+
+    @field_validator("offload")
+    @classmethod
+    def _offloaded(cls, value: str | None) -> str | None:
+        """``optimizer,parameters`` in the house's order; ``none`` stands alone."""
+        if value is None:
+            return None
+        words = value.replace(",", " ").lower().split()
+        unknown = [word for word in words if word not in (*OFFLOADS, "none")]
+        if unknown or not words or ("none" in words and len(words) > 1):
+            raise ValueError(f"{value!r} is not a choice; choices: none, {', '.join(OFFLOADS)}, joined by commas")
+        return ",".join(word for word in (*OFFLOADS, "none") if word in words)
 
     @field_validator("stage_layers", mode="before")
     @classmethod

@@ -125,3 +125,25 @@ def test_zero_shards_sum_to_the_whole(job: dict[str, Any]) -> None:
     for alone, part in zip(whole.stages, shared.stages, strict=True):
         for name in ("parameters", "gradients", "optimizer"):
             assert part.categories[name] * ranks == pytest.approx(alone.categories[name])
+
+
+def test_offloading_takes_off_the_gpu_what_it_names() -> None:
+    job = {"model": "llama-7b", "gpus": 8, "zero": 3, "recompute": "full", "micro_batch": 4}
+    here = distsim.memory(**job).stages[0].categories
+    for kind, emptied in (("optimizer", {"optimizer", "gradients"}), ("parameters", {"parameters"})):
+        there = distsim.memory(**job, offload=kind).stages[0].categories
+        assert {name for name in here if here[name] and not there[name]} == emptied
+    assert distsim.memory(**job, offload="activations").peak < distsim.memory(**job).peak
+    assert (
+        distsim.memory(**job, offload="optimizer,activations").peak < distsim.memory(**job, offload="activations").peak
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"offload": "all"}, {"offload": ""}, {"offload": "none,optimizer"}, {"offload": "parameters", "zero": 1},
+     {"offload_to": "cpu"}, {"offload": "optimizer", "offload_to": "nvme"}],
+)  # fmt: skip
+def test_offloading_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(DistsimError):
+        distsim.memory(distsim.Job.read({"model": "llama-7b", **options}))
