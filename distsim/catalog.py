@@ -22,7 +22,10 @@ KINDS: dict[str, tuple[str, str] | None] = {
     "precisions": ("distsim.specs.precision", "Precision"),
     "optimizers": ("distsim.specs.optimizer", "Optimizer"),
     "prices": ("distsim.specs.price", "Price"),
-    "storage": None,
+    "storage": ("distsim.specs.storage", "Storage"),
+    "failures": ("distsim.specs.failures", "Failures"),
+    "facilities": ("distsim.specs.facility", "Facility"),
+    "power": ("distsim.specs.facility", "PowerDraw"),
     "timing": None,
     "runs": None,
 }

@@ -1,0 +1,57 @@
+"""Watts, kilowatt-hours and carbon dioxide of a training run."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, maximum, minimum, where
+from distsim.formula import formula
+from distsim.units import HOUR
+
+WATTS_PER_KILOWATT = 1000.0
+KILOGRAMS_PER_TONNE = 1000.0
+MORRISON = "Morrison et al. 2025 (arXiv:2503.05804): 15 % to 85 % of the maximum during training"
+PATTERSON = "Patterson et al. 2021 (arXiv:2104.10350), section 2"
+
+
+@formula(unit="W", source=f"straight line between idle and full draw; {MORRISON}")
+def accelerator_watts(
+    full_watts: Number, idle_fraction: Number, full_utilisation: Number, utilisation: Number
+) -> Number:
+    """Mean draw of one accelerator with its memory while it trains at a utilisation (model FLOPs over peak)."""
+    busy = minimum(maximum(utilisation / full_utilisation, 0), 1)
+    return full_watts * (idle_fraction + (1 - idle_fraction) * busy)
+
+
+@formula(unit="W", source="processors, fans, network cards and drives: a share of what a node may draw beyond its GPUs")
+def node_overhead_watts(node_watts: Number, gpus_per_node: Number, full_watts: Number, node_share: Number) -> Number:
+    """Draw of the rest of a node, per accelerator, from the most that the node draws."""
+    return maximum(node_watts / gpus_per_node - full_watts, 0) * node_share
+
+
+@formula(unit="kWh", source=PATTERSON)
+def energy_kwh(busy_gpu_hours: Number, watts_per_gpu: Number, pue: Number) -> Number:
+    """Energy of a run at the meter of the data centre: machines, their share of nodes, and cooling."""
+    return busy_gpu_hours * watts_per_gpu / WATTS_PER_KILOWATT * pue
+
+
+@formula(unit="W", source="share of time training, the rest idle (checkpoints, restarts, repair)")
+def mean_watts(training_watts: Number, idle_watts: Number, goodput: Number) -> Number:
+    """Mean draw over a whole run, failures and pauses included."""
+    return training_watts * goodput + idle_watts * (1 - goodput)
+
+
+@formula(unit="tCO2e", source=PATTERSON)
+def emitted_tonnes(kwh: Number, kg_co2e_per_kwh: Number) -> Number:
+    """Operational emissions; those of making the machines are not in it."""
+    return kwh * kg_co2e_per_kwh / KILOGRAMS_PER_TONNE
+
+
+@formula(unit="kWh", source="definition: watts times seconds")
+def kilowatt_hours(watts: Number, seconds: Number) -> Number:
+    """Energy of a constant draw."""
+    return watts * seconds / HOUR / WATTS_PER_KILOWATT
+
+
+@formula(unit="tokens/kWh", source="definition")
+def tokens_per_kwh(tokens: Number, kwh: Number) -> Number:
+    """Tokens trained for one kilowatt-hour; zero where no energy is counted."""
+    return where(kwh > 0, tokens / maximum(kwh, 1e-300), 0.0)

@@ -1,0 +1,137 @@
+"""Failures, checkpoints and what they leave of the time: closed forms for exponential times between failures."""
+
+from __future__ import annotations
+
+import math
+
+from distsim.arrays import Number, exp, log2, maximum, minimum, where
+from distsim.formula import formula
+from distsim.units import DAY, HOUR
+
+DALY = "Daly 2006, A higher order estimate of the optimum checkpoint interval, Future Generation Computer Systems 22"
+YOUNG = "Young 1974, A first order approximation to the optimum checkpoint interval, CACM 17"
+KOKOLIS = "Kokolis et al. 2025 (arXiv:2410.21680): E[ETTR], checked against the text's symbols N, r_f, u0, dt_cp, w_cp"
+EULER_GAMMA = 0.5772156649
+MOST_SPARES = 128  # terms of the Poisson sum; more spare nodes than that are counted as this many
+
+
+@formula(unit="1/GPU-h", source="definition: count over accelerator-hours")
+def failures_per_gpu_hour(failures: Number, gpus: Number, window_seconds: Number) -> Number:
+    """Failure rate of one accelerator with its share of everything around it, from a count over a window."""
+    return failures / (gpus * window_seconds / HOUR)
+
+
+@formula(unit="1/GPU-h", source="definition: a node-day has 24 hours of each of its accelerators")
+def failures_per_gpu_hour_of_node_days(failures_per_node_day: Number, gpus_per_node: Number) -> Number:
+    """Failure rate of one accelerator from a rate per node and day."""
+    return failures_per_node_day / gpus_per_node / (DAY / HOUR)
+
+
+@formula(unit="s", source="rates of independent machines add up")
+def seconds_between_failures(gpus: Number, gpu_failures_per_hour: Number) -> Number:
+    """Mean time between failures of a job that needs all of its accelerators."""
+    return HOUR / (gpus * gpu_failures_per_hour)
+
+
+@formula(unit="s", source="definition: the storage or the writers' links, whichever is slower")
+def checkpoint_write_seconds(checkpoint_bytes: Number, storage_rate: Number, writers_rate: Number) -> Number:
+    """From the first byte to a checkpoint that can be restored, all writers together."""
+    return checkpoint_bytes / minimum(storage_rate, writers_rate)
+
+
+@formula(unit="s", source="MegaScale (arXiv:2402.15627) section 4.4: the GPU waits for the copy to host memory only")
+def checkpoint_blocking_seconds(
+    asynchronous: Number, write_seconds: Number, bytes_per_gpu: Number, host_rate: Number
+) -> Number:
+    """How long training stands still for a checkpoint."""
+    return where(asynchronous, bytes_per_gpu / host_rate, write_seconds)
+
+
+@formula(
+    unit="B/s", source="rule: a rate per accelerator between a floor and a cap, where the storage is not described"
+)
+def assumed_storage_rate(gpus: Number, rate_per_gpu: Number, least: Number, most: Number) -> Number:
+    """Write rate of a storage system that grows with its cluster."""
+    return minimum(maximum(gpus * rate_per_gpu, least), most)
+
+
+@formula(unit="s", source=YOUNG)
+def young_interval_seconds(blocking_seconds: Number, mean_time_between_failures: Number) -> Number:
+    """First-order optimum of the training time between two checkpoints."""
+    return (2 * blocking_seconds * mean_time_between_failures) ** 0.5
+
+
+@formula(unit="s", source=f"{DALY}, equation 37")
+def daly_interval_seconds(blocking_seconds: Number, mean_time_between_failures: Number) -> Number:
+    """Higher-order optimum of the training time between two checkpoints."""
+    half = blocking_seconds / (2 * mean_time_between_failures)
+    root = half**0.5
+    optimum = young_interval_seconds(blocking_seconds, mean_time_between_failures) * (1 + root / 3 + half / 9)
+    return where(half < 1, maximum(optimum - blocking_seconds, 1e-9), mean_time_between_failures)
+
+
+@formula(
+    unit="1", source=f"{DALY}, equation 20; a checkpoint counts once it is drained: renewal argument in docs/goodput.md"
+)
+def wall_over_work(
+    interval_seconds: Number,
+    blocking_seconds: Number,
+    drain_seconds: Number,
+    restart_seconds: Number,
+    mean_time_between_failures: Number,
+) -> Number:
+    """Expected time over training time; failures also strike checkpoints and restarts, lost work is done again."""
+    mean = mean_time_between_failures
+    segment = (interval_seconds + blocking_seconds) / mean
+    growth = where(segment < 1e-6, segment, exp(minimum(segment, 500.0)) - 1)
+    return mean * exp(minimum((restart_seconds + drain_seconds) / mean, 100.0)) * growth / interval_seconds
+
+
+@formula(unit="1", source=KOKOLIS)
+def expected_ettr(
+    gpu_or_node_count: Number,
+    failures_per_second: Number,
+    restart_seconds: Number,
+    interval_seconds: Number,
+    write_seconds: Number,
+) -> Number:
+    """Effective training time ratio to first order in the failure rate; below zero counts as zero."""
+    lost = gpu_or_node_count * failures_per_second * (restart_seconds + interval_seconds / 2)
+    return maximum(1 - lost, 0) / (1 + write_seconds / interval_seconds)
+
+
+@formula(unit="1", source="definition: planned pauses per day of running, each with a checkpoint before it")
+def planned_stretch(pauses_per_day: Number, seconds_per_pause: Number) -> Number:
+    """Factor on the time for maintenance that is announced, so that no work is lost."""
+    return 1 + pauses_per_day * seconds_per_pause / DAY
+
+
+@formula(
+    unit="1", source="mean of the largest of N normal values, Gumbel limit; within 7 % of the spread from N = 8 up"
+)
+def straggler_stretch(workers: Number, spread_fraction: Number) -> Number:
+    """Slowest of N workers over the mean worker, whose speeds differ by a standard deviation of ``spread_fraction``."""
+    natural = maximum(log2(maximum(workers, 2)) * math.log(2), 0.5)
+    root = (2 * natural) ** 0.5
+    loglog = log2(natural) * math.log(2)
+    largest = root - (loglog + math.log(4 * math.pi)) / (2 * root) + EULER_GAMMA / root
+    return where(workers > 1, 1 + spread_fraction * largest, 1.0)
+
+
+@formula(unit="1", source="Poisson number of nodes in repair against the spare ones")
+def spares_short_probability(nodes_in_repair: Number, spares: Number) -> Number:
+    """How likely a failure finds no spare node, when repairs are independent."""
+    term = exp(-minimum(nodes_in_repair, 500.0))
+    enough = term * 0.0
+    for count in range(MOST_SPARES + 1):
+        enough = enough + where(count <= spares, term, 0.0)
+        term = term * nodes_in_repair / (count + 1)
+    return maximum(minimum(1 - enough, 1), 0)
+
+
+@formula(unit="s", source="the first of the broken nodes to come back ends the wait")
+def restart_with_spares_seconds(
+    restart_seconds: Number, short_probability: Number, repair_seconds: Number, spares: Number
+) -> Number:
+    """Mean time from a failure to the first new step, the wait for a repair included where spares ran out."""
+    return restart_seconds + short_probability * repair_seconds / (spares + 1)

@@ -1,0 +1,66 @@
+"""Dollars: rent by the hour, or buy, feed and write off."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, maximum, minimum, where
+from distsim.formula import formula
+from distsim.units import DAY, HOUR
+
+YEAR_HOURS = 365 * DAY / HOUR
+MONTH_HOURS = YEAR_HOURS / 12
+WATTS_PER_KILOWATT = 1000.0
+
+
+@formula(unit="GPU-h", source="definition: accelerators times hours, also the idle ones")
+def gpu_hours(gpus: Number, seconds: Number) -> Number:
+    """Accelerator-hours of a run as they are billed."""
+    return gpus * seconds / HOUR
+
+
+@formula(unit="USD", source="definition: hours times rate")
+def rent_dollars(billed_gpu_hours: Number, usd_per_gpu_hour: Number) -> Number:
+    """Rent of a run; storage, egress and support are not in it."""
+    return billed_gpu_hours * usd_per_gpu_hour
+
+
+@formula(unit="USD/h", source="definition: watts in kW times PUE times the price of a kWh")
+def power_dollars_per_hour(watts: Number, pue: Number, usd_per_kwh: Number) -> Number:
+    """Electricity of machines and of their cooling, per hour of running."""
+    return watts / WATTS_PER_KILOWATT * pue * usd_per_kwh
+
+
+@formula(unit="USD/h", source="straight-line depreciation, 8 760 hours a year")
+def depreciation_dollars_per_hour(price: Number, residual_fraction: Number, lifetime_years: Number) -> Number:
+    """What a machine loses in worth per hour of its life, used or not."""
+    return price * (1 - residual_fraction) / (lifetime_years * YEAR_HOURS)
+
+
+@formula(unit="USD", source="straight-line depreciation")
+def book_value(price: Number, residual_fraction: Number, lifetime_years: Number, age_years: Number) -> Number:
+    """What a machine is worth in the books at an age; never below its residual value."""
+    worn = minimum(maximum(age_years / lifetime_years, 0), 1)
+    return price * (1 - (1 - residual_fraction) * worn)
+
+
+@formula(unit="USD/h", source="definition: all that owning costs per calendar hour, over the hours used")
+def owned_dollars_per_used_hour(
+    depreciation_per_hour: Number, upkeep_per_hour: Number, power_per_used_hour: Number, utilisation: Number
+) -> Number:
+    """Cost of one used hour of an owned machine; the idle hours are paid by the used ones."""
+    return (depreciation_per_hour + upkeep_per_hour) / utilisation + power_per_used_hour
+
+
+@formula(unit="USD/h", source="share of the price per year, as support contracts are sold (8 to 12 % a year)")
+def upkeep_dollars_per_hour(price: Number, upkeep_fraction_per_year: Number) -> Number:
+    """Support and spare parts per calendar hour."""
+    return price * upkeep_fraction_per_year / YEAR_HOURS
+
+
+@formula(unit="months", source="definition: price over what a month of owning saves against renting; 730 hours a month")
+def break_even_months(
+    price: Number, rent_per_hour: Number, power_per_used_hour: Number, upkeep_per_hour: Number, utilisation: Number
+) -> Number:
+    """Months after which a bought machine has cost less than renting its used hours; infinite where it never does."""
+    saved_per_month = ((rent_per_hour - power_per_used_hour) * utilisation - upkeep_per_hour) * MONTH_HOURS
+    never = saved_per_month <= 0
+    return where(never, float("inf"), price / where(never, 1.0, saved_per_month))
