@@ -9,36 +9,46 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from distsim.engine.compute import PHASES
 from distsim.engine.compose import compose, layout_numbers, stage_numbers
+from distsim.engine.likeness import Likeness, likeness_of
 from distsim.engine.resolve import Setup
 from distsim.engine.work import work_of
-from distsim.specs.timing import NAMES, Timing
+from distsim.specs.timing import NAMES, Timing, family_of
 
 SLOTS = 3
 SCALE = 0.05
 """Residuals of log time beyond 1.5 times this pull no harder (Huber); runs repeat within 0.5-2%."""
 HUBER = 1.5
-SOURCE_POWER = 0.5
+SOURCE_POWER = 0.7
+BUSY = 0.05
 STRENGTH = 80.0
 """Weight of an average run against the ridge."""
 STEPS = 15
 
-# How far (in logarithms) a number may plausibly lie from its prior: at once, by architecture, by framework, by both.
-SPREADS: dict[str, tuple[float, float, float, float]] = {
-    "matmul": (0.5, 0.25, 0.12, 0.10), "matmul_narrow": (0.5, 0.25, 0.15, 0.10), "attention": (0.5, 0.3, 0.25, 0.2),
-    "stream": (0.5, 0.25, 0.3, 0.2), "kernel_gap_seconds": (1, 0, 0.7, 0), "kernel_issue_seconds": (1, 0, 0.7, 0),
-    "tensor_factor": (0.5, 0, 0.4, 0), "context_factor": (0.5, 0, 0.5, 0), "expert_factor": (0.5, 0, 0.4, 0),
-    "data_factor": (0.5, 0, 0.4, 0), "gather_factor": (0.5, 0, 0.4, 0), "exposed_fraction": (0.5, 0, 0.3, 0),
-    "pipeline_factor": (0.5, 0, 0.7, 0), "optimizer": (0.5, 0, 0.5, 0), "step_seconds": (1, 0, 1, 0),
-    "jitter": (1, 0, 1, 0), "stall_seconds": (0, 0, 0.5, 0), "layer_stall_seconds": (0, 0, 0.5, 0),
+# How far (in logarithms) a number may plausibly lie from its prior: at once, by architecture, by family of frameworks,
+# by framework, by framework and architecture.
+SPREADS: dict[str, tuple[float, float, float, float, float]] = {
+    "matmul": (0.1, 0.06, 0.06, 0.06, 0.06), "matmul_narrow": (0.1, 0.06, 0.06, 0.06, 0.06),
+    "attention": (0.15, 0.2, 0.15, 0.2, 0.2), "stream": (0.2, 0.15, 0.2, 0.2, 0.1),
+    "kernel_gap_seconds": (0.2, 0, 0.3, 0.5, 0), "kernel_issue_seconds": (0.3, 0, 0.4, 0.6, 0),
+    "tensor_factor": (0.3, 0, 0.3, 0.3, 0), "context_factor": (0.3, 0, 0.3, 0.3, 0),
+    "expert_factor": (0.3, 0, 0.3, 0.3, 0.2), "data_factor": (0.3, 0, 0.3, 0.3, 0), "gather_factor": (0.3, 0, 0.3, 0.3, 0),
+    "exposed_fraction": (0.3, 0, 0.3, 0.3, 0), "pipeline_factor": (0.3, 0, 0.4, 0.5, 0), "optimizer": (0.3, 0, 0.3, 0.3, 0),
+    "step_seconds": (0.5, 0, 0.6, 1, 0), "jitter": (0.5, 0.4, 0, 0, 0.3), "stall_seconds": (0, 0, 0, 0.5, 0),
+    "layer_stall_seconds": (0, 0, 0, 0.5, 0),
 }  # fmt: skip
-LEVELS = ("general", "architecture", "framework", "both")
-PRIORS: dict[str, dict[str, float]] = {"nanotron": {"stall_seconds": 1.2, "layer_stall_seconds": 0.0026}}
+LEVELS = ("general", "architecture", "family", "framework", "both")
+_COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6}  # XLA hands over a whole step at once
+PRIORS: dict[str, dict[str, float]] = {
+    "nanotron": {"stall_seconds": 1.2, "layer_stall_seconds": 0.0026},
+    "maxtext": _COMPILED, "paxml": _COMPILED, "alpa": _COMPILED, "neuronx": _COMPILED,
+}  # fmt: skip
 """Where a framework has a property that others lack, the value that fitting starts from."""
 
 
@@ -53,16 +63,20 @@ class Example:
     seconds: float
     stages: list[dict[str, float]]
     layout: dict[str, float]
-    groups: list[str] = field(default_factory=list)
+    likeness: Likeness
+
+    @property
+    def busy_fraction(self) -> float:
+        """Share of the measured time that the products of the busiest stage take at the best measured rates."""
+        kinds = [f"{phase}.{name}" for phase in PHASES for name in ("matmul", "matmul8", "attention")]
+        return self.layout["micro_batches"] * max(sum(s[kind] for kind in kinds) for s in self.stages) / self.seconds
 
 
 def example_of(setup: Setup, seconds: float, id: str, source: str) -> Example:
     """A run's setup as numbers to fit to."""
-    from distsim.engine.intervals import group_names
-
     return Example(
         id, source, setup.framework.name, setup.accelerator.architecture.split()[0], seconds,
-        stage_numbers(work_of(setup)), layout_numbers(setup), group_names(setup),
+        stage_numbers(work_of(setup)), layout_numbers(setup), likeness_of(setup),
     )  # fmt: skip
 
 
@@ -117,13 +131,14 @@ class Factors:
     @staticmethod
     def label(example: Example, level: int) -> str:
         """The group of an example on a level."""
-        return ("", example.architecture, example.framework, f"{example.framework}|{example.architecture}")[level]
+        own = example.framework
+        return ("", example.architecture, family_of(own), own, f"{own}|{example.architecture}")[level]
 
     def index(self, examples: Sequence[Example]) -> dict[str, Any]:
-        """Per number, the positions of the four factors of each example; one past the end for none."""
+        """Per number, the positions of its factors of each example; one past the end for none."""
         none = len(self.keys)
         return {
-            name: np.array([[self.at.get((lv, self.label(e, lv), name), none) for lv in range(4)] for e in examples])
+            name: np.array([[self.at.get((lv, self.label(e, lv), name), none) for lv in range(len(LEVELS))] for e in examples])
             for name in NAMES
         }
 
@@ -157,9 +172,9 @@ class Fit:
 
 
 def source_weights(examples: Sequence[Example]) -> Any:
-    """Weights by source, one on average."""
+    """Weights by source, one on average; runs whose chips mostly wait tell little about chips and weigh less."""
     count = Counter(e.source for e in examples)
-    weights = np.array([count[e.source] ** -SOURCE_POWER for e in examples])
+    weights = np.array([count[e.source] ** -SOURCE_POWER * min(1.0, e.busy_fraction / BUSY) for e in examples])
     return weights / weights.mean()
 
 
@@ -211,6 +226,6 @@ def _jacobian(table: Table, factors: Factors, vector: Any, index: dict[str, Any]
     rows = np.arange(len(table.examples))
     for name in NAMES:
         slope = (table.log_predicted({**base, name: base[name] * np.exp(1e-4)}) - at) / 1e-4
-        for level in range(4):
+        for level in range(len(LEVELS)):
             found[rows, index[name][:, level]] += slope
     return found[:, :-1]

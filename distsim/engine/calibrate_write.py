@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distsim.engine.calibrate import PRIORS, Example, Fit, Table, fit
+from distsim.engine.intervals import group_names
+from distsim.engine.likeness import Correction
 from distsim.specs.timing import NAMES, Timing
 
 FOLDS = 5
@@ -41,10 +43,9 @@ def score(examples: Sequence[Example], residuals: Any) -> Score:
 
 def left_out(table: Table, labels: Sequence[Any], start: Fit) -> Any:
     """Residuals of every example from a fit that saw none with its label."""
-    labels = np.array(labels)
     found = np.zeros(len(labels))
-    for label in sorted(set(labels.tolist())):
-        out = labels == label
+    for label in sorted(set(labels)):
+        out = np.array([one == label for one in labels])
         if out.all():
             return start.residuals(table)
         found[out] = fit(table.subset(~out), start).residuals(table.subset(out))
@@ -89,19 +90,23 @@ def _tables(values: dict[tuple[int, str], dict[str, float]]) -> Iterator[tuple[s
         if level == 1:
             yield f"architecture.{label}", factors
         elif level == 2:
-            yield f"framework.{label}", factors
+            yield f"family.{label}", factors
         elif level == 3:
+            yield f"framework.{label}", factors
+        elif level == 4:
             framework, architecture = label.split("|")
             yield f"framework.{framework}.on.{architecture}", factors
 
 
-def residuals_toml(examples: Sequence[Example], near: Any, far: Any) -> str:
-    """The preset of residuals by group: ``near`` from runs left out, ``far`` from whole sources left out."""
+def residuals_toml(examples: Sequence[Example], near: tuple[Any, Any], far: Any) -> str:
+    """The preset of residuals by group: ``near`` (residuals, likeness of the nearest run) from runs left out, ``far``
+    from whole sources left out, which stands for jobs that no measured run is near to."""
     groups: dict[str, list[float]] = defaultdict(list)
     for index, example in enumerate(examples):
-        for place, name in enumerate(example.groups):
-            known = place < len(example.groups) - 2
-            groups[name].append(float((near if known else far)[index]))
+        word = Correction(0.0, float(near[1][index]), ()).word
+        for name in group_names(example.framework, example.architecture, word)[:3]:
+            groups[name].append(float(near[0][index]))
+        groups["any unlike"].append(float(far[index]))
     lines = [
         "# Written by distsim calibrate (make calibrate): how far predictions of runs left out of the fit were off.",
         "# over, under: 90% of the runs' times lie between predicted * exp(-over) and predicted * exp(under).",

@@ -99,7 +99,7 @@ def _micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: M
         "compute": forward + backward - again, "recompute": again,
         **{name: sum(pair) for name, pair in exchange.items()},
         "data_parallel": data, "pipeline_transfer": stage["pp"] * timing["pipeline_factor"] / m,
-        "offload": stage["offload"] / m,
+        "offload": exposed_seconds(stage["offload"] / m, forward + backward, timing["exposed_fraction"]),
         "other": stall_seconds(timing["stall_seconds"], timing["layer_stall_seconds"], y["nodes"], stage["layers"],
                                y["tp"], y["pp"]),
     }  # fmt: skip

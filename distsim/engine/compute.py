@@ -24,11 +24,15 @@ BACKWARD_BYTES = 2.0
 """Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
 FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
+TYPICAL_SHARE = 0.8
+"""Best measured product over the datasheet rate where nobody measured an accelerator: the middle of those measured."""
 DEFAULT_UNITS = 108
 """Units of an accelerator that does not state them: tile quantisation is then as on an A100."""
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
-           "loss": (4, 2), "copy": (2, 2), "collective": (0, 0)}  # fmt: skip
-"""Kernels that an operation launches forward and backward."""
+           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0)}  # fmt: skip
+"""Kernels that an operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute."""
+CALL_KERNELS = 2
+"""Host work of issuing one collective, in kernels."""
 
 
 @dataclass
@@ -65,8 +69,11 @@ class Chip:
             self.rate = (getattr(peak, precision.math) or peak.fp32 or peak.bf16 or peak.fp16)
         else:
             self.rate = getattr(peak, wide) or peak.bf16 or peak.fp16 or peak.fp32
+        reached = chip.measured
+        self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or reached.matmul_bf16 or TYPICAL_SHARE
         narrow = {"fp8": peak.fp8 or peak.int8, "fp4": peak.fp4}.get(precision.math)
-        self.narrow_rate = narrow
+        self.narrow_rate = narrow * (reached.matmul_fp8 or TYPICAL_SHARE) if narrow else None
+        self.attention_rate = self.rate
         self.bandwidth = chip.bandwidth
         self.units = chip.chip.units or DEFAULT_UNITS
 
@@ -111,7 +118,9 @@ def _add_block(setup: Setup, chip: Chip, block: Block, count: Number, again: Num
 def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums, Sums]:
     """Forward and backward seconds of one row of the ledger."""
     before, after = KERNELS[operation.kind]
-    forward, backward = Sums(kernels=before), Sums(kernels=after)
+    calls = {phase: sum(where(c.bytes_logical > 0, CALL_KERNELS, 0) for c in operation.collectives if c.phase == phase)
+             for phase in ("forward", "backward")}  # fmt: skip
+    forward, backward = Sums(kernels=before + calls["forward"]), Sums(kernels=after + calls["backward"])
     if operation.kind == "matmul":
         _matmul(setup, chip, operation, forward, backward)
     elif operation.kind == "attention" and operation.name == "attention.core":

@@ -1,6 +1,7 @@
 """How sure a step time is: the spread of residuals of comparable measured runs (split conformal prediction).
 
-Residuals are of runs whose whole source was left out of the fit (Vovk et al. 2005; Barber et al. 2021).
+Residuals are of runs that were left out of fit and correction (Vovk et al. 2005; Barber et al. 2021), and where no run
+is near, of runs whose whole source was.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.likeness import Correction
 from distsim.engine.resolve import Setup
 from distsim.engine.step import Interval
 
@@ -26,26 +28,18 @@ def residual_tables() -> dict[str, Any]:
     return tables
 
 
-def group_names(setup: Setup) -> list[str]:
-    """Groups of comparable runs, the most alike first."""
-    framework, architecture = setup.framework.name, setup.accelerator.architecture.split()[0]
-    several = "pipeline" if setup.layout.pp > 1 else "flat"
-    nodes = "nodes" if setup.layout.gpus > setup.cluster.gpus_per_node else "node"
-    return [
-        f"{framework} {architecture} {several} {nodes}", f"{framework} {architecture} {nodes}",
-        f"{framework} {architecture}", framework, architecture, "all",
-    ]  # fmt: skip
+def group_names(framework: str, architecture: str, word: str) -> list[str]:
+    """Groups of comparable runs, the most alike first; ``word`` says how near the nearest measured run is."""
+    return [f"{framework} {architecture} {word}", f"{framework} {word}", f"any {word}", "any unlike"]
 
 
-def interval_of(setup: Setup, seconds: float) -> Interval:
+def interval_of(setup: Setup, seconds: float, correction: Correction) -> Interval:
     """The 90% interval around a prediction."""
     groups = residual_tables()["groups"]
-    for index, name in enumerate(group_names(setup)):
+    architecture = setup.accelerator.architecture.split()[0]
+    for name in group_names(setup.framework.name, architecture, correction.word):
         known = groups.get(name)
-        if known is None or (known["runs"] < FEW_RUNS and name != "all"):
-            continue
-        wider = 1.0 + 0.1 * index
-        low, high = math.exp(-known["over"] * wider), math.exp(known["under"] * wider)
-        told = f"{known['runs']} measured runs ({name})" if name != "all" else f"all {known['runs']} measured runs: none is alike"
-        return Interval(LEVEL, seconds * low, seconds * high, told)
-    raise AssertionError("residuals.toml has no group 'all'")
+        if known is not None and known["runs"] >= FEW_RUNS:
+            told = f"{known['runs']} measured runs ({name})"
+            return Interval(LEVEL, seconds * math.exp(-known["over"]), seconds * math.exp(known["under"]), told)
+    raise AssertionError("residuals.toml has no group 'any unlike'")

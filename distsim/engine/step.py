@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from distsim import catalog
 from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
 from distsim.engine.flops import model_flops, peak_of, recompute_factor
+from distsim.engine.likeness import Correction, correction_of
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.work import Work, work_of
@@ -41,6 +43,7 @@ class StepReport:
     setup: Setup
     work: Work
     timing: Timing
+    correction: Correction
     breakdown: dict[str, float]
     interval: Interval
     memory: MemoryReport
@@ -87,7 +90,8 @@ class StepReport:
             "model_flops_per_second_per_gpu": self.model_flops_per_second_per_gpu, "mfu": self.mfu, "hfu": self.hfu,
             "flops_convention": "6 N (no input embedding) + 12 L H S, dense attention",
             "breakdown": self.breakdown, "peak_memory": self.memory.peak, "fits": self.memory.fits,
-            "evidence": self.interval.basis, "notes": list(self.setup.notes),
+            "evidence": {"interval": self.interval.basis, "correction": math.exp(self.correction.logarithm) - 1,
+                         "nearest_likeness": self.correction.nearest, "runs": list(self.correction.runs)}, "notes": list(self.setup.notes),
         }  # fmt: skip
 
 
@@ -101,13 +105,30 @@ def step_of(setup: Setup) -> StepReport:
     from distsim.engine.intervals import interval_of
     work = work_of(setup)
     timing = timing_of(setup)
-    breakdown = breakdown_of(work, timing)
-    return StepReport(setup, work, timing, breakdown, interval_of(setup, sum(breakdown.values())), memory_of(setup))
+    correction = correction_of(setup)
+    breakdown = scaled(breakdown_of(work, timing), correction)
+    interval = interval_of(setup, sum(breakdown.values()), correction)
+    return StepReport(setup, work, timing, correction, breakdown, interval, memory_of(setup))
+
+
+def scaled(breakdown: dict[str, float], correction: Correction) -> dict[str, float]:
+    """All parts alike times what measured runs like this one deviate by."""
+    factor = math.exp(correction.logarithm)
+    return {name: seconds * factor for name, seconds in breakdown.items()}
+
+
+def timed(setup: Setup, run: str = "") -> tuple[float, Interval]:
+    """Step time and interval alone; ``run`` names the measured run that the setup replays, if any."""
+    from distsim.engine.intervals import interval_of
+
+    correction = correction_of(setup, run)
+    seconds = sum(scaled(breakdown_of(work_of(setup), timing_of(setup)), correction).values())
+    return seconds, interval_of(setup, seconds, correction)
 
 
 def seconds_of(setup: Setup) -> float:
     """The step time alone."""
-    return sum(breakdown_of(work_of(setup), timing_of(setup)).values())
+    return sum(scaled(breakdown_of(work_of(setup), timing_of(setup)), correction_of(setup)).values())
 
 
 @functools.lru_cache(maxsize=1)

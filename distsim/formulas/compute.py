@@ -12,10 +12,10 @@ from distsim.formula import formula
 # Output tiles that one unit (SM) computes at once: rows, columns, and the share of the peak rate that a unit reaches
 # with so much reuse. Source: NVIDIA, Matrix Multiplication Background User's Guide, sections 3 and 4 (tile sizes);
 # the shares follow from operand traffic per product, which falls with the tile's area.
-TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.94), (128, 64, 0.80), (64, 64, 0.62))
-DEPTH_HALF = 96.0
+TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.96), (128, 64, 0.88), (64, 64, 0.75))
+DEPTH_HALF = 64.0
 """Depth (k) at which a product spends as long on filling and draining its pipeline as on multiplying."""
-WAVE_SHARE = 0.5
+WAVE_SHARE = 0.35
 """Share of a last, partly filled wave that is lost: libraries split along k to fill it (stream-k)."""
 ATTENTION_TILE = 128
 """Query rows of one block of flash attention (Dao 2023, arXiv:2307.08691, section 3.3)."""

@@ -10,17 +10,17 @@ from distsim.specs.base import Spec
 class Timing(Spec):
     """Shares, factors and overheads of one framework on one kind of accelerator."""
 
-    matmul: float = Field(default=0.85, gt=0)
-    """Share of the datasheet rate that a large 16-bit product sustains inside a step (clocks under load, epilogues)."""
-    matmul_narrow: float = Field(default=0.65, gt=0)
+    matmul: float = Field(default=0.92, gt=0)
+    """Share of the best measured rate that a large 16-bit product sustains inside a step (clocks, epilogues)."""
+    matmul_narrow: float = Field(default=0.88, gt=0)
     """The same for products in 8 or 4 bits."""
-    attention: float = Field(default=0.6, gt=0)
-    """Share of the datasheet rate that a flash attention kernel reaches at long sequences and 128-wide heads."""
+    attention: float = Field(default=0.65, gt=0)
+    """Share of the best measured product rate that a flash attention kernel reaches at long sequences and 128-wide heads."""
     stream: float = Field(default=0.75, gt=0)
     """Bandwidth that elementwise kernels reach over the ledger's bytes: above 1 where fusion saves passes."""
-    kernel_gap_seconds: float = Field(default=3e-6, ge=0)
+    kernel_gap_seconds: float = Field(default=5e-6, ge=0)
     """Idle time on the GPU between two kernels."""
-    kernel_issue_seconds: float = Field(default=8e-6, ge=0)
+    kernel_issue_seconds: float = Field(default=40e-6, ge=0)
     """Time the host needs per kernel; it hides behind the GPU where kernels are long."""
     tensor_factor: float = Field(default=1.1, ge=0)
     """Exposed time of tensor parallel exchanges over their priced time: below 1 where they overlap with products."""
@@ -34,7 +34,7 @@ class Timing(Spec):
     """The same for gathering sharded parameters."""
     exposed_fraction: float = Field(default=0.3, ge=0)
     """Part of the data parallel traffic that does not hide although computation would be long enough."""
-    pipeline_factor: float = Field(default=1.5, ge=0)
+    pipeline_factor: float = Field(default=0.5, ge=0)
     """Exposed time of pipeline transfers over their priced time."""
     optimizer: float = Field(default=0.6, gt=0)
     """Bandwidth that the optimizer step reaches, as a share of the datasheet's."""
@@ -51,12 +51,30 @@ class Timing(Spec):
 NAMES = tuple(Timing.model_fields)
 
 
+FAMILIES = {
+    "megatron": ("megatron-core", "megatron-lm", "megatron-bridge", "nemo", "nemo-mlperf", "megatron-2021",
+                 "megatron-deepspeed"),
+    "torch": ("torchtitan", "fsdp", "llm-foundry", "torchtune", "litgpt", "huggingface", "torch-ddp", "deepspeed",
+              "torch-compile"),
+    "jax": ("maxtext", "paxml", "alpa"),
+}  # fmt: skip
+"""Frameworks that share code, so that one without measured runs is like its relatives."""
+
+
+def family_of(framework: str) -> str:
+    """The family of a framework; its own name where it has no relatives."""
+    return next((family for family, members in FAMILIES.items() if framework in members), framework)
+
+
 def combined(tables: dict[str, Any], framework: str, architecture: str) -> Timing:
-    """The numbers of a framework on an architecture: general ones, times what is known of either and of both."""
-    values = {name: float(tables.get("general", {}).get(name, field.default)) for name, field in Timing.model_fields.items()}
+    """The numbers of a framework on an architecture: general ones, times what is known of its relatives and itself."""
+    general = tables.get("general", {})
+    values = {name: float(general.get(name, field.default)) for name, field in Timing.model_fields.items()}
     own = tables.get("framework", {}).get(framework, {})
     values.update({name: float(value) for name, value in own.get("set", {}).items()})
-    for factors in (tables.get("architecture", {}).get(architecture, {}), own, own.get("on", {}).get(architecture, {})):
+    family = tables.get("family", {}).get(family_of(framework), {})
+    chip = tables.get("architecture", {}).get(architecture, {})
+    for factors in (chip, family, own, own.get("on", {}).get(architecture, {})):
         for name, value in factors.items():
             if name in values:
                 values[name] *= float(value)

@@ -1,0 +1,85 @@
+"""``distsim calibrate RUNS.csv``: from measured runs to the presets of the step-time model, with its honest errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from distsim.engine.calibrate import Example, Factors, Fit, Table, example_of, fit
+from distsim.engine.calibrate_evidence import corrected, write_evidence
+from distsim.engine.calibrate_write import Score, fitted_toml, folds, left_out, residuals_toml, score, write
+from distsim.engine.evidence import setup_of
+from distsim.engine.likeness import FOLDER
+from distsim.errors import DistsimError
+from distsim.interop.runs import MissingCell, Run, measured_step_seconds, read_runs
+
+FEWEST = 8
+"""Runs below which nothing can be said of numbers that differ between runs."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was fitted, to what, and how well it does."""
+
+    fitted: Fit
+    examples: tuple[Example, ...]
+    skipped: dict[str, int]
+    scores: dict[str, Score]
+
+
+def examples_of(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
+    """Runs with a step time as numbers, and why the others are not among them."""
+    found: list[Example] = []
+    reasons: Counter[str] = Counter()
+    for run in runs:
+        try:
+            setup = setup_of(run)
+            y = setup.layout
+            seconds = measured_step_seconds(run, y.micro_batch * y.micro_batches * y.dp, y.seq, y.gpus)
+            if not seconds:
+                raise MissingCell("step_time_s, tokens_per_s_per_gpu and samples_per_s are blank")
+            found.append(example_of(setup, seconds, run.id, run.source))
+        except MissingCell as missing:
+            reasons[str(missing)] += 1
+        except DistsimError as error:
+            reasons[error.problem] += 1
+    return found, dict(reasons.most_common())
+
+
+def calibrate(files: Sequence[Path], folder: Path) -> Calibration:
+    """Fit to all runs of the files and write the presets into a folder."""
+    examples, skipped = examples_of([run for file in files for run in read_runs(file)])
+    if len(examples) < FEWEST:
+        raise DistsimError(
+            f"{len(examples)} runs with a step time are too few to fit to", f"give at least {FEWEST}",
+            *(f"skipped {count}: {reason}" for reason, count in list(skipped.items())[:3]), where=str(files[-1]),
+        )  # fmt: skip
+    table = Table.of(examples)
+    factors = Factors(examples)
+    before = Fit(factors, np.zeros(len(factors.keys))).residuals(table)
+    fitted = fit(table)
+    after = fitted.residuals(table)
+    parts, sources = folds(examples), [example.source for example in examples]
+    rows_out, sources_out = left_out(table, parts, fitted), left_out(table, sources, fitted)
+    near = corrected(examples, rows_out, parts, after)
+    far = corrected(examples, sources_out, sources, after)
+    scores = {
+        "before: priors only": score(examples, before), "after: fitted": score(examples, after),
+        "fifths of the runs left out": score(examples, rows_out),
+        "the same, corrected by alike runs": score(examples, near[0]),
+        "whole sources left out": score(examples, sources_out),
+        "the same, corrected by alike runs ": score(examples, far[0]),
+    }  # fmt: skip
+    write(folder, fitted_toml(fitted, ", ".join(file.name for file in files), len(examples), len(set(sources))),
+          residuals_toml(examples, near, far[0]))  # fmt: skip
+    write_evidence(folder / FOLDER, examples, after)
+    return Calibration(fitted, tuple(examples), skipped, scores)
+
+
+def by_source(examples: Sequence[Example]) -> dict[str, int]:
+    """How many runs each source gives, the largest first."""
+    return dict(Counter(example.source for example in examples).most_common())
