@@ -86,7 +86,9 @@ def _finish(terms: Goodput, work: Floats, rng: numpy.random.Generator) -> tuple[
     return seconds, failures
 
 
-def _runs(terms: Goodput, left: Floats, lives: Floats, restarted_first: bool) -> tuple[Floats, Floats, Floats]:
+def _runs(
+    terms: Goodput, left: Floats, lives: Floats, restarted_first: bool
+) -> tuple[Floats, Floats, NDArray[numpy.int64]]:
     """What each campaign gets done, takes and suffers in a row of runs, up to its end if it lies in there."""
     up = lives - terms.restart
     if not restarted_first:

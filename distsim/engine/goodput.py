@@ -21,7 +21,7 @@ LEAST_INTERVAL_SECONDS = 5 * MINUTE
 
 @dataclass(frozen=True)
 class Policy:
-    """How a campaign guards itself. An ``interval_seconds`` of None is Daly's optimum, not below ``least_interval_seconds``."""
+    """How a campaign guards itself. No ``interval_seconds`` means Daly's optimum, or the least interval if longer."""
 
     asynchronous: bool = True
     interval_seconds: float | None = None
@@ -34,8 +34,8 @@ class Policy:
     def __post_init__(self) -> None:
         """Absurd numbers are named here, where they enter."""
         for name, least, most in (
-            ("interval_seconds", 1e-3, 1e9), ("least_interval_seconds", 0, 1e9), ("spares", 0, 10_000_000), ("pauses_per_day", 0, 1000),
-            ("pause_seconds", 0, DAY), ("straggler_spread", 0, 1),
+            ("interval_seconds", 1e-3, 1e9), ("least_interval_seconds", 0, 1e9), ("spares", 0, 10_000_000),
+            ("pauses_per_day", 0, 1000), ("pause_seconds", 0, DAY), ("straggler_spread", 0, 1),
         ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not least <= value <= most:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum, minimum, where
+from distsim.arrays import Number, maximum, minimum
 from distsim.formula import formula
-from distsim.units import HOUR
 
 WATTS_PER_KILOWATT = 1000.0
 KILOGRAMS_PER_TONNE = 1000.0
@@ -14,11 +13,11 @@ PATTERSON = "Patterson et al. 2021 (arXiv:2104.10350), section 2"
 
 @formula(unit="W", source=f"straight line between idle and full draw; {MORRISON}")
 def accelerator_watts(
-    full_watts: Number, idle_fraction: Number, full_utilisation: Number, utilisation: Number
+    full_watts: Number, least_fraction: Number, full_utilisation: Number, utilisation: Number
 ) -> Number:
     """Mean draw of one accelerator with its memory while it trains at a utilisation (model FLOPs over peak)."""
     busy = minimum(maximum(utilisation / full_utilisation, 0), 1)
-    return full_watts * (idle_fraction + (1 - idle_fraction) * busy)
+    return full_watts * (least_fraction + (1 - least_fraction) * busy)
 
 
 @formula(unit="W", source="processors, fans, network cards and drives: a share of what a node may draw beyond its GPUs")
@@ -43,15 +42,3 @@ def mean_watts(training_watts: Number, idle_watts: Number, goodput: Number) -> N
 def emitted_tonnes(kwh: Number, kg_co2e_per_kwh: Number) -> Number:
     """Operational emissions; those of making the machines are not in it."""
     return kwh * kg_co2e_per_kwh / KILOGRAMS_PER_TONNE
-
-
-@formula(unit="kWh", source="definition: watts times seconds")
-def kilowatt_hours(watts: Number, seconds: Number) -> Number:
-    """Energy of a constant draw."""
-    return watts * seconds / HOUR / WATTS_PER_KILOWATT
-
-
-@formula(unit="tokens/kWh", source="definition")
-def tokens_per_kwh(tokens: Number, kwh: Number) -> Number:
-    """Tokens trained for one kilowatt-hour; zero where no energy is counted."""
-    return where(kwh > 0, tokens / maximum(kwh, 1e-300), 0.0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.formula import formula
+from distsim.formulas.energy import WATTS_PER_KILOWATT
 from distsim.units import DAY, HOUR
 
 YEAR_HOURS = 365 * DAY / HOUR
 MONTH_HOURS = YEAR_HOURS / 12
-WATTS_PER_KILOWATT = 1000.0
 
 
 @formula(unit="GPU-h", source="definition: accelerators times hours, also the idle ones")

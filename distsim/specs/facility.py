@@ -20,13 +20,22 @@ class Facility(Sourced):
     usd_per_kwh: Annotated[Dollars, Field(le=10)] | None = None
     kg_co2e_per_kwh: Annotated[Ratio, Field(le=3)] | None = None
     """Of the grid it hangs on, as a yearly mean."""
+    upkeep_fraction: Annotated[Ratio, Field(le=1)] = 0.10
+    """Support and spare parts per year, of the price of the machines."""
+    network_fraction: Annotated[Ratio, Field(le=2)] = 0.10
+    """Switches, cables and storage on top of the price of nodes, where a price is without them."""
+    lifetime_years: Annotated[float, Field(gt=0, le=30)] = 5.0
+    residual_fraction: Annotated[Ratio, Field(le=1)] = 0.10
+    """What a machine is worth at the end of its life, of its price."""
+    utilisation: Annotated[Ratio, Field(gt=0, le=1)] = 0.85
+    """Share of all hours for which bought machines have work."""
 
 
 class PowerDraw(Sourced):
     """How an accelerator's draw follows its utilisation, and what its share of the node adds.
 
     ``default`` holds for accelerators without a profile of their own. ``full_watts`` is the most it draws where that
-    is not the power on its preset; ``idle_fraction`` is of that. A node's overhead is ``node_watts`` per accelerator
+    is not the power on its preset; the fractions are of that. A node's overhead is ``node_watts`` per accelerator
     where that was measured, else ``node_share`` of what the cluster's preset says beyond its accelerators, else
     ``node_fraction`` of theirs.
     """
@@ -35,6 +44,9 @@ class PowerDraw(Sourced):
     aliases: tuple[str, ...] = ()
     notes: str = ""
     idle_fraction: Annotated[Ratio, Field(le=1)]
+    """Between a failure and the next step."""
+    least_fraction: Annotated[Ratio, Field(le=1)]
+    """In a job that runs but only waits for others."""
     full_watts: Watts | None = None
     full_utilisation: Annotated[Ratio, Field(gt=0, le=1)]
     """Model FLOPs over peak from which on the accelerator draws all it will."""

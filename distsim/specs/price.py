@@ -26,6 +26,8 @@ class Offer(Spec):
     gpu: str
     gpus: int = Field(ge=1)
     """Accelerators of one instance; 1 where the source quotes single accelerators."""
+    cluster: str | None = None
+    """The cluster preset that describes the instance and its network; else the accelerator's usual one is taken."""
     region: str = ""
     network: str = ""
     on_demand: Rate | None = None
@@ -58,8 +60,11 @@ class Purchase(Spec):
     kind: Literal["card", "system", "network", "storage", "component"]
     low: Annotated[Dollars, Field(gt=0)]
     high: Annotated[Dollars, Field(gt=0)]
+    gpu: str | None = None
     gpus: int | None = Field(default=None, ge=1)
     """Accelerators in a system."""
+    with_network: bool = False
+    """Whether the price holds the switches and cables of a whole cluster too."""
     per: str = "piece"
     date: StatedDate
     source: str = Field(min_length=3)

@@ -1,0 +1,79 @@
+"""What an accelerator and its share of the node draw while a job trains, and while it stands still."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distsim import catalog
+from distsim.engine.figures import Figures
+from distsim.errors import DistsimError
+from distsim.formulas import energy as forms
+from distsim.specs.accelerator import Accelerator
+from distsim.specs.cluster import Cluster
+from distsim.specs.facility import PowerDraw
+
+UNMEASURED_UTILISATION = 0.4
+"""Of the peak, for a chip whose datasheet states no peak to hold the rate against: what good training reaches."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Watts per accelerator, its share of the node included; ``accelerator`` is without that share."""
+
+    accelerator: float
+    overhead: float
+    idle_accelerator: float
+    figures: Figures
+
+    @property
+    def training(self) -> float:
+        """While steps run."""
+        return self.accelerator + self.overhead
+
+    @property
+    def idle(self) -> float:
+        """While the job waits for a restart."""
+        return self.idle_accelerator + self.overhead
+
+    def mean(self, goodput: float) -> float:
+        """Over a whole run of which a share is training."""
+        return float(forms.mean_watts(self.training, self.idle, goodput))
+
+
+def profile_of(accelerator: Accelerator) -> PowerDraw:
+    """The accelerator's own power profile, or the one for all others."""
+    known = catalog.names("power")
+    profile: PowerDraw = catalog.load("power", accelerator.name if accelerator.name in known else "default")
+    return profile
+
+
+def draw(accelerator: Accelerator, cluster: Cluster, utilisation: float | None) -> Draw:
+    """Watts of an accelerator in a node at a utilisation (model FLOPs over peak)."""
+    profile, figures = profile_of(accelerator), Figures()
+    full = profile.full_watts or accelerator.power
+    if full is None:
+        raise DistsimError(
+            f"the power of {accelerator.name} is not known", 'write power = "700 W" into its TOML, with its source',
+            where=str(catalog.path("gpus", accelerator.name)),
+        )  # fmt: skip
+    busy = figures.use(
+        "accelerator", forms.accelerator_watts, full_watts=full, least_fraction=profile.least_fraction,
+        full_utilisation=profile.full_utilisation,
+        utilisation=UNMEASURED_UTILISATION if utilisation is None else utilisation,
+    )  # fmt: skip
+    idle = figures.note("accelerator, waiting for a restart", full * profile.idle_fraction, "W",
+                        profile.source_of("idle_fraction") or "")  # fmt: skip
+    return Draw(float(busy), _overhead(full, cluster, profile, figures), float(idle), figures)
+
+
+def _overhead(full: float, cluster: Cluster, profile: PowerDraw, figures: Figures) -> float:
+    """Processors, fans, network: measured, or a share of what the node may draw, or of what its accelerators do."""
+    if profile.node_watts is not None:
+        return float(figures.note("share of the node", profile.node_watts, "W", profile.source_of("node_watts") or ""))
+    if cluster.power is not None:
+        return float(figures.use(
+            "share of the node", forms.node_overhead_watts, node_watts=cluster.power,
+            gpus_per_node=cluster.gpus_per_node, full_watts=full, node_share=profile.node_share,
+        ))  # fmt: skip
+    source = profile.source_of("node_fraction") or ""
+    return float(figures.note("share of the node", full * profile.node_fraction, "W", source))

@@ -1,0 +1,106 @@
+"""Price lists as quotes in dollars: who rents which accelerator at which rate, newest first, then cheapest."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distsim import catalog
+from distsim.errors import DistsimError, did_you_mean
+from distsim.specs.dates import age, span
+from distsim.specs.price import TERMS, Offer, Price, Term
+
+STALE_DAYS = 365
+"""A quote older than that is taken only when no younger one of the same provider exists."""
+
+
+@dataclass(frozen=True)
+class Quote:
+    """One rate of one provider, in dollars per accelerator and hour."""
+
+    provider: str
+    gpu: str
+    instance: str
+    gpus_per_instance: int
+    region: str
+    term: Term
+    usd_per_gpu_hour: float
+    date: str
+    source: str
+    doubt: str = ""
+    cluster: str = ""
+    """The preset that describes the instance and its network."""
+
+    def age(self, today: datetime.date) -> str:
+        """How old the quote is."""
+        return age(self.date, today)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract, and more."""
+        return {
+            "provider": self.provider, "usd_per_gpu_hour": self.usd_per_gpu_hour, "date": self.date,
+            "term": self.term, "instance": self.instance, "region": self.region, "source": self.source,
+        }  # fmt: skip
+
+
+def term_of(word: str) -> Term:
+    """The term a word means."""
+    for term in TERMS:
+        if word == term:
+            return term
+    raise DistsimError(f"unknown price term {word!r}", did_you_mean(word, TERMS), f"terms: {', '.join(TERMS)}")
+
+
+def price_lists(providers: Sequence[str] = ()) -> list[Price]:
+    """The price lists of some providers (names or TOML files), or of all."""
+    return [catalog.load("prices", name) for name in (providers or catalog.names("prices"))]
+
+
+def quotes(lists: Sequence[Price], term: Term, doubtful: bool = False) -> list[Quote]:
+    """Every rate of a term, in dollars; rows that their file doubts only when asked for."""
+    found = []
+    for prices in lists:
+        for offer in prices.offers:
+            rate = prices.usd_per_gpu_hour(offer, term)
+            if rate is not None and (doubtful or not offer.doubt):
+                found.append(_quote(prices, offer, term, rate))
+    return found
+
+
+def _quote(prices: Price, offer: Offer, term: Term, rate: float) -> Quote:
+    gpu = catalog.load("gpus", offer.gpu).name
+    return Quote(
+        prices.provider,
+        gpu,
+        offer.instance,
+        offer.gpus,
+        offer.region,
+        term,
+        rate,
+        offer.date,
+        offer.source,
+        offer.doubt,
+    )
+
+
+def best(candidates: Sequence[Quote], cluster: str, gpus: int, gpus_per_node: int) -> list[Quote]:
+    """For each provider the quote to reckon with for a job on a cluster: whole nodes, newest, then cheapest.
+
+    A job of several nodes needs instances as large as the node whose network it counts on; a single accelerator's
+    price, at which nobody sells the network, is no quote for it.
+    """
+    size = min(gpus, gpus_per_node)
+    fitting = [one for one in candidates if one.cluster == cluster and one.gpus_per_instance >= size]
+    chosen: dict[str, Quote] = {}
+    for one in sorted(fitting, key=lambda quote: (quote.usd_per_gpu_hour, -span(quote.date)[0].toordinal())):
+        kept = chosen.get(one.provider)
+        if kept is None or _outdated(kept, one):
+            chosen[one.provider] = one
+    return sorted(chosen.values(), key=lambda quote: quote.usd_per_gpu_hour)
+
+
+def _outdated(kept: Quote, other: Quote) -> bool:
+    """Whether a dearer quote must replace a cheaper one because that one is much older."""
+    return (span(other.date)[1] - span(kept.date)[1]).days > STALE_DAYS
