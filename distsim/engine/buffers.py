@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, maximum, where
 from distsim.engine.figures import Figures
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
@@ -10,15 +10,20 @@ from distsim.engine.states import States
 from distsim.formulas.buffers import bucket_bytes, gathered_unit_bytes, step_copy_bytes_per_rank
 
 
+def some(condition: Number) -> bool:
+    """Whether it holds for the layout, or for any of an array of layouts."""
+    return bool(condition) if isinstance(condition, (bool, int)) else bool(condition.any())
+
+
 def unit_parameters(stage: Stage) -> tuple[Number, Number]:
     """Elements of the largest layer, and of the root unit (embedding, final norm, head) of a stage."""
     largest: Number = 0
     for block, _ in stage.layers:
-        largest = max(largest, sum(p.elements for op in block.operations for p in op.parameters))
+        largest = maximum(largest, sum(p.elements for op in block.operations for p in op.parameters))
     root: Number = 0
     for part in (stage.embedding, stage.head):
         if part is not None:
-            root += sum(p.elements for op in part.operations for p in op.parameters)
+            root = root + sum(p.elements for op in part.operations for p in op.parameters)
     return largest, root
 
 
@@ -26,21 +31,23 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
     """Everything that is neither state nor activation, beside the framework's overhead."""
     y, rules, precision = setup.layout, setup.framework.buffers, setup.precision
     total: Number = 0
-    if rules.gradient_buckets and y.dp * y.cp > 1:
-        total += figures.use(
+    shared = y.dp * y.cp > 1
+    if rules.gradient_buckets and some(shared):
+        total = total + where(shared, 1, 0) * figures.use(
             "gradient buckets", bucket_bytes, parameters=held.dense_parameters + held.expert_parameters,
             bucket_elements=rules.gradient_bucket_elements, buckets=rules.gradient_buckets,
             bytes_per_element=precision.gradient_bytes,
         )  # fmt: skip
-    if y.zero >= 3 and y.zero_group > 1:
+    gathers = (y.zero >= 3) & (y.zero_group > 1)
+    if some(gathers):
         unit, root = unit_parameters(stage)
-        total += figures.use(
+        total = total + where(gathers, 1, 0) * figures.use(
             "gathered parameters", gathered_unit_bytes, unit_parameters=unit,
             bytes_per_parameter=precision.gather_bytes, units_alive=1 + rules.gather_ahead_units,
             root_parameters=root * rules.keep_last_unit,
         )  # fmt: skip
     if rules.step_copy_bytes:
-        total += figures.use(
+        total = total + figures.use(
             "gradient copies of the step",
             step_copy_bytes_per_rank,
             parameters=held.dense_parameters + held.expert_parameters,
@@ -48,7 +55,7 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
             shards=where(y.zero >= 1, y.zero_group, 1),
         )
     if rules.workspace_bytes:
-        total += figures.note(
+        total = total + figures.note(
             "workspaces", rules.workspace_bytes, "B", setup.framework.source_of("buffers") or "preset"
         )
     return total
@@ -57,9 +64,9 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
 def framework_bytes(setup: Setup, churning: Number, figures: Figures) -> tuple[Number, Number]:
     """What the caching allocator holds beyond what is allocated; and context and communicators beside it."""
     y, overhead = setup.layout, setup.framework.overhead
-    groups = sum(1 for size in (y.tp, y.pp, y.cp, y.ep, y.dp) if size > 1)
+    groups = sum(where(size > 1, 1, 0) for size in (y.tp, y.pp, y.cp, y.ep, y.dp))
     source = setup.framework.source_of("overhead") or "preset"
     total = figures.note("CUDA context", overhead.context_bytes, "B", source)
-    total += figures.note("communicators", overhead.communicator_bytes * groups, "B", source)
+    total = total + figures.note("communicators", overhead.communicator_bytes * groups, "B", source)
     fragmentation = figures.note("fragmentation", overhead.fragmentation_fraction * churning, "B", source)
     return fragmentation, total

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.arrays import Number
 from distsim.engine.buffers import buffer_bytes, framework_bytes
 from distsim.engine.exchange import memory_notes
 from distsim.engine.figures import Figures
-from distsim.engine.moments import Moment, moments_of
+from distsim.engine.moments import Moment, highest, moments_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.saved import Saved, saved_of
 from distsim.engine.stages import Stage, build_stages
@@ -53,6 +53,15 @@ class StageMemory:
                 {"moment": moment.name, "bytes": round(moment.total)} for moment in self.moments
             ],
         }  # fmt: skip
+
+
+class Moments(NamedTuple):
+    """How a stage's peak came about."""
+
+    held: States
+    saved: Saved
+    top: Moment
+    compared: tuple[Moment, ...]
 
 
 @dataclass(frozen=True)
@@ -107,21 +116,32 @@ def memory_of(setup: Setup) -> MemoryReport:
     return MemoryReport(setup, tuple(_stage(setup, stage) for stage in build_stages(setup)))
 
 
-def _stage(setup: Setup, stage: Stage) -> StageMemory:
-    figures = Figures()
+def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str, Number], Moments]:
+    """What a stage's program itself asks for at its peak, by category."""
     held = states(setup, stage.parameters(), figures)
     saved = saved_of(setup, stage)
     moments = moments_of(setup, stage, held, saved)
-    top = max(moments, key=lambda moment: moment.total)
+    top = highest(moments)
     buffers = buffer_bytes(setup, stage, held, figures)
-    fragmentation, overhead = framework_bytes(setup, top.activations + buffers, figures)
-    figures.note("activations", top.activations, "B", f"ledger, at the {top.name}")
-    categories: dict[str, Number] = {
+    return {
         "parameters": held.parameters, "gradients": top.gradients, "optimizer": held.optimizer,
-        "activations": top.activations, "buffers": buffers, "framework": overhead + fragmentation,
-    }  # fmt: skip
+        "activations": top.activations, "buffers": buffers,
+    }, Moments(held, saved, top, tuple(moments))  # fmt: skip
+
+
+def with_overhead(setup: Setup, parts: dict[str, Number], figures: Figures) -> tuple[dict[str, Number], Number]:
+    """All categories, and of the framework's what its allocator holds beyond what is allocated."""
+    fragmentation, overhead = framework_bytes(setup, parts["activations"] + parts["buffers"], figures)
+    return {**parts, "framework": overhead + fragmentation}, fragmentation
+
+
+def _stage(setup: Setup, stage: Stage) -> StageMemory:
+    figures = Figures()
+    parts, (held, saved, top, moments) = stage_parts(setup, stage, figures)
+    categories, fragmentation = with_overhead(setup, parts, figures)
+    figures.note("activations", top.activations, "B", f"ledger, at the {top.name}")
     y = setup.layout
     return StageMemory(
         stage.index, y.tp * y.cp * y.dp, stage.layer_count, stage.in_flight, categories, saved,
-        sum(categories.values()), top.name, tuple(moments), held, fragmentation, figures,
+        sum(categories.values()), top.name, moments, held, fragmentation, figures,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, where
@@ -26,7 +27,25 @@ class Moment(NamedTuple):
     name: str
     activations: Number
     gradients: Number
-    total: Number
+    states: Number
+    """Parameters, optimizer states and gradients."""
+
+    @property
+    def total(self) -> Number:
+        """Everything but buffers and overhead."""
+        return self.states + self.activations
+
+
+def highest(moments: Sequence[Moment]) -> Moment:
+    """The peak; for arrays of layouts its name is left open."""
+    if all(isinstance(moment.total, (int, float)) for moment in moments):
+        return max(moments, key=lambda moment: moment.total)
+    return moments[0]._replace(name="", activations=maximum(*(moment.activations for moment in moments)))
+
+
+def _unless_zero(factor: Number, value: Number) -> Number:
+    """Their product; a plain zero stays one, so that arrays of layouts do not grow by dimensions that do not matter."""
+    return 0 if isinstance(factor, int) and factor == 0 else factor * value
 
 
 def _transit(operation: Operation, forward: bool) -> Number:
@@ -57,13 +76,13 @@ class _Step:
         self.setup, self.stage, self.held, self.saved = setup, stage, held, saved
         precision, y, buffers = setup.precision, setup.layout, setup.framework.buffers
         in_place = precision.gradient_bytes <= precision.parameter_bytes
-        self.grow: Number = where(y.micro_batches > 1, 0, 1) * int(buffers.gradients_grow and in_place)
+        self.grow: Number = where(y.micro_batches > 1, 0, 1) if buffers.gradients_grow and in_place else 0
         whole = held.dense_parameters + held.expert_parameters
         self.per_element: Number = held.gradients / maximum(whole, 1)
         """Bytes of kept gradient per parameter of the stage: less than a whole one where ZeRO shards it."""
         fresh = min(precision.gradient_bytes, precision.parameter_bytes)
         accumulates = int(buffers.gradients_grow)  # else the product is added where it is kept
-        self.gradients = Gradients(self.per_element * self.grow, fresh * accumulates)
+        self.gradients = Gradients(_unless_zero(self.grow, self.per_element), fresh * accumulates)
         self.copies = _weight_copies(setup, stage)
         layers = saved.layers * stage.in_flight
         others = saved.layers * (stage.in_flight - 1)
@@ -80,9 +99,8 @@ class _Step:
     def add(self, name: str, activations: Number, alive: Number = 0) -> None:
         """A moment with so many bytes of activations and of gradients that autograd has made so far."""
         gradients = self.held.gradients
-        beyond = activations + alive - gradients * self.grow
-        total = self.held.parameters + self.held.optimizer + gradients + beyond
-        self.found.append(Moment(name, beyond, gradients, total))
+        beyond = activations + alive - _unless_zero(self.grow, gradients)
+        self.found.append(Moment(name, beyond, gradients, self.held.parameters + self.held.optimizer + gradients))
 
     def stream(self) -> Number:
         """Gradient of the residual stream."""
@@ -164,4 +182,4 @@ def _optimizer_step(step: _Step) -> None:
     wider = precision.master_bytes - precision.gradient_bytes
     if setup.framework.buffers.master_gradients and wider > 0:
         temporary = temporary + held.gradients / precision.gradient_bytes * wider
-    step.add("optimizer step", temporary, held.gradients * step.grow)
+    step.add("optimizer step", temporary, _unless_zero(step.grow, held.gradients))

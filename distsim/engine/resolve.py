@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.arrays import round_up
+from distsim.arrays import Number, round_up, where
 from distsim.engine.models import load_model
 from distsim.engine.placement import chunk_layers
 from distsim.engine.profile import kernels_for
@@ -99,16 +99,19 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
             *(f"also: {rule.problem(model, layout)}" for rule in problems[1:]),
         )  # fmt: skip
     precision = catalog.load("precisions", filled["precision"])
-    multiple = framework.vocab_multiple * (layout.tp if framework.vocab_multiple_per_tp else 1)
-    if multiple % layout.tp:
-        multiple *= layout.tp  # a vocabulary that tp does not divide is padded until it does
     return Setup(
         job, model, accelerator, cluster, framework, kernels_for(framework, model, bool(filled["compile"])), precision,
         catalog.load("optimizers", filled["optimizer"]), layout,
         chunk_layers(filled["stage_layers"], model, layout, framework), filled["recompute"],
-        round_up(model.vocab, multiple), origins, tuple(notes),
+        padded_vocab(framework, model, layout.tp), origins, tuple(notes),
         () if filled["offload"] == "none" else tuple(filled["offload"].split(",")),
     )  # fmt: skip
+
+
+def padded_vocab(framework: Framework, model: Model, tp: Number) -> Number:
+    """Rows of the embedding: a vocabulary that tp does not divide is padded until it does."""
+    multiple = framework.vocab_multiple * (tp if framework.vocab_multiple_per_tp else 1)
+    return round_up(model.vocab, where(multiple % tp, multiple * tp, multiple))
 
 
 _DEFAULTS: dict[str, Any] = {

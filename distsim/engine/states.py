@@ -69,10 +69,11 @@ def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: F
     optimizer: dict[str, Number] = {"dense": 0, "expert": 0}
     matrices: dict[str, Number] = {"dense": 0, "expert": 0}
     for parameter, times in parameters:
-        counts[parameter.group] += parameter.elements * times
-        optimizer[parameter.group] += state_bytes(setup.optimizer, precision, parameter, counter) * times
+        counts[parameter.group] = counts[parameter.group] + parameter.elements * times
+        own = state_bytes(setup.optimizer, precision, parameter, counter) * times
+        optimizer[parameter.group] = optimizer[parameter.group] + own
         if parameter.kind == "matrix":
-            matrices[parameter.group] += parameter.elements * times
+            matrices[parameter.group] = matrices[parameter.group] + parameter.elements * times
     sums: dict[str, Number] = {"parameters": 0, "gradients": 0, "optimizer": 0}
     for group, count in counts.items():
         if group == "expert" and setup.model.experts is None:
@@ -80,15 +81,15 @@ def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: F
         size = sharding_group(y, group)
         transposed = precision.transpose_bytes * (setup.accelerator.architecture in NEEDS_TRANSPOSE)
         copies = matrices[group] / maximum(count, 1) * (precision.weight_copy_bytes + transposed)
-        sums["parameters"] += figures.use(
+        sums["parameters"] = sums["parameters"] + figures.use(
             f"{group} parameters", parameter_bytes_per_rank, parameters=count,
             bytes_per_parameter=precision.parameter_bytes + copies, zero_stage=y.zero, zero_group_size=size,
         )  # fmt: skip
-        sums["gradients"] += figures.use(
+        sums["gradients"] = sums["gradients"] + figures.use(
             f"{group} gradients", gradient_bytes_per_rank, parameters=count,
             bytes_per_gradient=precision.gradient_bytes, zero_stage=y.zero, zero_group_size=size,
         )  # fmt: skip
-        sums["optimizer"] += figures.use(
+        sums["optimizer"] = sums["optimizer"] + figures.use(
             f"{group} optimizer states", optimizer_bytes_per_rank, parameters=count,
             state_bytes_per_parameter=optimizer[group] / maximum(count, 1), zero_stage=y.zero, zero_group_size=size,
         )  # fmt: skip

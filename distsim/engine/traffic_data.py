@@ -51,8 +51,9 @@ def sharings(setup: Setup) -> tuple[list[Sharing], bool]:
 
 
 def _same(one: Number, other: Number) -> bool:
-    """Equal plain numbers; arrays are never taken for equal."""
-    return isinstance(one, (int, float)) and isinstance(other, (int, float)) and one == other
+    """Equal, for all layouts of an array."""
+    same = one == other
+    return same if isinstance(same, bool) else bool(same.all())
 
 
 def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:

@@ -59,7 +59,8 @@ def traffic_seconds(setup: Setup, exchange: Exchange, network: Network, stage: S
     sums: dict[str, Number] = dict.fromkeys(LINKS, 0.0)
     for flow in stage_flows(setup, exchange, network, stage):
         row, _ = priced(flow, network)
-        sums[kind_of(row)] += row.seconds
+        kind = kind_of(row)
+        sums[kind] = sums[kind] + row.seconds  # not in place: arrays broadcast
     return sums
 
 
