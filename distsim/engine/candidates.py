@@ -9,11 +9,14 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.energy import draw
 from distsim.engine.goodput import Checkpoint, Policy, goodput
+from distsim.engine.memory import memory_of
 from distsim.engine.models import LoadedModel
 from distsim.engine.plan import Candidate
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.step import StepReport, step_of
 from distsim.errors import DistsimError
+from distsim.formulas.traffic import DTYPE_BYTES
+from distsim.specs.cluster import Cluster
 from distsim.specs.failures import Failures
 from distsim.specs.job import Job
 from distsim.specs.rules import divisors
@@ -23,10 +26,17 @@ from distsim.units import GIGA
 TP_DEGREES = (1, 2, 4, 8)
 PP_DEGREES = (1, 2, 4, 8, 16)
 MICRO_BATCHES = (1, 2, 4)
-FITTING_SPLITS = 3
+RECOMPUTE = ("none", "selective", "full")
+EXPERT_DEGREE = 8
+"""Most expert parallelism that is tried: a node's worth."""
+SHORTLIST = 3
+FITTING_SPLITS = 2
 """Products tp * pp that are timed once one fits: more model parallelism than that only costs traffic."""
 PLAIN_HOST_RATE = 26 * GIGA
 """To host memory over PCIe 4.0, one direction, where the preset does not say (nvbandwidth README, 8 x A100)."""
+
+
+Shortlists = dict[tuple[str, int, int], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -40,56 +50,77 @@ class Terms:
     policy: Policy
 
 
-def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int) -> Candidate | None:
-    """The fastest layout that fits on so many accelerators, or None."""
-    best: StepReport | None = None
-    for report in _timed(terms, model, cluster, gpus):
-        if best is None or report.seconds < best.seconds:
-            best = report
-    return None if best is None else _candidate(terms, model, best)
+def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: Shortlists) -> Candidate | None:
+    """The fastest layout that fits on so many accelerators, or None.
+
+    What fits follows from the accelerator and the size of its fabric; so the layouts that were fastest on one such
+    cluster are the only ones timed on the next, whose network differs.
+    """
+    spec: Cluster = catalog.load("clusters", cluster)
+    key = (catalog.load("gpus", spec.gpu).name, spec.domain, gpus)
+    if key in known:
+        timed = [step_of(_setup(terms, model, cluster, degrees)) for degrees in known[key]]
+    else:
+        timed = list(_timed(terms, model, cluster, gpus))
+    timed.sort(key=lambda report: report.seconds)
+    known.setdefault(key, [_degrees(report) for report in timed[:SHORTLIST]])
+    return _candidate(terms, model, timed[0]) if timed else None
+
+
+def _degrees(report: StepReport) -> dict[str, Any]:
+    y = report.setup.layout
+    degrees = {"gpus": y.gpus, "tp": y.tp, "pp": y.pp, "micro_batch": y.micro_batch}
+    return degrees | {"recompute": report.setup.recompute}
 
 
 def _timed(terms: Terms, model: LoadedModel, cluster: str, gpus: int) -> Iterator[StepReport]:
     """Fitting layouts: splits in order of rising model parallelism, the mildest recomputation that fits."""
     sizes: set[int] = set()
-    for tp, pp in _splits(model, catalog.load("clusters", cluster).domain, gpus):
+    for tp, pp in _splits(model, catalog.load("clusters", cluster), gpus):
         if len(sizes) >= FITTING_SPLITS and tp * pp not in sizes:
             return
-        fitting = list(_variants(terms, model, cluster, gpus, tp, pp))
-        if fitting:
+        for report in _variants(terms, model, cluster, {"gpus": gpus, "tp": tp, "pp": pp}):
             sizes.add(tp * pp)
-            yield from fitting
+            yield report
 
 
-def _splits(model: LoadedModel, domain: int, gpus: int) -> list[tuple[int, int]]:
+def _splits(model: LoadedModel, cluster: Cluster, gpus: int) -> list[tuple[int, int]]:
+    """(tp, pp) that the accelerators divide into and whose 2-byte weights alone would fit, mildest first."""
+    room = catalog.load("gpus", cluster.gpu).capacity
+    experts = EXPERT_DEGREE if model.spec.experts is not None else 1
+    weights = model.parameters * DTYPE_BYTES["bf16"] / experts
     pairs = [
         (tp, pp) for tp in TP_DEGREES for pp in PP_DEGREES
-        if tp <= domain and gpus % (tp * pp) == 0 and pp <= model.spec.layers
+        if tp <= cluster.domain and gpus % (tp * pp) == 0 and pp <= model.spec.layers and weights / (tp * pp) < room
     ]  # fmt: skip
     return sorted(pairs, key=lambda pair: (pair[0] * pair[1], pair[1]))
 
 
-def _variants(terms: Terms, model: LoadedModel, cluster: str, gpus: int, tp: int, pp: int) -> Iterator[StepReport]:
-    dp = gpus // (tp * pp)
-    if terms.global_batch % dp:
-        return
+def _variants(terms: Terms, model: LoadedModel, cluster: str, degrees: dict[str, int]) -> Iterator[StepReport]:
+    """Rising micro-batches while they fit without recomputation; the mildest recomputation for the first of them."""
+    sequences, rest = divmod(terms.global_batch, degrees["gpus"] // (degrees["tp"] * degrees["pp"]))
     for micro in MICRO_BATCHES:
-        if terms.global_batch // dp % micro:
+        if rest or not sequences or sequences % micro:
             return
-        report = _mildest(terms, model, cluster, {"gpus": gpus, "tp": tp, "pp": pp, "micro_batch": micro})
-        if report is None:
+        policies = RECOMPUTE if micro == MICRO_BATCHES[0] else RECOMPUTE[:1]
+        setup = _mildest(terms, model, cluster, {**degrees, "micro_batch": micro}, policies)
+        if setup is None:
             return
-        yield report
+        yield step_of(setup)
+        if setup.recompute != RECOMPUTE[0]:
+            return
 
 
-def _mildest(terms: Terms, model: LoadedModel, cluster: str, degrees: dict[str, Any]) -> StepReport | None:
-    for recompute in ("none", "selective", "full"):
+def _mildest(
+    terms: Terms, model: LoadedModel, cluster: str, degrees: dict[str, Any], policies: Sequence[str]
+) -> Setup | None:
+    for recompute in policies:
         try:
-            report = step_of(_setup(terms, model, cluster, {**degrees, "recompute": recompute}))
+            setup = _setup(terms, model, cluster, {**degrees, "recompute": recompute})
         except DistsimError:
             return None  # this split breaks a rule of the model: the next one is tried
-        if report.memory.fits:
-            return report
+        if memory_of(setup).fits:
+            return setup
     return None
 
 
@@ -101,7 +132,7 @@ def _setup(terms: Terms, model: LoadedModel, cluster: str, degrees: dict[str, An
     experts = model.spec.experts
     if experts is not None and job.ep is None:
         spread = degrees["gpus"] // degrees["pp"]
-        update["ep"] = max(d for d in divisors(experts.count) if spread % d == 0 and d <= 8)
+        update["ep"] = max(d for d in divisors(experts.count) if spread % d == 0 and d <= EXPERT_DEGREE)
     return resolve(job.model_copy(update=update))
 
 
@@ -137,11 +168,12 @@ def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidat
     return Candidate(
         setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, report.interval.low,
         report.interval.high, y.seq * terms.global_batch, kept,
-        draw(setup.accelerator, setup.cluster, report.mfu), report.mfu,
+        draw(setup.accelerator, setup.cluster, report.mfu), report.breakdown, report.mfu,
     )  # fmt: skip
 
 
 def candidates(terms: Terms, model: LoadedModel, places: Sequence[tuple[str, int]]) -> list[Candidate]:
     """The best layout for each (cluster, accelerators) that has one."""
-    found = (candidate(terms, model, cluster, gpus) for cluster, gpus in places)
+    known: Shortlists = {}
+    found = (candidate(terms, model, cluster, gpus, known) for cluster, gpus in places)
     return [one for one in found if one is not None]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from distsim import catalog
 from distsim.engine.figures import Figures
-from distsim.errors import DistsimError
 from distsim.formulas import energy as forms
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
@@ -47,15 +46,12 @@ def profile_of(accelerator: Accelerator) -> PowerDraw:
     return profile
 
 
-def draw(accelerator: Accelerator, cluster: Cluster, utilisation: float | None) -> Draw:
-    """Watts of an accelerator in a node at a utilisation (model FLOPs over peak)."""
+def draw(accelerator: Accelerator, cluster: Cluster, utilisation: float | None) -> Draw | None:
+    """Watts of an accelerator in a node at a utilisation (model FLOPs over peak); None if nobody states its power."""
     profile, figures = profile_of(accelerator), Figures()
     full = profile.full_watts or accelerator.power
     if full is None:
-        raise DistsimError(
-            f"the power of {accelerator.name} is not known", 'write power = "700 W" into its TOML, with its source',
-            where=str(catalog.path("gpus", accelerator.name)),
-        )  # fmt: skip
+        return None
     busy = figures.use(
         "accelerator", forms.accelerator_watts, full_watts=full, least_fraction=profile.least_fraction,
         full_utilisation=profile.full_utilisation,

@@ -31,7 +31,10 @@ class Candidate:
     step_high: float
     tokens_per_step: int
     goodput: Goodput
-    draw: Draw
+    draw: Draw | None
+    """None where nobody states the accelerator's power."""
+    breakdown: Mapping[str, float]
+    """Seconds of each part of a step."""
     mfu: float | None = None
 
     def days(self, tokens: float, step_seconds: float) -> float:
@@ -50,7 +53,9 @@ class Option:
     days_high: float
     gpu_hours: float
     dollars: float
-    energy_kwh: float
+    watts: float | None
+    """Mean draw of one accelerator with its share of the node, before cooling."""
+    energy_kwh: float | None
     tonnes_co2e: float | None
     tokens: float
 
@@ -101,13 +106,13 @@ def options(
 def _option(one: Candidate, quote: Quote, tokens: float, facility: Facility) -> Option:
     days = one.days(tokens, one.step_seconds)
     hours = money.gpu_hours(one.gpus, days * DAY)
-    watts = one.draw.mean(one.goodput.fraction)
-    kwh = energy.energy_kwh(hours, watts, facility.pue)
+    watts = None if one.draw is None else one.draw.mean(one.goodput.fraction)
+    kwh = None if watts is None else float(energy.energy_kwh(hours, watts, facility.pue))
     grid = facility.kg_co2e_per_kwh
     return Option(
         one, quote, days, one.days(tokens, one.step_low), one.days(tokens, one.step_high), float(hours),
-        float(money.rent_dollars(hours, quote.usd_per_gpu_hour)), float(kwh),
-        None if grid is None else float(energy.emitted_tonnes(kwh, grid)), tokens,
+        float(money.rent_dollars(hours, quote.usd_per_gpu_hour)), watts, kwh,
+        None if grid is None or kwh is None else float(energy.emitted_tonnes(kwh, grid)), tokens,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Price lists as quotes in dollars: who rents which accelerator at which rate, newest first, then cheapest."""
+"""Price lists as quotes in dollars: who rents which accelerator at which rate, the cheapest that is not out of date."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from distsim.specs.dates import age, span
 from distsim.specs.price import TERMS, Offer, Price, Term
 
 STALE_DAYS = 365
-"""A quote older than that is taken only when no younger one of the same provider exists."""
+"""Quotes that are so much older than the newest known one are no longer reckoned with."""
 
 
 @dataclass(frozen=True)
@@ -69,24 +69,26 @@ def quotes(lists: Sequence[Price], term: Term, doubtful: bool = False) -> list[Q
     return found
 
 
+def recent(found: Sequence[Quote], days: float = STALE_DAYS) -> list[Quote]:
+    """Quotes not much older than the newest one; a date given by a year counts as the middle of that year."""
+    newest = max((_day(one) for one in found), default=0.0)
+    return [one for one in found if newest - _day(one) <= days]
+
+
+def _day(quote: Quote) -> float:
+    first, last = span(quote.date)
+    return (first.toordinal() + last.toordinal()) / 2
+
+
 def _quote(prices: Price, offer: Offer, term: Term, rate: float) -> Quote:
-    gpu = catalog.load("gpus", offer.gpu).name
-    return Quote(
-        prices.provider,
-        gpu,
-        offer.instance,
-        offer.gpus,
-        offer.region,
-        term,
-        rate,
-        offer.date,
-        offer.source,
-        offer.doubt,
-    )
+    gpu = catalog.load("gpus", offer.gpu)
+    cluster = offer.cluster or gpu.default_cluster or ""
+    where = (offer.instance, offer.gpus, offer.region)
+    return Quote(prices.provider, gpu.name, *where, term, rate, offer.date, offer.source, offer.doubt, cluster)
 
 
 def best(candidates: Sequence[Quote], cluster: str, gpus: int, gpus_per_node: int) -> list[Quote]:
-    """For each provider the quote to reckon with for a job on a cluster: whole nodes, newest, then cheapest.
+    """For each provider the quote to reckon with for a job on a cluster: whole nodes, the cheapest.
 
     A job of several nodes needs instances as large as the node whose network it counts on; a single accelerator's
     price, at which nobody sells the network, is no quote for it.
@@ -94,13 +96,6 @@ def best(candidates: Sequence[Quote], cluster: str, gpus: int, gpus_per_node: in
     size = min(gpus, gpus_per_node)
     fitting = [one for one in candidates if one.cluster == cluster and one.gpus_per_instance >= size]
     chosen: dict[str, Quote] = {}
-    for one in sorted(fitting, key=lambda quote: (quote.usd_per_gpu_hour, -span(quote.date)[0].toordinal())):
-        kept = chosen.get(one.provider)
-        if kept is None or _outdated(kept, one):
-            chosen[one.provider] = one
-    return sorted(chosen.values(), key=lambda quote: quote.usd_per_gpu_hour)
-
-
-def _outdated(kept: Quote, other: Quote) -> bool:
-    """Whether a dearer quote must replace a cheaper one because that one is much older."""
-    return (span(other.date)[1] - span(kept.date)[1]).days > STALE_DAYS
+    for one in sorted(fitting, key=lambda quote: (quote.usd_per_gpu_hour, -_day(quote))):
+        chosen.setdefault(one.provider, one)
+    return list(chosen.values())

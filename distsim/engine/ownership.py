@@ -1,0 +1,91 @@
+"""Rent against buy: what a bought accelerator costs per used hour, when it breaks even, and the cash of each year."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distsim import catalog
+from distsim.formulas import money
+from distsim.specs.dates import span
+from distsim.specs.facility import Facility
+from distsim.specs.price import Price, Purchase
+
+
+@dataclass(frozen=True)
+class Year:
+    """Cash that leaves in one year; negative where a resale brings money in."""
+
+    year: int
+    buying: float
+    renting: float
+    buying_so_far: float
+    renting_so_far: float
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """All amounts are dollars per accelerator."""
+
+    item: str
+    date: str
+    source: str
+    price: float
+    """With its share of the network."""
+    owned_per_hour: float
+    rent_per_hour: float
+    power_per_hour: float
+    upkeep_per_hour: float
+    break_even_months: float
+    years: tuple[Year, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; a break-even that never comes is null."""
+        months = self.break_even_months
+        return {
+            "item": self.item, "date": self.date, "usd_per_gpu": self.price,
+            "owned_usd_per_gpu_hour": self.owned_per_hour, "rent_usd_per_gpu_hour": self.rent_per_hour,
+            "break_even_months": None if months == float("inf") else months,
+            "years": [vars(year) for year in self.years],
+        }  # fmt: skip
+
+
+def system_for(gpu: str) -> Purchase | None:
+    """The newest price of a system with an accelerator, whole clusters before bare nodes; None when none is known."""
+    found = []
+    for name in catalog.names("prices"):
+        prices: Price = catalog.load("prices", name)
+        found += [one for one in prices.purchases if one.gpu and catalog.load("gpus", one.gpu).name == gpu]
+    systems = [one for one in found if one.kind == "system" and one.gpus]
+    return max(systems, key=lambda one: (one.with_network, span(one.date)[1]), default=None)
+
+
+def ownership(purchase: Purchase, rent_per_hour: float, watts_per_gpu: float, facility: Facility) -> Ownership:
+    """What buying one accelerator with its share of a system means against a rent."""
+    network = 1.0 if purchase.with_network else 1 + facility.network_fraction
+    price = purchase.middle / (purchase.gpus or 1) * network
+    power = money.power_dollars_per_hour(watts_per_gpu, facility.pue, facility.usd_per_kwh or 0.0)
+    upkeep = money.upkeep_dollars_per_hour(price, facility.upkeep_fraction)
+    worn = money.depreciation_dollars_per_hour(price, facility.residual_fraction, facility.lifetime_years)
+    owned = money.owned_dollars_per_used_hour(worn, upkeep, power, facility.utilisation)
+    months = money.break_even_months(price, rent_per_hour, power, upkeep, facility.utilisation)
+    used = facility.utilisation * money.YEAR_HOURS
+    running = power * used + upkeep * money.YEAR_HOURS
+    years = _years(price, running, rent_per_hour * used, facility)
+    return Ownership(
+        purchase.item, purchase.date, purchase.source, price, float(owned), rent_per_hour, float(power), float(upkeep),
+        float(months), tuple(years),
+    )  # fmt: skip
+
+
+def _years(price: float, running: float, rent: float, facility: Facility) -> Sequence[Year]:
+    """Bought on the first day, sold at the end of its life."""
+    years, bought, rented = [], 0.0, 0.0
+    last = max(round(facility.lifetime_years), 1)
+    for year in range(1, last + 1):
+        sold = money.book_value(price, facility.residual_fraction, facility.lifetime_years, year) if year == last else 0
+        buying = running + (price if year == 1 else 0.0) - sold
+        bought, rented = bought + buying, rented + rent
+        years.append(Year(year, buying, rent, bought, rented))
+    return years

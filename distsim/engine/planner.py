@@ -1,0 +1,202 @@
+"""``distsim plan``: which clusters to try, at which prices, and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distsim import catalog
+from distsim.engine import plan as plans
+from distsim.engine.candidates import Terms, candidates
+from distsim.engine.flops import model_flops
+from distsim.engine.models import LoadedModel, load_model
+from distsim.engine.ownership import Ownership, ownership, system_for
+from distsim.engine.plan import Option, Wish
+from distsim.engine.prices import STALE_DAYS, Quote, best, price_lists, quotes, recent
+from distsim.engine.resolve import resolve
+from distsim.errors import DistsimError
+from distsim.formulas import scaling
+from distsim.specs.accelerator import Accelerator
+from distsim.specs.facility import Facility
+from distsim.specs.price import Term
+from distsim.units import DAY, GIGA, count
+
+USUAL_STEP_TOKENS = 4_000_000
+"""Tokens per optimizer step where the batch is not given: Llama 2 (arXiv:2307.09288), section 2.2."""
+USUAL_DAYS = 30.0
+USUAL_UTILISATION = 0.4
+LEAST_MEMORY = 40 * GIGA
+LARGEST_CLUSTER = 32_768
+GPU_VENDORS = ("NVIDIA", "AMD")
+"""Whose accelerators a plan looks at unless others are named: those that most frameworks run on."""
+SIZES = (0.5, 1, 2, 4)
+"""Cluster sizes that are tried, as multiples of what the deadline asks for at the usual utilisation."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for."""
+
+    terms: Terms
+    tokens: float
+    wish: Wish
+    facility: Facility
+    term: Term = "on-demand"
+    gpus: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+    providers: tuple[str, ...] = ()
+    compute_optimal: bool = False
+    price_days: float = STALE_DAYS
+    """Prices so much older than the newest are left out."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Options, cheapest first, and those that answer the wish."""
+
+    request: Request
+    model: LoadedModel
+    flops_per_token: float
+    options: tuple[Option, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def pareto(self) -> list[int]:
+        """Indices of options that none beats in days and dollars."""
+        return plans.pareto(self.options)
+
+    @property
+    def cheapest(self) -> Option | None:
+        """Cheapest within the limits."""
+        return plans.cheapest(self.options, self.request.wish)
+
+    @property
+    def fastest(self) -> Option | None:
+        """Fastest within the limits."""
+        return plans.fastest(self.options, self.request.wish)
+
+    @property
+    def nearest(self) -> list[Option]:
+        """Those that miss the limits by least."""
+        return plans.nearest(self.options, self.request.wish)
+
+    def buying(self, option: Option) -> Ownership | None:
+        """Buying the machines of an option instead; None where no system price or no power is known."""
+        system = system_for(option.candidate.gpu)
+        if system is None or option.watts is None:
+            return None
+        return ownership(system, option.quote.usd_per_gpu_hour, option.watts, self.request.facility)
+
+    def optimal_parameters(self, option: Option) -> float:
+        """Parameters of the compute-optimal model for the budget, at an option's FLOPs per dollar."""
+        dollars = self.request.wish.dollars or option.dollars
+        return float(scaling.optimal_parameters(self.flops_per_token * option.tokens_per_dollar * dollars))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract, and more."""
+        index = {id(option): position for position, option in enumerate(self.options)}
+        pick = {"cheapest": self.cheapest, "fastest": self.fastest}
+        chosen = self.cheapest or (self.nearest[0] if self.nearest else None)
+        buying = None if chosen is None else self.buying(chosen)
+        return {
+            "schema": "distsim.plan/1", "model": self.model.name, "tokens": self.request.tokens,
+            "global_batch": self.request.terms.global_batch, "options": [option.to_dict() for option in self.options],
+            "pareto": self.pareto,
+            **{name: None if one is None else index[id(one)] for name, one in pick.items()},
+            "met": self.cheapest is not None,
+            "nearest": [{"option": index[id(one)], "lacks": self.request.wish.lacks(one)} for one in self.nearest],
+            "buying": None if buying is None else buying.to_dict(),
+            "facility": self.request.facility.name, "failures": self.request.terms.failures.name,
+            "storage": self.request.terms.storage.name, "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def make_plan(request: Request) -> Plan:
+    """Time the clusters that are worth it and price them."""
+    model = load_model(request.terms.job.model)
+    listed = quotes(price_lists(request.providers), request.term)
+    offered = recent(listed, request.price_days)
+    clusters = _clusters(request, offered)
+    per_token = _flops_per_token(request, model, clusters[0])
+    places = [(name, size) for name in clusters for size in _sizes(request, name, per_token)]
+    made = candidates(request.terms, model, places)
+    if not made:
+        raise DistsimError(
+            f"no layout of {model.name} fits any cluster that was tried: {', '.join(sorted({c for c, _ in places}))}",
+            "try more accelerators with --gpus, accelerators with more memory, or a global batch of a power of two",
+        )
+    known = {
+        (one.cluster, one.gpus): best(
+            offered, one.cluster, one.gpus, catalog.load("clusters", one.cluster).gpus_per_node
+        )
+        for one in made
+    }
+    found = plans.options(made, request.tokens, known, request.facility)
+    if not found:
+        raise DistsimError(
+            f"every plan takes more than {plans.LONGEST_DAYS / 365:.0f} years", "use more accelerators: --gpus 4096"
+        )
+    return Plan(request, model, per_token, tuple(found), tuple(_notes(request, model, len(listed) - len(offered))))
+
+
+def _clusters(request: Request, offered: Sequence[Quote]) -> list[str]:
+    """Clusters that are offered for rent in whole nodes, those asked for or all that can train."""
+    sold: dict[str, str] = {}
+    for quote in offered:
+        if quote.cluster and quote.gpus_per_instance >= catalog.load("clusters", quote.cluster).gpus_per_node:
+            sold[quote.cluster] = quote.gpu
+    wanted = {catalog.load("gpus", name).name for name in request.gpus}
+    named = {catalog.load("clusters", name).name for name in request.clusters}
+    chosen = [
+        cluster for cluster, gpu in sold.items()
+        if (not wanted or gpu in wanted) and (not named or cluster in named) and (wanted or named or _can_train(gpu))
+    ]  # fmt: skip
+    if not chosen:
+        asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
+        raise DistsimError(
+            f"nobody's {request.term} price for whole nodes of {asked} is known",
+            f"with such prices: {', '.join(sorted(set(sold.values()))) or 'none'}",
+            "other terms: --price on-demand, spot, reserved-1y; your own prices: presets/prices/NAME.toml",
+        )
+    return sorted(chosen)
+
+
+def _can_train(gpu: str) -> bool:
+    accelerator: Accelerator = catalog.load("gpus", gpu)
+    able = accelerator.peak.bf16 is not None and accelerator.memory >= LEAST_MEMORY
+    return able and accelerator.vendor in GPU_VENDORS
+
+
+def _flops_per_token(request: Request, model: LoadedModel, cluster: str) -> float:
+    return float(model_flops(resolve(request.terms.job.model_copy(update={"cluster": cluster, "model": model.spec}))))
+
+
+def _sizes(request: Request, cluster: str, flops_per_token: float) -> list[int]:
+    """Accelerators to try: as asked, or powers of two around what the deadline needs."""
+    spec = catalog.load("clusters", cluster)
+    most = LARGEST_CLUSTER if spec.network is not None else spec.domain
+    if request.sizes:
+        return [size for size in request.sizes if size <= most]
+    peak = catalog.load("gpus", spec.gpu).peak.bf16
+    seconds = (request.wish.days or USUAL_DAYS) * DAY
+    need = flops_per_token * request.tokens / (seconds * USUAL_UTILISATION * (peak or GIGA))
+    powers = {2 ** max(round(need * factor - 1).bit_length(), 0) for factor in SIZES}
+    return sorted({min(max(size, spec.gpus_per_node), most) for size in powers})
+
+
+def _notes(request: Request, model: LoadedModel, left_out: int) -> list[str]:
+    notes = [
+        "rent of accelerators only: no storage, egress, support or taxes; nobody asked whether so many are to be had",
+    ]
+    if left_out:
+        notes.append(f"{left_out} prices are over {request.price_days:.0f} days older than the newest and left out")
+    if request.compute_optimal:
+        notes.append(
+            f"{count(request.tokens)} tokens are compute-optimal for {count(model.parameters)} parameters "
+            "(Chinchilla: about 20 per parameter); models that will serve long are trained on more"
+        )
+    if request.term == "spot":
+        notes.append("spot machines are taken away more often than the failure rate says: their losses are not in it")
+    return notes
