@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help test quick demo bench docs calibrate-links clean
+.PHONY: help test quick demo bench docs calibrate calibrate-links clean
 
 help:
 	@echo "make test    ruff, mypy --strict and all tests"
@@ -11,6 +11,7 @@ help:
 	@echo "make demo    where every gigabyte of LLaMA-7B goes, and what mends a job that is too big"
 	@echo "make bench   start-up and speed"
 	@echo "make calibrate-links   presets/links/factors.toml from the measured collectives"
+	@echo "make calibrate   presets/timing from the measured runs"
 	@echo "make docs    docs/cli.md and docs/formulas.md, generated"
 
 $(STAMP): pyproject.toml
@@ -40,6 +41,9 @@ bench: $(STAMP)
 
 calibrate-links: $(STAMP)
 	$(BIN)/python -m distsim.engine.calibrate_links presets/runs/collectives.csv presets/links/factors.toml
+
+calibrate: $(STAMP)
+	$(BIN)/distsim calibrate presets/runs/published.csv --folder presets/timing
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
 def calibrate(
+    runs: Annotated[
+        Path | None, typer.Argument(help="a runs.csv of measured training runs (docs/runs.md)", show_default=False)
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", help="with RUNS: where the presets go [default: presets/timing]", show_default=False),
+    ] = None,
+    alone: Annotated[bool, typer.Option("--alone", help="with RUNS: leave the shipped runs out of the fit")] = False,
     nccl_tests: Annotated[
         str | None, typer.Option("--nccl-tests", help="output of nccl-tests, text or JSON", show_default=False)
     ] = None,
@@ -30,15 +39,46 @@ def calibrate(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON to stdout")] = False,
 ) -> None:
-    """Fit a network profile to the output of nccl-tests and write it for ``--profile`` of comm and step.
+    """Fit the step-time model to measured runs, or a network profile to the output of nccl-tests.
 
+    RUNS are fitted together with the shipped runs. Three presets are written: the fitted numbers, the residuals that
+    intervals come from, and the evidence that corrects jobs like a measured one. ./presets/timing wins over shipped.
+
+    Example: distsim calibrate mine.csv
     Example: distsim calibrate --nccl-tests all_reduce.log --gpu h100-sxm --output mine.toml
     """
     from distsim.cli.network_files import calibrate_nccl_tests
     from distsim.errors import DistsimError
 
+    if runs is not None:
+        if nccl_tests is not None:
+            raise DistsimError("RUNS and --nccl-tests exclude each other", "calibrate one after the other")
+        _runs(runs, folder or Path("presets") / "timing", alone, json)
+        return
+    if folder is not None or alone:
+        raise DistsimError("--folder and --alone need RUNS", "give a runs.csv")
     if nccl_tests is None:
-        raise DistsimError("nothing to calibrate with", "give --nccl-tests FILE and --gpu NAME")
+        raise DistsimError("nothing to calibrate with", "give a runs.csv, or --nccl-tests FILE and --gpu NAME")
     if gpu is None:
         raise DistsimError("--nccl-tests needs the accelerator it ran on", "add e.g. --gpu h100-sxm")
     calibrate_nccl_tests(nccl_tests, gpu, gpus_per_node, internode_gbps_per_gpu, collective, ranks, output, json)
+
+
+def _runs(runs: Path, folder: Path, alone: bool, json: bool) -> None:
+    from distsim.engine.calibrate_runs import calibrate as fit
+    from distsim.engine.validate import shipped_runs
+
+    shipped = shipped_runs()
+    both = not alone and runs.resolve() != shipped.resolve()
+    found = fit([shipped, runs] if both else [runs], folder)
+    if json:
+        import json as jsonlib
+
+        scores = {name.strip(): one._asdict() for name, one in found.scores.items()}
+        typer.echo(jsonlib.dumps({"schema": "distsim.calibrate/1", "runs": len(found.examples), "folder": str(folder),
+                                  "scores": scores, "skipped": found.skipped}, indent=1))  # fmt: skip
+        return
+    from distsim.report.calibrate import lines
+
+    for line in lines(found, str(folder)):
+        typer.echo(line)

@@ -25,7 +25,9 @@ def validate(
     ] = None,
     median: Annotated[
         float | None,
-        typer.Option("--median", help="exit 1 when the median error of step time is above this, e.g. 0.05", show_default=False),
+        typer.Option(
+            "--median", help="exit 1 when the median error of step time is above this, e.g. 0.05", show_default=False
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON to stdout")] = False,
 ) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from distsim.engine.compute import PHASES
 from distsim.engine.compose import compose, layout_numbers, stage_numbers
+from distsim.engine.compute import PHASES
 from distsim.engine.likeness import Likeness, likeness_of
 from distsim.engine.resolve import Setup
 from distsim.engine.work import work_of
@@ -36,17 +36,19 @@ STEPS = 15
 SPREADS: dict[str, tuple[float, float, float, float, float]] = {
     "matmul": (0.1, 0.06, 0.06, 0.06, 0.06), "matmul_narrow": (0.1, 0.06, 0.06, 0.06, 0.06),
     "attention": (0.15, 0.2, 0.15, 0.2, 0.2), "stream": (0.2, 0.15, 0.2, 0.2, 0.1),
-    "kernel_gap_seconds": (0.2, 0, 0.3, 0.5, 0), "kernel_issue_seconds": (0.3, 0, 0.4, 0.6, 0),
+    "kernel_gap_seconds": (0.2, 0, 0.3, 0.5, 0.2), "kernel_issue_seconds": (0.3, 0.3, 0.4, 0.6, 0.3),
     "tensor_factor": (0.3, 0, 0.3, 0.3, 0), "context_factor": (0.3, 0, 0.3, 0.3, 0),
-    "expert_factor": (0.3, 0, 0.3, 0.3, 0.2), "data_factor": (0.3, 0, 0.3, 0.3, 0), "gather_factor": (0.3, 0, 0.3, 0.3, 0),
-    "exposed_fraction": (0.3, 0, 0.3, 0.3, 0), "pipeline_factor": (0.3, 0, 0.4, 0.5, 0), "optimizer": (0.3, 0, 0.3, 0.3, 0),
-    "step_seconds": (0.5, 0, 0.6, 1, 0), "jitter": (0.5, 0.4, 0, 0, 0.3), "stall_seconds": (0, 0, 0, 0.5, 0),
-    "layer_stall_seconds": (0, 0, 0, 0.5, 0),
+    "expert_factor": (0.3, 0, 0.3, 0.3, 0.2), "data_factor": (0.3, 0, 0.3, 0.3, 0),
+    "gather_factor": (0.3, 0, 0.3, 0.3, 0),
+    "exposed_fraction": (0.3, 0, 0.3, 0.3, 0), "pipeline_factor": (0.3, 0, 0.4, 0.5, 0),
+    "optimizer": (0.3, 0, 0.3, 0.3, 0),
+    "step_seconds": (0.5, 0, 0.6, 1, 0.5), "jitter": (0.5, 0.4, 0, 0, 0.3), "stall_seconds": (0, 0, 0, 0.1, 0),
+    "layer_stall_seconds": (0, 0, 0, 0.15, 0),
 }  # fmt: skip
 LEVELS = ("general", "architecture", "family", "framework", "both")
 _COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6}  # XLA hands over a whole step at once
 PRIORS: dict[str, dict[str, float]] = {
-    "nanotron": {"stall_seconds": 1.2, "layer_stall_seconds": 0.0026},
+    "nanotron": {"stall_seconds": 1.35, "layer_stall_seconds": 0.0026},
     "maxtext": _COMPILED, "paxml": _COMPILED, "alpa": _COMPILED, "neuronx": _COMPILED,
 }  # fmt: skip
 """Where a framework has a property that others lack, the value that fitting starts from."""
@@ -94,7 +96,10 @@ class Table:
         """Stages that an example lacks have count 0."""
         names = list(examples[0].stages[0])
         stages = [
-            {name: np.array([e.stages[slot][name] if slot < len(e.stages) else 0.0 for e in examples]) for name in names}
+            {
+                name: np.array([e.stages[slot][name] if slot < len(e.stages) else 0.0 for e in examples])
+                for name in names
+            }
             for slot in range(SLOTS)
         ]
         layout = {name: np.array([e.layout[name] for e in examples], float) for name in examples[0].layout}
@@ -138,7 +143,9 @@ class Factors:
         """Per number, the positions of its factors of each example; one past the end for none."""
         none = len(self.keys)
         return {
-            name: np.array([[self.at.get((lv, self.label(e, lv), name), none) for lv in range(len(LEVELS))] for e in examples])
+            name: np.array(
+                [[self.at.get((lv, self.label(e, lv), name), none) for lv in range(len(LEVELS))] for e in examples]
+            )
             for name in NAMES
         }
 

@@ -70,5 +70,7 @@ def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any) ->
         lines = [",".join(head)]
         for e, weight, other, near in zip(own, weights, alone, nearest, strict=True):
             numbers = [f"{value:g}" for value in e.likeness.numbers]
-            lines.append(",".join([e.id, f"{weight:.4g}", f"{other:.4g}", f"{max(near, 0):.3g}", *numbers, *e.likeness.names]))
+            lines.append(
+                ",".join([e.id, f"{weight:.4g}", f"{other:.4g}", f"{max(near, 0):.3g}", *numbers, *e.likeness.names])
+            )
         (folder / f"{framework}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -72,16 +72,16 @@ def fitted_toml(model: Fit, runs: str, count: int, sources: int) -> str:
         "# [general] holds values, all other tables factors on them (``set``: values instead of the general ones).",
         'name = "fitted"', "", "[general]",
     ]  # fmt: skip
-    for name in NAMES:
-        lines.append(f"{name} = {_number(general.get(name, 1.0) * float(Timing.model_fields[name].default))}")
+    defaults = {name: float(Timing.model_fields[name].default) for name in NAMES}
+    lines += [f"{name} = {_number(general.get(name, 1.0) * value)}" for name, value in defaults.items()]
     for head, factors in _tables(values):
         kept = {name: value for name, value in factors.items() if abs(np.log(value)) >= SMALLEST}
         if kept:
             lines += ["", f"[{head}]", *(f"{name} = {_number(value)}" for name, value in kept.items())]
     for framework, fixed in PRIORS.items():
         lines += ["", f"[framework.{framework}.set]", *(f"{name} = {_number(value)}" for name, value in fixed.items())]
-    lines += ["", "[source]", f'other = "fitted by distsim calibrate to {count} measured runs of {sources} sources ({runs})"',
-              "checked = 2026-11-21", ""]  # fmt: skip
+    told = f"fitted by distsim calibrate to {count} measured runs of {sources} sources ({runs})"
+    lines += ["", "[source]", f'other = "{told}"', "checked = 2026-11-21", ""]
     return "\n".join(lines)
 
 
@@ -114,9 +114,15 @@ def residuals_toml(examples: Sequence[Example], near: tuple[Any, Any], far: Any)
     ]
     for name in sorted(groups):
         over, under = spread(np.array(groups[name]))
-        lines += ["", f'[groups."{name}"]', f"runs = {len(groups[name])}", f"over = {_number(over)}", f"under = {_number(under)}"]
-    lines += ["", "[source]", 'other = "cross-validation of presets/timing/fitted.toml: runs, or whole sources, left out"',
-              "checked = 2026-11-21", ""]  # fmt: skip
+        lines += [
+            "",
+            f'[groups."{name}"]',
+            f"runs = {len(groups[name])}",
+            f"over = {_number(over)}",
+            f"under = {_number(under)}",
+        ]
+    told = "cross-validation of presets/timing/fitted.toml: runs, or whole sources, left out"
+    lines += ["", "[source]", f'other = "{told}"', "checked = 2026-11-21", ""]
     return "\n".join(lines)
 
 

@@ -12,6 +12,11 @@ from distsim.formulas.step import exposed_seconds, jitter_share, paced_seconds, 
 
 PARTS = ("compute", "tensor_parallel", "data_parallel", "pipeline_bubble", "pipeline_transfer", "expert_parallel",
          "context_parallel", "optimizer", "offload", "recompute", "other")  # fmt: skip
+EXCHANGES = (
+    ("tensor_parallel", "tp", "tensor_factor"),
+    ("expert_parallel", "ep", "expert_factor"),
+    ("context_parallel", "cp", "context_factor"),
+)
 BACKWARD_ISSUE = 0.7
 """Host time per kernel in backward over forward: autograd issues from C++."""
 BACKWARD_SHARE = 2 / 3
@@ -34,7 +39,7 @@ def layout_numbers(setup: Setup) -> dict[str, Number]:
     """What composing a step needs of the layout."""
     y = setup.layout
     return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "zero": y.zero, "micro_batches": y.micro_batches,
-            "nodes": y.gpus / setup.cluster.gpus_per_node}  # fmt: skip
+            "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node}  # fmt: skip
 
 
 def compose(
@@ -76,7 +81,9 @@ def _gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, N
     )  # fmt: skip
 
 
-def _micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> dict[str, Number]:
+def _micro_batch(
+    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]
+) -> dict[str, Number]:
     """One micro-batch on one stage, forward and backward."""
     m, issue = y["micro_batches"], timing["kernel_issue_seconds"]
     f, b, r = (_gpu_seconds(stage, phase, timing) for phase in PHASES)
@@ -85,12 +92,14 @@ def _micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: M
     again = backward * r / maximum(b + r, 1e-12)
     exchange = {
         name: (stage[f"{key}_forward"] * timing[factor] / m, stage[f"{key}_backward"] * timing[factor] / m)
-        for name, key, factor in (("tensor_parallel", "tp", "tensor_factor"), ("expert_parallel", "ep", "expert_factor"),
-                                  ("context_parallel", "cp", "context_factor"))
-    }  # fmt: skip
+        for name, key, factor in EXCHANGES
+    }
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     sharded = where(y["zero"] >= 3, 1, 0)
-    gathers = stage["gather_forward"] * timing["gather_factor"] / m, stage["gather_backward"] * timing["gather_factor"] / m
+    gathers = (
+        stage["gather_forward"] * timing["gather_factor"] / m,
+        stage["gather_backward"] * timing["gather_factor"] / m,
+    )
     reduces = stage["reduce"] * timing["data_factor"] / m * sharded
     data = exposed_seconds(gathers[0], forward + before, timing["exposed_fraction"]) + exposed_seconds(
         gathers[1] + reduces, backward + after, timing["exposed_fraction"]
@@ -100,8 +109,8 @@ def _micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: M
         **{name: sum(pair) for name, pair in exchange.items()},
         "data_parallel": data, "pipeline_transfer": stage["pp"] * timing["pipeline_factor"] / m,
         "offload": exposed_seconds(stage["offload"] / m, forward + backward, timing["exposed_fraction"]),
-        "other": stall_seconds(timing["stall_seconds"], timing["layer_stall_seconds"], y["nodes"], stage["layers"],
-                               y["tp"], y["pp"]),
+        "other": stall_seconds(timing["stall_seconds"], timing["layer_stall_seconds"], y["nodes"], y["node_size"],
+                               stage["layers"], y["tp"], y["pp"]),
     }  # fmt: skip
 
 
@@ -112,7 +121,8 @@ def _tail(
     reduce = stage["reduce"] * timing["data_factor"] * where(y["zero"] >= 3, 0, 1)
     hiding = (parts["compute"] + parts["recompute"] + parts["tensor_parallel"]) * BACKWARD_SHARE
     return {
-        "data_parallel": exposed_seconds(reduce, hiding, timing["exposed_fraction"]) + stage["dp_step"] * timing["data_factor"],
-        "tensor_parallel": stage["tp_step"] * 1.0,
+        "data_parallel": exposed_seconds(reduce, hiding, timing["exposed_fraction"])
+        + stage["dp_step"] * timing["data_factor"],
+        "tensor_parallel": stage["tp_step"],
         "optimizer": stage["optimizer"] / timing["optimizer"],
     }  # fmt: skip

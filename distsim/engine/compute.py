@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
+from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     attention_share,
     causal_fraction,
@@ -65,10 +66,11 @@ class Chip:
     def __init__(self, setup: Setup) -> None:
         chip, peak, precision = setup.accelerator, setup.accelerator.peak, setup.precision
         wide = "fp32" if precision.activation_bytes > 2 else "fp16" if precision.math == "fp16" else "bf16"
-        if wide == "fp32":
-            self.rate = (getattr(peak, precision.math) or peak.fp32 or peak.bf16 or peak.fp16)
-        else:
-            self.rate = getattr(peak, wide) or peak.bf16 or peak.fp16 or peak.fp32
+        named = precision.math if wide == "fp32" else wide
+        stated = getattr(peak, named) or peak.bf16 or peak.fp16 or peak.fp32
+        if not stated:
+            raise DistsimError(f"{chip.name} states no peak rate for {precision.name}", "add it under [peak]")
+        self.rate: float = stated
         reached = chip.measured
         self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or reached.matmul_bf16 or TYPICAL_SHARE
         narrow = {"fp8": peak.fp8 or peak.int8, "fp4": peak.fp4}.get(precision.math)
@@ -203,8 +205,8 @@ def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
     total: Number = 0
     for elements, group, _ in held(setup, stage):
         shard = elements / where(y.zero >= 1, group, 1)
-        total += optimizer_traffic_bytes(shard, states, precision.gradient_bytes, precision.parameter_bytes)
-        total += elements / where(y.zero >= 2, group, 1) * precision.gradient_bytes  # gradients set to zero
+        total = total + optimizer_traffic_bytes(shard, states, precision.gradient_bytes, precision.parameter_bytes)
+        total = total + elements / where(y.zero >= 2, group, 1) * precision.gradient_bytes  # gradients set to zero
     return total
 
 
@@ -212,9 +214,12 @@ def _weights(setup: Setup, chip: Chip, stage: Stage, found: StageCompute) -> Non
     """Traffic that grows with weights, not tokens: accumulated gradients, casts, gathered shards copied in and out."""
     y, precision = setup.layout, setup.precision
     for elements, group, matrix in held(setup, stage):
-        accumulate = 2 * precision.gradient_bytes * where(y.micro_batches > 1, 1, where(precision.gradient_bytes > 2, 0.5, 0))
-        found.phases["backward"].memory += stream_seconds(elements * accumulate, chip.bandwidth)
+        accumulate = (
+            2 * precision.gradient_bytes * where(y.micro_batches > 1, 1, where(precision.gradient_bytes > 2, 0.5, 0))
+        )
+        forward, backward = found.phases["forward"], found.phases["backward"]
+        backward.memory = backward.memory + stream_seconds(elements * accumulate, chip.bandwidth)
         gathered = where(y.zero >= 3, where(group > 1, 2 * precision.activation_bytes, 0), 0)
         cast = (precision.parameter_bytes + precision.activation_bytes) * int(precision.autocast and matrix)
-        found.phases["forward"].memory += stream_seconds(elements * (gathered + cast), chip.bandwidth)
-        found.phases["backward"].memory += stream_seconds(elements * 2 * gathered, chip.bandwidth)
+        forward.memory = forward.memory + stream_seconds(elements * (gathered + cast), chip.bandwidth)
+        backward.memory = backward.memory + stream_seconds(elements * 2 * gathered, chip.bandwidth)

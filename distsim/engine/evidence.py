@@ -23,6 +23,7 @@ PRECISIONS = {
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
 
 
+POWER_LIMITED = "500W power limit"
 FLASH_YEAR = 2023  # runs published before it precede flash attention in training frameworks (arXiv:2205.14135)
 
 
@@ -160,6 +161,8 @@ def _stated(run: Run, framework: Framework) -> dict[str, Any]:
         attention = "eager"
     if attention:
         options["attention"] = "eager" if "eager" in attention or "unfused" in attention else "flash"
+    if POWER_LIMITED in (run.text("notes") or "") and options["gpu"] == "h100-sxm":
+        options["gpu"] = "h100-sxm-96gb-500w"  # the notes say that it is this part
     options["optimizer"] = _optimizer(run.text("optimizer"))
     options["offload"] = _offload(run.text("offload"))
     return {name: value for name, value in options.items() if value is not None}

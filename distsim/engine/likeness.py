@@ -18,7 +18,15 @@ from distsim.engine.resolve import Setup
 # Distance of one: a doubling of each, or as many doublings as stated; chosen by cross-validation (docs/step.md).
 DOUBLINGS = {"hidden": 1.0, "layers": 1.5, "gpus": 1.5, "tp": 1.0, "pp": 1.0, "cp": 1.0, "ep": 1.0, "micro_batch": 1.0,
              "micro_batches": 2.0, "seq": 1.0, "vpp": 1.5}  # fmt: skip
-DIFFERENCES = {"gpu": 1.0, "precision": 1.5, "recompute": 1.5, "zero": 1.0, "attention": 1.5, "experts": 2.0, "model": 0.5}
+DIFFERENCES = {
+    "gpu": 1.0,
+    "precision": 1.5,
+    "recompute": 1.5,
+    "zero": 1.0,
+    "attention": 1.5,
+    "experts": 2.0,
+    "model": 0.5,
+}
 """Distance between jobs that differ in these."""
 RANGE = 2.0
 """Distance over which likeness falls to 1/e."""
@@ -63,7 +71,8 @@ def likeness_of(setup: Setup) -> Likeness:
     """A setup's place among measured runs."""
     y, model = setup.layout, setup.model
     values = {"hidden": model.hidden, "layers": model.layers, "gpus": y.gpus, "tp": y.tp, "pp": y.pp, "cp": y.cp,
-              "ep": y.ep, "micro_batch": y.micro_batch, "micro_batches": y.micro_batches, "seq": y.seq, "vpp": y.vpp}  # fmt: skip
+              "ep": y.ep, "micro_batch": y.micro_batch, "micro_batches": y.micro_batches,
+              "seq": y.seq, "vpp": y.vpp}  # fmt: skip
     numbers = tuple(round(math.log2(max(values[name], 1)) / scale, 3) for name, scale in DOUBLINGS.items())
     names = (setup.accelerator.name, setup.precision.name, setup.recompute, str(y.zero), y.attention,
              str(model.experts is not None), model.name)  # fmt: skip
@@ -76,8 +85,8 @@ def distance(one: Likeness, other: Likeness) -> float:
     for a, b in zip(one.numbers, other.numbers, strict=True):
         squared += (a - b) * (a - b)
     if one.names != other.names:
-        for a, b, far in zip(one.names, other.names, DIFFERENCES.values(), strict=True):
-            if a != b:
+        for mine, yours, far in zip(one.names, other.names, DIFFERENCES.values(), strict=True):
+            if mine != yours:
                 squared += far * far
     return math.sqrt(squared)
 
@@ -85,7 +94,8 @@ def distance(one: Likeness, other: Likeness) -> float:
 def correction_of(setup: Setup, run: str = "") -> Correction:
     """What measured runs say of a job; ``run`` names the measured run that the job is, if it is one."""
     here = likeness_of(setup)
-    total, near = 0.0, []
+    total = 0.0
+    near: list[tuple[float, str]] = []
     for known in evidence(setup.framework.name):
         if known.run == run and known.likeness == here:
             return Correction(known.alone, known.nearest, ())
@@ -106,7 +116,9 @@ def evidence(framework: str) -> tuple[Evidence, ...]:
     with open(file, newline="", encoding="utf-8") as table:
         rows = list(csv.reader(table))[1:]
     return tuple(
-        Evidence(row[0], Likeness(tuple(map(float, row[4 : 4 + numbers])), tuple(row[4 + numbers : 4 + numbers + names])),
-                 float(row[1]), float(row[2]), float(row[3]))
+        Evidence(
+            row[0], Likeness(tuple(map(float, row[4 : 4 + numbers])), tuple(row[4 + numbers : 4 + numbers + names])),
+            float(row[1]), float(row[2]), float(row[3]),
+        )
         for row in rows
     )  # fmt: skip

@@ -91,7 +91,8 @@ class StepReport:
             "flops_convention": "6 N (no input embedding) + 12 L H S, dense attention",
             "breakdown": self.breakdown, "peak_memory": self.memory.peak, "fits": self.memory.fits,
             "evidence": {"interval": self.interval.basis, "correction": math.exp(self.correction.logarithm) - 1,
-                         "nearest_likeness": self.correction.nearest, "runs": list(self.correction.runs)}, "notes": list(self.setup.notes),
+                         "nearest_likeness": self.correction.nearest, "runs": list(self.correction.runs)},
+            "notes": list(self.setup.notes),
         }  # fmt: skip
 
 
@@ -103,6 +104,7 @@ def step(job: Job | None = None, /, **options: Any) -> StepReport:
 def step_of(setup: Setup) -> StepReport:
     """How long one optimizer step of a resolved setup takes."""
     from distsim.engine.intervals import interval_of
+
     work = work_of(setup)
     timing = timing_of(setup)
     correction = correction_of(setup)

@@ -49,15 +49,21 @@ def roofline_seconds(flops: Number, rate: Number, size_bytes: Number, bandwidth:
     return maximum(flops / rate, size_bytes / bandwidth)
 
 
-@formula(unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), section 3: blocks above the diagonal are left out")
+@formula(
+    unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), section 3: blocks above the diagonal are left out"
+)
 def causal_fraction(queries: Number, keys: Number, windowed: Number) -> Number:
     """Share of the score matrix that a causal kernel computes; a sliding window is whole but for its ends."""
     half = (1 + ATTENTION_TILE / maximum(keys, ATTENTION_TILE)) / 2
     return where(windowed > 0, 1.0, half)
 
 
-@formula(unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), sections 3.2 and 4.1: blocks, head sizes, lengths")
-def attention_share(batch: Number, heads: Number, queries: Number, keys: Number, width: Number, units: Number) -> Number:
+@formula(
+    unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), sections 3.2 and 4.1: blocks, head sizes, lengths"
+)
+def attention_share(
+    batch: Number, heads: Number, queries: Number, keys: Number, width: Number, units: Number
+) -> Number:
     """Share of a flash kernel's best rate that a shape reaches: depth of the head, length, blocks to fill the chip."""
     depth = minimum(1.0, 0.5 + 0.5 * width / FULL_WIDTH)
     length = keys / (keys + ATTENTION_HALF)
@@ -73,6 +79,8 @@ def stream_seconds(size_bytes: Number, bandwidth: Number) -> Number:
 
 
 @formula(unit="B", source="Rajbhandari et al. 2020, ZeRO (arXiv:1910.02054), section 3.1: what Adam reads and writes")
-def optimizer_traffic_bytes(shard_elements: Number, state_bytes: Number, gradient_bytes: Number, parameter_bytes: Number) -> Number:
-    """One optimizer step on a shard: states read and written, gradients read twice (norm, update), parameters written."""
+def optimizer_traffic_bytes(
+    shard_elements: Number, state_bytes: Number, gradient_bytes: Number, parameter_bytes: Number
+) -> Number:
+    """One optimizer step on a shard: states read and written, gradients read twice, parameters written."""
     return shard_elements * (2 * state_bytes + 2 * gradient_bytes + parameter_bytes)

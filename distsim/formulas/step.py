@@ -9,6 +9,8 @@ SMOOTH = 6
 """Sharpness of the change from waiting for the GPU to waiting for the host."""
 STALL_NODES = 64
 STALL_POWER = 2
+SPANNING_SHARE = 0.2
+"""Stall of a tensor parallel group over several nodes without a pipeline, over that of one within a pipeline."""
 LEAST_SECONDS = 1e-12
 """Keeps a phase without kernels from dividing by zero."""
 
@@ -40,7 +42,10 @@ def jitter_share(jitter: Number, nodes: Number) -> Number:
 
 
 @formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/step.md)")
-def stall_seconds(stall: Number, layer_stall: Number, nodes: Number, layers: Number, tp: Number, pp: Number) -> Number:
-    """Time that a micro-batch loses on one stage to stalls of a framework's pipeline code across nodes."""
-    across = where(pp > 1, 1, 0) * where(nodes > 1, 1, 0)
+def stall_seconds(
+    stall: Number, layer_stall: Number, nodes: Number, node_size: Number, layers: Number, tp: Number, pp: Number
+) -> Number:
+    """Time that a micro-batch loses on one stage to stalls of a framework's pipeline code across nodes, or of tensor
+    parallel groups that span nodes."""
+    across = where(pp > 1, where(nodes > 1, 1.0, 0.0), where(tp > node_size, SPANNING_SHARE, 0.0))
     return stall * (nodes / STALL_NODES) ** STALL_POWER + layer_stall * layers * (tp - 1) * across

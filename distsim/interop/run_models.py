@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -77,6 +78,7 @@ def model_of(run: Run) -> Model:
     return _from_cells(run, name, family)
 
 
+@functools.lru_cache(maxsize=1024)
 def _preset(name: str) -> Model | None:
     """The preset that a row's model name stands for, trying the name without what follows it."""
     plain = re.sub(r"[\s_]+", "-", name.strip().lower())

@@ -9,10 +9,11 @@ from distsim.engine.faster import Faster
 from distsim.engine.step import StepReport
 from distsim.report.memory import job_lines
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, columns
-from distsim.units import duration, gib
+from distsim.units import decimal_bytes, duration, gib
 
 INKS: dict[str, tuple[str, Colour]] = {
-    "compute": ("C", BLUE), "recompute": ("R", SKY), "tensor_parallel": ("T", ORANGE), "context_parallel": ("X", YELLOW),
+    "compute": ("C", BLUE), "recompute": ("R", SKY), "tensor_parallel": ("T", ORANGE),
+    "context_parallel": ("X", YELLOW),
     "expert_parallel": ("E", PURPLE), "data_parallel": ("D", GREEN), "pipeline_bubble": ("B", VERMILLION),
     "pipeline_transfer": ("P", YELLOW), "optimizer": ("O", PURPLE), "offload": ("L", SKY), "other": ("-", SKY),
 }  # fmt: skip
@@ -35,11 +36,11 @@ def figures(report: StepReport, term: Style) -> list[str]:
     y, interval = report.setup.layout, report.interval
     span = f"{duration(interval.low)} {term.choose('–', 'to')} {duration(interval.high)}"
     each = report.tokens_per_second / y.gpus
-    rate = report.model_flops_per_second_per_gpu / 1e12
+    rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
     fits = "fits" if report.memory.fits else term.ink("does not fit", VERMILLION)
     return [
         f"step time   {term.bold(duration(report.seconds))}   90% interval {span}, from {interval.basis}",
-        f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU; {rate:,.0f} model TFLOP/s per GPU",
+        f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU; {rate} of the model per GPU",
         f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)} (6 N + 12 L H S, dense attention)",
         f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}",
     ]
@@ -49,7 +50,8 @@ def breakdown(report: StepReport, term: Style) -> list[str]:
     """A bar of the step, and a row per part."""
     total = report.seconds
     width = max(20, min(WIDEST_BAR, term.width - 4))
-    cells, done = [], 0.0
+    cells: list[str] = []
+    done = 0.0
     for name in INKS:
         done += report.breakdown[name]
         cells += [name] * (round(done / total * width) - len(cells))
@@ -69,10 +71,16 @@ def quicker_lines(quicker: Sequence[Faster], term: Style) -> list[str]:
         return ["No single change of layout, recomputation or micro-batch is faster on these GPUs and fits."]
     rows = [
         [one.words, duration(one.seconds), f"-{one.gain:.1%}",
-         " ".join(f"--{name.replace('_', '-')}{'' if value is True else f' {value}'}" for name, value in one.options.items())]
+         " ".join(_typed(name, value) for name, value in one.options.items())]
         for one in quicker
     ]  # fmt: skip
     return [term.bold("Faster, with the same GPUs and global batch"), *columns(["", "step", "", ""], rows, left=(0, 3))]
+
+
+def _typed(name: str, value: object) -> str:
+    """An option as a user types it."""
+    flag = f"--{name.replace('_', '-')}"
+    return flag if value is True else f"{flag} {value}"
 
 
 def explained(report: StepReport, term: Style) -> list[str]:

@@ -15,7 +15,7 @@ class Timing(Spec):
     matmul_narrow: float = Field(default=0.88, gt=0)
     """The same for products in 8 or 4 bits."""
     attention: float = Field(default=0.65, gt=0)
-    """Share of the best measured product rate that a flash attention kernel reaches at long sequences and 128-wide heads."""
+    """Share of the best measured product rate that flash attention reaches at long sequences and 128-wide heads."""
     stream: float = Field(default=0.75, gt=0)
     """Bandwidth that elementwise kernels reach over the ledger's bytes: above 1 where fusion saves passes."""
     kernel_gap_seconds: float = Field(default=5e-6, ge=0)

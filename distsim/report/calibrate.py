@@ -1,0 +1,22 @@
+"""What ``distsim calibrate RUNS.csv`` tells: errors before and after, and on runs that the fit did not see."""
+
+from __future__ import annotations
+
+from distsim.engine.calibrate_runs import Calibration, by_source
+from distsim.report.style import columns
+
+
+def lines(found: Calibration, folder: str) -> list[str]:
+    """The scores, what was fitted to, and what was left aside."""
+    rows = [
+        [name, str(one.runs), f"{one.median:.1%}", f"{one.p90:.1%}", f"{one.source_mean:.1%}"]
+        for name, one in found.scores.items()
+    ]
+    header = ["step time", "runs", "median error", "90th percentile", "mean of source medians"]
+    sources = by_source(found.examples)
+    told = ", ".join(f"{name} {count}" for name, count in list(sources.items())[:6])
+    made = [*columns(header, rows), "", f"fitted to {len(found.examples)} runs of {len(sources)} sources: {told} …"]
+    if found.skipped:
+        made += [f"left aside {sum(found.skipped.values())}:"]
+        made += [f"  {count}  {reason}" for reason, count in list(found.skipped.items())[:6]]
+    return [*made, f"written: {folder}/fitted.toml, residuals.toml, evidence/"]
