@@ -101,7 +101,6 @@ def test_micro_batches_of_an_order_are_counted() -> None:
     [
         "--stages 0 --micro 8",
         "--stages 4 --micro 1000000000",
-        "--stages 4 --micro 8 --model llama-7b",
         "--stages 4 --micro 8 --forward 1,x",
         "--stages 4 --micro 8 --forward 1*999999999",
         "--stages 4 --micro 8 --no-sync",

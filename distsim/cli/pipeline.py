@@ -20,21 +20,26 @@ def pipeline(
     placement: flag.Placement = None, chains: flag.Chains = None, fused: flag.Fused = None,
     fused_time: flag.FusedTime = None, memory_limit: flag.MemoryLimit = None, group: flag.Group = None,
     balance: flag.Balance = None, loss: flag.Loss = 0.0, optimizer: flag.Optimizer = None, sync: flag.Sync = True,
-    model: flag.Model = None, compare: flag.Compare = False, list_: flag.List = False, svg: flag.Svg = None,
-    trace: flag.Trace = None, json: flag.Json = False,
+    model: flag.Model = None, gpu: flag.Gpu = None, tp: flag.Tp = None, micro_batch: flag.MicroBatch = None,
+    seq: flag.Seq = None, recompute: flag.Recompute = None, framework: flag.Framework = None,
+    compare: flag.Compare = False, list_: flag.List = False, svg: flag.Svg = None, trace: flag.Trace = None,
+    json: flag.Json = False,
 ) -> None:  # fmt: skip
     """Draw a pipeline schedule: who computes what and when, the bubble, and the activations in flight.
 
-    Times are of one micro-batch through one whole stage, in any unit (seconds in the trace).
+    Times are of one micro-batch through one whole stage, in any unit (seconds in the trace, and with --model).
 
     Example: distsim pipeline --stages 4 --micro 8 --schedule zb-v
+    Example: distsim pipeline --stages 4 --micro 16 --model llama-70b --gpu h100-sxm --tp 8
     """
     from distsim.cli import pipeline_options as options
 
     if list_:
         return _list(json)
-    options.refuse_idle(model, sync, optimizer)
+    options.refuse_idle(sync, optimizer)
     times = options.all_times(forward, backward, input_gradient, weight_gradient, hop)
+    job = {"gpu": gpu, "tp": tp, "micro_batch": micro_batch, "seq": seq, "recompute": recompute, "framework": framework}
+    times = options.times_of_model(model, {"stages": stages, "micro": micro, "chunks": chunks}, job, times)
     given: dict[str, Any] = {
         "stages": stages, "micro": micro, "chunks": chunks, "p2p": p2p, "overlap": not blocking, **times,
         "contention": contention, "loss": loss, "optimizer": optimizer, "optimizer_sync": 0.0 if sync else None,

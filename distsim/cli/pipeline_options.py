@@ -90,12 +90,28 @@ def write(path: Path, text: str) -> None:
         raise DistsimError(f"cannot write: {error.strerror}", where=str(path)) from None
 
 
-def refuse_idle(model: str | None, sync: bool, optimizer: float | None) -> None:
+def times_of_model(
+    model: str | None, shape: dict[str, int | None], job: dict[str, Any], given: dict[str, Any]
+) -> dict[str, Any]:
+    """The times of ``--model``, or those given where no model is named; both at once are refused."""
+    stated = [f"--{name.replace('_', '-')}" for name, value in job.items() if value is not None]
+    if model is None:
+        if stated:
+            raise DistsimError(f"{', '.join(stated)}: only with --model", "e.g. --model llama-70b")
+        return given
+    own = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if own:
+        raise DistsimError(f"--model and {', '.join(own)} exclude each other", "leave one of them out")
+    lacking = [f"--{name}" for name in ("stages", "micro") if not shape[name]]
+    if lacking:
+        raise DistsimError(f"--model needs {' and '.join(lacking)}", "e.g. --stages 4 --micro 16")
+    from distsim.engine.pipeline_model import model_times
+
+    return model_times(model, shape["stages"] or 1, shape["micro"] or 1, shape["chunks"], **job)
+
+
+def refuse_idle(sync: bool, optimizer: float | None) -> None:
     """Refuses what cannot have an effect."""
-    if model is not None:
-        raise DistsimError(
-            f"--model {model}: times of a model are not taken yet", "give times with --forward, --backward and --hop"
-        )
     if not sync and optimizer is None:
         raise DistsimError("--no-sync has no effect without an optimizer step", "give its time, e.g. --optimizer 0.5")
 

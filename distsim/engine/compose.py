@@ -48,7 +48,7 @@ def compose(
     """Seconds of each part of a step, on the critical path: the slowest stage, the ramp, what follows the last
     micro-batch. Everything may be an array over jobs (stages that a job lacks have count 0)."""
     m = y["micro_batches"]
-    each = [_micro_batch(stage, y, timing) for stage in stages]
+    each = [micro_batch(stage, y, timing) for stage in stages]
     totals = [where(stage["count"] > 0, sum(parts.values()), 0.0) for stage, parts in zip(stages, each, strict=True)]
     tails = [_tail(stage, y, timing, parts) for stage, parts in zip(stages, each, strict=True)]
     slowest, parts = _largest(totals, each)
@@ -73,7 +73,7 @@ def _largest(totals: list[Number], parts: list[dict[str, Number]]) -> tuple[Numb
     return best, found
 
 
-def _gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Number]) -> Number:
+def gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Number]) -> Number:
     return (
         stage[f"{phase}.matmul"] / timing["matmul"] + stage[f"{phase}.matmul8"] / timing["matmul_narrow"]
         + stage[f"{phase}.attention"] / timing["attention"] + stage[f"{phase}.memory"] / timing["stream"]
@@ -81,12 +81,12 @@ def _gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, N
     )  # fmt: skip
 
 
-def _micro_batch(
+def micro_batch(
     stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]
 ) -> dict[str, Number]:
     """One micro-batch on one stage, forward and backward."""
     m, issue = y["micro_batches"], timing["kernel_issue_seconds"]
-    f, b, r = (_gpu_seconds(stage, phase, timing) for phase in PHASES)
+    f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
     forward = paced_seconds(f, stage["forward.kernels"] * issue)
     backward = paced_seconds(b + r, (stage["backward.kernels"] + stage["recompute.kernels"]) * issue * BACKWARD_ISSUE)
     again = backward * r / maximum(b + r, 1e-12)

@@ -1,0 +1,64 @@
+"""``distsim pipeline --model``: the stages' times are those that ``distsim step`` composes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import distsim
+from distsim.cli.app import run
+from distsim.engine.pipeline_model import model_times
+
+LLAMA = {"gpu": "h100-sxm", "tp": 8, "seq": 4096}
+
+
+def test_every_pass_of_every_stage_has_a_time() -> None:
+    times = model_times("llama-70b", 4, 8, None, **LLAMA)
+    for name in ("forward", "backward", "input_gradient", "weight_gradient"):
+        assert len(times[name]) == 4
+        assert all(value > 0 for value in times[name])
+    assert times["backward"] == pytest.approx(
+        [first + second for first, second in zip(times["input_gradient"], times["weight_gradient"], strict=True)]
+    )
+    assert 1.5 < times["backward"][1] / times["forward"][1] < 3
+    assert times["forward"][-1] > times["forward"][1]  # the head and the loss
+    assert 0 <= times["hop"] < times["forward"][1]
+
+
+def test_recomputation_lengthens_the_input_gradient_only() -> None:
+    plain = model_times("llama-70b", 4, 8, None, **LLAMA)
+    again = model_times("llama-70b", 4, 8, None, **LLAMA, recompute="full")
+    assert again["input_gradient"][1] > 1.3 * plain["input_gradient"][1]
+    assert again["weight_gradient"][1] == pytest.approx(plain["weight_gradient"][1], rel=0.05)
+
+
+def test_the_simulated_pipeline_agrees_with_the_step() -> None:
+    """The step's critical path less what is not the pipeline's (optimizer, data parallel, jitter, corrections)."""
+    times = model_times("llama-70b", 4, 32, None, **LLAMA)
+    simulated = distsim.pipeline(stages=4, micro=32, **times).makespan
+    report = distsim.step(model="llama-70b", gpu="h100-sxm", gpus=32, tp=8, pp=4, seq=4096, global_batch=32)
+    parts = ("compute", "tensor_parallel", "pipeline_bubble", "pipeline_transfer")
+    assert simulated == pytest.approx(sum(report.breakdown[name] for name in parts), rel=0.15)
+
+
+def test_the_command_takes_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--stages", "4", "--micro", "8", "--model", "gpt2-xl", "--json"]
+    assert run(["pipeline", *options]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert 0 < answer["makespan"] < 60
+    assert answer["stages"] == 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--stages", "4", "--micro", "8", "--tp", "8"],
+        ["--stages", "4", "--micro", "8", "--model", "llama-70b", "--forward", "1"],
+        ["--stages", "4", "--model", "llama-70b"],
+        ["--stages", "3", "--micro", "8", "--model", "llama-70b"],
+        ["--stages", "4", "--micro", "8", "--model", "llama-70bb"],
+    ],
+)
+def test_what_makes_no_sense_with_a_model_is_refused(options: list[str]) -> None:
+    assert run(["pipeline", *options]) == 2
