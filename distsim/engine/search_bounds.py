@@ -1,0 +1,112 @@
+"""What a search may choose: values and ranges of each dimension, and combinations that are left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from distsim.errors import DistsimError, did_you_mean
+
+NUMBERS = ("gpus", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch", "recompute_layers")
+WORDS: dict[str, tuple[str, ...]] = {
+    "recompute": ("none", "selective", "full"),
+    "schedule": ("1f1b", "gpipe", "interleaved-1f1b"),
+    "sequence_parallel": ("on", "off"),
+}
+"""Choices in words; the first three schedules are those whose time has a closed form for any number of layouts."""
+DIMENSIONS = (*NUMBERS, *WORDS)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Ranges (both ends included) or words; ``text`` is what the user wrote."""
+
+    text: str
+    ranges: tuple[tuple[int, int], ...] = ()
+    words: tuple[str, ...] = ()
+
+    def allows(self, value: int | str) -> bool:
+        """Whether a value is within."""
+        if isinstance(value, str):
+            return value in self.words
+        return any(low <= value <= high for low, high in self.ranges)
+
+
+def parse_bound(name: str, text: str) -> Bound:
+    """``8``, ``1..8``, ``1,2,4``, ``4..`` or words."""
+    parts = [part.strip().lower() for part in text.split(",") if part.strip()]
+    flag = f"--{name.replace('_', '-')} {text}"
+    if not parts:
+        raise DistsimError(f"{flag!r} names no value", "write e.g. 8, 1..8 or 1,2,4")
+    if name in WORDS:
+        for part in parts:
+            if part not in WORDS[name]:
+                raise DistsimError(
+                    f"{flag}: {part!r} is not a choice of a search", did_you_mean(part, WORDS[name]),
+                    f"choices: {', '.join(WORDS[name])}",
+                )  # fmt: skip
+        return Bound(text, words=tuple(parts))
+    return Bound(text, tuple(_range(flag, part, 0 if name == "zero" else 1) for part in parts))
+
+
+LARGEST = 10_000_000
+
+
+def _range(flag: str, part: str, least: int) -> tuple[int, int]:
+    low, dots, high = part.partition("..")
+    ends = (low or str(least), high or str(LARGEST)) if dots else (low, low)
+    if not all(end.isdigit() for end in ends) or part == "..":
+        raise DistsimError(f"{flag}: {part!r} is neither a whole number nor a range", "write e.g. 8, 1..8 or 1,2,4")
+    first, last = int(ends[0]), int(ends[1])
+    if first > last:
+        raise DistsimError(f"{flag}: the range {part} is empty", f"write {last}..{first}")
+    if first < least or first > LARGEST:
+        raise DistsimError(f"{flag}: {first} is out of range", f"the least is {least}, the largest {LARGEST}")
+    return first, last
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds of all dimensions; one that has none is free. Each exclusion is a set of bounds that hold together."""
+
+    given: dict[str, Bound] = field(default_factory=dict)
+    excluded: tuple[dict[str, Bound], ...] = ()
+
+    def allows(self, name: str, value: int | str) -> bool:
+        """Whether a value of one dimension may be tried."""
+        bound = self.given.get(name)
+        if bound is not None and not bound.allows(value):
+            return False
+        return not any(len(rule) == 1 and name in rule and rule[name].allows(value) for rule in self.excluded)
+
+    def choices(self, name: str, values: list[int]) -> list[int]:
+        """The values that may be tried."""
+        return [value for value in values if self.allows(name, value)]
+
+    def words(self, name: str) -> list[str]:
+        """The words that may be tried."""
+        return [word for word in WORDS[name] if self.allows(name, word)]
+
+    @property
+    def together(self) -> tuple[dict[str, Bound], ...]:
+        """Exclusions of combinations."""
+        return tuple(rule for rule in self.excluded if len(rule) > 1)
+
+
+def parse_bounds(options: dict[str, str | None], excluded: list[str]) -> Bounds:
+    """Bounds as the command line has them; an exclusion is ``tp=16..64`` or, for a combination, ``tp=8 pp=1``."""
+    given = {name: parse_bound(name, text) for name, text in options.items() if text is not None}
+    rules = []
+    for text in excluded:
+        rule: dict[str, Bound] = {}
+        for part in text.split():
+            name, equals, value = part.partition("=")
+            name = name.strip().lstrip("-").replace("-", "_")
+            if not equals or name not in DIMENSIONS:
+                raise DistsimError(
+                    f"--exclude {text!r} does not name a dimension and its values", did_you_mean(name, DIMENSIONS),
+                    "write e.g. --exclude tp=16..64 or, for a combination, --exclude 'tp=8 pp=1'",
+                )  # fmt: skip
+            rule[name] = parse_bound(name, value)
+        if rule:
+            rules.append(rule)
+    return Bounds(given, tuple(rules))

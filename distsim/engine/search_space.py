@@ -1,0 +1,253 @@
+"""All layouts that the rules and bounds allow, as groups of arrays that the ledger can fold at once.
+
+Arrays have five axes: model chunks (vpp), micro-batch, ZeRO stage and group, recomputation, and mesh (tp, cp, ep, etp,
+dp, sequence parallelism). A field has length one along the axes that it does not depend on, so each part of the ledger
+is computed once for all layouts that agree on it. What stays one number in a group (pp, schedule, the layers of each
+stage) is what the ledger reads as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy
+
+from distsim.engine.placement import chunk_layers
+from distsim.engine.resolve import Setup, padded_vocab
+from distsim.engine.search_bounds import Bounds
+from distsim.engine.stages import stage_layer_indices
+from distsim.errors import DistsimError
+from distsim.layers.network import layer_kind
+from distsim.specs.layout import Layout
+from distsim.specs.rules import divisors, valid
+
+Array = Any
+AXES = 5
+MESH, CHUNKS, MICRO, ZERO, AGAIN = 4, 0, 1, 2, 3
+PART = 300_000
+"""Elements of the largest array while the ledger is folded: a few dozen such arrays are alive."""
+WASTE = 0.55
+"""Meshes share a group while the shortest list of ZeRO choices is at least this share of the longest."""
+MOST_SEARCHED_GPUS = 1_000_000
+
+
+class Mesh(NamedTuple):
+    """How ranks are arranged, all but the pipeline."""
+
+    tp: int
+    cp: int
+    ep: int
+    etp: int
+    dp: int
+    sequence_parallel: int
+
+    @property
+    def sharers(self) -> int:
+        """Ranks that hold the same dense parameters."""
+        return self.dp * self.cp
+
+
+class Group(NamedTuple):
+    """Layouts that are folded together, and which of them are valid (arrays that broadcast to all axes)."""
+
+    setup: Setup
+    valid: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Choices along each axis."""
+        return tuple(numpy.broadcast_shapes(self.valid.shape, *(
+            field.shape for field in fields(self.setup.layout).values() if hasattr(field, "shape")
+        )))  # fmt: skip
+
+    @property
+    def count(self) -> int:
+        """Valid layouts."""
+        repeats = numpy.prod(self.shape) // self.valid.size
+        return int(self.valid.sum()) * int(repeats)
+
+    def layout_at(self, place: tuple[int, ...]) -> dict[str, Any]:
+        """One layout as plain numbers."""
+        found: dict[str, Any] = {}
+        for name, field in fields(self.setup.layout).items():
+            if hasattr(field, "shape"):
+                field = field[tuple(min(i, n - 1) for i, n in zip(place, field.shape, strict=True))].item()
+            found[name] = field
+        return found
+
+
+def fields(layout: Layout) -> dict[str, Any]:
+    """A layout's fields by name."""
+    return {name: getattr(layout, name) for name in Layout.__slots__}
+
+
+def along(values: list[int], axis: int) -> Array:
+    """Whole numbers along one axis."""
+    shape = [1] * AXES
+    shape[axis] = len(values)
+    return numpy.array(values, dtype=numpy.int64).reshape(shape)
+
+
+def groups(base: Setup, gpus: int, global_batch: int, bounds: Bounds) -> Iterator[Group]:
+    """All groups of a search, most pipeline stages last."""
+    for pp in bounds.choices("pp", [d for d in divisors(gpus, base.model.layers) if d <= base.model.layers]):
+        found = meshes(base, gpus // pp, pp, global_batch, bounds)
+        if not found:
+            continue
+        for schedule, vpps, chunks in pipelines(base, pp, bounds):
+            for bin_ in bins(found, bounds):
+                yield from _parts(base, pp, schedule, vpps, chunks, bin_, global_batch, bounds)
+
+
+def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) -> list[Mesh]:
+    """Arrangements of the ranks of one stage that the rules and bounds allow."""
+    model = base.model
+    experts = model.experts
+    expert_degrees = bounds.choices("ep", divisors(experts.count) if experts else [1])
+    flags = [int(word == "on") for word in bounds.words("sequence_parallel")]
+    found = []
+    for tp in bounds.choices("tp", divisors(ranks, model.heads)):
+        for cp in bounds.choices("cp", divisors(ranks // tp, base.layout.seq)):
+            dp = ranks // tp // cp
+            if global_batch % dp or not bounds.allows("dp", dp):
+                continue
+            widths = bounds.choices("etp", divisors(tp) if experts else [1])
+            for ep in expert_degrees:
+                found += [Mesh(tp, cp, ep, etp, dp, flag) for etp in widths for flag in (flags if tp > 1 else [0])]
+    if not found:
+        return []
+    fields_ = {name: numpy.array(values) for name, values in zip(Mesh._fields, zip(*found, strict=True), strict=True)}
+    allowed = valid(model, base.layout.with_(**fields_, pp=pp, vpp=1, zero_group=1))
+    return [mesh for mesh, ok in zip(found, numpy.broadcast_to(allowed, len(found)), strict=True) if ok]
+
+
+def pipelines(base: Setup, pp: int, bounds: Bounds) -> Iterator[tuple[str, list[int], tuple[int, ...]]]:
+    """(schedule, numbers of chunks, layers of the first one's chunks) that put the same layers on each stage."""
+    most = 1 if pp == 1 else base.model.layers // pp
+    alike: dict[tuple[Any, ...], tuple[list[int], tuple[int, ...]]] = {}
+    schedules = bounds.words("schedule")
+    for vpp in bounds.choices("vpp", list(range(1, most + 1))):
+        try:
+            chunks = chunk_layers(None, base.model, Layout(pp=pp, vpp=vpp), base.framework)
+        except DistsimError:
+            continue
+        setup = replace(base, layout=Layout(pp=pp, vpp=vpp), chunk_layers=chunks)
+        kinds = tuple(_kinds(setup, stage) for stage in range(pp))
+        alike.setdefault((vpp > 1, kinds), ([], chunks))[0].append(vpp)
+    for (interleaved, _), (vpps, chunks) in alike.items():
+        for schedule in schedules:
+            if (schedule == "interleaved-1f1b") == interleaved and (pp > 1 or schedule == "1f1b"):
+                yield schedule, vpps, chunks
+
+
+def _kinds(setup: Setup, stage: int) -> tuple[tuple[str, int], ...]:
+    """How many layers of each kind a stage holds, in order of first appearance."""
+    counts: dict[str, int] = {}
+    for layer in stage_layer_indices(setup, stage):
+        kind = layer_kind(setup.model, layer)
+        counts[kind] = counts.get(kind, 0) + 1
+    return tuple(counts.items())
+
+
+def shardings(sharers: int, bounds: Bounds) -> list[tuple[int, int]]:
+    """(ZeRO stage, group) for so many data parallel ranks; a group of one rank shards nothing and is ZeRO 0."""
+    stages = bounds.choices("zero", [0, 1, 2, 3])
+    found = [(0, sharers)] if 0 in stages and "zero_group" not in bounds.given else []
+    sizes = bounds.choices("zero_group", divisors(sharers, sharers)[1:])
+    return found + [(stage, size) for stage in stages if stage for size in sizes]
+
+
+def bins(found: list[Mesh], bounds: Bounds) -> Iterator[list[tuple[Mesh, list[tuple[int, int]]]]]:
+    """Meshes with their ZeRO choices, those together that have about as many. Where experts shard like all else, the
+    ledger merges their gradients with the others: such meshes are kept apart."""
+    lists = {sharers: shardings(sharers, bounds) for sharers in {mesh.sharers for mesh in found}}
+    for merged in (True, False):
+        mine = [(mesh, lists[mesh.sharers]) for mesh in found if (mesh.ep * mesh.etp == mesh.tp) == merged]
+        mine = sorted((pair for pair in mine if pair[1]), key=lambda pair: (-len(pair[1]), -pair[0].dp))
+        start = 0
+        for index, (_, choices) in enumerate(mine):
+            if len(choices) < WASTE * len(mine[start][1]):
+                yield mine[start:index]
+                start = index
+        if mine[start:]:
+            yield mine[start:]
+
+
+def recomputations(layers: int, bounds: Bounds) -> list[tuple[int, int]]:
+    """(selective, layers that are fully recomputed; -1 for all) that may be tried."""
+    words, counted = bounds.words("recompute"), "recompute_layers" in bounds.given
+    found = [pair for word, pair in (("none", (0, 0)), ("selective", (1, 0))) if word in words and not counted]
+    if "full" in words:
+        numbers = bounds.choices("recompute_layers", list(range(1, layers + 1)))
+        found += [(0, number if number < layers else -1) for number in numbers]
+    return found
+
+
+def _parts(
+    base: Setup, pp: int, schedule: str, vpps: list[int], chunks: tuple[int, ...],
+    pairs: list[tuple[Mesh, list[tuple[int, int]]]], global_batch: int, bounds: Bounds,
+) -> Iterator[Group]:  # fmt: skip
+    """One bin of meshes, cut so that no array grows too large."""
+    setup = replace(base, chunk_layers=chunks, layout=base.layout.with_(pp=pp, vpp=vpps[0]))
+    again = recomputations(max(setup.stage_layers), bounds)
+    least_dp = min(mesh.dp for mesh, _ in pairs)
+    micros = bounds.choices("micro_batch", divisors(global_batch // least_dp, global_batch))
+    if not again or not micros:
+        return
+    size = max(PART // (len(vpps) * len(micros) * len(again)), 1)
+    for start in range(0, len(pairs), size):
+        part = pairs[start : start + size]
+        group = _group(setup, schedule, vpps, micros, again, part, global_batch)
+        group = group._replace(valid=_without(group, bounds))
+        if group.valid.any():
+            yield group
+
+
+def _group(
+    setup: Setup, schedule: str, vpps: list[int], micros: list[int], again: list[tuple[int, int]],
+    pairs: list[tuple[Mesh, list[tuple[int, int]]]], global_batch: int,
+) -> Group:  # fmt: skip
+    mesh = {name: along(list(column), MESH) for name, column in
+            zip(Mesh._fields, zip(*(mesh for mesh, _ in pairs), strict=True), strict=True)}  # fmt: skip
+    longest = max(len(choices) for _, choices in pairs)
+    padded = [[*choices, *[choices[0]] * (longest - len(choices))] for _, choices in pairs]
+    table = numpy.array(padded, dtype=numpy.int64).transpose(2, 1, 0)[:, None, None, :, None, :]
+    real = numpy.array([[k < len(choices) for _, choices in pairs] for k in range(longest)])[None, None, :, None, :]
+    vpp, micro = along(vpps, CHUNKS), along(micros, MICRO)
+    step = micro * mesh["dp"]
+    count = numpy.maximum(global_batch // step, 1)
+    ok = (global_batch % step == 0) & real
+    if schedule == "interleaved-1f1b":
+        ok = ok & (count % setup.layout.pp == 0)
+    layout = setup.layout.with_(
+        **mesh, vpp=vpp if len(vpps) > 1 else vpps[0], zero=table[0], zero_group=table[1], micro_batch=micro,
+        micro_batches=count, selective=along([pair[0] for pair in again], AGAIN),
+        recompute_layers=along([pair[1] for pair in again], AGAIN), schedule=schedule,
+    )  # fmt: skip
+    vocab = padded_vocab(setup.framework, setup.model, layout.tp)
+    return Group(replace(setup, layout=layout, vocab_padded=vocab), ok)
+
+
+def _without(group: Group, bounds: Bounds) -> Array:
+    """The valid layouts less combinations that are excluded."""
+    kept, y = group.valid, group.setup.layout
+    words = {
+        "schedule": lambda bound: numpy.array(y.schedule in bound.words),
+        "sequence_parallel": lambda bound: numpy.where(y.sequence_parallel, "on" in bound.words, "off" in bound.words),
+        "recompute": lambda bound: numpy.where(
+            y.selective, "selective" in bound.words,
+            numpy.where(y.recompute_layers, "full" in bound.words, "none" in bound.words),
+        ),
+    }  # fmt: skip
+    for rule in bounds.together:
+        hit: Array = numpy.array(True)
+        for name, bound in rule.items():
+            if name in words:
+                hit = hit & words[name](bound)
+                continue
+            value = y.gpus if name == "gpus" else getattr(y, name)
+            hit = hit & numpy.any([(value >= low) & (value <= high) for low, high in bound.ranges], axis=0)
+        kept = kept & ~hit
+    return kept
