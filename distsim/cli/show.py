@@ -84,6 +84,12 @@ def _show_preset(kind: str, name: str, json: bool) -> None:
     if json:
         figures = spec if isinstance(spec, dict) else spec.model_dump(mode="json")
         return _print_json({"kind": kind, "name": raw["name"], "origin": origin, "file": file, "spec": figures})
+    if kind == "prices":
+        import datetime
+
+        from distsim.report.prices import price_list
+
+        return _print(price_list(spec, origin, file, datetime.date.today()))
     from distsim.report import show as report
 
     return _print(report.preset(raw["name"], origin, file, raw))

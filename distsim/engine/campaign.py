@@ -47,7 +47,8 @@ def simulate(
 ) -> Campaigns:
     """Campaigns of so much undisturbed training, under the terms of the closed form but event by event.
 
-    ``work_spread`` is the standard deviation of the logarithm of the step time, which we do not know exactly.
+    ``work_spread`` is the standard deviation of the logarithm of the step time, which is known only so well; what is
+    predicted is its median.
     """
     if not work_seconds > 0:
         raise DistsimError(f"{work_seconds:g} s of training cannot be simulated", "give more than 0")
@@ -62,7 +63,7 @@ def simulate(
     rng = numpy.random.default_rng(seed)
     work = numpy.full(campaigns, work_seconds * terms.straggler_stretch)
     if work_spread > 0:
-        work *= rng.lognormal(-(work_spread**2) / 2, work_spread, campaigns)
+        work *= rng.lognormal(0.0, work_spread, campaigns)
     seconds, failures = _finish(terms, work, rng)
     return Campaigns(seconds * terms.planned_stretch, failures)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
+from distsim.arrays import log2
 from distsim.engine import plan as plans
 from distsim.engine.candidates import Terms, candidates
 from distsim.engine.flops import model_flops
@@ -19,11 +21,19 @@ from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.facility import Facility
+from distsim.specs.job import Job
 from distsim.specs.price import Term
 from distsim.units import DAY, GIGA, count
 
+if TYPE_CHECKING:
+    from distsim.engine.campaign import Campaigns
+
 USUAL_STEP_TOKENS = 4_000_000
 """Tokens per optimizer step where the batch is not given: Llama 2 (arXiv:2307.09288), section 2.2."""
+MOST_TOKENS = 1e18
+MOST_SEQUENCES = 1_000_000_000
+Z90 = 1.645
+"""Standard deviations from the middle to either end of a 90 % interval of a normal distribution."""
 USUAL_DAYS = 30.0
 USUAL_UTILISATION = 0.4
 LEAST_MEMORY = 40 * GIGA
@@ -111,6 +121,39 @@ class Plan:
             "facility": self.request.facility.name, "failures": self.request.terms.failures.name,
             "storage": self.request.terms.storage.name, "notes": list(self.notes),
         }  # fmt: skip
+
+
+def tokens_for(stated: float | None, compute_optimal: bool, model: LoadedModel) -> float:
+    """Tokens as stated, or Chinchilla's for the model."""
+    if stated is not None and compute_optimal:
+        raise DistsimError("--tokens and --compute-optimal are both given", "keep one of them")
+    if compute_optimal:
+        return float(scaling.optimal_tokens(model.parameters))
+    if stated is None:
+        raise DistsimError("no tokens given", "e.g.: --tokens 2T", "or: --compute-optimal, for Chinchilla's number")
+    if not 0 < stated <= MOST_TOKENS:
+        raise DistsimError(f"--tokens {stated:g} is out of range", "valid: more than 0, at most 1e18; e.g. --tokens 2T")
+    return stated
+
+
+def step_sequences(stated: int | None, job: Job, model: LoadedModel) -> int:
+    """Sequences per optimizer step: as stated, or the power of two nearest to the usual tokens."""
+    if stated is not None:
+        if not 1 <= stated <= MOST_SEQUENCES:
+            raise DistsimError(f"--global-batch {stated} is out of range", f"valid: 1 to {MOST_SEQUENCES:,}")
+        return stated
+    seq = job.seq if job.seq is not None else model.spec.context
+    return int(2 ** round(log2(max(USUAL_STEP_TOKENS / seq, 1))))
+
+
+def finish_dates(option: Option, seed: int = 0) -> Campaigns:
+    """Simulated campaigns of an option; the step time varies as its interval says."""
+    from distsim.engine.campaign import simulate
+
+    one = option.candidate
+    spread = max(math.log(one.step_high / one.step_low) / (2 * Z90), 0.0) if one.step_low > 0 else 0.0
+    work = option.tokens / one.tokens_per_step * one.step_seconds
+    return simulate(one.goodput, work, seed=seed, work_spread=spread)
 
 
 def make_plan(request: Request) -> Plan:

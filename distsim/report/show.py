@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.markup import escape
 from distsim import units
 from distsim.report.console import table
 from distsim.specs.base import source_of
+from distsim.specs.dates import age, span
 
 Preset = Mapping[str, Any]
 Column = tuple[str, Callable[[Preset], str]]
@@ -46,6 +48,25 @@ def _network(preset: Preset) -> str:
     return f"{network['kind']}{' ' + network['generation'] if 'generation' in network else ''} {rate}"
 
 
+def _lines(figure: str) -> Callable[[Preset], str]:
+    """How many rows a list of tables has."""
+    return lambda preset: str(len(preset.get(figure, ()))) if preset.get(figure) else NONE
+
+
+def _newest(preset: Preset) -> str:
+    rows = [*preset.get("offers", ()), *preset.get("purchases", ())]
+    return max((str(row["date"]) for row in rows), key=span, default=NONE)
+
+
+def _old(preset: Preset) -> str:
+    newest = _newest(preset)
+    return NONE if newest == NONE else age(newest, datetime.date.today())
+
+
+def _accelerators(preset: Preset) -> str:
+    return ", ".join(dict.fromkeys(str(row["gpu"]) for row in preset.get("offers", ()))) or NONE
+
+
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "gpus": (
         ("usable", _usable),
@@ -63,6 +84,17 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("one way", _stated("fabric.rate")),
         ("network of a node", _network),
     ),
+    "prices": (
+        ("rents", _lines("offers")),
+        ("to buy", _lines("purchases")),
+        ("newest", _newest),
+        ("age", _old),
+        ("currency", _stated("currency")),
+        ("accelerators", _accelerators),
+    ),
+    "failures": (("counted on", _stated("gpu")), ("gpus", _stated("gpus")), ("unplanned", _stated("unplanned"))),
+    "storage": (("write", _stated("write_rate")), ("read", _stated("read_rate"))),
+    "facilities": (("PUE", _stated("pue")), ("$/kWh", _stated("usd_per_kwh")), ("kg/kWh", _stated("kg_co2e_per_kwh"))),
     "models": (
         ("layers", _stated("layers")),
         ("hidden", _stated("hidden")),
@@ -70,9 +102,23 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("vocab", _stated("vocab")),
     ),
 }
-WORDS = ("name", "aliases", "gpu", "fabric", "network of a node", "found", "kind")
+WORDS = (
+    "name",
+    "aliases",
+    "gpu",
+    "fabric",
+    "network of a node",
+    "found",
+    "kind",
+    "newest",
+    "age",
+    "currency",
+    "accelerators",
+    "counted on",
+)
 NOTES = {
     "gpus": "usable: what the driver reports; * the label, where nobody reported it. Peaks are dense.",
+    "prices": "age: of the newest price, at most where its source gives a year. One list: distsim show prices aws",
     "clusters": "domain: accelerators joined by the fabric. Rates are one direction, per accelerator.",
 }
 

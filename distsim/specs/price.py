@@ -139,7 +139,7 @@ class Price(Sourced):
 
     def newest(self) -> str:
         """The latest date among the rows, as stated."""
-        return max((row.date for row in (*self.offers, *self.purchases)), key=span)
+        return max([*(one.date for one in self.offers), *(one.date for one in self.purchases)], key=span)
 
     def age(self, today: datetime.date) -> str:
         """How old the newest row is."""

@@ -1,0 +1,173 @@
+"""``distsim plan``: what to rent or buy for a training run, for how long, at what price, with failures counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from distsim.engine.planner import Plan, Request
+
+NO_ARGS_IS_HELP = True
+Text = str | None
+
+
+def _option(flag: str, text: str) -> Any:
+    return typer.Option(flag, help=text, show_default=False)
+
+
+def plan(
+    model: Annotated[str, typer.Argument(help="preset, TOML or Hugging Face config.json", show_default=False)],
+    tokens: Annotated[Text, _option("--tokens", "tokens to train on, e.g. 2T or 300B")] = None,
+    compute_optimal: Annotated[
+        bool, typer.Option("--compute-optimal", help="take Chinchilla's tokens for the model instead of --tokens")
+    ] = False,
+    deadline: Annotated[Text, _option("--deadline", "the longest it may take, e.g. 30d")] = None,
+    budget: Annotated[Text, _option("--budget", "the most it may cost in US dollars, e.g. 5M")] = None,
+    gpu: Annotated[
+        Text, _option("--gpu", "accelerators to look at, e.g. h100-sxm,h200-sxm [default: all GPUs]")
+    ] = None,
+    gpus: Annotated[Text, _option("--gpus", "how many, e.g. 512,1024 [default: around what the deadline asks]")] = None,
+    cluster: Annotated[Text, _option("--cluster", "clusters to look at, instead of --gpu")] = None,
+    provider: Annotated[Text, _option("--provider", "price lists to use: names or TOML files [default: all]")] = None,
+    price: Annotated[
+        str, typer.Option("--price", help="on-demand, spot, reserved-1y, reserved-3y, reserved")
+    ] = "on-demand",
+    global_batch: Annotated[
+        int | None, _option("--global-batch", "sequences per step [default: 4M tokens, a power of two of sequences]")
+    ] = None,
+    seq: Annotated[int | None, _option("--seq", "tokens per sequence [default: the model's context]")] = None,
+    framework: Annotated[Text, _option("--framework", "software profile [default: megatron-core]")] = None,
+    precision: Annotated[Text, _option("--precision", "precision recipe [default: the framework's]")] = None,
+    failures: Annotated[str, typer.Option("--failures", help="failure rates (distsim show failures)")] = "default",
+    storage: Annotated[str, typer.Option("--storage", help="where checkpoints go (distsim show storage)")] = "default",
+    facility: Annotated[
+        str, typer.Option("--facility", help="PUE, power price, grid (distsim show facilities)")
+    ] = "default",
+    checkpoint_every: Annotated[Text, _option("--checkpoint-every", "e.g. 30min [default: Daly's optimum]")] = None,
+    blocking: Annotated[bool, typer.Option("--blocking-checkpoints", help="training waits for the storage")] = False,
+    spares: Annotated[int, typer.Option("--spares", help="spare nodes")] = 4,
+    price_age: Annotated[
+        Text, _option("--price-age", "leave out prices so much older than the newest [default: 1y]")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="of the simulated campaigns")] = 0,
+    top: Annotated[int, typer.Option("--top", help="how many options to list")] = 12,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="also print each term of the losses with its source")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="print JSON instead of tables")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="print the options as CSV instead of tables")] = False,
+) -> None:
+    """Tell which GPUs to rent or buy for a training run, from whom, for how long, at what price and with what energy.
+
+    Exit code 0: an option keeps to deadline and budget; 1: none does, and the nearest are shown; 2: wrong input.
+
+    Example: distsim plan llama-2-70b --tokens 2T --deadline 30d --gpu h100-sxm
+    """  # fmt: skip
+    from distsim.engine.planner import make_plan
+
+    _check(json and csv, top, seed)
+    made = make_plan(_request(dict(locals())))
+    for note in made.notes:
+        typer.echo(f"note: {note}", err=True)
+    if json:
+        _print_json(made, seed)
+    elif csv:
+        _print_csv(made)
+    else:
+        _print(made, seed, top, explain)
+    if made.cheapest is None:
+        raise typer.Exit(1)
+
+
+def _check(both: bool, top: int, seed: int) -> None:
+    from distsim.errors import DistsimError
+
+    if both:
+        raise DistsimError("--json and --csv are both given", "keep one of them")
+    if not 1 <= top <= 10_000:
+        raise DistsimError(f"--top {top} lists nothing sensible", "valid: 1 to 10,000")
+    if seed < 0:
+        raise DistsimError(f"--seed {seed} is negative", "give 0 or more")
+
+
+def _request(given: dict[str, Any]) -> Request:
+    """The request from options as typed."""
+    from distsim import catalog
+    from distsim.engine.candidates import Terms
+    from distsim.engine.goodput import Policy
+    from distsim.engine.models import load_model
+    from distsim.engine.plan import Wish
+    from distsim.engine.planner import Request, step_sequences, tokens_for
+    from distsim.engine.prices import STALE_DAYS, term_of
+    from distsim.specs.job import Job
+    from distsim.units import DAY, parse
+
+    stated = {name: given[name] for name in ("seq", "framework", "precision") if given[name] is not None}
+    job = Job.read({"model": given["model"], **stated})
+    model = load_model(job.model)
+    days = None if given["deadline"] is None else parse(given["deadline"], "s", "--deadline") / DAY
+    dollars = None if given["budget"] is None else parse(given["budget"], "USD", "--budget")
+    every = given["checkpoint_every"]
+    policy = Policy(
+        asynchronous=not given["blocking"], spares=given["spares"],
+        interval_seconds=None if every is None else parse(every, "s", "--checkpoint-every"),
+    )  # fmt: skip
+    age = STALE_DAYS if given["price_age"] is None else parse(given["price_age"], "s", "--price-age") / DAY
+    typed = None if given["tokens"] is None else parse(given["tokens"], "tokens", "--tokens")
+    return Request(
+        Terms(
+            job, step_sequences(given["global_batch"], job, model), catalog.load("failures", given["failures"]),
+            catalog.load("storage", given["storage"]), policy,
+        ),
+        tokens_for(typed, given["compute_optimal"], model), Wish(days, dollars),
+        catalog.load("facilities", given["facility"]), term_of(given["price"]), _words(given["gpu"]),
+        _words(given["cluster"]), _sizes(given["gpus"]), _words(given["provider"]), given["compute_optimal"], age,
+    )  # fmt: skip
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    from distsim.errors import DistsimError
+    from distsim.specs.job import LARGEST_DEGREE
+
+    for word in _words(text):
+        if not word.isdigit() or not 1 <= int(word) <= LARGEST_DEGREE:
+            raise DistsimError(f"--gpus {text!r} is not a list of counts", "write e.g. --gpus 512,1024")
+    return tuple(int(word) for word in _words(text))
+
+
+def _print_json(made: Plan, seed: int) -> None:
+    import json
+
+    from distsim.engine.planner import finish_dates
+
+    answer = made.to_dict()
+    chosen = made.cheapest or (made.nearest[0] if made.nearest else None)
+    answer["campaigns"] = None if chosen is None else finish_dates(chosen, seed).to_dict()
+    typer.echo(json.dumps(answer, indent=1))
+
+
+def _print_csv(made: Plan) -> None:
+    from distsim.report.plan import csv_lines
+
+    for line in csv_lines(made):
+        typer.echo(line)
+
+
+def _print(made: Plan, seed: int, top: int, explain: bool) -> None:
+    import datetime
+
+    from distsim.report.plan import explained, lines
+    from distsim.report.style import style
+
+    term = style()
+    told = lines(made, seed, top, datetime.date.today(), term)
+    if explain:
+        told += ["", *explained(made, term)]
+    for line in told:
+        typer.echo(line, color=True)

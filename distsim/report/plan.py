@@ -1,0 +1,217 @@
+"""The answer of ``distsim plan`` as lines of text: summary, options, where the money goes, rent against buy."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+from collections.abc import Sequence
+
+from distsim.engine.plan import Option
+from distsim.engine.planner import Plan, finish_dates
+from distsim.report.plan_plot import pareto_lines
+from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
+from distsim.units import DAY, count, duration
+
+WIDEST_BAR = 80
+COMMUNICATION = ("tensor_parallel", "data_parallel", "pipeline_transfer", "expert_parallel", "context_parallel")
+PARTS: dict[str, tuple[str, Colour]] = {
+    "arithmetic": ("A", BLUE), "recomputation": ("R", SKY), "communication": ("C", ORANGE),
+    "pipeline bubble": ("B", VERMILLION), "optimizer and rest": ("O", PURPLE), "failures and checkpoints": ("F", GREEN),
+}  # fmt: skip
+
+
+def dollars(amount: float) -> str:
+    """An amount as a person says it: ``$1.49M``, ``$830k``, ``$12.50``."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
+        if abs(amount) >= size:
+            return f"${amount / (1e3 if unit == 'k' else size):,.{0 if unit == 'k' else 2}f}{unit}"
+    return f"${amount:,.2f}" if abs(amount) < 100 else f"${amount:,.0f}"
+
+
+def lines(made: Plan, seed: int, top: int, today: datetime.date, term: Style) -> list[str]:
+    """Everything but the explanations."""
+    chosen = made.cheapest
+    told = [*_question(made, term), ""]
+    if chosen is None:
+        told += [*_misses(made, term), ""]
+        chosen = made.nearest[0]
+    else:
+        told += [*_summary(made, chosen, seed, today, term), ""]
+    told += [*table(made, top, today, term), "", *pareto_lines(made.options, made.pareto, term), ""]
+    told += [*money_lines(chosen, term), "", *_buying(made, chosen, term)]
+    return told + _scaling(made, chosen)
+
+
+def _question(made: Plan, term: Style) -> list[str]:
+    wish, terms = made.request.wish, made.request.terms
+    limits = [] if wish.days is None else [f"within {wish.days:g} days"]
+    limits += [] if wish.dollars is None else [f"for at most {dollars(wish.dollars)}"]
+    size, amount = count(made.model.parameters), count(made.request.tokens)
+    return [
+        f"{term.bold(made.model.name)}: {size} parameters, {amount} tokens, "
+        f"{terms.global_batch:,} sequences per step{', ' if limits else ''}{' and '.join(limits)}",
+        f"prices {made.request.term}; failures {terms.failures.name}; checkpoints to storage {terms.storage.name}; "
+        f"facility {made.request.facility.name} (PUE {made.request.facility.pue:g})",
+    ]
+
+
+def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: Style) -> list[str]:
+    told = [_pick("cheapest", chosen, today, term)]
+    quickest = made.fastest
+    if quickest is not None and quickest is not chosen:
+        told.append(_pick("fastest ", quickest, today, term))
+    dates = finish_dates(chosen, seed)
+    p10, p50, p90 = (dates.quantile(share) / DAY for share in (0.1, 0.5, 0.9))
+    kept = chosen.candidate.goodput
+    carbon = "" if chosen.tonnes_co2e is None else f", {chosen.tonnes_co2e:,.0f} tCO2e"
+    energy = "not known" if chosen.energy_kwh is None else f"{chosen.energy_kwh / 1e3:,.0f} MWh{carbon}"
+    return [
+        *told, "",
+        f"{term.bold('cheapest in detail')}: {layout_words(chosen)}",
+        f"finished    after {p50:,.1f} days, one in ten before {p10:,.1f}, one in ten after {p90:,.1f} "
+        f"({len(dates.seconds):,} simulated campaigns, step time uncertain, seed {seed})",
+        f"failures    {dates.failures.mean():,.0f} expected, one per {duration(kept.mean_time_between_failures)}; "
+        f"goodput {kept.fraction:.1%}; a checkpoint every {duration(kept.interval)}",
+        f"energy      {energy}",
+        f"tokens      {count(chosen.tokens_per_dollar)} per dollar; {chosen.gpu_hours:,.0f} GPU-hours",
+    ]  # fmt: skip
+
+
+def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
+    one, quote = option.candidate, option.quote
+    return (
+        f"{term.bold(word)}    {one.gpus:,} x {one.gpu} ({one.cluster}) from {quote.provider}: "
+        f"{term.bold(f'{option.days:,.1f} days')}, {term.bold(dollars(option.dollars))} "
+        f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour (price of {quote.date}, {quote.age(today)} old)"
+    )
+
+
+def layout_words(option: Option) -> str:
+    """The layout as a user would type it."""
+    y = option.candidate.layout
+    words = [f"{name} {y[name]}" for name in ("tp", "pp", "ep", "dp") if y[name] > 1]
+    return ", ".join([*words, f"zero {y['zero']}", f"micro-batch {y['micro_batch']}", f"recompute {y['recompute']}"])
+
+
+def _misses(made: Plan, term: Style) -> list[str]:
+    rows = [
+        [f"{one.candidate.gpus:,} x {one.candidate.gpu}", one.quote.provider, f"{one.days:,.1f}", dollars(one.dollars),
+         made.request.wish.lacks(one)]
+        for one in made.nearest
+    ]  # fmt: skip
+    head = ["nearest", "from", "days", "dollars", "what it lacks"]
+    return [term.ink("No option keeps to the limits.", VERMILLION), *columns(head, rows, left=(0, 1, 4))]
+
+
+def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
+    """The cheapest options, with those of the Pareto front marked."""
+    front = set(made.pareto)
+    rows = []
+    for index, option in enumerate(made.options[:top]):
+        one, quote = option.candidate, option.quote
+        rows.append([
+            term.choose("●", "*") if index in front else "", f"{one.gpus:,}", one.gpu, one.cluster, quote.provider,
+            f"{quote.usd_per_gpu_hour:,.2f}", quote.age(today), f"{option.days:,.1f}",
+            f"{option.days_low:,.1f}-{option.days_high:,.1f}", f"{option.gpu_hours:,.0f}", dollars(option.dollars),
+            "-" if option.energy_kwh is None else f"{option.energy_kwh / 1e3:,.0f}", f"{one.goodput.fraction:.1%}",
+            "-" if one.mfu is None else f"{one.mfu:.0%}",
+        ])  # fmt: skip
+    head = ["", "GPUs", "accelerator", "cluster", "from", "$/GPU-h", "price age", "days", "90%", "GPU-hours", "dollars",
+            "MWh", "goodput", "MFU"]  # fmt: skip
+    more = len(made.options) - len(rows)
+    tail = [f"{more} more: --top {len(made.options)}, --csv or --json"] if more > 0 else []
+    mark = term.choose("●", "*")
+    title = f"{term.bold('Options')}, cheapest first; {mark} nothing is both faster and cheaper"
+    return [title, *columns(head, rows, left=(0, 2, 3, 4, 6)), *tail]
+
+
+def money_shares(option: Option) -> dict[str, float]:
+    """Shares of the dollars: what the GPUs did while they were paid."""
+    one, parts = option.candidate, option.candidate.breakdown
+    busy = one.goodput.fraction / one.step_seconds
+    known = {
+        "arithmetic": parts.get("compute", 0.0), "recomputation": parts.get("recompute", 0.0),
+        "communication": sum(parts.get(name, 0.0) for name in COMMUNICATION),
+        "pipeline bubble": parts.get("pipeline_bubble", 0.0),
+    }  # fmt: skip
+    rest = max(one.step_seconds - sum(known.values()), 0.0)
+    shares = {name: seconds * busy for name, seconds in {**known, "optimizer and rest": rest}.items()}
+    return {**shares, "failures and checkpoints": 1 - one.goodput.fraction}
+
+
+def money_lines(option: Option, term: Style) -> list[str]:
+    """A bar of where the money goes, and a row per part."""
+    shares = money_shares(option)
+    width = max(20, min(WIDEST_BAR, term.width - 4))
+    bar, done, cells = "", 0.0, 0
+    for name, (letter, ink) in PARTS.items():
+        done += shares[name]
+        run = round(done * width) - cells
+        bar += term.ground(letter * run, ink) if run > 0 else ""
+        cells += max(run, 0)
+    rows = [
+        [term.ground(letter, ink), name, f"{shares[name]:.1%}", dollars(shares[name] * option.dollars)]
+        for name, (letter, ink) in PARTS.items() if shares[name] >= 5e-4
+    ]  # fmt: skip
+    title = f"{term.bold('Where the money goes')} ({option.candidate.gpus:,} x {option.candidate.gpu})"
+    return [title, bar, *columns(["", "", "", ""], rows, left=(0, 1))[1:]]
+
+
+def _buying(made: Plan, option: Option, term: Style) -> list[str]:
+    own = made.buying(option)
+    gpu = option.candidate.gpu
+    if own is None:
+        return [f"{term.bold('Rent or buy')}: no price of a system with {gpu} is known"]
+    house = made.request.facility
+    power = f"${house.usd_per_kwh or 0:g} per kWh"
+    never = own.break_even_months == float("inf")
+    when = "never" if never else f"after {own.break_even_months:,.1f} months"
+    rows = [
+        [str(one.year), *map(dollars, (one.buying, one.renting, one.buying_so_far, one.renting_so_far))]
+        for one in own.years
+    ]
+    return [
+        f"{term.bold('Rent or buy')}, per {gpu}: bought for {dollars(own.price)} ({own.item}, {own.date}, network "
+        f"included), an hour in use costs {dollars(own.owned_per_hour)} against {dollars(own.rent_per_hour)} of rent; "
+        f"buying pays off {when}",
+        *columns(["year", "buying", "renting", "buying so far", "renting so far"], rows),
+        f"in use {house.utilisation:.0%} of the time, written off in {house.lifetime_years:g} years to "
+        f"{house.residual_fraction:.0%}, upkeep {house.upkeep_fraction:.0%} a year, {power}",
+    ]
+
+
+def _scaling(made: Plan, option: Option) -> list[str]:
+    if not made.request.compute_optimal:
+        return []
+    wish = made.request.wish.dollars
+    size = count(made.optimal_parameters(option))
+    return [
+        "",
+        f"compute-optimal for {dollars(wish or option.dollars)} at these prices: about {size} parameters on 20 tokens "
+        "each (Chinchilla, Hoffmann et al. 2022; dense models, quality of the data left aside)",
+    ]
+
+
+def explained(made: Plan, term: Style) -> list[str]:
+    """Each term of goodput and energy of the chosen option, with its source."""
+    chosen = made.cheapest or made.nearest[0]
+    figures = [*chosen.candidate.goodput.figures, *(chosen.candidate.draw.figures if chosen.candidate.draw else [])]
+    rows = [[one.label, f"{one.value:.6g}", one.unit, one.formula, one.source] for one in figures]
+    title = term.bold(f"Terms of {chosen.candidate.gpus:,} x {chosen.candidate.gpu}")
+    return [title, *columns(["term", "value", "unit", "formula", "source"], rows, left=(0, 2, 3, 4))]
+
+
+def csv_lines(made: Plan) -> Sequence[str]:
+    """The options as CSV, SI units in the headers."""
+    keys = ("cluster", "gpu", "gpus", "days", "gpu_hours", "dollars", "energy_kwh", "tonnes_co2e", "goodput",
+            "tokens_per_dollar", "step_seconds", "mfu")  # fmt: skip
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*keys, "provider", "usd_per_gpu_hour", "price_date", "pareto"])
+    front = set(made.pareto)
+    for index, option in enumerate(made.options):
+        row, quote = option.to_dict(), option.quote
+        told = [quote.provider, quote.usd_per_gpu_hour, quote.date, int(index in front)]
+        writer.writerow([*(row[key] for key in keys), *told])
+    return out.getvalue().splitlines()

@@ -1,0 +1,53 @@
+"""Days against dollars on the terminal: every option a dot, the Pareto front by letter."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Sequence
+
+from distsim.engine.plan import Option
+from distsim.report.style import GREEN, Style
+
+COLUMNS, LINES = 60, 14
+NARROWEST = 20
+DEAREST = 8.0
+"""Options dearer than that many times the cheapest would only squeeze the plot; they are counted below it."""
+
+
+def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style) -> list[str]:
+    """The plot of options in order of dollars, logarithmic both ways, and what each letter of the front stands for."""
+    width = max(NARROWEST, min(COLUMNS, term.width - 4))
+    shown = [one for one in found if one.dollars <= DEAREST * found[0].dollars]
+    cells = {index: _cell(shown, one, width) for index, one in enumerate(found) if one.dollars <= shown[-1].dollars}
+    grid = dict.fromkeys(cells.values(), term.choose("·", "."))
+    letters = dict(zip((index for index in front if index in cells), string.ascii_lowercase, strict=False))
+    for index, letter in letters.items():
+        grid[cells[index]] = term.ink(letter, GREEN)
+    rows = [
+        "  |" + "".join(grid.get((column, line), " ") for column in range(width)).rstrip()
+        for line in reversed(range(LINES))
+    ]
+    days, cost = [one.days for one in shown], [one.dollars for one in shown]
+    left, right = f"{min(days):,.1f} days", f"{max(days):,.1f} days"
+    title = f"{term.bold('Dollars (up) against days (across)')}, logarithmic; letters: nothing is faster and cheaper"
+    legend = [
+        f"  {letter}  {found[index].days:,.1f} days, ${found[index].dollars:,.0f}: {found[index].candidate.gpus:,} x "
+        f"{found[index].candidate.gpu} from {found[index].quote.provider}"
+        for index, letter in letters.items()
+    ]
+    return [
+        title, f"  ${max(cost):,.0f}", *rows, f"  +{'-' * width}",
+        f"  ${min(cost):,.0f}   {left} {right:>{max(width - len(left), len(right))}}", *legend,
+        *([f"  {len(found) - len(shown)} options cost more than that"] if len(found) > len(shown) else []),
+    ]  # fmt: skip
+
+
+def _cell(found: Sequence[Option], one: Option, width: int) -> tuple[int, int]:
+    def place(value: float, values: list[float], size: int) -> int:
+        low, high = min(values), max(values)
+        span = math.log(high / low)
+        return 0 if span == 0 else min(size - 1, int(math.log(value / low) / span * size))
+
+    days, cost = [other.days for other in found], [other.dollars for other in found]
+    return place(one.days, days, width), place(one.dollars, cost, LINES)
