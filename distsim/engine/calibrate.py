@@ -42,13 +42,14 @@ SPREADS: dict[str, tuple[float, float, float, float, float]] = {
     "gather_factor": (0.3, 0, 0.3, 0.3, 0),
     "exposed_fraction": (0.3, 0, 0.3, 0.3, 0), "pipeline_factor": (0.3, 0, 0.4, 0.5, 0),
     "optimizer": (0.3, 0, 0.3, 0.3, 0),
-    "step_seconds": (0.5, 0, 0.6, 1, 0.5), "jitter": (0.5, 0.4, 0, 0, 0.3), "stall_seconds": (0, 0, 0, 0.1, 0),
+    "step_seconds": (0.5, 0, 0.6, 1, 0.5), "jitter": (0.3, 0.2, 0, 0, 0.5), "stall_seconds": (0, 0, 0, 0.1, 0),
     "layer_stall_seconds": (0, 0, 0, 0.15, 0),
 }  # fmt: skip
 LEVELS = ("general", "architecture", "family", "framework", "both")
 _COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6}  # XLA hands over a whole step at once
 PRIORS: dict[str, dict[str, float]] = {
     "nanotron": {"stall_seconds": 1.35, "layer_stall_seconds": 0.0026},
+    "deepspeed": {"gather_factor": 1.3, "data_factor": 1.3, "exposed_fraction": 0.15},  # SC'21, figure 10: 175B, ZeRO-3
     "maxtext": _COMPILED, "paxml": _COMPILED, "alpa": _COMPILED, "neuronx": _COMPILED,
 }  # fmt: skip
 """Where a framework has a property that others lack, the value that fitting starts from."""
@@ -74,11 +75,11 @@ class Example:
         return self.layout["micro_batches"] * max(sum(s[kind] for kind in kinds) for s in self.stages) / self.seconds
 
 
-def example_of(setup: Setup, seconds: float, id: str, source: str) -> Example:
+def example_of(setup: Setup, seconds: float, id: str, source: str, year: float) -> Example:
     """A run's setup as numbers to fit to."""
     return Example(
         id, source, setup.framework.name, setup.accelerator.architecture.split()[0], seconds,
-        stage_numbers(work_of(setup)), layout_numbers(setup), likeness_of(setup),
+        stage_numbers(work_of(setup)), layout_numbers(setup), likeness_of(setup, year),
     )  # fmt: skip
 
 

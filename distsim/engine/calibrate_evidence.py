@@ -58,7 +58,7 @@ def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any) ->
     for old in folder.glob("*.csv"):
         if old.stem not in frameworks:
             old.unlink()
-    head = ["run", "weight", "alone", "nearest", *DOUBLINGS, *DIFFERENCES]
+    head = ["run", "weight", "alone", "nearest", *DOUBLINGS, "year", *DIFFERENCES]
     for framework, positions in frameworks.items():
         own = [examples[i] for i in positions]
         deviations = -residuals[np.array(positions)]

@@ -12,7 +12,7 @@ import numpy as np
 from distsim.engine.calibrate import Example, Factors, Fit, Table, example_of, fit
 from distsim.engine.calibrate_evidence import corrected, write_evidence
 from distsim.engine.calibrate_write import Score, fitted_toml, folds, left_out, residuals_toml, score, write
-from distsim.engine.evidence import setup_of
+from distsim.engine.evidence import check_possible, run_year, setup_of
 from distsim.engine.likeness import FOLDER
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run, measured_step_seconds, read_runs
@@ -42,7 +42,8 @@ def examples_of(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
             seconds = measured_step_seconds(run, y.micro_batch * y.micro_batches * y.dp, y.seq, y.gpus)
             if not seconds:
                 raise MissingCell("step_time_s, tokens_per_s_per_gpu and samples_per_s are blank")
-            found.append(example_of(setup, seconds, run.id, run.source))
+            check_possible(setup, seconds)
+            found.append(example_of(setup, seconds, run.id, run.source, run_year(run)))
         except MissingCell as missing:
             reasons[str(missing)] += 1
         except DistsimError as error:

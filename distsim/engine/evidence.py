@@ -24,6 +24,9 @@ PRECISIONS = {
 
 
 POWER_LIMITED = "500W power limit"
+USUAL_YEAR = 2024.0
+POSSIBLE = 0.9
+"""Share of the datasheet's peak that no training run exceeds in model FLOPs."""
 FLASH_YEAR = 2023  # runs published before it precede flash attention in training frameworks (arXiv:2205.14135)
 
 
@@ -73,6 +76,10 @@ def replay(run: Run) -> Replay:
         return Replay(run, reason=error.problem)
     y = setup.layout
     seconds = measured_step_seconds(run, y.micro_batch * y.micro_batches * y.dp, y.seq, y.gpus)
+    try:
+        check_possible(setup, seconds)
+    except MissingCell as contradiction:
+        return Replay(run, reason=str(contradiction))
     counts = setup.framework.memory_counts
     kind = (run.text("mem_kind") or "").lower()
     if "allocated" in kind:
@@ -81,14 +88,29 @@ def replay(run: Run) -> Replay:
         counts = "reserved"
     ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
     stage = ranks[setup.framework.memory_rank]
-    return Replay(run, "", setup, seconds, measured_peak_bytes(run), stage.counted(counts), *_timed(setup, run.id))
+    return Replay(run, "", setup, seconds, measured_peak_bytes(run), stage.counted(counts), *_timed(setup, run))
 
 
-def _timed(setup: Setup, run: str) -> tuple[float, dict[str, float]]:
+def run_year(run: Run) -> float:
+    """The year of a run's software; a source that does not say it counts as of the middle of all."""
+    return run.number("year") or USUAL_YEAR
+
+
+def check_possible(setup: Setup, seconds: float | None) -> None:
+    """Raise MissingCell where a row's own cells contradict each other: its speed is beyond the chip's peak."""
+    from distsim.engine.flops import least_flops, peak_of
+
+    y, peak = setup.layout, peak_of(setup)
+    tokens = y.seq * y.micro_batch * y.micro_batches * y.dp
+    if seconds and peak and least_flops(setup) * tokens / y.gpus / seconds > POSSIBLE * peak:
+        raise MissingCell(f"seq_len {y.seq} and the measured speed contradict each other: beyond the chip's peak rate")
+
+
+def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
     """Predicted step time and its interval; a shipped run is predicted as if it had not been measured."""
     from distsim.engine.step import timed
 
-    predicted, interval = timed(setup, run)
+    predicted, interval = timed(setup, run.id, run_year(run))
     return predicted, {"low": interval.low, "high": interval.high}
 
 

@@ -34,6 +34,13 @@ def model_flops(setup: Setup) -> Number:
     return model_flops_per_token(active_parameters(setup), model.layers, model.heads, model.head_dim, setup.layout.seq)
 
 
+def least_flops(setup: Setup) -> Number:
+    """FLOPs of one token that no kernel can avoid: causal attention within its windows, nothing recomputed."""
+    model, seq = setup.model, setup.layout.seq
+    reach = min(seq, model.window) if model.window else seq / 2
+    return model_flops_per_token(active_parameters(setup), model.layers, model.heads, model.head_dim, reach)
+
+
 def recompute_factor(work: Work) -> float:
     """Floating-point work with recomputation over that without, from the ledger's products."""
     plain = again = 0.0

@@ -32,12 +32,14 @@ RANGE = 2.0
 """Distance over which likeness falls to 1/e."""
 NOISE = 0.05
 """Variance of repeated runs over that of deviations."""
+YEARS = 1.0
+"""Distance of one in years between releases of the same software."""
 ALIKE, SIMILAR = 0.6, 0.25
 FOLDER = "evidence"
 
 
 class Likeness(NamedTuple):
-    """What two jobs are compared by: logarithms in units of distance, and names."""
+    """What two jobs are compared by: logarithms (and last the year of the software) in units of distance, and names."""
 
     numbers: tuple[float, ...]
     names: tuple[str, ...]
@@ -67,13 +69,14 @@ class Correction(NamedTuple):
         return "alike" if self.nearest >= ALIKE else "similar" if self.nearest >= SIMILAR else "unlike"
 
 
-def likeness_of(setup: Setup) -> Likeness:
-    """A setup's place among measured runs."""
+def likeness_of(setup: Setup, year: float) -> Likeness:
+    """A setup's place among measured runs; ``year`` is that of the software."""
     y, model = setup.layout, setup.model
     values = {"hidden": model.hidden, "layers": model.layers, "gpus": y.gpus, "tp": y.tp, "pp": y.pp, "cp": y.cp,
               "ep": y.ep, "micro_batch": y.micro_batch, "micro_batches": y.micro_batches,
               "seq": y.seq, "vpp": y.vpp}  # fmt: skip
     numbers = tuple(round(math.log2(max(values[name], 1)) / scale, 3) for name, scale in DOUBLINGS.items())
+    numbers += (round(year / YEARS, 3),)
     names = (setup.accelerator.name, setup.precision.name, setup.recompute, str(y.zero), y.attention,
              str(model.experts is not None), model.name)  # fmt: skip
     return Likeness(numbers, tuple(name.replace(",", ";").replace('"', "") for name in names))
@@ -91,12 +94,15 @@ def distance(one: Likeness, other: Likeness) -> float:
     return math.sqrt(squared)
 
 
-def correction_of(setup: Setup, run: str = "") -> Correction:
-    """What measured runs say of a job; ``run`` names the measured run that the job is, if it is one."""
-    here = likeness_of(setup)
+def correction_of(setup: Setup, run: str = "", year: float | None = None) -> Correction:
+    """What measured runs say of a job; ``run`` names the measured run that the job is, if it is one. Software is that
+    of ``year``, or the newest that was measured."""
+    all_known = evidence(setup.framework.name)
+    newest = max((known.likeness.numbers[-1] * YEARS for known in all_known), default=0.0)
+    here = likeness_of(setup, newest if year is None else year)
     total = 0.0
     near: list[tuple[float, str]] = []
-    for known in evidence(setup.framework.name):
+    for known in all_known:
         if known.run == run and known.likeness == here:
             return Correction(known.alone, known.nearest, ())
         alike = math.exp(-distance(here, known.likeness) / RANGE)
@@ -112,7 +118,7 @@ def evidence(framework: str) -> tuple[Evidence, ...]:
     file = catalog.path("timing", "fitted").parent / FOLDER / f"{framework}.csv"
     if not file.is_file():
         return ()
-    numbers, names = len(DOUBLINGS), len(DIFFERENCES)
+    numbers, names = len(DOUBLINGS) + 1, len(DIFFERENCES)
     with open(file, newline="", encoding="utf-8") as table:
         rows = list(csv.reader(table))[1:]
     return tuple(

@@ -119,11 +119,11 @@ def scaled(breakdown: dict[str, float], correction: Correction) -> dict[str, flo
     return {name: seconds * factor for name, seconds in breakdown.items()}
 
 
-def timed(setup: Setup, run: str = "") -> tuple[float, Interval]:
-    """Step time and interval alone; ``run`` names the measured run that the setup replays, if any."""
+def timed(setup: Setup, run: str = "", year: float | None = None) -> tuple[float, Interval]:
+    """Step time and interval alone; ``run`` names the measured run that the setup replays, if any, ``year`` its software."""
     from distsim.engine.intervals import interval_of
 
-    correction = correction_of(setup, run)
+    correction = correction_of(setup, run, year)
     seconds = sum(scaled(breakdown_of(work_of(setup), timing_of(setup)), correction).values())
     return seconds, interval_of(setup, seconds, correction)
 
