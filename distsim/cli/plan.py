@@ -17,12 +17,14 @@ def _option(flag: str, text: str) -> Any:
     return typer.Option(flag, help=text, show_default=False)
 
 
+def _flag(flag: str, text: str) -> Any:
+    return typer.Option(flag, help=text)
+
+
 def plan(
     model: Annotated[str, typer.Argument(help="preset, TOML or Hugging Face config.json", show_default=False)],
     tokens: Annotated[Text, _option("--tokens", "tokens to train on, e.g. 2T or 300B")] = None,
-    compute_optimal: Annotated[
-        bool, typer.Option("--compute-optimal", help="take Chinchilla's tokens for the model instead of --tokens")
-    ] = False,
+    compute_optimal: Annotated[bool, _flag("--compute-optimal", "Chinchilla's tokens, instead of --tokens")] = False,
     deadline: Annotated[Text, _option("--deadline", "the longest it may take, e.g. 30d")] = None,
     budget: Annotated[Text, _option("--budget", "the most it may cost in US dollars, e.g. 5M")] = None,
     gpu: Annotated[
@@ -31,33 +33,23 @@ def plan(
     gpus: Annotated[Text, _option("--gpus", "how many, e.g. 512,1024 [default: around what the deadline asks]")] = None,
     cluster: Annotated[Text, _option("--cluster", "clusters to look at, instead of --gpu")] = None,
     provider: Annotated[Text, _option("--provider", "price lists to use: names or TOML files [default: all]")] = None,
-    price: Annotated[
-        str, typer.Option("--price", help="on-demand, spot, reserved-1y, reserved-3y, reserved")
-    ] = "on-demand",
-    global_batch: Annotated[
-        int | None, _option("--global-batch", "sequences per step [default: 4M tokens, a power of two of sequences]")
-    ] = None,
+    price: Annotated[str, _flag("--price", "on-demand, spot, reserved-1y, reserved-3y, reserved")] = "on-demand",
+    price_age: Annotated[Text, _option("--price-age", "how much older than the newest a price may be [1y]")] = None,
+    global_batch: Annotated[int | None, _option("--global-batch", "sequences per step [default: 4M tokens]")] = None,
     seq: Annotated[int | None, _option("--seq", "tokens per sequence [default: the model's context]")] = None,
     framework: Annotated[Text, _option("--framework", "software profile [default: megatron-core]")] = None,
     precision: Annotated[Text, _option("--precision", "precision recipe [default: the framework's]")] = None,
-    failures: Annotated[str, typer.Option("--failures", help="failure rates (distsim show failures)")] = "default",
-    storage: Annotated[str, typer.Option("--storage", help="where checkpoints go (distsim show storage)")] = "default",
-    facility: Annotated[
-        str, typer.Option("--facility", help="PUE, power price, grid (distsim show facilities)")
-    ] = "default",
+    failures: Annotated[str, _flag("--failures", "failure rates (distsim show failures)")] = "default",
+    storage: Annotated[str, _flag("--storage", "where checkpoints go (distsim show storage)")] = "default",
+    facility: Annotated[str, _flag("--facility", "PUE, power price, grid (distsim show facilities)")] = "default",
     checkpoint_every: Annotated[Text, _option("--checkpoint-every", "e.g. 30min [default: Daly's optimum]")] = None,
-    blocking: Annotated[bool, typer.Option("--blocking-checkpoints", help="training waits for the storage")] = False,
-    spares: Annotated[int, typer.Option("--spares", help="spare nodes")] = 4,
-    price_age: Annotated[
-        Text, _option("--price-age", "leave out prices so much older than the newest [default: 1y]")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="of the simulated campaigns")] = 0,
-    top: Annotated[int, typer.Option("--top", help="how many options to list")] = 12,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="also print each term of the losses with its source")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="print JSON instead of tables")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="print the options as CSV instead of tables")] = False,
+    blocking: Annotated[bool, _flag("--blocking-checkpoints", "training waits for the storage")] = False,
+    spares: Annotated[int, _flag("--spares", "spare nodes")] = 4,
+    seed: Annotated[int, _flag("--seed", "of the simulated campaigns")] = 0,
+    top: Annotated[int, _flag("--top", "how many options to list")] = 12,
+    explain: Annotated[bool, _flag("--explain", "also print each term of the losses with its source")] = False,
+    json: Annotated[bool, _flag("--json", "print JSON instead of tables")] = False,
+    csv: Annotated[bool, _flag("--csv", "print the options as CSV instead of tables")] = False,
 ) -> None:
     """Tell which GPUs to rent or buy for a training run, from whom, for how long, at what price and with what energy.
 
@@ -65,10 +57,9 @@ def plan(
 
     Example: distsim plan llama-2-70b --tokens 2T --deadline 30d --gpu h100-sxm
     """  # fmt: skip
-    from distsim.engine.planner import make_plan
-
+    given = dict(locals())
     _check(json and csv, top, seed)
-    made = make_plan(_request(dict(locals())))
+    made = _made(_request(given))
     for note in made.notes:
         typer.echo(f"note: {note}", err=True)
     if json:
@@ -79,6 +70,17 @@ def plan(
         _print(made, seed, top, explain)
     if made.cheapest is None:
         raise typer.Exit(1)
+
+
+def _made(request: Request) -> Plan:
+    """The plan; that there is none at all is an answer, not a mistake."""
+    from distsim.engine.planner import NoPlanError, make_plan
+
+    try:
+        return make_plan(request)
+    except NoPlanError as error:
+        typer.echo(f"error: {error.text()}", err=True)
+        raise typer.Exit(1) from None
 
 
 def _check(both: bool, top: int, seed: int) -> None:
@@ -101,6 +103,7 @@ def _request(given: dict[str, Any]) -> Request:
     from distsim.engine.plan import Wish
     from distsim.engine.planner import Request, step_sequences, tokens_for
     from distsim.engine.prices import STALE_DAYS, term_of
+    from distsim.errors import DistsimError
     from distsim.specs.job import Job
     from distsim.units import DAY, parse
 
@@ -114,6 +117,8 @@ def _request(given: dict[str, Any]) -> Request:
         asynchronous=not given["blocking"], spares=given["spares"],
         interval_seconds=None if every is None else parse(every, "s", "--checkpoint-every"),
     )  # fmt: skip
+    if given["price_age"] is not None and parse(given["price_age"], "s", "--price-age") <= 0:
+        raise DistsimError(f"--price-age {given['price_age']} leaves no price", "give more than 0, e.g. 6months")
     age = STALE_DAYS if given["price_age"] is None else parse(given["price_age"], "s", "--price-age") / DAY
     typed = None if given["tokens"] is None else parse(given["tokens"], "tokens", "--tokens")
     return Request(

@@ -136,9 +136,11 @@ class Wish:
 
     def __post_init__(self) -> None:
         """A limit of nothing is a slip."""
-        for name, value, most in (("deadline", self.days, 36_500), ("budget", self.dollars, 1e12)):
+        for name, value, most, unit in (("deadline", self.days, 36_500, "days"), ("budget", self.dollars, 1e12, "USD")):
             if value is not None and not 0 < value <= most:
-                raise DistsimError(f"{name} {value:g} is out of range", f"valid: more than 0, at most {most:,.0f}")
+                raise DistsimError(
+                    f"a {name} of {value:g} {unit} is out of range", f"valid: more than 0, at most {most:,.0f} {unit}"
+                )
 
     def met(self, option: Option) -> bool:
         """Whether an option keeps to both limits."""

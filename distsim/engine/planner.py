@@ -44,6 +44,10 @@ SIZES = (0.5, 1, 2, 4)
 """Cluster sizes that are tried, as multiples of what the deadline asks for at the usual utilisation."""
 
 
+class NoPlanError(DistsimError):
+    """The question is right and the answer is that nothing is feasible."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What the user asked for."""
@@ -164,9 +168,10 @@ def make_plan(request: Request) -> Plan:
     clusters = _clusters(request, offered)
     per_token = _flops_per_token(request, model, clusters[0])
     places = [(name, size) for name in clusters for size in _sizes(request, name, per_token)]
+    _check_tokens(request, model)
     made = candidates(request.terms, model, places)
     if not made:
-        raise DistsimError(
+        raise NoPlanError(
             f"no layout of {model.name} fits any cluster that was tried: {', '.join(sorted({c for c, _ in places}))}",
             "try more accelerators with --gpus, accelerators with more memory, or a global batch of a power of two",
         )
@@ -178,10 +183,20 @@ def make_plan(request: Request) -> Plan:
     }
     found = plans.options(made, request.tokens, known, request.facility)
     if not found:
-        raise DistsimError(
+        raise NoPlanError(
             f"every plan takes more than {plans.LONGEST_DAYS / 365:.0f} years", "use more accelerators: --gpus 4096"
         )
     return Plan(request, model, per_token, tuple(found), tuple(_notes(request, model, len(listed) - len(offered))))
+
+
+def _check_tokens(request: Request, model: LoadedModel) -> None:
+    job = request.terms.job
+    per_step = request.terms.global_batch * (job.seq if job.seq is not None else model.spec.context)
+    if request.tokens < per_step:
+        raise DistsimError(
+            f"{request.tokens:,.0f} tokens are less than one step of {per_step:,} tokens",
+            "give more --tokens, or a smaller --global-batch",
+        )
 
 
 def _clusters(request: Request, offered: Sequence[Quote]) -> list[str]:
