@@ -64,7 +64,8 @@ _FLAGS = {"sequence_parallel": "--sequence-parallel/--no-sequence-parallel", "dr
           "clip": "--clip/--no-clip"}  # fmt: skip
 
 
-def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:
+def parameter(name: str, kind: Any, text: str) -> inspect.Parameter:
+    """One job option as a parameter of a command."""
     flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
     annotation = Annotated[kind | None, typer.Option(flag, help=text, show_default=False)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
@@ -113,7 +114,7 @@ def job_command(function: Callable[..., None]) -> Callable[..., None]:
             mine["stated"] = {}
         function(job, **mine)
 
-    shared = [_parameter(name, kind, text) for name, (kind, text) in JOB_OPTIONS.items()]
+    shared = [parameter(name, kind, text) for name, (kind, text) in JOB_OPTIONS.items()]
     parameters = [MODEL, *shared, JOB_FILE, SHOW_CONFIG, *own]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}

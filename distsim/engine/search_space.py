@@ -63,7 +63,7 @@ class Group(NamedTuple):
         )))  # fmt: skip
 
     @property
-    def count(self) -> int:
+    def layouts(self) -> int:
         """Valid layouts."""
         repeats = numpy.prod(self.shape) // self.valid.size
         return int(self.valid.sum()) * int(repeats)
@@ -233,7 +233,7 @@ def _group(
 def _without(group: Group, bounds: Bounds) -> Array:
     """The valid layouts less combinations that are excluded."""
     kept, y = group.valid, group.setup.layout
-    words = {
+    words: dict[str, Any] = {
         "schedule": lambda bound: numpy.array(y.schedule in bound.words),
         "sequence_parallel": lambda bound: numpy.where(y.sequence_parallel, "on" in bound.words, "off" in bound.words),
         "recompute": lambda bound: numpy.where(

@@ -1,0 +1,186 @@
+"""``distsim search``: the best layouts out of all that rules and bounds allow."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from distsim.cli import options as shared
+from distsim.errors import DistsimError
+
+if TYPE_CHECKING:
+    from distsim.engine.search import Request, SearchReport
+
+NO_ARGS_IS_HELP = False
+BOUNDED: dict[str, str] = {
+    "gpus": "how many accelerators; a range doubles: 64..512 [default: one node]",
+    "tp": "tensor parallel degrees to try: 8, 1..8 or 1,2,4",
+    "pp": "pipeline stages to try",
+    "vpp": "model chunks per stage to try",
+    "cp": "context parallel degrees to try",
+    "ep": "expert parallel degrees to try",
+    "etp": "tensor parallel degrees of experts to try",
+    "dp": "data parallel degrees to try",
+    "zero": "ZeRO stages to try",
+    "zero_group": "sizes of the sharding group to try",
+    "micro_batch": "micro-batches to try",
+    "recompute": "recomputation to try: none,selective,full",
+    "recompute_layers": "layers per stage under full recomputation to try",
+    "schedule": "pipeline schedules to try: 1f1b,gpipe,interleaved-1f1b",
+    "sequence_parallel": "sequence parallelism to try: on,off",
+}
+FIXED = ("gpu", "cluster", "profile", "framework", "seq", "global_batch", "attention", "compile", "dropout",
+         "precision", "optimizer", "offload", "loss_parallel", "no_sync", "clip")  # fmt: skip
+"""Job options that hold for all layouts."""
+
+
+def _command(function: Callable[..., None]) -> Callable[..., None]:
+    """Give ``function(stated, **own)`` MODEL, the bounds and the job options that a search takes."""
+    taken = inspect.signature(function, eval_str=True).parameters
+    own = [p.replace(kind=p.KEYWORD_ONLY) for name, p in taken.items() if name != "stated"]
+    names = {p.name for p in own}
+
+    def command(**values: Any) -> None:
+        mine = {name: value for name, value in values.items() if name in names}
+        function({name: value for name, value in values.items() if name not in names}, **mine)
+
+    bounds = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
+            str | None, typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=False)
+        ])
+        for name, text in BOUNDED.items()
+    ]  # fmt: skip
+    fixed = [shared.parameter(name, *shared.JOB_OPTIONS[name]) for name in FIXED]
+    parameters = [shared.MODEL, *fixed[:2], *bounds, *fixed[2:], shared.JOB_FILE, *own]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__doc__, command.__name__ = function.__doc__, function.__name__
+    return command
+
+
+@_command
+def search(
+    stated: dict[str, Any],
+    objective: Annotated[
+        str, typer.Option("--objective", help="throughput, memory, cost-per-token or fewest-gpus")
+    ] = "throughput",
+    within: Annotated[
+        str | None, typer.Option("--within", help="longest step that will do, e.g. 20s", show_default=False)
+    ] = None,
+    margin: Annotated[float, typer.Option("--margin", help="share of the memory that stays free")] = 0.0,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", help="leave out values or combinations: tp=16..64, 'tp=8 pp=1'", show_default=False),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, max=1000, help="how many layouts to rank")] = 10,
+    diff: Annotated[
+        str | None, typer.Option("--diff", help="two ranks side by side, e.g. 1,2", show_default=False)
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="also write the ranked layouts to a CSV file", show_default=False)
+    ] = None,
+    all_file: Annotated[
+        Path | None, typer.Option("--all", help="also write every layout to a CSV file", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="print JSON (seconds, bytes) instead of tables")] = False,
+) -> None:
+    """Find the best layouts for a number of GPUs: every one that rules and bounds allow, priced like distsim step.
+
+    Exit code 0: found; 1: nothing is feasible, the nearest misses are shown; 2: the input is wrong.
+
+    Example: distsim search llama-70b --gpu h100-sxm --gpus 512 --tp 1..8
+    """
+    from distsim.cli.search_files import AllLayouts, write_ranked
+    from distsim.cli.search_progress import Progress
+    from distsim.engine.search import search as run
+
+    request = _request(stated, objective, within, margin, exclude or [], top)
+    ranks = _ranks(diff, top)
+    progress = Progress()
+    with AllLayouts(all_file) as every:
+        report = run(request, progress.show, every.add if all_file else None)
+    progress.clear()
+    for note in report.notes:
+        typer.echo(f"note: {note}", err=True)
+    if csv is not None:
+        write_ranked(csv, report)
+    _print(report, json, ranks)
+    if not report.best:
+        raise typer.Exit(1)
+
+
+def _request(
+    stated: dict[str, Any], objective: str, within: str | None, margin: float, exclude: list[str], top: int
+) -> Request:
+    from distsim.engine.search import Request
+    from distsim.engine.search_bounds import parse_bounds
+    from distsim.units import parse
+
+    limits = {name: stated.pop(name) for name in BOUNDED}
+    job, _ = shared.stated_job(stated)
+    stray = [name for name in job.model_fields_set - {"model", *FIXED, *BOUNDED} if getattr(job, name) is not None]
+    if stray:
+        raise DistsimError(
+            f"a search does not take {', '.join(sorted(stray))}", "leave it out; distsim step takes it for one layout"
+        )
+    for name in BOUNDED:  # a job file may fix what the command line leaves open
+        value = getattr(job, name)
+        if limits[name] is None and value is not None:
+            limits[name] = ("on" if value else "off") if isinstance(value, bool) else str(value)
+    gpus = limits.pop("gpus")
+    seconds = float("inf") if within is None else parse(within, "s", "--within")
+    if seconds <= 0:
+        raise DistsimError(f"--within {within} leaves no time", "write e.g. --within 20s")
+    bounds = parse_bounds(limits, exclude)
+    return Request(job, _gpus(gpus, job), bounds, objective, margin, seconds, top)
+
+
+def _gpus(text: str | None, job: Any) -> tuple[int, ...]:
+    """Numbers of GPUs: as listed, or doubling through a range."""
+    from distsim.engine.search import base_setup
+    from distsim.engine.search_bounds import LARGEST, parse_bound
+
+    if text is None:
+        return (int(base_setup(job, 1).cluster.gpus_per_node),)
+    numbers: set[int] = set()
+    for low, high in parse_bound("gpus", text).ranges:
+        if high == LARGEST and low != high:
+            raise DistsimError(f"--gpus {text} has no end", f"write e.g. --gpus {low}..{low * 8}")
+        while low <= high:
+            numbers.add(low)
+            low *= 2
+    return tuple(sorted(numbers))
+
+
+def _ranks(text: str | None, top: int) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    parts = text.replace(",", " ").split()
+    if len(parts) != 2 or not all(part.isdigit() and 1 <= int(part) <= top for part in parts):
+        raise DistsimError(f"--diff {text} does not name two ranks from 1 to {top}", "write e.g. --diff 1,2")
+    return int(parts[0]), int(parts[1])
+
+
+def _print(report: SearchReport, as_json: bool, ranks: tuple[int, int] | None) -> None:
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(report.to_dict(), indent=1))
+        return
+    from distsim.report.search import diff_lines, lines
+    from distsim.report.style import style
+
+    term = style()
+    made = lines(report, term)
+    if ranks is not None and max(ranks) <= len(report.best):
+        made += ["", *diff_lines(report, *ranks, term)]
+    if not report.best and not report.fitting and report.nearest:
+        from distsim.engine.mend import mend
+        from distsim.report.memory import mend_lines
+
+        made += ["", *mend_lines(mend(report.nearest[0].report.memory), term)]
+    typer.echo("\n".join(term.plain(line) for line in made), color=True)

@@ -1,0 +1,256 @@
+"""``distsim search``: every layout that rules and bounds allow, priced by the same ledger as ``distsim step``."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.search_best import Found, Kept
+from distsim.engine.search_bounds import Bounds
+from distsim.engine.search_fold import Block, blocks, setup_at
+from distsim.engine.search_space import Group, groups
+from distsim.engine.step import StepReport, step_of
+from distsim.errors import DistsimError, did_you_mean
+from distsim.specs.job import Job
+from distsim.units import count
+
+OBJECTIVES: dict[str, Callable[[Any, Any, int], Any]] = {
+    "throughput": lambda seconds, peak, gpus: seconds,
+    "memory": lambda seconds, peak, gpus: peak,
+    "cost-per-token": lambda seconds, peak, gpus: seconds * gpus,
+    "fewest-gpus": lambda seconds, peak, gpus: seconds * 0 + gpus,
+}
+"""What is minimised, from seconds per step, bytes and GPUs; the global batch is the same for all."""
+STEP_TOKENS = 4_000_000
+"""Tokens per optimizer step where no batch is stated: Llama 2 (arXiv:2307.09288), section 2.2."""
+KEPT = 64
+FRONT = 48
+"""Points of the front that are re-evaluated and reported; of more, every so many."""
+FIXED = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_group", "sequence_parallel",
+         "micro_batch", "recompute", "recompute_layers", "stage_layers")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is searched for."""
+
+    job: Job
+    gpus: tuple[int, ...]
+    bounds: Bounds
+    objective: str = "throughput"
+    margin: float = 0.0
+    """Share of the memory that is to stay free."""
+    within: float = math.inf
+    """Seconds that a step may take."""
+    top: int = 10
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A layout that was found, computed again by itself."""
+
+    report: StepReport
+    found: Found
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What a user types for it."""
+        return setup_at(self.report.setup, self.found.layout)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract, with what its time is made of."""
+        report = self.report
+        return {
+            "layout": report.setup.to_dict(), "options": self.options, "seconds": report.seconds, "mfu": report.mfu,
+            "peak_memory": report.memory.peak, "tokens_per_second": report.tokens_per_second,
+            "breakdown": report.breakdown,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SearchReport:
+    """The answer of ``distsim search``."""
+
+    request: Request
+    base: Setup
+    global_batch: int
+    evaluated: int
+    fitting: int
+    """Layouts that fit memory."""
+    feasible: int
+    """Those of them whose step takes no longer than asked."""
+    seconds: float
+    """How long the search took."""
+    limit: float
+    best: tuple[Choice, ...]
+    front: tuple[Choice, ...]
+    almost: tuple[Choice, ...]
+    nearest: tuple[Choice, ...]
+    """Where nothing is feasible: the layouts that miss by least."""
+    interrupted: bool
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract; ``pareto`` counts from 0 in ``layouts``, least memory first."""
+        layouts = list(self.best)
+        places = {choice.found[3:]: index for index, choice in enumerate(self.best)}
+        pareto = []
+        for choice in self.front:
+            where = choice.found[3:]
+            if where not in places:
+                places[where] = len(layouts)
+                layouts.append(choice)
+            pareto.append(places[where])
+        return {
+            "schema": "distsim.search/1", "evaluated": self.evaluated, "feasible": self.feasible,
+            "seconds": self.seconds, "layouts": [choice.to_dict() for choice in layouts], "pareto": pareto,
+            "ranked": len(self.best), "objective": self.request.objective, "global_batch": self.global_batch,
+            "memory_limit": round(self.limit), "almost": [choice.to_dict() for choice in self.almost],
+            "nearest": [choice.to_dict() for choice in self.nearest], "interrupted": self.interrupted,
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+
+Watch = Callable[[int, int], None]
+"""Told how many layouts are done, and of how many."""
+
+
+def search(request: Request, watch: Watch | None = None, every: Callable[[Block], None] | None = None) -> SearchReport:
+    """Evaluate all layouts; ``every`` is given each block of them. An interrupt ends the search with what it has."""
+    began = time.perf_counter()
+    if request.objective not in OBJECTIVES:
+        near = did_you_mean(request.objective, OBJECTIVES)
+        raise DistsimError(f"unknown objective {request.objective!r}", near, f"objectives: {', '.join(OBJECTIVES)}")
+    if not 0 <= request.margin < 1:
+        raise DistsimError(f"--margin {request.margin:g} is no share of the memory", "give 0 to 0.99, e.g. 0.05")
+    notes: list[str] = []
+    base = base_setup(request.job, max(request.gpus))
+    batch = request.job.global_batch or usual_batch(base, request.gpus, notes)
+    limit = base.accelerator.capacity * (1 - request.margin)
+    kept = Kept(limit, OBJECTIVES[request.objective], request.within, max(KEPT, request.top))
+    interrupted = False
+    try:
+        _walk(request, batch, kept, watch, every)
+    except KeyboardInterrupt:
+        interrupted = True
+        notes.append("interrupted: the best of what was evaluated so far")
+    if not kept.evaluated and not interrupted:
+        raise contradiction(request, batch)
+    return SearchReport(
+        request, base, batch, kept.evaluated, kept.fitting, kept.feasible, time.perf_counter() - began, limit,
+        _ranked(base, kept.best.found, request.top, OBJECTIVES[request.objective]),
+        tuple(choice(base, one) for one in thinned(kept.front.found)),
+        tuple(choice(base, one) for one in _almost(kept)),
+        () if kept.feasible else tuple(
+            choice(base, one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
+        ),
+        interrupted, (*base.notes, *notes),
+    )  # fmt: skip
+
+
+def _almost(kept: Kept, most: int = 5) -> list[Found]:
+    """Layouts that nearly fit and would be faster than the best that does."""
+    best = min((one.seconds for one in kept.best.found), default=math.inf)
+    return [one for one in kept.almost.found if one.seconds < best][:most]
+
+
+def _walk(request: Request, batch: int, kept: Kept, watch: Watch | None, every: Callable[[Block], None] | None) -> None:
+    for gpus in sorted(request.gpus):
+        found = list(groups(base_setup(request.job, gpus), gpus, batch, request.bounds))
+        whole, done = sum(group.layouts for group in found), kept.evaluated
+        for group in found:
+            for block in blocks(group):
+                kept.add(block)
+                if every is not None:
+                    every(block)
+                if watch is not None:
+                    watch(kept.evaluated, done + whole)
+        if request.objective == "fewest-gpus" and kept.feasible:
+            return
+
+
+def base_setup(job: Job, gpus: int) -> Setup:
+    """The setup whose layout is open: all on one rank, so that presets and options are checked."""
+    offloaded = "parameters" in (job.offload or "")
+    one = {
+        **dict.fromkeys(FIXED), "tp": 1, "pp": 1, "cp": 1, "ep": 1, "vpp": 1, "zero": 3 if offloaded else 0,
+        "micro_batch": 1, "recompute": "none", "gpus": gpus, "global_batch": None,
+    }  # fmt: skip
+    return resolve(job.model_copy(update=one))
+
+
+def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
+    """About four million tokens: the GPUs' odd factor times a power of two, so that data parallel ranks divide it."""
+    wanted = STEP_TOKENS / base.layout.seq
+    odd = max(number // (number & -number) for number in gpus)
+    batch = odd * 2 ** max(round(math.log2(max(wanted / odd, 1))), 0)
+    notes.append(f"--global-batch not given: {batch} sequences taken, {count(batch * base.layout.seq)} tokens per step")
+    return int(batch)
+
+
+def choice(base: Setup, found: Found) -> Choice:
+    """A found layout, computed again by ``distsim step``."""
+    options = setup_at(base, found.layout)
+    return Choice(step_of(resolve(base.job.model_copy(update={**dict.fromkeys(FIXED), **options}))), found)
+
+
+def _ranked(base: Setup, found: list[Found], top: int, key: Callable[[Any, Any, int], Any]) -> tuple[Choice, ...]:
+    """The best few, in the order that their own computation gives."""
+    again = [choice(base, one) for one in found[: top + top // 2]]
+    order = sorted(again, key=lambda one: (
+        key(one.report.seconds, one.report.memory.peak, one.report.setup.layout.gpus), one.report.seconds,
+        one.report.memory.peak,
+    ))  # fmt: skip
+    return tuple(order[:top])
+
+
+def thinned(found: list[Found], most: int = FRONT) -> list[Found]:
+    """Points of a front, evenly by their number, both ends kept."""
+    if len(found) <= most:
+        return list(found)
+    return [found[round(index * (len(found) - 1) / (most - 1))] for index in range(most)]
+
+
+def contradiction(request: Request, batch: int) -> DistsimError:
+    """Which of the constraints leave no layout, and what the others would allow."""
+    bounds, gpus = request.bounds, max(request.gpus)
+    base = base_setup(request.job, gpus)
+    stated = [f"--{name.replace('_', '-')} {bound.text}" for name, bound in bounds.given.items()]
+    stated += ["--exclude"] * bool(bounds.excluded)
+    hints = []
+    for name, bound in bounds.given.items():
+        others = {key: value for key, value in bounds.given.items() if key != name}
+        allowed = values_of(list(groups(base, gpus, batch, Bounds(others, bounds.excluded))), name)
+        if allowed:
+            shown = ", ".join(map(str, allowed[:12])) + (", …" if len(allowed) > 12 else "")
+            hints.append(f"instead of --{name.replace('_', '-')} {bound.text}, the rest would allow: {shown}")
+    if bounds.excluded and any(True for _ in groups(base, gpus, batch, Bounds(bounds.given))):
+        hints.append("without --exclude there are layouts")
+    if not hints:
+        hints.append(f"each degree has to divide {gpus} GPUs, and dp times the micro-batch the global batch of {batch}")
+    constraints = " ".join(stated) or "the rules"
+    return DistsimError(
+        f"no layout of {base.model.name} on {gpus} GPUs with a global batch of {batch} obeys {constraints}", *hints
+    )
+
+
+def values_of(found: list[Group], name: str) -> list[Any]:
+    """The values of a dimension that occur in groups of layouts."""
+    import numpy
+
+    values: set[Any] = set()
+    for group in found:
+        y = group.setup.layout
+        if name == "recompute":
+            values |= {"none", "selective", "full"}
+        elif name == "sequence_parallel":
+            values |= {"on" if value else "off" for value in numpy.unique(y.sequence_parallel)}
+        else:
+            value = getattr(y, name, None)
+            if value is not None:
+                values |= set(numpy.unique(value).tolist())
+    return sorted(values)

@@ -1,0 +1,42 @@
+"""Time against memory of the layouts that no other beats, drawn in characters."""
+
+from __future__ import annotations
+
+from distsim.engine.search import SearchReport
+from distsim.report.style import BLUE, Style
+from distsim.units import GIB, duration, gib
+
+HEIGHT, WIDEST = 12, 72
+SPAN = 4.0
+"""Slowest time shown, as a multiple of the fastest: what is slower saves memory that nobody would pay so much for."""
+
+
+def plot(report: SearchReport, term: Style) -> list[str]:
+    """The front, least memory to the left, fastest at the bottom."""
+    points = [(one.report.memory.peak, one.report.seconds) for one in report.front]
+    fastest = min(seconds for _, seconds in points)
+    shown = [(size, seconds) for size, seconds in points if seconds <= SPAN * fastest]
+    if len(shown) < 2:
+        return []
+    slowest = max(seconds for _, seconds in shown)
+    low, high = min(size for size, _ in shown), report.limit
+    label = max(len(duration(fastest)), len(duration(slowest)))
+    width = max(20, min(WIDEST, term.width - label - 4))
+    grid = [[" "] * width for _ in range(HEIGHT)]
+    mark = term.choose("•", "*")
+    for size, seconds in shown:
+        column = round((size - low) / max(high - low, 1) * (width - 1))
+        row = round((slowest - seconds) / max(slowest - fastest, 1e-12) * (HEIGHT - 1))
+        grid[row][min(max(column, 0), width - 1)] = mark
+    wall, floor, corner = term.choose("│", "|"), term.choose("─", "-"), term.choose("└", "+")
+    made = [term.bold(f"Time against memory: the {len(report.front)} layouts that no other beats in both")]
+    if len(shown) < len(points):
+        made[0] += f" ({len(points) - len(shown)} slower than {duration(SPAN * fastest)} not drawn)"
+    for index, row_cells in enumerate(grid):
+        text = duration(slowest) if index == 0 else duration(fastest) if index == HEIGHT - 1 else ""
+        cells = "".join(term.ink(cell, BLUE) if cell != " " else cell for cell in row_cells)
+        made.append(f"{text:>{label}} {wall}{cells}".rstrip())
+    ends = f"{low / GIB:.1f}", f"{gib(high, 1)}"
+    made.append(f"{'':>{label}} {corner}{floor * width}")
+    made.append(f"{'':>{label}}  {ends[0]}{ends[1]:>{width - len(ends[0])}}")
+    return made
