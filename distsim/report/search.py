@@ -36,7 +36,8 @@ def head(report: SearchReport, term: Style) -> list[str]:
     gpus = " or ".join(f"{number:,}" for number in request.gpus)
     rate = report.evaluated / max(report.seconds, 1e-9)
     sign = term.choose("×", "x")
-    words = f"{base.framework.name}, {base.precision.name}, {base.layout.seq:,} tokens, global batch {report.global_batch:,}"
+    words = f"{base.framework.name}, {base.precision.name}, {base.layout.seq:,} tokens"
+    words += f", global batch {report.global_batch:,}"
     fits = f"{report.fitting:,} fit {gib(report.limit)}"
     if report.fitting != report.feasible:
         fits += f", {report.feasible:,} of them within {duration(request.within)}"
@@ -103,14 +104,19 @@ def command(one: Choice) -> str:
     """What a user types to see a layout in full."""
     from distsim.engine.search_fold import flags
 
-    job = one.report.setup.job
+    job, usual = one.report.setup.job, type(one.report.setup.job).model_fields["framework"].default
+    defaults = one.report.setup.framework.defaults
+    chosen = {
+        name: value for name, value in one.options.items()
+        if name != "dp" and not (value == 1 and name in ("tp", "pp", "cp", "ep", "vpp") and name not in defaults)
+    }  # fmt: skip
     stated = {
-        "gpu": job.gpu, "cluster": job.cluster, "framework": job.framework if job.framework != "megatron-core" else None,
+        "gpu": job.gpu, "cluster": job.cluster, "framework": None if job.framework == usual else job.framework,
         "seq": job.seq, "precision": job.precision, "optimizer": job.optimizer, "attention": job.attention,
         "offload": job.offload, "profile": job.profile,
     }  # fmt: skip
     model = job.model if isinstance(job.model, str) else job.model.name
-    return f"distsim step {model} {flags({**stated, **one.options})}"
+    return f"distsim step {model} {flags({**stated, **chosen})}"
 
 
 def diff_lines(report: SearchReport, first: int, second: int, term: Style) -> list[str]:

@@ -7,7 +7,7 @@ from distsim.report.style import BLUE, Style
 from distsim.units import GIB, duration, gib
 
 HEIGHT, WIDEST = 12, 72
-SPAN = 4.0
+SPAN = 2.0
 """Slowest time shown, as a multiple of the fastest: what is slower saves memory that nobody would pay so much for."""
 
 
