@@ -1,0 +1,119 @@
+"""Dollars, kilowatt-hours and Chinchilla's numbers against what others published."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+import distsim
+from distsim import catalog
+from distsim.engine.energy import draw
+from distsim.engine.ownership import ownership, system_for
+from distsim.formulas import energy, money, scaling
+
+ORACLE = Path(__file__).parent / "oracles" / "whole_runs.csv"  # figures as published, each row with its source
+# dollars per GPU-hour that the sources state for their own runs
+RATES = {"DeepSeek-V3": 2.0, "llm.c GPT-2 1558M": 28 / 8, "llm.c": 14 / 8}
+
+
+def runs() -> dict[str, dict[str, str]]:
+    with ORACLE.open(encoding="utf-8") as file:
+        return {row["model"]: row for row in csv.DictReader(file)}
+
+
+COSTED = [name for name, row in runs().items() if row["cost_usd_published"]]
+
+
+@pytest.mark.parametrize("name", COSTED)
+def test_published_costs_follow_from_hours_and_rate(name: str) -> None:
+    """DeepSeek's exactly; llm.c rounds its own to what its hours, printed to three digits, allow."""
+    row = runs()[name]
+    rate = next(rate for start, rate in RATES.items() if name.startswith(start))
+    cost = money.rent_dollars(float(row["gpu_hours"]), rate)
+    if name.startswith("DeepSeek"):
+        assert cost == float(row["cost_usd_published"])
+    else:
+        assert cost == pytest.approx(float(row["cost_usd_published"]), rel=0.06)
+
+
+# utilisation of the peak and PUE as the sources state them; watts are predicted, hours are published
+MEASURED = {
+    "GShard-600B": ("tpu-v3", "tpu-v3-pod", 48.0 / 123, 1.1),  # Patterson et al. 2021, table 4
+    "Switch 1.5T": ("tpu-v3", "tpu-v3-pod", 34.4 / 123, 1.1),
+    "PaLM 540B": ("tpu-v4", "tpu-v4-pod", 0.462, 1.08),  # 378.5 W per chip measured, PaLM appendix B
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_energy_of_measured_runs(name: str) -> None:
+    gpu, cluster, utilisation, pue = MEASURED[name]
+    row = runs()[name]
+    hours = float(row["gpu_hours"])
+    watts = draw(catalog.load("gpus", gpu), catalog.load("clusters", cluster), utilisation)
+    assert watts is not None
+    published = float(row["energy_mwh"]) if row["energy_mwh"] else hours * 378.5 * 1.08 / 1e6
+    assert energy.energy_kwh(hours, watts.training, pue) / 1e3 == pytest.approx(published, rel=0.20)
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "batch"), [("OLMo 2 7B", "olmo-2-7b", 1024), ("OLMo 2 13B", "olmo-2-13b", 2048)]
+)
+def test_energy_of_accelerators_alone(name: str, model: str, batch: int) -> None:
+    """From tokens alone: the step gives the hours, utilisation gives the watts. Sampled on GPUs only, no PUE."""
+    row = runs()[name]
+    step = distsim.step(model=model, gpu="h100-sxm", gpus=1024, framework="fsdp", zero=3, global_batch=batch, seq=4096)
+    hours = float(row["tokens_T"]) * 1e12 / step.tokens_per_second * 1024 / 3600
+    watts = draw(step.setup.accelerator, step.setup.cluster, step.mfu)
+    assert watts is not None
+    assert energy.energy_kwh(hours, watts.accelerator, 1.0) / 1e3 == pytest.approx(float(row["energy_mwh"]), rel=0.20)
+
+
+def test_typical_draw_of_a_node() -> None:
+    """A DGX H200 draws about 7.0 of its 10.2 kW under load; 8 B200 about 10 of 14.3."""
+    for gpu, cluster, kilowatts in (("h200-sxm", "dgx-h200", 7.0), ("b200-sxm", "dgx-b200", 10.0)):
+        watts = draw(catalog.load("gpus", gpu), catalog.load("clusters", cluster), 0.4)
+        assert watts is not None
+        assert watts.training * 8 / 1e3 == pytest.approx(kilowatts, rel=0.1)
+
+
+def test_carbon_of_a_run() -> None:
+    """OLMo 2 7B: 131 MWh at PUE 1.2 and 0.332 kg/kWh are its 52 t."""
+    assert energy.emitted_tonnes(131e3 * 1.2, 0.332) == pytest.approx(52, rel=0.01)
+
+
+def test_watts_rise_with_utilisation_up_to_the_label() -> None:
+    seen = [energy.accelerator_watts(700, 0.48, 0.56, share) for share in (0, 0.2, 0.4, 0.56, 0.9)]
+    assert seen == sorted(seen)
+    assert seen[0] == pytest.approx(336)
+    assert seen[-1] == 700
+
+
+def test_rent_against_buy() -> None:
+    house = catalog.load("facilities", "default")
+    system = system_for("h100-sxm")
+    assert system is not None
+    cheap, dear = (ownership(system, rent, 880, house) for rent in (1.0, 6.88))
+    assert dear.break_even_months < 24 < cheap.break_even_months
+    year = dear.years[int(dear.break_even_months // 12)]  # the year in which it breaks even, before any resale
+    before = dear.years[int(dear.break_even_months // 12) - 1]
+    assert before.buying_so_far > before.renting_so_far
+    assert year.buying_so_far < year.renting_so_far
+    assert money.break_even_months(40_000, 0.2, 0.2, 0.5, 0.8) == float("inf")
+
+
+def test_books() -> None:
+    assert money.book_value(100, 0.1, 5, 0) == 100
+    assert money.book_value(100, 0.1, 5, 2.5) == pytest.approx(55)
+    assert money.book_value(100, 0.1, 5, 50) == pytest.approx(10)
+    worn = money.depreciation_dollars_per_hour(100, 0.1, 5) * 5 * money.YEAR_HOURS
+    assert worn == pytest.approx(90)
+    assert money.power_dollars_per_hour(1000, 1.2, 0.1) == pytest.approx(0.12)
+
+
+def test_chinchilla() -> None:
+    """Hoffmann et al. 2022: 67B parameters and 1.4T tokens for 5.76e23 FLOP; 10B and 205B for 1.2e22."""
+    assert scaling.optimal_tokens(70e9) == pytest.approx(1.4e12)
+    assert scaling.optimal_parameters(5.76e23) == pytest.approx(67e9, rel=0.05)
+    assert scaling.optimal_parameters(scaling.training_flops(10e9, 200e9)) == pytest.approx(10e9)

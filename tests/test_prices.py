@@ -1,0 +1,138 @@
+"""Price lists: every published price is in a preset, each has date, currency and source, and bad ones are refused."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distsim import catalog
+from distsim.engine.prices import best, price_lists, quotes, recent, term_of
+from distsim.errors import DistsimError
+from distsim.specs.dates import age, span
+from distsim.specs.price import Price
+
+ORACLE = Path(__file__).parent / "oracles" / "prices.csv"  # rents as published, each row with date and source
+TERMS = {"od_gpu_hr": "on_demand", "spot_gpu_hr": "spot", "reserved_3y_gpu_hr": "reserved_3y"}
+LISTS = [catalog.load("prices", name) for name in catalog.names("prices")]
+
+
+def offer(**changes: Any) -> dict[str, Any]:
+    return {"instance": "8x", "gpu": "h100-sxm", "gpus": 8, "on_demand": 2.5, "date": "2026-09-20", "source": "a page",
+            **changes}  # fmt: skip
+
+
+def listed(**changes: Any) -> dict[str, Any]:
+    return {"name": "mine", "provider": "Mine", "currency": "USD", "offers": [offer()], **changes}
+
+
+def test_every_published_rent_is_there() -> None:
+    known = {
+        (one.source, one.date, term, one.rate(term.replace("_", "-")))  # type: ignore[arg-type]
+        for prices in LISTS
+        for one in prices.offers
+        for term in TERMS.values()
+    }
+    missing = []
+    with ORACLE.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            special = "superchip" in row["gpu"] or "reserved (claimed)" in row["instance"] or "spot" in row["provider"]
+            for column, term in TERMS.items():
+                if row[column] and not special and (row["source"], row["date"], term, float(row[column])) not in known:
+                    missing.append((row["provider"], row["instance"], column))
+    assert not missing
+
+
+def test_figures_that_several_sources_confirm() -> None:
+    """On demand, 2026: AWS p5 6.88, p5en 7.91, p4d 2.74, p4de 3.43; Azure ND H100 12.29; GCP H200 10.44."""
+    found = recent(quotes(price_lists(), "on-demand"))
+    for cluster, provider, rate in (
+        ("p5.48xlarge", "AWS", 6.88), ("p5en.48xlarge", "AWS", 7.912), ("p4d.24xlarge", "AWS", 2.7447),
+        ("p4de.24xlarge", "AWS", 3.4309), ("nd96isr_h100_v5", "Azure", 12.29), ("a3-ultragpu-8g", "GCP", 10.4365),
+    ):  # fmt: skip
+        chosen = {one.provider: one for one in best(found, cluster, 512, 8)}
+        assert chosen[provider].usd_per_gpu_hour == rate
+
+
+@pytest.mark.parametrize("prices", LISTS, ids=lambda prices: prices.name)
+def test_rows_name_accelerators_and_clusters_that_exist(prices: Price) -> None:
+    for one in prices.offers:
+        gpu = catalog.load("gpus", one.gpu)
+        if one.cluster:
+            assert catalog.load("gpus", catalog.load("clusters", one.cluster).gpu).name == gpu.name
+    for bought in prices.purchases:
+        assert bought.gpu is None or catalog.load("gpus", bought.gpu)
+
+
+def test_rows_in_doubt_are_not_reckoned_with() -> None:
+    plain, all_of_them = (quotes(price_lists(), "on-demand", doubtful) for doubtful in (False, True))
+    assert len(plain) < len(all_of_them)
+    assert not any(one.doubt for one in plain)
+    assert not any("average" in one.instance for one in plain)
+
+
+def test_old_prices_are_left_out() -> None:
+    found = quotes(price_lists(), "on-demand")
+    assert all(span(one.date)[1].year >= 2025 for one in recent(found, 365))
+    assert len(recent(found, 365)) < len(recent(found, 10_000)) == len(found)
+
+
+def test_single_accelerators_are_no_quote_for_a_cluster() -> None:
+    found = quotes(price_lists(("aws",)), "on-demand")
+    assert all(one.gpus_per_instance >= 8 for one in best(found, "p5.48xlarge", 64, 8))
+
+
+def test_foreign_currency_is_converted_at_its_stated_rate() -> None:
+    spec = Price.read(listed(currency="CNY", exchange={"usd": 0.14, "date": "2026", "source": "a bank"}))
+    assert spec.usd_per_gpu_hour(spec.offers[0], "on-demand") == pytest.approx(0.35)
+
+
+def without(data: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("problem", "data"),
+    [
+        ("'currency' is missing", without(listed(), "currency")),
+        ("date' is missing", listed(offers=[without(offer(), "date")])),
+        ("source' is missing", listed(offers=[without(offer(), "source")])),
+        ("CNY cannot be compared with USD", listed(currency="CNY")),
+        ("no effect on prices in USD", listed(exchange={"usd": 1, "date": "2026", "source": "a bank"})),
+        ("no rate is stated", listed(offers=[without(offer(), "on_demand")])),
+        ("no price is stated", listed(offers=[])),
+        ("'yesterday' is not a date", listed(offers=[offer(date="yesterday")])),
+        ("2026-13", listed(offers=[offer(date="2026-13")])),
+        ("-2 is too small", listed(offers=[offer(on_demand=-2)])),
+        ("0 is too small", listed(offers=[offer(on_demand=0)])),
+        ("is too large", listed(offers=[offer(on_demand=98_000)])),
+        ("unknown field 'offers.0.on_demnd'", listed(offers=[offer(on_demnd=2)])),
+        ("low 5 is more than high 3", listed(purchases=[
+            {"item": "x", "kind": "card", "low": 5, "high": 3, "date": "2026", "source": "a page"}])),
+    ],
+)  # fmt: skip
+def test_bad_prices_are_refused(problem: str, data: dict[str, Any]) -> None:
+    with pytest.raises(DistsimError) as caught:
+        Price.read(data)
+    assert problem in caught.value.text()
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        ("2026-11-09", "12 days"), ("2026-05-21", "6 months"), ("2026", "up to 11 months"),
+        ("2026-Q3", "up to 5 months"),
+        ("2026-10", "up to 51 days"), ("2025-2026", "up to 23 months"), ("2027-01-01", "dated in the future"),
+    ],
+)  # fmt: skip
+def test_age(stated: str, words: str) -> None:
+    assert age(stated, datetime.date(2026, 11, 21)) == words
+
+
+def test_terms() -> None:
+    assert term_of("spot") == "spot"
+    with pytest.raises(DistsimError, match="unknown price term 'spott'"):
+        term_of("spott")
