@@ -31,12 +31,13 @@ def by_framework(examples: Sequence[Example]) -> dict[str, list[int]]:
     return dict(sorted(found.items()))
 
 
-def corrected(examples: Sequence[Example], residuals: Any, labels: Sequence[Any], seen: Any) -> tuple[Any, Any]:
+def corrected(examples: Sequence[Example], labels: Sequence[Any], residuals: dict[Any, Any]) -> tuple[Any, Any]:
     """Residuals of runs left out (by label) after the correction that the others give, and likeness of the nearest.
 
-    ``residuals`` are those of a fit that did not see the run; ``seen`` those of the fit that the others were in.
+    ``residuals`` are, per label, those of all examples from the fit that did not see the label.
     """
-    rest, nearest = np.array(residuals), np.zeros(len(examples))
+    rest = np.array([residuals[label][index] for index, label in enumerate(labels)])
+    nearest = np.zeros(len(examples))
     for positions in by_framework(examples).values():
         own = np.array(positions)
         for label in sorted({labels[i] for i in positions}):
@@ -44,7 +45,7 @@ def corrected(examples: Sequence[Example], residuals: Any, labels: Sequence[Any]
             if out.all():
                 continue
             known, new = [examples[i] for i in own[~out]], [examples[i] for i in own[out]]
-            weights = np.linalg.solve(kernel(known, known) + NOISE * np.eye(len(known)), -seen[own[~out]])
+            weights = np.linalg.solve(kernel(known, known) + NOISE * np.eye(len(known)), -residuals[label][own[~out]])
             alike = kernel(new, known)
             rest[own[out]] += alike @ weights
             nearest[own[out]] = alike.max(axis=1)

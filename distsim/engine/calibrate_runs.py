@@ -11,7 +11,7 @@ import numpy as np
 
 from distsim.engine.calibrate import Example, Factors, Fit, Table, example_of, fit
 from distsim.engine.calibrate_evidence import corrected, write_evidence
-from distsim.engine.calibrate_write import Score, fitted_toml, folds, left_out, residuals_toml, score, write
+from distsim.engine.calibrate_write import Score, fitted_toml, folds, left_out, own, residuals_toml, score, write
 from distsim.engine.evidence import check_possible, run_year, setup_of
 from distsim.engine.likeness import FOLDER
 from distsim.errors import DistsimError
@@ -66,13 +66,12 @@ def calibrate(files: Sequence[Path], folder: Path) -> Calibration:
     after = fitted.residuals(table)
     parts, sources = folds(examples), [example.source for example in examples]
     rows_out, sources_out = left_out(table, parts, fitted), left_out(table, sources, fitted)
-    near = corrected(examples, rows_out, parts, after)
-    far = corrected(examples, sources_out, sources, after)
+    near, far = corrected(examples, parts, rows_out), corrected(examples, sources, sources_out)
     scores = {
         "before: priors only": score(examples, before), "after: fitted": score(examples, after),
-        "fifths of the runs left out": score(examples, rows_out),
+        "fifths of the runs left out": score(examples, own(rows_out, parts)),
         "the same, corrected by alike runs": score(examples, near[0]),
-        "whole sources left out": score(examples, sources_out),
+        "whole sources left out": score(examples, own(sources_out, sources)),
         "the same, corrected by alike runs ": score(examples, far[0]),
     }  # fmt: skip
     write(folder, fitted_toml(fitted, ", ".join(file.name for file in files), len(examples), len(set(sources))),

@@ -41,15 +41,18 @@ def score(examples: Sequence[Example], residuals: Any) -> Score:
     return Score(len(errors), float(np.median(errors)), float(np.quantile(errors, LEVEL)), means)
 
 
-def left_out(table: Table, labels: Sequence[Any], start: Fit) -> Any:
-    """Residuals of every example from a fit that saw none with its label."""
-    found = np.zeros(len(labels))
+def left_out(table: Table, labels: Sequence[Any], start: Fit) -> dict[Any, Any]:
+    """Per label, the residuals of all examples from a fit that saw none with that label."""
+    found: dict[Any, Any] = {}
     for label in sorted(set(labels)):
         out = np.array([one == label for one in labels])
-        if out.all():
-            return start.residuals(table)
-        found[out] = fit(table.subset(~out), start).residuals(table.subset(out))
+        found[label] = (start if out.all() else fit(table.subset(~out), start)).residuals(table)
     return found
+
+
+def own(found: dict[Any, Any], labels: Sequence[Any]) -> Any:
+    """Residuals of every example from the fit that did not see it."""
+    return np.array([found[label][index] for index, label in enumerate(labels)])
 
 
 def folds(examples: Sequence[Example]) -> list[int]:
@@ -79,7 +82,9 @@ def fitted_toml(model: Fit, runs: str, count: int, sources: int) -> str:
         if kept:
             lines += ["", f"[{head}]", *(f"{name} = {_number(value)}" for name, value in kept.items())]
     for framework, fixed in PRIORS.items():
-        lines += ["", f"[framework.{framework}.set]", *(f"{name} = {_number(value)}" for name, value in fixed.items())]
+        lines += ["", f"[framework.{framework}.set]", *(
+            f"{name} = {_number(value * general.get(name, 1.0))}" for name, value in fixed.items()
+        )]
     told = f"fitted by distsim calibrate to {count} measured runs of {sources} sources ({runs})"
     lines += ["", "[source]", f'other = "{told}"', "checked = 2026-11-21", ""]
     return "\n".join(lines)

@@ -27,8 +27,9 @@ FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
 TYPICAL_SHARE = 0.8
 """Best measured product over the datasheet rate where nobody measured an accelerator: the middle of those measured."""
-DEFAULT_UNITS = 108
-"""Units of an accelerator that does not state them: tile quantisation is then as on an A100."""
+TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95, "cdna3": 0.55}  # as the members of each that were measured
+DEFAULT_UNITS = 1
+"""Units of an accelerator that does not state them: waves of tiles then cost nothing."""
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
            "loss": (4, 2), "copy": (8, 8), "collective": (0, 0)}  # fmt: skip
 """Kernels that an operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute."""
@@ -72,9 +73,10 @@ class Chip:
             raise DistsimError(f"{chip.name} states no peak rate for {precision.name}", "add it under [peak]")
         self.rate: float = stated
         reached = chip.measured
-        self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or reached.matmul_bf16 or TYPICAL_SHARE
+        typical = TYPICAL_SHARES.get(chip.architecture.split()[0], TYPICAL_SHARE)
+        self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or reached.matmul_bf16 or typical
         narrow = {"fp8": peak.fp8 or peak.int8, "fp4": peak.fp4}.get(precision.math)
-        self.narrow_rate = narrow * (reached.matmul_fp8 or TYPICAL_SHARE) if narrow else None
+        self.narrow_rate = narrow * (reached.matmul_fp8 or typical) if narrow else None
         self.attention_rate = self.rate
         self.bandwidth = chip.bandwidth
         self.units = chip.chip.units or DEFAULT_UNITS

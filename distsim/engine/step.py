@@ -120,7 +120,7 @@ def scaled(breakdown: dict[str, float], correction: Correction) -> dict[str, flo
 
 
 def timed(setup: Setup, run: str = "", year: float | None = None) -> tuple[float, Interval]:
-    """Step time and interval alone; ``run`` names the measured run that the setup replays, if any, ``year`` its software."""
+    """Step time and interval alone; ``run`` names the measured run that is replayed, if any, ``year`` its software."""
     from distsim.engine.intervals import interval_of
 
     correction = correction_of(setup, run, year)
