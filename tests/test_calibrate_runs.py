@@ -1,0 +1,112 @@
+"""Fitting to measured runs: recovers what made the data, is reproducible, and refuses what it cannot do."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+import pytest
+
+from distsim import catalog
+from distsim.cli.app import run
+from distsim.engine import calibrate
+from distsim.engine.calibrate_runs import examples_of
+from distsim.engine.calibrate_write import score, spread
+from distsim.engine.evidence import replay
+from distsim.interop.runs import Run, read_runs
+
+PUBLISHED = catalog.path("runs", "published")
+
+
+@pytest.fixture(scope="module")
+def some() -> list[calibrate.Example]:
+    runs = [one for one in read_runs(PUBLISHED) if one.source in ("NVIDIA/NeMo", "mlcommons/training_results_v5.0")]
+    return examples_of(runs)[0]
+
+
+def test_fit_recovers_what_made_the_data(some: list[calibrate.Example]) -> None:
+    """Step times made by the model with slower products are predicted after the fit, and were not before."""
+    table = calibrate.Table.of(some)
+    factors = calibrate.Factors(some)
+    start = calibrate.Fit(factors, numpy.zeros(len(factors.keys)))
+    timing = factors.timing(start.vector, factors.index(some), some)
+    timing["matmul"] = timing["matmul"] * 0.8
+    timing["matmul_narrow"] = timing["matmul_narrow"] * 0.9
+    made = [replace(e, seconds=float(s)) for e, s in zip(some, numpy.exp(table.log_predicted(timing)), strict=True)]
+    table = calibrate.Table.of(made)
+    before, after = score(made, start.residuals(table)), score(made, calibrate.fit(table).residuals(table))
+    assert before.median > 0.05
+    assert after.median < 0.02
+
+
+def _subset(tmp_path: Path, count: int) -> Path:
+    with open(PUBLISHED, newline="") as file:
+        rows = list(csv.DictReader(file))
+    chosen = [row for row in rows if row["source"].startswith(("NVIDIA/NeMo", "calculon"))][:count]
+    target = tmp_path / "mine.csv"
+    with open(target, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(chosen)
+    return target
+
+
+def test_calibrate_is_reproducible_and_says_how_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = _subset(tmp_path, 40)
+    for name in ("one", "two"):
+        assert run(["calibrate", str(runs), "--alone", "--folder", str(tmp_path / name), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out.split("}\n{")[0] + "}")
+    assert answer["scores"]["after: fitted"]["median"] < answer["scores"]["before: priors only"]["median"]
+    first = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
+    assert {str(path) for path in first} >= {"fitted.toml", "residuals.toml", "evidence/nemo.csv"}
+    for path in first:
+        assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes()
+
+
+def test_too_few_runs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["calibrate", str(_subset(tmp_path, 3)), "--alone", "--folder", str(tmp_path / "out")]) == 2
+    assert "too few" in capsys.readouterr().err
+    assert run(["calibrate", "--alone"]) == 2
+
+
+def test_spread_is_conformal() -> None:
+    residuals = numpy.linspace(-1, 1, 999)
+    over, under = spread(residuals)
+    assert over == pytest.approx(0.9, abs=0.01) and under == pytest.approx(0.9, abs=0.01)
+    assert spread(numpy.zeros(20))[0] > 0
+
+
+def test_a_run_never_vouches_for_itself() -> None:
+    """A shipped run is predicted from the others: doubling what was measured does not move its prediction."""
+    one = next(one for one in read_runs(PUBLISHED) if one.id == "nemo-0030")
+    here = replay(one)
+    assert here.predicted_seconds is not None and here.measured_seconds is not None
+    other = replay(Run({**one.cells, "id": "mine"}, one.line))
+    assert abs(other.error or 0) <= abs(here.error or 0)
+
+
+def test_rows_that_contradict_themselves_are_skipped() -> None:
+    one = next(one for one in read_runs(PUBLISHED) if one.id == "nemo-0030")
+    fast = Run({**one.cells, "step_time_s": "0.001", "tokens_per_s_per_gpu": ""}, one.line)
+    assert "contradict" in replay(fast).reason
+
+
+def test_validate_tells_step_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = _subset(tmp_path, 30)
+    assert run(["validate", str(runs), "--json", "--by", "gpu"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == "distsim.validate/1"
+    timed = [row for row in answer["rows"] if row["status"] == "ok" and row["measured"]["step_seconds"]]
+    assert timed
+    for row in timed:
+        assert row["error"] == pytest.approx(row["predicted"]["step_seconds"] / row["measured"]["step_seconds"] - 1)
+        assert row["interval"]["low"] < row["predicted"]["step_seconds"] < row["interval"]["high"]
+    assert all(row["reason"] for row in answer["rows"] if row["status"] == "skipped")
+    assert 0 <= answer["summary"]["median_abs_error"] < 0.15 and answer["by"]
+    assert run(["validate", str(runs)]) == 0
+    told = capsys.readouterr().out
+    assert "step time, predicted against measured" in told and "worst step times" in told
+    assert run(["validate", str(runs), "--median", "0.0001"]) == 1
