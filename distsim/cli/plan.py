@@ -113,7 +113,9 @@ def _request(given: dict[str, Any]) -> Request:
     days = None if given["deadline"] is None else parse(given["deadline"], "s", "--deadline") / DAY
     dollars = None if given["budget"] is None else parse(given["budget"], "USD", "--budget")
     every = given["checkpoint_every"]
+    rates = catalog.load("failures", given["failures"])
     policy = Policy(
+        pauses_per_day=rates.planned / (rates.window / DAY) if rates.planned and rates.window else 0.0,
         asynchronous=not given["blocking"], spares=given["spares"],
         interval_seconds=None if every is None else parse(every, "s", "--checkpoint-every"),
     )  # fmt: skip
@@ -123,7 +125,7 @@ def _request(given: dict[str, Any]) -> Request:
     typed = None if given["tokens"] is None else parse(given["tokens"], "tokens", "--tokens")
     return Request(
         Terms(
-            job, step_sequences(given["global_batch"], job, model), catalog.load("failures", given["failures"]),
+            job, step_sequences(given["global_batch"], job, model), rates,
             catalog.load("storage", given["storage"]), policy,
         ),
         tokens_for(typed, given["compute_optimal"], model), Wish(days, dollars),

@@ -14,6 +14,8 @@ from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, C
 from distsim.units import DAY, count, duration
 
 WIDEST_BAR = 80
+DISPENSABLE = ("MFU", "goodput", "GPU-hours", "cluster", "MWh", "90%", "price age")
+"""Columns that go, in this order, until the table of options is as narrow as the terminal."""
 COMMUNICATION = ("tensor_parallel", "data_parallel", "pipeline_transfer", "expert_parallel", "context_parallel")
 PARTS: dict[str, tuple[str, Colour]] = {
     "arithmetic": ("A", BLUE), "recomputation": ("R", SKY), "communication": ("C", ORANGE),
@@ -105,25 +107,35 @@ def _misses(made: Plan, term: Style) -> list[str]:
 
 
 def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
-    """The cheapest options, with those of the Pareto front marked."""
-    front = set(made.pareto)
-    rows = []
-    for index, option in enumerate(made.options[:top]):
-        one, quote = option.candidate, option.quote
-        rows.append([
-            term.choose("●", "*") if index in front else "", f"{one.gpus:,}", one.gpu, one.cluster, quote.provider,
-            f"{quote.usd_per_gpu_hour:,.2f}", quote.age(today), f"{option.days:,.1f}",
-            f"{option.days_low:,.1f}-{option.days_high:,.1f}", f"{option.gpu_hours:,.0f}", dollars(option.dollars),
-            "-" if option.energy_kwh is None else f"{option.energy_kwh / 1e3:,.0f}", f"{one.goodput.fraction:.1%}",
-            "-" if one.mfu is None else f"{one.mfu:.0%}",
-        ])  # fmt: skip
-    head = ["", "GPUs", "accelerator", "cluster", "from", "$/GPU-h", "price age", "days", "90%", "GPU-hours", "dollars",
-            "MWh", "goodput", "MFU"]  # fmt: skip
+    """The cheapest options, with those of the Pareto front marked; a narrow terminal gets fewer columns."""
+    front, mark = set(made.pareto), term.choose("●", "*")
+    rows = [
+        {"": mark if index in front else "", **_cells(option, today)} for index, option in enumerate(made.options[:top])
+    ]
+    head = list(rows[0])
+    left = {"", "accelerator", "cluster", "from", "price age"}
+    told: list[str] = []
+    for dropped in ("", *DISPENSABLE):
+        head = [name for name in head if not dropped or name != dropped]
+        flush = tuple(index for index, name in enumerate(head) if name in left)
+        told = columns(head, [[row[name] for name in head] for row in rows], left=flush)
+        if max(map(len, told)) <= term.width:
+            break
     more = len(made.options) - len(rows)
     tail = [f"{more} more: --top {len(made.options)}, --csv or --json"] if more > 0 else []
-    mark = term.choose("●", "*")
-    title = f"{term.bold('Options')}, cheapest first; {mark} nothing is both faster and cheaper"
-    return [title, *columns(head, rows, left=(0, 2, 3, 4, 6)), *tail]
+    return [f"{term.bold('Options')}, cheapest first; {mark} nothing is both faster and cheaper", *told, *tail]
+
+
+def _cells(option: Option, today: datetime.date) -> dict[str, str]:
+    one, quote = option.candidate, option.quote
+    return {
+        "GPUs": f"{one.gpus:,}", "accelerator": one.gpu, "cluster": one.cluster, "from": quote.provider,
+        "$/GPU-h": f"{quote.usd_per_gpu_hour:,.2f}", "price age": quote.age(today), "days": f"{option.days:,.1f}",
+        "90%": f"{option.days_low:,.1f}-{option.days_high:,.1f}", "GPU-hours": f"{option.gpu_hours:,.0f}",
+        "dollars": dollars(option.dollars),
+        "MWh": "-" if option.energy_kwh is None else f"{option.energy_kwh / 1e3:,.0f}",
+        "goodput": f"{one.goodput.fraction:.1%}", "MFU": "-" if one.mfu is None else f"{one.mfu:.0%}",
+    }  # fmt: skip
 
 
 def money_shares(option: Option) -> dict[str, float]:

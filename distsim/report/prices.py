@@ -12,13 +12,14 @@ from distsim.specs.dates import age
 from distsim.specs.price import TERMS, Price
 
 NONE = "-"
+PER = "USD per accelerator and hour"
 
 
 def price_list(prices: Price, origin: str, file: str, today: datetime.date) -> list[RenderableType]:
     """Every row with its date and age, in dollars; then where it comes from."""
     made: list[RenderableType] = []
     if prices.offers:
-        made += [_offers(prices, today), ""]
+        made += [*_offers(prices, today), ""]
     if prices.purchases:
         made += [_purchases(prices, today), ""]
     if prices.exchange is not None:
@@ -30,18 +31,20 @@ def price_list(prices: Price, origin: str, file: str, today: datetime.date) -> l
     return [*made, escape(f"{prices.name}: {origin} preset{checked}, {file}; sources of the rows: --json")]
 
 
-def _offers(prices: Price, today: datetime.date) -> RenderableType:
+def _offers(prices: Price, today: datetime.date) -> list[RenderableType]:
     terms = [term for term in TERMS if any(offer.rate(term) is not None for offer in prices.offers)]
-    title = f"{prices.provider}: USD per accelerator and hour"
     made = table(
-        "instance", "accelerator", "GPUs", "region", *terms, "date", "age", "", title=title, numbers=("GPUs", *terms)
-    )
+        "instance", "accelerator", "GPUs", "region", *terms, "date", "age", title=f"{prices.provider}: {PER}",
+        numbers=("GPUs", *terms),
+    )  # fmt: skip
+    doubts: dict[str, str] = {}
     for offer in prices.offers:
         rates = [prices.usd_per_gpu_hour(offer, term) for term in terms]
-        told = [offer.instance, offer.gpu, str(offer.gpus), offer.region or NONE]
+        mark = doubts.setdefault(offer.doubt, f" [{len(doubts) + 1}]") if offer.doubt else ""
+        told = [offer.instance + mark, offer.gpu, str(offer.gpus), offer.region or NONE]
         told += [NONE if rate is None else f"{rate:,.3f}" for rate in rates]
-        made.add_row(*map(escape, [*told, offer.date, age(offer.date, today), offer.doubt]))
-    return made
+        made.add_row(*map(escape, [*told, offer.date, age(offer.date, today)]))
+    return [made, *(escape(f"{mark.strip()} not planned with: {doubt}") for doubt, mark in doubts.items())]
 
 
 def _purchases(prices: Price, today: datetime.date) -> RenderableType:

@@ -64,7 +64,8 @@ def _old(preset: Preset) -> str:
 
 
 def _accelerators(preset: Preset) -> str:
-    return ", ".join(dict.fromkeys(str(row["gpu"]) for row in preset.get("offers", ()))) or NONE
+    kinds = {str(row["gpu"]) for row in preset.get("offers", ())}
+    return str(len(kinds)) if kinds else NONE
 
 
 COLUMNS: dict[str, tuple[Column, ...]] = {
