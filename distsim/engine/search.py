@@ -97,10 +97,10 @@ class SearchReport:
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract; ``pareto`` counts from 0 in ``layouts``, least memory first."""
         layouts = list(self.best)
-        places = {choice.found[3:]: index for index, choice in enumerate(self.best)}
+        places = {choice.found.name: index for index, choice in enumerate(self.best)}
         pareto = []
         for choice in self.front:
-            where = choice.found[3:]
+            where = choice.found.name
             if where not in places:
                 places[where] = len(layouts)
                 layouts.append(choice)

@@ -27,6 +27,11 @@ class Found(NamedTuple):
     place: tuple[int, ...]
 
     @property
+    def name(self) -> tuple[int, tuple[int, ...]]:
+        """What tells it from others."""
+        return id(self.group), self.place
+
+    @property
     def layout(self) -> dict[str, Any]:
         """Its fields as plain numbers."""
         return self.group.layout_at(self.place)

@@ -12,7 +12,8 @@ from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
 from distsim.engine.figures import Figures
 from distsim.engine.memory import stage_parts, with_overhead
 from distsim.engine.resolve import Setup
-from distsim.engine.search_space import AXES, CHUNKS, MICRO, ZERO, Array, Group, fields
+from distsim.engine.search_likeness import corrections, recomputation
+from distsim.engine.search_space import AGAIN, AXES, CHUNKS, MICRO, ZERO, Array, Group, fields
 from distsim.engine.stages import Stage, build_stages
 from distsim.engine.step import timing_of
 from distsim.engine.work import work_of
@@ -43,13 +44,20 @@ class Folded:
     numbers: dict[str, Any]
     timing: Mapping[str, Any]
     memory: list[dict[str, Any]]
+    factors: Array | None
+    """What measured runs correct times by, per kind of recomputation."""
+    recomputation: Array
 
     def block(self, place: Place) -> Block:
         """Time and memory of the layouts at a place."""
         setup = self.group.setup
         small = replace(setup, layout=setup.layout.with_(**cut(fields(setup.layout), place)))
         parts = compose([cut(stage, place) for stage in self.stages], cut(self.numbers, place), self.timing)
-        seconds = sum(parts[name] for name in PARTS)
+        seconds: Any = sum(parts[name] for name in PARTS)
+        if self.factors is not None:
+            kinds = self.recomputation[place[AGAIN]]
+            every = (*place[:AGAIN], slice(None), *place[AGAIN + 1 :])
+            seconds = seconds * numpy.take(cut({"": self.factors}, every)[""], kinds, axis=AGAIN)
         peak: Any = 0
         for stage in self.memory:
             categories, _ = with_overhead(small, cut(stage, place), Figures())
@@ -65,7 +73,8 @@ def fold(group: Group) -> Folded:
     setup = group.setup
     memory = [stage_parts(setup, stage, Figures())[0] for stage in distinct(build_stages(setup))]
     return Folded(
-        group, stage_numbers(work_of(setup)), layout_numbers(setup), timing_of(setup).model_dump(), memory
+        group, stage_numbers(work_of(setup)), layout_numbers(setup), timing_of(setup).model_dump(), memory,
+        corrections(group), recomputation(group),
     )  # fmt: skip
 
 

@@ -1,0 +1,82 @@
+"""The correction that measured runs give (engine/likeness.py), for a group of layouts at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import numpy
+
+from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, RANGE, YEARS, Likeness, evidence, likeness_of
+from distsim.engine.resolve import Setup
+from distsim.engine.search_space import AGAIN, AXES, MESH, ZERO, Array, Group, along, fields
+
+STAGES = (0, 1, 2, 3)
+RECOMPUTATIONS = ("none", "selective", "full")
+
+
+def corrections(group: Group) -> Array | None:
+    """Factors on step times along all axes, but that of recomputation has three entries (``recomputation`` says which
+    one holds); None where no run of the framework was measured."""
+    setup = group.setup
+    known = evidence(setup.framework.name)
+    if not known:
+        return None
+    year = max(one.likeness.numbers[-1] * YEARS for one in known)
+    one = replace(setup, layout=setup.layout.with_(**group.layout_at((0,) * AXES)))
+    here = likeness_of(one, year)
+    inverse, small = _distinct_meshes(setup)
+    places = {name: place for place, name in enumerate(DOUBLINGS)}
+    numbers: list[Any] = list(here.numbers)
+    for name, place in places.items():
+        value = small.get(name, fields(setup.layout).get(name))
+        if isinstance(value, numpy.ndarray):
+            numbers[place] = _coordinates(one, year, name, place, value)
+    zero, again = list(DIFFERENCES).index("zero"), list(DIFFERENCES).index("recompute")
+    runs: dict[Likeness, float] = defaultdict(float)
+    for run in known:
+        runs[run.likeness] += run.weight
+    total: Array = numpy.zeros(1)
+    for other, weight in runs.items():
+        squared: Any = 0.0
+        for mine, yours in zip(numbers, other.numbers, strict=True):
+            squared = squared + (mine - yours) * (mine - yours)
+        for place, (name, theirs, far) in enumerate(zip(here.names, other.names, DIFFERENCES.values(), strict=True)):
+            if place == zero:
+                squared = squared + along([str(stage) != theirs for stage in STAGES], ZERO) * far * far
+            elif place == again:
+                squared = squared + along([word != theirs for word in RECOMPUTATIONS], AGAIN) * far * far
+            elif name != theirs:
+                squared = squared + far * far
+        total = total + weight * numpy.exp(-numpy.sqrt(squared) / RANGE)
+    factors = numpy.take(numpy.exp(total), inverse, axis=MESH)
+    stages = numpy.broadcast_to(setup.layout.zero, (1, 1, setup.layout.zero.shape[ZERO], 1, len(inverse)))
+    return numpy.take_along_axis(factors, stages, axis=ZERO)
+
+
+def recomputation(group: Group) -> Array:
+    """Which recomputation each choice along its axis is."""
+    y = group.setup.layout
+    return numpy.where(y.selective != 0, 1, numpy.where(y.recompute_layers != 0, 2, 0)).ravel()
+
+
+def _distinct_meshes(setup: Setup) -> tuple[Array, dict[str, Array]]:
+    """Meshes that differ in what likeness looks at: which one each mesh is, and their fields."""
+    y = setup.layout
+    count = y.tp.shape[MESH]
+    looked = ("tp", "cp", "ep", "dp")
+    rows = numpy.stack([numpy.broadcast_to(getattr(y, name).ravel(), count) for name in looked])
+    _, first, inverse = numpy.unique(rows, axis=1, return_index=True, return_inverse=True)
+    own = {name: getattr(y, name)[..., first] for name in looked}
+    return inverse.ravel(), {**own, "micro_batches": y.micro_batches[..., first]}
+
+
+def _coordinates(one: Setup, year: float, name: str, place: int, value: Array) -> Array:
+    """The coordinate of each value of a field, each distinct value looked up once."""
+    distinct, inverse = numpy.unique(value, return_inverse=True)
+    found = [
+        likeness_of(replace(one, layout=one.layout.with_(**{name: int(each)})), year).numbers[place]
+        for each in distinct
+    ]
+    return numpy.array(found)[inverse].reshape(value.shape)
