@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 
 from distsim.engine.evidence import Replay
 from distsim.engine.validate import Summary, Validation
@@ -24,10 +25,14 @@ def show(result: Validation, by: str | None, worst: int) -> None:
     """Print summary, groups, worst rows, skipped rows and the plot."""
     out = console()
     summary = result.summary
+    groups = result.by(by) if by else {}
+    timed = [one for one in result.replays if one.error is not None]
+    if timed:
+        _show_times(result, groups, by, worst, timed)
     out.print(_summaries("peak memory, predicted against measured", {"all runs": summary}))
     if by:
         out.print()
-        out.print(_summaries(f"by {by}", {name: one for name, one in result.by(by).items() if one.memory_rows}))
+        out.print(_summaries(f"by {by}", {name: one for name, one in groups.items() if one.memory_rows}))
     measured = [one for one in result.replays if one.memory_error is not None]
     if worst and measured:
         out.print()
@@ -47,6 +52,25 @@ def show(result: Validation, by: str | None, worst: int) -> None:
             )
         out.print()
         out.print(rows)
+
+
+def _show_times(
+    result: Validation, groups: dict[str, Summary], by: str | None, worst: int, timed: list[Replay]
+) -> None:
+    """Step times: summary, groups, worst rows and the plot."""
+    out = console()
+    out.print(_times("step time, predicted against measured", {"all runs": result.summary}))
+    if by:
+        out.print()
+        known = {name: one for name, one in groups.items() if one.median_abs_error is not None}
+        out.print(_times(f"step time by {by}", known))
+    if worst:
+        out.print()
+        out.print(_worst_times(timed, worst))
+    out.print()
+    points = [(one.measured_seconds or 0, one.predicted_seconds or 0) for one in timed]
+    out.print(scatter(points, "step time", duration), markup=False)
+    out.print()
 
 
 def _summaries(title: str, summaries: dict[str, Summary]) -> object:
@@ -94,7 +118,7 @@ def _worst(replays: list[Replay], count: int) -> object:
     return rows
 
 
-def scatter(points: list[tuple[float, float]]) -> str:
+def scatter(points: list[tuple[float, float]], what: str = "peak memory", told: Callable[[float], str] = gib) -> str:
     """Measured across, predicted up, both logarithmic; on the diagonal they agree; digits count runs in a cell."""
     low = min(min(pair) for pair in points)
     high = max(max(pair) for pair in points)
@@ -113,7 +137,7 @@ def scatter(points: list[tuple[float, float]]) -> str:
             text += ("." if on_diagonal else " ") if not count else str(count) if count < 10 else "#"
         lines.append(f"  |{text}")
     axis = f"  +{'-' * PLOT_COLUMNS}"
-    left, right = gib(low, 1), gib(high, 1)
+    left, right = told(low), told(high)
     scale = f"   {left}{right:>{PLOT_COLUMNS - len(left)}}"
-    head = "predicted (up) against measured (across) peak memory; 1-9 runs, # ten or more; dots: equal"
+    head = f"predicted (up) against measured (across) {what}; 1-9 runs, # ten or more; dots: equal"
     return "\n".join([head, *lines, axis, scale])
