@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from distsim import catalog
-from distsim.engine.candidates import checkpoint_bytes_per_parameter
+from distsim.engine.candidates import checkpoint_bytes_per_parameter, uneven
 from distsim.engine.energy import Draw
 from distsim.engine.figures import Figures
 from distsim.engine.goodput import Goodput
@@ -224,3 +224,22 @@ def test_wrong_input_is_named(words: list[str], told: str) -> None:
     assert done.returncode == 2
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_layers_that_stages_do_not_divide() -> None:
+    """The first stage holds most micro-batches and the last has the head: neither gets the odd layers."""
+    assert uneven(126, 16) == (7, *(8,) * 14, 7)
+    assert uneven(61, 4) == (15, 15, 16, 15)
+    for layers in range(16, 130, 7):
+        assert sum(uneven(layers, 16)) == layers
+
+
+def test_experts_are_spread() -> None:
+    done = run("mixtral-8x7b", "--tokens", "1T", "--gpu", "h100-sxm", "--gpus", "64", "--json")
+    assert {option["layout"]["ep"] for option in json.loads(done.stdout)["options"]} == {8}
+
+
+def test_nobody_rents_out_part_of_a_node() -> None:
+    done = run("gpt2", "--tokens", "10B", "--gpu", "h100-sxm", "--gpus", "1,8", "--json")
+    for option in json.loads(done.stdout)["options"]:
+        assert option["gpus"] == 8 or "8x" not in option["price"]["instance"]

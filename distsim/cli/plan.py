@@ -36,7 +36,9 @@ def plan(
     price: Annotated[str, _flag("--price", "on-demand, spot, reserved-1y, reserved-3y, reserved")] = "on-demand",
     price_age: Annotated[Text, _option("--price-age", "how much older than the newest a price may be [1y]")] = None,
     global_batch: Annotated[int | None, _option("--global-batch", "sequences per step [default: 4M tokens]")] = None,
-    seq: Annotated[int | None, _option("--seq", "tokens per sequence [default: the model's context]")] = None,
+    seq: Annotated[
+        int | None, _option("--seq", "tokens per sequence [default: the model's context, at most 8192]")
+    ] = None,
     framework: Annotated[Text, _option("--framework", "software profile [default: megatron-core]")] = None,
     precision: Annotated[Text, _option("--precision", "precision recipe [default: the framework's]")] = None,
     failures: Annotated[str, _flag("--failures", "failure rates (distsim show failures)")] = "default",
@@ -101,7 +103,7 @@ def _request(given: dict[str, Any]) -> Request:
     from distsim.engine.goodput import Policy
     from distsim.engine.models import load_model
     from distsim.engine.plan import Wish
-    from distsim.engine.planner import Request, step_sequences, tokens_for
+    from distsim.engine.planner import Request, sequence_of, step_sequences, tokens_for
     from distsim.engine.prices import STALE_DAYS, term_of
     from distsim.errors import DistsimError
     from distsim.specs.job import Job
@@ -110,6 +112,8 @@ def _request(given: dict[str, Any]) -> Request:
     stated = {name: given[name] for name in ("seq", "framework", "precision") if given[name] is not None}
     job = Job.read({"model": given["model"], **stated})
     model = load_model(job.model)
+    if job.seq is None:
+        job = job.model_copy(update={"seq": sequence_of(model)})
     days = None if given["deadline"] is None else parse(given["deadline"], "s", "--deadline") / DAY
     dollars = None if given["budget"] is None else parse(given["budget"], "USD", "--budget")
     every = given["checkpoint_every"]

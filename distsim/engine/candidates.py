@@ -25,13 +25,16 @@ from distsim.units import GIGA
 
 TP_DEGREES = (1, 2, 4, 8)
 PP_DEGREES = (1, 2, 4, 8, 16)
+VPP_DEGREES = (2, 4)
 MICRO_BATCHES = (1, 2, 4)
 RECOMPUTE = ("none", "selective", "full")
-EXPERT_DEGREE = 8
-"""Most expert parallelism that is tried: a node's worth."""
-SHORTLIST = 3
+NODE_EXPERT_DEGREE, MOST_EXPERT_DEGREE = 8, 64
+"""Expert parallelism that is tried: a node's worth, more only where that does not fit."""
+SHORTLIST = 2
+HOPELESS = 1.3
+"""Behind the best by more than larger micro-batches or interleaving make up for."""
 FITTING_SPLITS = 2
-"""Products tp * pp that are timed once one fits: more model parallelism than that only costs traffic."""
+"""Products tp * pp that fit without recomputation before no more are tried: the rest would only cost traffic."""
 PLAIN_HOST_RATE = 26 * GIGA
 """To host memory over PCIe 4.0, one direction, where the preset does not say (nvbandwidth README, 8 x A100)."""
 
@@ -69,35 +72,43 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
 
 def _degrees(report: StepReport) -> dict[str, Any]:
     y = report.setup.layout
-    degrees = {"gpus": y.gpus, "tp": y.tp, "pp": y.pp, "micro_batch": y.micro_batch}
-    return degrees | {"recompute": report.setup.recompute}
+    degrees = {"gpus": y.gpus, "tp": y.tp, "pp": y.pp, "micro_batch": y.micro_batch, "vpp": y.vpp}
+    return degrees | {"recompute": report.setup.recompute, "ep": y.ep}
 
 
 def _timed(terms: Terms, model: LoadedModel, cluster: str, gpus: int) -> Iterator[StepReport]:
     """Fitting layouts: splits in order of rising model parallelism, the mildest recomputation that fits."""
     sizes: set[int] = set()
+    best = float("inf")
     for tp, pp in _splits(model, catalog.load("clusters", cluster), gpus):
         if len(sizes) >= FITTING_SPLITS and tp * pp not in sizes:
             return
-        for report in _variants(terms, model, cluster, {"gpus": gpus, "tp": tp, "pp": pp}):
-            sizes.add(tp * pp)
+        for report in _variants(terms, model, cluster, {"gpus": gpus, "tp": tp, "pp": pp}, best):
+            best = min(best, report.seconds)
+            if report.setup.recompute == RECOMPUTE[0]:
+                sizes.add(tp * pp)
             yield report
 
 
 def _splits(model: LoadedModel, cluster: Cluster, gpus: int) -> list[tuple[int, int]]:
-    """(tp, pp) that the accelerators divide into and whose 2-byte weights alone would fit, mildest first."""
+    """(tp, pp) that the accelerators divide into and whose 2-byte weights and gradients would fit, mildest first."""
     room = catalog.load("gpus", cluster.gpu).capacity
-    experts = EXPERT_DEGREE if model.spec.experts is not None else 1
-    weights = model.parameters * DTYPE_BYTES["bf16"] / experts
+    experts = MOST_EXPERT_DEGREE if model.spec.experts is not None else 1
+    states = model.parameters * 2 * DTYPE_BYTES["bf16"] / experts
     pairs = [
         (tp, pp) for tp in TP_DEGREES for pp in PP_DEGREES
-        if tp <= cluster.domain and gpus % (tp * pp) == 0 and pp <= model.spec.layers and weights / (tp * pp) < room
+        if tp <= cluster.domain and gpus % (tp * pp) == 0 and pp <= model.spec.layers and states / (tp * pp) < room
     ]  # fmt: skip
     return sorted(pairs, key=lambda pair: (pair[0] * pair[1], pair[1]))
 
 
-def _variants(terms: Terms, model: LoadedModel, cluster: str, degrees: dict[str, int]) -> Iterator[StepReport]:
-    """Rising micro-batches while they fit without recomputation; the mildest recomputation for the first of them."""
+def _variants(
+    terms: Terms, model: LoadedModel, cluster: str, degrees: dict[str, int], best: float
+) -> Iterator[StepReport]:
+    """Rising micro-batches while they fit without recomputation; the mildest recomputation for the first of them.
+
+    A split that starts far behind the ``best`` seconds so far is not followed further.
+    """
     sequences, rest = divmod(terms.global_batch, degrees["gpus"] // (degrees["tp"] * degrees["pp"]))
     for micro in MICRO_BATCHES:
         if rest or not sequences or sequences % micro:
@@ -106,34 +117,65 @@ def _variants(terms: Terms, model: LoadedModel, cluster: str, degrees: dict[str,
         setup = _mildest(terms, model, cluster, {**degrees, "micro_batch": micro}, policies)
         if setup is None:
             return
-        yield step_of(setup)
+        report = step_of(setup)
+        yield report
+        if report.seconds > HOPELESS * best:
+            return
+        for vpp in _chunks(model, setup):
+            chunked = _mildest(terms, model, cluster, {**degrees, "micro_batch": micro, "vpp": vpp}, [setup.recompute])
+            if chunked is not None:
+                yield step_of(chunked)
         if setup.recompute != RECOMPUTE[0]:
             return
+
+
+def _chunks(model: LoadedModel, setup: Setup) -> list[int]:
+    """Model chunks per stage for interleaving, where layers and micro-batches divide into them."""
+    y = setup.layout
+    if y.pp == 1 or y.micro_batches % y.pp:
+        return []
+    return [vpp for vpp in VPP_DEGREES if model.spec.layers % (y.pp * vpp) == 0]
 
 
 def _mildest(
     terms: Terms, model: LoadedModel, cluster: str, degrees: dict[str, Any], policies: Sequence[str]
 ) -> Setup | None:
+    """The first of rising recomputation and rising expert parallelism that fits."""
     for recompute in policies:
-        try:
-            setup = _setup(terms, model, cluster, {**degrees, "recompute": recompute})
-        except DistsimError:
-            return None  # this split breaks a rule of the model: the next one is tried
-        if memory_of(setup).fits:
-            return setup
+        for ep in _expert_degrees(model, degrees):
+            try:
+                setup = _setup(terms, model, cluster, {**degrees, "recompute": recompute, "ep": ep})
+            except DistsimError:
+                return None  # this split breaks a rule of the model: the next one is tried
+            if memory_of(setup).fits:
+                return setup
     return None
 
 
+def _expert_degrees(model: LoadedModel, degrees: dict[str, Any]) -> list[int]:
+    experts = model.spec.experts
+    if experts is None:
+        return [1]
+    spread = degrees["gpus"] // degrees["pp"]
+    able = [degree for degree in divisors(experts.count) if spread % degree == 0 and degree <= MOST_EXPERT_DEGREE]
+    return [degree for degree in able if degree >= NODE_EXPERT_DEGREE] or able[-1:]
+
+
 def _setup(terms: Terms, model: LoadedModel, cluster: str, degrees: dict[str, Any]) -> Setup:
-    job = terms.job
+    job, layers, pp = terms.job, model.spec.layers, degrees["pp"]
     update = {"cluster": cluster, "global_batch": terms.global_batch, "model": model.spec, **degrees}
     if job.zero is None:
         update["zero"] = 1
-    experts = model.spec.experts
-    if experts is not None and job.ep is None:
-        spread = degrees["gpus"] // degrees["pp"]
-        update["ep"] = max(d for d in divisors(experts.count) if spread % d == 0 and d <= EXPERT_DEGREE)
+    if layers % pp:
+        update["stage_layers"] = uneven(layers, pp)
     return resolve(job.model_copy(update=update))
+
+
+def uneven(layers: int, stages: int) -> tuple[int, ...]:
+    """Layers per stage; the first, which holds most micro-batches, and the last, which has the head, get least."""
+    each, more = divmod(layers, stages)
+    longer = range(stages - 1 - more, stages - 1)
+    return tuple(each + (stage in longer) for stage in range(stages))
 
 
 def checkpoint_bytes_per_parameter(setup: Setup) -> float:

@@ -34,6 +34,9 @@ MOST_TOKENS = 1e18
 MOST_SEQUENCES = 1_000_000_000
 Z90 = 1.645
 """Standard deviations from the middle to either end of a 90 % interval of a normal distribution."""
+LONGEST_USUAL_SEQUENCE = 8192
+"""Most tokens of a run are trained at no more than this, whatever the context in the end: Llama 3 (arXiv:2407.21783),
+sections 3.2 and 3.4."""
 USUAL_DAYS = 30.0
 USUAL_UTILISATION = 0.4
 LEAST_MEMORY = 40 * GIGA
@@ -140,13 +143,18 @@ def tokens_for(stated: float | None, compute_optimal: bool, model: LoadedModel) 
     return stated
 
 
+def sequence_of(model: LoadedModel) -> int:
+    """Tokens per sequence of most of a run: the model's context where that is not a long one."""
+    return min(model.spec.context, LONGEST_USUAL_SEQUENCE)
+
+
 def step_sequences(stated: int | None, job: Job, model: LoadedModel) -> int:
     """Sequences per optimizer step: as stated, or the power of two nearest to the usual tokens."""
     if stated is not None:
         if not 1 <= stated <= MOST_SEQUENCES:
             raise DistsimError(f"--global-batch {stated} is out of range", f"valid: 1 to {MOST_SEQUENCES:,}")
         return stated
-    seq = job.seq if job.seq is not None else model.spec.context
+    seq = job.seq if job.seq is not None else sequence_of(model)
     return int(2 ** round(log2(max(USUAL_STEP_TOKENS / seq, 1))))
 
 
@@ -190,8 +198,7 @@ def make_plan(request: Request) -> Plan:
 
 
 def _check_tokens(request: Request, model: LoadedModel) -> None:
-    job = request.terms.job
-    per_step = request.terms.global_batch * (job.seq if job.seq is not None else model.spec.context)
+    per_step = request.terms.global_batch * (request.terms.job.seq or model.spec.context)
     if request.tokens < per_step:
         raise DistsimError(
             f"{request.tokens:,.0f} tokens are less than one step of {per_step:,} tokens",
@@ -248,6 +255,8 @@ def _notes(request: Request, model: LoadedModel, left_out: int) -> list[str]:
     notes = [
         "rent of accelerators only: no storage, egress, support or taxes; nobody asked whether so many are to be had",
     ]
+    if request.terms.job.seq is not None and request.terms.job.seq < model.spec.context:
+        notes.append(f"sequences of {request.terms.job.seq:,} tokens, the model's context is {model.spec.context:,}")
     if left_out:
         notes.append(f"{left_out} prices are over {request.price_days:.0f} days older than the newest and left out")
     if request.compute_optimal:

@@ -91,10 +91,13 @@ def best(candidates: Sequence[Quote], cluster: str, gpus: int, gpus_per_node: in
     """For each provider the quote to reckon with for a job on a cluster: whole nodes, the cheapest.
 
     A job of several nodes needs instances as large as the node whose network it counts on; a single accelerator's
-    price, at which nobody sells the network, is no quote for it.
+    price, at which nobody sells the network, is no quote for it. Nobody rents out part of an instance.
     """
     size = min(gpus, gpus_per_node)
-    fitting = [one for one in candidates if one.cluster == cluster and one.gpus_per_instance >= size]
+    fitting = [
+        one for one in candidates
+        if one.cluster == cluster and one.gpus_per_instance >= size and gpus % one.gpus_per_instance == 0
+    ]  # fmt: skip
     chosen: dict[str, Quote] = {}
     for one in sorted(fitting, key=lambda quote: (quote.usd_per_gpu_hour, -_day(quote))):
         chosen.setdefault(one.provider, one)

@@ -92,7 +92,7 @@ def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
 def layout_words(option: Option) -> str:
     """The layout as a user would type it."""
     y = option.candidate.layout
-    words = [f"{name} {y[name]}" for name in ("tp", "pp", "ep", "dp") if y[name] > 1]
+    words = [f"{name} {y[name]}" for name in ("tp", "pp", "vpp", "ep", "dp") if y[name] > 1]
     return ", ".join([*words, f"zero {y['zero']}", f"micro-batch {y['micro_batch']}", f"recompute {y['recompute']}"])
 
 
