@@ -14,6 +14,7 @@ from distsim.engine.search import FIXED, Request, SearchReport, base_setup, sear
 from distsim.engine.search_best import front
 from distsim.engine.search_bounds import Bounds, parse_bound, parse_bounds
 from distsim.engine.search_fold import Block, blocks, setup_at
+from distsim.engine.search_prices import Prices
 from distsim.engine.search_space import groups
 from distsim.engine.step import seconds_of, step
 from distsim.errors import DistsimError
@@ -54,9 +55,9 @@ def test_any_layout_has_the_numbers_of_step_and_memory(case: tuple[Any, ...]) ->
     base = base_setup(job, gpus)
     chance = random.Random(7)
     found = list(groups(base, gpus, batch, Bounds()))
-    checked = 0
+    checked, prices = 0, Prices()
     for group in chance.sample(found, min(8, len(found))):
-        every = list(blocks(group))
+        every = list(blocks(group, prices))
         for block in chance.sample(every, min(2, len(every))):
             checked += _same(base, block, chance)
     assert checked >= min(8, len(found))

@@ -12,6 +12,7 @@ from distsim.engine.resolve import Setup, resolve
 from distsim.engine.search_best import Found, Kept
 from distsim.engine.search_bounds import Bounds
 from distsim.engine.search_fold import Block, blocks, setup_at
+from distsim.engine.search_prices import Prices
 from distsim.engine.search_space import Group, groups
 from distsim.engine.step import StepReport, step_of
 from distsim.errors import DistsimError, did_you_mean
@@ -159,11 +160,12 @@ def _almost(kept: Kept, most: int = 5) -> list[Found]:
 
 
 def _walk(request: Request, batch: int, kept: Kept, watch: Watch | None, every: Callable[[Block], None] | None) -> None:
+    prices = Prices()
     for gpus in sorted(request.gpus):
         found = list(groups(base_setup(request.job, gpus), gpus, batch, request.bounds))
         whole, done = sum(group.layouts for group in found), kept.evaluated
         for group in found:
-            for block in blocks(group):
+            for block in blocks(group, prices):
                 kept.add(block)
                 if every is not None:
                     every(block)

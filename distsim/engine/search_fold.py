@@ -13,6 +13,7 @@ from distsim.engine.figures import Figures
 from distsim.engine.memory import stage_parts, with_overhead
 from distsim.engine.resolve import Setup
 from distsim.engine.search_likeness import corrections, recomputation
+from distsim.engine.search_prices import Prices
 from distsim.engine.search_space import AGAIN, AXES, CHUNKS, MICRO, ZERO, Array, Group, fields
 from distsim.engine.stages import Stage, build_stages
 from distsim.engine.step import timing_of
@@ -68,12 +69,12 @@ class Folded:
         return Block(self.group, tuple(one.start for one in place), *whole)
 
 
-def fold(group: Group) -> Folded:
+def fold(group: Group, prices: Prices) -> Folded:
     """Fold traffic, computation and memory of a group."""
     setup = group.setup
     memory = [stage_parts(setup, stage, Figures())[0] for stage in distinct(build_stages(setup))]
     return Folded(
-        group, stage_numbers(work_of(setup)), layout_numbers(setup), timing_of(setup).model_dump(), memory,
+        group, stage_numbers(work_of(setup, prices)), layout_numbers(setup), timing_of(setup).model_dump(), memory,
         corrections(group), recomputation(group),
     )  # fmt: skip
 
@@ -96,9 +97,9 @@ def cut(values: Mapping[str, Any], place: Place) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def blocks(group: Group) -> Iterator[Block]:
+def blocks(group: Group, prices: Prices) -> Iterator[Block]:
     """All layouts of a group, block by block."""
-    folded, shape = fold(group), group.shape
+    folded, shape = fold(group, prices), group.shape
     steps = list(shape)
     for axis in (CHUNKS, MICRO, ZERO):
         others = int(numpy.prod(steps)) // steps[axis]

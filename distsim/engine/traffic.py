@@ -10,7 +10,7 @@ from typing import Any
 from distsim.arrays import Number, where
 from distsim.engine import pricing
 from distsim.engine.exchange import Exchange, exchange_of
-from distsim.engine.flows import Flow, present
+from distsim.engine.flows import Fixed, Flow, present
 from distsim.engine.links import network_for
 from distsim.engine.network import Network
 from distsim.engine.resolve import Setup, resolve
@@ -180,15 +180,22 @@ def stage_rows(setup: Setup, exchange: Exchange, network: Network, stage: Stage)
     return sorted(found, key=lambda row: (purposes[row.purpose], PHASES.index(row.phase)))
 
 
-def priced(flow: Flow, network: Network) -> tuple[Row, bool]:
-    """A flow with its price, and whether it can hide; the one place where exchanges meet the network."""
+def price_of(flow: Flow, network: Network) -> Fixed:
+    """The price of one call; the one place where exchanges meet the network."""
     if flow.fixed is not None:
-        seconds, wire, link, algorithm = flow.fixed
+        return flow.fixed
+    group = flow.span.placed(network)
+    seconds, algorithm, _, wire, link = pricing.price(flow.pattern, flow.bytes_logical, group)
+    seconds = seconds * where(flow.bytes_logical > 0, 1, 0)  # arrays hold layouts that do not exchange this
+    return Fixed(seconds, wire, link, algorithm)
+
+
+def priced(flow: Flow, network: Network) -> tuple[Row, bool]:
+    """A flow with its price, and whether it can hide."""
+    seconds, wire, link, algorithm = price_of(flow, network)
+    if flow.fixed is not None:
         levels: tuple[Number, ...] = (0 if flow.op in HOST_OPS else wire,)
     else:
-        group = flow.span.placed(network)
-        seconds, algorithm, _, wire, link = pricing.price(flow.pattern, flow.bytes_logical, group)
-        seconds = seconds * where(flow.bytes_logical > 0, 1, 0)  # arrays hold layouts that do not exchange this
         levels = tuple(wire * share for share in crossing_fractions(flow, network))
     times = flow.calls / flow.every
     return Row(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from distsim.arrays import Number
 from distsim.engine.compute import StageCompute, stage_compute
 from distsim.engine.exchange import Exchange, exchange_of
+from distsim.engine.flows import Fixed, Flow
 from distsim.engine.network import Network
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage, build_stages
-from distsim.engine.traffic import Row, network_of, priced, stage_flows
+from distsim.engine.traffic import network_of, price_of, stage_flows
 
 LINKS = ("tp_forward", "tp_backward", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
          "gather_forward", "gather_backward", "reduce", "dp_step", "pp", "offload")  # fmt: skip
 """Kinds of traffic whose seconds are kept apart because different work can hide them."""
+
+
+Pricing = Callable[[Flow, Network], Fixed]
+"""Gives the price of one call of an exchange."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +42,12 @@ class Work:
     stages: tuple[StageWork, ...]
 
 
-def work_of(setup: Setup) -> Work:
-    """Fold ledger and traffic of a setup; stages that hold the same layers are folded once."""
+def work_of(setup: Setup, price: Pricing = price_of) -> Work:
+    """Fold ledger and traffic of a setup; stages that hold the same layers are folded once. ``price`` may remember."""
     exchange, network = exchange_of(setup), network_of(setup)
     return Work(setup, tuple(
         StageWork(stage.index, count, stage.layer_count, stage_compute(setup, stage),
-                  traffic_seconds(setup, exchange, network, stage))
+                  traffic_seconds(setup, exchange, network, stage, price))
         for stage, count in distinct(build_stages(setup))
     ))  # fmt: skip
 
@@ -54,26 +60,29 @@ def distinct(stages: list[Stage]) -> list[tuple[Stage, int]]:
     return [(stages[0], 1), (middle, len(stages) - 2), (stages[-1], 1)]
 
 
-def traffic_seconds(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> dict[str, Number]:
+def traffic_seconds(
+    setup: Setup, exchange: Exchange, network: Network, stage: Stage, price: Pricing = price_of
+) -> dict[str, Number]:
     """Seconds per step of each kind of traffic of one rank of a stage."""
     sums: dict[str, Number] = dict.fromkeys(LINKS, 0.0)
     for flow in stage_flows(setup, exchange, network, stage):
-        row, _ = priced(flow, network)
-        kind = kind_of(row)
-        sums[kind] = sums[kind] + row.seconds  # not in place: arrays broadcast
+        kind = kind_of(flow)
+        # not in place: arrays broadcast
+        sums[kind] = sums[kind] + price(flow, network).seconds * (flow.calls / flow.every)
     return sums
 
 
-def kind_of(row: Row) -> str:
-    """Which kind of traffic a row of ``distsim comm`` is."""
+def kind_of(row: Flow) -> str:
+    """Which kind of traffic an exchange is."""
+    group = row.span.group
     if row.op in ("device_to_host", "host_to_device"):
         return "offload"
-    if row.group in ("dp", "zero"):
+    if group in ("dp", "zero"):
         if row.purpose == "parameters" and row.phase != "step":
             return f"gather_{row.phase}"
         return "reduce" if row.phase == "backward" else "dp_step"
-    if row.group == "pp":
+    if group == "pp":
         return "dp_step" if row.phase == "step" else "pp"
-    if row.group == "tp" and row.phase == "step":
+    if group == "tp" and row.phase == "step":
         return "tp_step"
-    return f"{row.group}_{row.phase}"
+    return f"{group}_{row.phase}"
