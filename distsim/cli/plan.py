@@ -22,7 +22,7 @@ def _flag(flag: str, text: str) -> Any:
 
 
 def plan(
-    model: Annotated[str, typer.Argument(help="preset, TOML or Hugging Face config.json", show_default=False)],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json")],
     tokens: Annotated[Text, _option("--tokens", "tokens to train on, e.g. 2T or 300B")] = None,
     compute_optimal: Annotated[bool, _flag("--compute-optimal", "Chinchilla's tokens, instead of --tokens")] = False,
     deadline: Annotated[Text, _option("--deadline", "the longest it may take, e.g. 30d")] = None,

@@ -10,7 +10,7 @@ from distsim.units import DAY, HOUR
 
 DALY = "Daly 2006, A higher order estimate of the optimum checkpoint interval, Future Generation Computer Systems 22"
 YOUNG = "Young 1974, A first order approximation to the optimum checkpoint interval, CACM 17"
-KOKOLIS = "Kokolis et al. 2025 (arXiv:2410.21680): E[ETTR], checked against the text's symbols N, r_f, u0, dt_cp, w_cp"
+KOKOLIS = "Kokolis et al. 2025 (arXiv:2410.21680), E[ETTR] from N, r_f, u0, the checkpoint interval and write time"
 EULER_GAMMA = 0.5772156649
 MOST_SPARES = 128  # terms of the Poisson sum; more spare nodes than that are counted as this many
 

@@ -28,4 +28,3 @@ def optimal_parameters(flops: Number) -> Number:
 def training_flops(parameters: Number, tokens: Number) -> Number:
     """Model FLOPs of a whole training run, 6 N D."""
     return FLOPS_PER_PARAMETER_AND_TOKEN * parameters * tokens
-

@@ -178,7 +178,8 @@ def _buying(made: Plan, option: Option, term: Style) -> list[str]:
     house = made.request.facility
     power = f"${house.usd_per_kwh or 0:g} per kWh"
     never = own.break_even_months == float("inf")
-    when = "never" if never else f"after {own.break_even_months:,.1f} months"
+    late = ", beyond its life" if own.break_even_months > 12 * house.lifetime_years else ""
+    when = "never" if never else f"after {own.break_even_months:,.1f} months{late}"
     rows = [
         [str(one.year), *map(dollars, (one.buying, one.renting, one.buying_so_far, one.renting_so_far))]
         for one in own.years

@@ -39,7 +39,7 @@ def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style) -> 
     return [
         title, f"  ${max(cost):,.0f}", *rows, f"  +{'-' * width}",
         f"  ${min(cost):,.0f}   {left} {right:>{max(width - len(left), len(right))}}", *legend,
-        *([f"  {len(found) - len(shown)} options cost more than that"] if len(found) > len(shown) else []),
+        *([f"  not shown: {len(found) - len(shown)} that cost more than that"] if len(found) > len(shown) else []),
     ]  # fmt: skip
 
 
