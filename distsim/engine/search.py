@@ -29,8 +29,10 @@ OBJECTIVES: dict[str, Callable[[Any, Any, int], Any]] = {
 STEP_TOKENS = 4_000_000
 """Tokens per optimizer step where no batch is stated: Llama 2 (arXiv:2307.09288), section 2.2."""
 KEPT = 64
-FRONT = 48
+FRONT = 24
 """Points of the front that are re-evaluated and reported; of more, every so many."""
+SPARE = 3
+"""More than asked are computed again, so that the order is that of their own numbers."""
 FIXED = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_group", "sequence_parallel",
          "micro_batch", "recompute", "recompute_layers", "stage_layers")  # fmt: skip
 
@@ -202,7 +204,7 @@ def choice(base: Setup, found: Found) -> Choice:
 
 def _ranked(base: Setup, found: list[Found], top: int, key: Callable[[Any, Any, int], Any]) -> tuple[Choice, ...]:
     """The best few, in the order that their own computation gives."""
-    again = [choice(base, one) for one in found[: top + top // 2]]
+    again = [choice(base, one) for one in found[: top + SPARE]]
     order = sorted(again, key=lambda one: (
         key(one.report.seconds, one.report.memory.peak, one.report.setup.layout.gpus), one.report.seconds,
         one.report.memory.peak,

@@ -14,7 +14,7 @@ from distsim.engine.memory import stage_parts, with_overhead
 from distsim.engine.resolve import Setup
 from distsim.engine.search_likeness import corrections, recomputation
 from distsim.engine.search_prices import Prices
-from distsim.engine.search_space import AGAIN, AXES, CHUNKS, MICRO, ZERO, Array, Group, fields
+from distsim.engine.search_space import AGAIN, AXES, CHUNKS, MESH, MICRO, ZERO, Array, Group, fields
 from distsim.engine.stages import Stage, build_stages
 from distsim.engine.step import timing_of
 from distsim.engine.work import work_of
@@ -110,7 +110,22 @@ def blocks(group: Group, prices: Prices) -> Iterator[Block]:
         place = tuple(
             slice(start, min(start + step, size)) for start, step, size in zip(first, steps, shape, strict=True)
         )
-        yield folded.block(place)
+        trimmed = without_edges(place, cut({"": group.valid}, place)[""])
+        if trimmed is not None:
+            yield folded.block(trimmed)
+
+
+def without_edges(place: Place, valid: Array) -> Place | None:
+    """A place without the meshes and ZeRO choices at its ends of which no layout is valid; None where none is."""
+    whole = list(place)
+    for axis in (ZERO, MESH):
+        some = numpy.flatnonzero(valid.any(axis=tuple(other for other in range(AXES) if other != axis)))
+        if not len(some):
+            return None
+        if valid.shape[axis] > 1:
+            start = place[axis].start
+            whole[axis] = slice(start + int(some[0]), start + int(some[-1]) + 1)
+    return tuple(whole)
 
 
 def setup_at(base: Setup, layout: Mapping[str, Any]) -> dict[str, Any]:

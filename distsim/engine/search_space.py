@@ -97,7 +97,7 @@ def groups(base: Setup, gpus: int, global_batch: int, bounds: Bounds) -> Iterato
         if not found:
             continue
         for schedule, vpps, chunks in pipelines(base, pp, bounds):
-            for bin_ in bins(found, bounds):
+            for bin_ in bins(found, bounds, base.model.experts is not None):
                 yield from _parts(base, pp, schedule, vpps, chunks, bin_, global_batch, bounds)
 
 
@@ -159,20 +159,22 @@ def shardings(sharers: int, bounds: Bounds) -> list[tuple[int, int]]:
     return found + [(stage, size) for stage in stages if stage for size in sizes]
 
 
-def bins(found: list[Mesh], bounds: Bounds) -> Iterator[list[tuple[Mesh, list[tuple[int, int]]]]]:
-    """Meshes with their ZeRO choices, those together that have about as many. Where experts shard like all else, the
-    ledger merges their gradients with the others: such meshes are kept apart."""
+def bins(found: list[Mesh], bounds: Bounds, experts: bool) -> Iterator[list[tuple[Mesh, list[tuple[int, int]]]]]:
+    """Meshes with their ZeRO choices, those together that have about as many, by data parallel ranks. Where experts
+    shard like all else, the ledger merges their gradients with the others: such meshes are kept apart."""
     lists = {sharers: shardings(sharers, bounds) for sharers in {mesh.sharers for mesh in found}}
     for merged in (True, False):
-        mine = [(mesh, lists[mesh.sharers]) for mesh in found if (mesh.ep * mesh.etp == mesh.tp) == merged]
+        mine = [
+            (mesh, lists[mesh.sharers]) for mesh in found if (not experts or mesh.ep * mesh.etp == mesh.tp) == merged
+        ]
         mine = sorted((pair for pair in mine if pair[1]), key=lambda pair: (-len(pair[1]), -pair[0].dp))
         start = 0
         for index, (_, choices) in enumerate(mine):
             if len(choices) < WASTE * len(mine[start][1]):
-                yield mine[start:index]
+                yield sorted(mine[start:index], key=lambda pair: -pair[0].dp)
                 start = index
         if mine[start:]:
-            yield mine[start:]
+            yield sorted(mine[start:], key=lambda pair: -pair[0].dp)
 
 
 def recomputations(layers: int, bounds: Bounds) -> list[tuple[int, int]]:
