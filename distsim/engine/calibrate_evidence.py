@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 
 from distsim.engine.calibrate import Example
-from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, NOISE, RANGE
+from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, NOISES, RANGE
+
+LARGEST_ERROR = 0.35
+"""An error beyond this is as bad as this when the noise of a framework is chosen."""
 
 
 def kernel(one: Sequence[Example], other: Sequence[Example]) -> Any:
@@ -21,6 +24,19 @@ def kernel(one: Sequence[Example], other: Sequence[Example]) -> Any:
         left, right = (np.array([e.likeness.names[place] for e in examples]) for examples in (one, other))
         squared += far**2 * (left[:, None] != right[None, :])
     return np.exp(-np.sqrt(squared) / RANGE)
+
+
+def solved(alike: Any, deviations: Any) -> tuple[Any, Any]:
+    """Weights of runs, and what all others say of each, at the noise at which the others say it best."""
+    found = []
+    for noise in NOISES:
+        inverse = np.linalg.inv(alike + noise * np.eye(len(alike)))
+        weights = inverse @ deviations
+        alone = deviations - weights / np.diag(inverse)
+        errors = np.minimum(np.abs(np.exp(alone - deviations) - 1), LARGEST_ERROR)
+        found.append((float(errors.mean()), noise, weights, alone))
+    _, _, weights, alone = min(found, key=lambda one: one[:2])
+    return weights, alone
 
 
 def by_framework(examples: Sequence[Example]) -> dict[str, list[int]]:
@@ -45,7 +61,7 @@ def corrected(examples: Sequence[Example], labels: Sequence[Any], residuals: dic
             if out.all():
                 continue
             known, new = [examples[i] for i in own[~out]], [examples[i] for i in own[out]]
-            weights = np.linalg.solve(kernel(known, known) + NOISE * np.eye(len(known)), -residuals[label][own[~out]])
+            weights, _ = solved(kernel(known, known), -residuals[label][own[~out]])
             alike = kernel(new, known)
             rest[own[out]] += alike @ weights
             nearest[own[out]] = alike.max(axis=1)
@@ -64,9 +80,7 @@ def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any) ->
         own = [examples[i] for i in positions]
         deviations = -residuals[np.array(positions)]
         alike = kernel(own, own)
-        inverse = np.linalg.inv(alike + NOISE * np.eye(len(own)))
-        weights = inverse @ deviations
-        alone = deviations - weights / np.diag(inverse)
+        weights, alone = solved(alike, deviations)
         nearest = (alike - np.eye(len(own))).max(axis=1)
         lines = [",".join(head)]
         for e, weight, other, near in zip(own, weights, alone, nearest, strict=True):

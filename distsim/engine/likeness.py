@@ -16,23 +16,18 @@ from distsim import catalog
 from distsim.engine.resolve import Setup
 
 # Distance of one: a doubling of each, or as many doublings as stated; chosen by cross-validation (docs/step.md).
-DOUBLINGS = {"hidden": 1.0, "layers": 1.5, "gpus": 1.5, "tp": 1.0, "pp": 1.0, "cp": 1.0, "ep": 1.0, "micro_batch": 1.0,
-             "micro_batches": 2.0, "seq": 1.0, "vpp": 1.5}  # fmt: skip
-DIFFERENCES = {
-    "gpu": 1.0,
-    "precision": 1.5,
-    "recompute": 1.5,
-    "zero": 1.0,
-    "attention": 1.5,
-    "experts": 2.0,
-    "model": 0.5,
-}
+DOUBLINGS = {
+    "hidden": 2.0, "layers": 5.0, "gpus": 0.67, "tp": 0.5, "pp": 0.36, "cp": 0.67, "ep": 0.25, "micro_batch": 1.7,
+    "micro_batches": 6.0, "seq": 1.7, "vpp": 1.5,
+}  # fmt: skip
+DIFFERENCES = {"gpu": 0.6, "precision": 1.0, "recompute": 6.0, "zero": 3.0, "attention": 0.6,
+               "experts": 0.5, "model": 0.1}  # fmt: skip
 """Distance between jobs that differ in these."""
 RANGE = 2.0
 """Distance over which likeness falls to 1/e."""
-NOISE = 0.05
-"""Variance of repeated runs over that of deviations."""
-YEARS = 1.0
+NOISES = (0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0)
+"""Variance of repeated runs over that of deviations: calibration takes what predicts a framework's runs best."""
+YEARS = 0.25
 """Distance of one in years between releases of the same software."""
 ALIKE, SIMILAR = 0.6, 0.25
 FOLDER = "evidence"
