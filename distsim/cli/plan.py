@@ -50,8 +50,10 @@ def plan(
     seed: Annotated[int, _flag("--seed", "of the simulated campaigns")] = 0,
     top: Annotated[int, _flag("--top", "how many options to list")] = 12,
     explain: Annotated[bool, _flag("--explain", "also print each term of the losses with its source")] = False,
+    report: Annotated[Text, _option("--report", "also write the plan as one HTML page to this file")] = None,
     json: Annotated[bool, _flag("--json", "print JSON instead of tables")] = False,
     csv: Annotated[bool, _flag("--csv", "print the options as CSV instead of tables")] = False,
+    report: Annotated[Text, _option("--report", "also write the answer as one HTML page, e.g. plan.html")] = None,
 ) -> None:
     """Tell which GPUs to rent or buy for a training run, from whom, for how long, at what price and with what energy.
 
@@ -59,11 +61,18 @@ def plan(
 
     Example: distsim plan llama-2-70b --tokens 2T --deadline 30d --gpu h100-sxm
     """  # fmt: skip
+    from distsim.cli import plan_report
+
     given = dict(locals())
     _check(json and csv, top, seed)
+    file = plan_report.check(report)
     made = _made(_request(given))
     for note in made.notes:
         typer.echo(f"note: {note}", err=True)
+    if report is not None:
+        _write_page(made, seed, report)
+    if file is not None:
+        plan_report.write(file, made, plan, given)
     if json:
         _print_json(made, seed)
     elif csv:
@@ -161,6 +170,20 @@ def _print_json(made: Plan, seed: int) -> None:
     chosen = made.cheapest or (made.nearest[0] if made.nearest else None)
     answer["campaigns"] = None if chosen is None else finish_dates(chosen, seed).to_dict()
     typer.echo(json.dumps(answer, indent=1))
+
+
+def _write_page(made: Plan, seed: int, file: str) -> None:
+    import datetime
+    from pathlib import Path
+
+    from distsim.errors import DistsimError
+    from distsim.report.plan_html import page
+
+    try:
+        Path(file).write_text(page(made, seed, datetime.date.today()), encoding="utf-8")
+    except OSError as error:
+        raise DistsimError(f"cannot write the page: {error.strerror}", where=file) from None
+    typer.echo(f"note: page written to {file}", err=True)
 
 
 def _print_csv(made: Plan) -> None:

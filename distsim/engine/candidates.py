@@ -26,7 +26,7 @@ from distsim.units import GIGA
 TP_DEGREES = (1, 2, 4, 8)
 PP_DEGREES = (1, 2, 4, 8, 16)
 VPP_DEGREES = (2, 4)
-MICRO_BATCHES = (1, 2, 4)
+MICRO_BATCHES = (1, 2, 4, 8, 16)
 RECOMPUTE = ("none", "selective", "full")
 NODE_EXPERT_DEGREE, MOST_EXPERT_DEGREE = 8, 64
 """Expert parallelism that is tried: a node's worth, more only where that does not fit."""
