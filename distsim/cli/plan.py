@@ -53,7 +53,6 @@ def plan(
     report: Annotated[Text, _option("--report", "also write the plan as one HTML page to this file")] = None,
     json: Annotated[bool, _flag("--json", "print JSON instead of tables")] = False,
     csv: Annotated[bool, _flag("--csv", "print the options as CSV instead of tables")] = False,
-    report: Annotated[Text, _option("--report", "also write the answer as one HTML page, e.g. plan.html")] = None,
 ) -> None:
     """Tell which GPUs to rent or buy for a training run, from whom, for how long, at what price and with what energy.
 
@@ -61,18 +60,13 @@ def plan(
 
     Example: distsim plan llama-2-70b --tokens 2T --deadline 30d --gpu h100-sxm
     """  # fmt: skip
-    from distsim.cli import plan_report
-
     given = dict(locals())
     _check(json and csv, top, seed)
-    file = plan_report.check(report)
     made = _made(_request(given))
     for note in made.notes:
         typer.echo(f"note: {note}", err=True)
     if report is not None:
         _write_page(made, seed, report)
-    if file is not None:
-        plan_report.write(file, made, plan, given)
     if json:
         _print_json(made, seed)
     elif csv:
