@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from distsim.engine.resolve import Setup, resolve
-from distsim.engine.search_best import Found, Kept
+from distsim.engine.search_best import OBJECTIVES, Found, Kept
 from distsim.engine.search_bounds import Bounds
+from distsim.engine.search_chunks import Pool, gather
 from distsim.engine.search_fold import Block, blocks, setup_at
 from distsim.engine.search_prices import Prices
 from distsim.engine.search_space import Group, groups
@@ -19,13 +20,6 @@ from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.job import Job
 from distsim.units import count
 
-OBJECTIVES: dict[str, Callable[[Any, Any, int], Any]] = {
-    "throughput": lambda seconds, peak, gpus: seconds,
-    "memory": lambda seconds, peak, gpus: peak,
-    "cost-per-token": lambda seconds, peak, gpus: seconds * gpus,
-    "fewest-gpus": lambda seconds, peak, gpus: seconds * 0 + gpus,
-}
-"""What is minimised, from seconds per step, bytes and GPUs; the global batch is the same for all."""
 STEP_TOKENS = 4_000_000
 """Tokens per optimizer step where no batch is stated: Llama 2 (arXiv:2307.09288), section 2.2."""
 KEPT = 64
@@ -50,6 +44,8 @@ class Request:
     within: float = math.inf
     """Seconds that a step may take."""
     top: int = 10
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Specs that replace those of the job, as in ``resolve``."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +118,14 @@ Watch = Callable[[int, int], None]
 """Told how many layouts are done, and of how many."""
 
 
-def search(request: Request, watch: Watch | None = None, every: Callable[[Block], None] | None = None) -> SearchReport:
-    """Evaluate all layouts; ``every`` is given each block of them. An interrupt ends the search with what it has."""
+def search(
+    request: Request,
+    watch: Watch | None = None,
+    every: Callable[[Block], None] | None = None,
+    pool: Pool | None = None,
+) -> SearchReport:
+    """Evaluate all layouts, in a pool's processes if one is given, with the same answer; ``every`` is given each block
+    of them, but not from a pool. An interrupt ends the search with what it has."""
     began = time.perf_counter()
     if request.objective not in OBJECTIVES:
         near = did_you_mean(request.objective, OBJECTIVES)
@@ -131,13 +133,13 @@ def search(request: Request, watch: Watch | None = None, every: Callable[[Block]
     if not 0 <= request.margin < 1:
         raise DistsimError(f"--margin {request.margin:g} is no share of the memory", "give 0 to 0.99, e.g. 0.05")
     notes: list[str] = []
-    base = base_setup(request.job, max(request.gpus))
+    base = base_setup(request.job, max(request.gpus), request.overrides)
     batch = request.job.global_batch or usual_batch(base, request.gpus, notes)
     limit = base.accelerator.capacity * (1 - request.margin)
     kept = Kept(limit, OBJECTIVES[request.objective], request.within, max(KEPT, request.top))
     interrupted = False
     try:
-        _walk(request, batch, kept, watch, every)
+        _walk(request, batch, kept, watch, every, pool)
     except KeyboardInterrupt:
         interrupted = True
         notes.append("interrupted: the best of what was evaluated so far")
@@ -161,12 +163,17 @@ def _almost(kept: Kept, most: int = 5) -> list[Found]:
     return [one for one in kept.almost.found if one.seconds < best][:most]
 
 
-def _walk(request: Request, batch: int, kept: Kept, watch: Watch | None, every: Callable[[Block], None] | None) -> None:
+def _walk(
+    request: Request, batch: int, kept: Kept, watch: Watch | None, every: Callable[[Block], None] | None,
+    pool: Pool | None,
+) -> None:  # fmt: skip
     prices = Prices()
     for gpus in sorted(request.gpus):
-        found = list(groups(base_setup(request.job, gpus), gpus, batch, request.bounds))
+        found = list(groups(base_setup(request.job, gpus, request.overrides), gpus, batch, request.bounds))
         whole, done = sum(group.layouts for group in found), kept.evaluated
-        for group in found:
+        if pool is not None:
+            gather(pool, found, kept, request.objective, watch)
+        for group in found if pool is None else ():
             for block in blocks(group, prices):
                 kept.add(block)
                 if every is not None:
@@ -177,14 +184,14 @@ def _walk(request: Request, batch: int, kept: Kept, watch: Watch | None, every: 
             return
 
 
-def base_setup(job: Job, gpus: int) -> Setup:
+def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) -> Setup:
     """The setup whose layout is open: all on one rank, so that presets and options are checked."""
     offloaded = "parameters" in (job.offload or "")
     one = {
         **dict.fromkeys(FIXED), "tp": 1, "pp": 1, "cp": 1, "ep": 1, "vpp": 1, "zero": 3 if offloaded else 0,
         "micro_batch": 1, "recompute": "none", "gpus": gpus, "global_batch": None,
     }  # fmt: skip
-    return resolve(job.model_copy(update=one))
+    return resolve(job.model_copy(update=one), overrides)
 
 
 def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
@@ -199,7 +206,8 @@ def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
 def choice(base: Setup, found: Found) -> Choice:
     """A found layout, computed again by ``distsim step``."""
     options = setup_at(base, found.layout)
-    return Choice(step_of(resolve(base.job.model_copy(update={**dict.fromkeys(FIXED), **options}))), found)
+    job = base.job.model_copy(update={**dict.fromkeys(FIXED), **options})
+    return Choice(step_of(resolve(job, {"accelerator": base.accelerator, "cluster": base.cluster})), found)
 
 
 def _ranked(base: Setup, found: list[Found], top: int, key: Callable[[Any, Any, int], Any]) -> tuple[Choice, ...]:
@@ -222,7 +230,7 @@ def thinned(found: list[Found], most: int = FRONT) -> list[Found]:
 def contradiction(request: Request, batch: int) -> DistsimError:
     """Which of the constraints leave no layout, and what the others would allow."""
     bounds, gpus = request.bounds, max(request.gpus)
-    base = base_setup(request.job, gpus)
+    base = base_setup(request.job, gpus, request.overrides)
     stated = [f"--{name.replace('_', '-')} {bound.text}" for name, bound in bounds.given.items()]
     stated += ["--exclude"] * bool(bounds.excluded)
     hints = []

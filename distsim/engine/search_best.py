@@ -17,6 +17,15 @@ NEAR = 1.25
 """A layout that needs up to so many times the memory there is has nearly fitted."""
 
 
+OBJECTIVES: dict[str, Callable[[Any, Any, int], Any]] = {
+    "throughput": lambda seconds, peak, gpus: seconds,
+    "memory": lambda seconds, peak, gpus: peak,
+    "cost-per-token": lambda seconds, peak, gpus: seconds * gpus,
+    "fewest-gpus": lambda seconds, peak, gpus: seconds * 0 + gpus,
+}
+"""What is minimised, from seconds per step, bytes and GPUs; the global batch is the same for all."""
+
+
 class Found(NamedTuple):
     """One layout with the order it has among others (smallest first)."""
 
@@ -52,17 +61,23 @@ class Best:
 
     def add(self, block: Block, key: Array, seconds: Array, peak: Array, index: Array) -> None:
         """Look at layouts of a block; ``index`` are their places in it."""
-        good = key < self.worst if len(self.found) >= self.most else numpy.ones(len(key), dtype=bool)
-        places = numpy.flatnonzero(good)
+        places = numpy.flatnonzero(key <= self.worst)
+        if len(self.found) >= self.most:  # of those that tie with the last, the quicker may still come before it
+            last = self.found[-1]
+            places = places[(key[places] < last.key) | (seconds[places] <= last.seconds)]
         if not len(places):
             return
         if len(places) > self.most:
             order = numpy.lexsort((peak[places], seconds[places], key[places]))
             places = places[order[: self.most]]
-        for place in places:
-            at = found_at(block, int(index[place]))
-            self.found.append(Found(float(key[place]), float(seconds[place]), float(peak[place]), block.group, at))
-        self.found = sorted(self.found, key=rank)[: self.most]
+        self.join([
+            Found(float(key[i]), float(seconds[i]), float(peak[i]), block.group, found_at(block, int(index[i])))
+            for i in places
+        ])  # fmt: skip
+
+    def join(self, new: list[Found]) -> None:
+        """Take in layouts that were tried after those known."""
+        self.found = sorted(self.found + new, key=rank)[: self.most]
         if len(self.found) >= self.most:
             self.worst = self.found[-1].key
 
@@ -89,10 +104,15 @@ class Front:
         if not len(places):
             return
         places = places[front(peak[places], seconds[places])]
-        new = [
+        self.join([
             Found(0.0, float(seconds[i]), float(peak[i]), block.group, found_at(block, int(index[i]))) for i in places
-        ]
+        ])  # fmt: skip
+
+    def join(self, new: list[Found]) -> None:
+        """Take in layouts that were tried after those known; of two that are equal the first stays."""
         every = self.found + new
+        if not every:
+            return
         kept = front(numpy.array([one.peak for one in every]), numpy.array([one.seconds for one in every]))
         self.found = [every[i] for i in kept]
         peaks = numpy.array([one.peak for one in self.found])
@@ -163,6 +183,6 @@ class Kept:
 
     def _misses(self, block: Block, seconds: Array, peak: Array, index: Array) -> None:
         """Layouts that would be quick but need somewhat more memory than there is."""
-        near = numpy.flatnonzero((peak > self.limit) & (peak <= self.limit * NEAR) & (seconds < self.almost.worst))
+        near = numpy.flatnonzero((peak > self.limit) & (peak <= self.limit * NEAR) & (seconds <= self.almost.worst))
         if len(near):
             self.almost.add(block, seconds[near], seconds[near], peak[near], index[near])

@@ -99,7 +99,14 @@ def cut(values: Mapping[str, Any], place: Place) -> dict[str, Any]:
 
 def blocks(group: Group, prices: Prices) -> Iterator[Block]:
     """All layouts of a group, block by block."""
-    folded, shape = fold(group, prices), group.shape
+    folded = fold(group, prices)
+    for place in places(group):
+        yield folded.block(place)
+
+
+def places(group: Group) -> Iterator[Place]:
+    """Where the blocks of a group are."""
+    shape = group.shape
     steps = list(shape)
     for axis in (CHUNKS, MICRO, ZERO):
         others = int(numpy.prod(steps)) // steps[axis]
@@ -112,7 +119,7 @@ def blocks(group: Group, prices: Prices) -> Iterator[Block]:
         )
         trimmed = without_edges(place, cut({"": group.valid}, place)[""])
         if trimmed is not None:
-            yield folded.block(trimmed)
+            yield trimmed
 
 
 def without_edges(place: Place, valid: Array) -> Place | None:
