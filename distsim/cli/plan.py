@@ -61,12 +61,15 @@ def plan(
     Example: distsim plan llama-2-70b --tokens 2T --deadline 30d --gpu h100-sxm
     """  # fmt: skip
     given = dict(locals())
+    from distsim.cli import plan_report
+
     _check(json and csv, top, seed)
+    file = plan_report.check(report)
     made = _made(_request(given))
     for note in made.notes:
         typer.echo(f"note: {note}", err=True)
-    if report is not None:
-        _write_page(made, seed, report)
+    if file is not None:
+        plan_report.write(file, made, plan, given)
     if json:
         _print_json(made, seed)
     elif csv:
@@ -164,20 +167,6 @@ def _print_json(made: Plan, seed: int) -> None:
     chosen = made.cheapest or (made.nearest[0] if made.nearest else None)
     answer["campaigns"] = None if chosen is None else finish_dates(chosen, seed).to_dict()
     typer.echo(json.dumps(answer, indent=1))
-
-
-def _write_page(made: Plan, seed: int, file: str) -> None:
-    import datetime
-    from pathlib import Path
-
-    from distsim.errors import DistsimError
-    from distsim.report.plan_html import page
-
-    try:
-        Path(file).write_text(page(made, seed, datetime.date.today()), encoding="utf-8")
-    except OSError as error:
-        raise DistsimError(f"cannot write the page: {error.strerror}", where=file) from None
-    typer.echo(f"note: page written to {file}", err=True)
 
 
 def _print_csv(made: Plan) -> None:

@@ -1,0 +1,77 @@
+"""``distsim plan --report FILE``: where the page goes, and the command that it tells of."""
+
+from __future__ import annotations
+
+import datetime
+import inspect
+import os
+import shlex
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from distsim.errors import DistsimError
+
+if TYPE_CHECKING:
+    from distsim.engine.planner import Plan
+
+OTHER_FLAGS = {"blocking": "--blocking-checkpoints"}
+
+
+def check(text: str | None) -> Path | None:
+    """The file, once a page could be written there; said before anything is computed."""
+    if text is None:
+        return None
+    path = Path(text)
+    if not text.strip() or path.is_dir():
+        raise DistsimError(f"--report {text!r} is no file", "name one, e.g. --report plan.html")
+    if not path.parent.is_dir():
+        raise DistsimError(f"--report {text}: there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise DistsimError(f"--report {text}: the folder {path.parent} cannot be written to", "name another file")
+    return path
+
+
+def write(path: Path, made: Plan, command: Callable[..., None], given: Mapping[str, Any]) -> None:
+    """The page, whole or not at all."""
+    from distsim.report.html import page
+
+    text = page(made, given["seed"], given["top"], datetime.date.today(), asked(command, given))
+    replace(path, text)
+    typer.echo(f"note: page written to {path}", err=True)
+
+
+def replace(path: Path, text: str) -> None:
+    """Put a whole file in the place of another; a write that fails leaves the old one as it was."""
+    scratch = ""
+    try:
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:64]}.", suffix=".part")
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        os.chmod(scratch, 0o666 & ~_umask())
+        os.replace(scratch, path)
+    except OSError as error:
+        raise DistsimError(f"cannot write: {error.strerror}", where=str(path)) from None
+    finally:
+        Path(scratch).unlink(missing_ok=True) if scratch else None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def asked(command: Callable[..., None], given: Mapping[str, Any]) -> str:
+    """The command that asks for the same page again."""
+    words = ["distsim", command.__name__, str(given["model"])]
+    for name, parameter in inspect.signature(command).parameters.items():
+        value = given[name]
+        if name == "model" or value == parameter.default or name in ("json", "csv"):
+            continue
+        flag = OTHER_FLAGS.get(name, f"--{name.replace('_', '-')}")
+        words += [flag] if value is True else [flag, str(value)]
+    return shlex.join(words)

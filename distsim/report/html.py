@@ -1,0 +1,195 @@
+"""The answer of ``distsim plan`` as one HTML page that needs nothing else: no network, no script."""
+
+from __future__ import annotations
+
+import datetime
+
+from distsim.engine.plan import Option
+from distsim.engine.plan_details import details
+from distsim.engine.planner import Plan, finish_dates
+from distsim.report import html_layout, html_sections
+from distsim.report.html_figures import figure, key, money_bar
+from distsim.report.html_scatter import days_words, lettered, scatter, shown
+from distsim.report.html_style import CSS
+from distsim.report.markup import Html, datum, element, items, joined, paragraph, section, table
+from distsim.report.plan import PARTS, dollars, layout_words, money_shares
+from distsim.units import DAY, count, duration
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""What a browser may load for the page: nothing but the style inside it."""
+CONTENTS = {
+    "answer": "Answer", "options": "Options", "trade": "Days against dollars", "money": "Where the money goes",
+    "buying": "Rent or buy", "memory": "Memory", "pipeline": "Pipeline", "losses": "Losses", "prices": "Prices",
+    "assumptions": "Assumptions", "sources": "Versions and sources",
+}  # fmt: skip
+
+
+def page(made: Plan, seed: int, top: int, today: datetime.date, asked: str = "") -> str:
+    """The whole page. ``asked`` is the command that led to it."""
+    chosen = made.cheapest or made.nearest[0]
+    inside = details(made, chosen)
+    title = f"Training {made.model.name}: which accelerators, how long, at what price"
+    body = [
+        element("h1", title), paragraph(*_question(made, today), class_="soft"), _contents(),
+        element("main", "\n", joined([
+            _answer(made, chosen, seed, today), _options(made, chosen, top, today), _trade(made, chosen),
+            _money(chosen), _buying(made, chosen), html_layout.memory(chosen, inside),
+            html_layout.pipeline(chosen, inside), html_sections.losses(made, chosen),
+            html_sections.prices(made, today), html_sections.assumptions(made, chosen, inside, seed),
+            html_sections.versions(made, inside, today, asked),
+        ])),
+    ]  # fmt: skip
+    head = [
+        element("meta", charset="utf-8"), element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"), element("title", title),
+        element("style", Html(CSS)),
+    ]  # fmt: skip
+    whole = element("html", element("head", joined(head)), "\n", element("body", joined(body)), lang="en")
+    return f"<!DOCTYPE html>\n{whole}\n"
+
+
+def _question(made: Plan, today: datetime.date) -> list[str]:
+    wish = made.request.wish
+    limits = [] if wish.days is None else [f"within {days_words(wish.days)}"]
+    limits += [] if wish.dollars is None else [f"for at most {dollars(wish.dollars)}"]
+    told = f"{count(made.model.parameters)} parameters, {count(made.request.tokens)} tokens"
+    asked = f", {' and '.join(limits)}" if limits else ", no deadline, no budget"
+    return [f"{told}{asked}; estimated on ", element("time", today.isoformat(), datetime=today.isoformat())]
+
+
+def _contents() -> Html:
+    links = items(element("a", name, href=f"#{place}") for place, name in CONTENTS.items())
+    return element("nav", links, aria_label="Contents")
+
+
+def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html:
+    one, quote = chosen.candidate, chosen.quote
+    what = f"{one.gpus:,} × {one.gpu} ({one.cluster}) from {quote.provider}"
+    cost = f"{chosen.days:,.1f} days, {dollars(chosen.dollars)}"
+    rate = f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour (price of {quote.date}, {quote.age(today)} old)"
+    if made.cheapest is None:
+        told = [
+            paragraph(element("strong", "No option keeps to the limits."), " Nearest: ", what, f": {cost}, {rate}.",
+                      class_="answer no"),
+            table("Nearest options, and what each lacks", ["option", "from", "days", "dollars", "lacks"],
+                  [_miss(made, option) for option in made.nearest], (0, 1, 4)),
+        ]  # fmt: skip
+    else:
+        told = [paragraph("Cheapest: rent ", element("strong", what), " for about ", element("strong", cost),
+                          f", {rate}.", class_="answer")]  # fmt: skip
+    quickest = made.fastest
+    if quickest is not None and quickest is not chosen:
+        told.append(paragraph(
+            f"Fastest within the limits: {quickest.candidate.gpus:,} × {quickest.candidate.gpu} from "
+            f"{quickest.quote.provider}: {quickest.days:,.1f} days, {dollars(quickest.dollars)}."
+        ))  # fmt: skip
+    dates = finish_dates(chosen, seed)
+    p10, p50, p90 = (dates.quantile(share) / DAY for share in (0.1, 0.5, 0.9))
+    told += [_tiles(chosen), paragraph(
+        f"Finished after {p50:,.1f} days; one run in ten before {p10:,.1f}, one in ten after {p90:,.1f} "
+        f"({len(dates.seconds):,} simulated campaigns, step time uncertain, {dates.failures.mean():,.0f} failures each "
+        f"on average, seed {seed})."
+    )]  # fmt: skip
+    return section("answer", "Answer", *told, paragraph("Layout: ", layout_words(chosen), "."))
+
+
+def _miss(made: Plan, option: Option) -> list[str]:
+    one = option.candidate
+    return [f"{one.gpus:,} × {one.gpu}", option.quote.provider, datum(option.days, f"{option.days:,.1f}"),
+            datum(option.dollars, dollars(option.dollars)), made.request.wish.lacks(option)]  # fmt: skip
+
+
+def _tiles(option: Option) -> Html:
+    """The figures to remember."""
+    low, high = option.dollars_at(option.days_low), option.dollars_at(option.days_high)
+    kept = option.candidate.goodput
+    energy = "not known" if option.energy_kwh is None else f"{option.energy_kwh / 1e3:,.0f} MWh"
+    carbon = "" if option.tonnes_co2e is None else f"{option.tonnes_co2e:,.0f} t CO2e"
+    told = (
+        ("Rent", dollars(option.dollars), f"90 % interval {dollars(low)} to {dollars(high)}"),
+        ("Duration", f"{option.days:,.1f} days", f"90 % interval {option.days_low:,.1f} to {option.days_high:,.1f}"),
+        ("GPU-hours", f"{option.gpu_hours:,.0f}", f"{count(option.tokens_per_dollar)} tokens per dollar"),
+        ("Goodput", f"{kept.fraction:.1%}", f"one failure per {duration(kept.mean_time_between_failures)}"),
+        ("Energy", energy, carbon),
+    )
+    tiles = [
+        element("div", element("dt", name), element("dd", big, class_="big"), element("dd", small, class_="soft"))
+        for name, big, small in told
+    ]
+    return element("dl", joined(tiles), class_="tiles")
+
+
+def _options(made: Plan, chosen: Option, top: int, today: datetime.date) -> Html:
+    letters = lettered(made)
+    front = set(made.pareto)
+    listed = [index for index in range(len(made.options)) if index < top or index in front]
+    head = ["", "GPUs", "accelerator", "cluster", "from", "$/GPU-h", "price age", "days", "90 % interval", "GPU-hours",
+            "dollars", "MWh", "goodput", "MFU"]  # fmt: skip
+    rows = []
+    for index in listed:
+        option = made.options[index]
+        one, quote = option.candidate, option.quote
+        mark = f"{letters.get(index, '●' if index in front else '')}{' ★' if option is chosen else ''}"
+        rows.append([
+            element("span", mark, class_="chosen") if option is chosen else mark, f"{one.gpus:,}", one.gpu, one.cluster,
+            quote.provider, datum(quote.usd_per_gpu_hour, f"{quote.usd_per_gpu_hour:,.2f}"), quote.age(today),
+            datum(option.days, f"{option.days:,.1f}"), f"{option.days_low:,.1f}–{option.days_high:,.1f}",
+            datum(option.gpu_hours, f"{option.gpu_hours:,.0f}"), datum(option.dollars, dollars(option.dollars)),
+            datum(option.energy_kwh, f"{(option.energy_kwh or 0) / 1e3:,.0f}"), f"{one.goodput.fraction:.1%}",
+            "-" if one.mfu is None else f"{one.mfu:.0%}",
+        ])  # fmt: skip
+    caption = (
+        f"{len(rows)} of {len(made.options)} options, cheapest first. ★ the option shown below; letters: nothing is "
+        "both faster and cheaper"
+    )
+    return section("options", "Options", table(caption, head, rows, (0, 2, 3, 4, 6)))
+
+
+def _trade(made: Plan, chosen: Option) -> Html:
+    hidden = len(made.options) - len(shown(made))
+    many = "1 option costs" if hidden == 1 else f"{hidden} options cost"
+    more = f" {many} more than the plot shows." if hidden else ""
+    caption = (
+        "Both scales are logarithmic. Squares with letters: nothing is both faster and cheaper; circles: the other "
+        f"options; the large ring: the option shown on this page.{more}"
+    )
+    return section("trade", "Days against dollars", figure(caption, scatter(made, chosen)))
+
+
+def _money(option: Option) -> Html:
+    shares = money_shares(option)
+    rows = [
+        [key(letter, colour), name, datum(shares[name], f"{shares[name]:.1%}"),
+         datum(shares[name] * option.dollars, dollars(shares[name] * option.dollars))]
+        for name, (letter, colour) in PARTS.items() if shares[name] >= 5e-4
+    ]  # fmt: skip
+    caption = f"{dollars(option.dollars)} by what the accelerators did while they were paid"
+    return section(
+        "money", "Where the money goes", figure(caption, money_bar(option)),
+        table("Shares of the rent", ["", "part", "share", "dollars"], rows, (0, 1)),
+    )  # fmt: skip
+
+
+def _buying(made: Plan, option: Option) -> Html:
+    own = made.buying(option)
+    title = "Rent or buy"
+    if own is None:
+        known = f"No price of a system with {option.candidate.gpu} is known."
+        return section("buying", title, paragraph(known))
+    house = made.request.facility
+    never = own.break_even_months == float("inf")
+    when = "never pays off" if never else f"pays off after {own.break_even_months:,.1f} months of use"
+    told = (
+        f"Per {option.candidate.gpu}: bought for {dollars(own.price)} ({own.item}, {own.date}, network included), an "
+        f"hour in use costs {dollars(own.owned_per_hour)} against {dollars(own.rent_per_hour)} of rent; buying {when}. "
+        f"In use {house.utilisation:.0%} of the time, written off in {house.lifetime_years:g} years to "
+        f"{house.residual_fraction:.0%}, upkeep {house.upkeep_fraction:.0%} a year."
+    )
+    rows = [
+        [str(one.year), *(datum(value, dollars(value)) for value in
+                          (one.buying, one.renting, one.buying_so_far, one.renting_so_far))]
+        for one in own.years
+    ]  # fmt: skip
+    head = ["year", "buying", "renting", "buying so far", "renting so far"]
+    return section("buying", title, paragraph(told), table("Cash of each year per accelerator", head, rows))

@@ -1,0 +1,133 @@
+"""The page's parts on evidence: prices, terms of the losses, assumptions, sources, versions."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Iterator
+
+import distsim
+from distsim.engine.energy import profile_of
+from distsim.engine.figures import Figure
+from distsim.engine.plan import Option
+from distsim.engine.plan_details import Details
+from distsim.engine.planner import Plan
+from distsim.engine.prices import STALE_DAYS
+from distsim.report.markup import Html, datum, element, items, paragraph, section, table
+from distsim.specs.base import Sourced
+from distsim.units import count, decimal_bytes, duration, gib
+
+
+def losses(made: Plan, option: Option) -> Html:
+    """Every term of goodput and of energy, with its value, formula and source."""
+    kept = option.candidate.goodput
+    draw = option.candidate.draw
+    head = ["term", "value", "formula", "source"]
+    words = (0, 2, 3)
+    told = [
+        paragraph(
+            f"Of all the time that is paid, {kept.fraction:.1%} is training (the goodput). The rest goes to failures, "
+            "restarts, checkpoints and planned pauses; the formulas are in distsim's documentation."
+        ),
+        table("Terms of the goodput", head, [_row(one) for one in kept.figures], words),
+    ]
+    if draw is not None:
+        told.append(table("Terms of the energy", head, [_row(one) for one in draw.figures], words))
+    return section("losses", "What failures and checkpoints take", *told, items(kept.notes) if kept.notes else "")
+
+
+def _row(one: Figure) -> list[str]:
+    value = float(one.value)
+    return [one.label, datum(value, _value(value, one.unit)), element("code", one.formula or "stated"), one.source]
+
+
+def _value(value: float, unit: str) -> str:
+    if unit == "s":
+        return duration(value)
+    if unit in ("B", "B/s"):
+        return gib(value) if unit == "B" else decimal_bytes(value, unit)
+    return f"{value:.4g}" if unit == "1" else f"{value:.4g} {unit}"
+
+
+def prices(made: Plan, today: datetime.date) -> Html:
+    """Every price that an option uses, with its age and its source."""
+    used = sorted({one.quote for one in made.options}, key=lambda quote: (quote.gpu, quote.usd_per_gpu_hour))
+    rows = [
+        [quote.gpu, quote.provider, quote.instance, quote.region or "-",
+         datum(quote.usd_per_gpu_hour, f"${quote.usd_per_gpu_hour:,.2f}"), quote.date, quote.age(today), quote.source]
+        for quote in used
+    ]  # fmt: skip
+    head = ["accelerator", "from", "instance", "region", "per GPU-hour", "date", "age", "source"]
+    old = made.request.price_days
+    return section(
+        "prices", "Prices, their age and their source",
+        paragraph(
+            f"{made.request.term} prices, rent of accelerators only. A date that is only a month or a year makes the "
+            f"price at most as old as its first day. Prices more than {old:,.0f} days older than the newest known one "
+            f"are left out{'' if old == STALE_DAYS else ', as asked'}. Ask for quotes before you decide."
+        ),
+        table("Prices reckoned with", head, rows, (0, 1, 2, 3, 5, 6, 7)),
+    )  # fmt: skip
+
+
+def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
+    """What was taken for granted, stated or not."""
+    request, setup = made.request, inside.setup
+    y, house, kept = setup.layout, request.facility, option.candidate.goodput
+    policy, faults = request.terms.policy, request.terms.failures
+    copies = "while training goes on" if policy.asynchronous else "while training waits"
+    interval = "as stated" if policy.interval_seconds is not None else "Daly's optimum within what storage allows"
+    told = [
+        f"{count(request.tokens)} tokens in sequences of {y.seq:,}, {request.terms.global_batch:,} sequences per step "
+        f"({count(y.seq * request.terms.global_batch)} tokens): "
+        f"{request.tokens / option.candidate.tokens_per_step:,.0f} steps of {duration(option.candidate.step_seconds)}.",
+        f"Software profile {setup.framework.name}, precision {setup.precision.name}, optimizer {setup.optimizer.name}.",
+        f"Failures: preset {faults.name}; one per {duration(kept.mean_time_between_failures)} on "
+        f"{kept.gpus:,} accelerators; {policy.spares} spare nodes. {faults.notes}",
+        f"A checkpoint every {duration(kept.interval)} ({interval}), written {copies}; storage preset "
+        f"{request.terms.storage.name}. {request.terms.storage.notes}",
+        f"Facility: preset {house.name}, PUE {house.pue:g}, "
+        f"{'power price unknown' if house.usd_per_kwh is None else f'${house.usd_per_kwh:g} per kWh'}, "
+        f"{'grid unknown' if house.kg_co2e_per_kwh is None else f'{house.kg_co2e_per_kwh:g} kg CO2e per kWh'}.",
+        f"Intervals hold 90 % of outcomes; they are those of the step time, learned from measured runs. Finish dates "
+        f"come from simulated campaigns with seed {seed}.",
+        *(f"{note[0].upper()}{note[1:]}." for note in made.notes),
+    ]  # fmt: skip
+    return section("assumptions", "Assumptions", items(told))
+
+
+def versions(made: Plan, inside: Details, today: datetime.date, asked: str) -> Html:
+    """Who made this page, when, of what."""
+    rows = [
+        [kind, spec.name, figure, source, "" if spec.checked is None else spec.checked.isoformat()]
+        for kind, spec in _presets(made, inside) for figure, source in spec.source.items()
+    ]  # fmt: skip
+    told = [
+        paragraph(
+            f"distsim {distsim.__version__}, Python {platform.python_version()}, made on ",
+            element("time", today.isoformat(), datetime=today.isoformat()),
+            ". The page holds all that it shows: nothing is loaded from elsewhere, and there is no script in it.",
+        )
+    ]
+    if asked:
+        told += [paragraph("Made with:"), element("pre", element("code", asked))]
+    own = made.buying(_chosen(made))
+    if own is not None:
+        rows.append(["price to buy", own.item, "usd per system", own.source, own.date])
+    head = ["kind", "name", "figure", "source", "checked"]
+    told.append(table("Sources of the presets of the shown option", head, rows, (0, 1, 2, 3, 4)))
+    return section("sources", "Versions and sources", *told)
+
+
+def _chosen(made: Plan) -> Option:
+    return made.cheapest or made.nearest[0]
+
+
+def _presets(made: Plan, inside: Details) -> Iterator[tuple[str, Sourced]]:
+    setup, request = inside.setup, made.request
+    found = (
+        ("model", setup.model), ("accelerator", setup.accelerator), ("cluster", setup.cluster),
+        ("framework", setup.framework), ("failures", request.terms.failures), ("storage", request.terms.storage),
+        ("facility", request.facility), ("power", profile_of(setup.accelerator)),
+    )  # fmt: skip
+    yield from ((kind, spec) for kind, spec in found if isinstance(spec, Sourced))
