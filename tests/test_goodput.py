@@ -192,7 +192,7 @@ def test_every_term_has_a_source() -> None:
         ("is not drained", lambda: llama_3(interval_seconds=1.0)),
         ("0 campaigns", lambda: simulate(closed(CASES["rare failures"]), DAY, 0)),
         ("-1 s of training", lambda: simulate(closed(CASES["rare failures"]), -1)),
-        ("a campaign would fail", lambda: simulate(closed(CASES["frequent failures"]), 1e9)),
+        ("10,000 campaigns would fail", lambda: simulate(closed(CASES["frequent failures"]), 1e9)),
         ("0 GPUs", lambda: goodput(0, catalog.load("failures", "default"), Checkpoint(1, 1, 1),
                                    catalog.load("storage", "default"), Policy())),
     ],

@@ -37,6 +37,8 @@ Z90 = 1.645
 LONGEST_USUAL_SEQUENCE = 8192
 """Most tokens of a run are trained at no more than this, whatever the context in the end: Llama 3 (arXiv:2407.21783),
 sections 3.2 and 3.4."""
+MANY_FAILURES, FEW_CAMPAIGNS = 2_000, 500
+"""Campaigns of very many failures are alike: fewer of them are simulated."""
 USUAL_DAYS = 30.0
 USUAL_UTILISATION = 0.4
 LEAST_MEMORY = 40 * GIGA
@@ -160,12 +162,14 @@ def step_sequences(stated: int | None, job: Job, model: LoadedModel) -> int:
 
 def finish_dates(option: Option, seed: int = 0) -> Campaigns:
     """Simulated campaigns of an option; the step time varies as its interval says."""
-    from distsim.engine.campaign import simulate
+    from distsim.engine.campaign import CAMPAIGNS, simulate
 
     one = option.candidate
     spread = max(math.log(one.step_high / one.step_low) / (2 * Z90), 0.0) if one.step_low > 0 else 0.0
     work = option.tokens / one.tokens_per_step * one.step_seconds
-    return simulate(one.goodput, work, seed=seed, work_spread=spread)
+    failures = one.goodput.interruptions(work)
+    campaigns = CAMPAIGNS if failures <= MANY_FAILURES else FEW_CAMPAIGNS
+    return simulate(one.goodput, work, campaigns, seed, spread)
 
 
 def make_plan(request: Request) -> Plan:
