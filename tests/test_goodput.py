@@ -133,6 +133,11 @@ def test_ten_thousand_campaigns_of_llama_3_take_less_than_two_seconds() -> None:
     assert seen.quantile(0.1) < seen.quantile(0.5) < seen.quantile(0.9)
 
 
+def test_work_may_be_a_whole_number() -> None:
+    terms = closed(CASES["frequent failures"])
+    assert simulate(terms, 86_400, 10).mean > 86_400
+
+
 def test_campaigns_are_reproducible() -> None:
     terms = closed(CASES["frequent failures"])
     first, again, other = (simulate(terms, 5 * DAY, 200, seed) for seed in (3, 3, 4))
