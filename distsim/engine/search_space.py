@@ -30,7 +30,8 @@ PART = 300_000
 """Elements of the largest array while the ledger is folded: a few dozen such arrays are alive."""
 WASTE = 0.55
 """Meshes share a group while the shortest list of ZeRO choices is at least this share of the longest."""
-MOST_SEARCHED_GPUS = 1_000_000
+WORTH = 50_000
+"""Layouts whose sums take as long as folding one more group."""
 
 
 class Mesh(NamedTuple):
@@ -97,8 +98,10 @@ def groups(base: Setup, gpus: int, global_batch: int, bounds: Bounds) -> Iterato
         if not found:
             continue
         for schedule, vpps, chunks in pipelines(base, pp, bounds):
-            for bin_ in bins(found, bounds, base.model.experts is not None):
-                yield from _parts(base, pp, schedule, vpps, chunks, bin_, global_batch, bounds)
+            again = recomputations(-(-base.model.layers // pp), bounds)
+            cells = len(vpps) * len(divisors(global_batch)) * len(again)
+            for part in bins(found, bounds, base.model.experts is not None, cells):
+                yield from _parts(base, pp, schedule, vpps, chunks, part, global_batch, bounds)
 
 
 def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) -> list[Mesh]:
@@ -159,22 +162,28 @@ def shardings(sharers: int, bounds: Bounds) -> list[tuple[int, int]]:
     return found + [(stage, size) for stage in stages if stage for size in sizes]
 
 
-def bins(found: list[Mesh], bounds: Bounds, experts: bool) -> Iterator[list[tuple[Mesh, list[tuple[int, int]]]]]:
+Choices = list[tuple[Mesh, list[tuple[int, int]]]]
+
+
+def bins(found: list[Mesh], bounds: Bounds, experts: bool, cells: int) -> Iterator[Choices]:
     """Meshes with their ZeRO choices, those together that have about as many, by data parallel ranks. Where experts
-    shard like all else, the ledger merges their gradients with the others: such meshes are kept apart."""
+    shard like all else, the ledger merges their gradients with the others: such meshes are kept apart. ``cells`` is
+    how many layouts there are of each mesh and ZeRO choice."""
     lists = {sharers: shardings(sharers, bounds) for sharers in {mesh.sharers for mesh in found}}
     for merged in (True, False):
-        mine = [
-            (mesh, lists[mesh.sharers]) for mesh in found if (not experts or mesh.ep * mesh.etp == mesh.tp) == merged
-        ]
-        mine = sorted((pair for pair in mine if pair[1]), key=lambda pair: (-len(pair[1]), -pair[0].dp))
-        start = 0
-        for index, (_, choices) in enumerate(mine):
-            if len(choices) < WASTE * len(mine[start][1]):
-                yield sorted(mine[start:index], key=lambda pair: -pair[0].dp)
-                start = index
-        if mine[start:]:
-            yield sorted(mine[start:], key=lambda pair: -pair[0].dp)
+        mine = [(m, lists[m.sharers]) for m in found if (not experts or m.ep * m.etp == m.tp) == merged]
+        split: list[Choices] = []
+        for pair in sorted((pair for pair in mine if pair[1]), key=lambda pair: -len(pair[1])):
+            if not split or len(pair[1]) < WASTE * len(split[-1][0][1]):
+                split.append([])
+            split[-1].append(pair)
+        joined: list[Choices] = []
+        for part in split:
+            if joined and len(part) * (len(joined[-1][0][1]) - len(part[0][1])) * cells < WORTH:
+                joined[-1] += part
+            else:
+                joined.append(part)
+        yield from (sorted(part, key=lambda pair: -pair[0].dp) for part in joined)
 
 
 def recomputations(layers: int, bounds: Bounds) -> list[tuple[int, int]]:
@@ -189,7 +198,7 @@ def recomputations(layers: int, bounds: Bounds) -> list[tuple[int, int]]:
 
 def _parts(
     base: Setup, pp: int, schedule: str, vpps: list[int], chunks: tuple[int, ...],
-    pairs: list[tuple[Mesh, list[tuple[int, int]]]], global_batch: int, bounds: Bounds,
+    pairs: Choices, global_batch: int, bounds: Bounds,
 ) -> Iterator[Group]:  # fmt: skip
     """One bin of meshes, cut so that no array grows too large."""
     setup = replace(base, chunk_layers=chunks, layout=base.layout.with_(pp=pp, vpp=vpps[0]))
@@ -209,7 +218,7 @@ def _parts(
 
 def _group(
     setup: Setup, schedule: str, vpps: list[int], micros: list[int], again: list[tuple[int, int]],
-    pairs: list[tuple[Mesh, list[tuple[int, int]]]], global_batch: int,
+    pairs: Choices, global_batch: int,
 ) -> Group:  # fmt: skip
     mesh = {name: along(list(column), MESH) for name, column in
             zip(Mesh._fields, zip(*(mesh for mesh, _ in pairs), strict=True), strict=True)}  # fmt: skip
