@@ -1,0 +1,113 @@
+"""``distsim search`` at the terminal: tables, JSON, files, misses, refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from distsim.cli.app import run
+
+SMALL = ("llama-7b", "--gpu", "h100-sxm", "--gpus", "8", "--global-batch", "64", "--schedule", "1f1b")
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    assert run(["search", *words]) == code
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return err if code == 2 else out
+
+
+def test_tables_show_rank_limits_front_and_command(capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, *SMALL, "--diff", "1,2")
+    for part in ("limited by", "Time against memory", "Best: distsim step llama-7b", "peak memory, GiB", "difference"):
+        assert part in text
+    assert "\x1b" not in text
+    command = text.split("Best: distsim ")[1].splitlines()[0].split()
+    assert run([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert run(["search", *SMALL, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert told["seconds"] == pytest.approx(found["layouts"][0]["seconds"], rel=1e-12)
+    assert told["peak_memory"] == found["layouts"][0]["peak_memory"]
+
+
+def test_json_is_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(answer(capsys, *SMALL, "--json", "--top", "3"))
+    assert found["schema"] == "distsim.search/1"
+    assert found["evaluated"] >= found["feasible"] > 0
+    assert found["ranked"] == 3
+    times = [one["seconds"] for one in found["layouts"][:3]]
+    assert times == sorted(times)
+    assert all(0 <= index < len(found["layouts"]) for index in found["pareto"])
+
+
+def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = (*SMALL, "--recompute", "none,selective", "--zero", "0,1", "--top", "5", "--json")
+    found = json.loads(answer(capsys, *words, "--csv", "ranked.csv", "--all", "all.csv"))
+    with open(tmp_path / "ranked.csv", encoding="utf-8") as file:
+        ranked = list(csv.DictReader(file))
+    with open(tmp_path / "all.csv", encoding="utf-8") as file:
+        every = list(csv.DictReader(file))
+    assert [float(row["seconds"]) for row in ranked] == [one["seconds"] for one in found["layouts"][:5]]
+    assert len(every) == found["evaluated"]
+    assert len({tuple(row.values()) for row in every}) == len(every)
+    limit = found["memory_limit"]
+    fitting = [float(row["seconds"]) for row in every if int(row["peak_memory_bytes"]) <= limit]
+    assert len(fitting) == found["feasible"]
+    assert min(fitting) == pytest.approx(found["layouts"][0]["seconds"], rel=1e-9)
+    assert {row["recompute"] for row in every} == {"none", "selective"}
+
+
+def test_nothing_fits_is_exit_1_with_misses_and_mends(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama-70b", "--gpu", "h100-sxm", "--gpus", "8", "--global-batch", "64", "--tp", "8", "--pp", "1")
+    text = answer(capsys, *words, code=1)
+    assert "No layout fits" in text and "over by" in text and "What makes it fit" in text
+    found = json.loads(answer(capsys, *words, "--json", code=1))
+    assert found["feasible"] == 0 and found["layouts"] == [] and found["nearest"]
+
+
+def test_no_layout_is_quick_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "takes at most" in answer(capsys, *SMALL, "--within", "1ms", code=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--tp", "7"), "1, 2, 4, 8"),
+        (("--tp", "4", "--pp", "4", "--dp", "4"), "--pp 4"),
+        (("--tp", "8..1"), "empty"),
+        (("--tp", "many"), "neither a whole number nor a range"),
+        (("--schedule", "interleaved"), "interleaved-1f1b"),
+        (("--exclude", "tq=3"), "--exclude"),
+        (("--exclude", "tp=1..8"), "without --exclude"),
+        (("--objective", "speed"), "throughput"),
+        (("--margin", "2"), "margin"),
+        (("--within", "soon"), "--within"),
+        (("--within", "0s"), "--within"),
+        (("--diff", "1"), "two ranks"),
+        (("--all", "all.parquet"), "CSV"),
+        (("--gpus", "8.."), "no end"),
+        (("--gpus", "0"), "out of range"),
+        (("--global-batch", "0"), "global"),
+    ],
+)
+def test_wrong_input_is_told(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str) -> None:
+    assert told in answer(capsys, *SMALL[:5], *words, code=2)
+
+
+def test_a_job_file_fixes_dimensions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text('model = "llama-7b"\ngpus = 8\ntp = 2\nglobal_batch = 64\n', encoding="utf-8")
+    found = json.loads(answer(capsys, "--job", "job.toml", "--schedule", "1f1b", "--json"))
+    assert {one["layout"]["tp"] for one in found["layouts"]} == {2}
+    (tmp_path / "job.toml").write_text('model = "llama-7b"\ngpus = 8\nstage_layers = "16,16"\n', encoding="utf-8")
+    assert "stage_layers" in answer(capsys, "--job", "job.toml", code=2)
