@@ -9,7 +9,7 @@ from distsim.engine.plan_details import details
 from distsim.engine.planner import Plan, finish_dates
 from distsim.report import html_layout, html_sections
 from distsim.report.html_figures import figure, key, money_bar
-from distsim.report.html_scatter import days_words, lettered, scatter, shown
+from distsim.report.html_scatter import days_words, lettered, round_dollars, scatter, shown
 from distsim.report.html_style import CSS
 from distsim.report.markup import Html, datum, element, items, joined, paragraph, section, table
 from distsim.report.plan import PARTS, dollars, layout_words, money_shares
@@ -32,7 +32,7 @@ def page(made: Plan, seed: int, top: int, today: datetime.date, asked: str = "")
     body = [
         element("h1", title), paragraph(*_question(made, today), class_="soft"), _contents(),
         element("main", "\n", joined([
-            _answer(made, chosen, seed, today), _options(made, chosen, top, today), _trade(made, chosen),
+            _answer(made, chosen, seed, today), _options(made, chosen, top), _trade(made, chosen),
             _money(chosen), _buying(made, chosen), html_layout.memory(chosen, inside),
             html_layout.pipeline(chosen, inside), html_sections.losses(made, chosen),
             html_sections.prices(made, today), html_sections.assumptions(made, chosen, inside, seed),
@@ -52,7 +52,7 @@ def page(made: Plan, seed: int, top: int, today: datetime.date, asked: str = "")
 def _question(made: Plan, today: datetime.date) -> list[str]:
     wish = made.request.wish
     limits = [] if wish.days is None else [f"within {days_words(wish.days)}"]
-    limits += [] if wish.dollars is None else [f"for at most {dollars(wish.dollars)}"]
+    limits += [] if wish.dollars is None else [f"for at most {round_dollars(wish.dollars)}"]
     told = f"{count(made.model.parameters)} parameters, {count(made.request.tokens)} tokens"
     asked = f", {' and '.join(limits)}" if limits else ", no deadline, no budget"
     return [f"{told}{asked}; estimated on ", element("time", today.isoformat(), datetime=today.isoformat())]
@@ -120,11 +120,11 @@ def _tiles(option: Option) -> Html:
     return element("dl", joined(tiles), class_="tiles")
 
 
-def _options(made: Plan, chosen: Option, top: int, today: datetime.date) -> Html:
+def _options(made: Plan, chosen: Option, top: int) -> Html:
     letters = lettered(made)
     front = set(made.pareto)
     listed = [index for index in range(len(made.options)) if index < top or index in front]
-    head = ["", "GPUs", "accelerator", "cluster", "from", "$/GPU-h", "price age", "days", "90 % interval", "GPU-hours",
+    head = ["", "GPUs", "accelerator", "cluster", "from", "$/GPU-h", "days", "90 % interval", "GPU-hours",
             "dollars", "MWh", "goodput", "MFU"]  # fmt: skip
     rows = []
     for index in listed:
@@ -133,7 +133,7 @@ def _options(made: Plan, chosen: Option, top: int, today: datetime.date) -> Html
         mark = f"{letters.get(index, '●' if index in front else '')}{' ★' if option is chosen else ''}"
         rows.append([
             element("span", mark, class_="chosen") if option is chosen else mark, f"{one.gpus:,}", one.gpu, one.cluster,
-            quote.provider, datum(quote.usd_per_gpu_hour, f"{quote.usd_per_gpu_hour:,.2f}"), quote.age(today),
+            quote.provider, datum(quote.usd_per_gpu_hour, f"{quote.usd_per_gpu_hour:,.2f}"),
             datum(option.days, f"{option.days:,.1f}"), f"{option.days_low:,.1f}–{option.days_high:,.1f}",
             datum(option.gpu_hours, f"{option.gpu_hours:,.0f}"), datum(option.dollars, dollars(option.dollars)),
             datum(option.energy_kwh, f"{(option.energy_kwh or 0) / 1e3:,.0f}"), f"{one.goodput.fraction:.1%}",
@@ -143,7 +143,7 @@ def _options(made: Plan, chosen: Option, top: int, today: datetime.date) -> Html
         f"{len(rows)} of {len(made.options)} options, cheapest first. ★ the option shown below; letters: nothing is "
         "both faster and cheaper"
     )
-    return section("options", "Options", table(caption, head, rows, (0, 2, 3, 4, 6)))
+    return section("options", "Options", table(caption, head, rows, (0, 2, 3, 4)))
 
 
 def _trade(made: Plan, chosen: Option) -> Html:

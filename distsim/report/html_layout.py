@@ -53,7 +53,7 @@ def pipeline(option: Option, inside: Details) -> Html:
     present = {action[0] for order in drawn.parts.orders for action in order}
     kinds = ", ".join(f"{kind} {words}" for kind, words in KINDS.items() if kind in present)
     caption = (
-        f"{every} micro-batches of a step; stages down, time across, the number is the micro-batch, grey ground is "
+        f"{every} micro-batches of a step; stages down, seconds across, the number is the micro-batch, grey ground is "
         f"idle time (the bubble). Each bar tells its times when pointed at ({kinds}; first of two shades: first chunk)."
         f"{'' if drawn.micro == total else bubble}"
     )

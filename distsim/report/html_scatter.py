@@ -57,6 +57,11 @@ def days_words(days: float) -> str:
     return f"{days:g} day{'' if days == 1 else 's'}"
 
 
+def round_dollars(amount: float) -> str:
+    """A stated amount, without digits that nobody stated: ``$60M``."""
+    return dollars(amount).replace(".00", "")
+
+
 def lettered(made: Plan) -> dict[int, str]:
     """A letter for each option of the front, fastest first; beyond z there is none."""
     return dict(zip(made.pareto, string.ascii_lowercase, strict=False))
@@ -108,7 +113,7 @@ def _scale(days: Axis, cost: Axis) -> list[Html]:
     for value in cost.ticks():
         y = cost.at(value)
         made.append(element("path", d=f"M{LEFT:g} {y:.2f}H{right:g}", class_="grid"))
-        made.append(text(LEFT - 8, y + 5, dollars(value).replace(".00", ""), "end"))
+        made.append(text(LEFT - 8, y + 5, round_dollars(value), "end"))
     made.append(element("path", d=f"M{LEFT:g} {TOP:g}V{bottom:g}H{right:g}", class_="axis"))
     return [*made, text((LEFT + right) / 2, HEIGHT - 10, "days", "middle")]
 
@@ -118,11 +123,13 @@ def _limits(made: Plan, days: Axis, cost: Axis) -> list[Html]:
     if wish.days is not None and days.has(wish.days):
         x = days.at(wish.days)
         told.append(element("path", d=f"M{x:.2f} {TOP:g}V{HEIGHT - BOTTOM:g}", class_="limit"))
-        told.append(text(x - 6, TOP + 14, f"deadline {days_words(wish.days)}", "end" if x > WIDTH / 3 else "start"))
+        right = x < WIDTH / 3
+        told.append(text(x + (6 if right else -6), TOP + 14, f"deadline {days_words(wish.days)}",
+                         "start" if right else "end"))  # fmt: skip
     if wish.dollars is not None and cost.has(wish.dollars):
         y = cost.at(wish.dollars)
         told.append(element("path", d=f"M{LEFT:g} {y:.2f}H{WIDTH - RIGHT:g}", class_="limit"))
-        told.append(text(WIDTH - RIGHT - 6, y - 6, f"budget {dollars(wish.dollars)}", "end"))
+        told.append(text(WIDTH - RIGHT - 6, y - 6, f"budget {round_dollars(wish.dollars)}", "end"))
     return told
 
 

@@ -62,7 +62,7 @@ def prices(made: Plan, today: datetime.date) -> Html:
     return section(
         "prices", "Prices, their age and their source",
         paragraph(
-            f"{made.request.term} prices, rent of accelerators only. A date that is only a month or a year makes the "
+            f"Term: {made.request.term}; rent of accelerators only. A date that is only a month or a year makes the "
             f"price at most as old as its first day. Prices more than {old:,.0f} days older than the newest known one "
             f"are left out{'' if old == STALE_DAYS else ', as asked'}. Ask for quotes before you decide."
         ),

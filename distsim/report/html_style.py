@@ -50,6 +50,7 @@ svg .ring { stroke: var(--ink); stroke-width: 2; fill: none; }
 svg .limit { stroke: var(--limit); stroke-width: 1.6; stroke-dasharray: 6 4; fill: none; }
 .sheet svg text { fill: #000; }
 .key { display: inline-block; min-width: 1.4em; text-align: center; font-weight: 650; border-radius: .15rem; }
+figcaption .key { margin-left: .7em; }
 code { font-size: .92em; }
 pre { background: var(--panel); padding: .6rem .8rem; border-radius: .4rem; white-space: pre-wrap; margin: .5rem 0; }
 @media print {
@@ -65,6 +66,7 @@ pre { background: var(--panel); padding: .6rem .8rem; border-radius: .4rem; whit
   table { font-size: 7.5pt; }
   th, td { padding: .15rem .3rem; }
   th.n, td.n, td.w { white-space: normal; }
+  td.s { white-space: nowrap; }
   figure svg, figure .wide svg { max-width: 100%; min-width: 0; }
   figure > div { overflow: visible; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 VOID = ("meta", "br", "rect", "line", "circle", "path")
 """Elements without content; those of SVG close themselves."""
-SHORT = 22
-"""Words up to that length are kept on one line in a table."""
+SHORT, DATE = 22, 10
+"""Words up to that length are kept on one line in a table; on paper, where room is short, only those of a date."""
 _CONTROL = {code: None for code in (*range(32), 127, *range(128, 160)) if code not in (9, 10, 13)}
 
 
@@ -55,7 +55,9 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], word
     """A table with a caption; columns are numbers, flush right, but those in ``words``. It scrolls where too wide."""
 
     def kind(index: int, cell: str) -> str | None:
-        return ("w" if len(cell) <= SHORT else None) if index in words else "n"
+        if index not in words:
+            return "n"
+        return "w s" if len(cell) <= DATE else "w" if len(cell) <= SHORT else None
 
     top = [element("th", cell, scope="col", class_=None if index in words else "n") for index, cell in enumerate(head)]
     body = [
