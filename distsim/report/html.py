@@ -78,10 +78,11 @@ def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html
     else:
         told = [paragraph("Cheapest: rent ", element("strong", what), " for about ", element("strong", cost),
                           f", {rate}.", class_="answer")]  # fmt: skip
-    quickest = made.fastest
+    wish, quickest = made.request.wish, made.fastest
+    within = "" if wish.days is None and wish.dollars is None else " within the limits"
     if quickest is not None and quickest is not chosen:
         told.append(paragraph(
-            f"Fastest within the limits: {quickest.candidate.gpus:,} × {quickest.candidate.gpu} from "
+            f"Fastest{within}: {quickest.candidate.gpus:,} × {quickest.candidate.gpu} from "
             f"{quickest.quote.provider}: {quickest.days:,.1f} days, {dollars(quickest.dollars)}."
         ))  # fmt: skip
     dates = finish_dates(chosen, seed)

@@ -60,7 +60,8 @@ pre { background: var(--panel); padding: .6rem .8rem; border-radius: .4rem; whit
   body { font-size: 10pt; max-width: none; padding: 0; }
   nav { display: none; }
   h2 { break-after: avoid; margin-top: 1.4rem; }
-  figure, tr, .tiles > div { break-inside: avoid; }
+  figure, tr, .tiles > div, table:not(:has(tr:nth-child(14))) { break-inside: avoid; }
+  caption { break-after: avoid; }
   .tiles > div { border: 1px solid #aaa; }
   .scroll { overflow: visible; }
   table { font-size: 7.5pt; }
