@@ -251,4 +251,4 @@ def test_a_browser_shows_it(written: tuple[Path, dict[str, Any]], page: Page, tm
     assert shot.returncode == 0, shot.stderr[-500:]
     data = picture.read_bytes()
     assert struct.unpack(">II", data[16:24]) == (1200, 1600)
-    assert len(data) > 40_000  # a blank page has about 7 kB
+    assert len(data) > 40_000  # a blank page has about 9 kB
