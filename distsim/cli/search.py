@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distsim.cli import options as shared
+from distsim.cli.search_pool import Dask, Jobs, pool
+from distsim.cli.search_varied import Vary, run_varied
 from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
@@ -86,6 +88,9 @@ def search(
     all_file: Annotated[
         Path | None, typer.Option("--all", help="also write every layout to a CSV file", show_default=False)
     ] = None,
+    vary: Vary = None,
+    jobs: Jobs = 1,
+    dask: Dask = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON (seconds, bytes) instead of tables")] = False,
 ) -> None:
     """Find the best layouts for a number of GPUs: every one that rules and bounds allow, priced like distsim step.
@@ -98,11 +103,17 @@ def search(
     from distsim.cli.search_progress import Progress
     from distsim.engine.search import search as run
 
+    asked = stated.get("gpus")
     request = _request(stated, objective, within, margin, exclude or [], top)
+    if vary is not None:
+        run_varied(request, vary, asked, pool(jobs, dask), {"--diff": diff, "--csv": csv, "--all": all_file}, json)
+        return
     ranks = _ranks(diff, top)
+    if all_file is not None and (jobs > 1 or dask is not None):
+        raise DistsimError("--all writes every layout from one process", "leave --jobs and --dask out, or --all")
     progress = Progress()
-    with AllLayouts(all_file) as every:
-        report = run(request, progress.show, every.add if all_file else None)
+    with pool(jobs, dask) as workers, AllLayouts(all_file) as every:
+        report = run(request, progress.show, every.add if all_file else None, workers)
     progress.clear()
     for note in report.notes:
         typer.echo(f"note: {note}", err=True)

@@ -1,0 +1,40 @@
+"""Where a search runs: in this process, in several, or on a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distsim.errors import DistsimError
+
+if TYPE_CHECKING:
+    from distsim.engine.search_chunks import Pool
+
+Jobs = Annotated[int, typer.Option("--jobs", min=1, max=1024, help="processes that share the work")]
+Dask = Annotated[
+    str | None, typer.Option("--dask", help="address of a Dask scheduler that shares the work", show_default=False)
+]
+
+
+@contextlib.contextmanager
+def pool(jobs: int, dask: str | None) -> Iterator[Pool | None]:
+    """The workers that ``--jobs`` or ``--dask`` ask for, or None for this process alone."""
+    if dask is not None and jobs > 1:
+        raise DistsimError(f"--jobs {jobs} and --dask {dask} are two places for one search", "give one of the two")
+    if dask is None and jobs == 1:
+        yield None
+        return
+    if dask is not None:
+        from distsim.engine.search_dask import DaskPool
+
+        workers = DaskPool(dask)
+        with contextlib.closing(workers):
+            yield workers
+        return
+    from distsim.engine.search_jobs import LocalPool
+
+    with contextlib.closing(LocalPool(jobs)) as local:
+        yield local

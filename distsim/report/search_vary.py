@@ -1,0 +1,117 @@
+"""How the best layout and its speed change with one field: a table and a plot."""
+
+from __future__ import annotations
+
+import math
+import string
+from itertools import pairwise
+
+from distsim.engine.search_vary import Point, VaryReport
+from distsim.report.memory import number
+from distsim.report.search import DEGREES, HEADINGS, command, limits, recompute_word
+from distsim.report.step import percent
+from distsim.report.style import BLUE, VERMILLION, Style, columns
+from distsim.units import count, decimal_bytes, duration
+
+HEIGHT, WIDEST = 10, 64
+SAME = 1e-9
+
+
+def lines(report: VaryReport, term: Style) -> list[str]:
+    """What was varied, the best layout for each value, the plot, and where the best layout changes."""
+    request, base = report.request, report.base
+    gpus = "" if report.field == "gpus" else f" on {' or '.join(f'{one:,}' for one in request.gpus)}"
+    made = [
+        f"{term.bold(base.model.name)}{gpus} {term.choose('×', 'x')} {base.accelerator.name} ({base.cluster.name}): "
+        f"best by {request.objective} as {term.bold(report.field)} varies", "",
+    ]  # fmt: skip
+    names = letters(report)
+    made += [*table(report, names, term), "", *plot(report, names, term)]
+    for before, after in pairwise(point for point in report.points if point.best):
+        if names[before.value] != names[after.value]:
+            made.append(
+                f"Between {text_of(report, before)} and {text_of(report, after)} the best layout changes from "
+                f"{names[before.value]} to {names[after.value]}."
+            )
+    found = [point for point in report.points if point.best]
+    if len(set(names.values())) == 1 and len(found) > 1:
+        made.append("The best layout is the same for all values.")
+    if found and found[-1].best is not None and report.field in ("gpus", "seq"):  # other values exist in no preset
+        made.append(f"Best with {text_of(report, found[-1])}: {command(found[-1].best)}")
+    return made
+
+
+def letters(report: VaryReport) -> dict[float, str]:
+    """A letter for each best layout, by value, in the order in which layouts appear."""
+    seen: dict[tuple[object, ...], str] = {}
+    names = {}
+    for point in report.points:
+        if point.best is None:
+            continue
+        y = point.best.report.setup.layout
+        degrees = [name for name in DEGREES if not (name == "dp" and report.field == "gpus")]
+        own = (*(getattr(y, name) for name in degrees), y.schedule, bool(y.sequence_parallel),
+               recompute_word(point.best))  # fmt: skip
+        alphabet = string.ascii_uppercase + string.ascii_lowercase
+        names[point.value] = seen.setdefault(own, alphabet[len(seen) % len(alphabet)])
+    return names
+
+
+def text_of(report: VaryReport, point: Point) -> str:
+    """A value as a person writes it."""
+    value = point.value
+    words = {
+        "B": lambda: decimal_bytes(value), "B/s": lambda: decimal_bytes(value, "B/s"), "s": lambda: duration(value),
+        "FLOP/s": lambda: decimal_bytes(value, "FLOP/s"), "": lambda: f"{value:,.0f}",
+    }  # fmt: skip
+    return words[report.unit]()
+
+
+def table(report: VaryReport, names: dict[float, str], term: Style) -> list[str]:
+    """One row for each value."""
+    experts = report.base.model.experts is not None
+    shown = [name for name in DEGREES if experts or name not in ("ep", "etp")]
+    hardware = bool(report.unit)
+    header = [report.field, *(["of usual"] if hardware else []), "layout", "step", "tokens/s", "MFU", "GiB",
+              *(HEADINGS.get(name, name) for name in shown), "recompute", "limited by"]  # fmt: skip
+    rows = []
+    for point in report.points:
+        first = [text_of(report, point), *([f"{point.factor:.3g}x"] if hardware else [])]
+        one = point.best
+        if one is None or point.report is None:
+            rows.append([*first, term.ink("none", VERMILLION), *[""] * (len(header) - len(first) - 2),
+                         point.problem or "no layout is feasible"])  # fmt: skip
+            continue
+        y = one.report.setup.layout
+        rows.append([
+            *first, names[point.value], duration(one.report.seconds), count(one.report.tokens_per_second),
+            percent(one.report.mfu), number(one.report.memory.peak), *(str(getattr(y, name)) for name in shown),
+            recompute_word(one), limits(one, point.report.limit),
+        ])  # fmt: skip
+    return columns(header, rows, left=(0, len(header) - 1))
+
+
+def plot(report: VaryReport, names: dict[float, str], term: Style) -> list[str]:
+    """Tokens per second against the field (logarithmic), each value marked with the letter of its best layout."""
+    points = [(point.value, point.best.report.tokens_per_second) for point in report.points if point.best]
+    if len(points) < 2:
+        return []
+    low, high = min(rate for _, rate in points), max(rate for _, rate in points)
+    least, most = min(value for value, _ in points), max(value for value, _ in points)
+    label = max(len(count(low)), len(count(high)))
+    width = max(20, min(WIDEST, term.width - label - 4))
+    grid = [[" "] * width for _ in range(HEIGHT)]
+    for value, rate in points:
+        column = round(math.log(value / least) / math.log(most / least) * (width - 1))
+        row = round((high - rate) / (high - low) * (HEIGHT - 1)) if high > low * (1 + SAME) else HEIGHT // 2
+        grid[row][column] = names[value]
+    wall, floor, corner = term.choose("│", "|"), term.choose("─", "-"), term.choose("└", "+")
+    made = [term.bold(f"Tokens per second against {report.field} (logarithmic); letters: the best layout")]
+    for index, cells in enumerate(grid):
+        text = count(high) if index == 0 else count(low) if index == HEIGHT - 1 else ""
+        drawn = "".join(term.ink(cell, BLUE) if cell != " " else cell for cell in cells)
+        made.append(f"{text:>{label}} {wall}{drawn}".rstrip())
+    ends = [text_of(report, point) for point in report.points if point.value in (least, most)]
+    made.append(f"{'':>{label}} {corner}{floor * width}")
+    made.append(f"{'':>{label}}  {ends[0]}{ends[-1]:>{width - len(ends[0])}}")
+    return [*made, ""]
