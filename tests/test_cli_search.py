@@ -111,3 +111,13 @@ def test_a_job_file_fixes_dimensions(capsys: pytest.CaptureFixture[str], tmp_pat
     assert {one["layout"]["tp"] for one in found["layouts"]} == {2}
     (tmp_path / "job.toml").write_text('model = "llama-7b"\ngpus = 8\nstage_layers = "16,16"\n', encoding="utf-8")
     assert "stage_layers" in answer(capsys, "--job", "job.toml", code=2)
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_narrow_terminals_lose_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    table = answer(capsys, *SMALL, "--top", "3").split("\n\n")[1].splitlines()
+    assert len(table) == 4 and max(map(len, table)) <= width
+    assert all(name in table[0] for name in ("step", "MFU", "GiB", "tp", "dp", "zero", "micro"))

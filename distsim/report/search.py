@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distsim.engine.search import Choice, SearchReport
+from distsim.report import terminal
 from distsim.report.memory import number
 from distsim.report.search_plot import plot
 from distsim.report.step import percent
-from distsim.report.style import VERMILLION, Style, columns
+from distsim.report.style import VERMILLION, Style, bare, columns
 from distsim.units import duration, gib
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch")
 HEADINGS = {"zero_group": "group", "micro_batch": "micro"}
+USUALLY_ONE = ("vpp", "cp", "ep", "etp")
+WORDS = ("recompute", "schedule", "limited by")
+SPARE = ("seq.par.", "tokens/s/GPU", "schedule", "group", "limited by", "vpp", "cp", "etp")
+"""Columns that a narrow terminal loses, in this order; the JSON and the command have them all."""
 FULL = 0.97
 """Share of the memory above which it limits what else could be done."""
 LEAST_SHARE = 0.02
@@ -54,7 +59,7 @@ def table(report: SearchReport, choices: Sequence[Choice], term: Style, over: bo
     many = len(report.request.gpus) > 1
     header = ["#", *(["GPUs"] if many else []), "step", "tokens/s/GPU", "MFU", "GiB", *(["over by"] if over else []),
               *(HEADINGS.get(name, name) for name in shown), "recompute", "seq.par.", "schedule",
-              "" if over else "limited by"]  # fmt: skip
+              *([] if over else ["limited by"])]  # fmt: skip
     rows = []
     for index, one in enumerate(choices, 1):
         y, step = one.report.setup.layout, one.report
@@ -63,9 +68,24 @@ def table(report: SearchReport, choices: Sequence[Choice], term: Style, over: bo
             f"{step.tokens_per_second / y.gpus:,.0f}", percent(step.mfu), number(step.memory.peak),
             *([term.ink(number(step.memory.peak - report.limit), VERMILLION)] if over else []),
             *(str(getattr(y, name)) for name in shown), recompute_word(one), "on" if y.sequence_parallel else "off",
-            y.schedule if y.pp > 1 else "-", "" if over else limits(one, report.limit),
+            y.schedule if y.pp > 1 else "-", *([] if over else [limits(one, report.limit)]),
         ])  # fmt: skip
-    return columns(header, rows, left=(len(header) - 4, len(header) - 2, len(header) - 1))
+    return narrowed(header, rows, terminal.width())
+
+
+def narrowed(header: list[str], rows: list[list[str]], width: int | None) -> list[str]:
+    """The table without columns that a narrow terminal has no room for: first those that are 1 in all rows."""
+    ones = [name for i, name in enumerate(header) if name in USUALLY_ONE and all(row[i] == "1" for row in rows)]
+    spare = [*ones, *SPARE]
+    while True:
+        left = tuple(i for i, name in enumerate(header) if name in WORDS)
+        made = columns(header, rows, left=left)
+        if width is None or max(len(bare(line)) for line in made) <= width or not spare:
+            return made
+        name = spare.pop(0)
+        if name in header:
+            place = header.index(name)
+            header, *rows = ([*row[:place], *row[place + 1 :]] for row in [header, *rows])
 
 
 def recompute_word(one: Choice) -> str:
