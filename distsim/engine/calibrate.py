@@ -36,7 +36,7 @@ STEPS = 15
 # How far (in logarithms) a number may plausibly lie from its prior: at once, by architecture, by family of frameworks,
 # by framework, by framework and architecture.
 SPREADS: dict[str, tuple[float, float, float, float, float]] = {
-    "matmul": (0.1, 0.06, 0.06, 0.06, 0.06), "matmul_narrow": (0.1, 0.06, 0.06, 0.06, 0.06),
+    "matmul": (0.04, 0.05, 0.04, 0.06, 0.1), "matmul_narrow": (0.05, 0.05, 0.04, 0.05, 0.05),
     "attention": (0.15, 0.2, 0.15, 0.2, 0.2), "stream": (0.2, 0.15, 0.2, 0.2, 0.1),
     "kernel_gap_seconds": (0.2, 0, 0.3, 0.5, 0.2), "kernel_issue_seconds": (0.3, 0.3, 0.4, 0.6, 0.3),
     "tensor_factor": (0.3, 0, 0.3, 0.3, 0), "context_factor": (0.3, 0, 0.3, 0.3, 0),

@@ -82,9 +82,11 @@ def fitted_toml(model: Fit, runs: str, count: int, sources: int) -> str:
         if kept:
             lines += ["", f"[{head}]", *(f"{name} = {_number(value)}" for name, value in kept.items())]
     for framework, fixed in PRIORS.items():
-        lines += ["", f"[framework.{framework}.set]", *(
-            f"{name} = {_number(value * general.get(name, 1.0))}" for name, value in fixed.items()
-        )]
+        lines += [
+            "",
+            f"[framework.{framework}.set]",
+            *(f"{name} = {_number(value * general.get(name, 1.0))}" for name, value in fixed.items()),
+        ]
     told = f"fitted by distsim calibrate to {count} measured runs of {sources} sources ({runs})"
     lines += ["", "[source]", f'other = "{told}"', "checked = 2026-11-21", ""]
     return "\n".join(lines)

@@ -10,14 +10,15 @@ from distsim.specs.base import Spec
 class Timing(Spec):
     """Shares, factors and overheads of one framework on one kind of accelerator."""
 
-    matmul: float = Field(default=0.92, gt=0)
+    matmul: float = Field(default=0.95, gt=0)
     """Share of the best measured rate that a large 16-bit product sustains inside a step (clocks, epilogues)."""
     matmul_narrow: float = Field(default=0.88, gt=0)
     """The same for products in 8 or 4 bits."""
-    attention: float = Field(default=0.65, gt=0)
+    attention: float = Field(default=0.55, gt=0)
     """Share of the best measured product rate that flash attention reaches at long sequences and 128-wide heads."""
-    stream: float = Field(default=0.75, gt=0)
-    """Bandwidth that elementwise kernels reach over the ledger's bytes: above 1 where fusion saves passes."""
+    stream: float = Field(default=0.42, gt=0)
+    """Share of the datasheet's bandwidth over the ledger's bytes: low where code makes more passes than the ledger
+    counts, above 1 where fusion saves some."""
     kernel_gap_seconds: float = Field(default=5e-6, ge=0)
     """Idle time on the GPU between two kernels."""
     kernel_issue_seconds: float = Field(default=40e-6, ge=0)
