@@ -99,3 +99,23 @@ def filled_buckets(sizes: Iterable[Number], first_limit: Number, limit: Number) 
     if filled:
         found[filled] = found.get(filled, 0) + 1
     return found
+
+
+def bucket_items(sizes: Iterable[Number], first_limit: Number, limit: Number) -> list[tuple[Number, Number]]:
+    """(size, how many) of the buckets of one layout."""
+    return list(filled_buckets(sizes, first_limit, limit).items())
+
+
+def filled_bucket_arrays(sizes: list[Number], first_limit: Number, limit: Number) -> list[tuple[Number, Number]]:
+    """The same for arrays of layouts, each distinct one by itself; a layout with fewer buckets has empty ones."""
+    import numpy
+
+    whole = numpy.broadcast_arrays(*sizes)
+    rows = numpy.stack([numpy.ravel(size) for size in whole])
+    distinct, inverse = numpy.unique(rows, axis=1, return_inverse=True)
+    found = [bucket_items(column.tolist(), first_limit, limit) for column in distinct.T]
+    made: list[tuple[Number, Number]] = []
+    for place in range(max(map(len, found))):
+        pairs = numpy.array([one[place] if place < len(one) else (0, 0) for one in found])[numpy.ravel(inverse)]
+        made.append((pairs[:, 0].reshape(whole[0].shape), pairs[:, 1].reshape(whole[0].shape)))
+    return made

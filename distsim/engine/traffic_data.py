@@ -11,7 +11,15 @@ from distsim.engine.flows import Flow, Span
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.states import sharding_group
-from distsim.engine.stored import Stored, Unit, elements_of, filled_buckets, gradient_order, units_of
+from distsim.engine.stored import (
+    Stored,
+    Unit,
+    bucket_items,
+    elements_of,
+    filled_bucket_arrays,
+    gradient_order,
+    units_of,
+)
 from distsim.formulas.traffic import DTYPE_BYTES, FP32_BYTES, full_buckets
 
 
@@ -146,15 +154,13 @@ def _buckets(
     if rules.bucket_rule == "tensors":
         each = DTYPE_BYTES[setup.precision.reduce_dtype]
         sizes = [t.elements for t in gradient_order(setup, stage) if sharing.holds(t, together)]
-        if all(isinstance(size, (int, float)) for size in sizes):
-            return filled_buckets(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each).items()
-        limit: Number = rules.bucket_bytes // each
-    else:
-        limit = where(
-            rules.bucket_elements > 0,
-            maximum(rules.bucket_elements, rules.bucket_elements_per_rank * sharing.data.ranks),
-            0,
-        )
+        fill = bucket_items if all(isinstance(size, (int, float)) for size in sizes) else filled_bucket_arrays
+        return fill(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each)
+    limit = where(
+        rules.bucket_elements > 0,
+        maximum(rules.bucket_elements, rules.bucket_elements_per_rank * sharing.data.ranks),
+        0,
+    )
     total = sum(unit.count * elements_of(unit.tensors, sharing.shard.ranks, "none") for unit in units)
     full = full_buckets(total, limit)
     return [(limit, full), (total - full * limit, 1)]
