@@ -50,7 +50,7 @@ class DaskPool:
         futures = self.client.map(sift, chunks, pure=False)
         places = {future.key: index for index, future in enumerate(futures)}
         try:
-            for future in self.distributed.as_completed(futures):
+            for future in self.distributed.as_completed(futures, loop=self.client.loop):
                 yield places[future.key], self._result(future)
         finally:
             self.client.cancel(futures)

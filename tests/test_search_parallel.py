@@ -1,0 +1,193 @@
+"""Searches by several processes and on a Dask cluster: the answer of one process, also when workers die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from distsim.engine import search_chunks
+from distsim.engine.search import KEPT, Request, Watch, _walk, base_setup, search
+from distsim.engine.search_best import OBJECTIVES, Kept
+from distsim.engine.search_bounds import Bounds, parse_bounds
+from distsim.engine.search_chunks import Chunk, Pool, Sifted, chunks, sift
+from distsim.engine.search_fold import places
+from distsim.engine.search_jobs import MOST_DEATHS, LocalPool
+from distsim.engine.search_space import groups
+from distsim.errors import DistsimError
+from distsim.specs.job import Job
+
+BOUNDS = parse_bounds({"cp": "1", "zero": "0,1,3"}, [])
+REQUEST = Request(Job(model="llama-7b", gpu="h100-sxm", global_batch=32), (4, 8), BOUNDS)
+
+
+def answer(request: Request, pool: Pool | None = None, watch: Watch | None = None) -> list[Any]:
+    """All that a search keeps, floats with all their bits: numbers of layouts, and lists in their order."""
+    limit = base_setup(request.job, 8).accelerator.capacity * (1 - request.margin)
+    kept = Kept(limit, OBJECTIVES[request.objective], request.within, KEPT)
+    _walk(request, 32, kept, watch, None, pool)
+    used = ("best", "almost", "front") if kept.feasible else ("nearest", "quickest")[bool(kept.fitting) :][:1]
+    lists = [[(one[:3], one.layout) for one in getattr(kept, name).found] for name in used]
+    return [kept.evaluated, kept.fitting, kept.feasible, lists]
+
+
+class Backwards:
+    """Chunks sifted here, the last first, and handed over as another process would hand them over."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    def run(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Sifted]]:
+        import pickle
+
+        for index in reversed(range(len(chunks))):
+            yield index, pickle.loads(pickle.dumps(sift(pickle.loads(pickle.dumps(chunks[index])))))
+
+
+@pytest.mark.parametrize(
+    ("objective", "workers"), [*((one, 3) for one in OBJECTIVES), ("throughput", 1), ("throughput", 50)]
+)
+def test_no_cut_shows_in_the_answer(objective: str, workers: int) -> None:
+    request = replace(REQUEST, objective=objective)
+    assert answer(request, Backwards(workers)) == answer(request)
+
+
+@pytest.mark.parametrize("more", [{"within": 1e-3}, {"margin": 0.99}, {"within": 1.0}], ids=str)
+def test_no_cut_shows_in_misses(more: dict[str, float]) -> None:
+    request = replace(REQUEST, gpus=(8,), **more)  # type: ignore[arg-type]
+    whole = answer(request)
+    assert whole[2] < whole[1] or not whole[1]
+    assert answer(request, Backwards(5)) == whole and whole[3][0]
+
+
+def test_chunks_hold_every_block_once() -> None:
+    found = list(groups(base_setup(REQUEST.job, 16), 16, 64, Bounds()))
+    kept = Kept(1.0, OBJECTIVES["memory"], 1.0, 1)
+    for workers in (1, 2, 7):
+        made = chunks(found, kept, "memory", workers)
+        blocks = [(p.number, block) for chunk in made for p in chunk.pieces for block in range(p.first, p.last)]
+        assert blocks == [(n, b) for n, group in enumerate(found) for b in range(len(list(places(group))))]
+        assert len(made) <= workers * search_chunks.PER_WORKER
+
+
+def test_ties_go_to_what_is_quicker_however_late_it_comes() -> None:
+    """All layouts have as many GPUs: the fewest-gpus of a list that is full must still let quicker ones in."""
+    request = replace(REQUEST, gpus=(8,))
+    few, quick = answer(replace(request, objective="fewest-gpus")), answer(request)
+    assert [numbers[1:] for numbers, _ in few[3][0]] == [numbers[1:] for numbers, _ in quick[3][0]]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[LocalPool]:
+    local = LocalPool(2)
+    yield local
+    local.close()
+
+
+def test_processes_give_the_same_bits_and_tell_how_far_they_are(pool: LocalPool) -> None:
+    told: list[tuple[int, int]] = []
+    assert answer(REQUEST, pool, lambda done, whole: told.append((done, whole))) == answer(REQUEST)
+    assert [done for done, _ in told] == sorted(done for done, _ in told) and told[-1][0] == told[-1][1]
+
+
+def test_a_process_that_dies_loses_nothing(pool: LocalPool) -> None:
+    killed = []
+
+    def kill_once(done: int, whole: int) -> None:
+        if not killed:
+            killed.append(next(iter(pool.executor._processes)))
+            os.kill(killed[0], signal.SIGKILL)
+
+    assert answer(REQUEST, pool, kill_once) == answer(REQUEST) and killed
+
+
+def test_processes_that_keep_dying_are_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distsim.engine.search_jobs.sift", _die)
+    with pytest.raises(DistsimError, match=f"died {MOST_DEATHS} times"):
+        answer(REQUEST, LocalPool(1))
+
+
+def _die(chunk: Chunk) -> Sifted:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+class Interrupted(Backwards):
+    """Stopped by the user after three chunks."""
+
+    def run(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Sifted]]:
+        for count, one in enumerate(super().run(chunks)):
+            if count == 3:
+                raise KeyboardInterrupt
+            yield one
+
+
+def test_an_interrupt_keeps_what_was_done() -> None:
+    request = replace(REQUEST, gpus=(8,))
+    report = search(request, pool=Interrupted(4))
+    assert report.interrupted and 0 < report.evaluated < answer(request)[0]
+
+
+def distsim(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from distsim.cli import main; main()", "search", "llama-7b", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_jobs_at_the_terminal() -> None:
+    words = ("--gpus", "8", "--global-batch", "32", "--recompute", "none", "--json")
+    one, two = (json.loads(distsim(*words, "--jobs", jobs).stdout) for jobs in ("1", "2"))
+    assert {**one, "seconds": 0} == {**two, "seconds": 0}
+
+
+@pytest.mark.parametrize("words", [
+    ("--jobs", "2", "--dask", "tcp://localhost:1"), ("--jobs", "2", "--all", "every.csv"), ("--jobs", "0"),
+])  # fmt: skip
+def test_slips_are_exit_2(words: tuple[str, ...]) -> None:
+    done = distsim("--gpus", "8", *words)
+    assert done.returncode == 2 and "Traceback" not in done.stderr and not done.stdout
+
+
+def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from distsim.engine.search_dask import DaskPool
+
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(DistsimError, match=r"pip install 'distsim\[dask\]'"):
+        DaskPool("tcp://localhost:1")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    distributed = pytest.importorskip("distributed", reason="the extra distsim[dask] is not installed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local:
+        yield local
+
+
+def test_dask_gives_the_same_bits_though_a_worker_is_killed(cluster: Any) -> None:
+    from distsim.engine.search_dask import DaskPool
+
+    remote = DaskPool(cluster.scheduler_address)
+    whole, killed = answer(REQUEST), []
+    assert answer(REQUEST, remote) == whole
+
+    def kill_once(done: int, all_of_them: int) -> None:
+        if not killed:
+            killed.append(min(worker.pid for worker in cluster.workers.values()))
+            os.kill(killed[0], signal.SIGKILL)
+
+    assert answer(REQUEST, remote, kill_once) == whole and killed
+    remote.close()
+
+
+def test_no_scheduler_is_one_error(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from distsim.engine import search_dask
+
+    monkeypatch.setattr(search_dask, "PATIENCE", 0.5)
+    with pytest.raises(DistsimError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
+        search_dask.DaskPool("tcp://127.0.0.1:9")

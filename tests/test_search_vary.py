@@ -1,0 +1,159 @@
+"""Searches with one field varied: values, what they change, and what the answer has to agree with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from distsim.engine.resolve import resolve
+from distsim.engine.search import Request, base_setup, search
+from distsim.engine.search_bounds import parse_bounds
+from distsim.engine.search_vary import FIELDS, VaryReport, values_of, vary
+from distsim.errors import DistsimError
+from distsim.report.search_vary import lines
+from distsim.report.style import Style
+from distsim.specs.job import Job
+from distsim.units import MICROSECOND
+
+BOUNDS = parse_bounds({"recompute": "none", "schedule": "1f1b", "zero": "1", "cp": "1"}, [])
+REQUEST = Request(Job(model="llama-7b", gpu="h100-sxm", global_batch=64), (16,), BOUNDS)
+
+
+def varied(name: str, text: str) -> VaryReport:
+    return vary(REQUEST, name, text)
+
+
+def speeds(report: VaryReport) -> list[float]:
+    return [point.best.report.tokens_per_second for point in report.points if point.best]
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), [
+    ("gpu.memory", "40GB..160GB", [40e9, 40e9 * 2**0.5, 80e9, 80e9 * 2**0.5, 160e9]),
+    ("gpu.bandwidth", "0.5..8", [50.0, 100.0, 200.0, 400.0, 800.0]),
+    ("network.bandwidth", "1,3x,50 B/s", [100.0, 300.0, 50.0]),
+    ("network.latency", "5s..5s", [5.0]),
+    ("gpu.peak", "1..1.5", [100.0, 100 * 2**0.5, 150.0]),
+    ("seq", "4096..20000", [4096, 8192, 16384]),
+    ("gpus", "256..2048", [256, 512, 1024, 2048]),
+    ("seq", "1000,3000", [1000, 3000]),
+])  # fmt: skip
+def test_values(name: str, text: str, expected: list[float]) -> None:
+    usual = 80e9 if name == "gpu.memory" else 100.0
+    assert values_of(name, text, usual) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("name", "text", "says"), [
+    ("network.bandwith", "1..2", "did you mean network.bandwidth"),
+    ("gpu", "1..2", "fields: gpu.memory"),
+    ("gpu.memory", "40XB..80GB", "write e.g. --vary gpu.memory 40GB"),
+    ("gpu.memory", "4..1", "write 1..4"),
+    ("gpu.memory", "0..1", "0 times what gpu.memory is now"),
+    ("gpu.peak", "1..1e9", "1e+09 times what gpu.peak is now"),
+    ("gpu.peak", "-1..1", "-1 times"),
+    ("gpu.peak", "nan..1", "nan times"),
+    ("seq", "1k..4k", "no whole number"),
+    ("seq", "..4096", "is no range"),
+    ("seq", "0..4096", "no whole number"),
+])  # fmt: skip
+def test_slips_say_what_would_be_right(name: str, text: str, says: str) -> None:
+    with pytest.raises(DistsimError) as slip:
+        varied(name, text)
+    assert says in str(slip.value)
+
+
+@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if field.scaled])
+def test_a_factor_of_one_changes_nothing(name: str) -> None:
+    plain = search(REQUEST).best[0]
+    (point,) = varied(name, "1").points
+    assert point.best is not None and point.factor == 1
+    assert point.best.to_dict() == plain.to_dict()
+
+
+@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if field.scaled])
+def test_better_hardware_is_not_slower_and_worse_not_faster(name: str) -> None:
+    found = speeds(varied(name, "0.5,1,2"))
+    if name == "network.latency":
+        found.reverse()
+    assert found == sorted(found) and found[0] < found[-1]
+
+
+def test_the_varied_spec_reaches_the_layout() -> None:
+    report = varied("gpu.peak", "500TFLOP/s,1000TFLOP/s")
+    slow, fast = (point.best.report.setup.accelerator for point in report.points if point.best)
+    assert slow.peak.bf16 == pytest.approx(500e12) and fast.peak.bf16 == pytest.approx(1000e12)
+    assert fast.peak.fp8 == pytest.approx(2 * slow.peak.fp8)  # type: ignore[operator]
+    one = varied("network.latency", "7us").points[0].best
+    assert one is not None and one.report.setup.cluster.network is not None
+    assert one.report.setup.cluster.network.hop == pytest.approx(7 * MICROSECOND)
+
+
+def test_memory_bounds_the_layouts() -> None:
+    report = varied("gpu.memory", "20GB..80GB")
+    usable = base_setup(REQUEST.job, 16).accelerator
+    share = usable.capacity / usable.memory
+    for point in report.points:
+        assert point.report is not None and point.report.limit == pytest.approx(point.value * share, rel=1e-9)
+        assert point.best is None or point.best.report.memory.peak <= point.report.limit
+    assert [p.report.fitting for p in report.points if p.report] == sorted(
+        p.report.fitting for p in report.points if p.report
+    )
+
+
+def test_seq_and_gpus_are_those_of_step() -> None:
+    for name, text in (("seq", "1024..2048"), ("gpus", "8..16")):
+        for point in varied(name, text).points:
+            assert point.best is not None
+            layout = point.best.report.setup.layout
+            assert getattr(layout, name) == point.value
+            job = REQUEST.job.model_copy(update={**point.best.options, "seq": layout.seq})
+            assert resolve(job).layout == layout
+
+
+def test_gpus_share_one_batch() -> None:
+    job = REQUEST.job.model_copy(update={"global_batch": None})
+    report = vary(Request(job, (8,), BOUNDS), "gpus", "6,8")
+    assert {point.report.global_batch for point in report.points if point.report} == {1536}
+
+
+def test_a_value_without_layouts_is_a_row_and_no_error() -> None:
+    report = varied("gpus", "7,16")
+    assert report.points[0].report is None and "7 GPUs" in report.points[0].problem and report.points[1].best
+    text = "\n".join(lines(report, Style(100, 0, True)))
+    assert "none" in text and report.points[0].problem in text
+    with pytest.raises(DistsimError, match="7 GPUs"):
+        varied("gpus", "7")
+
+
+def test_report_names_each_best_layout_and_where_it_changes() -> None:
+    report = varied("gpu.memory", "20GB..160GB")
+    text = lines(report, Style(100, 0, True))
+    bests = {tuple(point.best.options.items()) for point in report.points if point.best}
+    assert len(bests) > 1 and sum("the best layout changes" in line for line in text) >= 1
+    assert all(any(line.startswith(f"{value} GB") for line in text) for value in ("40", "80", "160"))
+    assert "\n".join(lines(report, Style(100, 0, False))).isascii()
+
+
+def test_json_and_exit_codes(capfd: pytest.CaptureFixture[str]) -> None:
+    from distsim.cli.app import run as start
+
+    def code(*words: str) -> tuple[int, str, str]:
+        fixed = ["search", "llama-7b", "--gpu", "h100-sxm", "--recompute", "none", "--zero", "1", "--cp", "1"]
+        ended = start([*fixed, *words])
+        out, err = capfd.readouterr()
+        return ended, out, err
+
+    ended, out, _ = code("--gpus", "8", "--vary", "gpu.memory", "40GB,80GB", "--json")
+    answer = json.loads(out)
+    assert ended == 0 and answer["schema"] == "distsim.search-vary/1" and answer["unit"] == "B"
+    assert [point["value"] for point in answer["points"]] == [40e9, 80e9]
+    assert all(point["best"]["layout"]["tp"] >= 1 for point in answer["points"])
+    assert code("--gpus", "8", "--vary", "gpu.memory", "1GB,2GB")[0] == 1
+    for words, says in (
+        (("--gpus", "8", "--vary", "gpus", "8..16"), "leave --gpus out"),
+        (("--seq", "1024", "--vary", "seq", "1024..2048"), "leave --seq out"),
+        (("--vary", "seq", "1024..2048", "--diff", "1,2"), "leave --diff out"),
+        (("--vary", "sequence", "1024..2048"), "fields: "),
+    ):
+        ended, out, err = code(*words)
+        assert ended == 2 and says in err and not out
