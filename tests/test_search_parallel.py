@@ -185,6 +185,23 @@ def test_dask_gives_the_same_bits_though_a_worker_is_killed(cluster: Any) -> Non
     remote.close()
 
 
+def test_a_scheduler_without_distsim_can_unpack_the_work() -> None:
+    cloudpickle = pytest.importorskip("cloudpickle", reason="the extra distsim[dask] is not installed")
+    from distsim.engine.search_dask import _remote
+
+    code = "import pickle, sys; sys.modules['distsim'] = None; print(pickle.load(sys.stdin.buffer).__name__)"
+    packed = cloudpickle.dumps(_remote())
+    done = subprocess.run([sys.executable, "-c", code], input=packed, capture_output=True, check=False)
+    assert done.stdout.strip() == b"remote", done.stderr
+
+
+def test_an_address_is_checked(cluster: Any) -> None:
+    from distsim.engine.search_dask import DaskPool
+
+    with pytest.raises(DistsimError, match="is no address"):
+        DaskPool("nonsense::x")
+
+
 def test_no_scheduler_is_one_error(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from distsim.engine import search_dask
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import importlib
-from collections.abc import Iterator, Sequence
+import pickle
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from distsim.engine.search_chunks import Chunk, Sifted, sift
+from distsim.engine.search_chunks import Chunk, Sifted
 from distsim.errors import DistsimError
 
 PATIENCE = 10
@@ -24,6 +28,8 @@ class DaskPool:
                 "--dask needs the package distributed, which is not installed",
                 "install the extra: pip install 'distsim[dask]'",
             ) from None
+        if not re.fullmatch(r"(\w+://)?[^\s:]+:\d+/?", address):
+            raise DistsimError(f"--dask {address} is no address", "write e.g. --dask tcp://localhost:8786")
         self.address = address
         try:
             self.client = self.distributed.Client(address, timeout=PATIENCE, set_as_default=False)
@@ -47,7 +53,7 @@ class DaskPool:
 
     def run(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Sifted]]:
         """Sift chunks; fails where the same chunk kills one worker after another."""
-        futures = self.client.map(sift, chunks, pure=False)
+        futures = self.client.map(_remote(), [pickle.dumps(chunk) for chunk in chunks], pure=False)
         places = {future.key: index for index, future in enumerate(futures)}
         try:
             for future in self.distributed.as_completed(futures, loop=self.client.loop):
@@ -57,9 +63,7 @@ class DaskPool:
 
     def _result(self, future: Any) -> Sifted:
         try:
-            sifted: Sifted = future.result()
-        except DistsimError:
-            raise
+            sifted: Sifted = pickle.loads(future.result())
         except ImportError as problem:
             raise DistsimError(
                 f"a worker of the Dask cluster at {self.address} cannot import what the search needs: {problem}",
@@ -70,8 +74,27 @@ class DaskPool:
                 f"the same part of the search killed worker after worker of the Dask cluster at {self.address}",
                 "most likely memory ran out: give each worker more",
             ) from None
+        except (concurrent.futures.CancelledError, asyncio.CancelledError, OSError) as problem:
+            raise DistsimError(
+                f"the Dask cluster at {self.address} was lost ({type(problem).__name__})",
+                "start it again, and the search",
+            ) from None
         return sifted
 
     def close(self) -> None:
         """Leave the cluster as it was found."""
         self.client.close()
+
+
+def _remote() -> Callable[[bytes], bytes]:
+    """What a worker does with a chunk. It travels by value and takes bytes, as a scheduler that unpacks the graph may
+    lack distsim; only workers need it."""
+
+    def remote(packed: bytes) -> bytes:
+        import importlib
+        import pickle
+
+        sift = importlib.import_module("distsim.engine.search_chunks").sift
+        return pickle.dumps(sift(pickle.loads(packed)))
+
+    return remote
