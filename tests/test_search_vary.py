@@ -130,7 +130,7 @@ def test_report_names_each_best_layout_and_where_it_changes() -> None:
     text = lines(report, Style(100, 0, True))
     bests = {tuple(point.best.options.items()) for point in report.points if point.best}
     assert len(bests) > 1 and sum("the best layout changes" in line for line in text) >= 1
-    assert all(any(line.startswith(f"{value} GB") for line in text) for value in ("40", "80", "160"))
+    assert all(any(line.lstrip().startswith(f"{value} GB") for line in text) for value in ("40", "80", "160"))
     assert "\n".join(lines(report, Style(100, 0, False))).isascii()
 
 

@@ -7,10 +7,11 @@ import string
 from itertools import pairwise
 
 from distsim.engine.search_vary import Point, VaryReport
+from distsim.report import terminal
 from distsim.report.memory import number
-from distsim.report.search import DEGREES, HEADINGS, command, limits, recompute_word
+from distsim.report.search import DEGREES, HEADINGS, command, limits, narrowed, recompute_word
 from distsim.report.step import percent
-from distsim.report.style import BLUE, VERMILLION, Style, columns
+from distsim.report.style import BLUE, VERMILLION, Style
 from distsim.units import count, decimal_bytes, duration
 
 HEIGHT, WIDEST = 10, 64
@@ -26,7 +27,9 @@ def lines(report: VaryReport, term: Style) -> list[str]:
         f"best by {request.objective} as {term.bold(report.field)} varies", "",
     ]  # fmt: skip
     names = letters(report)
-    made += [*table(report, names, term), "", *plot(report, names, term)]
+    made += [*table(report, names, term), ""]
+    made += [f"With {text_of(report, point)}: {point.problem}." for point in report.points if point.problem]
+    made += [*plot(report, names, term)]
     for before, after in pairwise(point for point in report.points if point.best):
         if names[before.value] != names[after.value]:
             made.append(
@@ -80,7 +83,7 @@ def table(report: VaryReport, names: dict[float, str], term: Style) -> list[str]
         one = point.best
         if one is None or point.report is None:
             rows.append([*first, term.ink("none", VERMILLION), *[""] * (len(header) - len(first) - 2),
-                         point.problem or "no layout is feasible"])  # fmt: skip
+                         "no layout" if point.problem else "no layout is feasible"])  # fmt: skip
             continue
         y = one.report.setup.layout
         rows.append([
@@ -88,7 +91,7 @@ def table(report: VaryReport, names: dict[float, str], term: Style) -> list[str]
             percent(one.report.mfu), number(one.report.memory.peak), *(str(getattr(y, name)) for name in shown),
             recompute_word(one), limits(one, point.report.limit),
         ])  # fmt: skip
-    return columns(header, rows, left=(0, len(header) - 1))
+    return narrowed(header, rows, terminal.width())
 
 
 def plot(report: VaryReport, names: dict[float, str], term: Style) -> list[str]:
