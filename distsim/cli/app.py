@@ -93,6 +93,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _call(name: str, arguments: list[str]) -> int:
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for plugins scans all installed packages
     import typer
 
     module = importlib.import_module(f"distsim.cli.{name}")
