@@ -112,6 +112,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / DAY:,.1f} days"
 
 
+def days_words(days: float) -> str:
+    """A stated length of time: ``1 day``, ``2.5 days``; below a day in hours or less."""
+    return duration(days * DAY) if days < 1 else f"{days:g} day{'' if days == 1 else 's'}"
+
+
 def count(number: float) -> str:
     """A plain count in the field's short form: ``6.74B``, ``1.2T``, ``512``."""
     for prefix, unit in (("T", "T"), ("G", "B"), ("M", "M")):

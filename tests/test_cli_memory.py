@@ -261,3 +261,13 @@ def test_environment_must_make_sense(capsys: pytest.CaptureFixture[str], monkeyp
     code, _, err = answer(capsys, "llama-7b")
     assert code == 2
     assert "DISTSIM_TP" in err
+
+
+def test_dropout_that_changes_nothing_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["memory", "llama-7b", "--zero", "3", "--no-dropout"]) == 0
+    assert "--no-dropout has no effect" in capsys.readouterr().err
+    assert run(["memory", "gpt3-175b", "--gpus", "1024", "--tp", "8", "--pp", "8", "--zero", "1", "--no-dropout"]) in (
+        0,
+        1,
+    )
+    assert "dropout" not in capsys.readouterr().err

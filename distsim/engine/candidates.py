@@ -62,7 +62,7 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
     spec: Cluster = catalog.load("clusters", cluster)
     key = (catalog.load("gpus", spec.gpu).name, spec.domain, gpus)
     if key in known:
-        timed = [step_of(_setup(terms, model, cluster, degrees)) for degrees in known[key]]
+        timed = [step_of(candidate_setup(terms, model, cluster, degrees)) for degrees in known[key]]
     else:
         timed = list(_timed(terms, model, cluster, gpus))
     timed.sort(key=lambda report: report.seconds)
@@ -144,7 +144,7 @@ def _mildest(
     for recompute in policies:
         for ep in _expert_degrees(model, degrees):
             try:
-                setup = _setup(terms, model, cluster, {**degrees, "recompute": recompute, "ep": ep})
+                setup = candidate_setup(terms, model, cluster, {**degrees, "recompute": recompute, "ep": ep})
             except DistsimError:
                 return None  # this split breaks a rule of the model: the next one is tried
             if memory_of(setup).fits:
@@ -161,7 +161,7 @@ def _expert_degrees(model: LoadedModel, degrees: dict[str, Any]) -> list[int]:
     return [degree for degree in able if degree >= NODE_EXPERT_DEGREE] or able[-1:]
 
 
-def _setup(terms: Terms, model: LoadedModel, cluster: str, degrees: dict[str, Any]) -> Setup:
+def candidate_setup(terms: Terms, model: LoadedModel, cluster: str, degrees: dict[str, Any]) -> Setup:
     job, layers, pp = terms.job, model.spec.layers, degrees["pp"]
     update = {"cluster": cluster, "global_batch": terms.global_batch, "model": model.spec, **degrees}
     if job.zero is None:

@@ -13,6 +13,7 @@ import math
 from typing import NamedTuple
 
 from distsim import catalog
+from distsim.arrays import Number, exp
 from distsim.engine.resolve import Setup
 
 # Distance of one: a doubling of each, or as many doublings as stated; chosen by cross-validation (docs/step.md).
@@ -89,6 +90,11 @@ def distance(one: Likeness, other: Likeness) -> float:
     return math.sqrt(squared)
 
 
+def alike(apart: Number) -> Number:
+    """Likeness of jobs at a distance: the exponential kernel, 1 for the same job."""
+    return exp(-apart / RANGE)
+
+
 def correction_of(setup: Setup, run: str = "", year: float | None = None) -> Correction:
     """What measured runs say of a job; ``run`` names the measured run that the job is, if it is one. Software is that
     of ``year``, or the newest that was measured."""
@@ -100,11 +106,11 @@ def correction_of(setup: Setup, run: str = "", year: float | None = None) -> Cor
     for known in all_known:
         if known.run == run and known.likeness == here:
             return Correction(known.alone, known.nearest, ())
-        alike = math.exp(-distance(here, known.likeness) / RANGE)
-        total += known.weight * alike
-        near.append((alike, known.run))
+        share = alike(distance(here, known.likeness))
+        total += known.weight * share
+        near.append((share, known.run))
     near.sort(reverse=True)
-    return Correction(total, near[0][0] if near else 0.0, tuple(name for alike, name in near[:3] if alike >= SIMILAR))
+    return Correction(total, near[0][0] if near else 0.0, tuple(name for share, name in near[:3] if share >= SIMILAR))
 
 
 @functools.lru_cache(maxsize=32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distsim.engine.candidates import _setup
+from distsim.engine.candidates import candidate_setup
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.pipeline import Pipeline, pipeline
 from distsim.engine.pipeline_model import pass_times
@@ -33,7 +33,7 @@ def details(made: Plan, option: Option) -> Details:
     one = option.candidate
     names = ("tp", "pp", "vpp", "ep", "micro_batch", "recompute")
     degrees = {"gpus": one.gpus, **{name: one.layout[name] for name in names}}
-    setup = _setup(made.request.terms, made.model, one.cluster, degrees)
+    setup = candidate_setup(made.request.terms, made.model, one.cluster, degrees)
     y = setup.layout
     if y.pp == 1:
         return Details(setup, memory_of(setup), None, None)

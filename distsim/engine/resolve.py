@@ -99,8 +99,12 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
             *(f"also: {rule.problem(model, layout)}" for rule in problems[1:]),
         )  # fmt: skip
     precision = catalog.load("precisions", filled["precision"])
+    kernels = kernels_for(framework, model, bool(filled["compile"]))
+    rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
+    if job.dropout is not None and not any(rates) and not kernels.dropout_always:
+        notes.append(f"--{'' if job.dropout else 'no-'}dropout has no effect: {model.name} has none")
     return Setup(
-        job, model, accelerator, cluster, framework, kernels_for(framework, model, bool(filled["compile"])), precision,
+        job, model, accelerator, cluster, framework, kernels, precision,
         catalog.load("optimizers", filled["optimizer"]), layout,
         chunk_layers(filled["stage_layers"], model, layout, framework), filled["recompute"],
         padded_vocab(framework, model, layout.tp), origins, tuple(notes),

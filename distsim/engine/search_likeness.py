@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, RANGE, YEARS, Likeness, evidence, likeness_of
+from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, YEARS, Likeness, alike, evidence, likeness_of
 from distsim.engine.resolve import Setup
 from distsim.engine.search_space import AGAIN, AXES, MESH, ZERO, Array, Group, along, fields
 
@@ -49,7 +49,7 @@ def corrections(group: Group) -> Array | None:
                 squared = squared + along([word != theirs for word in RECOMPUTATIONS], AGAIN) * far * far
             elif name != theirs:
                 squared = squared + far * far
-        total = total + weight * numpy.exp(-numpy.sqrt(squared) / RANGE)
+        total = total + weight * alike(numpy.sqrt(squared))
     factors = numpy.take(numpy.exp(total), inverse, axis=MESH)
     stages = numpy.broadcast_to(setup.layout.zero, (1, 1, setup.layout.zero.shape[ZERO], 1, len(inverse)))
     return numpy.take_along_axis(factors, stages, axis=ZERO)

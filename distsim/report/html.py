@@ -9,11 +9,11 @@ from distsim.engine.plan_details import details
 from distsim.engine.planner import Plan, finish_dates
 from distsim.report import html_layout, html_sections
 from distsim.report.html_figures import figure, key, money_bar
-from distsim.report.html_scatter import days_words, lettered, round_dollars, scatter, shown
+from distsim.report.html_scatter import lettered, round_dollars, scatter, shown
 from distsim.report.html_style import CSS
 from distsim.report.markup import Html, datum, element, items, joined, paragraph, section, table
 from distsim.report.plan import PARTS, dollars, layout_words, money_shares
-from distsim.units import DAY, count, duration
+from distsim.units import DAY, count, days_words, duration
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may load for the page: nothing but the style inside it."""

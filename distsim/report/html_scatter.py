@@ -13,6 +13,7 @@ from distsim.report.html_figures import drawing, text
 from distsim.report.markup import Html, element
 from distsim.report.plan import dollars
 from distsim.report.plan_plot import DEAREST
+from distsim.units import days_words
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960.0, 440.0, 84.0, 24.0, 16.0, 52.0
 MARGIN = 1.12
@@ -50,11 +51,6 @@ class Axis(NamedTuple):
             if len(found) >= LEAST_TICKS:
                 break
         return found if len(found) > 1 else [self.low, self.high]
-
-
-def days_words(days: float) -> str:
-    """``1 day``, ``2.5 days``."""
-    return f"{days:g} day{'' if days == 1 else 's'}"
 
 
 def round_dollars(amount: float) -> str:

@@ -11,7 +11,7 @@ from distsim.engine.plan import Option
 from distsim.engine.planner import Plan, finish_dates
 from distsim.report.plan_plot import pareto_lines
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
-from distsim.units import DAY, count, duration
+from distsim.units import DAY, count, days_words, duration
 
 WIDEST_BAR = 80
 DISPENSABLE = ("MFU", "goodput", "GPU-hours", "cluster", "MWh", "90%", "price age")
@@ -47,7 +47,7 @@ def lines(made: Plan, seed: int, top: int, today: datetime.date, term: Style) ->
 
 def _question(made: Plan, term: Style) -> list[str]:
     wish, terms = made.request.wish, made.request.terms
-    limits = [] if wish.days is None else [f"within {wish.days:g} days"]
+    limits = [] if wish.days is None else [f"within {days_words(wish.days)}"]
     limits += [] if wish.dollars is None else [f"for at most {dollars(wish.dollars)}"]
     size, amount = count(made.model.parameters), count(made.request.tokens)
     return [
