@@ -14,8 +14,9 @@ from distsim.engine.calibrate_evidence import corrected, write_evidence
 from distsim.engine.calibrate_write import Score, fitted_toml, folds, left_out, own, residuals_toml, score, write
 from distsim.engine.evidence import check_possible, run_year, setup_of
 from distsim.engine.likeness import FOLDER
+from distsim.engine.measured import measured_seconds
 from distsim.errors import DistsimError
-from distsim.interop.runs import MissingCell, Run, measured_step_seconds, read_runs
+from distsim.interop.runs import MissingCell, Run, read_runs
 
 FEWEST = 8
 """Runs below which nothing can be said of numbers that differ between runs."""
@@ -38,10 +39,9 @@ def examples_of(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
     for run in runs:
         try:
             setup = setup_of(run)
-            y = setup.layout
-            seconds = measured_step_seconds(run, y.micro_batch * y.micro_batches * y.dp, y.seq, y.gpus)
+            seconds = measured_seconds(run, setup)
             if not seconds:
-                raise MissingCell("step_time_s, tokens_per_s_per_gpu and samples_per_s are blank")
+                raise MissingCell("step_time_s, tokens_per_s_per_gpu, samples_per_s are blank, and no FLOP/s of a named count")
             check_possible(setup, seconds)
             found.append(example_of(setup, seconds, run.id, run.source, run_year(run)))
         except MissingCell as missing:

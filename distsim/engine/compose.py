@@ -73,9 +73,16 @@ def _largest(totals: list[Number], parts: list[dict[str, Number]]) -> tuple[Numb
     return best, found
 
 
+def product_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Number]) -> Number:
+    """Matrix products with weights, dense and grouped."""
+    wide = stage[f"{phase}.matmul"] + stage[f"{phase}.grouped"] / timing["grouped"]
+    narrow = stage[f"{phase}.matmul8"] + stage[f"{phase}.grouped8"] / timing["grouped"]
+    return wide / timing["matmul"] + narrow / timing["matmul_narrow"]
+
+
 def gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Number]) -> Number:
     return (
-        stage[f"{phase}.matmul"] / timing["matmul"] + stage[f"{phase}.matmul8"] / timing["matmul_narrow"]
+        product_seconds(stage, phase, timing)
         + stage[f"{phase}.attention"] / timing["attention"] + stage[f"{phase}.memory"] / timing["stream"]
         + stage[f"{phase}.kernels"] * timing["kernel_gap_seconds"]
     )  # fmt: skip

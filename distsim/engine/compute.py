@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from distsim.arrays import Number, maximum, minimum, where
+from distsim.engine.passes import BACKWARD_BYTES, launches, moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
+    ATTENTION_HALF_RATE,
+    OLDER_ATTENTION,
     attention_share,
     causal_fraction,
     matmul_share,
@@ -20,21 +23,19 @@ from distsim.formulas.compute import (
 from distsim.layers.ledger import Block, Operation
 
 PHASES = ("forward", "backward", "recompute")
-CLASSES = ("matmul", "matmul8", "attention", "memory", "kernels")
-BACKWARD_BYTES = 2.0
-"""Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
+PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
+CLASSES = (*PRODUCTS, "memory", "kernels")
 FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
 TYPICAL_SHARE = 0.8
 """Best measured product over the datasheet rate where nobody measured an accelerator: the middle of those measured."""
 TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95, "cdna3": 0.55}  # as the members of each that were measured
+NEWER = ("hopper", "blackwell")
+"""Architectures whose tensor cores FlashAttention-2 was not written for."""
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
-KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
-           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0)}  # fmt: skip
-"""Kernels that an operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute."""
-CALL_KERNELS = 2
-"""Host work of issuing one collective, in kernels."""
+EXPERTS = ("mlp.experts.up", "mlp.experts.down")
+"""Products of many small matrices, one per expert, of which the busiest rank has more."""
 
 
 @dataclass
@@ -43,6 +44,8 @@ class Sums:
 
     matmul: Number = 0.0
     matmul8: Number = 0.0
+    grouped: Number = 0.0
+    grouped8: Number = 0.0
     attention: Number = 0.0
     memory: Number = 0.0
     kernels: Number = 0.0
@@ -77,9 +80,11 @@ class Chip:
         self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or reached.matmul_bf16 or typical
         narrow = {"fp8": peak.fp8 or peak.int8, "fp4": peak.fp4}.get(precision.math)
         self.narrow_rate = narrow * (reached.matmul_fp8 or typical) if narrow else None
-        self.attention_rate = self.rate
+        newer = chip.architecture.split()[0] in NEWER
+        self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][int(newer)]
         self.bandwidth = chip.bandwidth
         self.units = chip.chip.units or DEFAULT_UNITS
+        self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
 
 def stage_compute(setup: Setup, stage: Stage) -> StageCompute:
@@ -105,12 +110,14 @@ def stage_compute(setup: Setup, stage: Stage) -> StageCompute:
 def _add_block(setup: Setup, chip: Chip, block: Block, count: Number, again: Number, found: StageCompute) -> None:
     selective = setup.layout.selective
     kinds = setup.kernels.selective
+    needed = _needed(setup, block)
     products = 0
-    for operation in block.operations:
+    for place, operation in enumerate(block.operations):
         forward, backward = operation_sums(setup, chip, operation)
         found.phases["forward"].add(forward, count)
         found.phases["backward"].add(backward, count)
-        found.phases["recompute"].add(forward, again)
+        if place < needed:
+            found.phases["recompute"].add(forward, again)
         if "op" in kinds:
             products += operation.kind == "matmul"
             repeated: Number = operation.kind != "attention" and (operation.kind != "matmul" or products % 2 == 0)
@@ -119,12 +126,20 @@ def _add_block(setup: Setup, chip: Chip, block: Block, count: Number, again: Num
         found.phases["recompute"].add(forward, where(selective, count, 0) * int(repeated))
 
 
+def _needed(setup: Setup, block: Block) -> int:
+    """Operations that full recomputation repeats: all, or up to the last that keeps something for backward (the last
+    product's result is not needed)."""
+    if not setup.kernels.recompute_stops_early:
+        return len(block.operations)
+    return max(
+        (i for i, one in enumerate(block.operations) if one.kind == "matmul" or one.name == "mlp.combine"), default=0
+    )
+
+
 def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums, Sums]:
     """Forward and backward seconds of one row of the ledger."""
-    before, after = KERNELS[operation.kind]
-    calls = {phase: sum(where(c.bytes_logical > 0, CALL_KERNELS, 0) for c in operation.collectives if c.phase == phase)
-             for phase in ("forward", "backward")}  # fmt: skip
-    forward, backward = Sums(kernels=before + calls["forward"]), Sums(kernels=after + calls["backward"])
+    before, after = launches(setup, operation)
+    forward, backward = Sums(kernels=before), Sums(kernels=after)
     if operation.kind == "matmul":
         _matmul(setup, chip, operation, forward, backward)
     elif operation.kind == "attention" and operation.name == "attention.core":
@@ -132,11 +147,9 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     elif operation.kind == "attention":
         _batched(chip, operation, forward, backward)
     else:
-        size = operation.bytes_read + operation.bytes_written
-        if operation.name == "attention.softmax":
-            size = size + sum(tensor.size_bytes for tensor in operation.saved)
-        forward.memory = stream_seconds(size, chip.bandwidth)
-        backward.memory = stream_seconds(size * (1 if operation.kind == "loss" else BACKWARD_BYTES), chip.bandwidth)
+        first, second = moved_bytes(setup, operation)
+        forward.memory = stream_seconds(first, chip.bandwidth)
+        backward.memory = stream_seconds(second, chip.bandwidth)
     return forward, backward
 
 
@@ -151,7 +164,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
         for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
     ]
-    name = "matmul8" if narrow else "matmul"
+    name = ("grouped" if operation.name in EXPERTS else "matmul") + ("8" if narrow else "")
     setattr(forward, name, times[0])
     setattr(backward, name, times[1] + times[2])
     if narrow:  # casts: read 2 bytes, write 1 (and its transpose)
@@ -162,7 +175,9 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
 
 def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     micro, heads, queries, keys, width, value_width = operation.shape
-    share = attention_share(micro, heads, queries, keys, (width + value_width) / 2, chip.units)
+    share = chip.attention * attention_share(
+        micro, heads, queries, keys, (width + value_width) / 2, chip.units, chip.unit_rate
+    )
     part = causal_fraction(queries, keys, where(keys < queries, 1, 0))
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
     forward.attention = maximum(operation.flops_forward * part / (chip.rate * share), moved)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.errors import DistsimError
 from distsim.interop.run_models import model_of
-from distsim.interop.runs import MissingCell, Run, measured_peak_bytes, measured_step_seconds
+from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
 from distsim.specs.job import OFFLOADS, Job
@@ -23,6 +24,10 @@ PRECISIONS = {
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
 
 
+OVERFLOW = 1.3
+"""Predicted over available memory from which an unstated setting must have been another (predictions err by less)."""
+OWN_KERNELS = ("flash-3", "flash-4", "cudnn")
+"""Attention cells that name a kernel written for Hopper or Blackwell."""
 POWER_LIMITED = "500W power limit"
 USUAL_YEAR = 2024.0
 POSSIBLE = 0.9
@@ -74,8 +79,7 @@ def replay(run: Run) -> Replay:
         return Replay(run, reason=str(missing))
     except DistsimError as error:
         return Replay(run, reason=error.problem)
-    y = setup.layout
-    seconds = measured_step_seconds(run, y.micro_batch * y.micro_batches * y.dp, y.seq, y.gpus)
+    seconds = measured_seconds(run, setup)
     try:
         check_possible(setup, seconds)
     except MissingCell as contradiction:
@@ -130,8 +134,21 @@ def setup_of(run: Run) -> Setup:
         options.pop("recompute_layers", None)
     if not options.get("zero"):
         options.pop("zero_group", None)
+    if any(name in (run.text("attention") or "").lower() for name in OWN_KERNELS):
+        kernels = framework.kernels.model_copy(update={"attention_kernel": "own"})
+        framework = framework.model_copy(update={"kernels": kernels})
     job = Job.read({**options, "model": model, "framework": framework.name})
-    return resolve(job, {"cluster": _cluster(run), "framework": framework})
+    setup = resolve(job, {"cluster": _cluster(run), "framework": framework})
+    if framework.usual.get("recompute_until_fits") and not run.text("recompute") and _overflows(setup):
+        full = Job.read({**options, "recompute": "full", "model": model, "framework": framework.name})
+        setup = resolve(full, {"cluster": _cluster(run), "framework": framework})
+    return setup
+
+
+def _overflows(setup: Setup) -> bool:
+    """Whether a job needs so much more memory than there is that it cannot have run like this."""
+    room = setup.accelerator.usable_memory or setup.accelerator.memory
+    return float(memory_of(setup).worst.counted("allocated")) > OVERFLOW * room
 
 
 def _usual_chunks(options: dict[str, Any], layers: int) -> int | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from distsim.arrays import Number
 from distsim.engine.compute import PHASES
 from distsim.engine.resolve import Setup
-from distsim.formulas.flops import model_flops_per_token
+from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
 from distsim.layers.network import network_parameters, plain_context
 
 if TYPE_CHECKING:
@@ -41,13 +41,24 @@ def least_flops(setup: Setup) -> Number:
     return model_flops_per_token(active_parameters(setup), model.layers, model.heads, model.head_dim, reach)
 
 
+def stated_flops(setup: Setup, convention: str) -> Number | None:
+    """FLOPs of one token as a source counts them that names its convention so; None where the words tell of none."""
+    model, seq = setup.model, setup.layout.seq
+    if convention.startswith("hardware"):
+        return hardware_flops_per_token(model.layers, model.hidden, model.vocab, seq)
+    if not convention.startswith("model"):
+        return None
+    reach = seq / 2 if "causal" in convention else seq
+    return model_flops_per_token(active_parameters(setup), model.layers, model.heads, model.head_dim, reach)
+
+
 def recompute_factor(work: Work) -> float:
     """Floating-point work with recomputation over that without, from the ledger's products."""
     plain = again = 0.0
     for stage in work.stages:
         for phase in PHASES:
             sums = stage.compute.phases[phase]
-            size = (sums.matmul + sums.matmul8 + sums.attention) * stage.count
+            size = (sums.matmul + sums.matmul8 + sums.grouped + sums.grouped8 + sums.attention) * stage.count
             plain, again = (plain, again + size) if phase == "recompute" else (plain + size, again)
     return 1 + again / plain if plain else 1.0
 

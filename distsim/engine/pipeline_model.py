@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distsim.engine.compose import gpu_seconds, layout_numbers, micro_batch, stage_numbers
+from distsim.engine.compose import gpu_seconds, layout_numbers, micro_batch, product_seconds, stage_numbers
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.step import timing_of
 from distsim.engine.work import work_of
@@ -35,7 +35,7 @@ def pass_times(setup: Setup) -> dict[str, Any]:
         whole = float(sum(parts.values()))
         phases = {phase: float(gpu_seconds(stage, phase, timing)) for phase in ("forward", "backward", "recompute")}
         share = whole / sum(phases.values())  # host overhead and exposed traffic spread over the passes
-        products = stage["backward.matmul"] / timing["matmul"] + stage["backward.matmul8"] / timing["matmul_narrow"]
+        products = product_seconds(stage, "backward", timing)
         weight = float(products) / 2  # of a product's two backward products, one is the weight's
         times = int(stage["count"])
         forward += [phases["forward"] * share] * times

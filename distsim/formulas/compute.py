@@ -19,8 +19,15 @@ WAVE_SHARE = 0.35
 """Share of a last, partly filled wave that is lost: libraries split along k to fill it (stream-k)."""
 ATTENTION_TILE = 128
 """Query rows of one block of flash attention (Dao 2023, arXiv:2307.08691, section 3.3)."""
-ATTENTION_HALF = 384.0
-"""Key tokens at which a block of flash attention spends as long on its edges as on products."""
+ATTENTION_HALF = 420.0
+"""Key tokens at which a block of flash attention spends as long on its edges as on products, on an A100."""
+ATTENTION_HALF_RATE = 2.5e12
+"""FLOP/s of one unit of an A100 at its best measured rate: edges weigh more where units multiply faster."""
+OLDER_ATTENTION = {"own": (1.0, 1.0), "flash-2": (1.0, 0.58), "flash-1": (0.55, 0.32)}
+"""Rate of a generation of flash attention over a kernel written for the chip, before Hopper and from it on. At 16,384
+tokens, causal, head size 128: FlashAttention-3 about 640 TFLOP/s on an H100 and FlashAttention-2 370 (Shah et al. 2024,
+arXiv:2407.08608, figure 5); FlashAttention-2 about 190 on an A100, FlashAttention and its Triton version about 105
+(Dao 2023, arXiv:2307.08691, figure 5)."""
 FULL_WIDTH = 128
 """Head size from which flash attention's products are deep enough for the tensor cores."""
 
@@ -62,11 +69,11 @@ def causal_fraction(queries: Number, keys: Number, windowed: Number) -> Number:
     unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), sections 3.2 and 4.1: blocks, head sizes, lengths"
 )
 def attention_share(
-    batch: Number, heads: Number, queries: Number, keys: Number, width: Number, units: Number
+    batch: Number, heads: Number, queries: Number, keys: Number, width: Number, units: Number, unit_rate: Number
 ) -> Number:
     """Share of a flash kernel's best rate that a shape reaches: depth of the head, length, blocks to fill the chip."""
     depth = minimum(1.0, 0.5 + 0.5 * width / FULL_WIDTH)
-    length = keys / (keys + ATTENTION_HALF)
+    length = keys / (keys + ATTENTION_HALF * unit_rate / ATTENTION_HALF_RATE)
     blocks = batch * heads * ceil_div(queries, ATTENTION_TILE)
     filled = (blocks / units) / maximum(ceil_div(blocks, units), 1)
     return depth * length * (filled + (1 - filled) * where(blocks > units, 0.5, 0.0))

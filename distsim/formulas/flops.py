@@ -17,3 +17,9 @@ def model_flops_per_token(parameters: Number, layers: Number, heads: Number, hea
 def flops_utilisation(flops_per_second: Number, peak: Number) -> Number:
     """Share of the datasheet's dense peak."""
     return flops_per_second / peak
+
+
+@formula(unit="FLOP", source="Narayanan et al. 2021 (arXiv:2104.04473), section 5.1, equation 3, per token")
+def hardware_flops_per_token(layers: Number, hidden: Number, vocab: Number, seq: Number) -> Number:
+    """What a GPT with plain MLPs of width 4 h does for one token when every layer is computed twice."""
+    return 96 * layers * hidden**2 * (1 + seq / (6 * hidden) + vocab / (16 * layers * hidden))

@@ -43,6 +43,8 @@ TRAITS: dict[str, dict[str, Any]] = {
         "embedding_dropout": 0.0,
     },
 }  # fmt: skip
+GPT2_VOCAB = 50_257  # Radford et al. 2019; Megatron's examples use its tokenizer
+LLAMA_VOCAB = 32_000  # Touvron et al. 2023, arXiv:2302.13971
 _LLAMA_LIKE = ("llama", "mixtral", "phi3", "chatglm", "gpt-oss", "deepseek")
 # Families whose layers are not a decoder of attention and MLP blocks.
 UNSUPPORTED = ("bert", "t5", "mamba", "hybrid", "vit", "clip", "deepseek-v4")
@@ -137,7 +139,9 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         traits["activation"] = "silu" if gated else "gelu"
     if tied is not None:
         traits["tied_embeddings"] = tied
-    vocab = run.need("vocab")
+    if run.need("layers") == 1 and run.count("vocab") is None:
+        raise MissingCell("vocab is blank: one layer by itself is no training step")
+    vocab = run.count("vocab") or usual_vocab(family)
     context = run.count("seq_len") or 2048
     if traits["positions"] == "learned":
         traits["position_rows"] = context
@@ -151,6 +155,11 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         },
         where=f"run {run.id}",
     )  # fmt: skip
+
+
+def usual_vocab(family: str) -> int:
+    """The vocabulary of a family whose row does not say it; few steps depend on it by more than a few per cent."""
+    return LLAMA_VOCAB if family.lower().startswith(_LLAMA_LIKE) else GPT2_VOCAB
 
 
 def _experts(run: Run, gated: bool) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distsim.engine.compose import PARTS
+from distsim.engine.compute import CLASSES
 from distsim.engine.faster import Faster
 from distsim.engine.step import StepReport
 from distsim.report.memory import job_lines
@@ -96,8 +97,8 @@ def explained(report: StepReport, term: Style) -> list[str]:
     for stage in report.work.stages:
         for phase, sums in stage.compute.phases.items():
             rows.append([f"{stage.index} ({stage.count} alike)", phase, *(f"{getattr(sums, name):.4g}" for name in
-                         ("matmul", "matmul8", "attention", "memory", "kernels"))])  # fmt: skip
-    made += columns(["stage", "phase", "matmul", "8-bit", "attention", "bytes", "kernels"], rows, left=(0, 1))
+                         CLASSES)])  # fmt: skip
+    made += columns(["stage", "phase", "matmul", "8-bit", "experts", "8-bit", "attention", "bytes", "kernels"], rows, left=(0, 1))
     made += ["", term.bold("Traffic per step and stage, seconds before overlap")]
     names = [n for n in report.work.stages[0].traffic if any(stage.traffic[n] for stage in report.work.stages)]
     rows = [[str(stage.index), *(f"{stage.traffic[name]:.4g}" for name in names)] for stage in report.work.stages]

@@ -53,6 +53,8 @@ class Kernels(Spec):
     """Dropout with probability zero still keeps its mask (HF modules in training do not)."""
     router_fp32: bool = False
     """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
+    attention_kernel: Literal["own", "flash-2", "flash-1"] = "own"
+    """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any."""
     attention_lse: bool = True
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
     rope: Literal["fused", "eager"] = "fused"
@@ -69,6 +71,11 @@ class Kernels(Spec):
     activation dtype."""
     loss_chunk_tokens: int = Field(default=0, ge=0)
     """Tokens per chunk where the loss is computed in chunks; 0 means all at once."""
+    loss_kernel: Literal["one", "eager", "vocab-parallel"] | None = None
+    """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
+    recompute_stops_early: bool = False
+    """Recomputing a layer ends before its last product, whose result backward does not need: torch's checkpoint without
+    reentrant autograd, and XLA."""
     moe: Literal["grouped", "eager"] = "grouped"
     """``grouped`` permutes tokens and runs grouped matrix products; ``eager`` indexes and scales in plain torch."""
     selective: tuple[str, ...] = ("core_attention",)

@@ -14,14 +14,16 @@ class Timing(Spec):
     """Share of the best measured rate that a large 16-bit product sustains inside a step (clocks, epilogues)."""
     matmul_narrow: float = Field(default=0.88, gt=0)
     """The same for products in 8 or 4 bits."""
-    attention: float = Field(default=0.55, gt=0)
+    grouped: float = Field(default=0.6, gt=0)
+    """Share that the grouped products of experts keep of a dense product's: small groups, and the busiest rank's."""
+    attention: float = Field(default=0.8, gt=0)
     """Share of the best measured product rate that flash attention reaches at long sequences and 128-wide heads."""
-    stream: float = Field(default=0.42, gt=0)
-    """Share of the datasheet's bandwidth over the ledger's bytes: low where code makes more passes than the ledger
-    counts, above 1 where fusion saves some."""
-    kernel_gap_seconds: float = Field(default=5e-6, ge=0)
+    stream: float = Field(default=0.75, gt=0)
+    """Share of the datasheet's bandwidth over the bytes of engine/passes.py: low where code makes more passes than are
+    counted there, above 1 where fusion saves some."""
+    kernel_gap_seconds: float = Field(default=4e-6, ge=0)
     """Idle time on the GPU between two kernels."""
-    kernel_issue_seconds: float = Field(default=40e-6, ge=0)
+    kernel_issue_seconds: float = Field(default=50e-6, ge=0)
     """Time the host needs per kernel; it hides behind the GPU where kernels are long."""
     tensor_factor: float = Field(default=1.1, ge=0)
     """Exposed time of tensor parallel exchanges over their priced time: below 1 where they overlap with products."""
@@ -55,7 +57,7 @@ NAMES = tuple(Timing.model_fields)
 FAMILIES = {
     "megatron": ("megatron-core", "megatron-lm", "megatron-bridge", "nemo", "nemo-mlperf", "megatron-2021",
                  "megatron-deepspeed"),
-    "torch": ("torchtitan", "fsdp", "llm-foundry", "torchtune", "litgpt", "huggingface", "torch-ddp", "deepspeed",
+    "torch": ("torchtitan", "fsdp", "llm-foundry", "torchtune", "litgpt", "huggingface", "torch-ddp", "deepspeed", "deepspeed-2021",
               "torch-compile"),
     "jax": ("maxtext", "paxml", "alpa"),
 }  # fmt: skip

@@ -1,0 +1,101 @@
+"""What one operation moves through memory and how many kernels it launches, fused or composed of elementary ones.
+
+The ledger says what an operation reads and writes at best. Code that composes it passes over its tensors again for each
+elementary step; each step reads its operands and writes its result. The counts follow from the steps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from distsim.arrays import Number, where
+from distsim.engine.resolve import Setup
+from distsim.layers.ledger import Operation
+from distsim.layers.mlp import COMPOSED_ACTIVATIONS
+
+BACKWARD_BYTES = 2.0
+"""Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
+KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
+           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0)}  # fmt: skip
+"""Kernels that a fused operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute.
+"""
+CALL_KERNELS = 0.5
+"""Host work of issuing one collective, in kernels."""
+
+# Bytes per logit, forward and backward. Composed cross entropy in fp32: cast (6), log-softmax (three readings and one
+# writing, 16); its gradient (4), that of the log-softmax (20), cast (6). Vocabulary-parallel: cast (6), maximum (4),
+# difference (8), exponential (8), sum (4), quotient (8); product (8), cast (6). One kernel: 2 or 4 each way.
+LOSS_BYTES = {"eager": (22.0, 30.0), "vocab-parallel": (38.0, 14.0), "one": (4.0, 4.0)}
+
+
+class Cost(NamedTuple):
+    """Factors on bytes (forward, backward) and launches (forward, backward) of a composed operation."""
+
+    forward: float = 1.0
+    backward: float = 1.0
+    kernels: tuple[int, int] = (0, 0)
+
+
+# RMSNorm in fp32: cast, square, mean, root, product, cast, weight: 36 bytes an element, 140 backward, where one kernel
+# moves 4 and 8 at two bytes. A gated activation in two kernels: 10 bytes for 6, 18 for 12.
+EAGER_NORM = Cost(9.0, 9.0, (7, 12))
+EAGER_GATE = Cost(10 / 6, 18 / 12, (2, 3))
+COMPOSED_ACTIVATION = Cost(6.0, 6.0, (8, 12))
+# Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
+# products and a sum it moves them four times.
+FUSED_ROPE = Cost(1.0, 1.0, (1, 1))
+EAGER_ROPE = Cost(4.0, 4.0, (10, 10))
+
+
+def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Bytes through memory, forward and backward, of an operation that is no matrix product."""
+    size = operation.bytes_read + operation.bytes_written
+    if operation.kind == "loss":
+        forward, backward = LOSS_BYTES[loss_kernel(setup)]
+        logits = operation.shape[0] * operation.shape[1]
+        return logits * forward, logits * backward
+    if operation.name == "attention.softmax":
+        size = size + sum(tensor.size_bytes for tensor in operation.saved)
+    elif operation.name == "attention.heads":
+        rotated = setup.model.positions == "rotary"
+        size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
+    cost = composed(setup, operation)
+    return size * cost.forward, size * BACKWARD_BYTES * cost.backward
+
+
+ROTATED = ("attention.query", "attention.key")
+
+
+def launches(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Kernels and collectives that the host issues, forward and backward."""
+    before, after = KERNELS[operation.kind]
+    cost = composed(setup, operation)
+    before, after = (max(before, cost.kernels[0]), max(after, cost.kernels[1]))
+    calls = [
+        sum(where(c.bytes_logical > 0, CALL_KERNELS, 0) for c in operation.collectives if c.phase == phase)
+        for phase in ("forward", "backward")
+    ]
+    return before + calls[0], after + calls[1]
+
+
+def loss_kernel(setup: Setup) -> str:
+    """How the framework makes its loss: a key of LOSS_BYTES."""
+    kernels = setup.kernels
+    return kernels.loss_kernel or ("eager" if kernels.loss == "eager" else "one")
+
+
+def composed(setup: Setup, operation: Operation) -> Cost:
+    """How much more than one kernel the framework's code for this operation moves and launches."""
+    kernels, model = setup.kernels, setup.model
+    if setup.job.compile:
+        return FUSED_ROPE if operation.name == "attention.heads" and model.positions == "rotary" else Cost()
+    if operation.kind == "norm" and kernels.norm == "eager" and model.norm == "rmsnorm":
+        return EAGER_NORM
+    if operation.name == "attention.heads" and model.positions == "rotary":
+        return EAGER_ROPE if kernels.rope == "eager" else FUSED_ROPE
+    if operation.name.endswith(".activation") and kernels.activation == "eager":
+        if model.gated:
+            return EAGER_GATE
+        return COMPOSED_ACTIVATION if model.activation in COMPOSED_ACTIVATIONS else Cost()
+    return Cost()
+
