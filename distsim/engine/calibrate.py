@@ -21,7 +21,6 @@ from distsim.engine.resolve import Setup
 from distsim.engine.work import work_of
 from distsim.specs.timing import NAMES, Timing, family_of
 
-SLOTS = 3
 SCALE = 0.05
 """Residuals of log time beyond 1.5 times this pull no harder (Huber); runs repeat within 0.5-2%."""
 HUBER = 1.5
@@ -108,7 +107,7 @@ class Table:
                 name: np.array([e.stages[slot][name] if slot < len(e.stages) else 0.0 for e in examples])
                 for name in names
             }
-            for slot in range(SLOTS)
+            for slot in range(max(len(e.stages) for e in examples))
         ]
         layout = {name: np.array([e.layout[name] for e in examples], float) for name in examples[0].layout}
         return cls(list(examples), stages, layout, np.log([e.seconds for e in examples]))

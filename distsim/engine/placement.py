@@ -21,12 +21,13 @@ def chunk_layers(given: Sequence[int] | None, model: Model, layout: Layout, fram
     if given is not None:
         return _stated(given, model, layout)
     chunks = layout.pp * layout.vpp
-    if layout.pp > 1 and layout.vpp == 1 and framework.partition in ("compute", "embedding-as-layer"):
-        place = by_compute if framework.partition == "compute" else embedding_as_layer
+    even = model.layers % chunks == 0
+    place = PLACES.get(framework.partition)
+    if place and layout.pp > 1 and layout.vpp == 1 and not (even and framework.partition == "even-else-embedding"):
         return place(model, chunks)
-    if model.layers % chunks == 0:
+    if even:
         return tuple([model.layers // chunks] * chunks)
-    for extra in (2, 1) if framework.partition in ("embedding-as-layer", "outer-lighter") else ():
+    for extra in (2, 1) if framework.partition in OUTER else ():
         if (model.layers + extra) % chunks == 0:
             whole = (model.layers + extra) // chunks
             return (whole - (extra == 2), *[whole] * (chunks - 2), whole - 1)
@@ -89,3 +90,7 @@ def _uniform(weights: Sequence[int], stages: int) -> tuple[int, ...]:
     for stage in range(stages):
         ends.append(ends[-1] + size + (stage < more))
     return tuple(sum(weights[ends[s] : ends[s + 1]]) for s in range(stages))
+
+
+PLACES = {"compute": by_compute, "embedding-as-layer": embedding_as_layer, "even-else-embedding": embedding_as_layer}
+OUTER = ("embedding-as-layer", "even-else-embedding", "outer-lighter")

@@ -36,7 +36,7 @@ class StageWork:
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a setup: its distinct stages in order (first, middle, last)."""
+    """The work of a setup: its distinct stages (first, those between by kind, last)."""
 
     setup: Setup
     stages: tuple[StageWork, ...]
@@ -53,11 +53,14 @@ def work_of(setup: Setup, price: Pricing = price_of) -> Work:
 
 
 def distinct(stages: list[Stage]) -> list[tuple[Stage, int]]:
-    """First stage, the heaviest of those between with their number, last stage."""
+    """First stage, those between by what they hold (the earliest of each kind, and their number), last stage."""
     if len(stages) <= 2:
         return [(stage, 1) for stage in stages]
-    middle = max(stages[1:-1], key=lambda stage: stage.layer_count)
-    return [(stages[0], 1), (middle, len(stages) - 2), (stages[-1], 1)]
+    kinds: dict[tuple[tuple[str, Number], ...], list[Stage]] = {}
+    for stage in stages[1:-1]:
+        kinds.setdefault(tuple((block.name, count) for block, count in stage.layers), []).append(stage)
+    between = [(alike[0], len(alike)) for alike in kinds.values()]
+    return [(stages[0], 1), *between, (stages[-1], 1)]
 
 
 def traffic_seconds(

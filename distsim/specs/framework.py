@@ -198,9 +198,10 @@ class Framework(Sourced):
     vocab_multiple: int = Field(default=1, ge=1)
     """The vocabulary is padded to a multiple of this (times tp where ``vocab_multiple_per_tp``)."""
     vocab_multiple_per_tp: bool = False
-    partition: Literal["even", "compute", "embedding-as-layer", "outer-lighter"] = "even"
+    partition: Literal["even", "compute", "embedding-as-layer", "even-else-embedding", "outer-lighter"] = "even"
     """How layers are put on pipeline stages: ``even`` refuses what does not divide, ``outer-lighter`` then takes a
-    layer off the outer chunks; the others as engine/placement.py says."""
+    layer off the outer chunks, ``even-else-embedding`` then counts embedding and head as layers; the others as
+    engine/placement.py says."""
     memory_rank: Literal["first", "last", "largest"] = "largest"
     """Whose memory runs with this framework report: rank 0's (first stage), the last rank's, or the largest."""
     memory_counts: Literal["allocated", "reserved", "device"] = "device"
