@@ -30,9 +30,9 @@ def pass_times(setup: Setup) -> dict[str, Any]:
     timing, y = timing_of(setup).model_dump(), layout_numbers(setup)
     forward, inputs, weights, hops = [], [], [], [0.0]
     for stage in stage_numbers(work_of(setup)):
-        parts = micro_batch(stage, y, timing)
-        hop = float(parts.pop("pipeline_transfer"))
-        whole = float(sum(parts.values()))
+        one = micro_batch(stage, y, timing)
+        hop = float(one.others["pipeline_transfer"])
+        whole = float(one.seconds) - hop
         phases = {phase: float(gpu_seconds(stage, phase, timing)) for phase in ("forward", "backward", "recompute")}
         share = whole / sum(phases.values())  # host overhead and exposed traffic spread over the passes
         products = stage["backward.matmul"] / timing["matmul"] + stage["backward.matmul8"] / timing["matmul_narrow"]

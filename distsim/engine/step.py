@@ -18,7 +18,6 @@ from distsim.formulas.flops import flops_utilisation
 from distsim.specs.job import Job
 from distsim.specs.timing import Timing, combined
 
-CLOSED_FORMS = ("1f1b", "gpipe", "pipedream-flush", "interleaved-1f1b")
 FITTED = "fitted"
 
 
@@ -158,15 +157,4 @@ def architecture_of(setup: Setup) -> str:
 def breakdown_of(work: Work, timing: Timing) -> dict[str, float]:
     """Seconds of each part of a step; they add up to its time."""
     parts = compose(stage_numbers(work), layout_numbers(work.setup), timing.model_dump())
-    y = work.setup.layout
-    if y.pp > 1 and y.schedule not in CLOSED_FORMS:
-        parts["pipeline_bubble"] *= _bubble_ratio(y.schedule, y.pp, y.micro_batches, y.vpp)
     return {name: float(parts[name]) for name in PARTS}
-
-
-def _bubble_ratio(schedule: str, stages: int, micro: int, chunks: int) -> float:
-    """Bubble of another schedule over that of 1F1B, by simulation with alike stages and backward twice forward."""
-    from distsim.engine.pipeline import pipeline
-
-    chosen = pipeline(stages=stages, micro=micro, schedule=schedule, chunks=chunks if chunks > 1 else None)
-    return (chosen.makespan / (3 * micro) - 1) * micro / (stages - 1) * chunks
