@@ -21,6 +21,7 @@ KINDS: dict[str, tuple[str, str] | None] = {
     "frameworks": ("distsim.specs.framework", "Framework"),
     "precisions": ("distsim.specs.precision", "Precision"),
     "optimizers": ("distsim.specs.optimizer", "Optimizer"),
+    "quantizations": ("distsim.specs.tuning", "Quantization"),
     "prices": ("distsim.specs.price", "Price"),
     "storage": ("distsim.specs.storage", "Storage"),
     "failures": ("distsim.specs.failures", "Failures"),

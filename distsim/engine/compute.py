@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
+from distsim.engine.tuning import gathered_bytes, recipe_of
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     attention_share,
@@ -17,7 +18,7 @@ from distsim.formulas.compute import (
     roofline_seconds,
     stream_seconds,
 )
-from distsim.layers.ledger import Block, Operation
+from distsim.layers.ledger import Block, Operation, Parameter
 
 PHASES = ("forward", "backward", "recompute")
 CLASSES = ("matmul", "matmul8", "attention", "memory", "kernels")
@@ -31,8 +32,13 @@ TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95, "cdna3": 0.55}  # as the members of
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
-           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0)}  # fmt: skip
-"""Kernels that an operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute."""
+           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0), "adapter": (3, 3), "unpack": (2, 2)}  # fmt: skip
+"""Kernels that an operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute;
+``adapter`` is all of an adapter but its products: cast, drop, scale, add."""
+FROZEN_KERNELS = 1
+"""Kernels of the backward of a product whose weights are frozen."""
+ONCE_MORE = ("loss", "adapter", "unpack")
+"""Kinds whose backward moves what forward moves."""
 CALL_KERNELS = 2
 """Host work of issuing one collective, in kernels."""
 
@@ -61,6 +67,10 @@ class StageCompute:
     optimizer: Number = 0.0
 
 
+WIDE_PRODUCTS = ("head", "mlp.router", "mlp.shared.gate")
+"""Products that 8-bit recipes leave in 16 bits."""
+
+
 class Chip:
     """Rates of one accelerator under one precision recipe."""
 
@@ -78,6 +88,7 @@ class Chip:
         narrow = {"fp8": peak.fp8 or peak.int8, "fp4": peak.fp4}.get(precision.math)
         self.narrow_rate = narrow * (reached.matmul_fp8 or typical) if narrow else None
         self.attention_rate = self.rate
+        self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
         self.bandwidth = chip.bandwidth
         self.units = chip.chip.units or DEFAULT_UNITS
 
@@ -126,6 +137,8 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
              for phase in ("forward", "backward")}  # fmt: skip
     forward, backward = Sums(kernels=before + calls["forward"]), Sums(kernels=after + calls["backward"])
     if operation.kind == "matmul":
+        if not operation.weight_gradient:
+            backward.kernels = FROZEN_KERNELS + calls["backward"]
         _matmul(setup, chip, operation, forward, backward)
     elif operation.kind == "attention" and operation.name == "attention.core":
         _flash(chip, operation, forward, backward)
@@ -136,15 +149,18 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
         if operation.name == "attention.softmax":
             size = size + sum(tensor.size_bytes for tensor in operation.saved)
         forward.memory = stream_seconds(size, chip.bandwidth)
-        backward.memory = stream_seconds(size * (1 if operation.kind == "loss" else BACKWARD_BYTES), chip.bandwidth)
-    return forward, backward
+        backward.memory = stream_seconds(size * (1 if operation.kind in ONCE_MORE else BACKWARD_BYTES), chip.bandwidth)
+    return forward, backward if operation.backward else Sums()
 
 
 def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     """A product with weights: forward, input gradient and weight gradient each have their own shape."""
     m, n, k, batch = operation.shape
-    narrow = chip.narrow_rate is not None and operation.name not in ("head", "mlp.router", "mlp.shared.gate")
+    adapter = any(parameter.held == "adapter" for parameter in operation.parameters)
+    narrow = chip.narrow_rate is not None and operation.name not in WIDE_PRODUCTS and not adapter
     rate, each = (chip.narrow_rate, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
+    if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
+        rate, each = chip.wide_rate, setup.tuning.product_bytes
     flops = 2 * m * n * k * batch
     moved = (m * k + k * n + m * n) * batch * each
     times = [
@@ -153,7 +169,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     ]
     name = "matmul8" if narrow else "matmul"
     setattr(forward, name, times[0])
-    setattr(backward, name, times[1] + times[2])
+    setattr(backward, name, times[1] + (times[2] if operation.weight_gradient else 0))
     if narrow:  # casts: read 2 bytes, write 1 (and its transpose)
         inputs, outputs = m * k * batch, m * n * batch
         forward.memory = stream_seconds(4 * inputs, chip.bandwidth)
@@ -189,23 +205,25 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
     backward.matmul = times[1] + times[2]
 
 
-def held(setup: Setup, stage: Stage) -> Iterator[tuple[Number, Number, bool]]:
-    """Elements on this rank before sharding, the ranks that shard their states, and whether products read them."""
+def held(setup: Setup, stage: Stage) -> Iterator[tuple[Parameter, Number, Number]]:
+    """Each parameter with its elements on this rank before sharding, and the ranks that shard its states."""
     from distsim.engine.states import sharding_group
 
     for parameter, count in stage.parameters():
-        size = sharding_group(setup.layout, parameter.group)
-        yield parameter.elements * count, size, parameter.kind == "matrix"
+        yield parameter, parameter.elements * count, sharding_group(setup.layout, parameter.group)
 
 
 def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
-    y, precision = setup.layout, setup.precision
-    states = precision.master_bytes + sum(
-        precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
-        for state in setup.optimizer.states if state.shape not in ("scalar", "factored")
-    )  # fmt: skip
+    y = setup.layout
     total: Number = 0
-    for elements, group, _ in held(setup, stage):
+    for parameter, elements, group in held(setup, stage):
+        if not parameter.trains:
+            continue
+        precision = recipe_of(parameter, setup.precision, setup.tuning)
+        states = precision.master_bytes + sum(
+            precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
+            for state in setup.optimizer.states if state.shape not in ("scalar", "factored")
+        )  # fmt: skip
         shard = elements / where(y.zero >= 1, group, 1)
         total = total + optimizer_traffic_bytes(shard, states, precision.gradient_bytes, precision.parameter_bytes)
         total = total + elements / where(y.zero >= 2, group, 1) * precision.gradient_bytes  # gradients set to zero
@@ -215,13 +233,17 @@ def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
 def _weights(setup: Setup, chip: Chip, stage: Stage, found: StageCompute) -> None:
     """Traffic that grows with weights, not tokens: accumulated gradients, casts, gathered shards copied in and out."""
     y, precision = setup.layout, setup.precision
-    for elements, group, matrix in held(setup, stage):
-        accumulate = (
-            2 * precision.gradient_bytes * where(y.micro_batches > 1, 1, where(precision.gradient_bytes > 2, 0.5, 0))
-        )
+    for parameter, elements, group in held(setup, stage):
         forward, backward = found.phases["forward"], found.phases["backward"]
-        backward.memory = backward.memory + stream_seconds(elements * accumulate, chip.bandwidth)
-        gathered = where(y.zero >= 3, where(group > 1, 2 * precision.activation_bytes, 0), 0)
+        if parameter.trains:
+            each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
+            accumulate = 2 * each * where(y.micro_batches > 1, 1, where(each > 2, 0.5, 0))
+            backward.memory = backward.memory + stream_seconds(elements * accumulate, chip.bandwidth)
+        copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
+        if parameter.held != "quantised":
+            copied = 2 * precision.activation_bytes
+        gathered = where(y.zero >= 3, where(group > 1, copied, 0), 0)
+        matrix = parameter.kind == "matrix" and parameter.held != "quantised"
         cast = (precision.parameter_bytes + precision.activation_bytes) * int(precision.autocast and matrix)
         forward.memory = forward.memory + stream_seconds(elements * (gathered + cast), chip.bandwidth)
         backward.memory = backward.memory + stream_seconds(elements * 2 * gathered, chip.bandwidth)

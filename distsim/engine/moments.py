@@ -38,7 +38,7 @@ class Moment(NamedTuple):
 
 def highest(moments: Sequence[Moment]) -> Moment:
     """The peak; for arrays of layouts its name is left open."""
-    if all(isinstance(moment.total, (int, float)) for moment in moments):
+    if all(isinstance(part, (int, float)) for moment in moments for part in (moment.states, moment.activations)):
         return max(moments, key=lambda moment: moment.total)
     return moments[0]._replace(name="", activations=maximum(*(moment.activations for moment in moments)))
 
@@ -74,7 +74,8 @@ class _Step:
 
     def __init__(self, setup: Setup, stage: Stage, held: States, saved: Saved) -> None:
         self.setup, self.stage, self.held, self.saved = setup, stage, held, saved
-        precision, y, buffers = setup.precision, setup.layout, setup.framework.buffers
+        y, buffers = setup.layout, setup.framework.buffers
+        precision = setup.precision if setup.tuning is None else setup.tuning.adapter
         in_place = precision.gradient_bytes <= precision.parameter_bytes
         self.grow: Number = where(y.micro_batches > 1, 0, 1) if buffers.gradients_grow and in_place else 0
         whole = held.dense_parameters + held.expert_parameters
@@ -120,6 +121,8 @@ class _Step:
         if self.stage.head is None or self.stage.embedding is None or not self.setup.model.tied_embeddings:
             return 0
         table = self.stage.embedding.operations[0].parameters[0]
+        if not table.trains:
+            return 0
         return table.elements * self.setup.precision.parameter_bytes * int(self.setup.framework.buffers.gradients_grow)
 
 
@@ -160,13 +163,15 @@ def _layers(step: _Step, stage: Stage, saved: Saved) -> None:
 
 
 def _all_parameters(stage: Stage) -> Number:
-    return sum(parameter.elements * times for parameter, times in stage.parameters())
+    return sum(parameter.elements * times for parameter, times in stage.parameters() if parameter.trains)
 
 
 def _embedding(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Number) -> None:
     """The embedding's dense gradient; a tied one is made, then added to the head's into a third."""
     assert stage.embedding is not None
     table = stage.embedding.operations[0]
+    if not table.backward:
+        return
     parameters = _parameters(stage.embedding)
     made = (_all_parameters(stage) - parameters) * grown
     fresh = parameters * step.gradients.fresh
@@ -177,7 +182,7 @@ def _embedding(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Num
 def _optimizer_step(step: _Step) -> None:
     """All gradients, with the optimizer's own temporaries; wide copies replace narrow gradients one by one."""
     setup, held = step.setup, step.held
-    precision = setup.precision
+    precision = setup.precision if setup.tuning is None else setup.tuning.adapter
     temporary = setup.optimizer.step_states * precision.state_bytes * (held.dense_parameters + held.expert_parameters)
     wider = precision.master_bytes - precision.gradient_bytes
     if setup.framework.buffers.master_gradients and wider > 0:

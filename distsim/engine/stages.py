@@ -102,7 +102,7 @@ def _with_first(
     ctx: Context, embedding: Block | None, layers: list[tuple[Block, int]]
 ) -> tuple[tuple[Block, int], ...]:
     """The layers of a stage; the first of all apart where nothing before it trains."""
-    if embedding is None or ctx.tuning is None or any(parameter.trains for parameter in parameters_of(embedding.operations)):
+    if embedding is None or ctx.tuning is None or any(p.trains for p in parameters_of(embedding.operations)):
         return tuple(layers)
     (block, count), *rest = layers
     first = [(first_block(ctx, block), 1), (block, count - 1)]

@@ -59,7 +59,8 @@ def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
         return []
     block = stage.embedding if stage.embedding is not None else stage.head
     assert block is not None
-    size = sum(p.elements for p in parameters_of(block.operations) if p.name in ("embedding.weight", "head.weight"))
+    shared = [p for p in parameters_of(block.operations) if p.name in ("embedding.weight", "head.weight")]
+    size = sum(p.elements for p in shared if p.trains)
     stride = y.model_parallel // y.pp * y.dp * (y.pp - 1)
     name = dtype_name(precision.gradient_bytes, precision)
     span = Span("pp", 2, stride)

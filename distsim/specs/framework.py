@@ -176,6 +176,20 @@ class Traffic(Spec):
     """Tensor-parallel collectives run in pieces beside the matrix products."""
 
 
+class Adapters(Spec):
+    """How a framework runs LoRA adapters."""
+
+    fp32: bool = False
+    """Adapters and their states are fp32 whatever the frozen weights are (peft); else as all that trains. Without a
+    mixed precision recipe their products then run in fp32 too."""
+    own_inputs: bool = False
+    """Each adapted product casts its input for its adapter, and keeps the copy (peft)."""
+    splits_fused: bool = False
+    """A fused projection of queries, keys and values can have adapters for some of them (litgpt)."""
+    quantises_head: bool = False
+    """The output layer is quantised with the layers' products."""
+
+
 class Framework(Sourced):
     """A software profile. Defaults fill options that a job leaves open."""
 
@@ -195,6 +209,7 @@ class Framework(Sourced):
     buffers: Buffers = Buffers()
     traffic: Traffic = Traffic()
     overhead: Overhead = Overhead()
+    adapters: Adapters = Adapters()
     vocab_multiple: int = Field(default=1, ge=1)
     """The vocabulary is padded to a multiple of this (times tp where ``vocab_multiple_per_tp``)."""
     vocab_multiple_per_tp: bool = False
