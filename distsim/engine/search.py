@@ -8,13 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from distsim.engine import search_alike, search_money
 from distsim.engine.resolve import Setup, resolve
-from distsim.engine.search_best import OBJECTIVES, Found, Kept
+from distsim.engine.search_best import Kept
 from distsim.engine.search_bounds import Bounds
 from distsim.engine.search_chunks import Pool, gather
+from distsim.engine.search_contradiction import contradiction
 from distsim.engine.search_fold import Block, blocks, setup_at
 from distsim.engine.search_prices import Prices
-from distsim.engine.search_space import Group, groups
+from distsim.engine.search_ranking import COST, OBJECTIVES, Found, Objective
+from distsim.engine.search_space import groups
 from distsim.engine.step import StepReport, step_of
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.job import Job
@@ -46,6 +49,10 @@ class Request:
     top: int = 10
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Specs that replace those of the job, as in ``resolve``."""
+    price: search_money.Wish | None = None
+    """Whose prices; cost-per-token takes the usual ones where none are named."""
+    all_ranks: bool = False
+    """Rank layouts that are alike each by itself."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +97,36 @@ class SearchReport:
     almost: tuple[Choice, ...]
     nearest: tuple[Choice, ...]
     """Where nothing is feasible: the layouts that miss by least."""
+    kept: Kept
+    rents: Mapping[int, search_money.Rent]
+    """What each number of GPUs costs, where prices were asked for."""
     interrupted: bool
     notes: tuple[str, ...]
+    families: dict[Any, search_alike.Alike] = field(default_factory=dict)
+
+    def usd_per_million_tokens(self, choice: Choice) -> float | None:
+        """Dollars that a million tokens cost with a layout, failures not counted; None where prices were not asked."""
+        rent = self.rents.get(int(choice.report.setup.layout.gpus))
+        return None if rent is None else rent.usd_per_million_tokens(choice.report.tokens_per_second)
+
+    def alike(self, choice: Choice) -> search_alike.Alike | None:
+        """How many layouts are like a ranked one; None where each is ranked by itself, or so many were asked for that
+        it would take long."""
+        if self.request.all_ranks or self.request.top > search_alike.MOST:
+            return None
+        if choice.found.name not in self.families:
+            self.families[choice.found.name] = search_alike.alike(choice.found, self.kept)
+        return self.families[choice.found.name]
+
+    def told(self, choice: Choice) -> dict[str, Any]:
+        """A layout as plain data, with its price and, of ranked ones, how many are like it."""
+        made, dollars = choice.to_dict(), self.usd_per_million_tokens(choice)
+        if dollars is not None:
+            made["usd_per_million_tokens"] = dollars
+        family = self.alike(choice) if any(choice is one for one in self.best) else None
+        if family is not None:
+            made["alike"] = family.to_dict()
+        return made
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract; ``pareto`` counts from 0 in ``layouts``, least memory first."""
@@ -106,11 +141,11 @@ class SearchReport:
             pareto.append(places[where])
         return {
             "schema": "distsim.search/1", "evaluated": self.evaluated, "feasible": self.feasible,
-            "seconds": self.seconds, "layouts": [choice.to_dict() for choice in layouts], "pareto": pareto,
+            "seconds": self.seconds, "layouts": [self.told(choice) for choice in layouts], "pareto": pareto,
             "ranked": len(self.best), "objective": self.request.objective, "global_batch": self.global_batch,
-            "memory_limit": round(self.limit), "almost": [choice.to_dict() for choice in self.almost],
-            "nearest": [choice.to_dict() for choice in self.nearest], "interrupted": self.interrupted,
-            "notes": list(self.notes),
+            "memory_limit": round(self.limit), "almost": [self.told(choice) for choice in self.almost],
+            "nearest": [self.told(choice) for choice in self.nearest], "interrupted": self.interrupted,
+            "prices": [rent.to_dict() for rent in self.rents.values()], "notes": list(self.notes),
         }  # fmt: skip
 
 
@@ -136,7 +171,11 @@ def search(
     base = base_setup(request.job, max(request.gpus), request.overrides)
     batch = request.job.global_batch or usual_batch(base, request.gpus, notes)
     limit = base.accelerator.capacity * (1 - request.margin)
-    kept = Kept(limit, OBJECTIVES[request.objective], request.within, max(KEPT, request.top))
+    rents = rents_of(request)
+    notes += dict.fromkeys(rent.note for rent in rents.values() if rent.note)
+    hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
+    objective = Objective(request.objective, hourly)
+    kept = Kept(limit, objective, request.within, max(KEPT, 2 * request.top))
     interrupted = False
     try:
         _walk(request, batch, kept, watch, every, pool)
@@ -144,17 +183,25 @@ def search(
         interrupted = True
         notes.append("interrupted: the best of what was evaluated so far")
     if not kept.evaluated and not interrupted:
-        raise contradiction(request, batch)
+        raise contradiction(request, base, batch)
     return SearchReport(
         request, base, batch, kept.evaluated, kept.fitting, kept.feasible, time.perf_counter() - began, limit,
-        _ranked(base, kept.best.found, request.top, OBJECTIVES[request.objective]),
+        _ranked(base, (kept.every if request.all_ranks else kept.best).found, request.top, objective),
         tuple(choice(base, one) for one in thinned(kept.front.found)),
         tuple(choice(base, one) for one in _almost(kept)),
         () if kept.feasible else tuple(
             choice(base, one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
-        interrupted, (*base.notes, *notes),
+        kept, rents, interrupted, (*base.notes, *notes),
     )  # fmt: skip
+
+
+def rents_of(request: Request) -> dict[int, search_money.Rent]:
+    """What each number of GPUs costs, where prices are asked for."""
+    wish = request.price or (search_money.Wish() if request.objective == COST else None)
+    if wish is None:
+        return {}
+    return search_money.rents(wish, base_setup(request.job, max(request.gpus), request.overrides), request.gpus)
 
 
 def _almost(kept: Kept, most: int = 5) -> list[Found]:
@@ -172,7 +219,7 @@ def _walk(
         found = list(groups(base_setup(request.job, gpus, request.overrides), gpus, batch, request.bounds))
         whole, done = sum(group.layouts for group in found), kept.evaluated
         if pool is not None:
-            gather(pool, found, kept, request.objective, watch)
+            gather(pool, found, kept, watch)
         for group in found if pool is None else ():
             for block in blocks(group, prices):
                 kept.add(block)
@@ -207,10 +254,11 @@ def choice(base: Setup, found: Found) -> Choice:
     """A found layout, computed again by ``distsim step``."""
     options = setup_at(base, found.layout)
     job = base.job.model_copy(update={**dict.fromkeys(FIXED), **options})
-    return Choice(step_of(resolve(job, {"accelerator": base.accelerator, "cluster": base.cluster})), found)
+    same = {"accelerator": base.accelerator, "cluster": base.cluster, "framework": base.framework}
+    return Choice(step_of(resolve(job, same)), found)
 
 
-def _ranked(base: Setup, found: list[Found], top: int, key: Callable[[Any, Any, int], Any]) -> tuple[Choice, ...]:
+def _ranked(base: Setup, found: list[Found], top: int, key: Objective) -> tuple[Choice, ...]:
     """The best few, in the order that their own computation gives."""
     again = [choice(base, one) for one in found[: top + SPARE]]
     order = sorted(again, key=lambda one: (
@@ -225,44 +273,3 @@ def thinned(found: list[Found], most: int = FRONT) -> list[Found]:
     if len(found) <= most:
         return list(found)
     return [found[round(index * (len(found) - 1) / (most - 1))] for index in range(most)]
-
-
-def contradiction(request: Request, batch: int) -> DistsimError:
-    """Which of the constraints leave no layout, and what the others would allow."""
-    bounds, gpus = request.bounds, max(request.gpus)
-    base = base_setup(request.job, gpus, request.overrides)
-    stated = [f"--{name.replace('_', '-')} {bound.text}" for name, bound in bounds.given.items()]
-    stated += ["--exclude"] * bool(bounds.excluded)
-    hints = []
-    for name, bound in bounds.given.items():
-        others = {key: value for key, value in bounds.given.items() if key != name}
-        allowed = values_of(list(groups(base, gpus, batch, Bounds(others, bounds.excluded))), name)
-        if allowed:
-            shown = ", ".join(map(str, allowed[:12])) + (", …" if len(allowed) > 12 else "")
-            hints.append(f"instead of --{name.replace('_', '-')} {bound.text}, the rest would allow: {shown}")
-    if bounds.excluded and any(True for _ in groups(base, gpus, batch, Bounds(bounds.given))):
-        hints.append("without --exclude there are layouts")
-    if not hints:
-        hints.append(f"each degree has to divide {gpus} GPUs, and dp times the micro-batch the global batch of {batch}")
-    constraints = " ".join(stated) or "the rules"
-    return DistsimError(
-        f"no layout of {base.model.name} on {gpus} GPUs with a global batch of {batch} obeys {constraints}", *hints
-    )
-
-
-def values_of(found: list[Group], name: str) -> list[Any]:
-    """The values of a dimension that occur in groups of layouts."""
-    import numpy
-
-    values: set[Any] = set()
-    for group in found:
-        y = group.setup.layout
-        if name == "recompute":
-            values |= {"none", "selective", "full"}
-        elif name == "sequence_parallel":
-            values |= {"on" if value else "off" for value in numpy.unique(y.sequence_parallel)}
-        else:
-            value = getattr(y, name, None)
-            if value is not None:
-                values |= set(numpy.unique(value).tolist())
-    return sorted(values)

@@ -2,90 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import numpy
 
 from distsim.engine.search_fold import Block
-from distsim.engine.search_space import Array, Group
+from distsim.engine.search_ranking import Best, Families, Found, Objective, found_at
+from distsim.engine.search_space import Array
 
 BUCKETS = 512
 """Steps of memory in which a layout is first held against the front."""
 NEAR = 1.25
 """A layout that needs up to so many times the memory there is has nearly fitted."""
-
-
-OBJECTIVES: dict[str, Callable[[Any, Any, int], Any]] = {
-    "throughput": lambda seconds, peak, gpus: seconds,
-    "memory": lambda seconds, peak, gpus: peak,
-    "cost-per-token": lambda seconds, peak, gpus: seconds * gpus,
-    "fewest-gpus": lambda seconds, peak, gpus: seconds * 0 + gpus,
-}
-"""What is minimised, from seconds per step, bytes and GPUs; the global batch is the same for all."""
-
-
-class Found(NamedTuple):
-    """One layout with the order it has among others (smallest first)."""
-
-    key: float
-    seconds: float
-    peak: float
-    group: Group
-    place: tuple[int, ...]
-
-    @property
-    def name(self) -> tuple[int, tuple[int, ...]]:
-        """What tells it from others."""
-        return id(self.group), self.place
-
-    @property
-    def layout(self) -> dict[str, Any]:
-        """Its fields as plain numbers."""
-        return self.group.layout_at(self.place)
-
-
-def rank(found: Found) -> tuple[float, float, float, tuple[int, ...]]:
-    """Ties go to what takes less time, then less memory, then to what was tried first."""
-    return found.key, found.seconds, found.peak, found.place
-
-
-@dataclass
-class Best:
-    """The ``most`` layouts with the smallest key."""
-
-    most: int
-    found: list[Found] = field(default_factory=list)
-    worst: float = float("inf")
-
-    def add(self, block: Block, key: Array, seconds: Array, peak: Array, index: Array) -> None:
-        """Look at layouts of a block; ``index`` are their places in it."""
-        places = numpy.flatnonzero(key <= self.worst)
-        if len(self.found) >= self.most:  # of those that tie with the last, the quicker may still come before it
-            last = self.found[-1]
-            places = places[(key[places] < last.key) | (seconds[places] <= last.seconds)]
-        if not len(places):
-            return
-        if len(places) > self.most:
-            order = numpy.lexsort((peak[places], seconds[places], key[places]))
-            places = places[order[: self.most]]
-        self.join([
-            Found(float(key[i]), float(seconds[i]), float(peak[i]), block.group, found_at(block, int(index[i])))
-            for i in places
-        ])  # fmt: skip
-
-    def join(self, new: list[Found]) -> None:
-        """Take in layouts that were tried after those known."""
-        self.found = sorted(self.found + new, key=rank)[: self.most]
-        if len(self.found) >= self.most:
-            self.worst = self.found[-1].key
-
-
-def found_at(block: Block, index: int) -> tuple[int, ...]:
-    """Where a layout of a block is in its group."""
-    inside = numpy.unravel_index(index, block.seconds.shape)
-    return tuple(first + int(i) for first, i in zip(block.start, inside, strict=True))
 
 
 @dataclass
@@ -136,8 +64,7 @@ class Kept:
 
     limit: float
     """Bytes that a layout may take on one GPU."""
-    key: Callable[[Array, Array, int], Array]
-    """What is minimised, from seconds, bytes and GPUs."""
+    key: Objective
     within: float
     """Seconds that a step may take."""
     most: int
@@ -145,14 +72,18 @@ class Kept:
     fitting: int = 0
     feasible: int = 0
     best: Best = field(init=False)
+    """The best of really different layouts."""
+    every: Best = field(init=False)
+    """The best of all, however alike they are."""
     almost: Best = field(init=False)
     nearest: Best = field(init=False)
     quickest: Best = field(init=False)
     front: Front = field(init=False)
 
     def __post_init__(self) -> None:
-        self.best, self.almost, self.nearest = Best(self.most), Best(self.most), Best(self.most)
-        self.quickest, self.front = Best(self.most), Front(self.limit)
+        self.best, self.every = Families(self.most), Best(self.most)
+        self.almost, self.nearest = Families(self.most), Families(self.most)
+        self.quickest, self.front = Families(self.most), Front(self.limit)
 
     def add(self, block: Block) -> None:
         """Look at a block of layouts."""
@@ -178,7 +109,9 @@ class Kept:
             seconds, peak, valid = seconds[quick], peak[quick], valid[quick]
         self.feasible += len(seconds)
         gpus = int(numpy.max(block.group.setup.layout.gpus))
-        self.best.add(block, self.key(seconds, peak, gpus), seconds, peak, valid)
+        key = self.key(seconds, peak, gpus)
+        for best in (self.best, self.every):
+            best.add(block, key, seconds, peak, valid)
         self.front.add(block, seconds, peak, valid)
 
     def _misses(self, block: Block, seconds: Array, peak: Array, index: Array) -> None:

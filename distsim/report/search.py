@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 
 from distsim.engine.search import Choice, SearchReport
-from distsim.report import terminal
+from distsim.engine.search_money import Rent
 from distsim.report.memory import number
 from distsim.report.search_plot import plot
-from distsim.report.step import percent
-from distsim.report.style import VERMILLION, Style, bare, columns
+from distsim.report.search_table import DEGREES, recompute_word, table
+from distsim.report.style import VERMILLION, Style, columns
 from distsim.units import duration, gib
-
-DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch")
-HEADINGS = {"zero_group": "group", "micro_batch": "micro"}
-USUALLY_ONE = ("vpp", "cp", "ep", "etp")
-WORDS = ("recompute", "schedule", "limited by")
-SPARE = ("seq.par.", "tokens/s/GPU", "schedule", "group", "limited by", "vpp", "cp", "etp")
-"""Columns that a narrow terminal loses, in this order; the JSON and the command have them all."""
-FULL = 0.97
-"""Share of the memory above which it limits what else could be done."""
-LEAST_SHARE = 0.02
-"""Parts of a step below this are not named as limits."""
 
 
 def lines(report: SearchReport, term: Style) -> list[str]:
@@ -46,61 +36,34 @@ def head(report: SearchReport, term: Style) -> list[str]:
     fits = f"{report.fitting:,} fit {gib(report.limit)}"
     if report.fitting != report.feasible:
         fits += f", {report.feasible:,} of them within {duration(request.within)}"
+    prices = [price_words(rents, term) for rents in alike_rents(report)]
     return [
         f"{term.bold(base.model.name)} on {gpus} {sign} {base.accelerator.name} ({base.cluster.name}), {words}",
         f"{report.evaluated:,} layouts in {report.seconds:.1f} s ({rate:,.0f} per second): {fits}; "
         f"best by {request.objective}",
+        *prices,
     ]  # fmt: skip
 
 
-def table(report: SearchReport, choices: Sequence[Choice], term: Style, over: bool = False) -> list[str]:
-    """One row per layout: time, memory, degrees, and what limits it."""
-    shown = [name for name in DEGREES if report.base.model.experts is not None or name not in ("ep", "etp")]
-    many = len(report.request.gpus) > 1
-    header = ["#", *(["GPUs"] if many else []), "step", "tokens/s/GPU", "MFU", "GiB", *(["over by"] if over else []),
-              *(HEADINGS.get(name, name) for name in shown), "recompute", "seq.par.", "schedule",
-              *([] if over else ["limited by"])]  # fmt: skip
-    rows = []
-    for index, one in enumerate(choices, 1):
-        y, step = one.report.setup.layout, one.report
-        rows.append([
-            str(index), *([f"{y.gpus:,}"] if many else []), duration(step.seconds),
-            f"{step.tokens_per_second / y.gpus:,.0f}", percent(step.mfu), number(step.memory.peak),
-            *([term.ink(number(step.memory.peak - report.limit), VERMILLION)] if over else []),
-            *(str(getattr(y, name)) for name in shown), recompute_word(one), "on" if y.sequence_parallel else "off",
-            y.schedule if y.pp > 1 else "-", *([] if over else [limits(one, report.limit)]),
-        ])  # fmt: skip
-    return narrowed(header, rows, terminal.width())
+def alike_rents(report: SearchReport) -> list[list[Rent]]:
+    """Rents of the numbers of GPUs, those at the same rate together."""
+    found: dict[object, list[Rent]] = {}
+    for rent in report.rents.values():
+        found.setdefault((rent.quote, rent.usd_per_gpu_hour), []).append(rent)
+    return list(found.values())
 
 
-def narrowed(header: list[str], rows: list[list[str]], width: int | None) -> list[str]:
-    """The table without columns that a narrow terminal has no room for: first those that are 1 in all rows."""
-    ones = [name for i, name in enumerate(header) if name in USUALLY_ONE and all(row[i] == "1" for row in rows)]
-    spare = [*ones, *SPARE]
-    while True:
-        left = tuple(i for i, name in enumerate(header) if name in WORDS)
-        made = columns(header, rows, left=left)
-        if width is None or max(len(bare(line)) for line in made) <= width or not spare:
-            return made
-        name = spare.pop(0)
-        if name in header:
-            place = header.index(name)
-            header, *rows = ([*row[:place], *row[place + 1 :]] for row in [header, *rows])
-
-
-def recompute_word(one: Choice) -> str:
-    """``none``, ``selective``, ``full`` or ``full 3`` (layers per stage)."""
-    counted = one.report.setup.layout.recompute_layers
-    return f"full {counted}" if counted > 0 else one.report.setup.recompute
-
-
-def limits(one: Choice, limit_bytes: float) -> str:
-    """What keeps a layout from being faster: the largest parts of its step beside computation, and full memory."""
-    report = one.report
-    parts = sorted(((share / report.seconds, name) for name, share in report.breakdown.items() if name != "compute"))
-    named = [f"{name.replace('_', ' ')} {share:.0%}" for share, name in reversed(parts[-3:]) if share >= LEAST_SHARE]
-    full = ["memory full"] if report.memory.peak > FULL * limit_bytes else []
-    return ", ".join(named[: 3 - len(full)] + full) or "compute"
+def price_words(rents: Sequence[Rent], term: Style) -> str:
+    """What is paid, to whom, and how old the price is."""
+    first = rents[0]
+    rate = f"${first.usd_per_gpu_hour:,.2f} per GPU-hour"
+    if first.quote is None:
+        return f"price: {rate}, as stated"
+    quote = first.quote
+    paid = [f"{rent.gpus:,} GPUs paid as {rent.billed_gpus:,}" for rent in rents if rent.billed_gpus != rent.gpus]
+    whole = f"; whole instances: {', '.join(paid)}" if paid else ""
+    age = quote.age(datetime.date.today())
+    return f"price: {rate}, {quote.term} from {quote.provider} ({quote.instance}; of {quote.date}, {age} old){whole}"
 
 
 def almost_lines(report: SearchReport, term: Style) -> list[str]:
