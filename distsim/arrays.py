@@ -51,6 +51,14 @@ def total(*values: Number) -> Number:
     return sum(sorted(values, key=lambda value: getattr(value, "size", 0)))
 
 
+def product(one: Number, other: Number) -> Number:
+    """Their product; a plain zero stays one, so that arrays do not grow along axes that do not matter."""
+    for factor in (one, other):
+        if isinstance(factor, (int, float)) and factor == 0:
+            return 0.0
+    return one * other
+
+
 def ceil_div(numerator: Number, denominator: Number) -> Number:
     """Whole number of parts of size ``denominator`` that cover ``numerator``."""
     return -(-numerator // denominator)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from distsim.arrays import Number, maximum, minimum, where
+from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.tuning import gathered_bytes, recipe_of
@@ -56,7 +56,7 @@ class Sums:
     def add(self, other: Sums, times: Number = 1) -> None:
         """Add ``times`` times another."""
         for name in CLASSES:
-            setattr(self, name, getattr(self, name) + times * getattr(other, name))
+            setattr(self, name, getattr(self, name) + product(times, getattr(other, name)))
 
 
 @dataclass
@@ -114,20 +114,26 @@ def stage_compute(setup: Setup, stage: Stage) -> StageCompute:
 
 
 def _add_block(setup: Setup, chip: Chip, block: Block, count: Number, again: Number, found: StageCompute) -> None:
-    selective = setup.layout.selective
+    """Add ``count`` blocks, of which ``again`` are fully recomputed. Each sum is over the operations of one block first:
+    how often it happens is an array along other axes of a search than its seconds."""
     kinds = setup.kernels.selective
+    whole, after, dropped = Sums(), Sums(), Sums()
     products = 0
     for operation in block.operations:
         forward, backward = operation_sums(setup, chip, operation)
-        found.phases["forward"].add(forward, count)
-        found.phases["backward"].add(backward, count)
-        found.phases["recompute"].add(forward, again)
+        whole.add(forward)
+        after.add(backward)
         if "op" in kinds:
             products += operation.kind == "matmul"
             repeated: Number = operation.kind != "attention" and (operation.kind != "matmul" or products % 2 == 0)
         else:
             repeated = operation.recompute_class in kinds and operation.recompute_class != ""
-        found.phases["recompute"].add(forward, where(selective, count, 0) * int(repeated))
+        if repeated:
+            dropped.add(forward)
+    found.phases["forward"].add(whole, count)
+    found.phases["backward"].add(after, count)
+    found.phases["recompute"].add(whole, again)
+    found.phases["recompute"].add(dropped, where(setup.layout.selective, count, 0))
 
 
 def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums, Sums]:

@@ -114,6 +114,11 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+def interleaves(y: Layout) -> Number:
+    """Whether interleaved 1F1B, where it is chosen, gets micro-batches in whole rounds of as many as stages."""
+    return (y.schedule != "interleaved-1f1b") | (y.micro_batches % y.pp == 0)
+
+
 def broken(model: Model, layout: Layout) -> list[Rule]:
     """The rules that one layout breaks, in order."""
     return [rule for rule in RULES if not rule.holds(model, layout)]
