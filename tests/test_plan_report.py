@@ -145,7 +145,8 @@ def test_memory_of_the_page_is_that_of_distsim_memory(page: Page, written: tuple
 
     chosen = written[1]["options"][written[1]["cheapest"]]
     y = chosen["layout"]
-    stated = {name: y[name] for name in ("tp", "pp", "vpp", "zero", "micro_batch", "recompute", "seq") if name != "dp"}
+    names = ("tp", "pp", "vpp", "schedule", "zero", "zero_group", "micro_batch", "recompute", "seq")
+    stated = {name: y[name] for name in names}
     batch = written[1]["global_batch"]
     report = memory(model="llama-2-70b", cluster=chosen["cluster"], gpus=chosen["gpus"], global_batch=batch, **stated)
     assert {float(stage.peak) for stage in report.stages} <= page.values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,15 +115,15 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
     return predicted, {"low": interval.low, "high": interval.high}
 
 
-def setup_of(run: Run) -> Setup:
-    """The row as a setup; blank cells take the framework's usual setting. Raises MissingCell or DistsimError."""
+def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
+    """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
+    Raises MissingCell or DistsimError."""
     _refuse(run)
-    framework = _framework(run)
+    framework = framework_of(run)
     model = model_of(run)
-    options = {**framework.usual, **_stated(run, framework)}
+    options = {**framework.usual, **_stated(run, framework), **(more or {})}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
-    recipe = PRECISIONS.get(run.text("precision") or "", options.get("precision", "bf16"))
-    options["precision"] = framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe)
+    options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     _fit_degrees(options, run)
     if framework.usual.get("interleave") and run.count("vpp") is None:
         options["vpp"] = _usual_chunks(options, model.layers)
@@ -131,7 +132,13 @@ def setup_of(run: Run) -> Setup:
     if not options.get("zero"):
         options.pop("zero_group", None)
     job = Job.read({**options, "model": model, "framework": framework.name})
-    return resolve(job, {"cluster": _cluster(run), "framework": framework})
+    return resolve(job, {"cluster": cluster_of(run), "framework": framework})
+
+
+def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
+    """The recipe of a row: what its framework really does under the name in the cell."""
+    recipe = PRECISIONS.get(run.text("precision") or "", default)
+    return str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
 
 
 def _usual_chunks(options: dict[str, Any], layers: int) -> int | None:
@@ -147,7 +154,8 @@ def _refuse(run: Run) -> None:
         raise MissingCell(f"finetune_kind {kind} is not simulated yet")
 
 
-def _framework(run: Run) -> Framework:
+def framework_of(run: Run) -> Framework:
+    """The software profile of a row."""
     name = run.text("framework")
     if name is None:
         raise MissingCell("framework is blank")
@@ -239,7 +247,7 @@ def _fit_degrees(options: dict[str, Any], run: Run) -> None:
         raise MissingCell(f"global_batch {whole} is not a multiple of micro_batch {micro} * dp {dp}")
 
 
-def _cluster(run: Run) -> Cluster | None:
+def cluster_of(run: Run) -> Cluster | None:
     """The GPU's usual node, with the row's own count of GPUs and network rate where it gives them."""
     name = run.text("gpu")
     assert name is not None

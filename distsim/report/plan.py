@@ -52,10 +52,16 @@ def _question(made: Plan, term: Style) -> list[str]:
     size, amount = count(made.model.parameters), count(made.request.tokens)
     return [
         f"{term.bold(made.model.name)}: {size} parameters, {amount} tokens, "
-        f"{terms.global_batch:,} sequences per step{', ' if limits else ''}{' and '.join(limits)}",
+        f"{_batches(made)} sequences per step{', ' if limits else ''}{' and '.join(limits)}",
         f"prices {made.request.term}; failures {terms.failures.name}; checkpoints to storage {terms.storage.name}; "
         f"facility {made.request.facility.name} (PUE {made.request.facility.pue:g})",
     ]
+
+
+def _batches(made: Plan) -> str:
+    """Sequences per step; of options that differ in it, the least and the most."""
+    sizes = sorted({one.candidate.global_batch or 0 for one in made.options})
+    return f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
 
 
 def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: Style) -> list[str]:

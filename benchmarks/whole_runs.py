@@ -1,0 +1,36 @@
+"""Accelerator-hours of whole training runs, published and predicted: python benchmarks/whole_runs.py [FILE.csv]"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from distsim.engine.whole_runs import WholeRun, median_error, shipped, whole_runs
+
+HEAD = f"{'run':<20} {'layout':<9} {'hours':<11} {'published':>11} {'steps':>11} {'goodput':>11} {'error':>6}"
+
+
+def line(one: WholeRun) -> str:
+    """One run; the error is that of the column that counts what the published hours count."""
+    run = one.run
+    start = f"{run.id:<20} {run.text('layout') or '':<9} {run.text('hours_count') or '':<11}"
+    if one.reason:
+        return f"{start} not replayed: {one.reason}"
+    return f"{start} {one.published:>11,.0f} {one.of_steps:>11,.0f} {one.with_failures:>11,.0f} {one.error:>+6.0%}"
+
+
+def main() -> None:
+    """Print every run, and medians."""
+    found = whole_runs(Path(sys.argv[1]) if len(sys.argv) > 1 else shipped())
+    print(HEAD, *map(line, found), sep="\n")
+    for name, some in (
+        ("all", found),
+        ("layout known", [one for one in found if one.run.text("layout") == "known"]),
+        ("layout searched", [one for one in found if one.run.text("layout") != "known"]),
+    ):
+        if any(not one.reason for one in some):
+            print(f"median error, {name}: {median_error(some):.0%} ({sum(not one.reason for one in some)} runs)")
+
+
+if __name__ == "__main__":
+    main()
