@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distsim import catalog
@@ -11,6 +11,7 @@ from distsim.engine.memory import memory_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.errors import DistsimError
 from distsim.interop.run_models import model_of
+from distsim.interop.run_tuning import lengths_of, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes, measured_step_seconds
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
@@ -70,7 +71,7 @@ def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
     try:
         setup = setup_of(run)
-        report = memory_of(setup)
+        report = memory_of(_longest(setup, run))
     except MissingCell as missing:
         return Replay(run, reason=str(missing))
     except DistsimError as error:
@@ -89,7 +90,31 @@ def replay(run: Run) -> Replay:
         counts = "reserved"
     ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
     stage = ranks[setup.framework.memory_rank]
-    return Replay(run, "", setup, seconds, measured_peak_bytes(run), stage.counted(counts), *_timed(setup, run))
+    measured = measured_peak_bytes(run, setup.framework.memory_decimal)
+    return Replay(run, "", setup, seconds, measured, stage.counted(counts), *_timed(setup, run))
+
+
+def _longest(setup: Setup, run: Run) -> Setup:
+    """The setup at its longest sample, which sets the peak where samples differ in length."""
+    lengths = lengths_of(run)
+    if run.count("seq_len") or lengths is None:
+        return setup
+    return replace(setup, layout=setup.layout.with_(seq=lengths.longest))
+
+
+def fitting(setup: Setup) -> Setup:
+    """The setup with as many recomputed layers as it needs to fit, since it ran; itself where none or not all help."""
+
+    def recomputing(layers: int) -> Setup:
+        return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=layers, selective=0))
+
+    fewest, most = 1, max(setup.stage_layers)
+    if setup.recompute != "none" or memory_of(setup).fits or not memory_of(recomputing(most)).fits:
+        return setup
+    while fewest < most:
+        middle = (fewest + most) // 2
+        fewest, most = (fewest, middle) if memory_of(recomputing(middle)).fits else (middle + 1, most)
+    return recomputing(most)
 
 
 def run_year(run: Run) -> float:
@@ -118,10 +143,10 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
 def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Raises MissingCell or DistsimError."""
-    _refuse(run)
     framework = framework_of(run)
     model = model_of(run)
-    options = {**framework.usual, **_stated(run, framework), **(more or {})}
+    tuned = tuning_options(run, framework.usual_tuning)
+    options = {**framework.usual, **tuned, **_stated(run, framework), **(more or {})}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     _fit_degrees(options, run)
@@ -132,7 +157,8 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     if not options.get("zero"):
         options.pop("zero_group", None)
     job = Job.read({**options, "model": model, "framework": framework.name})
-    return resolve(job, {"cluster": cluster_of(run), "framework": framework})
+    setup = resolve(job, {"cluster": cluster_of(run), "framework": framework})
+    return fitting(setup) if setup.tuning and run.text("recompute") is None else setup
 
 
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
@@ -146,12 +172,6 @@ def _usual_chunks(options: dict[str, Any], layers: int) -> int | None:
     stages = options.get("pp") or 1
     micro = options["global_batch"] // (options["micro_batch"] * options["dp"])
     return layers // stages if stages > 1 and layers % stages == 0 and micro % stages == 0 else None
-
-
-def _refuse(run: Run) -> None:
-    kind = (run.text("finetune_kind") or "").lower()
-    if "lora" in kind:
-        raise MissingCell(f"finetune_kind {kind} is not simulated yet")
 
 
 def framework_of(run: Run) -> Framework:
@@ -172,7 +192,8 @@ def _stated(run: Run, framework: Framework) -> dict[str, Any]:
         raise MissingCell("n_gpus is blank")
     if run.text("gpu") is None:
         raise MissingCell("gpu is blank")
-    seq = run.count("seq_len")
+    lengths = lengths_of(run)
+    seq = run.count("seq_len") or (lengths.mean if lengths else None)
     if seq is None:
         raise MissingCell("seq_len is blank")
     recompute = (run.text("recompute") or "").lower()

@@ -143,6 +143,9 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
     if stage.embedding is not None:
         _embedding(step, stage, saved, grown, tied)
     _optimizer_step(step)
+    if setup.tuning is not None and setup.framework.adapters.quantises_on_gpu:
+        whole = sum(p.elements * times for p, times in stage.parameters()) * setup.precision.parameter_bytes
+        step.add("loading, before weights are quantised", whole - held.parameters - held.optimizer - held.gradients)
     return step.found
 
 

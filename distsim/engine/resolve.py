@@ -94,6 +94,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     filled, origins = _fill(job, framework)
     _refuse_unsupported(filled, framework)
     model: Model = load_model(job.model).spec
+    if framework.unties_embeddings and model.tied_embeddings:
+        model = model.model_copy(update={"tied_embeddings": False})
     accelerator, cluster = _hardware(filled, given)
     layout, notes = _layout(filled, model, cluster)
     problems = broken(model, layout)

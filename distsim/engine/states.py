@@ -111,9 +111,13 @@ class _Fold:
         y, sample = setup.layout, self.sample
         recipe = recipe_of(sample, setup.precision, setup.tuning)
         transposed = recipe.transpose_bytes * (setup.accelerator.architecture in NEEDS_TRANSPOSE)
+        if sample.held == "frozen" and recipe.parameter_bytes < recipe.activation_bytes:
+            transposed = 0  # made for each product: a cache of it would double what is frozen (docs/finetuning.md)
         copies = self.matrices / maximum(self.count, 1) * (recipe.weight_copy_bytes + transposed)
         if sample.held == "quantised":
             copies = 0
+        elif sample.held == "whole" and setup.framework.adapters.keeps_originals:
+            copies = copies + setup.precision.parameter_bytes
         shared: dict[str, Any] = {"zero_stage": y.zero, "zero_group_size": sharding_group(y, sample.group)}
         name = _KINDS[sample.held]
         sums["parameters"] = sums["parameters"] + figures.use(
