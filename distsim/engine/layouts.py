@@ -57,9 +57,9 @@ def best_options(job: Job, cluster: Cluster, gpus: int, stated: Bounds, count: i
     """Options of the fastest layouts that fit, fastest first; none where none fits. Raises where none is allowed."""
     refusal: DistsimError | None = None
     for wide in (False, True):
-        bounds = space(job, cluster, stated, wide)
+        bounds, specs = space(job, cluster, stated, wide), overrides_of(job, cluster)
         try:
-            found = search(Request(job, (gpus,), bounds, top=count, overrides=overrides_of(job, cluster))).best
+            found = search(Request(job, (gpus,), bounds, top=count, overrides=specs, brief=True)).best
         except DistsimError as error:
             refusal = error
             continue

@@ -53,6 +53,8 @@ class Request:
     """Whose prices; cost-per-token takes the usual ones where none are named."""
     all_ranks: bool = False
     """Rank layouts that are alike each by itself."""
+    brief: bool = False
+    """Only the best ones: no front, no near misses, which take longer to compute again than a small search takes."""
 
 
 @dataclass(frozen=True)
@@ -187,9 +189,9 @@ def search(
     return SearchReport(
         request, base, batch, kept.evaluated, kept.fitting, kept.feasible, time.perf_counter() - began, limit,
         _ranked(base, (kept.every if request.all_ranks else kept.best).found, request.top, objective),
-        tuple(choice(base, one) for one in thinned(kept.front.found)),
-        tuple(choice(base, one) for one in _almost(kept)),
-        () if kept.feasible else tuple(
+        () if request.brief else tuple(choice(base, one) for one in thinned(kept.front.found)),
+        () if request.brief else tuple(choice(base, one) for one in _almost(kept)),
+        () if kept.feasible or request.brief else tuple(
             choice(base, one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
         kept, rents, interrupted, (*base.notes, *notes),
