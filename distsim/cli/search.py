@@ -160,8 +160,8 @@ def _wish(price: str | None, provider: str | None) -> Wish | None:
 
 def _gpus(text: str | None, job: Any) -> tuple[int, ...]:
     """Numbers of GPUs: as listed, or doubling through a range."""
-    from distsim.engine.search import base_setup
     from distsim.engine.search_bounds import LARGEST, parse_bound
+    from distsim.engine.search_variants import base_setup
 
     if text is None:
         return (int(base_setup(job, 1).cluster.gpus_per_node),)

@@ -17,7 +17,10 @@ from distsim.engine.search_contradiction import contradiction
 from distsim.engine.search_fold import Block, blocks, setup_at
 from distsim.engine.search_prices import Prices
 from distsim.engine.search_ranking import COST, OBJECTIVES, Found, Objective
-from distsim.engine.search_space import groups
+from distsim.engine.search_space import Group, groups
+from distsim.engine.search_support import lenient
+from distsim.engine.search_support import notes as support_notes
+from distsim.engine.search_variants import FIXED, base_setup, variants
 from distsim.engine.step import StepReport, step_of
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.job import Job
@@ -30,8 +33,6 @@ FRONT = 24
 """Points of the front that are re-evaluated and reported; of more, every so many."""
 SPARE = 3
 """More than asked are computed again, so that the order is that of their own numbers."""
-FIXED = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_group", "sequence_parallel",
-         "micro_batch", "recompute", "recompute_layers", "stage_layers")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class Request:
     """Rank layouts that are alike each by itself."""
     brief: bool = False
     """Only the best ones: no front, no near misses, which take longer to compute again than a small search takes."""
+    batches: tuple[int, ...] = ()
+    """Sequences per step to try; the job's own where there are none, as of the next two."""
+    precisions: tuple[str, ...] = ()
+    offloads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,8 @@ class SearchReport:
 
     request: Request
     base: Setup
-    global_batch: int
+    batches: tuple[int, ...]
+    """Sequences per step that were tried."""
     evaluated: int
     fitting: int
     """Layouts that fit memory."""
@@ -105,6 +111,13 @@ class SearchReport:
     interrupted: bool
     notes: tuple[str, ...]
     families: dict[Any, search_alike.Alike] = field(default_factory=dict)
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences per step: of all layouts, or of the best where several were tried."""
+        if len(self.batches) == 1 or not self.best:
+            return self.batches[0]
+        return int(self.best[0].found.group.batch)
 
     def usd_per_million_tokens(self, choice: Choice) -> float | None:
         """Dollars that a million tokens cost with a layout, failures not counted; None where prices were not asked."""
@@ -145,6 +158,7 @@ class SearchReport:
             "schema": "distsim.search/1", "evaluated": self.evaluated, "feasible": self.feasible,
             "seconds": self.seconds, "layouts": [self.told(choice) for choice in layouts], "pareto": pareto,
             "ranked": len(self.best), "objective": self.request.objective, "global_batch": self.global_batch,
+            "global_batches": list(self.batches),
             "memory_limit": round(self.limit), "almost": [self.told(choice) for choice in self.almost],
             "nearest": [self.told(choice) for choice in self.nearest], "interrupted": self.interrupted,
             "prices": [rent.to_dict() for rent in self.rents.values()], "notes": list(self.notes),
@@ -169,32 +183,34 @@ def search(
         raise DistsimError(f"unknown objective {request.objective!r}", near, f"objectives: {', '.join(OBJECTIVES)}")
     if not 0 <= request.margin < 1:
         raise DistsimError(f"--margin {request.margin:g} is no share of the memory", "give 0 to 0.99, e.g. 0.05")
+    request = lenient(request)
     notes: list[str] = []
     base = base_setup(request.job, max(request.gpus), request.overrides)
-    batch = request.job.global_batch or usual_batch(base, request.gpus, notes)
+    batches = request.batches or (request.job.global_batch or usual_batch(base, request.gpus, notes),)
     limit = base.accelerator.capacity * (1 - request.margin)
     rents = rents_of(request)
     notes += dict.fromkeys(rent.note for rent in rents.values() if rent.note)
     hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
     objective = Objective(request.objective, hourly)
-    kept = Kept(limit, objective, request.within, max(KEPT, 2 * request.top))
+    kept = Kept(limit, objective, request.within, max(KEPT, 2 * request.top), batches[0])
     interrupted = False
     try:
-        _walk(request, batch, kept, watch, every, pool)
+        _walk(request, batches, kept, watch, every, pool)
     except KeyboardInterrupt:
         interrupted = True
         notes.append("interrupted: the best of what was evaluated so far")
     if not kept.evaluated and not interrupted:
-        raise contradiction(request, base, batch)
+        raise contradiction(request, base, batches)
+    best = _ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept)
     return SearchReport(
-        request, base, batch, kept.evaluated, kept.fitting, kept.feasible, time.perf_counter() - began, limit,
-        _ranked(base, (kept.every if request.all_ranks else kept.best).found, request.top, objective),
-        () if request.brief else tuple(choice(base, one) for one in thinned(kept.front.found)),
-        () if request.brief else tuple(choice(base, one) for one in _almost(kept)),
+        request, base, batches, kept.evaluated, kept.fitting, kept.feasible, time.perf_counter() - began, limit,
+        best,
+        () if request.brief else tuple(choice(one) for one in thinned(kept.front.found)),
+        () if request.brief else tuple(choice(one) for one in _almost(kept)),
         () if kept.feasible or request.brief else tuple(
-            choice(base, one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
+            choice(one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
-        kept, rents, interrupted, (*base.notes, *notes),
+        kept, rents, interrupted, (*base.notes, *notes, *support_notes(request, best)),
     )  # fmt: skip
 
 
@@ -208,17 +224,17 @@ def rents_of(request: Request) -> dict[int, search_money.Rent]:
 
 def _almost(kept: Kept, most: int = 5) -> list[Found]:
     """Layouts that nearly fit and would be faster than the best that does."""
-    best = min((one.seconds for one in kept.best.found), default=math.inf)
-    return [one for one in kept.almost.found if one.seconds < best][:most]
+    best = min((one.seconds_per_sequence for one in kept.best.found), default=math.inf)
+    return [one for one in kept.almost.found if one.seconds_per_sequence < best][:most]
 
 
 def _walk(
-    request: Request, batch: int, kept: Kept, watch: Watch | None, every: Callable[[Block], None] | None,
+    request: Request, batches: Sequence[int], kept: Kept, watch: Watch | None, every: Callable[[Block], None] | None,
     pool: Pool | None,
 ) -> None:  # fmt: skip
     prices = Prices()
     for gpus in sorted(request.gpus):
-        found = list(groups(base_setup(request.job, gpus, request.overrides), gpus, batch, request.bounds))
+        found = _groups(request, gpus, batches)
         whole, done = sum(group.layouts for group in found), kept.evaluated
         if pool is not None:
             gather(pool, found, kept, watch)
@@ -233,14 +249,10 @@ def _walk(
             return
 
 
-def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) -> Setup:
-    """The setup whose layout is open: all on one rank, so that presets and options are checked."""
-    offloaded = "parameters" in (job.offload or "")
-    one = {
-        **dict.fromkeys(FIXED), "tp": 1, "pp": 1, "cp": 1, "ep": 1, "vpp": 1, "zero": 3 if offloaded else 0,
-        "micro_batch": 1, "recompute": "none", "gpus": gpus, "global_batch": None,
-    }  # fmt: skip
-    return resolve(job.model_copy(update=one), overrides)
+def _groups(request: Request, gpus: int, batches: Sequence[int]) -> list[Group]:
+    """All groups for a number of GPUs, batch after batch, each with every recipe and offloading."""
+    opened = list(variants(request.job, gpus, request.precisions, request.offloads, request.overrides))
+    return [group for batch in batches for base in opened for group in groups(base, gpus, batch, request.bounds)]
 
 
 def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
@@ -252,19 +264,20 @@ def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
     return int(batch)
 
 
-def choice(base: Setup, found: Found) -> Choice:
+def choice(found: Found) -> Choice:
     """A found layout, computed again by ``distsim step``."""
+    base = found.group.setup
     options = setup_at(base, found.layout)
     job = base.job.model_copy(update={**dict.fromkeys(FIXED), **options})
     same = {"accelerator": base.accelerator, "cluster": base.cluster, "framework": base.framework}
     return Choice(step_of(resolve(job, same)), found)
 
 
-def _ranked(base: Setup, found: list[Found], top: int, key: Objective) -> tuple[Choice, ...]:
+def _ranked(found: list[Found], top: int, kept: Kept) -> tuple[Choice, ...]:
     """The best few, in the order that their own computation gives."""
-    again = [choice(base, one) for one in found[: top + SPARE]]
+    again = [choice(one) for one in found[: top + SPARE]]
     order = sorted(again, key=lambda one: (
-        key(one.report.seconds, one.report.memory.peak, one.report.setup.layout.gpus), one.report.seconds,
+        kept.ordered(one.report.seconds, one.report.memory.peak, one.found.group), one.report.seconds,
         one.report.memory.peak,
     ))  # fmt: skip
     return tuple(order[:top])

@@ -41,6 +41,7 @@ class Chunk(NamedTuple):
     limit: float
     within: float
     most: int
+    batch: int
     pieces: tuple[Piece, ...]
 
 
@@ -98,12 +99,13 @@ def chunks(groups: Sequence[Group], kept: Kept, workers: int) -> list[Chunk]:
             if not room:
                 found.append([])
                 room = size
-    return [Chunk(name, kept.key, kept.limit, kept.within, kept.most, tuple(pieces)) for pieces in found if pieces]
+    same = (name, kept.key, kept.limit, kept.within, kept.most, kept.batch)
+    return [Chunk(*same, tuple(pieces)) for pieces in found if pieces]
 
 
 def sift(chunk: Chunk) -> Sifted:
     """Evaluate the layouts of a chunk; runs in a worker."""
-    kept = Kept(chunk.limit, chunk.objective, chunk.within, chunk.most)
+    kept = Kept(chunk.limit, chunk.objective, chunk.within, chunk.most, chunk.batch)
     memory = _memory(chunk.search, threading.get_ident())
     numbers: dict[int, int] = {}
     for number, group, first, last in chunk.pieces:

@@ -53,6 +53,11 @@ class Found(NamedTuple):
         return id(self.group), self.place
 
     @property
+    def seconds_per_sequence(self) -> float:
+        """What layouts with unlike batches are compared by."""
+        return self.seconds / self.group.batch
+
+    @property
     def layout(self) -> dict[str, Any]:
         """Its fields as plain numbers."""
         return self.group.layout_at(self.place)
@@ -112,6 +117,9 @@ class Best:
 class Families(Best):
     """The ``most`` best layouts that really differ: of those that are alike, the best."""
 
+    families: dict[Any, Any] = field(default_factory=dict)
+    """What is common to the family of each found layout."""
+
     def add(self, block: Block, key: Array, seconds: Array, peak: Array, index: Array) -> None:
         """Look at layouts of a block; ``index`` are their places in it."""
         places = self._candidates(key, seconds)
@@ -130,8 +138,9 @@ class Families(Best):
         """Take in layouts that were tried after those known."""
         kept: dict[Any, Found] = {}
         for one in sorted(self.found + new, key=rank):
-            kept.setdefault(one.family, one)
+            kept.setdefault(self.families.get(one.name) or one.family, one)
         self.found = list(kept.values())[: self.most]
+        self.families = {one.name: family for family, one in kept.items()}
         if len(self.found) >= self.most:
             self.worst = self.found[-1].key
 

@@ -17,12 +17,15 @@ import numpy
 from distsim.engine.placement import chunk_layers
 from distsim.engine.resolve import Setup, padded_vocab
 from distsim.engine.search_bounds import CLOSED, Bounds
+from distsim.engine.search_support import within
+from distsim.engine.search_variants import with_batch
 from distsim.engine.stages import head_stage, stage_layer_indices
 from distsim.errors import DistsimError
 from distsim.layers.network import layer_kind
 from distsim.schedules.registry import SCHEDULES
 from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors, interleaves, valid
+from distsim.specs.support import supported
 
 Array = Any
 AXES = 5
@@ -65,6 +68,13 @@ class Group(NamedTuple):
         )))  # fmt: skip
 
     @property
+    def batch(self) -> int:
+        """Sequences per step of all its layouts."""
+        batch = self.setup.job.global_batch
+        assert batch is not None
+        return batch
+
+    @property
     def layouts(self) -> int:
         """Valid layouts."""
         repeats = numpy.prod(self.shape) // self.valid.size
@@ -93,16 +103,20 @@ def along(values: Sequence[int | str], axis: int, kind: Any = numpy.int64) -> Ar
 
 
 def groups(base: Setup, gpus: int, global_batch: int, bounds: Bounds) -> Iterator[Group]:
-    """All groups of a search, most pipeline stages last."""
+    """All groups of a search with one batch, most pipeline stages last."""
+    base = with_batch(base, global_batch)
     for pp in bounds.choices("pp", [d for d in divisors(gpus, base.model.layers) if d <= base.model.layers]):
-        found = meshes(base, gpus // pp, pp, global_batch, bounds)
+        able = within(bounds, base.framework.supports, pp)
+        if not able.allows("pp", pp):
+            continue
+        found = meshes(base, gpus // pp, pp, global_batch, able)
         if not found:
             continue
-        for ways, chunks in pipelines(base, pp, bounds):
-            again = recomputations(-(-base.model.layers // pp), bounds)
+        for ways, chunks in pipelines(base, pp, able):
+            again = recomputations(-(-base.model.layers // pp), able)
             cells = len(ways) * len(divisors(global_batch)) * len(again)
-            for part in bins(found, bounds, base.model.experts is not None, cells):
-                yield from _parts(base, pp, ways, chunks, part, global_batch, bounds)
+            for part in bins(base, found, able, cells):
+                yield from _parts(base, pp, ways, chunks, part, global_batch, able)
 
 
 def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) -> list[Mesh]:
@@ -160,22 +174,25 @@ def schedules_of(pp: int, vpp: int, bounds: Bounds) -> list[str]:
     return found
 
 
-def shardings(sharers: int, bounds: Bounds) -> list[tuple[int, int]]:
-    """(ZeRO stage, group) for so many data parallel ranks; a group of one rank shards nothing and is ZeRO 0."""
-    stages = bounds.choices("zero", [0, 1, 2, 3])
+def shardings(sharers: int, bounds: Bounds, offload: tuple[str, ...] = ()) -> list[tuple[int, int]]:
+    """(ZeRO stage, group) for so many data parallel ranks; a group of one rank shards nothing and is ZeRO 0, but for
+    parameters that leave the GPU, which is a kind of ZeRO 3."""
+    away = "parameters" in offload
+    stages = [stage for stage in bounds.choices("zero", [0, 1, 2, 3]) if stage == 3 or not away]
     found = [(0, sharers)] if 0 in stages and "zero_group" not in bounds.given else []
-    sizes = bounds.choices("zero_group", divisors(sharers, sharers)[1:])
+    sizes = bounds.choices("zero_group", divisors(sharers, sharers)[0 if away and sharers == 1 else 1 :])
     return found + [(stage, size) for stage in stages if stage for size in sizes]
 
 
 Choices = list[tuple[Mesh, list[tuple[int, int]]]]
 
 
-def bins(found: list[Mesh], bounds: Bounds, experts: bool, cells: int) -> Iterator[Choices]:
+def bins(base: Setup, found: list[Mesh], bounds: Bounds, cells: int) -> Iterator[Choices]:
     """Meshes with their ZeRO choices, those together that have about as many, by data parallel ranks. Where experts
     shard like all else, the ledger merges their gradients with the others: such meshes are kept apart. ``cells`` is
     how many layouts there are of each mesh and ZeRO choice."""
-    lists = {sharers: shardings(sharers, bounds) for sharers in {mesh.sharers for mesh in found}}
+    experts = base.model.experts is not None
+    lists = {sharers: shardings(sharers, bounds, base.offload) for sharers in {mesh.sharers for mesh in found}}
     for merged in (True, False):
         mine = [(m, lists[m.sharers]) for m in found if (not experts or m.ep * m.etp == m.tp) == merged]
         split: list[Choices] = []
@@ -217,7 +234,8 @@ def _parts(
     for start in range(0, len(pairs), size):
         part = pairs[start : start + size]
         group = _group(setup, ways, micros, again, part, global_batch)
-        group = group._replace(valid=_without(group, bounds))
+        able = supported(base.framework.supports, group.setup.layout)
+        group = group._replace(valid=_without(group, bounds) & able)
         if group.valid.any():
             yield group
 
