@@ -22,6 +22,7 @@ from distsim.specs.model import Model
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 from distsim.specs.rules import broken, listed
+from distsim.specs.support import refuse_unsupported
 from distsim.specs.tuning import Tuning
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
             problems[0].problem(model, layout), problems[0].mend(model, layout),
             *(f"also: {rule.problem(model, layout)}" for rule in problems[1:]),
         )  # fmt: skip
+    offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
+    if "framework" in job.model_fields_set and not given.get("framework"):
+        refuse_unsupported(framework, layout, offload)
     precision = catalog.load("precisions", filled["precision"])
     kernels = kernels_for(framework, model, bool(filled["compile"]))
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
@@ -114,7 +118,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         catalog.load("optimizers", filled["optimizer"]), layout,
         chunk_layers(filled["stage_layers"], model, layout, framework), filled["recompute"],
         padded_vocab(framework, model, layout.tp), origins, tuple(notes),
-        () if filled["offload"] == "none" else tuple(filled["offload"].split(",")),
+        offload,
         tuning_of(filled, job, framework, model, precision),
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.support import Supports
 from distsim.units import MIB
 
 
@@ -215,6 +216,7 @@ class Framework(Sourced):
     buffers: Buffers = Buffers()
     traffic: Traffic = Traffic()
     overhead: Overhead = Overhead()
+    supports: Supports = Supports()
     adapters: Adapters = Adapters()
     vocab_multiple: int = Field(default=1, ge=1)
     """The vocabulary is padded to a multiple of this (times tp where ``vocab_multiple_per_tp``)."""
