@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ from distsim.errors import DistsimError
 if TYPE_CHECKING:
     from distsim.engine.search import Request, SearchReport
     from distsim.engine.search_money import Wish
+    from distsim.specs.job import Job
 
 NO_ARGS_IS_HELP = False
 BOUNDED: dict[str, str] = {
@@ -33,12 +35,17 @@ BOUNDED: dict[str, str] = {
     "micro_batch": "micro-batches to try",
     "recompute": "recomputation to try: none,selective,full",
     "recompute_layers": "layers per stage under full recomputation to try",
-    "schedule": "pipeline schedules to try: 1f1b,gpipe,interleaved-1f1b",
+    "schedule": "pipeline schedules to try, or all [default: 1f1b, gpipe, interleaved-1f1b]",
     "sequence_parallel": "sequence parallelism to try: on,off",
+    "global_batch": "sequences per step to try; a range doubles: 512..2048",
+    "precision": "precision recipes to try: bf16,fp8, or all that the GPU has units for [default: one, as for step]",
+    "offload": "what leaves the GPU, to try: none,optimizer,optimizer+activations, or all [default: none]",
 }
-FIXED = ("gpu", "cluster", "profile", "framework", "seq", "global_batch", "attention", "compile", "dropout",
-         "precision", "optimizer", "offload", "loss_parallel", "no_sync", "clip")  # fmt: skip
+FIXED = ("gpu", "cluster", "profile", "framework", "seq", "attention", "compile", "dropout", "optimizer",
+         "loss_parallel", "no_sync", "clip")  # fmt: skip
 """Job options that hold for all layouts."""
+VARIED = {"global_batch": "batches", "precision": "precisions", "offload": "offloads"}
+"""Options of which a list is tried, with the names of the lists in a request."""
 
 
 def _command(function: Callable[..., None]) -> Callable[..., None]:
@@ -141,11 +148,26 @@ def _request(
         if limits[name] is None and value is not None:
             limits[name] = ("on" if value else "off") if isinstance(value, bool) else str(value)
     gpus = limits.pop("gpus")
+    job, tried = _tried(job, {name: limits.pop(name) for name in VARIED})
     seconds = float("inf") if within is None else parse(within, "s", "--within")
     if seconds <= 0:
         raise DistsimError(f"--within {within} leaves no time", "write e.g. --within 20s")
     bounds = parse_bounds(limits, exclude)
-    return Request(job, _gpus(gpus, job), bounds, objective, margin, seconds, top, price=price, all_ranks=all_ranks)
+    plain = Request(job, _gpus(gpus, job), bounds, objective, margin, seconds, top, price=price, all_ranks=all_ranks)
+    return replace(plain, **tried)
+
+
+def _tried(job: Job, texts: dict[str, str | None]) -> tuple[Job, dict[str, Any]]:
+    """Batches, recipes and kinds of offloading to try, and the job with the first of each."""
+    from distsim.engine import search_variants as variants
+
+    first: dict[str, Any] = dict.fromkeys(VARIED)
+    tried: dict[str, Any] = {}
+    for name, text in texts.items():
+        if text is not None:
+            found = variants.PARSERS[name](text, job)
+            first[name], tried[VARIED[name]] = found[0], found
+    return job.model_copy(update=first), tried
 
 
 def _wish(price: str | None, provider: str | None) -> Wish | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -44,12 +44,13 @@ def with_batch(base: Setup, batch: int) -> Setup:
     return replace(base, job=base.job.model_copy(update={"global_batch": batch}))
 
 
-def parse_precisions(text: str, chip: Accelerator) -> tuple[str, ...]:
+def parse_precisions(text: str, job: Job) -> tuple[str, ...]:
     """``bf16,fp8``, or ``all`` that the accelerator has units for."""
     names = _words("precision", text, "bf16,fp8")
     if names == [ALL]:
+        chip = base_setup(job.model_copy(update={"precision": None}), 1).accelerator
         return tuple(name for name in catalog.names("precisions") if runs_on(name, chip))
-    return tuple(catalog.load("precisions", name).name for name in names)
+    return tuple(dict.fromkeys(catalog.load("precisions", name).name for name in names))
 
 
 def runs_on(precision: str, chip: Accelerator) -> bool:
@@ -59,7 +60,7 @@ def runs_on(precision: str, chip: Accelerator) -> bool:
     return all(getattr(chip.peak, name, None) for name in {recipe.math, wide, recipe.needs or wide})
 
 
-def parse_offloads(text: str) -> tuple[str, ...]:
+def parse_offloads(text: str, job: Job) -> tuple[str, ...]:
     """``none,optimizer,optimizer+activations`` (a plus joins what leaves the GPU together), or ``all``."""
     words = _words("offload", text, "none,optimizer,optimizer+activations")
     if words == [ALL]:
@@ -80,7 +81,7 @@ def parse_offloads(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def parse_batches(text: str) -> tuple[int, ...]:
+def parse_batches(text: str, job: Job) -> tuple[int, ...]:
     """``512``, ``256,384``, or a range that doubles, its end included: ``512..2048``."""
     found: set[int] = set()
     for low, high in parse_bound("global_batch", text).ranges:
@@ -91,6 +92,11 @@ def parse_batches(text: str) -> tuple[int, ...]:
             found.add(low)
             low *= 2
     return tuple(sorted(found))
+
+
+PARSERS: dict[str, Callable[[str, Job], tuple[Any, ...]]] = {
+    "global_batch": parse_batches, "precision": parse_precisions, "offload": parse_offloads,
+}  # fmt: skip
 
 
 def _words(name: str, text: str, example: str) -> list[str]:
