@@ -16,7 +16,13 @@ def line(one: WholeRun) -> str:
     start = f"{run.id:<20} {run.text('layout') or '':<9} {run.text('hours_count') or '':<11}"
     if one.reason:
         return f"{start} not replayed: {one.reason}"
-    return f"{start} {one.published:>11,.0f} {one.of_steps:>11,.0f} {one.with_failures:>11,.0f} {one.error:>+6.0%}"
+    published = f"{one.published:,.0f}" if one.published else "-"
+    error = "-" if one.error is None else f"{one.error:+.0%}"
+    energy = ""
+    if one.energy_error is not None:
+        energy = f"  {one.run.number('accelerator_mwh'):,.0f} MWh, predicted {one.accelerator_mwh:,.0f}: "
+        energy += f"{one.energy_error:+.0%}"
+    return f"{start} {published:>11} {one.of_steps:>11,.0f} {one.with_failures:>11,.0f} {error:>6}{energy}"
 
 
 def main() -> None:
@@ -28,8 +34,9 @@ def main() -> None:
         ("layout known", [one for one in found if one.run.text("layout") == "known"]),
         ("layout searched", [one for one in found if one.run.text("layout") != "known"]),
     ):
-        if any(not one.reason for one in some):
-            print(f"median error, {name}: {median_error(some):.0%} ({sum(not one.reason for one in some)} runs)")
+        judged = [one for one in some if one.error is not None]
+        if judged:
+            print(f"median error, {name}: {median_error(judged):.0%} ({len(judged)} runs)")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from distsim import catalog
 from distsim.engine.candidates import checkpoint_of
+from distsim.engine.energy import draw
 from distsim.engine.evidence import check_possible, cluster_of, framework_of, precision_of, run_year, setup_of
 from distsim.engine.goodput import Policy, goodput
 from distsim.engine.layouts import best_options, with_options
@@ -16,15 +17,17 @@ from distsim.engine.models import load_model
 from distsim.engine.placement import embedding_as_layer
 from distsim.engine.resolve import Setup
 from distsim.engine.search_bounds import parse_bounds
-from distsim.engine.step import breakdown_of, step_of, timed, timing_of
+from distsim.engine.step import StepReport, breakdown_of, step_of, timed, timing_of
 from distsim.engine.work import work_of
 from distsim.errors import DistsimError
+from distsim.formulas.energy import energy_kwh
 from distsim.formulas.money import gpu_hours
 from distsim.interop.run_models import model_of
 from distsim.interop.runs import MissingCell, Run, read_runs
 from distsim.specs.job import Job
 from distsim.units import HOUR
 
+KWH_PER_MWH = 1000
 STEPS_ONLY = "steps"
 """``hours_count`` of runs whose published hours are steps times step time; those of others hold all that happened."""
 FIRST_FLASH, FIRST_FLASH_SLOWDOWN = "flash-1", 2.0
@@ -46,6 +49,8 @@ class WholeRun:
     """Accelerator-hours of undisturbed steps."""
     with_failures: float = 0.0
     """The same with failures, checkpoints and restarts."""
+    accelerator_watts: float | None = None
+    """Predicted draw of one accelerator while it trains, without its share of the node."""
 
     @property
     def judged(self) -> float:
@@ -53,9 +58,22 @@ class WholeRun:
         return self.of_steps if self.run.text("hours_count") == STEPS_ONLY else self.with_failures
 
     @property
-    def error(self) -> float:
-        """Predicted over published hours, less one."""
-        return self.judged / self.published - 1
+    def error(self) -> float | None:
+        """Predicted over published hours, less one; None where hours were not published."""
+        return self.judged / self.published - 1 if self.published else None
+
+    @property
+    def accelerator_mwh(self) -> float | None:
+        """Predicted energy of the accelerators alone, without nodes and cooling."""
+        if self.accelerator_watts is None:
+            return None
+        return float(energy_kwh(self.judged, self.accelerator_watts, 1.0)) / KWH_PER_MWH
+
+    @property
+    def energy_error(self) -> float | None:
+        """Predicted over measured energy of the accelerators, less one; None where nobody measured it."""
+        measured, predicted = self.run.number("accelerator_mwh"), self.accelerator_mwh
+        return None if not measured or predicted is None else predicted / measured - 1
 
 
 def shipped() -> Path:
@@ -70,26 +88,31 @@ def whole_runs(path: Path) -> list[WholeRun]:
 
 def median_error(found: Sequence[WholeRun]) -> float:
     """Median of the absolute errors of the runs that could be replayed."""
-    return statistics.median(abs(one.error) for one in found if not one.reason)
+    return statistics.median(abs(one.error) for one in found if one.error is not None)
 
 
 def whole_run(run: Run) -> WholeRun:
     """Predict the hours of one run."""
-    tokens, published = run.number("tokens"), run.number("gpu_hours")
+    tokens, published = run.number("tokens"), run.number("gpu_hours") or 0.0
     try:
-        if not tokens or not published:
-            raise MissingCell("tokens or gpu_hours is blank")
+        if not tokens:
+            raise MissingCell("tokens is blank")
         setup = _known(run) if run.text("layout") == KNOWN else _searched(run)
         y = setup.layout
         steps = tokens / (y.micro_batch * y.micro_batches * y.dp * y.seq)
-        check_possible(setup, published * HOUR / y.gpus / steps)
+        check_possible(setup, published * HOUR / y.gpus / steps or None)
     except MissingCell as missing:
         return WholeRun(run, str(missing))
     except DistsimError as error:
         return WholeRun(run, error.problem)
     seconds = timed(setup, run.id, run_year(run))[0] * _era(run, setup)
     hours = float(gpu_hours(y.gpus, steps * seconds))
-    return WholeRun(run, "", setup, published, hours, hours * stretch(run, setup))
+    report = step_of(setup)
+    power = draw(
+        setup.accelerator, setup.cluster, None if report.mfu is None else report.mfu * report.seconds / seconds
+    )
+    watts = None if power is None else power.accelerator
+    return WholeRun(run, "", setup, published, hours, hours * stretch(run, report), watts)
 
 
 def _era(run: Run, setup: Setup) -> float:
@@ -130,11 +153,12 @@ def _searched(run: Run) -> Setup:
     return with_options(job, cluster, found[0])
 
 
-def stretch(run: Run, setup: Setup) -> float:
+def stretch(run: Run, report: StepReport) -> float:
     """Factor of failures, checkpoints and restarts, with what the row says of them."""
     failures = catalog.load("failures", run.text("failures") or "default")
     storage = catalog.load("storage", run.text("storage") or "default")
     every = run.number("checkpoint_hours")
     policy = Policy(interval_seconds=None if every is None else every * HOUR)
-    saved = checkpoint_of(step_of(setup), load_model(setup.model).parameters)
+    setup = report.setup
+    saved = checkpoint_of(report, load_model(setup.model).parameters)
     return goodput(setup.layout.gpus, failures, saved, storage, policy, setup.cluster.gpus_per_node).stretch
