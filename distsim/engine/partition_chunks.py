@@ -23,7 +23,7 @@ CLOSE = 1e-9
 
 
 def split_over(times: Sequence[float], devices: Sequence[int]) -> Partition:
-    """Consecutive layers in as many non-empty chunks as ``devices`` names, so that the slowest device takes least; chunk
+    """Consecutive layers in as many non-empty chunks as ``devices`` names, so that the slowest device is fastest; chunk
     c sits on ``devices[c]``."""
     start = split(times, len(devices))  # also checks what was given
     if len(set(devices)) == len(devices):
