@@ -11,7 +11,12 @@ from distsim.engine.resolve import Setup
 from distsim.engine.schedule_shape import ramp_share
 from distsim.engine.work import Work
 from distsim.formulas.step import (
-    check_seconds, exposed_seconds, jitter_share, paced_seconds, ramp_seconds, wait_seconds,
+    check_seconds,
+    exposed_seconds,
+    jitter_share,
+    paced_seconds,
+    ramp_seconds,
+    wait_seconds,
 )  # fmt: skip
 from distsim.specs.timing import CHECKED, PLAIN, STALLED
 

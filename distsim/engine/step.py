@@ -16,7 +16,7 @@ from distsim.engine.resolve import Setup, resolve
 from distsim.engine.work import Work, work_of
 from distsim.formulas.flops import flops_utilisation
 from distsim.specs.job import Job
-from distsim.specs.timing import Timing, combined
+from distsim.specs.timing import PLAIN, Timing, combined
 
 FITTED = "fitted"
 
@@ -107,7 +107,7 @@ def step_of(setup: Setup) -> StepReport:
     work = work_of(setup)
     timing = timing_of(setup)
     correction = correction_of(setup)
-    breakdown = scaled(breakdown_of(work, timing), correction)
+    breakdown = scaled(breakdown_of(work, timing, correction.state), correction)
     interval = interval_of(setup, sum(breakdown.values()), correction)
     return StepReport(setup, work, timing, correction, breakdown, interval, memory_of(setup))
 
@@ -123,13 +123,14 @@ def timed(setup: Setup, run: str = "", year: float | None = None) -> tuple[float
     from distsim.engine.intervals import interval_of
 
     correction = correction_of(setup, run, year)
-    seconds = sum(scaled(breakdown_of(work_of(setup), timing_of(setup)), correction).values())
+    seconds = sum(scaled(breakdown_of(work_of(setup), timing_of(setup), correction.state), correction).values())
     return seconds, interval_of(setup, seconds, correction)
 
 
 def seconds_of(setup: Setup) -> float:
     """The step time alone."""
-    return sum(scaled(breakdown_of(work_of(setup), timing_of(setup)), correction_of(setup)).values())
+    correction = correction_of(setup)
+    return sum(scaled(breakdown_of(work_of(setup), timing_of(setup), correction.state), correction).values())
 
 
 @functools.lru_cache(maxsize=1)
@@ -154,7 +155,7 @@ def architecture_of(setup: Setup) -> str:
     return setup.accelerator.architecture.split()[0]
 
 
-def breakdown_of(work: Work, timing: Timing) -> dict[str, float]:
-    """Seconds of each part of a step; they add up to its time."""
-    parts = compose(stage_numbers(work), layout_numbers(work.setup), timing.model_dump())
+def breakdown_of(work: Work, timing: Timing, state: int = PLAIN) -> dict[str, float]:
+    """Seconds of each part of a step in a state of the framework's software; they add up to its time."""
+    parts = compose(stage_numbers(work), layout_numbers(work.setup, state), timing.model_dump())
     return {name: float(parts[name]) for name in PARTS}
