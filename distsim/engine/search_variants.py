@@ -64,8 +64,10 @@ def parse_offloads(text: str, job: Job) -> tuple[str, ...]:
     """``none,optimizer,optimizer+activations`` (a plus joins what leaves the GPU together), or ``all``."""
     words = _words("offload", text, "none,optimizer,optimizer+activations")
     if words == [ALL]:
+        able = catalog.load("frameworks", job.framework).supports.offload
+        kinds = [kind for kind in OFFLOADS if kind in able]
         return ("none", *(
-            ",".join(some) for count in range(1, len(OFFLOADS) + 1) for some in itertools.combinations(OFFLOADS, count)
+            ",".join(some) for count in range(1, len(kinds) + 1) for some in itertools.combinations(kinds, count)
         ))  # fmt: skip
     found = []
     for word in words:

@@ -31,8 +31,9 @@ def head(report: SearchReport, term: Style) -> list[str]:
     gpus = " or ".join(f"{number:,}" for number in request.gpus)
     rate = report.evaluated / max(report.seconds, 1e-9)
     sign = term.choose("×", "x")
-    words = f"{base.framework.name}, {base.precision.name}, {base.layout.seq:,} tokens"
-    words += f", global batch {report.global_batch:,}"
+    recipes = " or ".join(request.precisions) or base.precision.name
+    batches = " or ".join(f"{batch:,}" for batch in report.batches)
+    words = f"{base.framework.name}, {recipes}, {base.layout.seq:,} tokens, global batch {batches}"
     fits = f"{report.fitting:,} fit {gib(report.limit)}"
     if report.fitting != report.feasible:
         fits += f", {report.feasible:,} of them within {duration(request.within)}"

@@ -19,7 +19,7 @@ USUALLY_ONE = ("vpp", "cp", "ep", "etp")
 COST, LIMITED = "$/M tokens", "limited by"
 BRIEFER = {LIMITED: "limits", "limits": "limit"}
 """The same in fewer words, and in one."""
-WORDS = ("layout", "recompute", "schedule", LIMITED, *BRIEFER.values())
+WORDS = ("layout", "precision", "offload", "recompute", "schedule", LIMITED, *BRIEFER.values())
 SPARE = ("seq.par.", "schedule", "tokens/s/GPU", "zero_group", LIMITED, "of usual", "tokens/s", "alike", "limits")
 LAST = ("limit", "vpp", "cp", "etp")
 """Columns that a narrow terminal loses, in this order; the JSON and the command have them all. What limits a layout is
@@ -42,6 +42,7 @@ def table(report: SearchReport, choices: Sequence[Choice], term: Style, over: bo
         row = {"#": str(index)}
         if len(report.request.gpus) > 1:
             row["GPUs"] = f"{one.report.setup.layout.gpus:,}"
+        row |= varied(report, one)
         row |= figures(report, one)
         if over:
             row["over by"] = term.ink(number(one.report.memory.peak - report.limit), VERMILLION)
@@ -50,6 +51,18 @@ def table(report: SearchReport, choices: Sequence[Choice], term: Style, over: bo
             row["alike"] = f"+{family.near}" if family is not None and family.near else ""
         rows.append(row if over else row | limit_cells(one, report.limit))
     return [*fitted(rows), *_legend(families)]
+
+
+def varied(report: SearchReport, one: Choice) -> Row:
+    """What was tried beside the layout, where there was more than one choice."""
+    setup, request, row = one.report.setup, report.request, {}
+    if len(report.batches) > 1:
+        row["batch"] = f"{setup.job.global_batch:,}"
+    if len(request.precisions) > 1:
+        row["precision"] = setup.precision.name
+    if len(request.offloads) > 1:
+        row["offload"] = "+".join(setup.offload) or "none"
+    return row
 
 
 def figures(report: SearchReport, one: Choice) -> Row:
