@@ -9,6 +9,7 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.batch import StepBatch
 from distsim.engine.energy import draw
+from distsim.engine.flops import trained_parameters
 from distsim.engine.goodput import Checkpoint, Policy, goodput
 from distsim.engine.layouts import best_options, with_options
 from distsim.engine.models import LoadedModel
@@ -72,8 +73,8 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
 
 
 def checkpoint_bytes_per_parameter(setup: Setup) -> float:
-    """Weights, master copy and full-size states of one parameter: 14 for Adam in mixed precision."""
-    precision, optimizer = setup.precision, setup.optimizer
+    """Weights, master copy and full-size states of one parameter that trains: 14 for Adam in mixed precision."""
+    precision, optimizer = setup.precision if setup.tuning is None else setup.tuning.adapter, setup.optimizer
     states = sum(
         precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
         for state in optimizer.states if state.shape == "full" and state.of == "all"
@@ -85,6 +86,9 @@ def checkpoint_of(report: StepReport, parameters: int) -> Checkpoint:
     """One checkpoint of a job: what its fullest rank holds, and all of it once."""
     setup = report.setup
     held = max(float(stage.states.parameters + stage.states.optimizer) for stage in report.memory.stages)
+    if setup.tuning is not None:  # frozen weights are written nowhere
+        parameters = round(trained_parameters(setup))
+        held = max(float(stage.states.gradients + stage.states.optimizer) for stage in report.memory.stages)
     host = setup.accelerator.host
     rate = (host.measured or host.rate) if host is not None else None
     network = setup.cluster.network

@@ -34,6 +34,18 @@ def active_parameters(setup: Setup) -> Number:
     return total
 
 
+def trained_parameters(setup: Setup) -> Number:
+    """Parameters of the whole network that have a gradient."""
+    parts = network_parameters(plain_context(setup.model, setup.tuning)).values()
+    return sum(times * p.elements for parameters, times in parts for p in parameters if p.trains)
+
+
+def flops_convention(setup: Setup) -> str:
+    """What a model FLOP is here, in words."""
+    products = "6 N" if setup.tuning is None else "4 N frozen + 6 N trained"
+    return f"{products} (no input embedding) + 12 L H S, dense attention"
+
+
 def model_flops(setup: Setup) -> Number:
     """Model FLOPs of one token."""
     model = setup.model

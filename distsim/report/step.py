@@ -38,10 +38,11 @@ def figures(report: StepReport, term: Style) -> list[str]:
     each = report.tokens_per_second / y.gpus
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
     fits = "fits" if report.memory.fits else term.ink("does not fit", VERMILLION)
+    convention = "6 N + 12 L H S" if report.setup.tuning is None else "4 N, 6 N of adapters, + 12 L H S"
     return [
         f"step time   {term.bold(duration(report.seconds))}   90% interval {span}, from {interval.basis}",
         f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU; {rate} of the model per GPU",
-        f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)} (6 N + 12 L H S, dense attention)",
+        f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)} ({convention}, dense attention)",
         f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}",
     ]
 
