@@ -79,7 +79,8 @@ def _same(base: Any, block: Block, chance: random.Random) -> int:
 
 
 def test_all_layouts_are_there_once() -> None:
-    """Counted by hand: every combination of degrees, micro-batch, ZeRO and recomputation that the rules allow."""
+    """Counted by hand: every combination of degrees, micro-batch, ZeRO and recomputation that the rules allow;
+    Megatron has ZeRO 2 and 3 without pipeline stages only."""
     base = base_setup(Job(model="llama-7b", gpu="h100-sxm", global_batch=8), 4)
     bounds = parse_bounds({"recompute": "none,selective", "schedule": "1f1b", "sequence_parallel": "on"}, [])
     seen = set()
@@ -91,7 +92,7 @@ def test_all_layouts_are_there_once() -> None:
         dp = 4 // (tp * pp * cp)
         micros = [m for m in (1, 2, 4, 8) if 8 % (m * dp) == 0]
         sizes = [g for g in (2, 4) if (dp * cp) % g == 0]
-        total += len(micros) * 2 * (1 + 3 * len(sizes))
+        total += len(micros) * 2 * (1 + (3 if pp == 1 else 1) * len(sizes))
     assert len(seen) == total == sum(group.layouts for group in groups(base, 4, 8, bounds))
 
 
@@ -141,7 +142,7 @@ def test_best_is_at_least_as_fast_as_published(case: tuple[Any, ...]) -> None:
     assert best.memory.fits and best.seconds <= published.seconds
     times = [choice.report.seconds for choice in report.best]
     assert times == sorted(times)
-    assert report.evaluated > 500_000 and 0 < report.feasible < report.evaluated
+    assert report.evaluated > 200_000 and 0 < report.feasible < report.evaluated
 
 
 @pytest.fixture(scope="module")
