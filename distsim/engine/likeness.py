@@ -120,14 +120,15 @@ def vote_place(likeness: Likeness, peak: float) -> tuple[float, ...]:
 
 def correction_of(setup: Setup, run: str = "", year: float | None = None) -> Correction:
     """What measured runs say of a job; ``run`` names the measured run that the job is, if it is one. Software is that
-    of ``year``, or the newest that was measured."""
+    of ``year``, in the state that runs alike were in; or the newest that was measured, in its plain state."""
     all_known = evidence(setup.framework.name)
     newest = max((known.likeness.numbers[-1] * YEARS for known in all_known), default=0.0)
     here = likeness_of(setup, newest if year is None else year)
     for known in all_known:
         if known.run == run and known.likeness == here:
             return Correction(known.alone, known.nearest, (), known.alone_state)
-    state, sure = _state(setup, here, [known.vote for known in all_known if known.vote])
+    votes = [known.vote for known in all_known if known.vote]
+    state, sure = _state(setup, here, votes) if votes and year is not None else (PLAIN, 1.0)
     total = 0.0
     near: list[tuple[float, str]] = []
     for known in all_known:
@@ -144,8 +145,6 @@ def _state(setup: Setup, here: Likeness, votes: list[Vote]) -> tuple[int, float]
     """The state of software to expect, and how likely it is."""
     from distsim.engine.memory import memory_of
 
-    if not votes:
-        return PLAIN, 1.0
     y = setup.layout
     state, sure = state_of(vote_place(here, memory_of(setup).peak), votes)
     nodes = y.gpus / setup.cluster.gpus_per_node

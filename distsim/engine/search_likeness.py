@@ -11,6 +11,7 @@ import numpy
 from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, YEARS, Likeness, alike, evidence, likeness_of
 from distsim.engine.resolve import Setup
 from distsim.engine.search_space import AGAIN, AXES, MESH, ZERO, Array, Group, along, fields
+from distsim.specs.timing import PLAIN
 
 STAGES = (0, 1, 2, 3)
 RECOMPUTATIONS = ("none", "selective", "full")
@@ -35,7 +36,8 @@ def corrections(group: Group) -> Array | None:
             numbers[place] = _coordinates(one, year, name, place, value)
     runs: dict[Likeness, float] = defaultdict(float)
     for run in known:
-        runs[run.likeness] += run.weight
+        if run.state == PLAIN:
+            runs[run.likeness] += run.weight
     factors = numpy.take(numpy.exp(_summed(runs, numbers, here.names)), inverse, axis=MESH)
     stages = numpy.broadcast_to(setup.layout.zero, (1, 1, setup.layout.zero.shape[ZERO], 1, len(inverse)))
     return numpy.take_along_axis(factors, stages, axis=ZERO)
