@@ -134,7 +134,7 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
 
 def network_of(setup: Setup) -> Network:
     """The network of a setup's cluster."""
-    return network_for(setup.accelerator.name, cluster=setup.cluster, profile=setup.job.profile)
+    return network_for(setup.accelerator, cluster=setup.cluster, profile=setup.job.profile)
 
 
 def _check_fits(setup: Setup, network: Network) -> None:
