@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from distsim.engine import search_alike, search_money
-from distsim.engine.resolve import Setup, resolve
+from distsim.engine import search_money, search_schedules
+from distsim.engine.resolve import Setup
 from distsim.engine.search_best import Kept
-from distsim.engine.search_bounds import Bounds
 from distsim.engine.search_chunks import Pool, gather
 from distsim.engine.search_contradiction import contradiction
-from distsim.engine.search_fold import Block, blocks, setup_at
+from distsim.engine.search_fold import Block, blocks
 from distsim.engine.search_prices import Prices
 from distsim.engine.search_ranking import COST, OBJECTIVES, Found, Objective
+from distsim.engine.search_report import Choice as Choice
+from distsim.engine.search_report import Request as Request
+from distsim.engine.search_report import SearchReport as SearchReport
+from distsim.engine.search_report import choice as choice
 from distsim.engine.search_space import Group, groups
 from distsim.engine.search_support import lenient
 from distsim.engine.search_support import notes as support_notes
-from distsim.engine.search_variants import FIXED, base_setup, variants
-from distsim.engine.step import StepReport, step_of
+from distsim.engine.search_variants import FIXED as FIXED
+from distsim.engine.search_variants import base_setup as base_setup
+from distsim.engine.search_variants import variants
 from distsim.errors import DistsimError, did_you_mean
-from distsim.specs.job import Job
 from distsim.units import count
 
 STEP_TOKENS = 4_000_000
@@ -33,136 +35,6 @@ FRONT = 24
 """Points of the front that are re-evaluated and reported; of more, every so many."""
 SPARE = 3
 """More than asked are computed again, so that the order is that of their own numbers."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is searched for."""
-
-    job: Job
-    gpus: tuple[int, ...]
-    bounds: Bounds
-    objective: str = "throughput"
-    margin: float = 0.0
-    """Share of the memory that is to stay free."""
-    within: float = math.inf
-    """Seconds that a step may take."""
-    top: int = 10
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Specs that replace those of the job, as in ``resolve``."""
-    price: search_money.Wish | None = None
-    """Whose prices; cost-per-token takes the usual ones where none are named."""
-    all_ranks: bool = False
-    """Rank layouts that are alike each by itself."""
-    brief: bool = False
-    """Only the best ones: no front, no near misses, which take longer to compute again than a small search takes."""
-    batches: tuple[int, ...] = ()
-    """Sequences per step to try; the job's own where there are none, as of the next two."""
-    precisions: tuple[str, ...] = ()
-    offloads: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A layout that was found, computed again by itself."""
-
-    report: StepReport
-    found: Found
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What a user types for it."""
-        return setup_at(self.report.setup, self.found.layout)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in the JSON contract, with what its time is made of."""
-        report = self.report
-        return {
-            "layout": report.setup.to_dict(), "options": self.options, "seconds": report.seconds, "mfu": report.mfu,
-            "peak_memory": report.memory.peak, "tokens_per_second": report.tokens_per_second,
-            "breakdown": report.breakdown,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class SearchReport:
-    """The answer of ``distsim search``."""
-
-    request: Request
-    base: Setup
-    batches: tuple[int, ...]
-    """Sequences per step that were tried."""
-    evaluated: int
-    fitting: int
-    """Layouts that fit memory."""
-    feasible: int
-    """Those of them whose step takes no longer than asked."""
-    seconds: float
-    """How long the search took."""
-    limit: float
-    best: tuple[Choice, ...]
-    front: tuple[Choice, ...]
-    almost: tuple[Choice, ...]
-    nearest: tuple[Choice, ...]
-    """Where nothing is feasible: the layouts that miss by least."""
-    kept: Kept
-    rents: Mapping[int, search_money.Rent]
-    """What each number of GPUs costs, where prices were asked for."""
-    interrupted: bool
-    notes: tuple[str, ...]
-    families: dict[Any, search_alike.Alike] = field(default_factory=dict)
-
-    @property
-    def global_batch(self) -> int:
-        """Sequences per step: of all layouts, or of the best where several were tried."""
-        if len(self.batches) == 1 or not self.best:
-            return self.batches[0]
-        return int(self.best[0].found.group.batch)
-
-    def usd_per_million_tokens(self, choice: Choice) -> float | None:
-        """Dollars that a million tokens cost with a layout, failures not counted; None where prices were not asked."""
-        rent = self.rents.get(int(choice.report.setup.layout.gpus))
-        return None if rent is None else rent.usd_per_million_tokens(choice.report.tokens_per_second)
-
-    def alike(self, choice: Choice) -> search_alike.Alike | None:
-        """How many layouts are like a ranked one; None where each is ranked by itself, or so many were asked for that
-        it would take long."""
-        if self.request.all_ranks or self.request.top > search_alike.MOST:
-            return None
-        if choice.found.name not in self.families:
-            self.families[choice.found.name] = search_alike.alike(choice.found, self.kept)
-        return self.families[choice.found.name]
-
-    def told(self, choice: Choice) -> dict[str, Any]:
-        """A layout as plain data, with its price and, of ranked ones, how many are like it."""
-        made, dollars = choice.to_dict(), self.usd_per_million_tokens(choice)
-        if dollars is not None:
-            made["usd_per_million_tokens"] = dollars
-        family = self.alike(choice) if any(choice is one for one in self.best) else None
-        if family is not None:
-            made["alike"] = family.to_dict()
-        return made
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in the JSON contract; ``pareto`` counts from 0 in ``layouts``, least memory first."""
-        layouts = list(self.best)
-        places = {choice.found.name: index for index, choice in enumerate(self.best)}
-        pareto = []
-        for choice in self.front:
-            where = choice.found.name
-            if where not in places:
-                places[where] = len(layouts)
-                layouts.append(choice)
-            pareto.append(places[where])
-        return {
-            "schema": "distsim.search/1", "evaluated": self.evaluated, "feasible": self.feasible,
-            "seconds": self.seconds, "layouts": [self.told(choice) for choice in layouts], "pareto": pareto,
-            "ranked": len(self.best), "objective": self.request.objective, "global_batch": self.global_batch,
-            "global_batches": list(self.batches),
-            "memory_limit": round(self.limit), "almost": [self.told(choice) for choice in self.almost],
-            "nearest": [self.told(choice) for choice in self.nearest], "interrupted": self.interrupted,
-            "prices": [rent.to_dict() for rent in self.rents.values()], "notes": list(self.notes),
-        }  # fmt: skip
 
 
 Watch = Callable[[int, int], None]
@@ -196,6 +68,7 @@ def search(
     interrupted = False
     try:
         _walk(request, batches, kept, watch, every, pool)
+        _simulate(request, batches, kept, every, notes)
     except KeyboardInterrupt:
         interrupted = True
         notes.append("interrupted: the best of what was evaluated so far")
@@ -249,6 +122,31 @@ def _walk(
             return
 
 
+def _simulate(
+    request: Request, batches: Sequence[int], kept: Kept, every: Callable[[Block], None] | None, notes: list[str]
+) -> None:
+    """Add the best layouts under the schedules that have no closed form, where these are asked for."""
+    names = search_schedules.asked(request.bounds)
+    if not names:
+        return
+    origin, words = kept, set(request.bounds.words("schedule"))
+    if words == set(names):  # no layout is known yet
+        origin = replace(kept)
+        seeking = replace(request, bounds=search_schedules.with_stand_ins(request.bounds))
+        _walk(seeking, batches, origin, None, None, None)
+    before, prices = kept.evaluated, Prices()
+    for group in search_schedules.simulated(origin, request.bounds):
+        try:
+            for block in blocks(group, prices):
+                kept.add(block)
+                if every is not None:
+                    every(block)
+        except DistsimError:  # sizes that the schedule cannot take
+            continue
+    many = f"{kept.evaluated - before:,} in all"
+    notes.append(f"{', '.join(names)}: simulated for the best few layouts under other schedules, {many}")
+
+
 def _groups(request: Request, gpus: int, batches: Sequence[int]) -> list[Group]:
     """All groups for a number of GPUs, batch after batch, each with every recipe and offloading."""
     opened = list(variants(request.job, gpus, request.precisions, request.offloads, request.overrides))
@@ -262,15 +160,6 @@ def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
     batch = odd * 2 ** max(round(math.log2(max(wanted / odd, 1))), 0)
     notes.append(f"--global-batch not given: {batch} sequences taken, {count(batch * base.layout.seq)} tokens per step")
     return int(batch)
-
-
-def choice(found: Found) -> Choice:
-    """A found layout, computed again by ``distsim step``."""
-    base = found.group.setup
-    options = setup_at(base, found.layout)
-    job = base.job.model_copy(update={**dict.fromkeys(FIXED), **options})
-    same = {"accelerator": base.accelerator, "cluster": base.cluster, "framework": base.framework}
-    return Choice(step_of(resolve(job, same)), found)
 
 
 def _ranked(found: list[Found], top: int, kept: Kept) -> tuple[Choice, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy
@@ -134,11 +134,14 @@ def thin(values: Mapping[str, Any], zero: slice) -> dict[str, Any]:
 
 
 def distinct(stages: list[Stage]) -> list[Stage]:
-    """The first of all stages that hold the same layers: no later one has more micro-batches in flight."""
+    """One of all stages that hold the same layers, with the most micro-batches that any of them has in flight."""
     found: dict[tuple[Any, ...], Stage] = {}
     for stage in stages:
         held = tuple((block.name, count) for block, count in stage.layers)
-        found.setdefault((stage.embedding is None, held, stage.head is None), stage)
+        key = (stage.embedding is None, held, stage.head is None)
+        first = found.setdefault(key, stage)
+        if stage is not first:
+            found[key] = replace(first, in_flight=maximum(first.in_flight, stage.in_flight))
     return list(found.values())
 
 

@@ -14,15 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from distsim.engine.placement import chunk_layers
 from distsim.engine.resolve import Setup, padded_vocab
 from distsim.engine.search_bounds import CLOSED, Bounds
 from distsim.engine.search_support import within
 from distsim.engine.search_variants import with_batch
-from distsim.engine.stages import head_stage, stage_layer_indices
-from distsim.errors import DistsimError
-from distsim.layers.network import layer_kind
-from distsim.schedules.registry import SCHEDULES
+from distsim.engine.search_ways import Way, pipelines
 from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors, interleaves, valid
 from distsim.specs.support import supported
@@ -102,8 +98,10 @@ def along(values: Sequence[int | str], axis: int, kind: Any = numpy.int64) -> Ar
     return numpy.array(values, dtype=kind).reshape(shape)
 
 
-def groups(base: Setup, gpus: int, global_batch: int, bounds: Bounds) -> Iterator[Group]:
-    """All groups of a search with one batch, most pipeline stages last."""
+def groups(
+    base: Setup, gpus: int, global_batch: int, bounds: Bounds, schedules: tuple[str, ...] = CLOSED
+) -> Iterator[Group]:
+    """All groups of a search with one batch, most pipeline stages last, under some of the ``schedules``."""
     base = with_batch(base, global_batch)
     for pp in bounds.choices("pp", [d for d in divisors(gpus, base.model.layers) if d <= base.model.layers]):
         able = within(bounds, base.framework.supports, pp)
@@ -112,7 +110,7 @@ def groups(base: Setup, gpus: int, global_batch: int, bounds: Bounds) -> Iterato
         found = meshes(base, gpus // pp, pp, global_batch, able)
         if not found:
             continue
-        for ways, chunks in pipelines(base, pp, able):
+        for ways, chunks in pipelines(base, pp, able, schedules):
             again = recomputations(-(-base.model.layers // pp), able)
             cells = len(ways) * len(divisors(global_batch)) * len(again)
             for part in bins(base, found, able, cells):
@@ -139,39 +137,6 @@ def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) 
     fields_ = {name: numpy.array(values) for name, values in zip(Mesh._fields, zip(*found, strict=True), strict=True)}
     allowed = valid(model, base.layout.with_(**fields_, pp=pp, vpp=1, zero_group=1))
     return [mesh for mesh, ok in zip(found, numpy.broadcast_to(allowed, len(found)), strict=True) if ok]
-
-
-Way = tuple[str, int]
-"""A schedule and its chunks per stage."""
-
-
-def pipelines(base: Setup, pp: int, bounds: Bounds) -> Iterator[tuple[list[Way], tuple[int, ...]]]:
-    """Ways to run pp stages that put the same layers on each, and the layers of the first way's chunks."""
-    alike: dict[tuple[Any, ...], tuple[list[Way], tuple[int, ...]]] = {}
-    most = 1 if pp == 1 else base.model.layers // pp
-    for vpp in bounds.choices("vpp", list(range(1, most + 1))):
-        try:
-            chunks = chunk_layers(None, base.model, Layout(pp=pp, vpp=vpp), base.framework)
-        except DistsimError:
-            continue
-        for schedule in schedules_of(pp, vpp, bounds):
-            setup = replace(base, layout=Layout(pp=pp, vpp=vpp, schedule=schedule), chunk_layers=chunks)
-            held = tuple(tuple(layer_kind(base.model, i) for i in stage_layer_indices(setup, s)) for s in range(pp))
-            alike.setdefault((head_stage(setup), held), ([], chunks))[0].append((schedule, vpp))
-    yield from alike.values()
-
-
-def schedules_of(pp: int, vpp: int, bounds: Bounds) -> list[str]:
-    """Schedules that may run so many stages and chunks; one that takes any number of chunks is tried with several."""
-    if pp == 1:
-        return ["1f1b"] if vpp == 1 and bounds.allows("schedule", "1f1b") else []
-    found = []
-    for name in bounds.words("schedule"):
-        kind = SCHEDULES[name]
-        least = 2 if kind.most is None else kind.least
-        if name in CLOSED and least <= vpp <= (kind.most or vpp):
-            found.append(name)
-    return found
 
 
 def shardings(sharers: int, bounds: Bounds, offload: tuple[str, ...] = ()) -> list[tuple[int, int]]:
