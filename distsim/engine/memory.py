@@ -112,8 +112,9 @@ def memory(job: Job | None = None, /, **options: Any) -> MemoryReport:
 
 def memory_of(setup: Setup) -> MemoryReport:
     """Where every byte goes for a resolved setup."""
+    stages = build_stages(setup)
     setup = replace(setup, notes=(*setup.notes, *memory_notes(setup.job)))
-    return MemoryReport(setup, tuple(_stage(setup, stage) for stage in build_stages(setup)))
+    return MemoryReport(setup, tuple(_stage(setup, stage) for stage in stages))
 
 
 def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str, Number], Moments]:

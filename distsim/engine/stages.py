@@ -68,8 +68,18 @@ def head_stage(setup: Setup) -> int:
     return 0 if folded(setup) and len(setup.chunk_layers) // pp % 2 == 0 else pp - 1
 
 
+_LAST: list[tuple[Setup, list[Stage]]] = []
+"""The stages that were built last: memory and time of one job ask for them in turn."""
+
+
 def build_stages(setup: Setup) -> list[Stage]:
     """All stages, first to last."""
+    if not _LAST or _LAST[0][0] is not setup:
+        _LAST[:] = [(setup, _built(setup))]
+    return list(_LAST[0][1])
+
+
+def _built(setup: Setup) -> list[Stage]:
     ctx = setup.context()
     blocks: dict[str, Block] = {}
     y, last = setup.layout, head_stage(setup)

@@ -185,7 +185,7 @@ def price_of(flow: Flow, network: Network) -> Fixed:
     if flow.fixed is not None:
         return flow.fixed
     group = flow.span.placed(network)
-    seconds, algorithm, _, wire, link = pricing.price(flow.pattern, flow.bytes_logical, group)
+    seconds, algorithm, _, wire, link = pricing.remembered(flow.pattern, flow.bytes_logical, group)
     seconds = seconds * where(flow.bytes_logical > 0, 1, 0)  # arrays hold layouts that do not exchange this
     return Fixed(seconds, wire, link, algorithm)
 
