@@ -70,8 +70,10 @@ class Replay:
 def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
     try:
-        setup = setup_of(run)
-        report = memory_of(_longest(setup, run))
+        lengths = None if run.count("seq_len") else lengths_of(run)
+        setup = setup_of(run, {"seq": lengths.mean} if lengths else None)
+        longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
+        report = memory_of(replace(setup, layout=longest))
     except MissingCell as missing:
         return Replay(run, reason=str(missing))
     except DistsimError as error:
@@ -92,14 +94,6 @@ def replay(run: Run) -> Replay:
     stage = ranks[setup.framework.memory_rank]
     measured = measured_peak_bytes(run, setup.framework.memory_decimal)
     return Replay(run, "", setup, seconds, measured, stage.counted(counts), *_timed(setup, run))
-
-
-def _longest(setup: Setup, run: Run) -> Setup:
-    """The setup at its longest sample, which sets the peak where samples differ in length."""
-    lengths = lengths_of(run)
-    if run.count("seq_len") or lengths is None:
-        return setup
-    return replace(setup, layout=setup.layout.with_(seq=lengths.longest))
 
 
 def fitting(setup: Setup) -> Setup:
@@ -146,7 +140,7 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     framework = framework_of(run)
     model = model_of(run)
     tuned = tuning_options(run, framework.usual_tuning)
-    options = {**framework.usual, **tuned, **_stated(run, framework), **(more or {})}
+    options = {**framework.usual, **tuned, **_stated(run, framework, (more or {}).get("seq")), **(more or {})}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     _fit_degrees(options, run)
@@ -185,15 +179,14 @@ def framework_of(run: Run) -> Framework:
         raise MissingCell(f"framework {name!r} has no profile") from None
 
 
-def _stated(run: Run, framework: Framework) -> dict[str, Any]:
-    """What the row says, as job options."""
+def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
+    """What the row says, as job options; ``seq`` where its notes tell lengths that its cell does not."""
     gpus = run.count("n_gpus")
     if gpus is None:
         raise MissingCell("n_gpus is blank")
     if run.text("gpu") is None:
         raise MissingCell("gpu is blank")
-    lengths = lengths_of(run)
-    seq = run.count("seq_len") or (lengths.mean if lengths else None)
+    seq = run.count("seq_len") or seq
     if seq is None:
         raise MissingCell("seq_len is blank")
     recompute = (run.text("recompute") or "").lower()

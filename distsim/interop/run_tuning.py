@@ -75,17 +75,18 @@ def lengths_of(run: Run) -> Lengths | None:
         return None
     longest = int(cap[1])
     if spread := _SPREAD.search(notes):
-        return Lengths(round(_mean_capped(float(spread[1]), float(spread[2]), longest)), longest)
+        return Lengths(round(_mean_below(float(spread[1]), float(spread[2]), longest)), longest)
     if mean := _MEAN.search(notes):
         return Lengths(min(round(int(mean[1]) / int(mean[2])), longest), longest)
     return None
 
 
-def _mean_capped(mean: float, deviation: float, cap: float) -> float:
-    """Mean length of samples that are cut off at ``cap`` tokens; lengths of texts are close to log-normal."""
+def _mean_below(mean: float, deviation: float, cap: float) -> float:
+    """Mean length of the samples of at most ``cap`` tokens, as trainers that drop longer ones have it; lengths of texts
+    are close to log-normal."""
     if not deviation:
         return min(mean, cap)
     variance = math.log(1 + (deviation / mean) ** 2)
     lengths = NormalDist(math.log(mean) - variance / 2, math.sqrt(variance))
-    shifted = NormalDist(lengths.mean + variance, lengths.stdev)
-    return mean * shifted.cdf(math.log(cap)) + cap * (1 - lengths.cdf(math.log(cap)))
+    by_tokens = NormalDist(lengths.mean + variance, lengths.stdev)
+    return mean * by_tokens.cdf(math.log(cap)) / lengths.cdf(math.log(cap))
