@@ -9,7 +9,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
-from distsim.engine.flops import model_flops, peak_of, recompute_factor
+from distsim.engine.flops import flops_convention, model_flops, peak_of, recompute_factor
 from distsim.engine.likeness import Correction, correction_of
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.resolve import Setup, resolve
@@ -87,7 +87,7 @@ class StepReport:
             "interval": self.interval.to_dict(), "tokens_per_second": self.tokens_per_second,
             "tokens_per_second_per_gpu": self.tokens_per_second / y.gpus,
             "model_flops_per_second_per_gpu": self.model_flops_per_second_per_gpu, "mfu": self.mfu, "hfu": self.hfu,
-            "flops_convention": "6 N (no input embedding) + 12 L H S, dense attention",
+            "flops_convention": flops_convention(self.setup),
             "breakdown": self.breakdown, "peak_memory": self.memory.peak, "fits": self.memory.fits,
             "evidence": {"interval": self.interval.basis, "correction": math.exp(self.correction.logarithm) - 1,
                          "nearest_likeness": self.correction.nearest, "runs": list(self.correction.runs)},
