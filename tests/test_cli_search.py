@@ -210,6 +210,37 @@ def test_without_pyarrow_the_extra_is_named_and_nothing_is_written(
     assert "pip install 'distsim[parquet]'" in told and not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("blocks", [0, 1])
+def test_an_interrupt_tells_what_there_is_and_writes_no_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, blocks: int
+) -> None:
+    from distsim.engine.search_best import Kept
+
+    seen, add = [], Kept.add
+
+    def stopped(kept: Kept, block: Any) -> None:
+        if len(seen) == blocks:
+            raise KeyboardInterrupt
+        seen.append(block)
+        add(kept, block)
+
+    monkeypatch.setattr(Kept, "add", stopped)
+    assert run(["search", *SMALL, "--all", "all.csv"]) == (0 if blocks else 1)
+    out, err = capsys.readouterr()
+    assert "until interrupted" in out and "all.csv is not written" in err and not list(tmp_path.iterdir())
+    assert ("Best: distsim step" if blocks else "Interrupted before") in out
+
+
+def test_the_command_states_what_was_stated(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--framework", "torchtitan", "--no-dropout", "--compile", "--sync-every-micro-batch", "--seq", "1024")
+    text = answer(capsys, *SMALL[:3], "--gpus", "4", "--global-batch", "32", "--recompute", "none", *words)
+    command = text.split("Best: distsim ")[1].splitlines()[0].split()
+    assert set(words) <= set(command)
+    assert run([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert f"{told['peak_memory'] / 2**30:.2f}" in text.split(" 1  ")[-1] or "1.0" in text
+
+
 def test_a_file_of_all_is_whole_or_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text("old", encoding="utf-8")
     assert "7" in answer(capsys, *SMALL, "--tp", "7", "--all", "all.csv", code=2)

@@ -214,15 +214,3 @@ def setup_at(base: Setup, layout: Mapping[str, Any]) -> dict[str, Any]:
     if y["pp"] > 1:
         options["schedule"] = y["schedule"]
     return options
-
-
-def flags(options: Mapping[str, Any]) -> str:
-    """Options as a user types them; what is None is left out."""
-    words = []
-    for name, value in options.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
-        elif value is not None:
-            words.append(f"--{flag} {value}")
-    return " ".join(words)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from distsim.engine.search import Choice, SearchReport
 from distsim.engine.search_money import Rent
@@ -12,6 +15,9 @@ from distsim.report.search_plot import plot
 from distsim.report.search_table import DEGREES, recompute_word, table
 from distsim.report.style import VERMILLION, Style, columns
 from distsim.units import duration, gib
+
+NEGATIVE = {"no_sync": "--sync-every-micro-batch"}
+"""Flags whose opposite is not their name with ``no-``."""
 
 
 def lines(report: SearchReport, term: Style) -> list[str]:
@@ -33,14 +39,15 @@ def head(report: SearchReport, term: Style) -> list[str]:
     sign = term.choose("×", "x")
     recipes = " or ".join(request.precisions) or base.precision.name
     batches = " or ".join(f"{batch:,}" for batch in report.batches)
+    until = " until interrupted" if report.interrupted else ""
     words = f"{base.framework.name}, {recipes}, {base.layout.seq:,} tokens, global batch {batches}"
     fits = f"{report.fitting:,} fit {gib(report.limit)}"
-    if report.fitting != report.feasible:
+    if report.request.within < math.inf:
         fits += f", {report.feasible:,} of them within {duration(request.within)}"
     prices = [price_words(rents, term) for rents in alike_rents(report)]
     return [
         f"{term.bold(base.model.name)} on {gpus} {sign} {base.accelerator.name} ({base.cluster.name}), {words}",
-        f"{report.evaluated:,} layouts in {report.seconds:.1f} s ({rate:,.0f} per second): {fits}; "
+        f"{report.evaluated:,} layouts in {report.seconds:.1f} s{until} ({rate:,.0f} per second): {fits}; "
         f"best by {request.objective}",
         *prices,
     ]  # fmt: skip
@@ -77,30 +84,43 @@ def almost_lines(report: SearchReport, term: Style) -> list[str]:
 
 def nearest_lines(report: SearchReport, term: Style) -> list[str]:
     """What misses by least, where nothing is feasible."""
+    if report.interrupted and not report.nearest:
+        return [term.ink("Interrupted before a layout was evaluated.", VERMILLION)]
     if report.fitting:
-        made = [term.ink(f"No layout that fits takes at most {duration(report.request.within)} per step.", VERMILLION)]
-        return [*made, term.bold("Quickest that fit"), *table(report, report.nearest, term)]
-    made = [term.ink(f"No layout fits {gib(report.limit)}.", VERMILLION), term.bold("Nearest misses")]
+        which = "None of the layouts so far" if report.interrupted else "No layout"
+        told = f"{which} that fits takes at most {duration(report.request.within)} per step."
+        return [term.ink(told, VERMILLION), term.bold("Quickest that fit"), *table(report, report.nearest, term)]
+    which = "No layout" if not report.interrupted else "None of the layouts so far"
+    made = [term.ink(f"{which} fits {gib(report.limit)}.", VERMILLION), term.bold("Nearest misses")]
     return [*made, *table(report, report.nearest, term, over=True)]
 
 
 def command(one: Choice) -> str:
     """What a user types to see a layout in full."""
-    from distsim.engine.search_fold import flags
-
-    job, usual = one.report.setup.job, type(one.report.setup.job).model_fields["framework"].default
+    job = one.report.setup.job
     defaults = one.report.setup.framework.defaults
     chosen = {
         name: value for name, value in one.options.items()
         if name != "dp" and not (value == 1 and name in ("tp", "pp", "cp", "ep", "vpp") and name not in defaults)
     }  # fmt: skip
     stated = {
-        "gpu": job.gpu, "cluster": job.cluster, "framework": None if job.framework == usual else job.framework,
-        "seq": job.seq, "precision": job.precision, "optimizer": job.optimizer, "attention": job.attention,
-        "offload": job.offload, "profile": job.profile,
+        name: getattr(job, name) for name in sorted(job.model_fields_set, key=list(type(job).model_fields).index)
+        if name not in ("model", "stage_layers", *one.options)
     }  # fmt: skip
     model = job.model if isinstance(job.model, str) else job.model.name
-    return f"distsim step {model} {flags({**stated, **chosen})}"
+    return f"distsim step {shlex.quote(model)} {flags({**stated, **chosen})}"
+
+
+def flags(options: Mapping[str, Any]) -> str:
+    """Options as a user types them; what is None is left out."""
+    words = []
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else NEGATIVE.get(name, f"--no-{flag}"))
+        elif value is not None:
+            words.append(f"--{flag} {shlex.quote(str(value))}")
+    return " ".join(words)
 
 
 def diff_lines(report: SearchReport, first: int, second: int, term: Style) -> list[str]:

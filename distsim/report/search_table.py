@@ -104,6 +104,8 @@ def _legend(families: Sequence[Alike | None]) -> list[str]:
 
 def fitted(rows: Sequence[Row]) -> list[str]:
     """The table without what a narrow terminal has no room for: first the columns that are 1 in all rows."""
+    if not rows:
+        return []
     width, names = terminal.width(), [name for name in rows[0] if name not in BRIEFER.values()]
     ones = [name for name in USUALLY_ONE if all(row.get(name) == "1" for row in rows)]
     known = ("MFU",) if COST in names or "layout" in names else ()  # other columns say how quick it is
