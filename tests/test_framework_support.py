@@ -40,6 +40,18 @@ def test_every_restriction_says_where_it_is_written() -> None:
     assert stated >= 15
 
 
+def test_the_table_of_the_docs_is_that_of_the_presets() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "search.md").read_text(encoding="utf-8")
+    for name in catalog.names("frameworks"):
+        s = catalog.load("frameworks", name).supports
+        lacks = ", ".join(degree for degree in ("tp", "pp", "cp", "ep") if not getattr(s, degree)) or "–"
+        piped = ", ".join(str(stage) for stage in s.zero if stage <= s.pipeline_zero) if s.pp else "–"
+        schedules = (", ".join(s.schedules) if s.schedules else "any") if s.pp else "–"
+        zero, offload = ", ".join(map(str, s.zero)), ", ".join(s.offload) or "nothing"
+        row = f"| {name} | {lacks} | {zero} | {piped} | {schedules} | {offload} |"
+        assert (row in page) == (s != Supports()), row
+
+
 @pytest.mark.slow
 def test_no_measured_run_did_what_its_framework_is_said_not_to_run() -> None:
     told = ("framework", "tp", "pp", "vpp", "cp", "ep", "zero_stage", "offload", "seq_len", "n_gpus")
@@ -111,7 +123,8 @@ def test_a_search_holds_exactly_what_is_supported(framework: str, tmp_path: Path
     text.write_text("\n[".join(kept).replace(f'name = "{framework}"', 'name = "free"'), encoding="utf-8")
     assert run(["search", *SMALL, "--framework", framework, "--all", "some.csv", "--json"]) == 0
     assert run(["search", *SMALL, "--framework", "free.toml", "--all", "every.csv", "--json"]) == 0
-    fields = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group", "micro_batch", "sequence_parallel", "schedule")
+    fields = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group", "micro_batch", "micro_batches",
+              "sequence_parallel", "schedule")  # fmt: skip
     rows = []
     for file in ("some.csv", "every.csv"):
         with open(file, encoding="utf-8") as lines:
