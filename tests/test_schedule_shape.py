@@ -10,6 +10,8 @@ from distsim.engine.schedule_shape import ROUNDS, STEADY, in_flight, ramp_share
 from distsim.errors import DistsimError
 from distsim.formulas.schedule_forms import FORMS, Setting
 from distsim.schedules.registry import SCHEDULES
+from distsim.specs.layout import Layout
+from distsim.specs.rules import interleaves
 
 NAMES = [name for name in SCHEDULES if name != "zb-auto"]
 
@@ -69,3 +71,30 @@ def test_a_v_puts_embedding_and_head_on_the_first_stage() -> None:
     assert folded[0].categories["parameters"] > folded[3].categories["parameters"] == folded[1].categories["parameters"]
     last = looped[3].categories["parameters"]
     assert looped[0].categories["parameters"] == pytest.approx(last, rel=1e-4)  # but for the final norm
+
+
+@pytest.mark.parametrize(("framework", "taken", "refused"), [
+    ("megatron-lm", (4, 5, 8, 13), (1, 3)),
+    ("megatron-2021", (4, 8), (3, 5, 13)),
+    ("torchtitan", (1, 3, 5, 10), (9, 13)),
+])  # fmt: skip
+def test_frameworks_interleave_the_micro_batches_that_they_can_deal(
+    framework: str, taken: tuple[int, ...], refused: tuple[int, ...]
+) -> None:
+    common = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 4, "pp": 4, "vpp": 2, "framework": framework}
+    for micro in taken:
+        assert distsim.memory(distsim.Job(**common, global_batch=micro)).setup.layout.micro_batches == micro
+    for micro in refused:
+        with pytest.raises(DistsimError, match="cannot interleave"):
+            distsim.step(distsim.Job(**common, global_batch=micro))
+        distsim.step(distsim.Job(**{**common, "vpp": 1}, global_batch=micro))
+
+
+def test_interleaving_rule_for_arrays() -> None:
+    micro = numpy.arange(1, 18)
+    layout = Layout(pp=4, vpp=2, schedule="interleaved-1f1b", micro_batches=micro)
+    kept = micro[interleaves(layout)]
+    assert kept.tolist() == [4, 5, 6, 7, 8, 10, 12, 15, 16]
+    for m in kept.tolist():  # the schedule deals them as its closed forms say
+        assert distsim.pipeline(4, m, "interleaved-1f1b", 2).makespan == pytest.approx(3 * m + 3 * 3 / 2)
+    assert numpy.all(interleaves(layout.with_(schedule="1f1b")))

@@ -11,6 +11,7 @@ from distsim.arrays import Number
 from distsim.errors import DistsimError
 from distsim.specs.base import Spec
 from distsim.specs.layout import Layout
+from distsim.specs.rules import enough_to_interleave, in_rounds, multiples_of_stages
 
 if TYPE_CHECKING:
     from distsim.specs.framework import Framework
@@ -28,6 +29,9 @@ class Supports(Spec):
     ep: bool = True
     schedules: tuple[str, ...] | None = None
     """Pipeline schedules that it has; None where nobody looked."""
+    interleaving: Literal["any", "enough", "multiples", "rounds"] = "any"
+    """Micro-batches that interleaved 1F1B takes: ``enough`` is at least as many as stages (Megatron-LM, which now deals
+    them in groups of a size to choose), ``multiples`` of the stages, or equal ``rounds`` (torch)."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
     pipeline_zero: int = Field(default=3, ge=0, le=3)
     """The highest ZeRO stage that goes with pipeline stages."""
@@ -60,6 +64,13 @@ def _alone(y: Layout) -> Number:
     return (y.dp * y.cp == 1) | (y.zero == 0)
 
 
+def _interleaved(s: Supports, y: Layout) -> Number:
+    if s.interleaving == "any":
+        return y.pp >= 1
+    takes = {"enough": enough_to_interleave, "multiples": multiples_of_stages, "rounds": in_rounds}[s.interleaving]
+    return (y.pp == 1) | (y.schedule != "interleaved-1f1b") | takes(y)
+
+
 def _degree(name: str, words: str) -> SupportRule:
     return SupportRule(
         (name,),
@@ -79,6 +90,17 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         lambda s, y: (y.pp == 1) | (s.schedules is None) | _among(y.schedule, s.schedules or ("",)),
         lambda f, s, y: f"{f} has no pipeline schedule {y.schedule}",
         lambda s, y: f"it has: {', '.join(s.schedules or ())}",
+    ),
+    SupportRule(
+        ("schedule", "global_batch"),
+        _interleaved,
+        lambda f, s, y: (
+            f"{f} cannot interleave {y.micro_batches} micro-batches over {y.pp} stages"
+            + (" in equal rounds" if s.interleaving == "rounds" else "")
+        ),
+        lambda s, y: (
+            f"use --schedule 1f1b, or --global-batch {y.micro_batch * y.dp * -(-y.micro_batches // y.pp) * y.pp}"
+        ),
     ),
     SupportRule(
         ("zero",),
