@@ -165,6 +165,7 @@ def test_tables_csv_and_explanations() -> None:
     assert rows
     assert float(rows[0]["dollars"]) == min(float(row["dollars"]) for row in rows)
     assert any(row["pareto"] == "1" for row in rows)
+    assert int(rows[0]["tp"]) * int(rows[0]["pp"]) * int(rows[0]["dp"]) == int(rows[0]["gpus"])
 
 
 def test_limits_that_nothing_meets() -> None:
@@ -222,7 +223,7 @@ def test_your_own_prices(tmp_path: Path) -> None:
         (["llama-2-7b", "--tokens", "2T", "--stragglers", "fast"], "--stragglers fast is no spread"),
         (["llama-2-7b", "--tokens", "2T", "--stragglers", "-2%"], "--stragglers -2% is no spread"),
         (["llama-2-7b", "--tokens", "2T", "--preempted-every", "10d"], "is about spot machines"),
-        (["llama-2-7b", "--tokens", "2T", "--price", "spot", "--preempted-every", "0d"], "node_preempted_every 0"),
+        (["llama-2-7b", "--tokens", "2T", "--price", "spot", "--preempted-every", "0d"], "0d leaves no time"),
         (["llama-2-7b", "--tokens", "2T", "--global-batch", "0"], "--global-batch 0 is out of range"),
         (["llama-2-7b", "--tokens", "2T", "--tp", "x"], "neither a whole number nor a range"),
     ],
@@ -288,3 +289,10 @@ def test_nobody_rents_out_part_of_a_node() -> None:
     done = run("gpt2", "--tokens", "10B", "--gpu", "h100-sxm", "--gpus", "1,8", "--json")
     for option in json.loads(done.stdout)["options"]:
         assert option["gpus"] == 8 or "8x" not in option["price"]["instance"]
+
+
+def test_sentences_fold_to_the_terminal() -> None:
+    text = run(*ASKED, "--top", "3", COLUMNS="72").stdout
+    sentences = text.split("Options, cheapest first")[0]
+    assert max(map(len, sentences.splitlines())) <= 72
+    assert max(map(len, run(*ASKED, "--top", "3").stdout.splitlines())) > 110

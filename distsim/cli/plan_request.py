@@ -110,10 +110,13 @@ def _quantity(given: dict[str, Any], name: str, unit: str) -> float | None:
 def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:
     """How the campaign guards itself, and what else slows it."""
     from distsim.engine.goodput import Policy
+    from distsim.units import MINUTE
 
     every = _quantity(given, "preempted_every", "s")
     if every is not None and given["price"] != "spot":
         raise DistsimError("--preempted-every is about spot machines", "add --price spot, or leave it out")
+    if every is not None and every < MINUTE:
+        raise DistsimError(f"--preempted-every {given['preempted_every']} leaves no time to train", "e.g. 10d")
     return Policy(
         asynchronous=not given["blocking"], interval_seconds=_quantity(given, "checkpoint_every", "s"),
         spares=given["spares"], pauses_per_day=pauses_per_day, straggler_spread=_share(given["stragglers"]),

@@ -190,9 +190,11 @@ def make_plan(request: Request) -> Plan:
     }
     found = plans.options(made, request.tokens, known, request.facility)
     if not found:
-        raise NoPlanError(
-            f"every plan takes more than {plans.LONGEST_DAYS / 365:.0f} years", "use more accelerators: --gpus 4096"
+        often = request.terms.policy.node_preempted_every is not None
+        mend = (
+            "machines are taken away too often for so many of them" if often else "use more accelerators: --gpus 4096"
         )
+        raise NoPlanError(f"every plan takes more than {plans.LONGEST_DAYS / 365:.0f} years", mend)
     return Plan(request, model, per_token, tuple(found), tuple(_notes(request, model, len(listed) - len(offered))))
 
 
