@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,16 @@ def _read(file: Path) -> dict[str, Any]:
 def raw(kind: str, name: str) -> dict[str, Any]:
     """A preset's TOML as a dict, unchecked."""
     return _read(path(kind, name))
+
+
+def tables(kind: str, name: str, wanted: Callable[[str], bool]) -> dict[str, Any]:
+    """Those tables of a plain preset whose names are ``wanted``, the others unread: long files of many small tables."""
+    parts = re.split(r"(?m)^(?=\[)", path(kind, name).read_text(encoding="utf-8"))
+    chosen = [one for one in parts if one.startswith("[") and wanted(one[1 : one.index("]")].replace('"', ""))]
+    try:
+        return tomllib.loads("".join(chosen))
+    except tomllib.TOMLDecodeError:  # not that simple a file
+        return raw(kind, name)
 
 
 def load(kind: str, name: str) -> Any:

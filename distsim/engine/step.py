@@ -16,7 +16,7 @@ from distsim.engine.resolve import Setup, resolve
 from distsim.engine.work import Work, work_of
 from distsim.formulas.flops import flops_utilisation
 from distsim.specs.job import Job
-from distsim.specs.timing import PLAIN, Timing, combined
+from distsim.specs.timing import PLAIN, Timing, combined, family_of
 
 FITTED = "fitted"
 
@@ -133,16 +133,15 @@ def seconds_of(setup: Setup) -> float:
     return sum(scaled(breakdown_of(work_of(setup), timing_of(setup), correction.state), correction).values())
 
 
-@functools.lru_cache(maxsize=1)
-def timing_tables() -> dict[str, Any]:
-    """The fitted numbers, as ``make calibrate`` wrote them."""
-    tables: dict[str, Any] = catalog.load("timing", FITTED)
-    return tables
-
-
 @functools.lru_cache(maxsize=256)
 def _timing(framework: str, architecture: str) -> Timing:
-    return combined(timing_tables(), framework, architecture)
+    """Of the fitted numbers, as ``make calibrate`` wrote them, those that hold here."""
+    mine = ("general", f"architecture.{architecture}", f"family.{family_of(framework)}", f"framework.{framework}")
+
+    def wanted(table: str) -> bool:
+        return table in mine or table.startswith(f"{mine[-1]}.")
+
+    return combined(catalog.tables("timing", FITTED, wanted), framework, architecture)
 
 
 def timing_of(setup: Setup) -> Timing:

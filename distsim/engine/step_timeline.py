@@ -27,7 +27,7 @@ from distsim.engine.step_passes import (
     forward_pass,
     weight_pass,
 )
-from distsim.engine.traffic import network_of, price_of, stage_flows
+from distsim.engine.traffic_flows import network_of, price_of, stage_flows
 from distsim.engine.work import LINKS, distinct, kind_of
 
 PASSES = {"F": forward_pass, "B": backward_pass, "I": lambda content: backward_pass(content, False), "W": weight_pass}
