@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import math
 import shlex
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distsim.engine.search import Choice, SearchReport
 from distsim.engine.search_money import Rent
+from distsim.report import terminal
 from distsim.report.memory import number
 from distsim.report.search_plot import plot
 from distsim.report.search_table import DEGREES, recompute_word, table
@@ -24,7 +26,7 @@ def lines(report: SearchReport, term: Style) -> list[str]:
     """What was searched, the ranked table, the front, what nearly fits, and the command for the best."""
     made = [*head(report, term), ""]
     if report.best:
-        made += [*table(report, report.best, term), "", *plot(report, term), ""]
+        made += [*table(report, report.best, term), *simulated_lines(report), "", *plot(report, term), ""]
         made += almost_lines(report, term)
         made.append(f"Best: {command(report.best[0])}")
         return made
@@ -59,6 +61,21 @@ def alike_rents(report: SearchReport) -> list[list[Rent]]:
     for rent in report.rents.values():
         found.setdefault((rent.quote, rent.usd_per_gpu_hour), []).append(rent)
     return list(found.values())
+
+
+def simulated_lines(report: SearchReport) -> list[str]:
+    """How far the event simulation of the ranked layouts is from their times, and which it would put first."""
+    off = [(one.simulated_seconds or one.report.seconds) / one.report.seconds - 1 for one in report.best]
+    many = sum(one.simulated_seconds is not None for one in report.best)
+    if not many:
+        return []
+    near = f"{min(off):+.1%} to {max(off):+.1%}" if max(map(abs, off)) >= 1e-3 else "within 0.1%"
+    told = f"Event simulation of the {many} with a pipeline: {near} of these times"
+    rates = [one.report.tokens_per_second / (1 + longer) for one, longer in zip(report.best, off, strict=True)]
+    first = rates.index(max(rates))
+    if first and report.request.objective == "throughput":
+        told += f"; by it rank {first + 1} is the fastest"
+    return textwrap.wrap(told, terminal.width() or len(told))
 
 
 def price_words(rents: Sequence[Rent], term: Style) -> str:
