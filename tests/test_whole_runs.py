@@ -21,7 +21,7 @@ def found() -> list[WholeRun]:
 
 
 def test_hours_within_fifteen_per_cent_in_the_median(found: list[WholeRun]) -> None:
-    assert median_error(found) <= 0.16
+    assert median_error(found) <= 0.15
     for name in QUICK:
         error = next(one for one in found if one.run.id == name).error
         assert error is not None
