@@ -2,8 +2,9 @@
 
     python benchmarks/bench_search.py [--quick]
 
-Each case is a process of its own, so that its peak memory is its own; the rate counts everything from reading presets
-to ranking, and, in the last column, only the evaluation.
+Each case is a process of its own, so that its peak memory is its own. The first rate counts everything from reading
+presets to ranking; the second only what is done for all layouts: time, traffic and memory of each, and what is kept of
+them. Cases that are alike but for their bounds are then held against a straight line.
 """
 
 from __future__ import annotations
@@ -12,16 +13,26 @@ import json
 import subprocess
 import sys
 
+META = {"cluster": "meta-24k-roce", "global_batch": 2048, "seq": 8192}
+EVERY = {"zero": "0..3", "zero_group": "1..", "schedule": "1f1b,gpipe,interleaved-1f1b"}
+"""Also what megatron-core does not run: ZeRO 2 and 3 with pipelines, sharding groups, GPipe."""
+LINE = {"model": "llama-70b", "gpu": "h100-sxm", "global_batch": 1024}
 CASES = [
-    ("llama-7b", "h100-sxm", 8, {"pp": "1", "recompute": "none,selective"}),
-    ("llama-7b", "h100-sxm", 8, {"recompute": "none,selective"}),
-    ("llama-7b", "h100-sxm", 8, {}),
-    ("llama-70b", "h100-sxm", 64, {"schedule": "1f1b"}),
-    ("llama-70b", "h100-sxm", 64, {}),
-    ("mixtral-8x7b", "h100-sxm", 64, {}),
-    ("llama-70b", "h100-sxm", 512, {}),
-    ("gpt3-175b", "a100-sxm4-80gb", 1024, {}),
-    ("llama-405b", "h100-sxm", 16384, {}),
+    ("line", LINE, 512, {"tp": "8", "pp": "8", "cp": "1", "vpp": "1", "schedule": "1f1b"}),
+    ("line", LINE, 512, {"tp": "8", "pp": "8", "cp": "1..4"}),
+    ("line", LINE, 512, {**EVERY, "pp": "8", "tp": "8"}),
+    ("line", LINE, 512, {**EVERY, "pp": "4,8"}),
+    ("line", LINE, 512, EVERY),
+    ("line", LINE, 512, {**EVERY, "schedule": "1f1b,gpipe,interleaved-1f1b,looped-bfs,zb-h1,zb-h2,zb-v"}),
+    ("line", {**LINE, "global_batch": 12288}, 512, EVERY),
+    ("", {"model": "llama-7b", "gpu": "h100-sxm"}, 8, {}),
+    ("", {"model": "llama-70b", "gpu": "h100-sxm"}, 64, {}),
+    ("", {"model": "llama-70b", "gpu": "h100-sxm"}, 512, EVERY),
+    ("", {"model": "gpt3-175b", "gpu": "a100-sxm4-80gb"}, 1024, EVERY),
+    ("", {"model": "mixtral-8x7b", "gpu": "h100-sxm"}, 64, EVERY),
+    ("", {"model": "llama-405b", "gpu": "h100-sxm"}, 16384, EVERY),
+    ("", {"model": "llama-405b", "gpu": "h100-sxm", **META, "framework": "megatron-lm"}, 16384, {}),
+    ("", {"model": "llama-405b", "gpu": "h100-sxm", **META}, 16384, EVERY),
 ]
 
 ONE = """
@@ -30,10 +41,10 @@ began = time.process_time()
 from distsim.engine.search import Request, search
 from distsim.engine.search_bounds import parse_bounds
 from distsim.specs.job import Job
-model, gpu, gpus, bounds = json.loads(sys.argv[1])
+job, gpus, bounds = json.loads(sys.argv[1])
 begun = time.process_time()
 marks = []
-report = search(Request(Job(model=model, gpu=gpu), (gpus,), parse_bounds(bounds, [])),
+report = search(Request(Job(**job), (gpus,), parse_bounds(bounds, [])),
                 lambda done, whole: marks.append(time.process_time()))
 ended = time.process_time()
 print(json.dumps({"evaluated": report.evaluated, "feasible": report.feasible, "cpu": ended - began,
@@ -43,21 +54,28 @@ print(json.dumps({"evaluated": report.evaluated, "feasible": report.feasible, "c
 
 
 def main() -> None:
-    """Run all cases and print a table."""
-    cases = CASES[:5] if "--quick" in sys.argv else CASES
+    """Run all cases and print a table, then how far cost is from proportional."""
+    cases = CASES[:4] if "--quick" in sys.argv else CASES
     print(
-        f"{'search':38} {'layouts':>12} {'feasible':>12} {'CPU s':>7} {'per s':>10} {'evaluated/s':>12} {'peak MB':>8}"
+        f"{'search':42} {'layouts':>12} {'feasible':>12} {'CPU s':>7} {'per s':>10} {'evaluated/s':>12} {'peak MB':>8}"
     )
-    for case in cases:
-        model, gpu, gpus, bounds = case
-        done = subprocess.run([sys.executable, "-c", ONE, json.dumps(case)], capture_output=True, text=True, check=True)
+    line = []
+    for kind, job, gpus, bounds in cases:
+        asked = json.dumps((job, gpus, bounds))
+        done = subprocess.run([sys.executable, "-c", ONE, asked], capture_output=True, text=True, check=True)
         one = json.loads(done.stdout)
-        name = f"{model} on {gpus} {gpu}" + (" (bounded)" if bounds else "")
+        name = f"{job['model']} on {gpus} {job['gpu']}" + (" (bounded)" if kind else "")
         print(
-            f"{name:38} {one['evaluated']:12,} {one['feasible']:12,} {one['cpu']:7.2f} "
+            f"{name:42} {one['evaluated']:12,} {one['feasible']:12,} {one['cpu']:7.2f} "
             f"{one['evaluated'] / one['cpu']:10,.0f} {one['evaluated'] / one['evaluation']:12,.0f} "
             f"{one['memory'] / 1e6:8.0f}"
         )
+        if kind:
+            line.append((one["evaluated"], one["cpu"]))
+    few, many = line[0], line[-1]
+    each = (many[1] - few[1]) / (many[0] - few[0])
+    print(f"\na search: {few[1] - each * few[0]:.2f} s, and {1e9 * each:.0f} ns for each layout; measured over this:")
+    print("  ".join(f"{count:,}: {cpu / (few[1] + each * (count - few[0])):.2f}" for count, cpu in line))
 
 
 if __name__ == "__main__":

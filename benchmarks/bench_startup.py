@@ -18,6 +18,8 @@ CASES: dict[str, tuple[list[str], float]] = {
     "distsim memory --help": (["memory", "--help"], 22),
     "distsim memory llama-7b --zero 2 --json": (["memory", "llama-7b", "--zero", "2", "--json"], 22),
     "distsim memory llama-7b --zero 2": (["memory", "llama-7b", "--zero", "2"], 22),
+    "distsim step llama-7b --zero 3": (["step", "llama-7b", "--zero", "3"], 24),
+    "distsim step llama-7b --zero 3 --gantt": (["step", "llama-7b", "--zero", "3", "--gantt"], 28),
 }
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Number = Any  # int, float, or a numpy array of either
 
 
 def _plain(*values: Number) -> bool:
-    return all(isinstance(value, (int, float)) for value in values)
+    for value in values:  # noqa: SIM110 (a generator costs more, and one layout asks hundreds of times)
+        if not isinstance(value, (int, float)):
+            return False
+    return True
 
 
 def where(condition: Number, yes: Number, no: Number) -> Number:
@@ -42,6 +45,21 @@ def minimum(*values: Number) -> Number:
     import numpy
 
     return functools.reduce(numpy.minimum, values)
+
+
+def total(*values: Number) -> Number:
+    """Their sum; of arrays that broadcast the small ones come first, so that few additions run over all layouts."""
+    if _plain(*values):
+        return sum(values)
+    return sum(sorted(values, key=lambda value: getattr(value, "size", 0)))
+
+
+def product(one: Number, other: Number) -> Number:
+    """Their product; a plain zero stays one, so that arrays do not grow along axes that do not matter."""
+    for factor in (one, other):
+        if isinstance(factor, (int, float)) and factor == 0:
+            return 0.0
+    return one * other
 
 
 def ceil_div(numerator: Number, denominator: Number) -> Number:
@@ -93,3 +111,20 @@ def take(table: Sequence[Any], index: Number) -> Number:
 def ceil_log2(value: Number) -> Number:
     """The smallest number of doublings of 1 that reaches ``value``."""
     return -floor(-log2(value))
+
+
+def some(condition: Number) -> bool:
+    """Whether it holds for the layout, or for any of an array of layouts."""
+    return bool(condition) if isinstance(condition, (bool, int)) else bool(condition.any())
+
+
+def each(function: Callable[..., float], *values: Number) -> Number:
+    """A function of plain whole numbers; of arrays it is asked once for each combination that occurs."""
+    if _plain(*values):
+        return function(*values)
+    import numpy
+
+    table = numpy.stack(numpy.broadcast_arrays(*values))
+    distinct, places = numpy.unique(table.reshape(len(values), -1), axis=1, return_inverse=True)
+    found = numpy.array([function(*column) for column in distinct.T.tolist()])
+    return found[places.ravel()].reshape(table.shape[1:])

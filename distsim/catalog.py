@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ KINDS: dict[str, tuple[str, str] | None] = {
     "frameworks": ("distsim.specs.framework", "Framework"),
     "precisions": ("distsim.specs.precision", "Precision"),
     "optimizers": ("distsim.specs.optimizer", "Optimizer"),
+    "quantizations": ("distsim.specs.tuning", "Quantization"),
     "prices": ("distsim.specs.price", "Price"),
     "storage": ("distsim.specs.storage", "Storage"),
     "failures": ("distsim.specs.failures", "Failures"),
@@ -44,68 +46,75 @@ def kind_of(word: str) -> str:
 
 def shipped_folder() -> Path:
     """Presets that come with distsim: inside the package when installed, next to it in a checkout."""
-    inside = Path(__file__).parent / "presets"
-    return inside if inside.is_dir() else Path(__file__).parent.parent / "presets"
+    here = os.path.dirname(__file__)
+    inside = os.path.join(here, "presets")
+    return Path(inside if os.path.isdir(inside) else os.path.join(os.path.dirname(here), "presets"))
 
 
 def folders(kind: str) -> list[tuple[str, Path]]:
     """(origin, folder) pairs in the order in which they are searched; only folders that exist."""
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     extra = [Path(one) for one in os.environ.get("DISTSIM_PRESETS", "").split(os.pathsep) if one]
-    shipped = shipped_folder()
     candidates = [
         ("./presets", Path("presets")),
         *(("DISTSIM_PRESETS", one) for one in extra),
-        ("user", Path(config) / "distsim" / "presets"),
-        ("shipped", shipped),
+        ("user", Path(config, "distsim", "presets")),
     ]
-    found: list[tuple[str, Path]] = []
-    for where, folder in candidates:
-        same_as_shipped = where != "shipped" and folder.exists() and folder.resolve() == shipped.resolve()
-        if not same_as_shipped and (folder / kind).is_dir():
-            found.append((where, folder / kind))
-    return found
+    shipped = shipped_folder() / kind
+    found = []
+    for where, place in candidates:
+        folder = place / kind
+        if os.path.isdir(folder) and not (os.path.isdir(shipped) and os.path.samefile(folder, shipped)):
+            found.append((where, folder))
+    return [*found, ("shipped", shipped)] if os.path.isdir(shipped) else found
 
 
-def _files(kind: str) -> dict[str, tuple[str, Path]]:
+def _files(kind: str) -> dict[str, tuple[str, str]]:
     """Every preset's plain name with its origin and file; the first folder that has a name wins."""
-    found: dict[str, tuple[str, Path]] = {}
+    found: dict[str, tuple[str, str]] = {}
     for where, folder in folders(kind):
         for name, place in _in_folder(where, folder, kind).items():
             found.setdefault(name, place)
     return found
 
 
-def _in_folder(where: str, folder: Path, kind: str) -> dict[str, tuple[str, Path]]:
-    """The presets of one folder by plain name."""
+def _in_folder(where: str, folder: Path, kind: str) -> dict[str, tuple[str, str]]:
+    """The presets of one folder by plain name, with their paths as text: there are many, and one is wanted."""
     suffix = SUFFIXES.get(kind, ".toml")
-    found: dict[str, tuple[str, Path]] = {}
+    found: dict[str, tuple[str, str]] = {}
     for entry in sorted(os.listdir(folder)):
         if entry.endswith(suffix) and not entry.startswith("."):
-            found.setdefault(_plain(entry[: -len(suffix)]), (where, folder / entry))
+            found.setdefault(_plain(entry[: -len(suffix)]), (where, os.path.join(folder, entry)))
     return found
 
 
 def names(kind: str) -> list[str]:
     """Names of all presets of a kind, from file names alone; no file is read."""
     kind = kind_of(kind)
-    return sorted(path.name[: -len(SUFFIXES.get(kind, ".toml"))] for _, path in _files(kind).values())
+    return sorted(os.path.basename(path)[: -len(SUFFIXES.get(kind, ".toml"))] for _, path in _files(kind).values())
 
 
 def _looks_like_path(name: str) -> bool:
     return "/" in name or os.sep in name or name.lower().endswith((".toml", ".csv"))
 
 
-def _aliases(path: Path, wanted: str) -> list[str]:
+def _aliases(path: str, wanted: str) -> list[str]:
     """Aliases stated in a file that mentions ``wanted``; a broken file has none until it is asked for itself."""
     try:
-        text = path.read_text(encoding="utf-8")
-        match = _ALIASES.search(text)
-        if match is None or wanted not in _plain(match[0]):
+        line = _alias_line(path, os.stat(path).st_mtime_ns)
+        if wanted not in _plain(line):
             return []
-        return [str(one) for one in tomllib.loads(match[0])["aliases"]]
+        return [str(one) for one in tomllib.loads(line).get("aliases", ())]
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return []
+
+
+@functools.lru_cache(maxsize=1024)
+def _alias_line(path: str, changed_ns: int) -> str:
+    """The line of a file that states its aliases; empty where none does."""
+    with open(path, encoding="utf-8") as file:
+        match = _ALIASES.search(file.read())
+    return match[0] if match else ""
 
 
 def aliases(kind: str) -> dict[str, str]:
@@ -122,30 +131,42 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_]+", "-", name.strip().lower())
 
 
+def knows(kind: str, name: str) -> bool:
+    """Whether there is a preset, or a file, of that name."""
+    return _place(kind_of(kind), name) is not None
+
+
 def _find(kind: str, name: str) -> tuple[str, Path]:
-    """Origin and file of a preset."""
+    """Origin and file of a preset; raises DistsimError where there is none."""
+    if found := _place(kind, name):
+        return found
     if _looks_like_path(name):
-        if Path(name).is_file():
-            return "path", Path(name)
         raise DistsimError(f"no file {name!r}", did_you_mean(Path(name).stem, names(kind)) or _list_hint(kind))
+    raise DistsimError(
+        f"unknown {kind.removesuffix('s')} {name!r}",
+        did_you_mean(_plain(name), {**dict.fromkeys(names(kind)), **aliases(kind)}),
+        _list_hint(kind),
+    )
+
+
+def _place(kind: str, name: str) -> tuple[str, Path] | None:
+    """Origin and file of a preset; None where there is none."""
+    if _looks_like_path(name):
+        return ("path", Path(name)) if Path(name).is_file() else None
     wanted = _plain(name)
     for where, folder in folders(kind):  # the plain file name needs no listing of the folder
         exact = folder / f"{wanted}{SUFFIXES.get(kind, '.toml')}"
         if os.path.isfile(exact):
             return where, exact
         if where != "shipped" and (named := _in_folder(where, folder, kind).get(wanted)):
-            return named
+            return where, Path(named[1])
     files = _files(kind)
     if wanted in files:
-        return files[wanted]
+        return files[wanted][0], Path(files[wanted][1])
     for where, path in files.values():
         if wanted in (_plain(one) for one in _aliases(path, wanted)):
-            return where, path
-    raise DistsimError(
-        f"unknown {kind.removesuffix('s')} {name!r}",
-        did_you_mean(wanted, {**dict.fromkeys(names(kind)), **aliases(kind)}),
-        _list_hint(kind),
-    )
+            return where, Path(path)
+    return None
 
 
 def _list_hint(kind: str) -> str:
@@ -178,6 +199,16 @@ def _read(file: Path) -> dict[str, Any]:
 def raw(kind: str, name: str) -> dict[str, Any]:
     """A preset's TOML as a dict, unchecked."""
     return _read(path(kind, name))
+
+
+def tables(kind: str, name: str, wanted: Callable[[str], bool]) -> dict[str, Any]:
+    """Those tables of a plain preset whose names are ``wanted``, the others unread: long files of many small tables."""
+    parts = re.split(r"(?m)^(?=\[)", path(kind, name).read_text(encoding="utf-8"))
+    chosen = [one for one in parts if one.startswith("[") and wanted(one[1 : one.index("]")].replace('"', ""))]
+    try:
+        return tomllib.loads("".join(chosen))
+    except tomllib.TOMLDecodeError:  # not that simple a file
+        return raw(kind, name)
 
 
 def load(kind: str, name: str) -> Any:

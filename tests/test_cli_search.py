@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,8 +97,15 @@ def test_no_layout_is_quick_enough(capsys: pytest.CaptureFixture[str]) -> None:
         (("--within", "soon"), "--within"),
         (("--within", "0s"), "--within"),
         (("--diff", "1"), "two ranks"),
-        (("--all", "all.parquet"), "CSV"),
+        (("--all", "all.xlsx"), ".csv or .parquet"),
+        (("--csv", "all.parquet"), "does not end in .csv"),
+        (("--csv", "no/such/folder.csv"), "mkdir"),
         (("--gpus", "8.."), "no end"),
+        (("--price", "spto"), "spot"),
+        (("--price", "-1"), "per GPU and hour"),
+        (("--price", "2.5", "--provider", "aws"), "both state a price"),
+        (("--provider", "nobody"), "nobody"),
+        (("--provider", ","), "names no price list"),
         (("--gpus", "0"), "out of range"),
         (("--global-batch", "0"), "global"),
     ],
@@ -119,5 +128,121 @@ def test_narrow_terminals_lose_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     table = answer(capsys, *SMALL, "--top", "3").split("\n\n")[1].splitlines()
-    assert len(table) == 4 and max(map(len, table)) <= width
-    assert all(name in table[0] for name in ("step", "MFU", "GiB", "tp", "dp", "zero", "micro"))
+    assert len(table) == 5 and max(map(len, table)) <= width
+    assert all(name in table[0] for name in ("step", "MFU", "GiB", "tp", "dp", "zero", "micro", "limit"))
+    assert "--all-ranks" in table[4]
+
+
+def test_what_is_alike_is_ranked_once_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    def degrees(one: dict[str, Any]) -> tuple[Any, ...]:
+        own = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "micro_batch", "schedule", "precision", "offload")
+        return tuple(one["layout"][name] for name in own)
+
+    once = json.loads(answer(capsys, *SMALL, "--json"))
+    each = json.loads(answer(capsys, *SMALL, "--json", "--all-ranks", "--top", "1000"))
+    kept = [degrees(one) for one in once["layouts"][:10]]
+    assert len(set(kept)) == len(kept) == 10
+    first: dict[tuple[Any, ...], float] = {}
+    for one in each["layouts"][:1000]:
+        first.setdefault(degrees(one), one["seconds"])
+    assert [one["seconds"] for one in once["layouts"][:10]][: len(first)] == list(first.values())[:10]
+    for one in once["layouts"][:10]:  # those as good as it, counted among all
+        near = [1 for other in each["layouts"][:1000]
+                if degrees(other) == degrees(one) and other["seconds"] <= 1.02 * one["seconds"]]  # fmt: skip
+        if 1.02 * one["seconds"] < each["layouts"][999]["seconds"]:
+            assert len(near) - 1 == one["alike"]["near"]
+
+
+def test_dollars_per_token_are_rent_over_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*SMALL, "--recompute", "none", "--json")
+    found = json.loads(answer(capsys, *words, "--price", "2.50", "--csv", "ranked.csv", "--all", "all.csv"))
+    for one in found["layouts"]:
+        assert one["usd_per_million_tokens"] == pytest.approx(8 * 2.5 / 3600 / one["tokens_per_second"] * 1e6)
+    with open("ranked.csv", encoding="utf-8") as file:
+        told = [float(row["usd_per_million_tokens"]) for row in csv.DictReader(file)]
+    assert told == [one["usd_per_million_tokens"] for one in found["layouts"][: found["ranked"]]]
+    with open("all.csv", encoding="utf-8") as file:
+        assert min(float(row["usd_per_million_tokens"]) for row in csv.DictReader(file)) <= told[0]
+    assert "usd_per_million_tokens" not in json.loads(answer(capsys, *words))["layouts"][0]
+
+
+def test_known_prices_are_taken_from_the_nodes_themselves_where_there_are_any(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("llama-7b", "--cluster", "p5.48xlarge", "--global-batch", "64", "--schedule", "1f1b", "--recompute",
+             "none", "--objective", "cost-per-token")  # fmt: skip
+    found = json.loads(answer(capsys, *words, "--gpus", "4,8", "--json"))
+    assert [(one["gpus"], one["billed_gpus"], one["provider"]) for one in found["prices"]] == [
+        (4, 8, "AWS"), (8, 8, "AWS"),
+    ]  # fmt: skip
+    assert not any("network may differ" in note for note in found["notes"])
+    assert found["layouts"][0]["layout"]["gpus"] == 8  # half an instance costs as much as a whole one
+    text = answer(capsys, *words, "--gpus", "8", "--price", "spot")
+    assert "$/M tokens" in text and "spot from" in text and "old)" in text
+
+
+def test_parquet_holds_what_csv_holds(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra distsim[parquet] is not installed")
+    from distsim.engine import search_parquet
+
+    monkeypatch.setattr(search_parquet, "ROWS", 100)
+    words = (*SMALL, "--recompute", "none,selective", "--zero", "0,1", "--price", "3", "--json")
+    found = json.loads(answer(capsys, *words, "--all", "all.csv"))
+    answer(capsys, *words, "--all", "all.parquet")
+    file = parquet.ParquetFile("all.parquet")
+    sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+    assert set(sizes[:-1]) == {100} and sum(sizes) == found["evaluated"]
+    told = file.read()
+    with open("all.csv", encoding="utf-8") as lines:
+        every = list(csv.DictReader(lines))
+    assert told.column_names == list(every[0])
+    assert [{name: str(value) for name, value in row.items()} for row in told.to_pylist()] == every
+    units = {field.name: (field.metadata or {}).get(b"unit") for field in told.schema}
+    assert units["seconds"] == b"s" and units["peak_memory_bytes"] == b"B" and units["tp"] is None
+    assert json.loads(told.schema.metadata[b"distsim.search"])["gpu"] == "h100-sxm"
+
+
+def test_without_pyarrow_the_extra_is_named_and_nothing_is_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    told = answer(capsys, *SMALL, "--all", "all.parquet", code=2)
+    assert "pip install 'distsim[parquet]'" in told and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("blocks", [0, 1])
+def test_an_interrupt_tells_what_there_is_and_writes_no_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, blocks: int
+) -> None:
+    from distsim.engine.search_best import Kept
+
+    seen, add = [], Kept.add
+
+    def stopped(kept: Kept, block: Any) -> None:
+        if len(seen) == blocks:
+            raise KeyboardInterrupt
+        seen.append(block)
+        add(kept, block)
+
+    monkeypatch.setattr(Kept, "add", stopped)
+    assert run(["search", *SMALL, "--all", "all.csv"]) == (0 if blocks else 1)
+    out, err = capsys.readouterr()
+    assert "until interrupted" in out and "all.csv is not written" in err and not list(tmp_path.iterdir())
+    assert ("Best: distsim step" if blocks else "Interrupted before") in out
+
+
+def test_the_command_states_what_was_stated(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--framework", "torchtitan", "--no-dropout", "--compile", "--sync-every-micro-batch", "--seq", "1024")
+    text = answer(capsys, *SMALL[:3], "--gpus", "4", "--global-batch", "32", "--recompute", "none", *words)
+    command = text.split("Best: distsim ")[1].splitlines()[0].split()
+    assert set(words) <= set(command)
+    assert run([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert f"{told['peak_memory'] / 2**30:.2f}" in text.split(" 1  ")[-1] or "1.0" in text
+
+
+def test_a_file_of_all_is_whole_or_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "all.csv").write_text("old", encoding="utf-8")
+    assert "7" in answer(capsys, *SMALL, "--tp", "7", "--all", "all.csv", code=2)
+    assert [one.name for one in tmp_path.iterdir()] == ["all.csv"]
+    assert (tmp_path / "all.csv").read_text(encoding="utf-8") == "old"

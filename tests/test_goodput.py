@@ -183,6 +183,28 @@ def test_spares_and_stragglers() -> None:
     assert few.fraction <= many.fraction
 
 
+def test_spares_grow_with_the_cluster() -> None:
+    """About one failure in a hundred finds none, however many nodes there are."""
+    default = catalog.load("failures", "default")
+    saved, storage = Checkpoint(1e12, 1e9, 55e9), catalog.load("storage", "default")
+    kept = [goodput(gpus, default, saved, storage, Policy()) for gpus in (64, 1024, 8192, 65536)]
+    assert [one.spares for one in kept] == sorted({one.spares for one in kept})
+    for one in kept:
+        in_repair = (default.repair or 0) / one.mean_time_between_failures
+        assert forms.spares_short_probability(in_repair, one.spares) < 0.03
+    assert kept[2].fraction > 0.95 > goodput(8192, default, saved, storage, Policy(spares=4)).fraction
+
+
+def test_preemptions_add_to_failures() -> None:
+    default = catalog.load("failures", "default")
+    saved, storage = Checkpoint(1e12, 1e9, 55e9), catalog.load("storage", "default")
+    policy = Policy(node_preempted_every=10 * DAY)
+    plain, spot = (goodput(512, default, saved, storage, one, 8) for one in (Policy(), policy))
+    expected = 1 / (1 / plain.mean_time_between_failures + 64 / (10 * DAY))
+    assert spot.mean_time_between_failures == pytest.approx(expected)
+    assert spot.spares == plain.spares  # whoever takes a node away does not repair it
+
+
 def test_every_term_has_a_source() -> None:
     labels = {figure.label for figure in llama_3().figures}
     assert {"failure rate", "time between failures", "checkpoint write", "checkpoint interval", "restart"} <= labels

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import distsim
 from distsim import catalog
 from distsim.engine.energy import draw
 from distsim.engine.ownership import ownership, system_for
@@ -55,19 +54,6 @@ def test_energy_of_measured_runs(name: str) -> None:
     assert watts is not None
     published = float(row["energy_mwh"]) if row["energy_mwh"] else hours * 378.5 * 1.08 / 1e6
     assert energy.energy_kwh(hours, watts.training, pue) / 1e3 == pytest.approx(published, rel=0.20)
-
-
-@pytest.mark.parametrize(
-    ("name", "model", "batch"), [("OLMo 2 7B", "olmo-2-7b", 1024), ("OLMo 2 13B", "olmo-2-13b", 2048)]
-)
-def test_energy_of_accelerators_alone(name: str, model: str, batch: int) -> None:
-    """From tokens alone: the step gives the hours, utilisation gives the watts. Sampled on GPUs only, no PUE."""
-    row = runs()[name]
-    step = distsim.step(model=model, gpu="h100-sxm", gpus=1024, framework="fsdp", zero=3, global_batch=batch, seq=4096)
-    hours = float(row["tokens_T"]) * 1e12 / step.tokens_per_second * 1024 / 3600
-    watts = draw(step.setup.accelerator, step.setup.cluster, step.mfu)
-    assert watts is not None
-    assert energy.energy_kwh(hours, watts.accelerator, 1.0) / 1e3 == pytest.approx(float(row["energy_mwh"]), rel=0.20)
 
 
 def test_typical_draw_of_a_node() -> None:

@@ -62,3 +62,13 @@ def test_the_command_takes_a_model(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_what_makes_no_sense_with_a_model_is_refused(options: list[str]) -> None:
     assert run(["pipeline", *options]) == 2
+
+
+def test_the_split_that_an_uneven_model_asks_for_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the error suggests can be typed."""
+    words = ["pipeline", "--model", "llama-7b", "--stages", "5", "--micro", "10"]
+    assert run(words) == 2
+    suggested = capsys.readouterr().err.split("--stage-layers ")[1].split()[0]
+    assert run([*words, "--stage-layers", suggested]) == 0
+    assert run(["pipeline", "--stages", "2", "--micro", "4", "--stage-layers", "1,2"]) == 2
+    assert "--stage-layers: only with --model" in capsys.readouterr().err

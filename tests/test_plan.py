@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from distsim import catalog
-from distsim.engine.candidates import checkpoint_bytes_per_parameter, uneven
+from distsim.engine.batch import StepBatch
+from distsim.engine.candidates import checkpoint_bytes_per_parameter
 from distsim.engine.energy import Draw
 from distsim.engine.figures import Figures
 from distsim.engine.goodput import Goodput
@@ -22,6 +23,7 @@ from distsim.engine.plan import Candidate, Option, Wish, cheapest, fastest, near
 from distsim.engine.prices import Quote
 from distsim.engine.resolve import resolve
 from distsim.errors import DistsimError
+from distsim.formulas import scaling
 from distsim.report.plan import money_shares
 from distsim.specs.job import Job
 
@@ -163,6 +165,7 @@ def test_tables_csv_and_explanations() -> None:
     assert rows
     assert float(rows[0]["dollars"]) == min(float(row["dollars"]) for row in rows)
     assert any(row["pareto"] == "1" for row in rows)
+    assert int(rows[0]["tp"]) * int(rows[0]["pp"]) * int(rows[0]["dp"]) == int(rows[0]["gpus"])
 
 
 def test_limits_that_nothing_meets() -> None:
@@ -217,6 +220,12 @@ def test_your_own_prices(tmp_path: Path) -> None:
         (["llama-2-7b", "--tokens", "2T", "--gpu", "mi100"], "on-demand price for whole nodes of mi100"),
         (["llama-2-7b", "--tokens", "2T", "--compute-optimal"], "both given"),
         (["llama-2-7b", "--tokens", "2T", "--spares", "-1"], "spares -1"),
+        (["llama-2-7b", "--tokens", "2T", "--stragglers", "fast"], "--stragglers fast is no spread"),
+        (["llama-2-7b", "--tokens", "2T", "--stragglers", "-2%"], "--stragglers -2% is no spread"),
+        (["llama-2-7b", "--tokens", "2T", "--preempted-every", "10d"], "is about spot machines"),
+        (["llama-2-7b", "--tokens", "2T", "--price", "spot", "--preempted-every", "0d"], "0d leaves no time"),
+        (["llama-2-7b", "--tokens", "2T", "--global-batch", "0"], "--global-batch 0 is out of range"),
+        (["llama-2-7b", "--tokens", "2T", "--tp", "x"], "neither a whole number nor a range"),
     ],
 )
 def test_wrong_input_is_named(words: list[str], told: str) -> None:
@@ -227,11 +236,48 @@ def test_wrong_input_is_named(words: list[str], told: str) -> None:
 
 
 def test_layers_that_stages_do_not_divide() -> None:
-    """The first stage holds most micro-batches and the last has the head: neither gets the odd layers."""
-    assert uneven(126, 16) == (7, *(8,) * 14, 7)
-    assert uneven(61, 4) == (15, 15, 16, 15)
-    for layers in range(16, 130, 7):
-        assert sum(uneven(layers, 16)) == layers
+    """126 layers on 16 stages, as they were trained; 61 on 4."""
+    words = ("--tokens", "15T", "--gpu", "h100-sxm", "--gpus", "8192", "--pp", "16", "--json")
+    (option, *_) = json.loads(run("llama-3.1-405b", *words).stdout)["options"]
+    assert option["layout"]["pp"] == 16
+
+
+def test_layouts_keep_to_what_is_asked() -> None:
+    words = ("--tp", "2", "--pp", "2,4", "--micro-batch", "1", "--recompute", "full", "--json")
+    for option in json.loads(run(*ASKED, *words).stdout)["options"]:
+        y = option["layout"]
+        assert (y["tp"], y["micro_batch"], y["recompute"]) == (2, 1, "full")
+        assert y["pp"] in (2, 4)
+    refused = run(*ASKED, "--tp", "3")
+    assert refused.returncode == 2
+    assert "obeys --tp 3" in refused.stderr
+
+
+def test_the_batch_grows_with_the_cluster() -> None:
+    """4M tokens up to 2,048 GPUs, then 2,048 tokens each, up to what is good for the run."""
+    grows = StepBatch(4096)
+    assert [grows.sequences(gpus) for gpus in (1, 512, 2048, 8192)] == [1024, 1024, 1024, 4096]
+    assert grows.sequences(768) == 3 * 256  # so that 3 divides it
+    assert StepBatch(4096, most_tokens=10e6).sequences(16384) == 2048
+    assert StepBatch(4096, stated=7).sequences(16384) == 7
+    assert scaling.good_batch_tokens(6 * 67e9 * 2e12) == pytest.approx(19.2e6, rel=0.02)
+    assert "4M tokens per step" in run(*ASKED).stderr
+
+
+def test_spot_machines_that_are_taken_away() -> None:
+    words = ("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "128", "--price", "spot", "--json")
+    kept, taken = (json.loads(run(*words, *more).stdout) for more in ((), ("--preempted-every", "10d")))
+    assert "no provider states how often" in " ".join(kept["notes"])
+    assert "no provider states how often" not in " ".join(taken["notes"])
+    one, other = kept["options"][0], taken["options"][0]
+    assert other["interruptions"] > 4 * one["interruptions"]
+    assert other["goodput"] < one["goodput"]
+
+
+def test_stragglers_set_the_pace() -> None:
+    even, uneven = (json.loads(run(*ASKED, *more, "--json").stdout) for more in ((), ("--stragglers", "2%")))
+    slower = uneven["options"][0]["days"] / even["options"][0]["days"]
+    assert slower == pytest.approx(1 + 0.02 * 2.9, rel=0.01)  # the slowest of 256: about 2.9 deviations
 
 
 def test_experts_are_spread() -> None:
@@ -243,3 +289,10 @@ def test_nobody_rents_out_part_of_a_node() -> None:
     done = run("gpt2", "--tokens", "10B", "--gpu", "h100-sxm", "--gpus", "1,8", "--json")
     for option in json.loads(done.stdout)["options"]:
         assert option["gpus"] == 8 or "8x" not in option["price"]["instance"]
+
+
+def test_sentences_fold_to_the_terminal() -> None:
+    text = run(*ASKED, "--top", "3", COLUMNS="72").stdout
+    sentences = text.split("Options, cheapest first")[0]
+    assert max(map(len, sentences.splitlines())) <= 72
+    assert max(map(len, run(*ASKED, "--top", "3").stdout.splitlines())) > 110

@@ -145,10 +145,23 @@ def test_memory_of_the_page_is_that_of_distsim_memory(page: Page, written: tuple
 
     chosen = written[1]["options"][written[1]["cheapest"]]
     y = chosen["layout"]
-    stated = {name: y[name] for name in ("tp", "pp", "vpp", "zero", "micro_batch", "recompute", "seq") if name != "dp"}
+    names = ("tp", "pp", "vpp", "schedule", "zero", "zero_group", "micro_batch", "recompute", "seq")
+    stated = {name: y[name] for name in names}
     batch = written[1]["global_batch"]
     report = memory(model="llama-2-70b", cluster=chosen["cluster"], gpus=chosen["gpus"], global_batch=batch, **stated)
     assert {float(stage.peak) for stage in report.stages} <= page.values
+
+
+def test_the_pipeline_takes_the_colours_of_the_page(written: tuple[Path, dict[str, Any]]) -> None:
+    """Ground, idle time and axis of the drawing follow light and dark; the bars keep their colours, numbers on them."""
+    text = written[0].read_text(encoding="utf-8")
+    drawing = text[text.index('class="wide scroll sheet"') :]
+    drawing = drawing[: drawing.index("</svg>")]
+    for found in re.findall(r"<(?:rect|path)[^>]*>", drawing):
+        assert re.search(r'class="(paper|idle|bar|axis)"', found), found
+    assert re.search(r'<text class="on-light"[^>]*>0</text>', drawing)
+    for rule in (".sheet svg .paper { fill: none; }", ".sheet svg .idle { fill: var(--panel); }"):
+        assert rule in text
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:

@@ -79,7 +79,8 @@ def _same(base: Any, block: Block, chance: random.Random) -> int:
 
 
 def test_all_layouts_are_there_once() -> None:
-    """Counted by hand: every combination of degrees, micro-batch, ZeRO and recomputation that the rules allow."""
+    """Counted by hand: every combination of degrees, micro-batch, ZeRO and recomputation that the rules allow;
+    Megatron has ZeRO 2 and 3 without pipeline stages only."""
     base = base_setup(Job(model="llama-7b", gpu="h100-sxm", global_batch=8), 4)
     bounds = parse_bounds({"recompute": "none,selective", "schedule": "1f1b", "sequence_parallel": "on"}, [])
     seen = set()
@@ -91,7 +92,7 @@ def test_all_layouts_are_there_once() -> None:
         dp = 4 // (tp * pp * cp)
         micros = [m for m in (1, 2, 4, 8) if 8 % (m * dp) == 0]
         sizes = [g for g in (2, 4) if (dp * cp) % g == 0]
-        total += len(micros) * 2 * (1 + 3 * len(sizes))
+        total += len(micros) * 2 * (1 + (3 if pp == 1 else 1) * len(sizes))
     assert len(seen) == total == sum(group.layouts for group in groups(base, 4, 8, bounds))
 
 
@@ -107,7 +108,7 @@ def test_valid_layouts_break_no_rule() -> None:
 # Layouts that were run. Degrees of Llama 2 70B and Mixtral 8x7B: NVIDIA's recipes for pretraining (NeMo performance
 # summary). GPT-3 on 1,024 A100 with a batch of 1,536 and full recomputation: Narayanan et al. 2021 (arXiv:2104.04473),
 # section 5.1, with tp 8 as there and the pp nearest to their 12 that divides these GPUs. Llama 3.1 405B: Grattafiori et
-# al. 2024 (arXiv:2407.21783), table 4, second row; searched without recomputation, which spares most of 34 million.
+# al. 2024 (arXiv:2407.21783), table 4, second row.
 PUBLISHED = [
     ("llama-70b", "h100-sxm", 512, 1024, {"tp": 4, "pp": 4, "vpp": 5, "zero": 1, "micro_batch": 1}),
     ("gpt3-175b", "a100-sxm4-80gb", 1024, 1536,
@@ -134,14 +135,13 @@ def test_best_is_at_least_as_fast_as_published(case: tuple[Any, ...]) -> None:
 
     kept = {name: layout[name] for name in ("seq", "framework", "cluster") if name in layout}
     job = Job(model=model, gpu=gpu, global_batch=batch, **kept)
-    bounds = parse_bounds({"recompute": "none" if gpus > 10_000 else None}, [])
-    report = search(Request(job, (gpus,), bounds), every=look)
+    report = search(Request(job, (gpus,), Bounds()), every=look)
     assert any(seen)  # the published layout is among those evaluated
     best = report.best[0].report
     assert best.memory.fits and best.seconds <= published.seconds
     times = [choice.report.seconds for choice in report.best]
     assert times == sorted(times)
-    assert report.evaluated > 500_000 and 0 < report.feasible < report.evaluated
+    assert report.evaluated > 200_000 and 0 < report.feasible < report.evaluated
 
 
 @pytest.fixture(scope="module")

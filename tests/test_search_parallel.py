@@ -15,11 +15,12 @@ import pytest
 
 from distsim.engine import search_chunks
 from distsim.engine.search import KEPT, Request, Watch, _walk, base_setup, search
-from distsim.engine.search_best import OBJECTIVES, Kept
+from distsim.engine.search_best import Kept
 from distsim.engine.search_bounds import Bounds, parse_bounds
 from distsim.engine.search_chunks import Chunk, Pool, Sifted, chunks, sift
 from distsim.engine.search_fold import places
 from distsim.engine.search_jobs import MOST_DEATHS, LocalPool
+from distsim.engine.search_ranking import OBJECTIVES, Objective
 from distsim.engine.search_space import groups
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
@@ -31,9 +32,9 @@ REQUEST = Request(Job(model="llama-7b", gpu="h100-sxm", global_batch=32), (4, 8)
 def answer(request: Request, pool: Pool | None = None, watch: Watch | None = None) -> list[Any]:
     """All that a search keeps, floats with all their bits: numbers of layouts, and lists in their order."""
     limit = base_setup(request.job, 8).accelerator.capacity * (1 - request.margin)
-    kept = Kept(limit, OBJECTIVES[request.objective], request.within, KEPT)
-    _walk(request, 32, kept, watch, None, pool)
-    used = ("best", "almost", "front") if kept.feasible else ("nearest", "quickest")[bool(kept.fitting) :][:1]
+    kept = Kept(limit, Objective(request.objective), request.within, KEPT, 32)
+    _walk(request, (32,), kept, watch, None, pool)
+    used = ("best", "every", "almost", "front") if kept.feasible else ("nearest", "quickest")[bool(kept.fitting) :][:1]
     lists = [[(one[:3], one.layout) for one in getattr(kept, name).found] for name in used]
     return [kept.evaluated, kept.fitting, kept.feasible, lists]
 
@@ -69,9 +70,9 @@ def test_no_cut_shows_in_misses(more: dict[str, float]) -> None:
 
 def test_chunks_hold_every_block_once() -> None:
     found = list(groups(base_setup(REQUEST.job, 16), 16, 64, Bounds()))
-    kept = Kept(1.0, OBJECTIVES["memory"], 1.0, 1)
+    kept = Kept(1.0, Objective("memory"), 1.0, 1, 1)
     for workers in (1, 2, 7):
-        made = chunks(found, kept, "memory", workers)
+        made = chunks(found, kept, workers)
         blocks = [(p.number, block) for chunk in made for p in chunk.pieces for block in range(p.first, p.last)]
         assert blocks == [(n, b) for n, group in enumerate(found) for b in range(len(list(places(group))))]
         assert len(made) <= workers * search_chunks.PER_WORKER

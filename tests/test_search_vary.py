@@ -62,7 +62,10 @@ def test_slips_say_what_would_be_right(name: str, text: str, says: str) -> None:
     assert says in str(slip.value)
 
 
-@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if field.scaled])
+HARDWARE = [name for name, field in FIELDS.items() if field.scaled and field.unit]
+
+
+@pytest.mark.parametrize("name", HARDWARE)
 def test_a_factor_of_one_changes_nothing(name: str) -> None:
     plain = search(REQUEST).best[0]
     (point,) = varied(name, "1").points
@@ -70,7 +73,7 @@ def test_a_factor_of_one_changes_nothing(name: str) -> None:
     assert point.best.to_dict() == plain.to_dict()
 
 
-@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if field.scaled])
+@pytest.mark.parametrize("name", HARDWARE)
 def test_better_hardware_is_not_slower_and_worse_not_faster(name: str) -> None:
     found = speeds(varied(name, "0.5,1,2"))
     if name == "network.latency":
@@ -86,6 +89,19 @@ def test_the_varied_spec_reaches_the_layout() -> None:
     one = varied("network.latency", "7us").points[0].best
     assert one is not None and one.report.setup.cluster.network is not None
     assert one.report.setup.cluster.network.hop == pytest.approx(7 * MICROSECOND)
+
+
+def test_a_larger_fabric_is_no_slower_and_a_smaller_node_no_quicker() -> None:
+    report = varied("fabric.domain", "2,4,8,16")
+    clusters = [point.best.report.setup.cluster for point in report.points if point.best]
+    assert [(one.gpus_per_node, one.domain) for one in clusters] == [(2, 2), (4, 4), (8, 8), (8, 16)]
+    shares = {round(one.network_bytes_per_second_per_gpu or 0) for one in clusters}
+    assert len(shares) == 1  # an accelerator's share of the NICs stays
+    found = speeds(report)
+    assert found == sorted(found) and found[0] < found[-1]
+    assert found[2] == speeds(varied("gpus", "16"))[0]
+    with pytest.raises(DistsimError, match="12 is not a whole number of nodes"):
+        varied("fabric.domain", "12")
 
 
 def test_memory_bounds_the_layouts() -> None:

@@ -12,8 +12,9 @@ import distsim
 from distsim.engine.exchange import exchange_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.stages import build_stages
-from distsim.engine.traffic import Row, TrafficReport, comm_of, network_of, stage_rows
+from distsim.engine.traffic import Row, TrafficReport, comm_of, stage_rows
 from distsim.engine.traffic_compare import sync_cost, zero_traffic
+from distsim.engine.traffic_flows import network_of
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import no_sync_speedup, zero_volume_parameters
 from distsim.specs.framework import Buffers

@@ -96,9 +96,12 @@ def _call(name: str, arguments: list[str]) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for plugins scans all installed packages
     import typer
 
+    from distsim.cli.narrow import narrowed
+
     module = importlib.import_module(f"distsim.cli.{name}")
+    function = narrowed(getattr(module, name), arguments)
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(name=name, no_args_is_help=getattr(module, "NO_ARGS_IS_HELP", False))(getattr(module, name))
+    app.command(name=name, no_args_is_help=getattr(module, "NO_ARGS_IS_HELP", False))(function)
     try:
         app(arguments, prog_name=f"distsim {name}")
     except SystemExit as stop:

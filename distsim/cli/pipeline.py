@@ -22,6 +22,8 @@ def pipeline(
     balance: flag.Balance = None, loss: flag.Loss = 0.0, optimizer: flag.Optimizer = None, sync: flag.Sync = True,
     model: flag.Model = None, gpu: flag.Gpu = None, tp: flag.Tp = None, micro_batch: flag.MicroBatch = None,
     seq: flag.Seq = None, recompute: flag.Recompute = None, framework: flag.Framework = None,
+    stage_layers: flag.StageLayers = None,
+    lora_rank: flag.LoraRank = None, quantize: flag.Quantize = None,
     compare: flag.Compare = False, list_: flag.List = False, svg: flag.Svg = None, trace: flag.Trace = None,
     json: flag.Json = False,
 ) -> None:  # fmt: skip
@@ -38,7 +40,8 @@ def pipeline(
         return _list(json)
     options.refuse_idle(sync, optimizer)
     times = options.all_times(forward, backward, input_gradient, weight_gradient, hop)
-    job = {"gpu": gpu, "tp": tp, "micro_batch": micro_batch, "seq": seq, "recompute": recompute, "framework": framework}
+    job = {"gpu": gpu, "tp": tp, "micro_batch": micro_batch, "seq": seq, "recompute": recompute, "framework": framework,
+           "lora_rank": lora_rank, "quantize": quantize, "stage_layers": stage_layers}  # fmt: skip
     times = options.times_of_model(model, {"stages": stages, "micro": micro, "chunks": chunks}, job, times)
     given: dict[str, Any] = {
         "stages": stages, "micro": micro, "chunks": chunks, "p2p": p2p, "overlap": not blocking, **times,

@@ -36,6 +36,11 @@ Tp = Annotated[int | None, typer.Option(help="with --model: tensor parallel degr
 MicroBatch = Annotated[int | None, typer.Option(help="with --model: sequences per micro-batch [default: 1]")]
 Seq = Annotated[int | None, typer.Option(help="with --model: tokens per sequence [default: the model's context]")]
 Recompute = Annotated[str | None, typer.Option(help="with --model: none, selective or full")]
+LoraRank = Annotated[int | None, typer.Option(help="with --model: rank of LoRA adapters; only they train")]
+Quantize = Annotated[str | None, typer.Option(help="with --model: how frozen weights are stored, e.g. nf4")]
+StageLayers = Annotated[
+    str | None, typer.Option(help="with --model: layers per stage (per chunk with --chunks), e.g. 7,7,6,6,6")
+]
 Framework = Annotated[str | None, typer.Option(help="with --model: software profile [default: megatron-core]")]
 Compare = Annotated[bool, typer.Option("--compare", help="all schedules side by side, best first")]
 List = Annotated[bool, typer.Option("--list", help="name the schedules and their papers")]

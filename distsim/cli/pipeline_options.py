@@ -126,8 +126,9 @@ def refuse_with_compare(given: dict[str, Any]) -> None:
 def balanced(given: dict[str, Any], text: str) -> Partition:
     """Split layers over the stages and put their times into ``given``: forward as listed, backward in the proportion
     of the whole (``--backward`` over ``--forward``, usually 2)."""
-    from distsim.engine.partition import split
+    from distsim.engine.partition_chunks import split_over
     from distsim.engine.pipeline_input import whole_number
+    from distsim.schedules import action
     from distsim.schedules.registry import chunks_for, find
 
     if given["order"] is not None:
@@ -137,8 +138,11 @@ def balanced(given: dict[str, Any], text: str) -> Partition:
             raise DistsimError(f"--{name.replace('_', '-')} lists times, and --balance makes them", "give one number")
     stages = whole_number(given["stages"] or 0, "the number of stages", "--stages 4")
     name = given["schedule"] or "1f1b"
-    parts = split(_list(text, "--balance"), stages * chunks_for(name, given["chunks"]))
-    both = find(name).placement == "bidirectional"
+    chunks, kind = chunks_for(name, given["chunks"]), find(name).placement
+    both = kind == "bidirectional"
+    # with two directions a device holds a stage of the model and the one that mirrors it
+    devices = [min(s, stages - 1 - s) for s in range(stages)] if both else getattr(action, kind)(stages, chunks)
+    parts = split_over(_list(text, "--balance"), devices)
     _spread(given, [*parts.times, *parts.times] if both else list(parts.times))
     return parts
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from distsim.cli.plan_request import with_layouts
+
 if TYPE_CHECKING:
     from distsim.engine.planner import Plan, Request
 
@@ -21,7 +23,9 @@ def _flag(flag: str, text: str) -> Any:
     return typer.Option(flag, help=text)
 
 
+@with_layouts
 def plan(
+    stated: dict[str, Any],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="preset, TOML or Hugging Face config.json")],
     tokens: Annotated[Text, _option("--tokens", "tokens to train on, e.g. 2T or 300B")] = None,
     compute_optimal: Annotated[bool, _flag("--compute-optimal", "Chinchilla's tokens, instead of --tokens")] = False,
@@ -35,18 +39,19 @@ def plan(
     provider: Annotated[Text, _option("--provider", "price lists to use: names or TOML files [default: all]")] = None,
     price: Annotated[str, _flag("--price", "on-demand, spot, reserved-1y, reserved-3y, reserved")] = "on-demand",
     price_age: Annotated[Text, _option("--price-age", "how much older than the newest a price may be [1y]")] = None,
-    global_batch: Annotated[int | None, _option("--global-batch", "sequences per step [default: 4M tokens]")] = None,
-    seq: Annotated[
-        int | None, _option("--seq", "tokens per sequence [default: the model's context, at most 8192]")
+    global_batch: Annotated[
+        int | None, _option("--global-batch", "sequences per step [default: grows with the cluster]")
     ] = None,
-    framework: Annotated[Text, _option("--framework", "software profile [default: megatron-core]")] = None,
-    precision: Annotated[Text, _option("--precision", "precision recipe [default: the framework's]")] = None,
     failures: Annotated[str, _flag("--failures", "failure rates (distsim show failures)")] = "default",
     storage: Annotated[str, _flag("--storage", "where checkpoints go (distsim show storage)")] = "default",
     facility: Annotated[str, _flag("--facility", "PUE, power price, grid (distsim show facilities)")] = "default",
     checkpoint_every: Annotated[Text, _option("--checkpoint-every", "e.g. 30min [default: Daly's optimum]")] = None,
     blocking: Annotated[bool, _flag("--blocking-checkpoints", "training waits for the storage")] = False,
-    spares: Annotated[int, _flag("--spares", "spare nodes")] = 4,
+    spares: Annotated[int | None, _option("--spares", "spare nodes [default: as many as hardly ever run out]")] = None,
+    stragglers: Annotated[
+        Text, _option("--stragglers", "spread of the GPUs' speeds, e.g. 2%: the slowest sets the pace")
+    ] = None,
+    preempted_every: Annotated[Text, _option("--preempted-every", "how long a spot node lasts, e.g. 10d")] = None,
     seed: Annotated[int, _flag("--seed", "of the simulated campaigns")] = 0,
     top: Annotated[int, _flag("--top", "how many options to list")] = 12,
     explain: Annotated[bool, _flag("--explain", "also print each term of the losses with its source")] = False,
@@ -60,12 +65,13 @@ def plan(
 
     Example: distsim plan llama-2-70b --tokens 2T --deadline 30d --gpu h100-sxm
     """  # fmt: skip
-    given = dict(locals())
+    given = {**locals(), **stated}
     from distsim.cli import plan_report
+    from distsim.cli.plan_request import request_of
 
     _check(json and csv, top, seed)
     file = plan_report.check(report)
-    made = _made(_request(given))
+    made = _made(request_of(given))
     for note in made.notes:
         typer.echo(f"note: {note}", err=True)
     if file is not None:
@@ -100,62 +106,6 @@ def _check(both: bool, top: int, seed: int) -> None:
         raise DistsimError(f"--top {top} lists nothing sensible", "valid: 1 to 10,000")
     if seed < 0:
         raise DistsimError(f"--seed {seed} is negative", "give 0 or more")
-
-
-def _request(given: dict[str, Any]) -> Request:
-    """The request from options as typed."""
-    from distsim import catalog
-    from distsim.engine.candidates import Terms
-    from distsim.engine.goodput import Policy
-    from distsim.engine.models import load_model
-    from distsim.engine.plan import Wish
-    from distsim.engine.planner import Request, sequence_of, step_sequences, tokens_for
-    from distsim.engine.prices import STALE_DAYS, term_of
-    from distsim.errors import DistsimError
-    from distsim.specs.job import Job
-    from distsim.units import DAY, parse
-
-    stated = {name: given[name] for name in ("seq", "framework", "precision") if given[name] is not None}
-    job = Job.read({"model": given["model"], **stated})
-    model = load_model(job.model)
-    if job.seq is None:
-        job = job.model_copy(update={"seq": sequence_of(model)})
-    days = None if given["deadline"] is None else parse(given["deadline"], "s", "--deadline") / DAY
-    dollars = None if given["budget"] is None else parse(given["budget"], "USD", "--budget")
-    every = given["checkpoint_every"]
-    rates = catalog.load("failures", given["failures"])
-    policy = Policy(
-        pauses_per_day=rates.planned / (rates.window / DAY) if rates.planned and rates.window else 0.0,
-        asynchronous=not given["blocking"], spares=given["spares"],
-        interval_seconds=None if every is None else parse(every, "s", "--checkpoint-every"),
-    )  # fmt: skip
-    if given["price_age"] is not None and parse(given["price_age"], "s", "--price-age") <= 0:
-        raise DistsimError(f"--price-age {given['price_age']} leaves no price", "give more than 0, e.g. 6months")
-    age = STALE_DAYS if given["price_age"] is None else parse(given["price_age"], "s", "--price-age") / DAY
-    typed = None if given["tokens"] is None else parse(given["tokens"], "tokens", "--tokens")
-    return Request(
-        Terms(
-            job, step_sequences(given["global_batch"], job, model), rates,
-            catalog.load("storage", given["storage"]), policy,
-        ),
-        tokens_for(typed, given["compute_optimal"], model), Wish(days, dollars),
-        catalog.load("facilities", given["facility"]), term_of(given["price"]), _words(given["gpu"]),
-        _words(given["cluster"]), _sizes(given["gpus"]), _words(given["provider"]), given["compute_optimal"], age,
-    )  # fmt: skip
-
-
-def _words(text: str | None) -> tuple[str, ...]:
-    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
-
-
-def _sizes(text: str | None) -> tuple[int, ...]:
-    from distsim.errors import DistsimError
-    from distsim.specs.job import LARGEST_DEGREE
-
-    for word in _words(text):
-        if not word.isdigit() or not 1 <= int(word) <= LARGEST_DEGREE:
-            raise DistsimError(f"--gpus {text!r} is not a list of counts", "write e.g. --gpus 512,1024")
-    return tuple(int(word) for word in _words(text))
 
 
 def _print_json(made: Plan, seed: int) -> None:

@@ -6,13 +6,13 @@ import datetime
 import inspect
 import os
 import shlex
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from distsim.cli.whole_file import whole
 from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
@@ -46,23 +46,8 @@ def write(path: Path, made: Plan, command: Callable[..., None], given: Mapping[s
 
 def replace(path: Path, text: str) -> None:
     """Put a whole file in the place of another; a write that fails leaves the old one as it was."""
-    scratch = ""
-    try:
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:64]}.", suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.chmod(scratch, 0o666 & ~_umask())
-        os.replace(scratch, path)
-    except OSError as error:
-        raise DistsimError(f"cannot write: {error.strerror}", where=str(path)) from None
-    finally:
-        Path(scratch).unlink(missing_ok=True) if scratch else None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with whole(path) as scratch:
+        scratch.write_text(text, encoding="utf-8")
 
 
 def asked(command: Callable[..., None], given: Mapping[str, Any]) -> str:

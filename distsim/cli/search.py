@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from distsim.cli import options as shared
+from distsim.cli import search_options as own
 from distsim.cli.search_pool import Dask, Jobs, pool
 from distsim.cli.search_varied import Vary, run_varied
 from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
     from distsim.engine.search import Request, SearchReport
+    from distsim.engine.search_money import Wish
+    from distsim.specs.job import Job
 
 NO_ARGS_IS_HELP = False
 BOUNDED: dict[str, str] = {
@@ -32,23 +35,29 @@ BOUNDED: dict[str, str] = {
     "micro_batch": "micro-batches to try",
     "recompute": "recomputation to try: none,selective,full",
     "recompute_layers": "layers per stage under full recomputation to try",
-    "schedule": "pipeline schedules to try: 1f1b,gpipe,interleaved-1f1b",
+    "schedule": "pipeline schedules to try, or all [default: 1f1b, gpipe, interleaved-1f1b]",
     "sequence_parallel": "sequence parallelism to try: on,off",
+    "global_batch": "sequences per step to try; a range doubles: 512..2048",
+    "precision": "precision recipes to try: bf16,fp8, or all that the GPU has units for [default: one, as for step]",
+    "offload": "what leaves the GPU, to try: none,optimizer,optimizer+activations, or all [default: none]",
 }
-FIXED = ("gpu", "cluster", "profile", "framework", "seq", "global_batch", "attention", "compile", "dropout",
-         "precision", "optimizer", "offload", "loss_parallel", "no_sync", "clip")  # fmt: skip
+FIXED = ("gpu", "cluster", "profile", "framework", "seq", "attention", "compile", "dropout", "optimizer",
+         "lora_rank", "lora_targets", "lora_dropout", "lora_whole", "quantize",
+         "loss_parallel", "no_sync", "clip")  # fmt: skip
 """Job options that hold for all layouts."""
+VARIED = {"global_batch": "batches", "precision": "precisions", "offload": "offloads"}
+"""Options of which a list is tried, with the names of the lists in a request."""
 
 
 def _command(function: Callable[..., None]) -> Callable[..., None]:
     """Give ``function(stated, **own)`` MODEL, the bounds and the job options that a search takes."""
     taken = inspect.signature(function, eval_str=True).parameters
-    own = [p.replace(kind=p.KEYWORD_ONLY) for name, p in taken.items() if name != "stated"]
-    names = {p.name for p in own}
+    mine = [p.replace(kind=p.KEYWORD_ONLY) for name, p in taken.items() if name != "stated"]
+    names = {p.name for p in mine}
 
     def command(**values: Any) -> None:
-        mine = {name: value for name, value in values.items() if name in names}
-        function({name: value for name, value in values.items() if name not in names}, **mine)
+        known = {name: value for name, value in values.items() if name in names}
+        function({name: value for name, value in values.items() if name not in names}, **known)
 
     bounds = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
@@ -57,7 +66,7 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
         for name, text in BOUNDED.items()
     ]  # fmt: skip
     fixed = [shared.parameter(name, *shared.JOB_OPTIONS[name]) for name in FIXED]
-    parameters = [shared.MODEL, *fixed[:2], *bounds, *fixed[2:], shared.JOB_FILE, *own]
+    parameters = [shared.MODEL, *fixed[:2], *bounds, *fixed[2:], shared.JOB_FILE, *mine]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     command.__doc__, command.__name__ = function.__doc__, function.__name__
@@ -67,31 +76,21 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
 @_command
 def search(
     stated: dict[str, Any],
-    objective: Annotated[
-        str, typer.Option("--objective", help="throughput, memory, cost-per-token or fewest-gpus")
-    ] = "throughput",
-    within: Annotated[
-        str | None, typer.Option("--within", help="longest step that will do, e.g. 20s", show_default=False)
-    ] = None,
-    margin: Annotated[float, typer.Option("--margin", help="share of the memory that stays free")] = 0.0,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option("--exclude", help="leave out values or combinations: tp=16..64, 'tp=8 pp=1'", show_default=False),
-    ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, max=1000, help="how many layouts to rank")] = 10,
-    diff: Annotated[
-        str | None, typer.Option("--diff", help="two ranks side by side, e.g. 1,2", show_default=False)
-    ] = None,
-    csv: Annotated[
-        Path | None, typer.Option("--csv", help="also write the ranked layouts to a CSV file", show_default=False)
-    ] = None,
-    all_file: Annotated[
-        Path | None, typer.Option("--all", help="also write every layout to a CSV file", show_default=False)
-    ] = None,
+    objective: own.Objective = "throughput",
+    within: own.Within = None,
+    margin: own.Margin = 0.0,
+    exclude: own.Exclude = None,
+    top: own.Top = 10,
+    all_ranks: own.AllRanks = False,
+    diff: own.Diff = None,
+    price: own.Price = None,
+    provider: own.Provider = None,
+    csv: own.Csv = None,
+    all_file: own.All = None,
     vary: Vary = None,
     jobs: Jobs = 1,
     dask: Dask = None,
-    json: Annotated[bool, typer.Option("--json", help="print JSON (seconds, bytes) instead of tables")] = False,
+    json: own.Json = False,
 ) -> None:
     """Find the best layouts for a number of GPUs: every one that rules and bounds allow, priced like distsim step.
 
@@ -99,22 +98,28 @@ def search(
 
     Example: distsim search llama-70b --gpu h100-sxm --gpus 512 --tp 1..8
     """
-    from distsim.cli.search_files import AllLayouts, write_ranked
+    from distsim.cli.search_files import check, every_layout, write_ranked
     from distsim.cli.search_progress import Progress
     from distsim.engine.search import search as run
 
     asked = stated.get("gpus")
-    request = _request(stated, objective, within, margin, exclude or [], top)
+    request = _request(stated, objective, within, margin, exclude or [], top, all_ranks, _wish(price, provider))
     if vary is not None:
         run_varied(request, vary, asked, pool(jobs, dask), {"--diff": diff, "--csv": csv, "--all": all_file}, json)
         return
     ranks = _ranks(diff, top)
     if all_file is not None and (jobs > 1 or dask is not None):
         raise DistsimError("--all writes every layout from one process", "leave --jobs and --dask out, or --all")
+    check(csv, "--csv", (".csv",))
+    check(all_file, "--all")
     progress = Progress()
-    with pool(jobs, dask) as workers, AllLayouts(all_file) as every:
-        report = run(request, progress.show, every.add if all_file else None, workers)
+    with pool(jobs, dask) as workers, every_layout(all_file, request) as every:
+        report = run(request, progress.show, every.add if every else None, workers)
+        if every:
+            every.dropped = report.interrupted
     progress.clear()
+    if all_file is not None and report.interrupted:
+        typer.echo(f"note: {all_file} is not written: a file of all layouts would lack some", err=True)
     for note in report.notes:
         typer.echo(f"note: {note}", err=True)
     if csv is not None:
@@ -125,8 +130,9 @@ def search(
 
 
 def _request(
-    stated: dict[str, Any], objective: str, within: str | None, margin: float, exclude: list[str], top: int
-) -> Request:
+    stated: dict[str, Any], objective: str, within: str | None, margin: float, exclude: list[str], top: int,
+    all_ranks: bool, price: Wish | None,
+) -> Request:  # fmt: skip
     from distsim.engine.search import Request
     from distsim.engine.search_bounds import parse_bounds
     from distsim.units import parse
@@ -143,17 +149,42 @@ def _request(
         if limits[name] is None and value is not None:
             limits[name] = ("on" if value else "off") if isinstance(value, bool) else str(value)
     gpus = limits.pop("gpus")
+    job, tried = _tried(job, {name: limits.pop(name) for name in VARIED})
     seconds = float("inf") if within is None else parse(within, "s", "--within")
     if seconds <= 0:
         raise DistsimError(f"--within {within} leaves no time", "write e.g. --within 20s")
     bounds = parse_bounds(limits, exclude)
-    return Request(job, _gpus(gpus, job), bounds, objective, margin, seconds, top)
+    plain = Request(job, _gpus(gpus, job), bounds, objective, margin, seconds, top, price=price, all_ranks=all_ranks)
+    return replace(plain, **tried)
+
+
+def _tried(job: Job, texts: dict[str, str | None]) -> tuple[Job, dict[str, Any]]:
+    """Batches, recipes and kinds of offloading to try, and the job with the first of each."""
+    from distsim.engine import search_variants as variants
+
+    first: dict[str, Any] = dict.fromkeys(VARIED)
+    tried: dict[str, Any] = {}
+    for name, text in texts.items():
+        if text is not None:
+            found = variants.PARSERS[name](text, job)
+            first[name], tried[VARIED[name]] = found[0], found
+    return job.model_copy(update=first), tried
+
+
+def _wish(price: str | None, provider: str | None) -> Wish | None:
+    """Whose prices are asked for; None where none are."""
+    from distsim.engine.search_money import wish_for
+
+    names = [name.strip() for name in (provider or "").split(",") if name.strip()]
+    if provider is not None and not names:
+        raise DistsimError(f"--provider {provider!r} names no price list", "see: distsim show prices")
+    return None if price is None and provider is None else wish_for(price, names)
 
 
 def _gpus(text: str | None, job: Any) -> tuple[int, ...]:
     """Numbers of GPUs: as listed, or doubling through a range."""
-    from distsim.engine.search import base_setup
     from distsim.engine.search_bounds import LARGEST, parse_bound
+    from distsim.engine.search_variants import base_setup
 
     if text is None:
         return (int(base_setup(job, 1).cluster.gpus_per_node),)

@@ -1,60 +1,119 @@
-"""CSV files of a search: the ranked layouts, or every one."""
+"""Files of a search: the ranked layouts as CSV, or every one as CSV or Parquet."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distsim.errors import DistsimError
+from distsim.cli.whole_file import LeftOutError, check_place, whole
+from distsim.errors import DistsimError, did_you_mean
 
 if TYPE_CHECKING:
-    from distsim.engine.search import SearchReport
+    from distsim.engine.search import Request, SearchReport
 
-COLUMNS = ("gpus", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch", "micro_batches",
-           "recompute", "recompute_layers", "sequence_parallel", "schedule")  # fmt: skip
-ANSWERS = ("seconds", "peak_memory_bytes")
+KINDS = (".csv", ".parquet")
 
 
 def write_ranked(path: Path, report: SearchReport) -> None:
     """The ranked layouts, best first."""
-    check(path)
-    with open(path, "w", newline="", encoding="utf-8") as file:
+    from distsim.engine.search_rows import described
+
+    names = list(described(bool(report.rents)))
+    with whole(path) as scratch, open(scratch, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["rank", *COLUMNS, *ANSWERS, "tokens_per_second", "mfu"])
+        writer.writerow(["rank", *names, "mfu"])
         for rank, one in enumerate(report.best, 1):
-            row = one.report.setup.to_dict()
-            cells = [int(row[name]) if isinstance(row[name], bool) else row[name] for name in COLUMNS]
             step = one.report
-            writer.writerow([rank, *cells, step.seconds, step.memory.peak, step.tokens_per_second, step.mfu])
+            row = step.setup.to_dict() | {
+                "seconds": step.seconds, "peak_memory_bytes": step.memory.peak, "mfu": step.mfu,
+                "tokens_per_second": step.tokens_per_second,
+                "usd_per_million_tokens": report.usd_per_million_tokens(one),
+            }  # fmt: skip
+            cells = (row[name] for name in (*names, "mfu"))
+            writer.writerow([rank, *(int(cell) if isinstance(cell, bool) else cell for cell in cells)])
 
 
-def check(path: Path) -> None:
-    """Only CSV is written."""
-    if path.suffix.lower() != ".csv":
-        raise DistsimError(f"{path} is not a CSV file", f"name it {path.with_suffix('.csv')}")
+def check(path: Path | None, flag: str, kinds: tuple[str, ...] = KINDS) -> None:
+    """The file can be written as what its name says; told before anything is computed."""
+    if path is None:
+        return
+    if path.suffix.lower() not in kinds:
+        raise DistsimError(
+            f"{flag} {path}: the name does not end in {' or '.join(kinds)}",
+            did_you_mean(path.suffix, kinds), f"name it e.g. {path.with_suffix(kinds[0]) if path.stem else 'all.csv'}",
+        )  # fmt: skip
+    check_place(path, flag)
+    if path.suffix.lower() == ".parquet":
+        from distsim.engine.search_parquet import library
+
+        library()
 
 
-class AllLayouts:
-    """Every layout as it is evaluated; a context that writes nothing where there is no path."""
+@contextlib.contextmanager
+def every_layout(path: Path | None, request: Request) -> Iterator[Any]:
+    """Takes each block of layouts into a file, whole or not at all; None where there is no path. Its ``drop`` leaves
+    the file out."""
+    if path is None:
+        yield None
+        return
+    from distsim.engine.search import rents_of
 
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self.file: Any = None
+    rents = rents_of(request)
+    kind = ParquetLayouts if path.suffix.lower() == ".parquet" else CsvLayouts
+    with whole(path) as scratch:
+        layouts = kind(scratch, rents, request)
+        try:
+            yield layouts
+        finally:
+            layouts.close()
+        if layouts.dropped:
+            raise LeftOutError
 
-    def __enter__(self) -> AllLayouts:
-        if self.path is not None:
-            check(self.path)
-            self.file = open(self.path, "w", newline="", encoding="utf-8")
-            csv.writer(self.file, lineterminator="\n").writerow([*COLUMNS, *ANSWERS])
-        return self
 
-    def __exit__(self, *problem: object) -> None:
-        if self.file is not None:
-            self.file.close()
+class CsvLayouts:
+    """Every layout as a line."""
+
+    def __init__(self, path: Path, rents: Mapping[int, Any], request: Request) -> None:
+        from distsim.engine.search_rows import described
+
+        self.rents, self.dropped = rents, False
+        self.file = io.TextIOWrapper(io.FileIO(path, "w"), "utf-8", newline="")
+        self.writer = csv.writer(self.file, lineterminator="\n")
+        self.writer.writerow(described(bool(rents)))
 
     def add(self, block: Any) -> None:
         """All layouts of a block."""
-        from distsim.engine.search_rows import rows
+        from distsim.engine.search_rows import columns, rows
 
-        csv.writer(self.file, lineterminator="\n").writerows(rows(block, COLUMNS))
+        self.writer.writerows(rows(columns(block, self.rents)))
+
+    def close(self) -> None:
+        """No more blocks come."""
+        self.file.close()
+
+
+class ParquetLayouts:
+    """Every layout as a row of typed columns."""
+
+    def __init__(self, path: Path, rents: Mapping[int, Any], request: Request) -> None:
+        from distsim.engine.search_parquet import ParquetFile
+        from distsim.engine.search_rows import described
+
+        self.rents, self.dropped = rents, False
+        job = {name: str(value) for name, value in request.job.model_dump(exclude_none=True).items() if name != "model"}
+        model = request.job.model if isinstance(request.job.model, str) else request.job.model.name
+        self.file = ParquetFile(path, described(bool(rents)), {"model": model, **job})
+
+    def add(self, block: Any) -> None:
+        """All layouts of a block."""
+        from distsim.engine.search_rows import columns
+
+        self.file.add(columns(block, self.rents))
+
+    def close(self) -> None:
+        """No more blocks come."""
+        self.file.close()

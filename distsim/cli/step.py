@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,19 +20,39 @@ def step(
     explain: Annotated[
         bool, typer.Option("--explain", help="also print the numbers, work and traffic behind the answer")
     ] = False,
+    gantt: Annotated[
+        bool, typer.Option("--gantt", help="draw the step: what every stage and stream does when")
+    ] = False,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="write the step as a trace for Perfetto", show_default=False)
+    ] = None,
+    begin: Annotated[
+        str | None, typer.Option("--from", help="draw or write from this time on, e.g. 200ms", show_default=False)
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help="draw or write up to this time, e.g. 1.5s", show_default=False)
+    ] = None,
+    stage: Annotated[
+        int | None, typer.Option("--stage", help="stage whose streams are drawn [default: slowest]", show_default=False)
+    ] = None,
 ) -> None:
     """Tell how long one optimizer step takes, with a 90% interval, where the time goes, and what would be faster.
 
     Exit code 0: the job fits memory; 1: it does not; 2: the input is wrong.
 
     Example: distsim step llama-7b --gpu h100-sxm --gpus 16 --zero 3 --framework torchtitan
+    Example: distsim step llama-70b --gpu h100-sxm --gpus 64 --tp 8 --pp 4 --global-batch 64 --gantt
     """
+    from distsim.cli.step_timeline import Drawing
     from distsim.engine.resolve import resolve
     from distsim.engine.step import step_of
 
+    drawing = Drawing(gantt, trace, begin, end, stage)
+    drawing.check(json)
     report = step_of(resolve(job))
     for note in report.setup.notes:
         typer.echo(f"note: {note}", err=True)
+    drawn = drawing.lines_of(report)
     if json:
         import json as jsonlib
 
@@ -41,6 +62,7 @@ def step(
         typer.echo(jsonlib.dumps(answer, indent=1))
     else:
         _print(report, explain, origins)
+        drawing.show(drawn)
     if not report.memory.fits:
         raise typer.Exit(1)
 

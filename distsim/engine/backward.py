@@ -20,8 +20,8 @@ class Gradients:
 
 
 def elements(operation: Operation) -> Number:
-    """Parameters of one operation."""
-    return sum(parameter.elements for parameter in operation.parameters)
+    """Parameters of one operation that train."""
+    return sum(parameter.elements for parameter in operation.parameters if parameter.trains)
 
 
 def remaining_bytes(operations: tuple[Operation, ...], until: int, selective: Number, kernels: Kernels) -> Number:

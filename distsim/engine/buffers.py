@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum, where
+from distsim.arrays import Number, maximum, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.states import States
+from distsim.engine.tuning import gathered_bytes
 from distsim.formulas.buffers import bucket_bytes, gathered_unit_bytes, step_copy_bytes_per_rank
+from distsim.layers.ledger import Block
 
 
-def some(condition: Number) -> bool:
-    """Whether it holds for the layout, or for any of an array of layouts."""
-    return bool(condition) if isinstance(condition, (bool, int)) else bool(condition.any())
+def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
+    """Elements of the largest layer, and of the root unit (embedding, final norm, head) of a stage.
 
+    Quantised weights count by their bytes: as so many elements of the format that all others are gathered in.
+    """
 
-def unit_parameters(stage: Stage) -> tuple[Number, Number]:
-    """Elements of the largest layer, and of the root unit (embedding, final norm, head) of a stage."""
+    def whole(block: Block) -> Number:
+        return sum(
+            p.elements * (gathered_bytes(p, setup.precision, setup.tuning) / setup.precision.gather_bytes)
+            for op in block.operations for p in op.parameters
+        )  # fmt: skip
+
     largest: Number = 0
     for block, _ in stage.layers:
-        largest = maximum(largest, sum(p.elements for op in block.operations for p in op.parameters))
-    root: Number = 0
-    for part in (stage.embedding, stage.head):
-        if part is not None:
-            root = root + sum(p.elements for op in part.operations for p in op.parameters)
-    return largest, root
+        largest = maximum(largest, whole(block))
+    return largest, sum(whole(part) for part in (stage.embedding, stage.head) if part is not None)
 
 
 def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Number:
@@ -40,7 +43,7 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         )  # fmt: skip
     gathers = (y.zero >= 3) & (y.zero_group > 1)
     if some(gathers):
-        unit, root = unit_parameters(stage)
+        unit, root = unit_parameters(setup, stage)
         total = total + where(gathers, 1, 0) * figures.use(
             "gathered parameters", gathered_unit_bytes, unit_parameters=unit,
             bytes_per_parameter=precision.gather_bytes, units_alive=1 + rules.gather_ahead_units,
@@ -61,12 +64,17 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
     return total
 
 
-def framework_bytes(setup: Setup, churning: Number, figures: Figures) -> tuple[Number, Number]:
-    """What the caching allocator holds beyond what is allocated; and context and communicators beside it."""
+def overhead_bytes(setup: Setup, figures: Figures) -> Number:
+    """Context and communicators of the framework, beside what its allocator holds."""
     y, overhead = setup.layout, setup.framework.overhead
     groups = sum(where(size > 1, 1, 0) for size in (y.tp, y.pp, y.cp, y.ep, y.dp))
     source = setup.framework.source_of("overhead") or "preset"
     total = figures.note("CUDA context", overhead.context_bytes, "B", source)
-    total = total + figures.note("communicators", overhead.communicator_bytes * groups, "B", source)
-    fragmentation = figures.note("fragmentation", overhead.fragmentation_fraction * churning, "B", source)
-    return fragmentation, total
+    return total + figures.note("communicators", overhead.communicator_bytes * groups, "B", source)
+
+
+def fragmentation_bytes(setup: Setup, churning: Number, figures: Figures) -> Number:
+    """What the caching allocator holds beyond what is allocated: a share of all that comes and goes, or of a part."""
+    overhead = setup.framework.overhead
+    source = setup.framework.source_of("overhead") or "preset"
+    return figures.note("fragmentation", overhead.fragmentation_fraction * churning, "B", source)

@@ -2,7 +2,8 @@
 
 Every number is a general value times a factor of the architecture, one of the framework, and one of both. Each factor
 is drawn towards 1 with a strength of its own (a ridge), so that what no run tells stays at the general value. Residuals
-are of log time, with Huber's loss; sources weigh by the square root of their number of runs, not by runs.
+are of log time, with Huber's loss; sources weigh by a power of their number of runs. Where a framework's runs come from
+several states of its software (specs/timing.py), each is fitted in the state that suits it best.
 """
 
 from __future__ import annotations
@@ -14,11 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from distsim.engine.compose import compose, layout_numbers, stage_numbers
-from distsim.engine.compute import PHASES, PRODUCTS
-from distsim.engine.likeness import Likeness, likeness_of
-from distsim.engine.resolve import Setup
-from distsim.engine.work import work_of
+from distsim.engine.calibrate_table import Example, Table, nearest_states
 from distsim.specs.timing import NAMES, Timing, family_of
 
 SCALE = 0.05
@@ -31,9 +28,9 @@ BUSY = 0.05
 STRENGTH = 80.0
 """Weight of an average run against the ridge."""
 STEPS = 15
-OFFSET = 0.12
-"""How far (in logarithms) all runs of one source may lie from the model for reasons of their own: cluster, settings that
-no cell tells. Fitted beside the numbers and not kept, so that no source bends them; a new source starts at none."""
+OFFSET = 0.1
+"""How far (in logarithms) all runs of one source may lie from the model for reasons of their own: cluster, settings
+that no cell tells. Fitted beside the numbers and not kept, so that no source bends them; a new source has none."""
 
 # How far (in logarithms) a number may plausibly lie from its prior: at once, by architecture, by family of frameworks,
 # by framework, by framework and architecture.
@@ -47,8 +44,8 @@ SPREADS: dict[str, tuple[float, float, float, float, float]] = {
     "gather_factor": (0.3, 0, 0.3, 0.3, 0),
     "exposed_fraction": (0.3, 0, 0.3, 0.3, 0), "pipeline_factor": (0.3, 0, 0.4, 0.5, 0),
     "optimizer": (0.3, 0, 0.3, 0.3, 0),
-    "step_seconds": (0.3, 0, 0.3, 0.5, 0.2), "jitter": (0.3, 0.1, 0, 0, 0.1), "stall_seconds": (0, 0, 0, 0.1, 0),
-    "layer_stall_seconds": (0, 0, 0, 0.15, 0),
+    "step_seconds": (0.3, 0, 0.3, 0.5, 0.2), "jitter": (0.3, 0.1, 0, 0, 0.1), "stall_seconds": (0, 0, 0, 0.2, 0),
+    "layer_stall_seconds": (0, 0, 0, 0.2, 0),
 }  # fmt: skip
 LEVELS = ("general", "architecture", "family", "framework", "both")
 _EAGER = {"kernel_issue_seconds": 1e-4}  # hooks and wrappers around every module
@@ -56,7 +53,7 @@ _EAGER = {"kernel_issue_seconds": 1e-4}  # hooks and wrappers around every modul
 _COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6, "stream": 1.2}
 _OVERLAPPED = {"tensor_factor": 0.6}  # Transformer Engine's products take in and send out tiles as they go
 PRIORS: dict[str, dict[str, float]] = {
-    "nanotron": {"stall_seconds": 1.35, "layer_stall_seconds": 0.0026},
+    "nanotron": {"stall_seconds": 0.52, "layer_stall_seconds": 0.0029},
     # Narayanan et al. 2021, table 2: 175B under ZeRO-3, parameter by parameter and not ahead of use
     "deepspeed-2021": {"gather_factor": 4.0, "data_factor": 4.0, "exposed_fraction": 1.0},
     "deepspeed": {"gather_factor": 2.0, "data_factor": 2.0, "exposed_fraction": 0.8},
@@ -66,70 +63,6 @@ PRIORS: dict[str, dict[str, float]] = {
     "maxtext": _COMPILED, "paxml": _COMPILED, "alpa": _COMPILED, "neuronx": _COMPILED,
 }  # fmt: skip
 """Where a framework has a property that others lack, the value that fitting starts from."""
-
-
-@dataclass
-class Example:
-    """One measured run as numbers."""
-
-    id: str
-    source: str
-    framework: str
-    architecture: str
-    seconds: float
-    stages: list[dict[str, float]]
-    layout: dict[str, float]
-    likeness: Likeness
-
-    @property
-    def busy_fraction(self) -> float:
-        """Share of the measured time that the products of the busiest stage take at the best measured rates."""
-        kinds = [f"{phase}.{name}" for phase in PHASES for name in PRODUCTS]
-        return self.layout["micro_batches"] * max(sum(s[kind] for kind in kinds) for s in self.stages) / self.seconds
-
-
-def example_of(setup: Setup, seconds: float, id: str, source: str, year: float) -> Example:
-    """A run's setup as numbers to fit to."""
-    return Example(
-        id, source, setup.framework.name, setup.accelerator.architecture.split()[0], seconds,
-        stage_numbers(work_of(setup)), layout_numbers(setup), likeness_of(setup, year),
-    )  # fmt: skip
-
-
-@dataclass
-class Table:
-    """Examples as arrays, one slot per distinct stage."""
-
-    examples: list[Example]
-    stages: list[dict[str, Any]]
-    layout: dict[str, Any]
-    log_seconds: Any
-
-    @classmethod
-    def of(cls, examples: Sequence[Example]) -> Table:
-        """Stages that an example lacks have count 0."""
-        names = list(examples[0].stages[0])
-        stages = [
-            {
-                name: np.array([e.stages[slot][name] if slot < len(e.stages) else 0.0 for e in examples])
-                for name in names
-            }
-            for slot in range(max(len(e.stages) for e in examples))
-        ]
-        layout = {name: np.array([e.layout[name] for e in examples], float) for name in examples[0].layout}
-        return cls(list(examples), stages, layout, np.log([e.seconds for e in examples]))
-
-    def subset(self, mask: Any) -> Table:
-        """The examples that a mask keeps."""
-        return Table(
-            [e for e, keep in zip(self.examples, mask, strict=True) if keep],
-            [{name: values[mask] for name, values in slot.items()} for slot in self.stages],
-            {name: values[mask] for name, values in self.layout.items()}, self.log_seconds[mask],
-        )  # fmt: skip
-
-    def log_predicted(self, timing: dict[str, Any]) -> Any:
-        """Logarithm of the predicted step time of every example."""
-        return np.log(sum(compose(self.stages, self.layout, timing).values()))
 
 
 class Factors:
@@ -182,14 +115,11 @@ class Fit:
     factors: Factors
     vector: Any
 
-    def log_predicted(self, table: Table) -> Any:
-        """Predictions, also for frameworks and architectures that were not fitted."""
-        index = self.factors.index(table.examples)
-        return table.log_predicted(self.factors.timing(self.vector, index, table.examples))
-
     def residuals(self, table: Table) -> Any:
-        """Predicted over measured, as logarithms."""
-        return self.log_predicted(table) - table.log_seconds
+        """Predicted over measured, as logarithms, in each state of the software (one row per state); also for
+        frameworks and architectures that were not fitted."""
+        index = self.factors.index(table.examples)
+        return table.residuals_by_state(self.factors.timing(self.vector, index, table.examples))
 
 
 def source_weights(examples: Sequence[Example]) -> Any:
@@ -214,6 +144,11 @@ def fit(table: Table, start: Fit | None = None) -> Fit:
     ridge = np.append(1 / factors.spreads**2, np.full(sources.shape[1], OFFSET**-2))
     lam = 1.0
 
+    def settled(vector: Any) -> Table:
+        """Each run in the state of its framework's software that suits it best."""
+        every = table.residuals_by_state(factors.timing(vector, index, table.examples))
+        return table.in_states(nearest_states(table.examples, every))
+
     def loss(vector: Any) -> tuple[float, Any]:
         predicted = table.log_predicted(factors.timing(vector[:count], index, table.examples))
         rest = predicted + sources @ vector[count:] - table.log_seconds
@@ -221,8 +156,9 @@ def fit(table: Table, start: Fit | None = None) -> Fit:
         huber = np.where(size < HUBER, size**2 / 2, HUBER * size - HUBER**2 / 2) * SCALE**2
         return float((weights * huber).sum() + (ridge * vector**2).sum() / 2), rest
 
-    best, rest = loss(vector)
     for _ in range(STEPS):
+        table = settled(vector[:count])
+        best, rest = loss(vector)
         jacobian = np.hstack([_jacobian(table, factors, vector[:count], index), sources])
         size = np.abs(rest) / SCALE
         pull = weights * np.where(size < HUBER, 1.0, HUBER / np.maximum(size, 1e-9))
@@ -230,14 +166,14 @@ def fit(table: Table, start: Fit | None = None) -> Fit:
         gradient = jacobian.T @ (pull * rest) + ridge * vector
         for _ in range(6):
             step = np.clip(np.linalg.solve(hessian + 0.05 * lam * np.diag(np.diag(hessian)), -gradient), -0.7, 0.7)
-            now, now_rest = loss(vector + step)
+            now, _ = loss(vector + step)
             if now < best:
                 break
             lam *= 4
         else:
             break
         done = best - now < 1e-4 * best
-        vector, best, rest, lam = vector + step, now, now_rest, max(lam / 3, 1e-3)
+        vector, lam = vector + step, max(lam / 3, 1e-3)
         if done:
             break
     return Fit(factors, vector[:count])

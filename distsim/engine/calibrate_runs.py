@@ -9,15 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
-from distsim.engine.calibrate import Example, Factors, Fit, Table, example_of, fit
+from distsim.engine.calibrate import Factors, Fit, fit
 from distsim.engine.calibrate_evidence import corrected, write_evidence
-from distsim.engine.calibrate_write import Score, fitted_toml, folds, left_out, own, residuals_toml, score, write
+from distsim.engine.calibrate_table import Example, Table, example_of, in_state, nearest_states
+from distsim.engine.calibrate_write import Score, fitted_toml, folds, left_out, residuals_toml, score, write
 from distsim.engine.evidence import check_possible, run_year, setup_of
 from distsim.engine.likeness import FOLDER
 from distsim.engine.measured import measured_seconds
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run, read_runs
 
+NO_TIME = "step_time_s, tokens_per_s_per_gpu, samples_per_s are blank, and no FLOP/s of a named count"
 FEWEST = 8
 """Runs below which nothing can be said of numbers that differ between runs."""
 
@@ -41,7 +43,7 @@ def examples_of(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
             setup = setup_of(run)
             seconds = measured_seconds(run, setup)
             if not seconds:
-                raise MissingCell("step_time_s, tokens_per_s_per_gpu, samples_per_s are blank, and no FLOP/s of a named count")
+                raise MissingCell(NO_TIME)
             check_possible(setup, seconds)
             found.append(example_of(setup, seconds, run.id, run.source, run_year(run)))
         except MissingCell as missing:
@@ -68,14 +70,15 @@ def calibrate(files: Sequence[Path], folder: Path) -> Calibration:
     rows_out, sources_out = left_out(table, parts, fitted), left_out(table, sources, fitted)
     near, far = corrected(examples, parts, rows_out), corrected(examples, sources, sources_out)
     scores = {
-        "before: priors only": score(examples, before), "after: fitted": score(examples, after),
-        "fifths of the runs left out": score(examples, own(rows_out, parts)),
-        "the same, corrected by alike runs": score(examples, near[0]),
-        "whole sources left out": score(examples, own(sources_out, sources)),
-        "the same, corrected by alike runs ": score(examples, far[0]),
+        "before: priors only": score(examples, in_state(before, nearest_states(examples, before))),
+        "after: fitted": score(examples, in_state(after, nearest_states(examples, after))),
+        "fifths of the runs left out": score(examples, near.residuals),
+        "the same, corrected by alike runs": score(examples, near.corrected),
+        "whole sources left out": score(examples, far.residuals),
+        "the same, corrected by alike runs ": score(examples, far.corrected),
     }  # fmt: skip
     write(folder, fitted_toml(fitted, ", ".join(file.name for file in files), len(examples), len(set(sources))),
-          residuals_toml(examples, near, far[0]))  # fmt: skip
+          residuals_toml(examples, (near.corrected, near.nearest), far.corrected))  # fmt: skip
     write_evidence(folder / FOLDER, examples, after)
     return Calibration(fitted, tuple(examples), skipped, scores)
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distsim.engine.calibrate import PRIORS, Example, Fit, Table, fit
+from distsim.engine.calibrate import PRIORS, Fit, fit
+from distsim.engine.calibrate_table import Example, Table
 from distsim.engine.intervals import group_names
 from distsim.engine.likeness import Correction
 from distsim.specs.timing import NAMES, Timing
@@ -42,17 +43,12 @@ def score(examples: Sequence[Example], residuals: Any) -> Score:
 
 
 def left_out(table: Table, labels: Sequence[Any], start: Fit) -> dict[Any, Any]:
-    """Per label, the residuals of all examples from a fit that saw none with that label."""
+    """Per label, the residuals of all examples in all states from a fit that saw none with that label."""
     found: dict[Any, Any] = {}
     for label in sorted(set(labels)):
         out = np.array([one == label for one in labels])
         found[label] = (start if out.all() else fit(table.subset(~out), start)).residuals(table)
     return found
-
-
-def own(found: dict[Any, Any], labels: Sequence[Any]) -> Any:
-    """Residuals of every example from the fit that did not see it."""
-    return np.array([found[label][index] for index, label in enumerate(labels)])
 
 
 def folds(examples: Sequence[Example]) -> list[int]:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, where
+from distsim.arrays import Number, maximum, product, total, where
 from distsim.engine.compute import CLASSES, PHASES
 from distsim.engine.resolve import Setup
+from distsim.engine.schedule_shape import ramp_share
 from distsim.engine.work import Work
-from distsim.formulas.step import exposed_seconds, jitter_share, paced_seconds, ramp_seconds, stall_seconds
+from distsim.formulas.step import (
+    check_seconds,
+    exposed_seconds,
+    jitter_share,
+    paced_seconds,
+    ramp_seconds,
+    wait_seconds,
+)  # fmt: skip
+from distsim.specs.timing import CHECKED, PLAIN, STALLED
 
 PARTS = ("compute", "tensor_parallel", "data_parallel", "pipeline_bubble", "pipeline_transfer", "expert_parallel",
          "context_parallel", "optimizer", "offload", "recompute", "other")  # fmt: skip
@@ -35,41 +45,57 @@ def stage_numbers(work: Work) -> list[dict[str, Number]]:
     return found
 
 
-def layout_numbers(setup: Setup) -> dict[str, Number]:
-    """What composing a step needs of the layout."""
+def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
+    """What composing a step needs of the layout; ``state`` is that of the software (specs/timing.py)."""
     y = setup.layout
-    return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "zero": y.zero, "micro_batches": y.micro_batches,
-            "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node}  # fmt: skip
+    return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "zero": y.zero, "micro_batches": y.micro_batches, "state": state,
+            "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
+            "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp)}  # fmt: skip
 
 
 def compose(
-    stages: Sequence[Mapping[str, Number]], y: Mapping[str, Number], timing: Mapping[str, Number]
+    stages: Sequence[Mapping[str, Number]], y: Mapping[str, Number], timing: Mapping[str, Number], apart: bool = True
 ) -> dict[str, Number]:
     """Seconds of each part of a step, on the critical path: the slowest stage, the ramp, what follows the last
-    micro-batch. Everything may be an array over jobs (stages that a job lacks have count 0)."""
-    m = y["micro_batches"]
+    micro-batch. Everything may be an array over jobs (stages that a job lacks have count 0). Parts that are not wanted
+    ``apart`` are all in one."""
     each = [micro_batch(stage, y, timing) for stage in stages]
-    totals = [where(stage["count"] > 0, sum(parts.values()), 0.0) for stage, parts in zip(stages, each, strict=True)]
-    tails = [_tail(stage, y, timing, parts) for stage, parts in zip(stages, each, strict=True)]
-    slowest, parts = _largest(totals, each)
-    summed = sum(stage["count"] * total for stage, total in zip(stages, totals, strict=True))
-    answer: dict[str, Number] = {name: parts.get(name, 0.0) * m for name in PARTS}
-    answer["pipeline_bubble"] = ramp_seconds(summed, slowest, y["vpp"])
-    _, tail = _largest([where(s["count"] > 0, sum(t.values()), 0.0) for s, t in zip(stages, tails, strict=True)], tails)
+    tails = [after_last(stage, y, timing, one) for stage, one in zip(stages, each, strict=True)]
+    totals = [where(stage["count"] > 0, one.seconds, 0.0) for stage, one in zip(stages, each, strict=True)]
+    slowest, parts = _largest(totals, [one.parts() for one in each] if apart else [])
+    after, tail = _largest(
+        [where(s["count"] > 0, total(*t.values()), 0.0) for s, t in zip(stages, tails, strict=True)],
+        tails if apart else [],
+    )
+    summed = sum(one if _once(stage) else stage["count"] * one for stage, one in zip(stages, totals, strict=True))
+    if not apart:
+        parts, tail = {"other": slowest}, {"other": after}
+    answer = {name: seconds * y["micro_batches"] for name, seconds in parts.items()}
+    answer["pipeline_bubble"] = ramp_seconds(summed, slowest, y["vpp"]) * y["ramp"]
     for name, seconds in tail.items():
-        answer[name] = answer[name] + seconds
-    busy = sum(answer.values())
-    answer["other"] = answer["other"] + busy * jitter_share(timing["jitter"], y["nodes"]) + timing["step_seconds"]
-    return answer
+        answer[name] = answer.get(name, 0.0) + seconds
+    busy = total(*answer.values())
+    share = jitter_share(timing["jitter"], y["nodes"])
+    if not apart:
+        return {"other": busy * (1 + share) + timing["step_seconds"]}
+    answer["other"] = answer["other"] + busy * share + timing["step_seconds"]
+    return {name: answer.get(name, 0.0) for name in PARTS}
+
+
+def _once(stage: Mapping[str, Number]) -> bool:
+    """Whether no other stage is like it."""
+    return isinstance(stage["count"], int) and stage["count"] == 1
 
 
 def _largest(totals: list[Number], parts: list[dict[str, Number]]) -> tuple[Number, dict[str, Number]]:
-    """The largest total with its parts."""
+    """The largest total with its parts, where they are given."""
+    if not parts:
+        return (maximum(*totals) if len(totals) > 1 else totals[0]), {}
     best, found = totals[0], parts[0]
-    for total, one in zip(totals[1:], parts[1:], strict=True):
-        more = total > best
-        best = maximum(total, best)
-        found = {name: where(more, one[name], found[name]) for name in found}
+    for one, own in zip(totals[1:], parts[1:], strict=True):
+        more = one > best
+        best = maximum(one, best)
+        found = {name: where(more, own[name], found[name]) for name in found}
     return best, found
 
 
@@ -88,48 +114,68 @@ def gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Nu
     )  # fmt: skip
 
 
-def micro_batch(
-    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]
-) -> dict[str, Number]:
+class MicroBatch(NamedTuple):
     """One micro-batch on one stage, forward and backward."""
-    m, issue = y["micro_batches"], timing["kernel_issue_seconds"]
+
+    forward: Number
+    backward: Number
+    """With what is computed again."""
+    again: tuple[Number, Number]
+    """Seconds on the GPU of what is computed again, and of all of backward."""
+    exchange: dict[str, Number]
+    others: dict[str, Number]
+
+    @property
+    def seconds(self) -> Number:
+        """All parts."""
+        return total(self.forward, self.backward, *self.exchange.values(), *self.others.values())
+
+    def parts(self) -> dict[str, Number]:
+        """Computation apart from recomputation, and all that is exposed beside them."""
+        again = self.backward * self.again[0] / maximum(self.again[1], 1e-12)
+        return {"compute": self.forward + self.backward - again, "recompute": again, **self.exchange, **self.others}
+
+
+def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> MicroBatch:
+    """Seconds of one micro-batch on one stage."""
+    m, issue, never = y["micro_batches"], timing["kernel_issue_seconds"], timing["exposed_fraction"]
     f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
     forward = paced_seconds(f, stage["forward.kernels"] * issue)
     backward = paced_seconds(b + r, (stage["backward.kernels"] + stage["recompute.kernels"]) * issue * BACKWARD_ISSUE)
-    again = backward * r / maximum(b + r, 1e-12)
     exchange = {
-        name: (stage[f"{key}_forward"] * timing[factor] / m, stage[f"{key}_backward"] * timing[factor] / m)
+        name: tuple(product(stage[f"{key}_{phase}"], timing[factor] / m) for phase in PHASES[:2])
         for name, key, factor in EXCHANGES
     }
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
-    sharded = where(y["zero"] >= 3, 1, 0)
-    gathers = (
-        stage["gather_forward"] * timing["gather_factor"] / m,
-        stage["gather_backward"] * timing["gather_factor"] / m,
-    )
-    reduces = stage["reduce"] * timing["data_factor"] / m * sharded
-    data = exposed_seconds(gathers[0], forward + before, timing["exposed_fraction"]) + exposed_seconds(
-        gathers[1] + reduces, backward + after, timing["exposed_fraction"]
-    )
-    return {
-        "compute": forward + backward - again, "recompute": again,
-        **{name: sum(pair) for name, pair in exchange.items()},
-        "data_parallel": data, "pipeline_transfer": stage["pp"] * timing["pipeline_factor"] / m,
-        "offload": exposed_seconds(stage["offload"] / m, forward + backward, timing["exposed_fraction"]),
-        "other": stall_seconds(timing["stall_seconds"], timing["layer_stall_seconds"], y["nodes"], y["node_size"],
-                               stage["layers"], y["tp"], y["pp"]),
+    gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
+    reduces = product(stage["reduce"] * timing["data_factor"] / m, where(y["zero"] >= 3, 1, 0))
+    others = {
+        "data_parallel": _exposed(gathers[0], forward + before, never)
+        + _exposed(gathers[1] + reduces, backward + after, never),
+        "pipeline_transfer": product(stage["pp"], timing["pipeline_factor"] / m),
+        "offload": _exposed(product(stage["offload"], 1 / m), forward + backward, never),
+        "other": check_seconds(timing["layer_stall_seconds"], y["state"] >= CHECKED, y["nodes"], y["node_size"],
+                               stage["layers"], y["tp"])
+        + wait_seconds(timing["stall_seconds"], y["state"] >= STALLED, y["pp"], m),
     }  # fmt: skip
+    return MicroBatch(forward, backward, (r, b + r), {name: sum(pair) for name, pair in exchange.items()}, others)
 
 
-def _tail(
-    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], parts: Mapping[str, Number]
+def _exposed(exchange: Number, compute: Number, never: Number) -> Number:
+    """What is left of an exchange; of none, nothing."""
+    nothing = isinstance(exchange, (int, float)) and exchange == 0
+    return 0.0 if nothing else exposed_seconds(exchange, compute, never)
+
+
+def after_last(
+    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], last: MicroBatch
 ) -> dict[str, Number]:
     """What follows the last micro-batch: gradients that did not hide, the optimizer, gathered parameters."""
-    reduce = stage["reduce"] * timing["data_factor"] * where(y["zero"] >= 3, 0, 1)
-    hiding = (parts["compute"] + parts["recompute"] + parts["tensor_parallel"]) * BACKWARD_SHARE
+    reduce = product(stage["reduce"] * timing["data_factor"], where(y["zero"] >= 3, 0, 1))
+    hiding = (last.forward + last.backward + last.exchange["tensor_parallel"]) * BACKWARD_SHARE
+    data = _exposed(reduce, hiding, timing["exposed_fraction"])
     return {
-        "data_parallel": exposed_seconds(reduce, hiding, timing["exposed_fraction"])
-        + stage["dp_step"] * timing["data_factor"],
+        "data_parallel": data + stage["dp_step"] * timing["data_factor"],
         "tensor_parallel": stage["tp_step"],
         "optimizer": stage["optimizer"] / timing["optimizer"],
     }  # fmt: skip

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from distsim.arrays import Number, maximum, minimum, where
+from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.passes import BACKWARD_BYTES, launches, moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
+from distsim.engine.tuning import gathered_bytes, recipe_of
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
@@ -20,7 +21,7 @@ from distsim.formulas.compute import (
     roofline_seconds,
     stream_seconds,
 )
-from distsim.layers.ledger import Block, Operation
+from distsim.layers.ledger import Block, Operation, Parameter
 
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
@@ -53,7 +54,7 @@ class Sums:
     def add(self, other: Sums, times: Number = 1) -> None:
         """Add ``times`` times another."""
         for name in CLASSES:
-            setattr(self, name, getattr(self, name) + times * getattr(other, name))
+            setattr(self, name, getattr(self, name) + product(times, getattr(other, name)))
 
 
 @dataclass
@@ -62,6 +63,10 @@ class StageCompute:
 
     phases: dict[str, Sums] = field(default_factory=lambda: {phase: Sums() for phase in PHASES})
     optimizer: Number = 0.0
+
+
+WIDE_PRODUCTS = ("head", "mlp.router", "mlp.shared.gate")
+"""Products that 8-bit recipes leave in 16 bits."""
 
 
 class Chip:
@@ -82,6 +87,7 @@ class Chip:
         self.narrow_rate = narrow * (reached.matmul_fp8 or typical) if narrow else None
         newer = chip.architecture.split()[0] in NEWER
         self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][int(newer)]
+        self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
         self.bandwidth = chip.bandwidth
         self.units = chip.chip.units or DEFAULT_UNITS
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
@@ -108,22 +114,29 @@ def stage_compute(setup: Setup, stage: Stage) -> StageCompute:
 
 
 def _add_block(setup: Setup, chip: Chip, block: Block, count: Number, again: Number, found: StageCompute) -> None:
-    selective = setup.layout.selective
+    """Add ``count`` blocks, of which ``again`` are fully recomputed. Each sum is over the operations of one block
+    first: how often it happens is an array along other axes of a search than its seconds."""
     kinds = setup.kernels.selective
     needed = _needed(setup, block)
+    whole, after, again_sums, dropped = Sums(), Sums(), Sums(), Sums()
     products = 0
     for place, operation in enumerate(block.operations):
         forward, backward = operation_sums(setup, chip, operation)
-        found.phases["forward"].add(forward, count)
-        found.phases["backward"].add(backward, count)
+        whole.add(forward)
+        after.add(backward)
         if place < needed:
-            found.phases["recompute"].add(forward, again)
+            again_sums.add(forward)
         if "op" in kinds:
             products += operation.kind == "matmul"
             repeated: Number = operation.kind != "attention" and (operation.kind != "matmul" or products % 2 == 0)
         else:
             repeated = operation.recompute_class in kinds and operation.recompute_class != ""
-        found.phases["recompute"].add(forward, where(selective, count, 0) * int(repeated))
+        if repeated:
+            dropped.add(forward)
+    found.phases["forward"].add(whole, count)
+    found.phases["backward"].add(after, count)
+    found.phases["recompute"].add(again_sums, again)
+    found.phases["recompute"].add(dropped, where(setup.layout.selective, count, 0))
 
 
 def _needed(setup: Setup, block: Block) -> int:
@@ -150,14 +163,17 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
         first, second = moved_bytes(setup, operation)
         forward.memory = stream_seconds(first, chip.bandwidth)
         backward.memory = stream_seconds(second, chip.bandwidth)
-    return forward, backward
+    return forward, backward if operation.backward else Sums()
 
 
 def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     """A product with weights: forward, input gradient and weight gradient each have their own shape."""
     m, n, k, batch = operation.shape
-    narrow = chip.narrow_rate is not None and operation.name not in ("head", "mlp.router", "mlp.shared.gate")
+    adapter = any(parameter.held == "adapter" for parameter in operation.parameters)
+    narrow = chip.narrow_rate is not None and operation.name not in WIDE_PRODUCTS and not adapter
     rate, each = (chip.narrow_rate, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
+    if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
+        rate, each = chip.wide_rate, setup.tuning.product_bytes
     flops = 2 * m * n * k * batch
     moved = (m * k + k * n + m * n) * batch * each
     times = [
@@ -166,7 +182,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     ]
     name = ("grouped" if operation.name in EXPERTS else "matmul") + ("8" if narrow else "")
     setattr(forward, name, times[0])
-    setattr(backward, name, times[1] + times[2])
+    setattr(backward, name, times[1] + (times[2] if operation.weight_gradient else 0))
     if narrow:  # casts: read 2 bytes, write 1 (and its transpose)
         inputs, outputs = m * k * batch, m * n * batch
         forward.memory = stream_seconds(4 * inputs, chip.bandwidth)
@@ -204,23 +220,25 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
     backward.matmul = times[1] + times[2]
 
 
-def held(setup: Setup, stage: Stage) -> Iterator[tuple[Number, Number, bool]]:
-    """Elements on this rank before sharding, the ranks that shard their states, and whether products read them."""
+def held(setup: Setup, stage: Stage) -> Iterator[tuple[Parameter, Number, Number]]:
+    """Each parameter with its elements on this rank before sharding, and the ranks that shard its states."""
     from distsim.engine.states import sharding_group
 
     for parameter, count in stage.parameters():
-        size = sharding_group(setup.layout, parameter.group)
-        yield parameter.elements * count, size, parameter.kind == "matrix"
+        yield parameter, parameter.elements * count, sharding_group(setup.layout, parameter.group)
 
 
 def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
-    y, precision = setup.layout, setup.precision
-    states = precision.master_bytes + sum(
-        precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
-        for state in setup.optimizer.states if state.shape not in ("scalar", "factored")
-    )  # fmt: skip
+    y = setup.layout
     total: Number = 0
-    for elements, group, _ in held(setup, stage):
+    for parameter, elements, group in held(setup, stage):
+        if not parameter.trains:
+            continue
+        precision = recipe_of(parameter, setup.precision, setup.tuning)
+        states = precision.master_bytes + sum(
+            precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
+            for state in setup.optimizer.states if state.shape not in ("scalar", "factored")
+        )  # fmt: skip
         shard = elements / where(y.zero >= 1, group, 1)
         total = total + optimizer_traffic_bytes(shard, states, precision.gradient_bytes, precision.parameter_bytes)
         total = total + elements / where(y.zero >= 2, group, 1) * precision.gradient_bytes  # gradients set to zero
@@ -230,13 +248,17 @@ def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
 def _weights(setup: Setup, chip: Chip, stage: Stage, found: StageCompute) -> None:
     """Traffic that grows with weights, not tokens: accumulated gradients, casts, gathered shards copied in and out."""
     y, precision = setup.layout, setup.precision
-    for elements, group, matrix in held(setup, stage):
-        accumulate = (
-            2 * precision.gradient_bytes * where(y.micro_batches > 1, 1, where(precision.gradient_bytes > 2, 0.5, 0))
-        )
+    for parameter, elements, group in held(setup, stage):
         forward, backward = found.phases["forward"], found.phases["backward"]
-        backward.memory = backward.memory + stream_seconds(elements * accumulate, chip.bandwidth)
-        gathered = where(y.zero >= 3, where(group > 1, 2 * precision.activation_bytes, 0), 0)
+        if parameter.trains:
+            each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
+            accumulate = 2 * each * where(y.micro_batches > 1, 1, where(each > 2, 0.5, 0))
+            backward.memory = backward.memory + stream_seconds(elements * accumulate, chip.bandwidth)
+        copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
+        if parameter.held != "quantised":
+            copied = 2 * precision.activation_bytes
+        gathered = where(y.zero >= 3, where(group > 1, copied, 0), 0)
+        matrix = parameter.kind == "matrix" and parameter.held != "quantised"
         cast = (precision.parameter_bytes + precision.activation_bytes) * int(precision.autocast and matrix)
         forward.memory = forward.memory + stream_seconds(elements * (gathered + cast), chip.bandwidth)
         backward.memory = backward.memory + stream_seconds(elements * 2 * gathered, chip.bandwidth)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distsim import catalog
@@ -11,6 +12,7 @@ from distsim.engine.memory import memory_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.errors import DistsimError
 from distsim.interop.run_models import model_of
+from distsim.interop.run_tuning import lengths_of, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
@@ -24,8 +26,6 @@ PRECISIONS = {
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
 
 
-OVERFLOW = 1.3
-"""Predicted over available memory from which an unstated setting must have been another (predictions err by less)."""
 OWN_KERNELS = ("flash-3", "flash-4", "cudnn")
 """Attention cells that name a kernel written for Hopper or Blackwell."""
 POWER_LIMITED = "500W power limit"
@@ -73,8 +73,10 @@ class Replay:
 def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
     try:
-        setup = setup_of(run)
-        report = memory_of(setup)
+        lengths = None if run.count("seq_len") else lengths_of(run)
+        setup = setup_of(run, {"seq": lengths.mean} if lengths else None)
+        longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
+        report = memory_of(replace(setup, layout=longest))
     except MissingCell as missing:
         return Replay(run, reason=str(missing))
     except DistsimError as error:
@@ -92,7 +94,23 @@ def replay(run: Run) -> Replay:
         counts = "reserved"
     ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
     stage = ranks[setup.framework.memory_rank]
-    return Replay(run, "", setup, seconds, measured_peak_bytes(run), stage.counted(counts), *_timed(setup, run))
+    measured = measured_peak_bytes(run, setup.framework.memory_decimal)
+    return Replay(run, "", setup, seconds, measured, stage.counted(counts), *_timed(setup, run))
+
+
+def fitting(setup: Setup) -> Setup:
+    """The setup with as many recomputed layers as it needs to fit, since it ran; itself where none or not all help."""
+
+    def recomputing(layers: int) -> Setup:
+        return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=layers, selective=0))
+
+    fewest, most = 1, max(setup.stage_layers)
+    if setup.recompute == "full" or memory_of(setup).fits or not memory_of(recomputing(most)).fits:
+        return setup
+    while fewest < most:
+        middle = (fewest + most) // 2
+        fewest, most = (fewest, middle) if memory_of(recomputing(middle)).fits else (middle + 1, most)
+    return recomputing(most)
 
 
 def run_year(run: Run) -> float:
@@ -114,19 +132,19 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
     """Predicted step time and its interval; a shipped run is predicted as if it had not been measured."""
     from distsim.engine.step import timed
 
-    predicted, interval = timed(setup, run.id, run_year(run))
+    predicted, interval = timed(setup, run.id, run_year(run), run.source)
     return predicted, {"low": interval.low, "high": interval.high}
 
 
-def setup_of(run: Run) -> Setup:
-    """The row as a setup; blank cells take the framework's usual setting. Raises MissingCell or DistsimError."""
-    _refuse(run)
-    framework = _framework(run)
+def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
+    """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
+    Raises MissingCell or DistsimError."""
+    framework = framework_of(run)
     model = model_of(run)
-    options = {**framework.usual, **_stated(run, framework)}
+    tuned = tuning_options(run, framework.usual_tuning)
+    options = {**framework.usual, **tuned, **_stated(run, framework, (more or {}).get("seq")), **(more or {})}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
-    recipe = PRECISIONS.get(run.text("precision") or "", options.get("precision", "bf16"))
-    options["precision"] = framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe)
+    options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     _fit_degrees(options, run)
     if framework.usual.get("interleave") and run.count("vpp") is None:
         options["vpp"] = _usual_chunks(options, model.layers)
@@ -138,17 +156,15 @@ def setup_of(run: Run) -> Setup:
         kernels = framework.kernels.model_copy(update={"attention_kernel": "own"})
         framework = framework.model_copy(update={"kernels": kernels})
     job = Job.read({**options, "model": model, "framework": framework.name})
-    setup = resolve(job, {"cluster": _cluster(run), "framework": framework})
-    if framework.usual.get("recompute_until_fits") and not run.text("recompute") and _overflows(setup):
-        full = Job.read({**options, "recompute": "full", "model": model, "framework": framework.name})
-        setup = resolve(full, {"cluster": _cluster(run), "framework": framework})
-    return setup
+    setup = resolve(job, {"cluster": cluster_of(run), "framework": framework})
+    unsaid = run.text("recompute") is None
+    return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
 
-def _overflows(setup: Setup) -> bool:
-    """Whether a job needs so much more memory than there is that it cannot have run like this."""
-    room = setup.accelerator.usable_memory or setup.accelerator.memory
-    return float(memory_of(setup).worst.counted("allocated")) > OVERFLOW * room
+def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
+    """The recipe of a row: what its framework really does under the name in the cell."""
+    recipe = PRECISIONS.get(run.text("precision") or "", default)
+    return str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
 
 
 def _usual_chunks(options: dict[str, Any], layers: int) -> int | None:
@@ -158,13 +174,8 @@ def _usual_chunks(options: dict[str, Any], layers: int) -> int | None:
     return layers // stages if stages > 1 and layers % stages == 0 and micro % stages == 0 else None
 
 
-def _refuse(run: Run) -> None:
-    kind = (run.text("finetune_kind") or "").lower()
-    if "lora" in kind:
-        raise MissingCell(f"finetune_kind {kind} is not simulated yet")
-
-
-def _framework(run: Run) -> Framework:
+def framework_of(run: Run) -> Framework:
+    """The software profile of a row."""
     name = run.text("framework")
     if name is None:
         raise MissingCell("framework is blank")
@@ -174,14 +185,14 @@ def _framework(run: Run) -> Framework:
         raise MissingCell(f"framework {name!r} has no profile") from None
 
 
-def _stated(run: Run, framework: Framework) -> dict[str, Any]:
-    """What the row says, as job options."""
+def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
+    """What the row says, as job options; ``seq`` where its notes tell lengths that its cell does not."""
     gpus = run.count("n_gpus")
     if gpus is None:
         raise MissingCell("n_gpus is blank")
     if run.text("gpu") is None:
         raise MissingCell("gpu is blank")
-    seq = run.count("seq_len")
+    seq = run.count("seq_len") or seq
     if seq is None:
         raise MissingCell("seq_len is blank")
     recompute = (run.text("recompute") or "").lower()
@@ -256,7 +267,7 @@ def _fit_degrees(options: dict[str, Any], run: Run) -> None:
         raise MissingCell(f"global_batch {whole} is not a multiple of micro_batch {micro} * dp {dp}")
 
 
-def _cluster(run: Run) -> Cluster | None:
+def cluster_of(run: Run) -> Cluster | None:
     """The GPU's usual node, with the row's own count of GPUs and network rate where it gives them."""
     name = run.text("gpu")
     assert name is not None

@@ -34,9 +34,10 @@ def faster(report: StepReport, most: int = 3) -> list[Faster]:
     from distsim.engine.memory import memory_of
 
     tried: list[tuple[Faster, str, Setup]] = []
+    same = {name: getattr(report.setup, name) for name in ("accelerator", "cluster", "framework")}
     for kind, words, options in changes(report.setup):
         try:
-            setup = resolve(report.setup.job.model_copy(update={**_kept(report.setup), **options}))
+            setup = resolve(report.setup.job.model_copy(update={**_kept(report.setup), **options}), same)
             seconds = seconds_of(setup)
         except DistsimError:
             continue

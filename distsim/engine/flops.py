@@ -13,19 +13,37 @@ from distsim.layers.network import network_parameters, plain_context
 if TYPE_CHECKING:
     from distsim.engine.work import Work
 
+FROZEN_SHARE = 2 / 3
+
 
 def active_parameters(setup: Setup) -> Number:
-    """Parameters that one token passes through, without the input embedding; a tied matrix counts as the head."""
+    """Parameters that one token passes through, without the input embedding; a tied matrix counts as the head.
+
+    Frozen ones count two thirds: of the three products of a trained matrix one is the weight's gradient.
+    """
     model, total = setup.model, 0.0
     routed = model.experts.per_token / model.experts.count if model.experts is not None else 1.0
-    for part, (parameters, times) in network_parameters(plain_context(model)).items():
+    for part, (parameters, times) in network_parameters(plain_context(model, setup.tuning)).items():
         if part == "embedding" and not model.tied_embeddings:
             continue
         for parameter in parameters:
             if part == "embedding" and parameter.name != "embedding.weight":
                 continue
-            total += times * parameter.elements * (routed if parameter.group == "expert" else 1)
+            share = (routed if parameter.group == "expert" else 1) * (1 if parameter.trains else FROZEN_SHARE)
+            total += times * parameter.elements * share
     return total
+
+
+def trained_parameters(setup: Setup) -> Number:
+    """Parameters of the whole network that have a gradient."""
+    parts = network_parameters(plain_context(setup.model, setup.tuning)).values()
+    return sum(times * p.elements for parameters, times in parts for p in parameters if p.trains)
+
+
+def flops_convention(setup: Setup) -> str:
+    """What a model FLOP is here, in words."""
+    products = "6 N" if setup.tuning is None else "4 N frozen + 6 N trained"
+    return f"{products} (no input embedding) + 12 L H S, dense attention"
 
 
 def model_flops(setup: Setup) -> Number:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from distsim.units import DAY, MINUTE, duration
 NEVER = 1e18
 PAUSE_SECONDS = 10 * MINUTE
 """A planned pause, where nobody says: a restart like any other (MegaScale, arXiv:2402.15627, section 6.3)."""
+USUAL_NODE = 8
+"""Accelerators of a node, where a cluster is only a number of them."""
 LEAST_INTERVAL_SECONDS = 5 * MINUTE
 """Nobody saves more often than this, however cheap the optimum thinks it is; an assumption of the planner."""
 
@@ -26,16 +29,20 @@ class Policy:
     asynchronous: bool = True
     interval_seconds: float | None = None
     least_interval_seconds: float = LEAST_INTERVAL_SECONDS
-    spares: int = 4
+    spares: int | None = None
+    """Spare nodes; None for as many as leave one failure in a hundred without one."""
     pauses_per_day: float = 0.0
     pause_seconds: float = PAUSE_SECONDS
     straggler_spread: float = 0.0
+    node_preempted_every: float | None = None
+    """Mean seconds until a node of a spot cluster is taken away; None for never."""
 
     def __post_init__(self) -> None:
         """Absurd numbers are named here, where they enter."""
         for name, least, most in (
             ("interval_seconds", 1e-3, 1e9), ("least_interval_seconds", 0, 1e9), ("spares", 0, 10_000_000),
             ("pauses_per_day", 0, 1000), ("pause_seconds", 0, DAY), ("straggler_spread", 0, 1),
+            ("node_preempted_every", MINUTE, 1e12),
         ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
@@ -69,6 +76,7 @@ class Goodput:
     straggler_stretch: float
     figures: Figures
     notes: tuple[str, ...] = ()
+    spares: int = 0
 
     @property
     def stretch(self) -> float:
@@ -91,7 +99,7 @@ class Goodput:
             "checkpoint_interval_seconds": self.interval, "checkpoint_blocking_seconds": self.blocking,
             "checkpoint_drain_seconds": self.drain, "restart_seconds": self.restart,
             "failure_stretch": self.failure_stretch, "planned_stretch": self.planned_stretch,
-            "straggler_stretch": self.straggler_stretch, "notes": list(self.notes),
+            "straggler_stretch": self.straggler_stretch, "spare_nodes": self.spares, "notes": list(self.notes),
         }  # fmt: skip
 
 
@@ -115,16 +123,21 @@ def rate_per_gpu_hour(failures: Failures, figures: Figures) -> float:
     return float(rate)
 
 
-def goodput(gpus: int, failures: Failures, checkpoint: Checkpoint, storage: Storage, policy: Policy) -> Goodput:
+def goodput(
+    gpus: int, failures: Failures, checkpoint: Checkpoint, storage: Storage, policy: Policy,
+    gpus_per_node: int = USUAL_NODE,
+) -> Goodput:  # fmt: skip
     """The closed form for a job that needs all its accelerators."""
     if gpus < 1:
         raise DistsimError(f"{gpus} GPUs cannot train", "give at least 1")
     figures = Figures()
-    mean = figures.use("time between failures", forms.seconds_between_failures, gpus=gpus,
-                       gpu_failures_per_hour=rate_per_gpu_hour(failures, figures))  # fmt: skip
+    broken = figures.use("time between failures", forms.seconds_between_failures, gpus=gpus,
+                         gpu_failures_per_hour=rate_per_gpu_hour(failures, figures))  # fmt: skip
+    mean = _with_preemptions(broken, -(-gpus // gpus_per_node), policy, figures)
     blocking, drain = _checkpoint_times(gpus, checkpoint, storage, policy, figures)
     interval, notes = _interval(policy, blocking, drain, mean, figures)
-    restart = _restart(gpus, failures, checkpoint, storage, policy, mean, figures)
+    spares = _spares(failures, policy, broken, figures)
+    restart = _restart(gpus, failures, checkpoint, storage, spares, broken, figures)
     stretch = figures.use(
         "time lost to failures and checkpoints", forms.wall_over_work, interval_seconds=interval,
         blocking_seconds=blocking, drain_seconds=drain, restart_seconds=restart, mean_time_between_failures=mean,
@@ -135,7 +148,25 @@ def goodput(gpus: int, failures: Failures, checkpoint: Checkpoint, storage: Stor
     figures.use("first-order check (Kokolis et al.)", forms.expected_ettr, gpu_or_node_count=1,
                 failures_per_second=1 / mean, restart_seconds=restart, interval_seconds=interval,
                 write_seconds=blocking)  # fmt: skip
-    return Goodput(gpus, mean, interval, blocking, drain, restart, stretch, planned, slow, figures, notes)
+    return Goodput(gpus, mean, interval, blocking, drain, restart, stretch, planned, slow, figures, notes, spares)
+
+
+def _with_preemptions(broken: float, nodes: int, policy: Policy, figures: Figures) -> float:
+    """Mean time between stops, of machines that break and of spot machines that are taken away."""
+    if policy.node_preempted_every is None:
+        return broken
+    taken = figures.use("time between preemptions", forms.seconds_between_preemptions, nodes=nodes,
+                        seconds_per_node=policy.node_preempted_every)  # fmt: skip
+    return float(figures.use("time between stops", forms.seconds_between_stops, seconds_between_failures=broken,
+                             seconds_between_preemptions=taken))  # fmt: skip
+
+
+def _spares(failures: Failures, policy: Policy, broken: float, figures: Figures) -> int:
+    """Spare nodes as stated, or as many as are hardly ever all in repair."""
+    if policy.spares is not None:
+        return policy.spares
+    found = figures.use("spare nodes, rounded up", forms.usual_spares, nodes_in_repair=(failures.repair or 0) / broken)
+    return math.ceil(found)
 
 
 def storage_rate(gpus: int, storage: Storage, figures: Figures) -> float:
@@ -185,7 +216,7 @@ def _interval(
 
 
 def _restart(
-    gpus: int, failures: Failures, checkpoint: Checkpoint, storage: Storage, policy: Policy, mean: float,
+    gpus: int, failures: Failures, checkpoint: Checkpoint, storage: Storage, spares: int, broken: float,
     figures: Figures,
 ) -> float:  # fmt: skip
     """Detection and replacement, loading, and the wait for a repair where no spare is left."""
@@ -195,7 +226,7 @@ def _restart(
     figures.note("detection and replacement", base, "s", failures.source_of("restart") or "assumed: PAUSE_SECONDS")
     figures.note("loading the checkpoint", load, "s", "checkpoint bytes over the read rate; shards read once")
     repair = failures.repair or 0.0
-    short = figures.use("no spare left", forms.spares_short_probability, nodes_in_repair=repair / mean,
-                        spares=policy.spares)  # fmt: skip
+    short = figures.use("no spare left", forms.spares_short_probability, nodes_in_repair=repair / broken,
+                        spares=spares)  # fmt: skip
     return float(figures.use("restart", forms.restart_with_spares_seconds, restart_seconds=base + load,
-                             short_probability=short, repair_seconds=repair, spares=policy.spares))  # fmt: skip
+                             short_probability=short, repair_seconds=repair, spares=spares))  # fmt: skip

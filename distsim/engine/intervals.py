@@ -21,23 +21,25 @@ FEW_RUNS = 12
 """Groups with fewer runs than this say too little about a tenth of them."""
 
 
-@functools.lru_cache(maxsize=1)
-def residual_tables() -> dict[str, Any]:
-    """Spread of residuals by group, as ``make calibrate`` wrote it."""
-    tables: dict[str, Any] = catalog.load("timing", RESIDUALS)
-    return tables
-
-
 def group_names(framework: str, architecture: str, word: str) -> list[str]:
     """Groups of comparable runs, the most alike first; ``word`` says how near the nearest measured run is."""
     return [f"{framework} {architecture} {word}", f"{framework} {word}", f"any {word}", "any unlike"]
 
 
+@functools.lru_cache(maxsize=1024)
+def residuals_of(names: tuple[str, ...]) -> dict[str, Any]:
+    """Spread of residuals of groups, as ``make calibrate`` wrote it."""
+    wanted = {f"groups.{name}" for name in names}
+    groups: dict[str, Any] = catalog.tables("timing", RESIDUALS, wanted.__contains__)["groups"]
+    return groups
+
+
 def interval_of(setup: Setup, seconds: float, correction: Correction) -> Interval:
     """The 90% interval around a prediction."""
-    groups = residual_tables()["groups"]
     architecture = setup.accelerator.architecture.split()[0]
-    for name in group_names(setup.framework.name, architecture, correction.word):
+    names = tuple(group_names(setup.framework.name, architecture, correction.word))
+    groups = residuals_of(names)
+    for name in names:
         known = groups.get(name)
         if known is not None and known["runs"] >= FEW_RUNS:
             told = f"{known['runs']} measured runs ({name})"

@@ -15,6 +15,8 @@ from typing import NamedTuple
 from distsim import catalog
 from distsim.arrays import Number, exp
 from distsim.engine.resolve import Setup
+from distsim.engine.stalls import Vote, distinct_state, place_of, state_of
+from distsim.specs.timing import PLAIN
 
 # Distance of one: a doubling of each, or as many doublings as stated; chosen by cross-validation (docs/step.md).
 DOUBLINGS = {
@@ -22,15 +24,15 @@ DOUBLINGS = {
     "micro_batches": 6.0, "seq": 1.7, "vpp": 1.5,
 }  # fmt: skip
 DIFFERENCES = {"gpu": 0.6, "precision": 1.0, "recompute": 6.0, "zero": 3.0, "attention": 0.6,
-               "experts": 0.5, "model": 0.1}  # fmt: skip
-"""Distance between jobs that differ in these."""
-RANGE = 2.0
+               "experts": 0.5, "model": 0.1, "source": 1.0}  # fmt: skip
+"""Distance between jobs that differ in these; runs of one publication share cluster and software, a job has none."""
+RANGE = 3.0
 """Distance over which likeness falls to 1/e."""
 NOISES = (0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0)
 """Variance of repeated runs over that of deviations: calibration takes what predicts a framework's runs best."""
 YEARS = 0.25
 """Distance of one in years between releases of the same software."""
-ALIKE, SIMILAR = 0.6, 0.25
+ALIKE, SIMILAR = 0.7, 0.4
 FOLDER = "evidence"
 
 
@@ -50,14 +52,21 @@ class Evidence(NamedTuple):
     alone: float
     nearest: float
     """Likeness of the most alike other run."""
+    state: int = PLAIN
+    """Of its software."""
+    alone_state: int = PLAIN
+    """The one that all other runs give it."""
+    vote: Vote | None = None
 
 
 class Correction(NamedTuple):
-    """Deviation (of the logarithm of time) to be expected, likeness of the nearest run, and the nearest runs."""
+    """Deviation (of the logarithm of time) to be expected, likeness of the nearest run, the nearest runs, and the state
+    of the software (specs/timing.py) that runs like the job were in."""
 
     logarithm: float
     nearest: float
     runs: tuple[str, ...]
+    state: int = PLAIN
 
     @property
     def word(self) -> str:
@@ -65,17 +74,25 @@ class Correction(NamedTuple):
         return "alike" if self.nearest >= ALIKE else "similar" if self.nearest >= SIMILAR else "unlike"
 
 
-def likeness_of(setup: Setup, year: float) -> Likeness:
-    """A setup's place among measured runs; ``year`` is that of the software."""
+def likeness_of(setup: Setup, year: float, source: str = "") -> Likeness:
+    """A setup's place among measured runs; ``year`` is that of the software, ``source`` who measured."""
     y, model = setup.layout, setup.model
     values = {"hidden": model.hidden, "layers": model.layers, "gpus": y.gpus, "tp": y.tp, "pp": y.pp, "cp": y.cp,
               "ep": y.ep, "micro_batch": y.micro_batch, "micro_batches": y.micro_batches,
               "seq": y.seq, "vpp": y.vpp}  # fmt: skip
     numbers = tuple(round(math.log2(max(values[name], 1)) / scale, 3) for name, scale in DOUBLINGS.items())
     numbers += (round(year / YEARS, 3),)
-    names = (setup.accelerator.name, setup.precision.name, setup.recompute, str(y.zero), y.attention,
-             str(model.experts is not None), model.name)  # fmt: skip
+    recipe = setup.precision.name + what_trains(setup)
+    names = (setup.accelerator.name, recipe, setup.recompute, str(y.zero), y.attention,
+             str(model.experts is not None), model.name, source)  # fmt: skip
     return Likeness(numbers, tuple(name.replace(",", ";").replace('"', "") for name in names))
+
+
+def what_trains(setup: Setup) -> str:
+    """A mark on the name of the recipe where only adapters train."""
+    if setup.tuning is None:
+        return ""
+    return f"+lora+{setup.tuning.quantization.name}" if setup.tuning.quantization else "+lora"
 
 
 def distance(one: Likeness, other: Likeness) -> float:
@@ -95,22 +112,43 @@ def alike(apart: Number) -> Number:
     return exp(-apart / RANGE)
 
 
-def correction_of(setup: Setup, run: str = "", year: float | None = None) -> Correction:
+def vote_place(likeness: Likeness, peak: float) -> tuple[float, ...]:
+    """Where a job with this peak of memory stands in votes on the state of software."""
+    logs = {name: value * scale for value, (name, scale) in zip(likeness.numbers, DOUBLINGS.items(), strict=False)}
+    return place_of(logs, float(likeness.names[list(DIFFERENCES).index("zero")]), peak)
+
+
+def correction_of(setup: Setup, run: str = "", year: float | None = None, source: str = "") -> Correction:
     """What measured runs say of a job; ``run`` names the measured run that the job is, if it is one. Software is that
-    of ``year``, or the newest that was measured."""
+    of ``year``, in the state that runs alike were in; or the newest that was measured, in its plain state."""
     all_known = evidence(setup.framework.name)
     newest = max((known.likeness.numbers[-1] * YEARS for known in all_known), default=0.0)
-    here = likeness_of(setup, newest if year is None else year)
+    here = likeness_of(setup, newest if year is None else year, source)
+    for known in all_known:
+        if known.run == run and known.likeness == here:
+            return Correction(known.alone, known.nearest, (), known.alone_state)
+    votes = [known.vote for known in all_known if known.vote]
+    state, sure = _state(setup, here, votes) if votes and year is not None else (PLAIN, 1.0)
     total = 0.0
     near: list[tuple[float, str]] = []
     for known in all_known:
-        if known.run == run and known.likeness == here:
-            return Correction(known.alone, known.nearest, ())
-        share = alike(distance(here, known.likeness))
-        total += known.weight * share
-        near.append((share, known.run))
+        if known.state == state:
+            share = alike(distance(here, known.likeness))
+            total += known.weight * share
+            near.append((share * sure, known.run))
     near.sort(reverse=True)
-    return Correction(total, near[0][0] if near else 0.0, tuple(name for share, name in near[:3] if share >= SIMILAR))
+    runs = tuple(name for share, name in near[:3] if share >= SIMILAR)
+    return Correction(total, near[0][0] if near else 0.0, runs, state)
+
+
+def _state(setup: Setup, here: Likeness, votes: list[Vote]) -> tuple[int, float]:
+    """The state of software to expect, and how likely it is."""
+    from distsim.engine.memory import memory_of
+
+    y = setup.layout
+    state, sure = state_of(vote_place(here, memory_of(setup).peak), votes)
+    nodes = y.gpus / setup.cluster.gpus_per_node
+    return distinct_state(state, y.tp, y.pp, nodes), min(max(sure, 0.0), 1.0)
 
 
 @functools.lru_cache(maxsize=32)
@@ -119,13 +157,18 @@ def evidence(framework: str) -> tuple[Evidence, ...]:
     file = catalog.path("timing", "fitted").parent / FOLDER / f"{framework}.csv"
     if not file.is_file():
         return ()
-    numbers, names = len(DOUBLINGS) + 1, len(DIFFERENCES)
     with open(file, newline="", encoding="utf-8") as table:
-        rows = list(csv.reader(table))[1:]
-    return tuple(
-        Evidence(
-            row[0], Likeness(tuple(map(float, row[4 : 4 + numbers])), tuple(row[4 + numbers : 4 + numbers + names])),
-            float(row[1]), float(row[2]), float(row[3]),
-        )
-        for row in rows
-    )  # fmt: skip
+        return tuple(_read(row) for row in list(csv.reader(table))[1:])
+
+
+def _read(row: list[str]) -> Evidence:
+    """A line of an evidence table; the last columns are there where software had several states."""
+    names = 4 + len(DOUBLINGS) + 1
+    states = names + len(DIFFERENCES)
+    likeness = Likeness(tuple(map(float, row[4:names])), tuple(row[names:states]))
+    base = Evidence(row[0], likeness, float(row[1]), float(row[2]), float(row[3]))
+    if len(row) == states:
+        return base
+    own, alone, peak, checked, stalled = map(float, row[states:])
+    vote = Vote(vote_place(likeness, peak), checked, stalled)
+    return base._replace(state=int(own), alone_state=int(alone), vote=vote)

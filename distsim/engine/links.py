@@ -90,7 +90,7 @@ def network_class(name: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def network_for(
-    gpu: str,
+    gpu: Any,
     gpus_per_node: int | None = None,
     internode_gbps_per_gpu: float | None = None,
     network: str | None = None,
@@ -99,7 +99,7 @@ def network_for(
     sharp: bool = False,
     profile: str | None = None,
 ) -> Network:
-    """The network of a GPU preset in its usual node, or in ``cluster``; figures given here win over the preset's.
+    """The network of a GPU (a preset's name, or its spec) in its usual node, or in ``cluster``; figures given here win.
 
     ``profile`` is a file that ``distsim calibrate --nccl-tests`` wrote; its factors win over the shipped ones.
     """
@@ -107,7 +107,7 @@ def network_for(
 
     if gpus_per_node is not None and gpus_per_node < 1:
         raise DistsimError(f"{gpus_per_node} GPUs per node", "give a whole number, at least 1")
-    accelerator = catalog.load("gpus", gpu)
+    accelerator = catalog.load("gpus", gpu) if isinstance(gpu, str) else gpu
     usual = cluster if cluster is not None else _usual_cluster(accelerator)
     per_node = gpus_per_node or (usual.gpus_per_node if usual else 8)
     rate = _nic_rate(usual, internode_gbps_per_gpu)

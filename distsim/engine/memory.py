@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number
-from distsim.engine.buffers import buffer_bytes, framework_bytes
+from distsim.engine.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes
 from distsim.engine.exchange import memory_notes
 from distsim.engine.figures import Figures
 from distsim.engine.moments import Moment, highest, moments_of
@@ -112,8 +112,9 @@ def memory(job: Job | None = None, /, **options: Any) -> MemoryReport:
 
 def memory_of(setup: Setup) -> MemoryReport:
     """Where every byte goes for a resolved setup."""
+    stages = build_stages(setup)
     setup = replace(setup, notes=(*setup.notes, *memory_notes(setup.job)))
-    return MemoryReport(setup, tuple(_stage(setup, stage) for stage in build_stages(setup)))
+    return MemoryReport(setup, tuple(_stage(setup, stage) for stage in stages))
 
 
 def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str, Number], Moments]:
@@ -131,7 +132,8 @@ def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str,
 
 def with_overhead(setup: Setup, parts: dict[str, Number], figures: Figures) -> tuple[dict[str, Number], Number]:
     """All categories, and of the framework's what its allocator holds beyond what is allocated."""
-    fragmentation, overhead = framework_bytes(setup, parts["activations"] + parts["buffers"], figures)
+    overhead = overhead_bytes(setup, figures)
+    fragmentation = fragmentation_bytes(setup, parts["activations"] + parts["buffers"], figures)
     return {**parts, "framework": overhead + fragmentation}, fragmentation
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.backward import Gradients, backward_peak, elements
@@ -38,7 +38,7 @@ class Moment(NamedTuple):
 
 def highest(moments: Sequence[Moment]) -> Moment:
     """The peak; for arrays of layouts its name is left open."""
-    if all(isinstance(moment.total, (int, float)) for moment in moments):
+    if all(isinstance(part, (int, float)) for moment in moments for part in (moment.states, moment.activations)):
         return max(moments, key=lambda moment: moment.total)
     return moments[0]._replace(name="", activations=maximum(*(moment.activations for moment in moments)))
 
@@ -69,12 +69,17 @@ def _weight_copies(setup: Setup, stage: Stage) -> Number:
     return total
 
 
+_PEAKS: list[tuple[Setup, dict[tuple[Any, ...], tuple[Block, Block, Number]]]] = []
+"""Peaks of the layers of the setup that was asked for last: its stages share blocks, which are known by identity."""
+
+
 class _Step:
     """One stage's step, with what all its moments share."""
 
     def __init__(self, setup: Setup, stage: Stage, held: States, saved: Saved) -> None:
         self.setup, self.stage, self.held, self.saved = setup, stage, held, saved
-        precision, y, buffers = setup.precision, setup.layout, setup.framework.buffers
+        y, buffers = setup.layout, setup.framework.buffers
+        precision = setup.precision if setup.tuning is None else setup.tuning.adapter
         in_place = precision.gradient_bytes <= precision.parameter_bytes
         self.grow: Number = where(y.micro_batches > 1, 0, 1) if buffers.gradients_grow and in_place else 0
         whole = held.dense_parameters + held.expert_parameters
@@ -109,6 +114,18 @@ class _Step:
 
     def layer(self, block: Block) -> Number:
         """The highest point of one layer's backward pass, less what the saved bytes count for that layer."""
+        first = self.stage.layers[0][0]
+        kept = self.gradients.kept
+        if not isinstance(kept, (int, float)):
+            return self._layer(block)
+        if not _PEAKS or _PEAKS[0][0] is not self.setup:
+            _PEAKS[:] = [(self.setup, {})]
+        known, key = _PEAKS[0][1], (id(block), id(first), kept)
+        if key not in known:
+            known[key] = (block, first, self._layer(block))
+        return known[key][2]
+
+    def _layer(self, block: Block) -> Number:
         setup = self.setup
         peak = backward_peak(block.operations, self.gradients, setup.layout.selective, setup.kernels, self.stream())
         recomputed = where(setup.layout.recompute_layers != 0, 1, 0)
@@ -120,6 +137,8 @@ class _Step:
         if self.stage.head is None or self.stage.embedding is None or not self.setup.model.tied_embeddings:
             return 0
         table = self.stage.embedding.operations[0].parameters[0]
+        if not table.trains:
+            return 0
         return table.elements * self.setup.precision.parameter_bytes * int(self.setup.framework.buffers.gradients_grow)
 
 
@@ -140,6 +159,9 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
     if stage.embedding is not None:
         _embedding(step, stage, saved, grown, tied)
     _optimizer_step(step)
+    if setup.tuning is not None and setup.framework.adapters.quantises_on_gpu:
+        whole = sum(p.elements * times for p, times in stage.parameters()) * setup.precision.parameter_bytes
+        step.add("loading, before weights are quantised", whole - held.parameters - held.optimizer - held.gradients)
     return step.found
 
 
@@ -160,13 +182,15 @@ def _layers(step: _Step, stage: Stage, saved: Saved) -> None:
 
 
 def _all_parameters(stage: Stage) -> Number:
-    return sum(parameter.elements * times for parameter, times in stage.parameters())
+    return sum(parameter.elements * times for parameter, times in stage.parameters() if parameter.trains)
 
 
 def _embedding(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Number) -> None:
     """The embedding's dense gradient; a tied one is made, then added to the head's into a third."""
     assert stage.embedding is not None
     table = stage.embedding.operations[0]
+    if not table.backward:
+        return
     parameters = _parameters(stage.embedding)
     made = (_all_parameters(stage) - parameters) * grown
     fresh = parameters * step.gradients.fresh
@@ -177,7 +201,7 @@ def _embedding(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Num
 def _optimizer_step(step: _Step) -> None:
     """All gradients, with the optimizer's own temporaries; wide copies replace narrow gradients one by one."""
     setup, held = step.setup, step.held
-    precision = setup.precision
+    precision = setup.precision if setup.tuning is None else setup.tuning.adapter
     temporary = setup.optimizer.step_states * precision.state_bytes * (held.dense_parameters + held.expert_parameters)
     wider = precision.master_bytes - precision.gradient_bytes
     if setup.framework.buffers.master_gradients and wider > 0:

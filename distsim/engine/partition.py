@@ -10,20 +10,35 @@ from distsim.errors import DistsimError
 
 
 class Partition(NamedTuple):
-    """``sizes`` layers per part in model order, and the summed ``times`` of each part."""
+    """``sizes`` layers per part in model order, the summed ``times`` of each part, and the device that holds it (a part
+    each where nothing is said)."""
 
     sizes: tuple[int, ...]
     times: tuple[float, ...]
+    devices: tuple[int, ...] = ()
+    proven: bool = True
+    """Whether no other split is faster; else none was found in the time allowed."""
+
+    @property
+    def device_times(self) -> tuple[float, ...]:
+        """Times of the parts of each device together."""
+        if not self.devices:
+            return self.times
+        sums = dict.fromkeys(sorted(self.devices), 0.0)
+        for device, time in zip(self.devices, self.times, strict=True):
+            sums[device] += time
+        return tuple(sums.values())
 
     @property
     def slowest(self) -> float:
-        """Time of the slowest part, which no other split into as many parts undercuts."""
-        return max(self.times)
+        """Time of the slowest device, which no other split into as many parts undercuts."""
+        return max(self.device_times)
 
     @property
     def imbalance(self) -> float:
-        """How much longer the slowest part takes than the mean."""
-        return self.slowest * len(self.times) / sum(self.times) - 1 if sum(self.times) else 0.0
+        """How much longer the slowest device takes than the mean."""
+        each = self.device_times
+        return self.slowest * len(each) / sum(each) - 1 if sum(each) else 0.0
 
 
 def split(times: Sequence[float], parts: int) -> Partition:

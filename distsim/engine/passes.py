@@ -16,9 +16,13 @@ from distsim.layers.mlp import COMPOSED_ACTIVATIONS
 BACKWARD_BYTES = 2.0
 """Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
-           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0)}  # fmt: skip
-"""Kernels that a fused operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute.
-"""
+           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0), "adapter": (3, 3), "unpack": (2, 2)}  # fmt: skip
+"""Kernels that a fused operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute;
+``adapter`` is all of an adapter but its products: cast, drop, scale, add."""
+FROZEN_KERNELS = 1
+"""Kernels of the backward of a product whose weights are frozen."""
+ONCE_MORE = ("adapter", "unpack")
+"""Kinds whose backward moves what forward moves."""
 CALL_KERNELS = 0.5
 """Host work of issuing one collective, in kernels."""
 
@@ -60,7 +64,8 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
     cost = composed(setup, operation)
-    return size * cost.forward, size * BACKWARD_BYTES * cost.backward
+    again = 1.0 if operation.kind in ONCE_MORE else BACKWARD_BYTES
+    return size * cost.forward, size * again * cost.backward
 
 
 ROTATED = ("attention.query", "attention.key")
@@ -71,6 +76,8 @@ def launches(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     before, after = KERNELS[operation.kind]
     cost = composed(setup, operation)
     before, after = (max(before, cost.kernels[0]), max(after, cost.kernels[1]))
+    if operation.kind == "matmul" and not operation.weight_gradient:
+        after = FROZEN_KERNELS
     calls = [
         sum(where(c.bytes_logical > 0, CALL_KERNELS, 0) for c in operation.collectives if c.phase == phase)
         for phase in ("forward", "backward")
@@ -98,4 +105,3 @@ def composed(setup: Setup, operation: Operation) -> Cost:
             return EAGER_GATE
         return COMPOSED_ACTIVATION if model.activation in COMPOSED_ACTIVATIONS else Cost()
     return Cost()
-

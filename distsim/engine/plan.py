@@ -36,6 +36,8 @@ class Candidate:
     breakdown: Mapping[str, float]
     """Seconds of each part of a step."""
     mfu: float | None = None
+    global_batch: int | None = None
+    """Sequences per step."""
 
     def days(self, tokens: float, step_seconds: float) -> float:
         """Calendar days for so many tokens, failures and pauses counted."""
@@ -73,6 +75,7 @@ class Option:
         one = self.candidate
         return {
             "cluster": one.cluster, "gpu": one.gpu, "gpus": one.gpus, "layout": dict(one.layout),
+            "global_batch": one.global_batch, "spare_nodes": one.goodput.spares,
             "days": self.days, "days_interval": {"level": 0.9, "low": self.days_low, "high": self.days_high},
             "gpu_hours": self.gpu_hours, "dollars": self.dollars,
             "dollars_interval": {

@@ -31,9 +31,7 @@ class Details:
 def details(made: Plan, option: Option) -> Details:
     """Memory and pipeline of an option's layout, by the functions that chose it."""
     one = option.candidate
-    names = ("tp", "pp", "vpp", "ep", "micro_batch", "recompute")
-    degrees = {"gpus": one.gpus, **{name: one.layout[name] for name in names}}
-    setup = candidate_setup(made.request.terms, made.model, one.cluster, degrees)
+    setup = candidate_setup(made.request.terms, made.model, one.cluster, one.gpus, one.layout)
     y = setup.layout
     if y.pp == 1:
         return Details(setup, memory_of(setup), None, None)

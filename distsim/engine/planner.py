@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.arrays import log2
 from distsim.engine import plan as plans
+from distsim.engine.batch import StepBatch
 from distsim.engine.candidates import Terms, candidates
-from distsim.engine.flops import model_flops
+from distsim.engine.flops import active_parameters, model_flops
 from distsim.engine.models import LoadedModel, load_model
 from distsim.engine.ownership import Ownership, ownership, system_for
 from distsim.engine.plan import Option, Wish
@@ -28,10 +28,7 @@ from distsim.units import DAY, GIGA, count
 if TYPE_CHECKING:
     from distsim.engine.campaign import Campaigns
 
-USUAL_STEP_TOKENS = 4_000_000
-"""Tokens per optimizer step where the batch is not given: Llama 2 (arXiv:2307.09288), section 2.2."""
 MOST_TOKENS = 1e18
-MOST_SEQUENCES = 1_000_000_000
 Z90 = 1.645
 """Standard deviations from the middle to either end of a 90 % interval of a normal distribution."""
 LONGEST_USUAL_SEQUENCE = 8192
@@ -121,7 +118,8 @@ class Plan:
         buying = None if chosen is None else self.buying(chosen)
         return {
             "schema": "distsim.plan/1", "model": self.model.name, "tokens": self.request.tokens,
-            "global_batch": self.request.terms.global_batch, "options": [option.to_dict() for option in self.options],
+            "global_batch": None if chosen is None else chosen.candidate.global_batch,
+            "options": [option.to_dict() for option in self.options],
             "pareto": self.pareto,
             **{name: None if one is None else index[id(one)] for name, one in pick.items()},
             "met": self.cheapest is not None,
@@ -150,14 +148,11 @@ def sequence_of(model: LoadedModel) -> int:
     return min(model.spec.context, LONGEST_USUAL_SEQUENCE)
 
 
-def step_sequences(stated: int | None, job: Job, model: LoadedModel) -> int:
-    """Sequences per optimizer step: as stated, or the power of two nearest to the usual tokens."""
-    if stated is not None:
-        if not 1 <= stated <= MOST_SEQUENCES:
-            raise DistsimError(f"--global-batch {stated} is out of range", f"valid: 1 to {MOST_SEQUENCES:,}")
-        return stated
-    seq = job.seq if job.seq is not None else sequence_of(model)
-    return int(2 ** round(log2(max(USUAL_STEP_TOKENS / seq, 1))))
+def step_batch(stated: int | None, job: Job, model: LoadedModel, tokens: float) -> StepBatch:
+    """Sequences per optimizer step: as stated, or growing with the cluster up to what is good for the run."""
+    active = active_parameters(resolve(Job(model=model.spec)))
+    most = scaling.good_batch_tokens(scaling.training_flops(active, tokens))
+    return StepBatch(job.seq if job.seq is not None else sequence_of(model), stated, float(most))
 
 
 def finish_dates(option: Option, seed: int = 0) -> Campaigns:
@@ -185,7 +180,7 @@ def make_plan(request: Request) -> Plan:
     if not made:
         raise NoPlanError(
             f"no layout of {model.name} fits any cluster that was tried: {', '.join(sorted({c for c, _ in places}))}",
-            "try more accelerators with --gpus, accelerators with more memory, or a global batch of a power of two",
+            "try more accelerators with --gpus, or accelerators with more memory",
         )
     known = {
         (one.cluster, one.gpus): best(
@@ -195,14 +190,16 @@ def make_plan(request: Request) -> Plan:
     }
     found = plans.options(made, request.tokens, known, request.facility)
     if not found:
-        raise NoPlanError(
-            f"every plan takes more than {plans.LONGEST_DAYS / 365:.0f} years", "use more accelerators: --gpus 4096"
+        often = request.terms.policy.node_preempted_every is not None
+        mend = (
+            "machines are taken away too often for so many of them" if often else "use more accelerators: --gpus 4096"
         )
+        raise NoPlanError(f"every plan takes more than {plans.LONGEST_DAYS / 365:.0f} years", mend)
     return Plan(request, model, per_token, tuple(found), tuple(_notes(request, model, len(listed) - len(offered))))
 
 
 def _check_tokens(request: Request, model: LoadedModel) -> None:
-    per_step = request.terms.global_batch * (request.terms.job.seq or model.spec.context)
+    per_step = request.terms.batch.sequences(1) * (request.terms.job.seq or model.spec.context)
     if request.tokens < per_step:
         raise DistsimError(
             f"{request.tokens:,.0f} tokens are less than one step of {per_step:,} tokens",
@@ -259,6 +256,8 @@ def _notes(request: Request, model: LoadedModel, left_out: int) -> list[str]:
     notes = [
         "rent of accelerators only: no storage, egress, support or taxes; nobody asked whether so many are to be had",
     ]
+    if request.terms.batch.stated is None:
+        notes.append(request.terms.batch.words)
     if request.terms.job.seq is not None and request.terms.job.seq < model.spec.context:
         notes.append(f"sequences of {request.terms.job.seq:,} tokens, the model's context is {model.spec.context:,}")
     if left_out:
@@ -268,6 +267,9 @@ def _notes(request: Request, model: LoadedModel, left_out: int) -> list[str]:
             f"{count(request.tokens)} tokens are compute-optimal for {count(model.parameters)} parameters "
             "(Chinchilla: about 20 per parameter); models that will serve long are trained on more"
         )
-    if request.term == "spot":
-        notes.append("spot machines are taken away more often than the failure rate says: their losses are not in it")
+    if request.term == "spot" and request.terms.policy.node_preempted_every is None:
+        notes.append(
+            "spot machines are taken away more often than the failure rate says, and no provider states how often: "
+            "not in it; --preempted-every 10d counts one loss of each node in ten days"
+        )
     return notes

@@ -10,6 +10,7 @@ from distsim.arrays import Number, round_up, where
 from distsim.engine.models import load_model
 from distsim.engine.placement import chunk_layers
 from distsim.engine.profile import kernels_for
+from distsim.engine.tuning import tuning_of, tuning_options
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
 from distsim.specs.accelerator import Accelerator
@@ -21,6 +22,8 @@ from distsim.specs.model import Model
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 from distsim.specs.rules import broken, listed
+from distsim.specs.support import refuse_unsupported
+from distsim.specs.tuning import Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +53,8 @@ class Setup:
     notes: tuple[str, ...] = ()
     offload: tuple[str, ...] = ()
     """What lives in host memory: optimizer, parameters, activations."""
+    tuning: Tuning | None = None
+    """Adapters on frozen weights; None where everything trains."""
 
     @property
     def stage_layers(self) -> tuple[int, ...]:
@@ -60,7 +65,7 @@ class Setup:
         """What the layers need to state their operations."""
         return Context(
             self.model, self.layout, self.precision, self.kernels,
-            dropout=self.job.dropout is not False, vocab_padded=self.vocab_padded,
+            dropout=self.job.dropout is not False, vocab_padded=self.vocab_padded, tuning=self.tuning,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,7 +81,7 @@ class Setup:
             "micro_batches": y.micro_batches, "recompute": self.recompute, "recompute_layers": y.recompute_layers,
             "attention": y.attention, "dropout": self.job.dropout is not False, "precision": self.precision.name,
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
-            "vocab_padded": self.vocab_padded,
+            "vocab_padded": self.vocab_padded, **tuning_options(self.tuning),
         }  # fmt: skip
 
 
@@ -90,6 +95,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     filled, origins = _fill(job, framework)
     _refuse_unsupported(filled, framework)
     model: Model = load_model(job.model).spec
+    if framework.unties_embeddings and model.tied_embeddings:
+        model = model.model_copy(update={"tied_embeddings": False})
     accelerator, cluster = _hardware(filled, given)
     layout, notes = _layout(filled, model, cluster)
     problems = broken(model, layout)
@@ -98,6 +105,9 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
             problems[0].problem(model, layout), problems[0].mend(model, layout),
             *(f"also: {rule.problem(model, layout)}" for rule in problems[1:]),
         )  # fmt: skip
+    offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
+    if "framework" in job.model_fields_set and not given.get("framework"):
+        refuse_unsupported(framework, layout, offload)
     precision = catalog.load("precisions", filled["precision"])
     kernels = kernels_for(framework, model, bool(filled["compile"]))
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
@@ -108,7 +118,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         catalog.load("optimizers", filled["optimizer"]), layout,
         chunk_layers(filled["stage_layers"], model, layout, framework), filled["recompute"],
         padded_vocab(framework, model, layout.tp), origins, tuple(notes),
-        () if filled["offload"] == "none" else tuple(filled["offload"].split(",")),
+        offload,
+        tuning_of(filled, job, framework, model, precision),
     )  # fmt: skip
 
 
@@ -157,12 +168,6 @@ def _refuse_unsupported(filled: Mapping[str, Any], framework: Framework) -> None
     if "parameters" in filled["offload"] and filled["zero"] != 3:
         raise DistsimError(
             f"--offload parameters needs sharded parameters, but --zero is {filled['zero']}", "add --zero 3"
-        )
-    if filled["lora_rank"]:
-        raise DistsimError("--lora-rank is not supported yet", "leave it out; full training is then counted")
-    if filled["quantize"] != "none":
-        raise DistsimError(
-            "--quantize is not supported yet", "leave it out; the precision recipe then holds for all weights"
         )
     if filled["compile"] and not framework.compiled:
         raise DistsimError(

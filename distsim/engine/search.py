@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.search_best import OBJECTIVES, Found, Kept
-from distsim.engine.search_bounds import Bounds
+from distsim.engine import search_money, search_schedules
+from distsim.engine.resolve import Setup
+from distsim.engine.search_best import Kept
 from distsim.engine.search_chunks import Pool, gather
-from distsim.engine.search_fold import Block, blocks, setup_at
+from distsim.engine.search_contradiction import contradiction
+from distsim.engine.search_fold import Block, blocks
 from distsim.engine.search_prices import Prices
+from distsim.engine.search_ranking import COST, OBJECTIVES, Found, Objective
+from distsim.engine.search_report import Choice as Choice
+from distsim.engine.search_report import Request as Request
+from distsim.engine.search_report import SearchReport as SearchReport
+from distsim.engine.search_report import choice as choice
 from distsim.engine.search_space import Group, groups
-from distsim.engine.step import StepReport, step_of
+from distsim.engine.search_support import lenient
+from distsim.engine.search_support import notes as support_notes
+from distsim.engine.search_variants import FIXED as FIXED
+from distsim.engine.search_variants import base_setup as base_setup
+from distsim.engine.search_variants import variants
 from distsim.errors import DistsimError, did_you_mean
-from distsim.specs.job import Job
 from distsim.units import count
 
 STEP_TOKENS = 4_000_000
@@ -27,91 +35,6 @@ FRONT = 24
 """Points of the front that are re-evaluated and reported; of more, every so many."""
 SPARE = 3
 """More than asked are computed again, so that the order is that of their own numbers."""
-FIXED = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_group", "sequence_parallel",
-         "micro_batch", "recompute", "recompute_layers", "stage_layers")  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is searched for."""
-
-    job: Job
-    gpus: tuple[int, ...]
-    bounds: Bounds
-    objective: str = "throughput"
-    margin: float = 0.0
-    """Share of the memory that is to stay free."""
-    within: float = math.inf
-    """Seconds that a step may take."""
-    top: int = 10
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Specs that replace those of the job, as in ``resolve``."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A layout that was found, computed again by itself."""
-
-    report: StepReport
-    found: Found
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What a user types for it."""
-        return setup_at(self.report.setup, self.found.layout)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in the JSON contract, with what its time is made of."""
-        report = self.report
-        return {
-            "layout": report.setup.to_dict(), "options": self.options, "seconds": report.seconds, "mfu": report.mfu,
-            "peak_memory": report.memory.peak, "tokens_per_second": report.tokens_per_second,
-            "breakdown": report.breakdown,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class SearchReport:
-    """The answer of ``distsim search``."""
-
-    request: Request
-    base: Setup
-    global_batch: int
-    evaluated: int
-    fitting: int
-    """Layouts that fit memory."""
-    feasible: int
-    """Those of them whose step takes no longer than asked."""
-    seconds: float
-    """How long the search took."""
-    limit: float
-    best: tuple[Choice, ...]
-    front: tuple[Choice, ...]
-    almost: tuple[Choice, ...]
-    nearest: tuple[Choice, ...]
-    """Where nothing is feasible: the layouts that miss by least."""
-    interrupted: bool
-    notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in the JSON contract; ``pareto`` counts from 0 in ``layouts``, least memory first."""
-        layouts = list(self.best)
-        places = {choice.found.name: index for index, choice in enumerate(self.best)}
-        pareto = []
-        for choice in self.front:
-            where = choice.found.name
-            if where not in places:
-                places[where] = len(layouts)
-                layouts.append(choice)
-            pareto.append(places[where])
-        return {
-            "schema": "distsim.search/1", "evaluated": self.evaluated, "feasible": self.feasible,
-            "seconds": self.seconds, "layouts": [choice.to_dict() for choice in layouts], "pareto": pareto,
-            "ranked": len(self.best), "objective": self.request.objective, "global_batch": self.global_batch,
-            "memory_limit": round(self.limit), "almost": [choice.to_dict() for choice in self.almost],
-            "nearest": [choice.to_dict() for choice in self.nearest], "interrupted": self.interrupted,
-            "notes": list(self.notes),
-        }  # fmt: skip
 
 
 Watch = Callable[[int, int], None]
@@ -132,47 +55,62 @@ def search(
         raise DistsimError(f"unknown objective {request.objective!r}", near, f"objectives: {', '.join(OBJECTIVES)}")
     if not 0 <= request.margin < 1:
         raise DistsimError(f"--margin {request.margin:g} is no share of the memory", "give 0 to 0.99, e.g. 0.05")
+    request = lenient(request)
     notes: list[str] = []
     base = base_setup(request.job, max(request.gpus), request.overrides)
-    batch = request.job.global_batch or usual_batch(base, request.gpus, notes)
+    batches = request.batches or (request.job.global_batch or usual_batch(base, request.gpus, notes),)
     limit = base.accelerator.capacity * (1 - request.margin)
-    kept = Kept(limit, OBJECTIVES[request.objective], request.within, max(KEPT, request.top))
+    rents = rents_of(request)
+    notes += dict.fromkeys(rent.note for rent in rents.values() if rent.note)
+    hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
+    objective = Objective(request.objective, hourly)
+    kept = Kept(limit, objective, request.within, max(KEPT, 2 * request.top), batches[0])
     interrupted = False
     try:
-        _walk(request, batch, kept, watch, every, pool)
+        _walk(request, batches, kept, watch, every, pool)
+        _simulate(request, batches, kept, every, notes)
     except KeyboardInterrupt:
         interrupted = True
         notes.append("interrupted: the best of what was evaluated so far")
     if not kept.evaluated and not interrupted:
-        raise contradiction(request, batch)
+        raise contradiction(request, base, batches)
+    best = _ranked((kept.every if request.all_ranks else kept.best).found, request.top, kept)
     return SearchReport(
-        request, base, batch, kept.evaluated, kept.fitting, kept.feasible, time.perf_counter() - began, limit,
-        _ranked(base, kept.best.found, request.top, OBJECTIVES[request.objective]),
-        tuple(choice(base, one) for one in thinned(kept.front.found)),
-        tuple(choice(base, one) for one in _almost(kept)),
-        () if kept.feasible else tuple(
-            choice(base, one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
+        request, base, batches, kept.evaluated, kept.fitting, kept.feasible, time.perf_counter() - began, limit,
+        best,
+        () if request.brief else tuple(choice(one) for one in thinned(kept.front.found)),
+        () if request.brief else tuple(choice(one) for one in _almost(kept)),
+        () if kept.feasible or request.brief else tuple(
+            choice(one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
-        interrupted, (*base.notes, *notes),
+        kept, rents, interrupted, (*base.notes, *notes, *support_notes(request, best)),
     )  # fmt: skip
+
+
+def rents_of(request: Request) -> dict[int, search_money.Rent]:
+    """What each number of GPUs costs, where prices are asked for."""
+    wish = request.price or (search_money.Wish() if request.objective == COST else None)
+    if wish is None:
+        return {}
+    return search_money.rents(wish, base_setup(request.job, max(request.gpus), request.overrides), request.gpus)
 
 
 def _almost(kept: Kept, most: int = 5) -> list[Found]:
     """Layouts that nearly fit and would be faster than the best that does."""
-    best = min((one.seconds for one in kept.best.found), default=math.inf)
-    return [one for one in kept.almost.found if one.seconds < best][:most]
+    best = min((one.seconds_per_sequence for one in kept.best.found), default=math.inf)
+    return [one for one in kept.almost.found if one.seconds_per_sequence < best][:most]
 
 
 def _walk(
-    request: Request, batch: int, kept: Kept, watch: Watch | None, every: Callable[[Block], None] | None,
+    request: Request, batches: Sequence[int], kept: Kept, watch: Watch | None, every: Callable[[Block], None] | None,
     pool: Pool | None,
 ) -> None:  # fmt: skip
     prices = Prices()
     for gpus in sorted(request.gpus):
-        found = list(groups(base_setup(request.job, gpus, request.overrides), gpus, batch, request.bounds))
+        found = _groups(request, gpus, batches)
         whole, done = sum(group.layouts for group in found), kept.evaluated
         if pool is not None:
-            gather(pool, found, kept, request.objective, watch)
+            gather(pool, found, kept, watch)
         for group in found if pool is None else ():
             for block in blocks(group, prices):
                 kept.add(block)
@@ -184,14 +122,35 @@ def _walk(
             return
 
 
-def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) -> Setup:
-    """The setup whose layout is open: all on one rank, so that presets and options are checked."""
-    offloaded = "parameters" in (job.offload or "")
-    one = {
-        **dict.fromkeys(FIXED), "tp": 1, "pp": 1, "cp": 1, "ep": 1, "vpp": 1, "zero": 3 if offloaded else 0,
-        "micro_batch": 1, "recompute": "none", "gpus": gpus, "global_batch": None,
-    }  # fmt: skip
-    return resolve(job.model_copy(update=one), overrides)
+def _simulate(
+    request: Request, batches: Sequence[int], kept: Kept, every: Callable[[Block], None] | None, notes: list[str]
+) -> None:
+    """Add the best layouts under the schedules that have no closed form, where these are asked for."""
+    names = search_schedules.asked(request.bounds)
+    if not names:
+        return
+    origin, words = kept, set(request.bounds.words("schedule"))
+    if words == set(names):  # no layout is known yet
+        origin = replace(kept)
+        seeking = replace(request, bounds=search_schedules.with_stand_ins(request.bounds))
+        _walk(seeking, batches, origin, None, None, None)
+    before, prices = kept.evaluated, Prices()
+    for group in search_schedules.simulated(origin, request.bounds):
+        try:
+            for block in blocks(group, prices):
+                kept.add(block)
+                if every is not None:
+                    every(block)
+        except DistsimError:  # sizes that the schedule cannot take
+            continue
+    many = f"{kept.evaluated - before:,} in all"
+    notes.append(f"{', '.join(names)}: simulated for the best few layouts under other schedules, {many}")
+
+
+def _groups(request: Request, gpus: int, batches: Sequence[int]) -> list[Group]:
+    """All groups for a number of GPUs, batch after batch, each with every recipe and offloading."""
+    opened = list(variants(request.job, gpus, request.precisions, request.offloads, request.overrides))
+    return [group for batch in batches for base in opened for group in groups(base, gpus, batch, request.bounds)]
 
 
 def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
@@ -203,18 +162,11 @@ def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
     return int(batch)
 
 
-def choice(base: Setup, found: Found) -> Choice:
-    """A found layout, computed again by ``distsim step``."""
-    options = setup_at(base, found.layout)
-    job = base.job.model_copy(update={**dict.fromkeys(FIXED), **options})
-    return Choice(step_of(resolve(job, {"accelerator": base.accelerator, "cluster": base.cluster})), found)
-
-
-def _ranked(base: Setup, found: list[Found], top: int, key: Callable[[Any, Any, int], Any]) -> tuple[Choice, ...]:
+def _ranked(found: list[Found], top: int, kept: Kept) -> tuple[Choice, ...]:
     """The best few, in the order that their own computation gives."""
-    again = [choice(base, one) for one in found[: top + SPARE]]
+    again = [choice(one) for one in found[: top + SPARE]]
     order = sorted(again, key=lambda one: (
-        key(one.report.seconds, one.report.memory.peak, one.report.setup.layout.gpus), one.report.seconds,
+        kept.ordered(one.report.seconds, one.report.memory.peak, one.found.group), one.report.seconds,
         one.report.memory.peak,
     ))  # fmt: skip
     return tuple(order[:top])
@@ -225,44 +177,3 @@ def thinned(found: list[Found], most: int = FRONT) -> list[Found]:
     if len(found) <= most:
         return list(found)
     return [found[round(index * (len(found) - 1) / (most - 1))] for index in range(most)]
-
-
-def contradiction(request: Request, batch: int) -> DistsimError:
-    """Which of the constraints leave no layout, and what the others would allow."""
-    bounds, gpus = request.bounds, max(request.gpus)
-    base = base_setup(request.job, gpus, request.overrides)
-    stated = [f"--{name.replace('_', '-')} {bound.text}" for name, bound in bounds.given.items()]
-    stated += ["--exclude"] * bool(bounds.excluded)
-    hints = []
-    for name, bound in bounds.given.items():
-        others = {key: value for key, value in bounds.given.items() if key != name}
-        allowed = values_of(list(groups(base, gpus, batch, Bounds(others, bounds.excluded))), name)
-        if allowed:
-            shown = ", ".join(map(str, allowed[:12])) + (", …" if len(allowed) > 12 else "")
-            hints.append(f"instead of --{name.replace('_', '-')} {bound.text}, the rest would allow: {shown}")
-    if bounds.excluded and any(True for _ in groups(base, gpus, batch, Bounds(bounds.given))):
-        hints.append("without --exclude there are layouts")
-    if not hints:
-        hints.append(f"each degree has to divide {gpus} GPUs, and dp times the micro-batch the global batch of {batch}")
-    constraints = " ".join(stated) or "the rules"
-    return DistsimError(
-        f"no layout of {base.model.name} on {gpus} GPUs with a global batch of {batch} obeys {constraints}", *hints
-    )
-
-
-def values_of(found: list[Group], name: str) -> list[Any]:
-    """The values of a dimension that occur in groups of layouts."""
-    import numpy
-
-    values: set[Any] = set()
-    for group in found:
-        y = group.setup.layout
-        if name == "recompute":
-            values |= {"none", "selective", "full"}
-        elif name == "sequence_parallel":
-            values |= {"on" if value else "off" for value in numpy.unique(y.sequence_parallel)}
-        else:
-            value = getattr(y, name, None)
-            if value is not None:
-                values |= set(numpy.unique(value).tolist())
-    return sorted(values)

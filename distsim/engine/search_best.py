@@ -2,90 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy
 
 from distsim.engine.search_fold import Block
+from distsim.engine.search_ranking import Best, Families, Found, Objective, found_at
 from distsim.engine.search_space import Array, Group
 
 BUCKETS = 512
 """Steps of memory in which a layout is first held against the front."""
 NEAR = 1.25
 """A layout that needs up to so many times the memory there is has nearly fitted."""
-
-
-OBJECTIVES: dict[str, Callable[[Any, Any, int], Any]] = {
-    "throughput": lambda seconds, peak, gpus: seconds,
-    "memory": lambda seconds, peak, gpus: peak,
-    "cost-per-token": lambda seconds, peak, gpus: seconds * gpus,
-    "fewest-gpus": lambda seconds, peak, gpus: seconds * 0 + gpus,
-}
-"""What is minimised, from seconds per step, bytes and GPUs; the global batch is the same for all."""
-
-
-class Found(NamedTuple):
-    """One layout with the order it has among others (smallest first)."""
-
-    key: float
-    seconds: float
-    peak: float
-    group: Group
-    place: tuple[int, ...]
-
-    @property
-    def name(self) -> tuple[int, tuple[int, ...]]:
-        """What tells it from others."""
-        return id(self.group), self.place
-
-    @property
-    def layout(self) -> dict[str, Any]:
-        """Its fields as plain numbers."""
-        return self.group.layout_at(self.place)
-
-
-def rank(found: Found) -> tuple[float, float, float, tuple[int, ...]]:
-    """Ties go to what takes less time, then less memory, then to what was tried first."""
-    return found.key, found.seconds, found.peak, found.place
-
-
-@dataclass
-class Best:
-    """The ``most`` layouts with the smallest key."""
-
-    most: int
-    found: list[Found] = field(default_factory=list)
-    worst: float = float("inf")
-
-    def add(self, block: Block, key: Array, seconds: Array, peak: Array, index: Array) -> None:
-        """Look at layouts of a block; ``index`` are their places in it."""
-        places = numpy.flatnonzero(key <= self.worst)
-        if len(self.found) >= self.most:  # of those that tie with the last, the quicker may still come before it
-            last = self.found[-1]
-            places = places[(key[places] < last.key) | (seconds[places] <= last.seconds)]
-        if not len(places):
-            return
-        if len(places) > self.most:
-            order = numpy.lexsort((peak[places], seconds[places], key[places]))
-            places = places[order[: self.most]]
-        self.join([
-            Found(float(key[i]), float(seconds[i]), float(peak[i]), block.group, found_at(block, int(index[i])))
-            for i in places
-        ])  # fmt: skip
-
-    def join(self, new: list[Found]) -> None:
-        """Take in layouts that were tried after those known."""
-        self.found = sorted(self.found + new, key=rank)[: self.most]
-        if len(self.found) >= self.most:
-            self.worst = self.found[-1].key
-
-
-def found_at(block: Block, index: int) -> tuple[int, ...]:
-    """Where a layout of a block is in its group."""
-    inside = numpy.unravel_index(index, block.seconds.shape)
-    return tuple(first + int(i) for first, i in zip(block.start, inside, strict=True))
 
 
 @dataclass
@@ -97,15 +26,16 @@ class Front:
     least: Array = field(default_factory=lambda: numpy.full(BUCKETS + 1, numpy.inf))
     """Least time known with no more memory than where a bucket begins."""
 
-    def add(self, block: Block, seconds: Array, peak: Array, index: Array) -> None:
-        """Look at layouts of a block that fit."""
+    def add(self, block: Block, scaled: Array, seconds: Array, peak: Array, index: Array) -> None:
+        """Look at layouts of a block that fit, by their scaled time."""
         bucket = (peak * (BUCKETS / self.limit)).astype(numpy.int32)
-        places = numpy.flatnonzero(seconds < self.least[bucket])
+        places = numpy.flatnonzero(scaled < self.least[bucket])
         if not len(places):
             return
-        places = places[front(peak[places], seconds[places])]
+        places = places[front(peak[places], scaled[places])]
         self.join([
-            Found(0.0, float(seconds[i]), float(peak[i]), block.group, found_at(block, int(index[i]))) for i in places
+            Found(float(scaled[i]), float(seconds[i]), float(peak[i]), block.group, found_at(block, int(index[i])))
+            for i in places
         ])  # fmt: skip
 
     def join(self, new: list[Found]) -> None:
@@ -113,10 +43,10 @@ class Front:
         every = self.found + new
         if not every:
             return
-        kept = front(numpy.array([one.peak for one in every]), numpy.array([one.seconds for one in every]))
+        kept = front(numpy.array([one.peak for one in every]), numpy.array([one.key for one in every]))
         self.found = [every[i] for i in kept]
         peaks = numpy.array([one.peak for one in self.found])
-        times = numpy.array([one.seconds for one in self.found])
+        times = numpy.array([one.key for one in self.found])
         edges = numpy.arange(BUCKETS + 1) * (self.limit / BUCKETS)
         count = numpy.searchsorted(peaks, edges, side="right")
         self.least = numpy.where(count > 0, times[numpy.maximum(count - 1, 0)], numpy.inf)
@@ -136,53 +66,66 @@ class Kept:
 
     limit: float
     """Bytes that a layout may take on one GPU."""
-    key: Callable[[Array, Array, int], Array]
-    """What is minimised, from seconds, bytes and GPUs."""
+    key: Objective
     within: float
     """Seconds that a step may take."""
     most: int
+    batch: int
+    """Sequences per step to which the times of layouts with other batches are scaled before they are compared."""
     evaluated: int = 0
     fitting: int = 0
     feasible: int = 0
     best: Best = field(init=False)
+    """The best of really different layouts."""
+    every: Best = field(init=False)
+    """The best of all, however alike they are."""
     almost: Best = field(init=False)
     nearest: Best = field(init=False)
     quickest: Best = field(init=False)
     front: Front = field(init=False)
 
     def __post_init__(self) -> None:
-        self.best, self.almost, self.nearest = Best(self.most), Best(self.most), Best(self.most)
-        self.quickest, self.front = Best(self.most), Front(self.limit)
+        self.best, self.every = Families(self.most), Best(self.most)
+        self.almost, self.nearest = Families(self.most), Families(self.most)
+        self.quickest, self.front = Families(self.most), Front(self.limit)
 
     def add(self, block: Block) -> None:
         """Look at a block of layouts."""
-        valid = numpy.flatnonzero(block.valid)
-        if len(valid) == block.seconds.size:
-            seconds, peak = numpy.ravel(block.seconds), numpy.ravel(block.peak)
-        else:
-            seconds, peak = block.seconds[block.valid], block.peak[block.valid]
-        self.evaluated += len(valid)
-        fits = numpy.flatnonzero(peak <= self.limit)
+        seconds, peak, valid = (numpy.ravel(one) for one in (block.seconds, block.peak, block.valid))
+        self.evaluated += int(numpy.count_nonzero(valid))
+        fits = numpy.flatnonzero((peak <= self.limit) & valid)
         self.fitting += len(fits)
         if not self.feasible and not len(fits):
-            self.nearest.add(block, peak, seconds, peak, valid)
+            every = numpy.flatnonzero(valid)
+            self.nearest.add(block, peak[every], seconds[every], peak[every], every)
         self._misses(block, seconds, peak, valid)
         if not len(fits):
             return
-        seconds, peak, valid = seconds[fits], peak[fits], valid[fits]
+        seconds, peak = seconds[fits], peak[fits]
         if self.within < float("inf"):
             quick = numpy.flatnonzero(seconds <= self.within)
             if not len(quick):
-                self.quickest.add(block, seconds, seconds, peak, valid)
+                self.quickest.add(block, seconds, seconds, peak, fits)
                 return
-            seconds, peak, valid = seconds[quick], peak[quick], valid[quick]
+            seconds, peak, fits = seconds[quick], peak[quick], fits[quick]
         self.feasible += len(seconds)
-        gpus = int(numpy.max(block.group.setup.layout.gpus))
-        self.best.add(block, self.key(seconds, peak, gpus), seconds, peak, valid)
-        self.front.add(block, seconds, peak, valid)
+        key = self.ordered(seconds, peak, block.group)
+        for best in (self.best, self.every):
+            best.add(block, key, seconds, peak, fits)
+        self.front.add(block, self.scaled(seconds, block.group), seconds, peak, fits)
 
-    def _misses(self, block: Block, seconds: Array, peak: Array, index: Array) -> None:
+    def scaled(self, seconds: Any, group: Group) -> Any:
+        """Seconds for as many sequences as all layouts are compared by."""
+        return seconds if group.batch == self.batch else seconds * (self.batch / group.batch)
+
+    def ordered(self, seconds: Any, peak: Any, group: Group) -> Any:
+        """What is minimised."""
+        return self.key(self.scaled(seconds, group), peak, int(numpy.max(group.setup.layout.gpus)))
+
+    def _misses(self, block: Block, seconds: Array, peak: Array, valid: Array) -> None:
         """Layouts that would be quick but need somewhat more memory than there is."""
-        near = numpy.flatnonzero((peak > self.limit) & (peak <= self.limit * NEAR) & (seconds <= self.almost.worst))
+        quick = self.scaled(seconds, block.group) <= self.almost.worst
+        near = numpy.flatnonzero((peak > self.limit) & (peak <= self.limit * NEAR) & quick & valid)
         if len(near):
-            self.almost.add(block, seconds[near], seconds[near], peak[near], index[near])
+            seconds = seconds[near]
+            self.almost.add(block, self.scaled(seconds, block.group), seconds, peak[near], near)

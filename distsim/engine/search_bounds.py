@@ -7,12 +7,18 @@ from dataclasses import dataclass, field
 from distsim.errors import DistsimError, did_you_mean
 
 NUMBERS = ("gpus", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch", "recompute_layers")
+USUAL = ("1f1b", "gpipe", "interleaved-1f1b")
+"""Schedules that are tried where none are named."""
+CLOSED = (*USUAL, "looped-bfs", "zb-h1", "zb-h2", "zb-v")
+"""Schedules whose time and memory have closed forms for any number of micro-batches, and so of layouts."""
+SIMULATED = ("interleaved-zb", "v-half", "v-min", "1f1b-v", "dualpipe-v", "hanayo")
+"""Schedules that are simulated for the best few layouts of those above."""
 WORDS: dict[str, tuple[str, ...]] = {
     "recompute": ("none", "selective", "full"),
-    "schedule": ("1f1b", "gpipe", "interleaved-1f1b"),
+    "schedule": (*CLOSED, *SIMULATED),
     "sequence_parallel": ("on", "off"),
 }
-"""Choices in words; the first three schedules are those whose time has a closed form for any number of layouts."""
+"""Choices in words; ``all`` stands for all of them."""
 DIMENSIONS = (*NUMBERS, *WORDS)
 
 
@@ -38,6 +44,7 @@ def parse_bound(name: str, text: str) -> Bound:
     if not parts:
         raise DistsimError(f"{flag!r} names no value", "write e.g. 8, 1..8 or 1,2,4")
     if name in WORDS:
+        parts = list(WORDS[name]) if parts == ["all"] else parts
         for part in parts:
             if part not in WORDS[name]:
                 raise DistsimError(
@@ -84,7 +91,8 @@ class Bounds:
 
     def words(self, name: str) -> list[str]:
         """The words that may be tried."""
-        return [word for word in WORDS[name] if self.allows(name, word)]
+        usual = USUAL if name == "schedule" and name not in self.given else WORDS[name]
+        return [word for word in usual if self.allows(name, word)]
 
     @property
     def together(self) -> tuple[dict[str, Bound], ...]:

@@ -13,14 +13,15 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from distsim.engine.search_best import OBJECTIVES, Best, Found, Kept
+from distsim.engine.search_best import Kept
 from distsim.engine.search_fold import Folded, fold, places
 from distsim.engine.search_prices import Prices
+from distsim.engine.search_ranking import Best, Found, Objective
 from distsim.engine.search_space import Group
 
 PER_WORKER = 4
 """Chunks for each worker: enough that none waits long for the last."""
-LISTS = ("best", "almost", "nearest", "quickest", "front")
+LISTS = ("best", "every", "almost", "nearest", "quickest", "front")
 
 
 class Piece(NamedTuple):
@@ -36,10 +37,11 @@ class Chunk(NamedTuple):
     """What a worker does at once. ``search`` names the search, of which a worker remembers some between chunks."""
 
     search: str
-    objective: str
+    objective: Objective
     limit: float
     within: float
     most: int
+    batch: int
     pieces: tuple[Piece, ...]
 
 
@@ -65,14 +67,12 @@ class Pool(Protocol):
         """Each chunk's place with what was kept of it, in the order in which they are done."""
 
 
-def gather(
-    pool: Pool, groups: Sequence[Group], kept: Kept, objective: str, watch: Callable[[int, int], None] | None
-) -> None:
+def gather(pool: Pool, groups: Sequence[Group], kept: Kept, watch: Callable[[int, int], None] | None) -> None:
     """Add all layouts of groups to those kept; after an interrupt, those of the chunks that were done."""
     done: dict[int, Sifted] = {}
     evaluated, whole = kept.evaluated, kept.evaluated + sum(group.layouts for group in groups)
     try:
-        for index, sifted in pool.run(chunks(groups, kept, objective, pool.workers)):
+        for index, sifted in pool.run(chunks(groups, kept, pool.workers)):
             done[index] = sifted
             evaluated += sifted.evaluated
             if watch is not None:
@@ -82,7 +82,7 @@ def gather(
             _absorb(kept, done[index], groups)
 
 
-def chunks(groups: Sequence[Group], kept: Kept, objective: str, workers: int) -> list[Chunk]:
+def chunks(groups: Sequence[Group], kept: Kept, workers: int) -> list[Chunk]:
     """All blocks of all groups in order, in chunks of about as many blocks each."""
     counts = [sum(1 for _ in places(group)) for group in groups]
     size = max(-(-sum(counts) // (workers * PER_WORKER)), 1)
@@ -99,12 +99,13 @@ def chunks(groups: Sequence[Group], kept: Kept, objective: str, workers: int) ->
             if not room:
                 found.append([])
                 room = size
-    return [Chunk(name, objective, kept.limit, kept.within, kept.most, tuple(pieces)) for pieces in found if pieces]
+    same = (name, kept.key, kept.limit, kept.within, kept.most, kept.batch)
+    return [Chunk(*same, tuple(pieces)) for pieces in found if pieces]
 
 
 def sift(chunk: Chunk) -> Sifted:
     """Evaluate the layouts of a chunk; runs in a worker."""
-    kept = Kept(chunk.limit, OBJECTIVES[chunk.objective], chunk.within, chunk.most)
+    kept = Kept(chunk.limit, chunk.objective, chunk.within, chunk.most, chunk.batch)
     memory = _memory(chunk.search, threading.get_ident())
     numbers: dict[int, int] = {}
     for number, group, first, last in chunk.pieces:

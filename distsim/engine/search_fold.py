@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy
 
-from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
+from distsim.arrays import maximum, total
+from distsim.engine.buffers import fragmentation_bytes, overhead_bytes
+from distsim.engine.compose import compose, layout_numbers, stage_numbers
 from distsim.engine.figures import Figures
-from distsim.engine.memory import stage_parts, with_overhead
+from distsim.engine.memory import stage_parts
 from distsim.engine.resolve import Setup
 from distsim.engine.search_likeness import corrections, recomputation
 from distsim.engine.search_prices import Prices
-from distsim.engine.search_space import AGAIN, AXES, CHUNKS, MESH, MICRO, ZERO, Array, Group, fields
+from distsim.engine.search_space import AGAIN, AXES, CHUNKS, MESH, MICRO, ZERO, Array, Group
 from distsim.engine.stages import Stage, build_stages
 from distsim.engine.step import timing_of
 from distsim.engine.work import work_of
 
 BLOCK = 65_536
 """Layouts whose time and memory are added up at once: their arrays stay in the cache."""
+ROW = 16
+"""Meshes of a block, and ``SHARED`` ZeRO choices, below which other axes are cut instead."""
+SHARED = 8
 
 Place = tuple[slice, ...]
 
@@ -36,33 +43,39 @@ class Block(NamedTuple):
     valid: Array
 
 
+class Section(NamedTuple):
+    """Neighbouring ZeRO choices of a group, whose numbers have length one along axes on which they do not differ."""
+
+    zero: slice
+    stages: list[dict[str, Any]]
+    numbers: dict[str, Any]
+    memory: list[dict[str, Any]]
+    factors: dict[str, Any]
+    """What measured runs correct times by, per kind of recomputation."""
+
+
 @dataclass(frozen=True)
 class Folded:
     """A group's ledger, folded over each part of the layout that matters to it, before parts are added up."""
 
     group: Group
-    stages: list[dict[str, Any]]
-    numbers: dict[str, Any]
+    sections: list[Section]
+    """Those that shard parameters, those that do not; and last all together."""
     timing: Mapping[str, Any]
-    memory: list[dict[str, Any]]
-    factors: Array | None
-    """What measured runs correct times by, per kind of recomputation."""
     recomputation: Array
 
     def block(self, place: Place) -> Block:
         """Time and memory of the layouts at a place."""
-        setup = self.group.setup
-        small = replace(setup, layout=setup.layout.with_(**cut(fields(setup.layout), place)))
-        parts = compose([cut(stage, place) for stage in self.stages], cut(self.numbers, place), self.timing)
-        seconds: Any = sum(parts[name] for name in PARTS)
-        if self.factors is not None:
+        zero = place[ZERO]
+        part = next(one for one in self.sections if one.zero.start <= zero.start and zero.stop <= one.zero.stop)
+        inside = (*place[:ZERO], slice(zero.start - part.zero.start, zero.stop - part.zero.start), *place[ZERO + 1 :])
+        stages = [cut(stage, inside) for stage in part.stages]
+        seconds: Any = compose(stages, cut(part.numbers, inside), self.timing, apart=False)["other"]
+        if part.factors:
             kinds = self.recomputation[place[AGAIN]]
-            every = (*place[:AGAIN], slice(None), *place[AGAIN + 1 :])
-            seconds = seconds * numpy.take(cut({"": self.factors}, every)[""], kinds, axis=AGAIN)
-        peak: Any = 0
-        for stage in self.memory:
-            categories, _ = with_overhead(small, cut(stage, place), Figures())
-            peak = numpy.maximum(peak, sum(categories.values()))
+            every = (*inside[:AGAIN], slice(None), *inside[AGAIN + 1 :])
+            seconds = seconds * numpy.take(cut(part.factors, every)["factors"], kinds, axis=AGAIN)
+        peak = maximum(0, *(total(*cut(stage, inside).values()) for stage in part.memory))
         valid = cut({"": self.group.valid}, place)[""]
         shape = tuple(one.stop - one.start for one in place)
         whole = [numpy.broadcast_to(one, shape) for one in (seconds, peak, valid)]
@@ -72,19 +85,63 @@ class Folded:
 def fold(group: Group, prices: Prices) -> Folded:
     """Fold traffic, computation and memory of a group."""
     setup = group.setup
-    memory = [stage_parts(setup, stage, Figures())[0] for stage in distinct(build_stages(setup))]
-    return Folded(
-        group, stage_numbers(work_of(setup, prices)), layout_numbers(setup), timing_of(setup).model_dump(), memory,
-        corrections(group), recomputation(group),
-    )  # fmt: skip
+    stages, numbers = stage_numbers(work_of(setup, prices)), layout_numbers(setup)
+    memory = [_memory(setup, stage) for stage in distinct(build_stages(setup))]
+    factors = corrections(group)
+    corrected = {} if factors is None else {"factors": factors}
+    return Folded(group, [
+        Section(zero, [thin(stage, zero) for stage in stages], thin(numbers, zero),
+                [thin(stage, zero) for stage in memory], corrected if factors is None else _along(corrected, zero))
+        for zero in (*sections(group), slice(0, group.shape[ZERO]))
+    ], timing_of(setup).model_dump(), recomputation(group))  # fmt: skip
+
+
+def _memory(setup: Setup, stage: Stage) -> dict[str, Any]:
+    """A stage's peak in two parts: what ZeRO shards, and what grows with micro-batches in flight."""
+    figures = Figures()
+    parts, _ = stage_parts(setup, stage, figures)
+    activations = parts.pop("activations")
+    return {
+        "held": total(*parts.values(), overhead_bytes(setup, figures),
+                      fragmentation_bytes(setup, parts["buffers"], figures)),
+        "activations": activations + fragmentation_bytes(setup, activations, figures),
+    }  # fmt: skip
+
+
+def sections(group: Group) -> list[slice]:
+    """Neighbouring ZeRO choices that shard parameters, or do not."""
+    shards = group.setup.layout.zero.ravel() >= 3
+    edges = [0, *(numpy.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(shards)]
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+
+
+def _along(values: Mapping[str, Any], zero: slice) -> dict[str, Any]:
+    return cut(values, (slice(None), slice(None), zero, slice(None), slice(None)))
+
+
+def thin(values: Mapping[str, Any], zero: slice) -> dict[str, Any]:
+    """Arrays at some ZeRO choices, with length one along an axis where they are constant; numbers where all are."""
+    found = {}
+    for name, value in _along(values, zero).items():
+        if isinstance(value, numpy.ndarray):
+            for axis in range(AXES):
+                first = value.take([0], axis=axis)
+                if value.shape[axis] > 1 and (value == first).all():
+                    value = first
+            value = value.item() if value.size == 1 else value
+        found[name] = value
+    return found
 
 
 def distinct(stages: list[Stage]) -> list[Stage]:
-    """The first of all stages that hold the same layers: no later one has more micro-batches in flight."""
+    """One of all stages that hold the same layers, with the most micro-batches that any of them has in flight."""
     found: dict[tuple[Any, ...], Stage] = {}
     for stage in stages:
         held = tuple((block.name, count) for block, count in stage.layers)
-        found.setdefault((stage.embedding is None, held, stage.head is None), stage)
+        key = (stage.embedding is None, held, stage.head is None)
+        first = found.setdefault(key, stage)
+        if stage is not first:
+            found[key] = replace(first, in_flight=maximum(first.in_flight, stage.in_flight))
     return list(found.values())
 
 
@@ -105,21 +162,23 @@ def blocks(group: Group, prices: Prices) -> Iterator[Block]:
 
 
 def places(group: Group) -> Iterator[Place]:
-    """Where the blocks of a group are."""
+    """Where the blocks of a group are: all its schedules and recomputations, so that these share what they can, and as
+    many meshes, ZeRO choices and micro-batches as make a block."""
     shape = group.shape
-    steps = list(shape)
-    for axis in (CHUNKS, MICRO, ZERO):
-        others = int(numpy.prod(steps)) // steps[axis]
-        steps[axis] = max(1, min(steps[axis], BLOCK // max(others, 1)))
-    starts = numpy.ndindex(*(-(-size // step) for size, step in zip(shape, steps, strict=True)))
-    for index in starts:
-        first = [i * step for i, step in zip(index, steps, strict=True)]
-        place = tuple(
-            slice(start, min(start + step, size)) for start, step, size in zip(first, steps, shape, strict=True)
-        )
-        trimmed = without_edges(place, cut({"": group.valid}, place)[""])
-        if trimmed is not None:
-            yield trimmed
+    for zero in sections(group):
+        steps = [*shape[:ZERO], zero.stop - zero.start, *shape[ZERO + 1 :]]
+        for axis, least in ((MICRO, 1), (MESH, ROW), (ZERO, SHARED), (CHUNKS, 1), (ZERO, 1), (MESH, 1)):
+            others = math.prod(steps) // steps[axis]
+            steps[axis] = min(steps[axis], max(BLOCK // others, least))
+        whole = [(0, size) for size in shape]
+        whole[ZERO] = (zero.start, zero.stop)
+        ranges = [range(start, stop, step) for (start, stop), step in zip(whole, steps, strict=True)]
+        for first in itertools.product(*ranges):
+            ends = [stop for _, stop in whole]
+            place = tuple(slice(a, min(a + step, end)) for a, step, end in zip(first, steps, ends, strict=True))
+            trimmed = without_edges(place, cut({"": group.valid}, place)[""])
+            if trimmed is not None:
+                yield trimmed
 
 
 def without_edges(place: Place, valid: Array) -> Place | None:
@@ -155,15 +214,3 @@ def setup_at(base: Setup, layout: Mapping[str, Any]) -> dict[str, Any]:
     if y["pp"] > 1:
         options["schedule"] = y["schedule"]
     return options
-
-
-def flags(options: Mapping[str, Any]) -> str:
-    """Options as a user types them; what is None is left out."""
-    words = []
-    for name, value in options.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
-        elif value is not None:
-            words.append(f"--{flag} {value}")
-    return " ".join(words)

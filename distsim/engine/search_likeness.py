@@ -11,6 +11,7 @@ import numpy
 from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, YEARS, Likeness, alike, evidence, likeness_of
 from distsim.engine.resolve import Setup
 from distsim.engine.search_space import AGAIN, AXES, MESH, ZERO, Array, Group, along, fields
+from distsim.specs.timing import PLAIN
 
 STAGES = (0, 1, 2, 3)
 RECOMPUTATIONS = ("none", "selective", "full")
@@ -33,26 +34,36 @@ def corrections(group: Group) -> Array | None:
         value = small.get(name, fields(setup.layout).get(name))
         if isinstance(value, numpy.ndarray):
             numbers[place] = _coordinates(one, year, name, place, value)
-    zero, again = list(DIFFERENCES).index("zero"), list(DIFFERENCES).index("recompute")
     runs: dict[Likeness, float] = defaultdict(float)
     for run in known:
-        runs[run.likeness] += run.weight
-    total: Array = numpy.zeros(1)
-    for other, weight in runs.items():
-        squared: Any = 0.0
-        for mine, yours in zip(numbers, other.numbers, strict=True):
-            squared = squared + (mine - yours) * (mine - yours)
-        for place, (name, theirs, far) in enumerate(zip(here.names, other.names, DIFFERENCES.values(), strict=True)):
-            if place == zero:
-                squared = squared + along([str(stage) != theirs for stage in STAGES], ZERO) * far * far
-            elif place == again:
-                squared = squared + along([word != theirs for word in RECOMPUTATIONS], AGAIN) * far * far
-            elif name != theirs:
-                squared = squared + far * far
-        total = total + weight * alike(numpy.sqrt(squared))
-    factors = numpy.take(numpy.exp(total), inverse, axis=MESH)
+        if run.state == PLAIN:
+            runs[run.likeness] += run.weight
+    factors = numpy.take(numpy.exp(_summed(runs, numbers, here.names)), inverse, axis=MESH)
     stages = numpy.broadcast_to(setup.layout.zero, (1, 1, setup.layout.zero.shape[ZERO], 1, len(inverse)))
     return numpy.take_along_axis(factors, stages, axis=ZERO)
+
+
+def _summed(runs: dict[Likeness, float], numbers: list[Any], names: tuple[str, ...]) -> Array:
+    """Logarithms of the factors, for each ZeRO stage and recomputation: of the runs that share those, and for the two
+    that they share them with and all others, likeness is summed up first."""
+    zero, again = list(DIFFERENCES).index("zero"), list(DIFFERENCES).index("recompute")
+    far = list(DIFFERENCES.values())
+    unlike = along([0, 1], ZERO) * far[zero] ** 2 + along([0, 1], AGAIN) * far[again] ** 2
+    sums: dict[tuple[str, str], Any] = defaultdict(float)
+    for run, weight in runs.items():
+        squared: Any = 0.0
+        for mine, theirs in zip(numbers, run.numbers, strict=True):
+            squared = squared + (mine - theirs) * (mine - theirs)
+        for place, (name, other_name) in enumerate(zip(names, run.names, strict=True)):
+            if place not in (zero, again) and name != other_name:
+                squared = squared + far[place] * far[place]
+        named = run.names[zero], run.names[again]
+        sums[named] = sums[named] + weight * alike(numpy.sqrt(squared + unlike))
+    total: Any = 0.0
+    for (stage, word), found in sums.items():
+        stages = numpy.take(found, [int(str(one) != stage) for one in STAGES], axis=ZERO)
+        total = total + numpy.take(stages, [int(one != word) for one in RECOMPUTATIONS], axis=AGAIN)
+    return total
 
 
 def recomputation(group: Group) -> Array:

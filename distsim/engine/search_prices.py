@@ -9,7 +9,7 @@ import numpy
 
 from distsim.engine.flows import Fixed, Flow
 from distsim.engine.network import Network
-from distsim.engine.traffic import price_of
+from distsim.engine.traffic_flows import price_of
 from distsim.units import MIB
 
 MOST_BYTES = 48 * MIB

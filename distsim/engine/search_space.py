@@ -1,32 +1,32 @@
 """All layouts that the rules and bounds allow, as groups of arrays that the ledger can fold at once.
 
-Arrays have five axes: model chunks (vpp), micro-batch, ZeRO stage and group, recomputation, and mesh (tp, cp, ep, etp,
-dp, sequence parallelism). A field has length one along the axes that it does not depend on, so each part of the ledger
-is computed once for all layouts that agree on it. What stays one number in a group (pp, schedule, the layers of each
-stage) is what the ledger reads as such.
+Arrays have five axes: schedule with model chunks (vpp), micro-batch, ZeRO stage and group, recomputation, and mesh (tp,
+cp, ep, etp, dp, sequence parallelism). A field has length one along the axes that it does not depend on, so each part
+of the ledger is computed once for all layouts that agree on it. What stays one number in a group (pp, the layers of
+each stage) is what the ledger reads as such.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy
 
-from distsim.engine.placement import chunk_layers
 from distsim.engine.resolve import Setup, padded_vocab
-from distsim.engine.search_bounds import Bounds
-from distsim.engine.stages import stage_layer_indices
-from distsim.errors import DistsimError
-from distsim.layers.network import layer_kind
+from distsim.engine.search_bounds import CLOSED, Bounds
+from distsim.engine.search_support import within
+from distsim.engine.search_variants import with_batch
+from distsim.engine.search_ways import Way, pipelines
 from distsim.specs.layout import Layout
-from distsim.specs.rules import divisors, valid
+from distsim.specs.rules import divisors, interleaves, valid
+from distsim.specs.support import supported
 
 Array = Any
 AXES = 5
 MESH, CHUNKS, MICRO, ZERO, AGAIN = 4, 0, 1, 2, 3
-PART = 300_000
+PART = 400_000
 """Elements of the largest array while the ledger is folded: a few dozen such arrays are alive."""
 WASTE = 0.55
 """Meshes share a group while the shortest list of ZeRO choices is at least this share of the longest."""
@@ -64,6 +64,13 @@ class Group(NamedTuple):
         )))  # fmt: skip
 
     @property
+    def batch(self) -> int:
+        """Sequences per step of all its layouts."""
+        batch = self.setup.job.global_batch
+        assert batch is not None
+        return batch
+
+    @property
     def layouts(self) -> int:
         """Valid layouts."""
         repeats = numpy.prod(self.shape) // self.valid.size
@@ -84,24 +91,30 @@ def fields(layout: Layout) -> dict[str, Any]:
     return {name: getattr(layout, name) for name in Layout.__slots__}
 
 
-def along(values: list[int], axis: int) -> Array:
-    """Whole numbers along one axis."""
+def along(values: Sequence[int | str], axis: int, kind: Any = numpy.int64) -> Array:
+    """Whole numbers, or words, along one axis."""
     shape = [1] * AXES
     shape[axis] = len(values)
-    return numpy.array(values, dtype=numpy.int64).reshape(shape)
+    return numpy.array(values, dtype=kind).reshape(shape)
 
 
-def groups(base: Setup, gpus: int, global_batch: int, bounds: Bounds) -> Iterator[Group]:
-    """All groups of a search, most pipeline stages last."""
+def groups(
+    base: Setup, gpus: int, global_batch: int, bounds: Bounds, schedules: tuple[str, ...] = CLOSED
+) -> Iterator[Group]:
+    """All groups of a search with one batch, most pipeline stages last, under some of the ``schedules``."""
+    base = with_batch(base, global_batch)
     for pp in bounds.choices("pp", [d for d in divisors(gpus, base.model.layers) if d <= base.model.layers]):
-        found = meshes(base, gpus // pp, pp, global_batch, bounds)
+        able = within(bounds, base.framework.supports, pp)
+        if not able.allows("pp", pp):
+            continue
+        found = meshes(base, gpus // pp, pp, global_batch, able)
         if not found:
             continue
-        for schedule, vpps, chunks in pipelines(base, pp, bounds):
-            again = recomputations(-(-base.model.layers // pp), bounds)
-            cells = len(vpps) * len(divisors(global_batch)) * len(again)
-            for part in bins(found, bounds, base.model.experts is not None, cells):
-                yield from _parts(base, pp, schedule, vpps, chunks, part, global_batch, bounds)
+        for ways, chunks in pipelines(base, pp, able, schedules):
+            again = recomputations(-(-base.model.layers // pp), able)
+            cells = len(ways) * len(divisors(global_batch)) * len(again)
+            for part in bins(base, found, able, cells):
+                yield from _parts(base, pp, ways, chunks, part, global_batch, able)
 
 
 def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) -> list[Mesh]:
@@ -126,50 +139,25 @@ def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) 
     return [mesh for mesh, ok in zip(found, numpy.broadcast_to(allowed, len(found)), strict=True) if ok]
 
 
-def pipelines(base: Setup, pp: int, bounds: Bounds) -> Iterator[tuple[str, list[int], tuple[int, ...]]]:
-    """(schedule, numbers of chunks, layers of the first one's chunks) that put the same layers on each stage."""
-    most = 1 if pp == 1 else base.model.layers // pp
-    alike: dict[tuple[Any, ...], tuple[list[int], tuple[int, ...]]] = {}
-    schedules = bounds.words("schedule")
-    for vpp in bounds.choices("vpp", list(range(1, most + 1))):
-        try:
-            chunks = chunk_layers(None, base.model, Layout(pp=pp, vpp=vpp), base.framework)
-        except DistsimError:
-            continue
-        setup = replace(base, layout=Layout(pp=pp, vpp=vpp), chunk_layers=chunks)
-        kinds = tuple(_kinds(setup, stage) for stage in range(pp))
-        alike.setdefault((vpp > 1, kinds), ([], chunks))[0].append(vpp)
-    for (interleaved, _), (vpps, chunks) in alike.items():
-        for schedule in schedules:
-            if (schedule == "interleaved-1f1b") == interleaved and (pp > 1 or schedule == "1f1b"):
-                yield schedule, vpps, chunks
-
-
-def _kinds(setup: Setup, stage: int) -> tuple[tuple[str, int], ...]:
-    """How many layers of each kind a stage holds, in order of first appearance."""
-    counts: dict[str, int] = {}
-    for layer in stage_layer_indices(setup, stage):
-        kind = layer_kind(setup.model, layer)
-        counts[kind] = counts.get(kind, 0) + 1
-    return tuple(counts.items())
-
-
-def shardings(sharers: int, bounds: Bounds) -> list[tuple[int, int]]:
-    """(ZeRO stage, group) for so many data parallel ranks; a group of one rank shards nothing and is ZeRO 0."""
-    stages = bounds.choices("zero", [0, 1, 2, 3])
+def shardings(sharers: int, bounds: Bounds, offload: tuple[str, ...] = ()) -> list[tuple[int, int]]:
+    """(ZeRO stage, group) for so many data parallel ranks; a group of one rank shards nothing and is ZeRO 0, but for
+    parameters that leave the GPU, which is a kind of ZeRO 3."""
+    away = "parameters" in offload
+    stages = [stage for stage in bounds.choices("zero", [0, 1, 2, 3]) if stage == 3 or not away]
     found = [(0, sharers)] if 0 in stages and "zero_group" not in bounds.given else []
-    sizes = bounds.choices("zero_group", divisors(sharers, sharers)[1:])
+    sizes = bounds.choices("zero_group", divisors(sharers, sharers)[0 if away and sharers == 1 else 1 :])
     return found + [(stage, size) for stage in stages if stage for size in sizes]
 
 
 Choices = list[tuple[Mesh, list[tuple[int, int]]]]
 
 
-def bins(found: list[Mesh], bounds: Bounds, experts: bool, cells: int) -> Iterator[Choices]:
+def bins(base: Setup, found: list[Mesh], bounds: Bounds, cells: int) -> Iterator[Choices]:
     """Meshes with their ZeRO choices, those together that have about as many, by data parallel ranks. Where experts
     shard like all else, the ledger merges their gradients with the others: such meshes are kept apart. ``cells`` is
     how many layouts there are of each mesh and ZeRO choice."""
-    lists = {sharers: shardings(sharers, bounds) for sharers in {mesh.sharers for mesh in found}}
+    experts = base.model.experts is not None
+    lists = {sharers: shardings(sharers, bounds, base.offload) for sharers in {mesh.sharers for mesh in found}}
     for merged in (True, False):
         mine = [(m, lists[m.sharers]) for m in found if (not experts or m.ep * m.etp == m.tp) == merged]
         split: list[Choices] = []
@@ -197,55 +185,66 @@ def recomputations(layers: int, bounds: Bounds) -> list[tuple[int, int]]:
 
 
 def _parts(
-    base: Setup, pp: int, schedule: str, vpps: list[int], chunks: tuple[int, ...],
-    pairs: Choices, global_batch: int, bounds: Bounds,
-) -> Iterator[Group]:  # fmt: skip
+    base: Setup, pp: int, ways: list[Way], chunks: tuple[int, ...], pairs: Choices, global_batch: int, bounds: Bounds
+) -> Iterator[Group]:
     """One bin of meshes, cut so that no array grows too large."""
-    setup = replace(base, chunk_layers=chunks, layout=base.layout.with_(pp=pp, vpp=vpps[0]))
+    setup = replace(base, chunk_layers=chunks, layout=base.layout.with_(pp=pp))
     again = recomputations(max(setup.stage_layers), bounds)
     least_dp = min(mesh.dp for mesh, _ in pairs)
     micros = bounds.choices("micro_batch", divisors(global_batch // least_dp, global_batch))
     if not again or not micros:
         return
-    size = max(PART // (len(vpps) * len(micros) * len(again)), 1)
+    parts = -(-len(pairs) * len(ways) * len(micros) * len(again) // PART)
+    size = -(-len(pairs) // parts)
     for start in range(0, len(pairs), size):
         part = pairs[start : start + size]
-        group = _group(setup, schedule, vpps, micros, again, part, global_batch)
-        group = group._replace(valid=_without(group, bounds))
+        group = _group(setup, ways, micros, again, part, global_batch)
+        able = supported(base.framework.supports, group.setup.layout)
+        group = group._replace(valid=_without(group, bounds) & able)
         if group.valid.any():
             yield group
 
 
 def _group(
-    setup: Setup, schedule: str, vpps: list[int], micros: list[int], again: list[tuple[int, int]],
-    pairs: Choices, global_batch: int,
-) -> Group:  # fmt: skip
+    setup: Setup, ways: list[Way], micros: list[int], again: list[tuple[int, int]], pairs: Choices, global_batch: int
+) -> Group:
     mesh = {name: along(list(column), MESH) for name, column in
             zip(Mesh._fields, zip(*(mesh for mesh, _ in pairs), strict=True), strict=True)}  # fmt: skip
-    longest = max(len(choices) for _, choices in pairs)
-    padded = [[*choices, *[choices[0]] * (longest - len(choices))] for _, choices in pairs]
-    table = numpy.array(padded, dtype=numpy.int64).transpose(2, 1, 0)[:, None, None, :, None, :]
-    real = numpy.array([[k < len(choices) for _, choices in pairs] for k in range(longest)])[None, None, :, None, :]
-    vpp, micro = along(vpps, CHUNKS), along(micros, MICRO)
+    stages, sizes, real = _sharded([choices for _, choices in pairs])
+    micro = along(micros, MICRO)
     step = micro * mesh["dp"]
     count = numpy.maximum(global_batch // step, 1)
-    ok = (global_batch % step == 0) & real
-    if schedule == "interleaved-1f1b":
-        ok = ok & (count % setup.layout.pp == 0)
+    schedules, vpps = (list(dict.fromkeys(column)) for column in zip(*ways, strict=True))
     layout = setup.layout.with_(
-        **mesh, vpp=vpp if len(vpps) > 1 else vpps[0], zero=table[0], zero_group=table[1], micro_batch=micro,
-        micro_batches=count, selective=along([pair[0] for pair in again], AGAIN),
-        recompute_layers=along([pair[1] for pair in again], AGAIN), schedule=schedule,
+        **mesh, vpp=along([vpp for _, vpp in ways], CHUNKS) if len(vpps) > 1 else vpps[0], zero=stages,
+        zero_group=sizes, micro_batch=micro, micro_batches=count, selective=along([pair[0] for pair in again], AGAIN),
+        recompute_layers=along([pair[1] for pair in again], AGAIN),
+        schedule=along([name for name, _ in ways], CHUNKS, str) if len(schedules) > 1 else schedules[0],
     )  # fmt: skip
+    ok = (global_batch % step == 0) & real & interleaves(layout)
     vocab = padded_vocab(setup.framework, setup.model, layout.tp)
     return Group(replace(setup, layout=layout, vocab_padded=vocab), ok)
+
+
+def _sharded(lists: list[list[tuple[int, int]]]) -> tuple[Array, Array, Array]:
+    """ZeRO stages along their axis, the size of the sharding group along it and over meshes, and which are real: of
+    meshes that have fewer sizes of one stage the first is repeated, so that each place along the axis has one stage."""
+    stages = sorted({stage for choices in lists for stage, _ in choices})
+    columns: list[Any] = []
+    for stage in stages:
+        own = [[size for one, size in choices if one == stage] for choices in lists]
+        longest = max(map(len, own))
+        columns += [(stage, [sizes[k] if k < len(sizes) else 0 for sizes in own]) for k in range(longest)]
+    sizes = numpy.array([column for _, column in columns], dtype=numpy.int64)[None, None, :, None, :]
+    usual = numpy.array([choices[0][1] for choices in lists])
+    return along([stage for stage, _ in columns], ZERO), numpy.where(sizes > 0, sizes, usual), sizes > 0
 
 
 def _without(group: Group, bounds: Bounds) -> Array:
     """The valid layouts less combinations that are excluded."""
     kept, y = group.valid, group.setup.layout
     words: dict[str, Any] = {
-        "schedule": lambda bound: numpy.array(y.schedule in bound.words),
+        "schedule": lambda bound: numpy.isin(y.schedule, bound.words),
         "sequence_parallel": lambda bound: numpy.where(y.sequence_parallel, "on" in bound.words, "off" in bound.words),
         "recompute": lambda bound: numpy.where(
             y.selective, "selective" in bound.words,

@@ -70,10 +70,41 @@ def _network_usual(setup: Setup) -> float | None:
     return None if network is None else network.node_bytes_per_second
 
 
+def _fabric_usual(setup: Setup) -> float | None:
+    link = setup.accelerator.link
+    return None if link is None or link.bridge else float(link.rate)
+
+
+def _fabric(setup: Setup, factor: float) -> dict[str, Any]:
+    link = setup.accelerator.link
+    assert link is not None
+    return _chip(setup, link=link.model_copy(update={"rate": link.rate * factor}))
+
+
+def _domain_usual(setup: Setup) -> float | None:
+    cluster = setup.cluster
+    return None if cluster.fabric.kind == "none" or cluster.network is None else cluster.domain
+
+
+def _domain(setup: Setup, factor: float) -> dict[str, Any]:
+    """Whole nodes that share one fabric, or smaller nodes; an accelerator's share of the NICs stays."""
+    cluster, size = setup.cluster, round(setup.cluster.domain * factor)
+    node = cluster.gpus_per_node
+    if size <= node:
+        smaller = cluster.adapted(gpus_per_node=size)
+        return {"cluster": smaller.model_copy(update={"domain": size})}
+    if size % node:
+        raise DistsimError(
+            f"--vary fabric.domain: {size} is not a whole number of nodes of {node} GPUs",
+            f"write e.g. --vary fabric.domain {node}..{8 * node}",
+        )
+    return {"cluster": cluster.model_copy(update={"domain": size})}
+
+
 def _hop(setup: Setup) -> float | None:
     if setup.cluster.network is None:
         return None
-    return float(network_for(setup.accelerator.name, cluster=setup.cluster, profile=setup.job.profile).hop)
+    return float(network_for(setup.accelerator, cluster=setup.cluster, profile=setup.job.profile).hop)
 
 
 FIELDS: dict[str, Field] = {
@@ -90,6 +121,8 @@ FIELDS: dict[str, Field] = {
     "network.latency": Field(
         "s", "2us..20us or 0.5..4", _hop, lambda setup, factor: _network(setup, hop=(_hop(setup) or 0.0) * factor)
     ),
+    "fabric.bandwidth": Field("B/s", "225GB/s..1800GB/s or 0.5..4", _fabric_usual, _fabric),
+    "fabric.domain": Field("", "8..72", _domain_usual, _domain),
     "seq": Field("", "4096..65536", lambda setup: setup.layout.seq),
     "gpus": Field("", "64..1024", lambda setup: setup.layout.gpus),
 }  # fmt: skip

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from distsim.arrays import Number
 from distsim.engine.resolve import Setup
-from distsim.formulas.in_flight import gpipe_in_flight, interleaved_in_flight, one_f_one_b_in_flight
-from distsim.layers.ledger import Block, Operation, Parameter
-from distsim.layers.network import embedding_block, head_block, layer_block, layer_kind, untied
+from distsim.engine.schedule_shape import head_in_flight, in_flight, turns_back
+from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
+from distsim.layers.network import embedding_block, first_block, head_block, layer_block, layer_kind, untied
+from distsim.schedules.action import wave
 
 
 @dataclass(frozen=True)
@@ -47,39 +48,43 @@ class Stage:
 
 
 def stage_layer_indices(setup: Setup, stage: int) -> list[int]:
-    """Indices of the layers on a stage; with chunks, stage r holds chunks r, r + pp, r + 2 pp …"""
+    """Indices of the layers on a stage; with chunks, stage r holds chunks r, r + pp, r + 2 pp …, or the arms of a V."""
     ends = [0, *accumulate(setup.chunk_layers)]
-    chunks = range(stage, len(setup.chunk_layers), setup.layout.pp)
+    chunks: Sequence[int] = range(stage, len(setup.chunk_layers), setup.layout.pp)
+    if folded(setup):
+        placement = wave(setup.layout.pp, len(setup.chunk_layers) // setup.layout.pp)
+        chunks = [chunk for chunk, place in enumerate(placement) if place == stage]
     return [layer for chunk in chunks for layer in range(ends[chunk], ends[chunk + 1])]
 
 
-def in_flight(setup: Setup, stage: int) -> Number:
-    """Micro-batches held at once by a stage under the job's schedule."""
-    y = setup.layout
-    if y.pp == 1:
-        return 1
-    if y.schedule == "gpipe":
-        return gpipe_in_flight(y.micro_batches)
-    if y.schedule in ("1f1b", "pipedream-flush"):
-        return one_f_one_b_in_flight(y.micro_batches, y.pp, stage)
-    if y.schedule == "interleaved-1f1b":
-        return interleaved_in_flight(y.micro_batches, y.pp, stage, y.vpp)
-    return _simulated_in_flight(y.schedule, y.pp, y.micro_batches, y.vpp)[stage]
+def folded(setup: Setup) -> bool:
+    """Whether chunks run down the stages and back up, so that the stage with the embedding may hold the head too."""
+    return len(setup.chunk_layers) > setup.layout.pp > 1 and turns_back(setup.layout.schedule)
 
 
-def _simulated_in_flight(schedule: str, stages: int, micro: int, chunks: int) -> list[float]:
-    from distsim.engine.pipeline import pipeline
+def head_stage(setup: Setup) -> int:
+    """The stage that holds the head: the last, or the first where an even number of chunks runs down and up."""
+    pp = setup.layout.pp
+    return 0 if folded(setup) and len(setup.chunk_layers) // pp % 2 == 0 else pp - 1
 
-    return list(pipeline(stages=stages, micro=micro, schedule=schedule, chunks=chunks).peak_in_flight)
+
+_LAST: list[tuple[Setup, list[Stage]]] = []
+"""The stages that were built last: memory and time of one job ask for them in turn."""
 
 
 def build_stages(setup: Setup) -> list[Stage]:
     """All stages, first to last."""
+    if not _LAST or _LAST[0][0] is not setup:
+        _LAST[:] = [(setup, _built(setup))]
+    return list(_LAST[0][1])
+
+
+def _built(setup: Setup) -> list[Stage]:
     ctx = setup.context()
     blocks: dict[str, Block] = {}
-    last = setup.layout.pp - 1
+    y, last = setup.layout, head_stage(setup)
     stages = []
-    for index in range(setup.layout.pp):
+    for index in range(y.pp):
         counts: dict[str, int] = {}
         for layer in stage_layer_indices(setup, index):
             kind = layer_kind(setup.model, layer)
@@ -89,14 +94,26 @@ def build_stages(setup: Setup) -> list[Stage]:
         head = head_block(ctx) if index == last else None
         if head is not None and last == 0:
             head = untied(head, ctx)
+        embedding = embedding_block(ctx) if index == 0 else None
         stages.append(
             Stage(
                 index,
-                embedding_block(ctx) if index == 0 else None,
-                tuple((blocks[kind], count) for kind, count in counts.items()),
+                embedding,
+                _with_first(ctx, embedding, [(blocks[kind], count) for kind, count in counts.items()]),
                 head,
-                in_flight(setup, index),
-                setup.layout.micro_batches if setup.layout.pp > 1 and setup.layout.schedule == "gpipe" else 1,
+                in_flight(y.schedule, y.pp, y.micro_batches, y.vpp, index),
+                head_in_flight(y.schedule, y.pp, y.micro_batches),
             )
         )
     return stages
+
+
+def _with_first(
+    ctx: Context, embedding: Block | None, layers: list[tuple[Block, int]]
+) -> tuple[tuple[Block, int], ...]:
+    """The layers of a stage; the first of all apart where nothing before it trains."""
+    if embedding is None or ctx.tuning is None or any(p.trains for p in parameters_of(embedding.operations)):
+        return tuple(layers)
+    (block, count), *rest = layers
+    first = [(first_block(ctx, block), 1), (block, count - 1)]
+    return (*(pair for pair in first if pair[1]), *rest)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.figures import Figures
 from distsim.engine.resolve import Setup
+from distsim.engine.tuning import recipe_of, weight_bytes
 from distsim.formulas.states import (
     factored_state_bytes,
     gradient_bytes_per_rank,
@@ -32,7 +34,7 @@ class States:
     gradients: Number
     optimizer: Number
     dense_parameters: Number
-    """Elements on this rank before ZeRO shards them."""
+    """Elements that train on this rank before ZeRO shards them."""
     expert_parameters: Number
 
 
@@ -64,37 +66,75 @@ def state_bytes(
 
 def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: Figures) -> States:
     """Fold a stage's parameters into bytes per rank."""
-    y, precision, counter = setup.layout, setup.precision, setup.framework.buffers.step_counter_bytes
-    counts: dict[str, Number] = {"dense": 0, "expert": 0}
-    optimizer: dict[str, Number] = {"dense": 0, "expert": 0}
-    matrices: dict[str, Number] = {"dense": 0, "expert": 0}
+    folds: dict[tuple[str, str], _Fold] = {}
     for parameter, times in parameters:
-        counts[parameter.group] = counts[parameter.group] + parameter.elements * times
-        own = state_bytes(setup.optimizer, precision, parameter, counter) * times
-        optimizer[parameter.group] = optimizer[parameter.group] + own
-        if parameter.kind == "matrix":
-            matrices[parameter.group] = matrices[parameter.group] + parameter.elements * times
+        fold = folds.setdefault((parameter.group, parameter.held), _Fold(parameter))
+        fold.add(setup, parameter, times)
     sums: dict[str, Number] = {"parameters": 0, "gradients": 0, "optimizer": 0}
-    for group, count in counts.items():
+    trained: dict[str, Number] = {"dense": 0, "expert": 0}
+    for group, held in sorted(folds, key=lambda key: (key[0] != "dense", key[1] != "trained")):
         if group == "expert" and setup.model.experts is None:
             continue
-        size = sharding_group(y, group)
-        transposed = precision.transpose_bytes * (setup.accelerator.architecture in NEEDS_TRANSPOSE)
-        copies = matrices[group] / maximum(count, 1) * (precision.weight_copy_bytes + transposed)
+        fold = folds[group, held]
+        fold.sum_up(setup, sums, figures)
+        if fold.sample.trains:
+            trained[group] = trained[group] + fold.count
+    _offload(setup, sums, figures)
+    return States(**sums, dense_parameters=trained["dense"], expert_parameters=trained["expert"])
+
+
+_KINDS = {"trained": "parameters", "whole": "parameters trained whole", "adapter": "adapters",
+          "frozen": "frozen parameters", "quantised": "quantised weights"}  # fmt: skip
+
+
+class _Fold:
+    """Parameters of one group that are held alike."""
+
+    def __init__(self, sample: Parameter) -> None:
+        self.sample = sample
+        self.count: Number = 0
+        self.matrices: Number = 0
+        self.optimizer: Number = 0
+
+    def add(self, setup: Setup, parameter: Parameter, times: int) -> None:
+        """Count a parameter."""
+        self.count = self.count + parameter.elements * times
+        if parameter.kind == "matrix":
+            self.matrices = self.matrices + parameter.elements * times
+        if parameter.trains:
+            recipe = recipe_of(parameter, setup.precision, setup.tuning)
+            counter = setup.framework.buffers.step_counter_bytes
+            self.optimizer = self.optimizer + state_bytes(setup.optimizer, recipe, parameter, counter) * times
+
+    def sum_up(self, setup: Setup, sums: dict[str, Number], figures: Figures) -> None:
+        """Add its bytes on one rank."""
+        y, sample = setup.layout, self.sample
+        recipe = recipe_of(sample, setup.precision, setup.tuning)
+        transposed = recipe.transpose_bytes * (setup.accelerator.architecture in NEEDS_TRANSPOSE)
+        if sample.held == "frozen" and recipe.parameter_bytes < recipe.activation_bytes:
+            transposed = 0  # made for each product: a cache of it would double what is frozen (docs/finetuning.md)
+        copies = self.matrices / maximum(self.count, 1) * (recipe.weight_copy_bytes + transposed)
+        if sample.held == "quantised":
+            copies = 0
+        elif sample.held == "whole" and setup.framework.adapters.keeps_originals:
+            copies = copies + setup.precision.parameter_bytes
+        shared: dict[str, Any] = {"zero_stage": y.zero, "zero_group_size": sharding_group(y, sample.group)}
+        name = _KINDS[sample.held]
         sums["parameters"] = sums["parameters"] + figures.use(
-            f"{group} parameters", parameter_bytes_per_rank, parameters=count,
-            bytes_per_parameter=precision.parameter_bytes + copies, zero_stage=y.zero, zero_group_size=size,
+            f"{sample.group} {name}", parameter_bytes_per_rank, parameters=self.count,
+            bytes_per_parameter=weight_bytes(sample, setup.precision, setup.tuning) + copies, **shared,
         )  # fmt: skip
+        if not sample.trains:
+            return
+        of = "" if sample.held == "trained" else f" of {name}"
         sums["gradients"] = sums["gradients"] + figures.use(
-            f"{group} gradients", gradient_bytes_per_rank, parameters=count,
-            bytes_per_gradient=precision.gradient_bytes, zero_stage=y.zero, zero_group_size=size,
+            f"{sample.group} gradients{of}", gradient_bytes_per_rank, parameters=self.count,
+            bytes_per_gradient=recipe.gradient_bytes, **shared,
         )  # fmt: skip
         sums["optimizer"] = sums["optimizer"] + figures.use(
-            f"{group} optimizer states", optimizer_bytes_per_rank, parameters=count,
-            state_bytes_per_parameter=optimizer[group] / maximum(count, 1), zero_stage=y.zero, zero_group_size=size,
+            f"{sample.group} optimizer states{of}", optimizer_bytes_per_rank, parameters=self.count,
+            state_bytes_per_parameter=self.optimizer / maximum(self.count, 1), **shared,
         )  # fmt: skip
-    _offload(setup, sums, figures)
-    return States(**sums, dense_parameters=counts["dense"], expert_parameters=counts["expert"])
 
 
 def _offload(setup: Setup, sums: dict[str, Number], figures: Figures) -> None:

@@ -9,16 +9,15 @@ from typing import Any
 
 from distsim import catalog
 from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
-from distsim.engine.flops import model_flops, peak_of, recompute_factor
+from distsim.engine.flops import flops_convention, model_flops, peak_of, recompute_factor
 from distsim.engine.likeness import Correction, correction_of
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.work import Work, work_of
 from distsim.formulas.flops import flops_utilisation
 from distsim.specs.job import Job
-from distsim.specs.timing import Timing, combined
+from distsim.specs.timing import PLAIN, Timing, combined, family_of
 
-CLOSED_FORMS = ("1f1b", "gpipe", "pipedream-flush", "interleaved-1f1b")
 FITTED = "fitted"
 
 
@@ -88,7 +87,7 @@ class StepReport:
             "interval": self.interval.to_dict(), "tokens_per_second": self.tokens_per_second,
             "tokens_per_second_per_gpu": self.tokens_per_second / y.gpus,
             "model_flops_per_second_per_gpu": self.model_flops_per_second_per_gpu, "mfu": self.mfu, "hfu": self.hfu,
-            "flops_convention": "6 N (no input embedding) + 12 L H S, dense attention",
+            "flops_convention": flops_convention(self.setup),
             "breakdown": self.breakdown, "peak_memory": self.memory.peak, "fits": self.memory.fits,
             "evidence": {"interval": self.interval.basis, "correction": math.exp(self.correction.logarithm) - 1,
                          "nearest_likeness": self.correction.nearest, "runs": list(self.correction.runs)},
@@ -108,7 +107,7 @@ def step_of(setup: Setup) -> StepReport:
     work = work_of(setup)
     timing = timing_of(setup)
     correction = correction_of(setup)
-    breakdown = scaled(breakdown_of(work, timing), correction)
+    breakdown = scaled(breakdown_of(work, timing, correction.state), correction)
     interval = interval_of(setup, sum(breakdown.values()), correction)
     return StepReport(setup, work, timing, correction, breakdown, interval, memory_of(setup))
 
@@ -119,30 +118,31 @@ def scaled(breakdown: dict[str, float], correction: Correction) -> dict[str, flo
     return {name: seconds * factor for name, seconds in breakdown.items()}
 
 
-def timed(setup: Setup, run: str = "", year: float | None = None) -> tuple[float, Interval]:
-    """Step time and interval alone; ``run`` names the measured run that is replayed, if any, ``year`` its software."""
+def timed(setup: Setup, run: str = "", year: float | None = None, source: str = "") -> tuple[float, Interval]:
+    """Step time and interval alone; ``run`` names the measured run that is replayed, if any, ``year`` its software,
+    ``source`` who measured it."""
     from distsim.engine.intervals import interval_of
 
-    correction = correction_of(setup, run, year)
-    seconds = sum(scaled(breakdown_of(work_of(setup), timing_of(setup)), correction).values())
+    correction = correction_of(setup, run, year, source)
+    seconds = sum(scaled(breakdown_of(work_of(setup), timing_of(setup), correction.state), correction).values())
     return seconds, interval_of(setup, seconds, correction)
 
 
 def seconds_of(setup: Setup) -> float:
     """The step time alone."""
-    return sum(scaled(breakdown_of(work_of(setup), timing_of(setup)), correction_of(setup)).values())
-
-
-@functools.lru_cache(maxsize=1)
-def timing_tables() -> dict[str, Any]:
-    """The fitted numbers, as ``make calibrate`` wrote them."""
-    tables: dict[str, Any] = catalog.load("timing", FITTED)
-    return tables
+    correction = correction_of(setup)
+    return sum(scaled(breakdown_of(work_of(setup), timing_of(setup), correction.state), correction).values())
 
 
 @functools.lru_cache(maxsize=256)
 def _timing(framework: str, architecture: str) -> Timing:
-    return combined(timing_tables(), framework, architecture)
+    """Of the fitted numbers, as ``make calibrate`` wrote them, those that hold here."""
+    mine = ("general", f"architecture.{architecture}", f"family.{family_of(framework)}", f"framework.{framework}")
+
+    def wanted(table: str) -> bool:
+        return table in mine or table.startswith(f"{mine[-1]}.")
+
+    return combined(catalog.tables("timing", FITTED, wanted), framework, architecture)
 
 
 def timing_of(setup: Setup) -> Timing:
@@ -155,18 +155,7 @@ def architecture_of(setup: Setup) -> str:
     return setup.accelerator.architecture.split()[0]
 
 
-def breakdown_of(work: Work, timing: Timing) -> dict[str, float]:
-    """Seconds of each part of a step; they add up to its time."""
-    parts = compose(stage_numbers(work), layout_numbers(work.setup), timing.model_dump())
-    y = work.setup.layout
-    if y.pp > 1 and y.schedule not in CLOSED_FORMS:
-        parts["pipeline_bubble"] *= _bubble_ratio(y.schedule, y.pp, y.micro_batches, y.vpp)
+def breakdown_of(work: Work, timing: Timing, state: int = PLAIN) -> dict[str, float]:
+    """Seconds of each part of a step in a state of the framework's software; they add up to its time."""
+    parts = compose(stage_numbers(work), layout_numbers(work.setup, state), timing.model_dump())
     return {name: float(parts[name]) for name in PARTS}
-
-
-def _bubble_ratio(schedule: str, stages: int, micro: int, chunks: int) -> float:
-    """Bubble of another schedule over that of 1F1B, by simulation with alike stages and backward twice forward."""
-    from distsim.engine.pipeline import pipeline
-
-    chosen = pipeline(stages=stages, micro=micro, schedule=schedule, chunks=chunks if chunks > 1 else None)
-    return (chosen.makespan / (3 * micro) - 1) * micro / (stages - 1) * chunks

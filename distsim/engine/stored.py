@@ -22,6 +22,12 @@ class Stored(NamedTuple):
     columns: Number
     group: str
     matrix: bool
+    held: str = "trained"
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has a gradient."""
+        return self.held not in ("frozen", "quantised")
 
 
 class Unit(NamedTuple):
@@ -50,7 +56,7 @@ def _tensors(parameter: Parameter) -> list[Stored]:
 
 def operation_tensors(operation: Operation) -> Iterator[Stored]:
     """Tensors of one operation in the order in which modules register them: each weight with its bias."""
-    lists = [_tensors(parameter) for parameter in operation.parameters]
+    lists = [[one._replace(held=p.held) for one in _tensors(p)] for p in operation.parameters]
     for index in range(max(map(len, lists), default=0)):
         yield from (found[index] for found in lists if index < len(found))
 
@@ -69,13 +75,19 @@ def units_of(stage: Stage) -> list[Unit]:
     return found + [Unit(block.name, block_tensors(block), count) for block, count in stage.layers]
 
 
+def trained_units(stage: Stage) -> list[Unit]:
+    """The units with their tensors that have gradients; those that have none are left out."""
+    units = [unit._replace(tensors=tuple(one for one in unit.tensors if one.trains)) for unit in units_of(stage)]
+    return [unit for unit in units if unit.tensors]
+
+
 def gradient_order(setup: Setup, stage: Stage) -> list[Stored]:
     """All tensors of a stage in the order in which backward makes their gradients: last used, first made."""
     blocks = {block.name: block_tensors(block) for block, _ in stage.layers}
     forward = list(block_tensors(stage.embedding))
     for layer in stage_layer_indices(setup, stage.index):
         forward += blocks[layer_kind(setup.model, layer)]
-    return [*forward, *block_tensors(stage.head)][::-1]
+    return [one for one in (*forward, *block_tensors(stage.head)) if one.trains][::-1]
 
 
 def elements_of(tensors: Iterable[Stored], ranks: Number, padding: str) -> Number:

@@ -7,19 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from distsim.arrays import Number, where
-from distsim.engine import pricing
+from distsim.arrays import Number
 from distsim.engine.exchange import Exchange, exchange_of
-from distsim.engine.flows import Fixed, Flow, present
-from distsim.engine.links import network_for
+from distsim.engine.flows import Flow
 from distsim.engine.network import Network
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.stages import Stage, build_stages
-from distsim.engine.traffic_data import data_flows, norm_flows
+from distsim.engine.traffic_flows import network_of, price_of, stage_flows
 from distsim.engine.traffic_hidden import hidden_fraction
-from distsim.engine.traffic_model import model_flows, replicated_gradient_flows
-from distsim.engine.traffic_pipeline import pipeline_flows
-from distsim.engine.traffic_variants import DOWN, UP, offload_flows, varied
+from distsim.engine.traffic_variants import DOWN, UP
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fraction
 from distsim.specs.job import Job
@@ -132,11 +128,6 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
     return TrafficReport(setup, exchange, network, stages, (*setup.notes, *_notes(setup, exchange)))
 
 
-def network_of(setup: Setup) -> Network:
-    """The network of a setup's cluster."""
-    return network_for(setup.accelerator.name, cluster=setup.cluster, profile=setup.job.profile)
-
-
 def _check_fits(setup: Setup, network: Network) -> None:
     """More GPUs than the machine has, or nodes that nothing joins."""
     gpus, cluster = setup.layout.gpus, setup.cluster
@@ -164,30 +155,12 @@ def _notes(setup: Setup, exchange: Exchange) -> list[str]:
     return notes
 
 
-def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Flow]:
-    """All that one rank of a stage exchanges, unpriced; layout fields may be arrays (all but pp)."""
-    shared = varied(setup, exchange, stage, present(data_flows(setup, exchange, stage)), network)
-    flows = model_flows(setup, exchange, stage) + replicated_gradient_flows(setup, stage) + shared
-    flows += pipeline_flows(setup, stage) + norm_flows(setup, exchange, stage) + offload_flows(setup, stage)
-    return present(flows)
-
-
 def stage_rows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Row]:
     """All that one rank of a stage exchanges, with prices."""
     rows = [priced(flow, network) for flow in stage_flows(setup, exchange, network, stage)]
     found = [row for row, _ in _exposed(setup, stage, rows)]
     purposes = {row.purpose: place for place, row in reversed(list(enumerate(found)))}
     return sorted(found, key=lambda row: (purposes[row.purpose], PHASES.index(row.phase)))
-
-
-def price_of(flow: Flow, network: Network) -> Fixed:
-    """The price of one call; the one place where exchanges meet the network."""
-    if flow.fixed is not None:
-        return flow.fixed
-    group = flow.span.placed(network)
-    seconds, algorithm, _, wire, link = pricing.price(flow.pattern, flow.bytes_logical, group)
-    seconds = seconds * where(flow.bytes_logical > 0, 1, 0)  # arrays hold layouts that do not exchange this
-    return Fixed(seconds, wire, link, algorithm)
 
 
 def priced(flow: Flow, network: Network) -> tuple[Row, bool]:

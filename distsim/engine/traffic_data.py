@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from distsim.arrays import Number, maximum, where
@@ -18,6 +18,7 @@ from distsim.engine.stored import (
     elements_of,
     filled_bucket_arrays,
     gradient_order,
+    trained_units,
     units_of,
 )
 from distsim.formulas.traffic import DTYPE_BYTES, FP32_BYTES, full_buckets
@@ -93,20 +94,34 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
     syncs = exchange.syncs(y.micro_batches)
     flows: list[Flow] = []
     for unit in units:
-        elements = elements_of(unit.tensors, ranks, rules.padding)
+        trained = tuple(tensor for tensor in unit.tensors if tensor.trains)
+        elements = elements_of(trained, ranks, rules.padding)
         once = unit.name == "root" and setup.framework.buffers.keep_last_unit
         again = where(y.zero >= 3, 0 if once else unit.count, 0)
-        common = ("all_gather", sharing.shard, precision.gather_dtype)
         hides = rules.overlap_parameters
+        for dtype, each, tensors in _gathered(setup, unit, gather):
+            size = elements_of(tensors, ranks, rules.padding) * each
+            common = ("all_gather", sharing.shard, dtype)
+            flows += [
+                Flow("parameters", *common, "forward", unit.count * y.micro_batches, size, hides),
+                Flow("parameters", *common, "backward", again * y.micro_batches, size, hides),
+            ]
         flows += [
-            Flow("parameters", *common, "forward", unit.count * y.micro_batches, elements * gather, hides),
-            Flow("parameters", *common, "backward", again * y.micro_batches, elements * gather, hides),
             Flow("gradients", "reduce_scatter", sharing.shard, precision.reduce_dtype, "backward",
                  unit.count * syncs, elements * reduce, rules.overlap_gradients),
             Flow("gradients of replicas", "all_reduce", sharing.replicas, precision.reduce_dtype, "backward",
                  unit.count * syncs, elements * reduce / ranks, rules.overlap_gradients),
         ]  # fmt: skip
     return flows
+
+
+def _gathered(setup: Setup, unit: Unit, each: float) -> Iterator[tuple[str, float, tuple[Stored, ...]]]:
+    """The tensors of a unit that travel in one number format: all of them, or quantised weights apart."""
+    packed = setup.tuning.quantization if setup.tuning else None
+    quantised = tuple(tensor for tensor in unit.tensors if tensor.held == "quantised")
+    yield setup.precision.gather_dtype, each, tuple(one for one in unit.tensors if one.held != "quantised")
+    if packed is not None and quantised:
+        yield packed.dtype, packed.weight_bytes, quantised
 
 
 def _bucketed(
@@ -118,6 +133,8 @@ def _bucketed(
     owned = sharded if rules.zero1 == "reduce_scatter" else where(y.zero >= 2, 1, 0)
     syncs = exchange.syncs(y.micro_batches)
     flows: list[Flow] = []
+    if not (units := [unit for unit in map(_trained, units) if unit.tensors]):
+        return []
     for elements, times in _buckets(setup, stage, sharing, units, together):
         size = elements * DTYPE_BYTES[precision.reduce_dtype]
         calls, hides = times * syncs, rules.overlap_gradients
@@ -134,6 +151,10 @@ def _bucketed(
     if rules.zero1 == "all_reduce":
         flows += _broadcasts(setup, sharing, units, sharded)
     return flows
+
+
+def _trained(unit: Unit) -> Unit:
+    return unit._replace(tensors=tuple(tensor for tensor in unit.tensors if tensor.trains))
 
 
 def _broadcasts(setup: Setup, sharing: Sharing, units: list[Unit], sharded: Number) -> list[Flow]:
@@ -184,7 +205,7 @@ def norm_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     y = setup.layout
     shared = where(y.zero >= 1, sharing_ranks(setup), 1)
     if setup.framework.traffic.norm_per_parameter:
-        tensors = sum(unit.count * len(unit.tensors) for unit in units_of(stage))
+        tensors = sum(unit.count * len(unit.tensors) for unit in trained_units(stage))
         return [Flow("gradient norm", "all_reduce", Span("dp", shared, y.tp), "fp32", "step", 1, tensors * FP32_BYTES)]
     return [Flow("gradient norm", "all_reduce", Span("dp", shared * y.tp * y.pp, 1), "fp32", "step", 1, FP32_BYTES)]
 

@@ -95,7 +95,7 @@ def replicated_gradient_flows(setup: Setup, stage: Stage) -> list[Flow]:
     y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
     on = where(y.tp > 1, y.sequence_parallel, 0)
     held = [(p, count) for op, count in stage.operations() if op.kind == "norm" for p in op.parameters
-            if not p.tensor_parallel and "query" not in p.name and "key" not in p.name]  # fmt: skip
+            if p.trains and not p.tensor_parallel and "query" not in p.name and "key" not in p.name]  # fmt: skip
     span = Span("tp", y.tp, 1)
     purpose = "gradients of norms"
     if not rules.replicated_gradient_reads:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from distsim.arrays import Number, where
 from distsim.engine.flows import Flow, Span, dtype_name
 from distsim.engine.resolve import Setup
-from distsim.engine.stages import Stage
+from distsim.engine.stages import Stage, folded, head_stage
 from distsim.formulas.traffic import boundary_sends, pipeline_boundary_bytes
 from distsim.layers.ledger import parameters_of
-
-# Schedules whose second chunk runs back through the stages: the turn at either end needs no message.
-V_SHAPED = ("zb-v", "v-half", "v-min", "1f1b-v", "dualpipe-v", "hanayo")
 
 
 def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
@@ -38,10 +35,11 @@ def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
 
 
 def _local_ends(setup: Setup, index: int) -> dict[str, Number]:
-    """Chunks of a stage that have no other stage after (forward) and before (backward) them."""
+    """Chunks of a stage that have no other stage after (forward) and before (backward) them: where the chunks turn back
+    at either end, no message is needed."""
     pp = setup.layout.pp
     first, last = int(index == 0), int(index == pp - 1)
-    if setup.layout.schedule in V_SHAPED and setup.layout.vpp > 1:
+    if folded(setup):
         return {"forward": last + first, "backward": last + first}
     return {"forward": last, "backward": first}
 
@@ -57,11 +55,12 @@ def _neighbours(setup: Setup, index: int, step: int) -> Span:
 def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
     """First and last stage each hold the shared matrix and add up its gradient (Narayanan et al. 2021)."""
     y, precision = setup.layout, setup.precision
-    if not setup.model.tied_embeddings or stage.index not in (0, y.pp - 1):
+    if not setup.model.tied_embeddings or stage.index not in (0, y.pp - 1) or head_stage(setup) == 0:
         return []
     block = stage.embedding if stage.embedding is not None else stage.head
     assert block is not None
-    size = sum(p.elements for p in parameters_of(block.operations) if p.name in ("embedding.weight", "head.weight"))
+    shared = [p for p in parameters_of(block.operations) if p.name in ("embedding.weight", "head.weight")]
+    size = sum(p.elements for p in shared if p.trains)
     stride = y.model_parallel // y.pp * y.dp * (y.pp - 1)
     name = dtype_name(precision.gradient_bytes, precision)
     span = Span("pp", 2, stride)

@@ -9,7 +9,8 @@ from distsim.engine.network import Network
 from distsim.engine.resolve import Setup
 from distsim.engine.saved import saved_of
 from distsim.engine.stages import Stage
-from distsim.engine.stored import units_of
+from distsim.engine.stored import trained_units
+from distsim.engine.tuning import weight_bytes
 from distsim.errors import DistsimError
 from distsim.formulas.collectives import all_reduce_wire_bytes
 from distsim.formulas.traffic import (
@@ -82,7 +83,7 @@ def _compressed(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow
         return out
     whole: Number = 0
     factors: Number = 0
-    for unit in units_of(stage):
+    for unit in trained_units(stage):
         for tensor in unit.tensors:
             small = powersgd_elements(tensor.rows, tensor.columns, exchange.compress_rank)
             factors = factors + (small if tensor.matrix else 0) * unit.count
@@ -178,9 +179,13 @@ def _transfers(setup: Setup, stage: Stage, kind: str) -> list[tuple[str, str, st
         return [("activations to host", DOWN, "forward", y.micro_batches, size),
                 ("activations from host", UP, "backward", y.micro_batches, size)]  # fmt: skip
     shards = where(y.zero >= 1, y.zero_group, 1)
-    elements = sum(parameter.elements * count for parameter, count in stage.parameters())
-    weights = offload_transfer_bytes(elements, precision.parameter_bytes, shards)
     if kind == "parameters":
+        held = sum(
+            p.elements * count * weight_bytes(p, precision, setup.tuning) for p, count in stage.parameters()
+        )  # fmt: skip
+        weights = offload_transfer_bytes(held, 1, shards)
         return [("parameters from host", UP, phase, y.micro_batches, weights) for phase in ("forward", "backward")]
+    elements = sum(parameter.elements * count for parameter, count in stage.parameters() if parameter.trains)
+    weights = offload_transfer_bytes(elements, precision.parameter_bytes, shards)
     gradients = offload_transfer_bytes(elements, precision.gradient_bytes, shards)
     return [("gradients to host", DOWN, "backward", 1, gradients), ("parameters from host", UP, "step", 1, weights)]

@@ -12,7 +12,7 @@ from distsim.engine.flows import Fixed, Flow
 from distsim.engine.network import Network
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage, build_stages
-from distsim.engine.traffic import network_of, price_of, stage_flows
+from distsim.engine.traffic_flows import network_of, price_of, stage_flows
 
 LINKS = ("tp_forward", "tp_backward", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
          "gather_forward", "gather_backward", "reduce", "dp_step", "pp", "offload")  # fmt: skip

@@ -111,19 +111,22 @@ def zb_h1_exact(
     return long | ((weight_gradient <= input_gradient) & (weight_gradient <= forward))
 
 
-@formula(unit="s", source=_ZB)
-def zero_bubble_makespan(stages: Number, micro: Number, work: Number, first_forward: Number) -> Number:
-    """ZB-H2 and ZB-V: stages never wait inside their span and only start one after the other. ``work`` is forward plus
-    backward of a stage; ``first_forward`` the forward of its first chunk (half a stage's in a V)."""
-    return micro * work + (stages - 1) * first_forward
+@formula(unit="s", source=f"{_ZB}; fewer than 2p-1 micro-batches {_DERIVED}")
+def zero_bubble_makespan(
+    stages: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number, chunks: Number = 1
+) -> Number:
+    """ZB-H2 and ZB-V (two chunks): from 2p-1 micro-batches up stages never wait inside their span and only start one
+    after the other; with fewer, the first one's way there and back shows."""
+    starts = (stages - 1) * forward / chunks
+    way = (stages - 1) * (forward + input_gradient) - (micro - 1) * weight_gradient
+    return micro * (forward + input_gradient + weight_gradient) + maximum(starts, way)
 
 
 def zero_bubble_exact(
     stages: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number
 ) -> Number:
-    """Exact from 2p-1 micro-batches up where the three passes take the same time (no hops)."""
-    even = (forward == input_gradient) & (forward == weight_gradient)
-    return (micro >= 2 * stages - 1) & even
+    """Exact where the three passes take the same time (no hops)."""
+    return (forward == input_gradient) & (forward == weight_gradient)
 
 
 @formula(unit="s", source=f"Li and Hoefler 2021, arXiv:2107.06925; units concatenated directly, {_DERIVED}")
@@ -174,6 +177,18 @@ def one_f_one_b_peak(stages: Number, micro: Number, stage: Number = 0) -> Number
 def interleaved_peak(stages: Number, micro: Number, chunks: Number, group: Number, stage: Number = 0) -> Number:
     """Whole-stage activations in flight under interleaved 1F1B; ``group`` is p where it divides m."""
     return minimum(micro * chunks, 2 * (stages - 1 - stage) + (chunks - 1) * group + 1) / chunks
+
+
+@formula(unit="activations", source=_ZB)
+def zb_h2_peak(stages: Number, micro: Number, stage: Number = 0) -> Number:
+    """Micro-batches in flight on a stage under ZB-H2: forwards fill the way to the last stage and back."""
+    return minimum(micro, 2 * (stages - stage) - 1)
+
+
+@formula(unit="activations", source=f"{_ZB}, section 6; per stage {_DERIVED}")
+def zb_v_peak(stages: Number, micro: Number, stage: Number = 0) -> Number:
+    """Whole-stage activations in flight under ZB-V: as many as 1F1B's first stage, on every stage in the end."""
+    return minimum(micro, stages, (micro + 1 + stage) / 2)
 
 
 @formula(unit="activations", source=_DERIVED)

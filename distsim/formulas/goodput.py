@@ -12,6 +12,7 @@ DALY = "Daly 2006, A higher order estimate of the optimum checkpoint interval, F
 YOUNG = "Young 1974, A first order approximation to the optimum checkpoint interval, CACM 17"
 KOKOLIS = "Kokolis et al. 2025 (arXiv:2410.21680), E[ETTR] from N, r_f, u0, the checkpoint interval and write time"
 EULER_GAMMA = 0.5772156649
+ENOUGH_DEVIATIONS = 2.33  # standard deviations above the mean that 1 % of normal values exceed
 MOST_SPARES = 128  # terms of the Poisson sum; more spare nodes than that are counted as this many
 
 
@@ -31,6 +32,18 @@ def failures_per_gpu_hour_of_node_days(failures_per_node_day: Number, gpus_per_n
 def seconds_between_failures(gpus: Number, gpu_failures_per_hour: Number) -> Number:
     """Mean time between failures of a job that needs all of its accelerators."""
     return HOUR / (gpus * gpu_failures_per_hour)
+
+
+@formula(unit="s", source="definition: every node may be taken away, each once in so long on average")
+def seconds_between_preemptions(nodes: Number, seconds_per_node: Number) -> Number:
+    """Mean time until the first of a job's nodes is taken back by who rents it out."""
+    return seconds_per_node / nodes
+
+
+@formula(unit="s", source="rates of independent causes add up")
+def seconds_between_stops(seconds_between_failures: Number, seconds_between_preemptions: Number) -> Number:
+    """Mean time between stops of a job for either cause."""
+    return 1 / (1 / seconds_between_failures + 1 / seconds_between_preemptions)
 
 
 @formula(unit="s", source="definition: the storage or the writers' links, whichever is slower")
@@ -127,6 +140,12 @@ def spares_short_probability(nodes_in_repair: Number, spares: Number) -> Number:
         enough = enough + where(count <= spares, term, 0.0)
         term = term * nodes_in_repair / (count + 1)
     return maximum(minimum(1 - enough, 1), 0)
+
+
+@formula(unit="nodes", source="mean of a Poisson number and 2.33 standard deviations: its 99th percentile, rounded up")
+def usual_spares(nodes_in_repair: Number) -> Number:
+    """Spare nodes that leave about one failure in a hundred without one."""
+    return nodes_in_repair + ENOUGH_DEVIATIONS * nodes_in_repair**0.5
 
 
 @formula(unit="s", source="the first of the broken nodes to come back ends the wait")

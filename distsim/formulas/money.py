@@ -9,6 +9,7 @@ from distsim.units import DAY, HOUR
 
 YEAR_HOURS = 365 * DAY / HOUR
 MONTH_HOURS = YEAR_HOURS / 12
+MILLION = 1_000_000
 
 
 @formula(unit="GPU-h", source="definition: accelerators times hours, also the idle ones")
@@ -21,6 +22,12 @@ def gpu_hours(gpus: Number, seconds: Number) -> Number:
 def rent_dollars(billed_gpu_hours: Number, usd_per_gpu_hour: Number) -> Number:
     """Rent of a run; storage, egress and support are not in it."""
     return billed_gpu_hours * usd_per_gpu_hour
+
+
+@formula(unit="USD", source="definition: dollars per second over tokens per second, times a million")
+def million_tokens_dollars(usd_per_hour: Number, tokens_per_second: Number) -> Number:
+    """Rent of the accelerators while a million tokens are trained; failures and pauses are not in it."""
+    return usd_per_hour / HOUR / tokens_per_second * MILLION
 
 
 @formula(unit="USD/h", source="definition: watts in kW times PUE times the price of a kWh")

@@ -75,12 +75,8 @@ FORMS: dict[str, Form] = {
     "zb-h1": Form(
         lambda s: bubbles.zb_h1_makespan(*_passes(s)), lambda s: bubbles.zb_h1_exact(*_passes(s)) & (s.hop == 0)
     ),
-    "zb-h2": Form(
-        lambda s: bubbles.zero_bubble_makespan(s.stages, s.micro, s.forward + s.backward, s.forward), _zero_bubble
-    ),
-    "zb-v": Form(
-        lambda s: bubbles.zero_bubble_makespan(s.stages, s.micro, s.forward + s.backward, s.forward / 2), _zero_bubble
-    ),
+    "zb-h2": Form(lambda s: bubbles.zero_bubble_makespan(*_passes(s)), _zero_bubble),
+    "zb-v": Form(lambda s: bubbles.zero_bubble_makespan(*_passes(s), 2), _zero_bubble),
     "dualpipe": Form(
         lambda s: bubbles.dualpipe_makespan(s.stages / 2 - 1, s.micro, s.forward, s.backward, s.weight_gradient), _dual
     ),
@@ -121,6 +117,8 @@ PEAKS: dict[str, Callable[[Setting, Number], Number]] = {
     "interleaved-1f1b": _interleaved_peak,
     "looped-bfs": _all_forwards_peak,
     "zb-h1": _one_f_one_b_peak,
+    "zb-h2": lambda s, stage: bubbles.zb_h2_peak(s.stages, s.micro, stage),
+    "zb-v": lambda s, stage: bubbles.zb_v_peak(s.stages, s.micro, stage),
     "dualpipe": lambda s, stage: s.stages + 1 + 0 * stage,
     "dualpipe-v": lambda s, stage: s.stages + 0.5 + 0 * stage,
 }

@@ -7,10 +7,8 @@ from distsim.formula import formula
 
 SMOOTH = 6
 """Sharpness of the change from waiting for the GPU to waiting for the host."""
-STALL_NODES = 64
-STALL_POWER = 2
-SPANNING_SHARE = 0.2
-"""Stall of a tensor parallel group over several nodes without a pipeline, over that of one within a pipeline."""
+SPANNING_SHARE = 0.12
+"""What exchanges of a tensor parallel group over several nodes wait unchecked, over what they wait for checks."""
 LEAST_SECONDS = 1e-12
 """Keeps a phase without kernels from dividing by zero."""
 
@@ -42,10 +40,18 @@ def jitter_share(jitter: Number, nodes: Number) -> Number:
 
 
 @formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/step.md)")
-def stall_seconds(
-    stall: Number, layer_stall: Number, nodes: Number, node_size: Number, layers: Number, tp: Number, pp: Number
+def check_seconds(
+    layer_stall: Number, checked: Number, nodes: Number, node_size: Number, layers: Number, tp: Number
 ) -> Number:
-    """Time that a micro-batch loses on one stage to stalls of a framework's pipeline code across nodes, or of tensor
-    parallel groups that span nodes."""
-    across = where(pp > 1, where(nodes > 1, 1.0, 0.0), where(tp > node_size, SPANNING_SHARE, 0.0))
-    return stall * (nodes / STALL_NODES) ** STALL_POWER + layer_stall * layers * (tp - 1) * across
+    """Time that a micro-batch's tensor parallel exchanges wait on one stage: where the host compares all ranks before
+    each of them, in turn (PyTorch's debug level DETAIL); else a share of it where the group spans nodes."""
+    share = where(checked > 0, where(nodes > 1, 1.0, 0.0), where(tp > node_size, SPANNING_SHARE, 0.0))
+    return layer_stall * layers * (tp - 1) * share
+
+
+@formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/step.md)")
+def wait_seconds(stall: Number, stalled: Number, pp: Number, micro_batches: Number) -> Number:
+    """Time that a micro-batch loses on one stage where pipeline exchanges stall: ``stall`` for each neighbour, and for
+    one of them while the pipeline fills and drains."""
+    neighbours = minimum(pp - 1, 2)
+    return stall * where(stalled > 0, neighbours * micro_batches + pp - 1, 0.0) / (micro_batches + pp - 1)

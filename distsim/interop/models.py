@@ -22,6 +22,16 @@ def read_model(name: str) -> Model:
         raise DistsimError(f"{shown!r} is neither a preset nor a path: {error.args[-1]}") from None
 
 
+def known_model(name: str) -> Model | None:
+    """The model that ``name`` stands for; None, and no search for what it might mean, where it is nobody's name."""
+    from distsim import catalog
+
+    if config_file(name):
+        return read_model(name)
+    preset = _preset_of(hub) if (hub := hub_name(name)) else name
+    return read_model(name) if catalog.knows("models", preset) else None
+
+
 def _read(name: str) -> Model:
     if file := config_file(name):
         from distsim.interop.huggingface import read_config_file
@@ -47,11 +57,7 @@ def _preset_of(hub: str) -> str:
     from distsim import catalog
 
     base = re.sub(r"(-(hf|chat|instruct|it|base))+$", "", hub, flags=re.IGNORECASE)
-    try:
-        catalog.path("models", hub)
-    except DistsimError:
-        return base
-    return hub
+    return hub if catalog.knows("models", hub) else base
 
 
 def config_file(name: str) -> Path | None:

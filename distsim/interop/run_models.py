@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from distsim.errors import DistsimError
-from distsim.interop.models import read_model
+from distsim.interop.models import known_model
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.model import Model
 
@@ -92,7 +92,8 @@ def _preset(name: str) -> Model | None:
     ]
     for candidate in dict.fromkeys(candidates):
         try:
-            return read_model(candidate)
+            if model := known_model(candidate):
+                return model
         except DistsimError:
             continue
     return None

@@ -109,8 +109,8 @@ def measured_step_seconds(run: Run, global_batch: int, seq: int, gpus: int) -> f
     return global_batch / samples if samples else None
 
 
-def measured_peak_bytes(run: Run) -> float | None:
-    """Peak memory per GPU in bytes.
+def measured_peak_bytes(run: Run, decimal: bool = False) -> float | None:
+    """Peak memory per GPU in bytes; ``decimal`` where the framework prints gigabytes of 1e9 bytes.
 
     torch's counters and nvidia-smi print binary units, whatever letters follow the number; only XLA's and those whose
     notes say so are decimal.
@@ -119,5 +119,5 @@ def measured_peak_bytes(run: Run) -> float | None:
     if not value:
         return None
     kind = (run.text("mem_kind") or "").lower()
-    decimal = "allocated gb" in kind or "allocated, gb" in kind
+    decimal = decimal or "allocated gb" in kind or "allocated, gb" in kind
     return value * (GB if decimal else GIB)

@@ -14,9 +14,13 @@ from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
+from distsim.specs.tuning import Tuning
 
-Kind = Literal["matmul", "attention", "elementwise", "norm", "embedding", "loss", "copy", "collective"]
+Kind = Literal["matmul", "attention", "elementwise", "norm", "embedding", "loss", "copy", "collective", "adapter",
+               "unpack"]  # fmt: skip
 ParameterKind = Literal["matrix", "embedding", "vector"]
+Held = Literal["trained", "whole", "adapter", "frozen", "quantised"]
+"""Why a parameter is there: ``whole`` and ``adapter`` train where all else is frozen."""
 
 
 class Tensor(NamedTuple):
@@ -52,6 +56,12 @@ class Parameter(NamedTuple):
     """False where every tensor-parallel rank holds the whole (norms, routers)."""
     parts: tuple[Number, ...] = ()
     """Output widths of separate matrices that are not alike (queries, keys, values)."""
+    held: Held = "trained"
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has a gradient and optimizer states."""
+        return self.held not in ("frozen", "quantised")
 
 
 class Collective(NamedTuple):
@@ -93,6 +103,10 @@ class Operation:
     collectives: tuple[Collective, ...] = ()
     recompute_class: str = ""
     """Name under which selective recomputation drops it: core_attention, activation, norm."""
+    weight_gradient: bool = True
+    """False where the weights of a product are frozen: backward is then one product, not two."""
+    backward: bool = True
+    """False where nothing before it trains, so that backward ends after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +121,8 @@ class Context:
     layer: int = 0
     """Index of the layer, for models whose layers differ."""
     vocab_padded: Number = 0
+    tuning: Tuning | None = None
+    """Adapters on frozen weights; None where everything trains."""
 
     @property
     def sharded_tokens(self) -> Number:
@@ -178,6 +194,7 @@ __all__ = [
     "Block",
     "Collective",
     "Context",
+    "Held",
     "Operation",
     "Parameter",
     "Tensor",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.arrays import Number
+from distsim.layers.adapters import first_tuned, tuned, untrained
 from distsim.layers.attention import attention, sink_parameters
 from distsim.layers.embedding import embedding
 from distsim.layers.head import head, tied_parameter
@@ -17,6 +18,7 @@ from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
+from distsim.specs.tuning import Tuning
 
 
 def layer_kind(model: Model, layer: int) -> str:
@@ -33,7 +35,7 @@ def layer_kinds(model: Model) -> dict[str, list[int]]:
 
 
 def layer_block(ctx: Context) -> Block:
-    """The block of layer ``ctx.layer``."""
+    """The block of layer ``ctx.layer``, with adapters where only those train."""
     model = ctx.model
     rows = ctx.sharded_tokens
     stream = rows * model.hidden
@@ -60,7 +62,12 @@ def layer_block(ctx: Context) -> Block:
     operations += feed(ctx, second)
     if model.norms_per_layer == 4:
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
-    return Block(layer_kind(model, ctx.layer), tuple(operations), boundary)
+    return Block(layer_kind(model, ctx.layer), tuned(ctx, operations), boundary)
+
+
+def first_block(ctx: Context, block: Block) -> Block:
+    """The first layer where only adapters train and nothing before it does: backward ends at its first adapter."""
+    return replace(block, operations=first_tuned(ctx, block.operations))
 
 
 def layer_blocks(ctx: Context) -> dict[str, tuple[Block, list[int]]]:
@@ -72,12 +79,12 @@ def layer_blocks(ctx: Context) -> dict[str, tuple[Block, list[int]]]:
 
 def embedding_block(ctx: Context) -> Block:
     """Token and position embeddings."""
-    return Block("embedding", tuple(embedding(ctx)))
+    return Block("embedding", untrained(ctx, tuned(ctx, embedding(ctx))))
 
 
 def head_block(ctx: Context) -> Block:
     """Final norm, output layer, loss. A tied matrix counts here only where the embedding is on another stage."""
-    return Block("head", tuple(head(ctx)))
+    return Block("head", tuned(ctx, head(ctx)))
 
 
 def untied(block: Block, ctx: Context) -> Block:
@@ -89,12 +96,12 @@ def untied(block: Block, ctx: Context) -> Block:
     return replace(block, operations=operations)
 
 
-def plain_context(model: Model) -> Context:
+def plain_context(model: Model, tuning: Tuning | None = None) -> Context:
     """One token on one rank: all that counting parameters needs."""
     precision = Precision(
         name="count", parameter_bytes=1, gradient_bytes=1, master_bytes=0, state_bytes=1, activation_bytes=1
     )
-    return Context(model, Layout(), precision, Kernels(), vocab_padded=model.vocab)
+    return Context(model, Layout(), precision, Kernels(), vocab_padded=model.vocab, tuning=tuning)
 
 
 def network_parameters(ctx: Context) -> dict[str, tuple[list[Parameter], int]]:

@@ -8,6 +8,7 @@ from distsim.engine.traffic import HOST_OPS, Row, TrafficReport
 from distsim.engine.traffic_compare import SyncCost, ZeroTraffic
 from distsim.report import terminal
 from distsim.report.hierarchy import picture
+from distsim.report.memory import tuning_lines
 from distsim.report.style import Style, bare, columns
 from distsim.units import decimal_bytes, duration
 
@@ -43,7 +44,7 @@ def head_lines(report: TrafficReport, term: Style) -> list[str]:
         f"{', '.join([*(degrees or ['one GPU']), f'ZeRO {y.zero}'])}; {y.micro_batches} x {y.micro_batch} x {y.seq:,} "
     )
     second += f"tokens per rank and step; {setup.precision.name}, {setup.framework.name}"
-    return [first, second]
+    return [first, second, *tuning_lines(setup)]
 
 
 def row_lines(report: TrafficReport, term: Style) -> list[str]:

@@ -7,7 +7,7 @@ colour: forwards are lines, backwards dark blocks, weight gradients light ones; 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from distsim.engine.pipeline import Pipeline
@@ -21,9 +21,14 @@ class Span(NamedTuple):
 
 
 Line = list[Span]
+Cell = tuple[str, str]
+"""Style and character of one column."""
+Shares = dict[int, dict[Cell, float]]
+"""Seconds of every cell in every column."""
 
 NATURAL_MOST = 200  # columns of a chart that nothing limits
 MOST_ROWS = 64
+NOTHING = 1e-9  # share of a column
 STYLES = {"F": "forward", "B": "backward", "I": "backward", "W": "weight", "FB": "fused", "O": "optimizer"}
 _UNICODE = {"F": "─═", "B": "█▓", "I": "█▓", "W": "▒░", "FB": "▚▞", "O": "◆◆"}
 _ASCII = {"F": "-=", "B": "#%", "I": "#%", "W": "+:", "FB": "x*", "O": "oo"}
@@ -98,18 +103,12 @@ def shown_stages(stages: int) -> list[int]:
 
 def row(report: Pipeline, stage: int, at: Scale, unicode: bool = True) -> Line:
     """The line of one stage."""
-    cells = [("", " ")] * at.columns
+    cells: list[Cell] = [("", " ")] * at.columns
     if at.merged:
         _merge(report, stage, at, glyphs(unicode), cells)
     else:
         _draw(report, stage, at, glyphs(unicode), cells)
-    line: Line = []
-    for style, text in cells:
-        if line and line[-1].style == style:
-            line[-1] = Span(line[-1].text + text, style)
-        else:
-            line.append(Span(text, style))
-    return line
+    return spans(cells)
 
 
 def events(report: Pipeline, stage: int) -> Iterator[tuple[Any, float, float]]:
@@ -133,7 +132,7 @@ def label(action: Any) -> str:
     return f"{action[2]}&{action[4]}" if action[0] == "FB" else str(action[2])
 
 
-def _draw(report: Pipeline, stage: int, at: Scale, fills: dict[str, str], cells: list[tuple[str, str]]) -> None:
+def _draw(report: Pipeline, stage: int, at: Scale, fills: dict[str, str], cells: list[Cell]) -> None:
     for action, start, end in events(report, stage):
         first, last = round(start * at.per_second), round(end * at.per_second)
         room = last - first
@@ -148,50 +147,76 @@ def _draw(report: Pipeline, stage: int, at: Scale, fills: dict[str, str], cells:
             cells[first + offset] = (style, character)
 
 
-def _merge(report: Pipeline, stage: int, at: Scale, fills: dict[str, str], cells: list[tuple[str, str]]) -> None:
+def _merge(report: Pipeline, stage: int, at: Scale, fills: dict[str, str], cells: list[Cell]) -> None:
+    """Actions too short to draw one by one."""
+    shares: Shares = {}
+    for action, start, end in events(report, stage):
+        cell = (STYLES[action[0]], fills[action[0]][shade(report, action[1])])
+        spread(shares, cell, start, end, at)
+    cells[:] = most_owed(shares, at)
+
+
+def most_owed(shares: Shares, at: Scale, present: bool = False) -> list[Cell]:
     """Each column shows what it owes most time to. What a column rounds away is carried to the next one, so that the
-    share of blank columns is the share of idle time, to within a column."""
-    owed: dict[tuple[str, str], float] = {}
-    shares = _shares(report, stage, at, fills)
+    share of blank columns is the share of idle time, to within a column; or to the next one where it is ``present``."""
+    owed: dict[Cell, float] = {}
     step = 1.0 / at.per_second
+    cells = []
     for column in range(at.columns):
         share = shares.get(column, {})
         for cell, seconds in share.items():
             owed[cell] = owed.get(cell, 0.0) + seconds
-        owed["", " "] = owed.get(("", " "), 0.0) + step - sum(share.values())
-        best = max(owed, key=lambda cell: owed[cell])
+        idle = step - sum(share.values())
+        owed["", " "] = owed.get(("", " "), 0.0) + idle
+        here = [*share, *([("", " ")] if idle > NOTHING * step else [])] if present else owed
+        best = max(here, key=lambda cell: owed[cell])
         owed[best] -= step
-        cells[column] = best
+        cells.append(best)
+    return cells
 
 
-def _shares(report: Pipeline, stage: int, at: Scale, fills: dict[str, str]) -> dict[int, dict[tuple[str, str], float]]:
-    """Seconds of every glyph in every column."""
-    shares: dict[int, dict[tuple[str, str], float]] = {}
-    for action, start, end in events(report, stage):
-        cell = (STYLES[action[0]], fills[action[0]][shade(report, action[1])])
-        column = min(at.columns - 1, int(start * at.per_second))
-        while start < end - 1e-12 and column < at.columns:
-            edge = end if column == at.columns - 1 else min(end, (column + 1) / at.per_second)
-            here = shares.setdefault(column, {})
-            here[cell] = here.get(cell, 0.0) + max(0.0, edge - start)
-            start, column = max(start, edge), column + 1
-    return shares
+def spread(shares: Shares, cell: Cell, start: float, end: float, at: Scale) -> None:
+    """Add the seconds from ``start`` to ``end`` to the columns that they touch."""
+    column = min(at.columns - 1, int(start * at.per_second))
+    while start < end - 1e-12 and column < at.columns:
+        edge = end if column == at.columns - 1 else min(end, (column + 1) / at.per_second)
+        here = shares.setdefault(column, {})
+        here[cell] = here.get(cell, 0.0) + max(0.0, edge - start)
+        start, column = max(start, edge), column + 1
+
+
+def spans(cells: list[Cell]) -> Line:
+    """Cells as a line of as few spans as their styles allow."""
+    line: Line = []
+    for style, text in cells:
+        if line and line[-1].style == style:
+            line[-1] = Span(line[-1].text + text, style)
+        else:
+            line.append(Span(text, style))
+    return line
 
 
 def axis(report: Pipeline, at: Scale, unicode: bool = True) -> tuple[str, str]:
     """A ruler with a tick every round number of seconds, and the numbers under it."""
     corner, rule, tick = ("└", "─", "┴") if unicode else ("+", "-", "+")
-    step = tick_step(report.makespan, at.columns)
+    return ruler((0.0, report.makespan), at, show_time, (corner, rule, tick))
+
+
+def ruler(
+    window: tuple[float, float], at: Scale, show: Callable[[float], str], lines: tuple[str, str, str]
+) -> tuple[str, str]:
+    """A tick every round number of seconds of a window, the numbers under it, and its end."""
+    corner, rule, tick = lines
+    step = tick_step(window[1] - window[0], at.columns)
     marks = [corner, *(rule * at.columns)]
     numbers = [" "] * (at.columns + 12)
-    end = show_time(report.makespan)
+    end = show(window[1])
     taken = -1
     limit = at.columns - len(end) - 1
-    count = int(report.makespan / step + 1e-9)
-    for i in range(count + 1):
-        column = round(i * step * at.per_second)
-        text = show_time(i * step)
-        if column >= at.columns or (i and column <= taken) or column + len(text) > max(limit, 1):
+    for i in range(math.ceil(window[0] / step - 1e-9), int(window[1] / step + 1e-9) + 1):
+        column = round((i * step - window[0]) * at.per_second)
+        text = show(i * step)
+        if column >= at.columns or (taken >= 0 and column <= taken) or column + len(text) > max(limit, 1):
             continue
         marks[1 + column] = tick
         numbers[1 + column : 1 + column + len(text)] = text

@@ -78,12 +78,12 @@ def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
     copies = "while training goes on" if policy.asynchronous else "while training waits"
     interval = "as stated" if policy.interval_seconds is not None else "Daly's optimum within what storage allows"
     told = [
-        f"{count(request.tokens)} tokens in sequences of {y.seq:,}, {request.terms.global_batch:,} sequences per step "
-        f"({count(y.seq * request.terms.global_batch)} tokens): "
+        f"{count(request.tokens)} tokens in sequences of {y.seq:,}, {option.candidate.global_batch or 0:,} sequences per step "
+        f"({count(option.candidate.tokens_per_step)} tokens): "
         f"{request.tokens / option.candidate.tokens_per_step:,.0f} steps of {duration(option.candidate.step_seconds)}.",
         f"Software profile {setup.framework.name}, precision {setup.precision.name}, optimizer {setup.optimizer.name}.",
         f"Failures: preset {faults.name}; one per {duration(kept.mean_time_between_failures)} on "
-        f"{kept.gpus:,} accelerators; {policy.spares} spare nodes. {faults.notes}",
+        f"{kept.gpus:,} accelerators; {kept.spares} spare nodes, not billed. {faults.notes}",
         f"A checkpoint every {duration(kept.interval)} ({interval}), written {copies}; storage preset "
         f"{request.terms.storage.name}. {request.terms.storage.notes}",
         f"Facility: preset {house.name}, PUE {house.pue:g}, "

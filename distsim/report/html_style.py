@@ -48,7 +48,7 @@ svg .front { fill: var(--front); stroke: var(--ground); stroke-width: 1; }
 svg .step { stroke: var(--front); stroke-width: 1.6; fill: none; }
 svg .ring { stroke: var(--ink); stroke-width: 2; fill: none; }
 svg .limit { stroke: var(--limit); stroke-width: 1.6; stroke-dasharray: 6 4; fill: none; }
-.sheet svg text { fill: #000; }
+.sheet svg .paper { fill: none; } .sheet svg .idle { fill: var(--panel); } .sheet svg .bar { stroke: var(--ground); }
 .key { display: inline-block; min-width: 1.4em; text-align: center; font-weight: 650; border-radius: .15rem; }
 figcaption .key { margin-left: .7em; }
 code { font-size: .92em; }

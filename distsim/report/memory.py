@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from distsim.engine.memory import CATEGORIES, MemoryReport, StageMemory
 from distsim.engine.mend import Mend, Mended
+from distsim.engine.resolve import Setup
 from distsim.report.bars import bar, legend
 from distsim.report.style import GREEN, VERMILLION, Style, bare, columns
+from distsim.specs.tuning import LETTERS, WHOLE
 from distsim.units import GIB, gib
 
 WIDEST_BAR = 100
@@ -60,6 +62,17 @@ def lines(report: MemoryReport, term: Style, every: bool = False) -> list[str]:
     return [*made, *verdict(report, term)]
 
 
+def tuning_lines(setup: Setup) -> list[str]:
+    """What trains, where that is not everything."""
+    tuning = setup.tuning
+    if tuning is None:
+        return []
+    whole = f" and the {' and '.join(part for part in WHOLE if part in tuning.whole)}" if tuning.whole else ""
+    stored = f" on {tuning.quantization.name} weights" if tuning.quantization else ""
+    targets = ", ".join(letter for letter in LETTERS if letter in tuning.targets)
+    return [f"adapters of rank {tuning.rank}{stored} ({targets}){whole} train"]
+
+
 def job_lines(report: MemoryReport, term: Style) -> list[str]:
     """What was computed, in a line or two."""
     setup = report.setup
@@ -75,6 +88,7 @@ def job_lines(report: MemoryReport, term: Style) -> list[str]:
         ", ".join([*(degrees or ["one GPU"]), f"ZeRO {y.zero}{group}"]),
         batch,
         f"{setup.precision.name}, {setup.optimizer.name}, {setup.framework.name}{recompute}{offload}",
+        *tuning_lines(setup),
     ]
     return _flowed([term.plain(part) for part in parts], "; ", term.width)
 

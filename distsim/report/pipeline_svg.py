@@ -41,7 +41,7 @@ def draw(report: Pipeline) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + width + 24:.0f}" height="{height}" '
         'font-family="sans-serif" font-size="11">',
         f"<title>{escape(title)}</title>",
-        '<rect width="100%" height="100%" fill="white"/>',
+        '<rect class="paper" width="100%" height="100%" fill="white"/>',
         f'<text x="{_LEFT}" y="20" font-size="13">{escape(title)}</text>',
     ]
     for stage in range(report.stages):
@@ -54,7 +54,7 @@ def _row(report: Pipeline, stage: int, unit: float, width: float) -> list[str]:
     y = _TOP + _ROW * stage
     parts = [
         f'<text x="{_LEFT - 8}" y="{y + 14}" text-anchor="end">stage {stage}</text>',
-        f'<rect x="{_LEFT}" y="{y}" width="{width:.2f}" height="{_BAR}" fill="#f4f4f4"/>',
+        f'<rect x="{_LEFT}" y="{y}" width="{width:.2f}" height="{_BAR}" class="idle" fill="#f4f4f4"/>',
     ]
     for action, start, end in gantt.events(report, stage):
         x, w = _LEFT + start * unit, (end - start) * unit
@@ -62,20 +62,21 @@ def _row(report: Pipeline, stage: int, unit: float, width: float) -> list[str]:
         name = gantt.label(action)
         hint = f"{action[0]} of micro-batch {name}, chunk {action[1]}: {show_time(start)} to {show_time(end)}"
         parts.append(
-            f'<rect x="{x:.2f}" y="{y}" width="{w:.2f}" height="{_BAR}" fill="{fill}" stroke="white" '
+            f'<rect class="bar" x="{x:.2f}" y="{y}" width="{w:.2f}" height="{_BAR}" fill="{fill}" stroke="white" '
             f'stroke-width="0.5"><title>{escape(hint)}</title></rect>'
         )
         if name and w >= _DIGIT * len(name) + 3:
-            parts.append(f'<text x="{x + w / 2:.2f}" y="{y + 14}" text-anchor="middle">{escape(name)}</text>')
+            place = f'class="on-light" x="{x + w / 2:.2f}" y="{y + 14}" text-anchor="middle"'
+            parts.append(f"<text {place}>{escape(name)}</text>")
     return parts
 
 
 def _axis(report: Pipeline, unit: float, height: int) -> list[str]:
     y = height - _AXIS + 4
     step = gantt.tick_step(report.makespan, int(report.makespan * unit / 6))
-    parts = [f'<path d="M{_LEFT} {y}h{report.makespan * unit:.2f}" stroke="black"/>']
+    parts = [f'<path d="M{_LEFT} {y}h{report.makespan * unit:.2f}" class="axis" stroke="black"/>']
     for i in range(int(report.makespan / step + 1e-9) + 1):
         x = _LEFT + i * step * unit
-        parts.append(f'<path d="M{x:.2f} {y}v5" stroke="black"/>')
+        parts.append(f'<path d="M{x:.2f} {y}v5" class="axis" stroke="black"/>')
         parts.append(f'<text x="{x:.2f}" y="{y + 18}" text-anchor="middle">{show_time(i * step)}</text>')
     return parts

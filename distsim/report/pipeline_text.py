@@ -144,7 +144,10 @@ def figures(report: Pipeline) -> list[Line]:
 def partition(parts: Partition) -> list[Line]:
     """Which layers each part of the model got."""
     lines: list[Line] = [[], [Span("layers per part  " + " ".join(map(str, parts.sizes)))]]
-    return [*lines, [Span(f"slowest part     {show_time(parts.slowest)}, {percent(parts.imbalance)} above the mean")]]
+    what = "slowest device  " if len(set(parts.devices)) < len(parts.sizes) else "slowest part    "
+    proof = "" if parts.proven else "; perhaps not the least"
+    told = f"{what} {show_time(parts.slowest)}, {percent(parts.imbalance)} above the mean{proof}"
+    return [*lines, [Span(told)]]
 
 
 def percent(fraction: float) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from distsim.engine.plan import Option
 from distsim.engine.planner import Plan, finish_dates
 from distsim.report.plan_plot import pareto_lines
+from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
 from distsim.units import DAY, count, days_words, duration
 
@@ -34,15 +35,15 @@ def dollars(amount: float) -> str:
 def lines(made: Plan, seed: int, top: int, today: datetime.date, term: Style) -> list[str]:
     """Everything but the explanations."""
     chosen = made.cheapest
-    told = [*_question(made, term), ""]
+    told = [*folded(_question(made, term)), ""]
     if chosen is None:
         told += [*_misses(made, term), ""]
         chosen = made.nearest[0]
     else:
-        told += [*_summary(made, chosen, seed, today, term), ""]
+        told += [*folded(_summary(made, chosen, seed, today, term)), ""]
     told += [*table(made, top, today, term), "", *pareto_lines(made.options, made.pareto, term), ""]
-    told += [*money_lines(chosen, term), "", *_buying(made, chosen, term)]
-    return told + _scaling(made, chosen)
+    told += [*money_lines(chosen, term), "", *folded(_buying(made, chosen, term), 4)]
+    return told + folded(_scaling(made, chosen), 4)
 
 
 def _question(made: Plan, term: Style) -> list[str]:
@@ -52,10 +53,16 @@ def _question(made: Plan, term: Style) -> list[str]:
     size, amount = count(made.model.parameters), count(made.request.tokens)
     return [
         f"{term.bold(made.model.name)}: {size} parameters, {amount} tokens, "
-        f"{terms.global_batch:,} sequences per step{', ' if limits else ''}{' and '.join(limits)}",
+        f"{_batches(made)} sequences per step{', ' if limits else ''}{' and '.join(limits)}",
         f"prices {made.request.term}; failures {terms.failures.name}; checkpoints to storage {terms.storage.name}; "
         f"facility {made.request.facility.name} (PUE {made.request.facility.pue:g})",
     ]
+
+
+def _batches(made: Plan) -> str:
+    """Sequences per step; of options that differ in it, the least and the most."""
+    sizes = sorted({one.candidate.global_batch or 0 for one in made.options})
+    return f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
 
 
 def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: Style) -> list[str]:
@@ -217,14 +224,15 @@ def explained(made: Plan, term: Style) -> list[str]:
 
 def csv_lines(made: Plan) -> Sequence[str]:
     """The options as CSV, SI units in the headers."""
-    keys = ("cluster", "gpu", "gpus", "days", "gpu_hours", "dollars", "energy_kwh", "tonnes_co2e", "goodput",
-            "tokens_per_dollar", "step_seconds", "mfu")  # fmt: skip
+    keys = ("cluster", "gpu", "gpus", "global_batch", "days", "gpu_hours", "dollars", "energy_kwh", "tonnes_co2e",
+            "goodput", "spare_nodes", "tokens_per_dollar", "step_seconds", "mfu")  # fmt: skip
+    layout = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "recompute")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*keys, "provider", "usd_per_gpu_hour", "price_date", "pareto"])
+    writer.writerow([*keys, *layout, "provider", "usd_per_gpu_hour", "price_date", "pareto"])
     front = set(made.pareto)
     for index, option in enumerate(made.options):
         row, quote = option.to_dict(), option.quote
         told = [quote.provider, quote.usd_per_gpu_hour, quote.date, int(index in front)]
-        writer.writerow([*(row[key] for key in keys), *told])
+        writer.writerow([*(row[key] for key in keys), *(row["layout"][key] for key in layout), *told])
     return out.getvalue().splitlines()

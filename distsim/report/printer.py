@@ -17,6 +17,10 @@ _COLOURS = {
     "weight": "#999999",
     "fused": "#cc79a7",
     "optimizer": "#009e73",
+    "recompute": "#f0e442",
+    "exposed": "#d55e00",
+    "hidden": "#cc79a7",
+    "other": "#999999",
 }
 
 

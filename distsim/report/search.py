@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+import math
+import shlex
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from distsim.engine.search import Choice, SearchReport
+from distsim.engine.search_money import Rent
 from distsim.report import terminal
 from distsim.report.memory import number
 from distsim.report.search_plot import plot
-from distsim.report.step import percent
-from distsim.report.style import VERMILLION, Style, bare, columns
+from distsim.report.search_table import DEGREES, recompute_word, table
+from distsim.report.style import VERMILLION, Style, columns
 from distsim.units import duration, gib
 
-DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch")
-HEADINGS = {"zero_group": "group", "micro_batch": "micro"}
-USUALLY_ONE = ("vpp", "cp", "ep", "etp")
-WORDS = ("recompute", "schedule", "limited by")
-SPARE = ("seq.par.", "tokens/s/GPU", "schedule", "group", "limited by", "vpp", "cp", "etp")
-"""Columns that a narrow terminal loses, in this order; the JSON and the command have them all."""
-FULL = 0.97
-"""Share of the memory above which it limits what else could be done."""
-LEAST_SHARE = 0.02
-"""Parts of a step below this are not named as limits."""
+NEGATIVE = {"no_sync": "--sync-every-micro-batch"}
+"""Flags whose opposite is not their name with ``no-``."""
 
 
 def lines(report: SearchReport, term: Style) -> list[str]:
     """What was searched, the ranked table, the front, what nearly fits, and the command for the best."""
     made = [*head(report, term), ""]
     if report.best:
-        made += [*table(report, report.best, term), "", *plot(report, term), ""]
+        made += [*table(report, report.best, term), *simulated_lines(report), "", *plot(report, term), ""]
         made += almost_lines(report, term)
         made.append(f"Best: {command(report.best[0])}")
         return made
@@ -41,66 +39,56 @@ def head(report: SearchReport, term: Style) -> list[str]:
     gpus = " or ".join(f"{number:,}" for number in request.gpus)
     rate = report.evaluated / max(report.seconds, 1e-9)
     sign = term.choose("×", "x")
-    words = f"{base.framework.name}, {base.precision.name}, {base.layout.seq:,} tokens"
-    words += f", global batch {report.global_batch:,}"
+    recipes = " or ".join(request.precisions) or base.precision.name
+    batches = " or ".join(f"{batch:,}" for batch in report.batches)
+    until = " until interrupted" if report.interrupted else ""
+    words = f"{base.framework.name}, {recipes}, {base.layout.seq:,} tokens, global batch {batches}"
     fits = f"{report.fitting:,} fit {gib(report.limit)}"
-    if report.fitting != report.feasible:
+    if report.request.within < math.inf:
         fits += f", {report.feasible:,} of them within {duration(request.within)}"
+    prices = [price_words(rents, term) for rents in alike_rents(report)]
     return [
         f"{term.bold(base.model.name)} on {gpus} {sign} {base.accelerator.name} ({base.cluster.name}), {words}",
-        f"{report.evaluated:,} layouts in {report.seconds:.1f} s ({rate:,.0f} per second): {fits}; "
+        f"{report.evaluated:,} layouts in {report.seconds:.1f} s{until} ({rate:,.0f} per second): {fits}; "
         f"best by {request.objective}",
+        *prices,
     ]  # fmt: skip
 
 
-def table(report: SearchReport, choices: Sequence[Choice], term: Style, over: bool = False) -> list[str]:
-    """One row per layout: time, memory, degrees, and what limits it."""
-    shown = [name for name in DEGREES if report.base.model.experts is not None or name not in ("ep", "etp")]
-    many = len(report.request.gpus) > 1
-    header = ["#", *(["GPUs"] if many else []), "step", "tokens/s/GPU", "MFU", "GiB", *(["over by"] if over else []),
-              *(HEADINGS.get(name, name) for name in shown), "recompute", "seq.par.", "schedule",
-              *([] if over else ["limited by"])]  # fmt: skip
-    rows = []
-    for index, one in enumerate(choices, 1):
-        y, step = one.report.setup.layout, one.report
-        rows.append([
-            str(index), *([f"{y.gpus:,}"] if many else []), duration(step.seconds),
-            f"{step.tokens_per_second / y.gpus:,.0f}", percent(step.mfu), number(step.memory.peak),
-            *([term.ink(number(step.memory.peak - report.limit), VERMILLION)] if over else []),
-            *(str(getattr(y, name)) for name in shown), recompute_word(one), "on" if y.sequence_parallel else "off",
-            y.schedule if y.pp > 1 else "-", *([] if over else [limits(one, report.limit)]),
-        ])  # fmt: skip
-    return narrowed(header, rows, terminal.width())
+def alike_rents(report: SearchReport) -> list[list[Rent]]:
+    """Rents of the numbers of GPUs, those at the same rate together."""
+    found: dict[object, list[Rent]] = {}
+    for rent in report.rents.values():
+        found.setdefault((rent.quote, rent.usd_per_gpu_hour), []).append(rent)
+    return list(found.values())
 
 
-def narrowed(header: list[str], rows: list[list[str]], width: int | None) -> list[str]:
-    """The table without columns that a narrow terminal has no room for: first those that are 1 in all rows."""
-    ones = [name for i, name in enumerate(header) if name in USUALLY_ONE and all(row[i] == "1" for row in rows)]
-    spare = [*ones, *SPARE]
-    while True:
-        left = tuple(i for i, name in enumerate(header) if name in WORDS)
-        made = columns(header, rows, left=left)
-        if width is None or max(len(bare(line)) for line in made) <= width or not spare:
-            return made
-        name = spare.pop(0)
-        if name in header:
-            place = header.index(name)
-            header, *rows = ([*row[:place], *row[place + 1 :]] for row in [header, *rows])
+def simulated_lines(report: SearchReport) -> list[str]:
+    """How far the event simulation of the ranked layouts is from their times, and which it would put first."""
+    off = [(one.simulated_seconds or one.report.seconds) / one.report.seconds - 1 for one in report.best]
+    many = sum(one.simulated_seconds is not None for one in report.best)
+    if not many:
+        return []
+    near = f"{min(off):+.1%} to {max(off):+.1%}" if max(map(abs, off)) >= 1e-3 else "within 0.1%"
+    told = f"Event simulation of the {many} with a pipeline: {near} of these times"
+    rates = [one.report.tokens_per_second / (1 + longer) for one, longer in zip(report.best, off, strict=True)]
+    first = rates.index(max(rates))
+    if first and report.request.objective == "throughput":
+        told += f"; by it rank {first + 1} is the fastest"
+    return textwrap.wrap(told, terminal.width() or len(told))
 
 
-def recompute_word(one: Choice) -> str:
-    """``none``, ``selective``, ``full`` or ``full 3`` (layers per stage)."""
-    counted = one.report.setup.layout.recompute_layers
-    return f"full {counted}" if counted > 0 else one.report.setup.recompute
-
-
-def limits(one: Choice, limit_bytes: float) -> str:
-    """What keeps a layout from being faster: the largest parts of its step beside computation, and full memory."""
-    report = one.report
-    parts = sorted(((share / report.seconds, name) for name, share in report.breakdown.items() if name != "compute"))
-    named = [f"{name.replace('_', ' ')} {share:.0%}" for share, name in reversed(parts[-3:]) if share >= LEAST_SHARE]
-    full = ["memory full"] if report.memory.peak > FULL * limit_bytes else []
-    return ", ".join(named[: 3 - len(full)] + full) or "compute"
+def price_words(rents: Sequence[Rent], term: Style) -> str:
+    """What is paid, to whom, and how old the price is."""
+    first = rents[0]
+    rate = f"${first.usd_per_gpu_hour:,.2f} per GPU-hour"
+    if first.quote is None:
+        return f"price: {rate}, as stated"
+    quote = first.quote
+    paid = [f"{rent.gpus:,} GPUs paid as {rent.billed_gpus:,}" for rent in rents if rent.billed_gpus != rent.gpus]
+    whole = f"; whole instances: {', '.join(paid)}" if paid else ""
+    age = quote.age(datetime.date.today())
+    return f"price: {rate}, {quote.term} from {quote.provider} ({quote.instance}; of {quote.date}, {age} old){whole}"
 
 
 def almost_lines(report: SearchReport, term: Style) -> list[str]:
@@ -113,30 +101,43 @@ def almost_lines(report: SearchReport, term: Style) -> list[str]:
 
 def nearest_lines(report: SearchReport, term: Style) -> list[str]:
     """What misses by least, where nothing is feasible."""
+    if report.interrupted and not report.nearest:
+        return [term.ink("Interrupted before a layout was evaluated.", VERMILLION)]
     if report.fitting:
-        made = [term.ink(f"No layout that fits takes at most {duration(report.request.within)} per step.", VERMILLION)]
-        return [*made, term.bold("Quickest that fit"), *table(report, report.nearest, term)]
-    made = [term.ink(f"No layout fits {gib(report.limit)}.", VERMILLION), term.bold("Nearest misses")]
+        which = "None of the layouts so far" if report.interrupted else "No layout"
+        told = f"{which} that fits takes at most {duration(report.request.within)} per step."
+        return [term.ink(told, VERMILLION), term.bold("Quickest that fit"), *table(report, report.nearest, term)]
+    which = "No layout" if not report.interrupted else "None of the layouts so far"
+    made = [term.ink(f"{which} fits {gib(report.limit)}.", VERMILLION), term.bold("Nearest misses")]
     return [*made, *table(report, report.nearest, term, over=True)]
 
 
 def command(one: Choice) -> str:
     """What a user types to see a layout in full."""
-    from distsim.engine.search_fold import flags
-
-    job, usual = one.report.setup.job, type(one.report.setup.job).model_fields["framework"].default
+    job = one.report.setup.job
     defaults = one.report.setup.framework.defaults
     chosen = {
         name: value for name, value in one.options.items()
         if name != "dp" and not (value == 1 and name in ("tp", "pp", "cp", "ep", "vpp") and name not in defaults)
     }  # fmt: skip
     stated = {
-        "gpu": job.gpu, "cluster": job.cluster, "framework": None if job.framework == usual else job.framework,
-        "seq": job.seq, "precision": job.precision, "optimizer": job.optimizer, "attention": job.attention,
-        "offload": job.offload, "profile": job.profile,
+        name: getattr(job, name) for name in sorted(job.model_fields_set, key=list(type(job).model_fields).index)
+        if name not in ("model", "stage_layers", *one.options)
     }  # fmt: skip
     model = job.model if isinstance(job.model, str) else job.model.name
-    return f"distsim step {model} {flags({**stated, **chosen})}"
+    return f"distsim step {shlex.quote(model)} {flags({**stated, **chosen})}"
+
+
+def flags(options: Mapping[str, Any]) -> str:
+    """Options as a user types them; what is None is left out."""
+    words = []
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else NEGATIVE.get(name, f"--no-{flag}"))
+        elif value is not None:
+            words.append(f"--{flag} {shlex.quote(str(value))}")
+    return " ".join(words)
 
 
 def diff_lines(report: SearchReport, first: int, second: int, term: Style) -> list[str]:

@@ -7,10 +7,8 @@ import string
 from itertools import pairwise
 
 from distsim.engine.search_vary import Point, VaryReport
-from distsim.report import terminal
-from distsim.report.memory import number
-from distsim.report.search import DEGREES, HEADINGS, command, limits, narrowed, recompute_word
-from distsim.report.step import percent
+from distsim.report.search import command
+from distsim.report.search_table import DEGREES, LIMITED, degrees, figures, fitted, limit_cells, recompute_word
 from distsim.report.style import BLUE, VERMILLION, Style
 from distsim.units import count, decimal_bytes, duration
 
@@ -72,26 +70,21 @@ def text_of(report: VaryReport, point: Point) -> str:
 
 def table(report: VaryReport, names: dict[float, str], term: Style) -> list[str]:
     """One row for each value."""
-    experts = report.base.model.experts is not None
-    shown = [name for name in DEGREES if experts or name not in ("ep", "etp")]
-    hardware = bool(report.unit)
-    header = [report.field, *(["of usual"] if hardware else []), "layout", "step", "tokens/s", "MFU", "GiB",
-              *(HEADINGS.get(name, name) for name in shown), "recompute", "limited by"]  # fmt: skip
-    rows = []
+    rows: list[dict[str, str]] = []
     for point in report.points:
-        first = [text_of(report, point), *([f"{point.factor:.3g}x"] if hardware else [])]
+        row = {report.field: text_of(report, point)}
+        if report.unit:
+            row["of usual"] = f"{point.factor:.3g}x"
         one = point.best
         if one is None or point.report is None:
-            rows.append([*first, term.ink("none", VERMILLION), *[""] * (len(header) - len(first) - 2),
-                         "no layout" if point.problem else "no layout is feasible"])  # fmt: skip
+            why = "no layout" if point.problem else "no layout is feasible"
+            rows.append({**row, "layout": term.ink("none", VERMILLION), LIMITED: why, "limits": why, "limit": "none"})
             continue
-        y = one.report.setup.layout
-        rows.append([
-            *first, names[point.value], duration(one.report.seconds), count(one.report.tokens_per_second),
-            percent(one.report.mfu), number(one.report.memory.peak), *(str(getattr(y, name)) for name in shown),
-            recompute_word(one), limits(one, point.report.limit),
-        ])  # fmt: skip
-    return narrowed(header, rows, terminal.width())
+        row |= {"layout": names[point.value], **figures(point.report, one)}
+        row["tokens/s"] = count(one.report.tokens_per_second)
+        rows.append(row | degrees(one) | limit_cells(one, point.report.limit))
+    order = max(rows, key=len)  # columns as in a row that has a layout
+    return fitted([{name: row.get(name, "") for name in order} for row in rows])
 
 
 def plot(report: VaryReport, names: dict[float, str], term: Style) -> list[str]:

@@ -39,10 +39,11 @@ def figures(report: StepReport, term: Style) -> list[str]:
     each = report.tokens_per_second / y.gpus
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
     fits = "fits" if report.memory.fits else term.ink("does not fit", VERMILLION)
+    convention = "6 N + 12 L H S" if report.setup.tuning is None else "4 N, 6 N of adapters, + 12 L H S"
     return [
         f"step time   {term.bold(duration(report.seconds))}   90% interval {span}, from {interval.basis}",
         f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU; {rate} of the model per GPU",
-        f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)} (6 N + 12 L H S, dense attention)",
+        f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)} ({convention}, dense attention)",
         f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}",
     ]
 
@@ -98,7 +99,8 @@ def explained(report: StepReport, term: Style) -> list[str]:
         for phase, sums in stage.compute.phases.items():
             rows.append([f"{stage.index} ({stage.count} alike)", phase, *(f"{getattr(sums, name):.4g}" for name in
                          CLASSES)])  # fmt: skip
-    made += columns(["stage", "phase", "matmul", "8-bit", "experts", "8-bit", "attention", "bytes", "kernels"], rows, left=(0, 1))
+    names = ["matmul", "8-bit", "experts", "8-bit", "attention", "bytes", "kernels"]
+    made += columns(["stage", "phase", *names], rows, left=(0, 1))
     made += ["", term.bold("Traffic per step and stage, seconds before overlap")]
     names = [n for n in report.work.stages[0].traffic if any(stage.traffic[n] for stage in report.work.stages)]
     rows = [[str(stage.index), *(f"{stage.traffic[name]:.4g}" for name in names)] for stage in report.work.stages]

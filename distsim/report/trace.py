@@ -19,12 +19,10 @@ _NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight g
 
 def events(report: Pipeline, flows: bool = True) -> dict[str, Any]:
     """The trace as a JSON object; ``flows`` adds an arrow for every transfer between stages."""
-    found: list[dict[str, Any]] = [
-        {"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": f"distsim {report.schedule}"}}
-    ]
+    found = [named("process_name", f"distsim {report.schedule}", 0)]
     for stage in range(report.stages):
-        found.append({"name": "thread_name", "ph": "M", "pid": 0, "tid": stage, "args": {"name": f"stage {stage}"}})
-        found += [_complete(stage, action, start, end) for action, start, end in gantt.events(report, stage)]
+        found.append(named("thread_name", f"stage {stage}", 0, stage))
+        found += [_action(stage, action, start, end) for action, start, end in gantt.events(report, stage)]
     if flows:
         found += _flows(report)
     summary = {
@@ -35,16 +33,28 @@ def events(report: Pipeline, flows: bool = True) -> dict[str, Any]:
     return {"traceEvents": found, "displayTimeUnit": "ms", "otherData": summary}
 
 
-def _complete(stage: int, action: Any, start: float, end: float) -> dict[str, Any]:
+def named(what: str, name: str, pid: int, tid: int = 0) -> dict[str, Any]:
+    """Gives a process or a thread its name."""
+    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def complete(
+    name: str, category: str, pid: int, tid: int, start: float, end: float, args: dict[str, Any]
+) -> dict[str, Any]:
+    """Something that lasts from ``start`` to ``end`` (seconds)."""
+    return {
+        "name": name, "cat": category, "ph": "X", "pid": pid, "tid": tid,
+        "ts": start / MICROSECOND, "dur": (end - start) / MICROSECOND, "args": args,
+    }  # fmt: skip
+
+
+def _action(stage: int, action: Any, start: float, end: float) -> dict[str, Any]:
     kind = action[0]
     args: dict[str, Any] = {"chunk": action[1], "micro": action[2]}
     if kind == "FB":
         args |= {"backward_chunk": action[3], "backward_micro": action[4]}
     name = _NAMES[kind] if kind == "O" else f"{kind}{gantt.label(action)}"
-    return {
-        "name": name, "cat": _NAMES[kind], "ph": "X", "pid": 0, "tid": stage,
-        "ts": start / MICROSECOND, "dur": (end - start) / MICROSECOND, "args": args,
-    }  # fmt: skip
+    return complete(name, _NAMES[kind], 0, stage, start, end, args)
 
 
 def _flows(report: Pipeline) -> list[dict[str, Any]]:

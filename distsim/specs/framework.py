@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.support import Supports
 from distsim.units import MIB
 
 
@@ -183,6 +184,24 @@ class Traffic(Spec):
     """Tensor-parallel collectives run in pieces beside the matrix products."""
 
 
+class Adapters(Spec):
+    """How a framework runs LoRA adapters."""
+
+    fp32: bool = False
+    """Adapters and their states are fp32 whatever the frozen weights are (peft); else as all that trains. Without a
+    mixed precision recipe their products then run in fp32 too."""
+    own_inputs: bool = False
+    """Each adapted product casts its input for its adapter, and keeps the copy (peft)."""
+    splits_fused: bool = False
+    """A fused projection of queries, keys and values can have adapters for some of them (litgpt)."""
+    keeps_originals: bool = False
+    """Parts that train whole are copies; the frozen originals stay (peft's ``modules_to_save``)."""
+    quantises_on_gpu: bool = False
+    """Weights come onto the GPU whole and are quantised there, which may be the peak (litgpt)."""
+    quantises_head: bool = False
+    """The output layer is quantised with the layers' products."""
+
+
 class Framework(Sourced):
     """A software profile. Defaults fill options that a job leaves open."""
 
@@ -191,6 +210,8 @@ class Framework(Sourced):
     """Job options that this framework sets when the user does not."""
     usual: dict[str, Any] = Field(default_factory=dict)
     """Job options that real runs with this framework use where their source does not say; for replaying runs."""
+    usual_tuning: dict[str, Any] = Field(default_factory=dict)
+    """The same for runs that train adapters: rank, targets, dropout, recomputation."""
     modules: str | None = None
     """The framework preset whose modules run inside this one (torch DDP around Hugging Face): its kernels and families
     hold but for those stated here."""
@@ -202,9 +223,13 @@ class Framework(Sourced):
     buffers: Buffers = Buffers()
     traffic: Traffic = Traffic()
     overhead: Overhead = Overhead()
+    supports: Supports = Supports()
+    adapters: Adapters = Adapters()
     vocab_multiple: int = Field(default=1, ge=1)
     """The vocabulary is padded to a multiple of this (times tp where ``vocab_multiple_per_tp``)."""
     vocab_multiple_per_tp: bool = False
+    unties_embeddings: bool = False
+    """The output layer has a matrix of its own where the model shares the embedding's (litgpt)."""
     partition: Literal["even", "compute", "embedding-as-layer", "even-else-embedding", "outer-lighter"] = "even"
     """How layers are put on pipeline stages: ``even`` refuses what does not divide, ``outer-lighter`` then takes a
     layer off the outer chunks, ``even-else-embedding`` then counts embedding and head as layers; the others as
@@ -213,3 +238,5 @@ class Framework(Sourced):
     """Whose memory runs with this framework report: rank 0's (first stage), the last rank's, or the largest."""
     memory_counts: Literal["allocated", "reserved", "device"] = "device"
     """What the framework's own peak-memory figure counts (measured runs are compared with it)."""
+    memory_decimal: bool = False
+    """Its gigabytes are 1e9 bytes."""

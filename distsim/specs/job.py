@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from distsim.specs.base import Spec
 from distsim.specs.model import Model
+from distsim.specs.tuning import WHOLE, targets_named
 
 OFFLOADS = ("optimizer", "parameters", "activations")
 """What can live in host memory instead of the GPU's."""
@@ -56,7 +57,12 @@ class Job(Spec):
     offload: str | None = None
     offload_to: Literal["cpu", "nvme"] | None = None
     lora_rank: int | None = _degree()
-    quantize: Literal["none", "int8", "nf4"] | None = None
+    """Adapters of this rank train; all other weights are frozen."""
+    lora_targets: str | None = None
+    lora_dropout: float | None = Field(default=None, ge=0, lt=1)
+    lora_whole: str | None = None
+    """Parts that train whole beside the adapters."""
+    quantize: str | None = None
 
     loss_parallel: bool | None = None
     tp_mode: Literal["1d", "2d", "2.5d", "3d"] | None = None
@@ -88,6 +94,23 @@ class Job(Spec):
         if unknown or not words or ("none" in words and len(words) > 1):
             raise ValueError(f"{value!r} is not a choice; choices: none, {', '.join(OFFLOADS)}, joined by commas")
         return ",".join(word for word in (*OFFLOADS, "none") if word in words)
+
+    @field_validator("lora_targets")
+    @classmethod
+    def _targets(cls, value: str | None) -> str | None:
+        """``q,v`` in the house's order."""
+        return None if value is None else targets_named(value)
+
+    @field_validator("lora_whole")
+    @classmethod
+    def _whole(cls, value: str | None) -> str | None:
+        """``embedding,head`` in the house's order."""
+        if value is None:
+            return None
+        words = value.replace(",", " ").lower().split()
+        if not words or set(words) - set(WHOLE):
+            raise ValueError(f"{value!r} is not a choice; choices, joined by commas: {', '.join(WHOLE)}")
+        return ",".join(word for word in WHOLE if word in words)
 
     @field_validator("stage_layers", mode="before")
     @classmethod

@@ -34,6 +34,8 @@ class Precision(Sourced):
     """Dtype on the wire when gradients are reduced."""
     math: str = "bf16"
     """Peak that matrix products run against: a key of the accelerator's ``peak``."""
+    needs: str | None = None
+    """A further peak that an accelerator with units for the recipe states."""
 
     @property
     def gather_bytes(self) -> float:

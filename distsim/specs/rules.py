@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number
+from distsim.arrays import Number, maximum
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 
@@ -112,6 +112,27 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: f"valid sizes: {listed(divisors(y.dp * y.cp))}",
     ),
 )
+
+
+def in_rounds(y: Layout) -> Number:
+    """Whether micro-batches make equal rounds of at least as many as there are stages, as interleaved 1F1B deals them
+    (torch.distributed.pipelining; a group size that Megatron-LM takes). Fewer than stages are one round."""
+    return y.micro_batches % maximum(y.micro_batches // y.pp, 1) == 0
+
+
+def enough_to_interleave(y: Layout) -> Number:
+    """Whether there are as many micro-batches as stages, which Megatron-LM asks for."""
+    return y.micro_batches >= y.pp
+
+
+def multiples_of_stages(y: Layout) -> Number:
+    """Whether micro-batches are a multiple of the stages (Narayanan et al. 2021, arXiv:2104.04473, section 2.2.2)."""
+    return y.micro_batches % y.pp == 0
+
+
+def interleaves(y: Layout) -> Number:
+    """Whether interleaved 1F1B, where it is chosen, gets micro-batches that every framework can deal."""
+    return (y.schedule != "interleaved-1f1b") | (in_rounds(y) & enough_to_interleave(y))
 
 
 def broken(model: Model, layout: Layout) -> list[Rule]:

@@ -46,19 +46,22 @@ class Timing(Spec):
     jitter: float = Field(default=0.003, ge=0)
     """Longer step per doubling of nodes: the slowest rank sets the pace."""
     stall_seconds: float = Field(default=0.0, ge=0)
-    """Time lost per micro-batch on 64 nodes; falls with the square of nodes (seen in nanotron's sweep only)."""
+    """Time lost per micro-batch and neighbouring pipeline stage in software that is ``STALLED``."""
     layer_stall_seconds: float = Field(default=0.0, ge=0)
-    """Time lost per layer, micro-batch and further tensor parallel rank in pipelines over several nodes (nanotron)."""
+    """Time lost per layer, micro-batch and further tensor parallel rank in software that is ``CHECKED``."""
 
 
+PLAIN, CHECKED, STALLED = STATES = (0, 1, 2)
+"""States that a framework's software was measured in: as it should be; with every collective checked on the host
+first; and with pipeline exchanges that stall besides. Only nanotron's sweep shows the latter two (docs/step.md)."""
 NAMES = tuple(Timing.model_fields)
 
 
 FAMILIES = {
     "megatron": ("megatron-core", "megatron-lm", "megatron-bridge", "nemo", "nemo-mlperf", "megatron-2021",
                  "megatron-deepspeed"),
-    "torch": ("torchtitan", "fsdp", "llm-foundry", "torchtune", "litgpt", "huggingface", "torch-ddp", "deepspeed", "deepspeed-2021",
-              "torch-compile"),
+    "torch": ("torchtitan", "fsdp", "llm-foundry", "torchtune", "litgpt", "huggingface", "torch-ddp", "deepspeed",
+              "deepspeed-2021", "torch-compile"),
     "jax": ("maxtext", "paxml", "alpa"),
 }  # fmt: skip
 """Frameworks that share code, so that one without measured runs is like its relatives."""

@@ -1,0 +1,45 @@
+"""Leaves the options that a command line does not mention out of its parser: each costs time to build (start-up)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
+
+
+def narrowed(function: Callable[..., None], arguments: list[str]) -> Callable[..., None]:
+    """``function`` with the options that ``arguments`` mention, and all it takes by place; the others get their
+    defaults. The function itself where an argument is none of its flags: help, mistakes and hints need all of them.
+    """
+    taken = inspect.signature(function, eval_str=True).parameters.values()
+    flags = {name: set(_flags(name, info)) for name, info in ((one.name, _option(one)) for one in taken) if info}
+    named = {word.split("=")[0] for word in arguments if word.startswith("-")}
+    if not arguments or not named <= {flag for known in flags.values() for flag in known}:
+        return function
+    defaults = {one.name: one.default for one in taken if one.name in flags}
+    kept = [one for one in taken if one.name not in flags or flags[one.name] & named]
+
+    def command(**values: Any) -> None:
+        function(**{**defaults, **values})
+
+    command.__signature__ = inspect.Signature([one.replace(kind=one.KEYWORD_ONLY) for one in kept])  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in kept}
+    command.__doc__ = function.__doc__
+    command.__name__ = function.__name__
+    return command
+
+
+def _option(parameter: inspect.Parameter) -> Any:
+    """What makes a parameter an option with a default; None for the rest."""
+    from typer.models import OptionInfo
+
+    if parameter.default is parameter.empty:
+        return None
+    return next((one for one in get_args(parameter.annotation)[1:] if isinstance(one, OptionInfo)), None)
+
+
+def _flags(name: str, info: Any) -> Iterator[str]:
+    """The flags of an option as typer makes them: those declared, else its name and, for a switch, the opposite."""
+    plain = name.replace("_", "-")
+    for flag in info.param_decls or (f"--{plain}", f"--no-{plain}"):
+        yield from flag.split("/")

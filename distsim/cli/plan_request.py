@@ -1,0 +1,151 @@
+"""What ``distsim plan`` was asked, from options as typed; and the options of layouts, which bound its search."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from distsim.errors import DistsimError
+
+if TYPE_CHECKING:
+    from distsim.engine.goodput import Policy
+    from distsim.engine.planner import Request
+
+BOUNDED = {
+    "tp": "tensor parallel degrees to try: 8, 1..8 or 1,2,4 [default: 1..8]",
+    "pp": "pipeline stages to try [default: 1..16]",
+    "vpp": "model chunks per stage to try [default: 1,2,4]",
+    "cp": "context parallel degrees to try [default: 1]",
+    "ep": "expert parallel degrees to try",
+    "etp": "tensor parallel degrees of experts to try",
+    "zero": "ZeRO stages to try [default: the framework's usual one]",
+    "zero_group": "sizes of the sharding group to try",
+    "micro_batch": "micro-batches to try [default: 1,2,4,8,16]",
+    "recompute": "recomputation to try: none,selective,full",
+}
+JOB = {
+    "seq": (int, "tokens per sequence [default: the model's context, at most 8192]"),
+    "framework": (str, "software profile [default: megatron-core]"),
+    "precision": (str, "precision recipe [default: the framework's]"),
+    "optimizer": (str, "optimizer [default: adamw]"),
+    "attention": (str, "attention kernel: flash or eager [default: flash]"),
+    "lora_rank": (int, "rank of LoRA adapters; only they train"),
+    "lora_targets": (str, "products with an adapter: q,v, attention, mlp, all-linear …"),
+    "quantize": (str, "how frozen weights are stored: none, nf4, int8 …"),
+}
+
+
+def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:
+    option = typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=False)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+    )
+
+
+def with_layouts(function: Callable[..., None]) -> Callable[..., None]:
+    """Give ``function(stated, **own)`` the options of job and layout too; ``stated`` holds theirs."""
+    taken = inspect.signature(function, eval_str=True).parameters
+    own = [p.replace(kind=p.KEYWORD_ONLY) for name, p in taken.items() if name != "stated"]
+    names = {p.name for p in own}
+
+    def command(**values: Any) -> None:
+        mine = {name: value for name, value in values.items() if name in names}
+        function({name: value for name, value in values.items() if name not in names}, **mine)
+
+    job = [_parameter(name, kind, text) for name, (kind, text) in JOB.items()]
+    bounds = [_parameter(name, str, text) for name, text in BOUNDED.items()]
+    parameters = [*own, *job, *bounds]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__doc__, command.__name__ = function.__doc__, function.__name__
+    return command
+
+
+def request_of(given: dict[str, Any]) -> Request:
+    """The request from options as typed."""
+    from distsim import catalog
+    from distsim.engine.candidates import Terms
+    from distsim.engine.models import load_model
+    from distsim.engine.plan import Wish
+    from distsim.engine.planner import Request, sequence_of, step_batch, tokens_for
+    from distsim.engine.prices import STALE_DAYS, term_of
+    from distsim.engine.search_bounds import parse_bounds
+    from distsim.specs.job import Job
+    from distsim.units import DAY
+
+    stated = {name: given[name] for name in JOB if given[name] is not None}
+    job = Job.read({"model": given["model"], **stated})
+    model = load_model(job.model)
+    if job.seq is None:
+        job = job.model_copy(update={"seq": sequence_of(model)})
+    days, dollars = _quantity(given, "deadline", "s"), _quantity(given, "budget", "USD")
+    age = _quantity(given, "price_age", "s")
+    if age is not None and age <= 0:
+        raise DistsimError(f"--price-age {given['price_age']} leaves no price", "give more than 0, e.g. 6months")
+    tokens = tokens_for(_quantity(given, "tokens", "tokens"), given["compute_optimal"], model)
+    rates = catalog.load("failures", given["failures"])
+    planned = rates.planned / (rates.window / DAY) if rates.planned and rates.window else 0.0
+    return Request(
+        Terms(
+            job, step_batch(given["global_batch"], job, model, tokens), rates,
+            catalog.load("storage", given["storage"]), _policy(given, planned),
+            parse_bounds({name: given[name] for name in BOUNDED}, []),
+        ),
+        tokens, Wish(None if days is None else days / DAY, dollars),
+        catalog.load("facilities", given["facility"]), term_of(given["price"]), _words(given["gpu"]),
+        _words(given["cluster"]), _sizes(given["gpus"]), _words(given["provider"]), given["compute_optimal"],
+        STALE_DAYS if age is None else age / DAY,
+    )  # fmt: skip
+
+
+def _quantity(given: dict[str, Any], name: str, unit: str) -> float | None:
+    from distsim.units import parse
+
+    return None if given[name] is None else parse(given[name], unit, f"--{name.replace('_', '-')}")
+
+
+def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:
+    """How the campaign guards itself, and what else slows it."""
+    from distsim.engine.goodput import Policy
+    from distsim.units import MINUTE
+
+    every = _quantity(given, "preempted_every", "s")
+    if every is not None and given["price"] != "spot":
+        raise DistsimError("--preempted-every is about spot machines", "add --price spot, or leave it out")
+    if every is not None and every < MINUTE:
+        raise DistsimError(f"--preempted-every {given['preempted_every']} leaves no time to train", "e.g. 10d")
+    return Policy(
+        asynchronous=not given["blocking"], interval_seconds=_quantity(given, "checkpoint_every", "s"),
+        spares=given["spares"], pauses_per_day=pauses_per_day, straggler_spread=_share(given["stragglers"]),
+        node_preempted_every=every,
+    )  # fmt: skip
+
+
+def _share(text: str | None) -> float:
+    """``2%`` or ``0.02``."""
+    if text is None:
+        return 0.0
+    bare = text.strip().removesuffix("%")
+    try:
+        value = float(bare) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        value = float("nan")
+    if not 0 <= value <= 1:
+        raise DistsimError(f"--stragglers {text} is no spread of speeds", "give a share of the mean, e.g. 2% or 0.02")
+    return value
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    from distsim.specs.job import LARGEST_DEGREE
+
+    for word in _words(text):
+        if not word.isdigit() or not 1 <= int(word) <= LARGEST_DEGREE:
+            raise DistsimError(f"--gpus {text!r} is not a list of counts", "write e.g. --gpus 512,1024")
+    return tuple(int(word) for word in _words(text))

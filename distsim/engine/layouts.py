@@ -1,0 +1,76 @@
+"""The layouts that a plan looks at: those of ``distsim search``, within the space that people train in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.search import Request, search
+from distsim.engine.search_bounds import Bounds, parse_bound
+from distsim.errors import DistsimError
+from distsim.specs.cluster import Cluster
+from distsim.specs.framework import Framework
+from distsim.specs.job import Job
+
+USUAL_SPACE = {
+    "tp": "1..8", "pp": "1..16", "vpp": "1,2,4", "cp": "1", "micro_batch": "1,2,4,8,16",
+    "schedule": "1f1b,interleaved-1f1b",
+}  # fmt: skip
+"""What is searched for each cluster and size: what published runs chose (docs/plan.md)."""
+WIDE_SPACE = {**USUAL_SPACE, "tp": "1..16", "pp": "1..64", "cp": "1..16"}
+"""Searched where nothing in the usual space fits."""
+UNEVEN = "even-else-embedding"
+"""How layers are put on stages that they do not divide into: embedding and head count as layers."""
+OPTIONS = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute", "recompute_layers",
+           "sequence_parallel", "schedule")  # fmt: skip
+"""What tells a layout apart, as options of a job; the stated ones bound the search."""
+
+
+def framework_of(job: Job) -> Framework:
+    """The framework of a plan's job; one that refuses uneven stages lets the planner place layers by hand."""
+    framework: Framework = catalog.load("frameworks", job.framework)
+    return framework.model_copy(update={"partition": UNEVEN}) if framework.partition == "even" else framework
+
+
+def overrides_of(job: Job, cluster: Cluster) -> dict[str, Any]:
+    """Specs that replace those of the job wherever a plan resolves it."""
+    return {"framework": framework_of(job), "cluster": cluster}
+
+
+def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bounds:
+    """The bounds of a search: those that the user states, the framework's habits, and the usual space."""
+    framework = framework_of(job)
+    habits = {**framework.usual, **framework.defaults}
+    words = dict(WIDE_SPACE if wide else USUAL_SPACE)
+    words["zero"] = str(habits.get("zero", 1))
+    words["sequence_parallel"] = "off" if habits.get("sequence_parallel") is False else "on"
+    if not wide and cluster.domain < 8:
+        words["tp"] = f"1..{cluster.domain}"
+    usual = {name: parse_bound(name, text) for name, text in words.items()}
+    return replace(stated, given={**usual, **stated.given})
+
+
+def best_options(job: Job, cluster: Cluster, gpus: int, stated: Bounds, count: int) -> list[dict[str, Any]]:
+    """Options of the fastest layouts that fit, fastest first; none where none fits. Raises where none is allowed."""
+    refusal: DistsimError | None = None
+    for wide in (False, True):
+        bounds, specs = space(job, cluster, stated, wide), overrides_of(job, cluster)
+        try:
+            found = search(Request(job, (gpus,), bounds, top=count, overrides=specs, brief=True)).best
+        except DistsimError as error:
+            refusal = error
+            continue
+        if found:
+            return [{name: choice.options.get(name) for name in OPTIONS} for choice in found]
+        refusal = None
+    if refusal is not None:
+        raise refusal
+    return []
+
+
+def with_options(job: Job, cluster: Cluster, options: Mapping[str, Any]) -> Setup:
+    """A job with the options of a layout, as a setup."""
+    return resolve(job.model_copy(update={name: options[name] for name in OPTIONS}), overrides_of(job, cluster))

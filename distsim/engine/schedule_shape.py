@@ -1,0 +1,99 @@
+"""What a named schedule makes of a pipeline of alike stages: its ramp, and the micro-batches that each stage holds.
+
+Closed forms where there are any, the event simulation elsewhere; for one layout or for arrays of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from distsim.arrays import Number, each, some, where
+from distsim.formulas.schedule_forms import FORMS, PEAKS, Setting
+from distsim.schedules.registry import SCHEDULES, find
+
+STEADY = ("v-half", "v-min", "1f1b-v", "interleaved-zb")
+"""Schedules without a closed form of which a further round of micro-batches, after ``ROUNDS`` rounds of as many as
+there are stages, lengthens neither the ramp nor what a stage holds (tests/test_schedule_shape.py)."""
+ROUNDS = 4
+ALL_FORWARDS_FIRST = ("gpipe", "looped-bfs")
+EVEN = 3.0
+"""One micro-batch on a whole stage, whose forward, input gradient and weight gradient take a second each."""
+
+
+def ramp_share(schedule: Number, stages: int, micro: Number, chunks: Number) -> Number:
+    """What a schedule idles over ``ramp_seconds``, for stages that are alike and a backward of twice the forward."""
+    if stages == 1:
+        return 1.0
+    return _by_name(schedule, lambda name: _ramp_share(name, stages, micro, chunks))
+
+
+def in_flight(schedule: Number, stages: int, micro: Number, chunks: Number, stage: int) -> Number:
+    """Micro-batches that a stage holds at once, in whole-stage units."""
+    if stages == 1:
+        return 1
+    return _by_name(schedule, lambda name: _held(name, stages, micro, chunks, stage))
+
+
+def head_in_flight(schedule: Number, stages: int, micro: Number) -> Number:
+    """Micro-batches whose logits are held: one where backward follows forward at once."""
+    if stages == 1:
+        return 1
+    return _by_name(schedule, lambda name: micro if name in ALL_FORWARDS_FIRST else 1)
+
+
+def names_of(schedule: Number) -> list[str]:
+    """The schedules of a layout, or of an array of layouts."""
+    if isinstance(schedule, str):
+        return [schedule]
+    return sorted(set(schedule.ravel().tolist()))
+
+
+def turns_back(schedule: Number) -> bool:
+    """Whether the model runs down the stages and back up; layouts in one array all do, or none does."""
+    kinds = {SCHEDULES[name].placement == "wave" for name in names_of(schedule) if name in SCHEDULES}
+    assert len(kinds) <= 1
+    return kinds == {True}
+
+
+def _by_name(schedule: Number, value: Callable[[str], Number]) -> Number:
+    """A value of each layout by its schedule's name."""
+    names = names_of(schedule)
+    found = value(names[0])
+    for name in names[1:]:
+        found = where(schedule == name, value(name), found)
+    return found
+
+
+def _ramp_share(name: str, stages: int, micro: Number, chunks: Number) -> Number:
+    form, setting = FORMS.get(name), Setting(stages, micro, chunks)
+    least = EVEN * (stages - 1) / chunks
+    if form is None:
+        return each(functools.partial(_simulated_ramp, name, stages), micro, chunks) / least
+    exact = form.exact(setting)
+    closed = (form.makespan(setting) - EVEN * micro) / least
+    if not some(exact == 0):
+        return closed
+    return where(exact, closed, each(functools.partial(_simulated_ramp, name, stages), micro, chunks) / least)
+
+
+def _held(name: str, stages: int, micro: Number, chunks: Number, stage: int) -> Number:
+    if name in PEAKS:
+        return PEAKS[name](Setting(stages, micro, chunks), stage)
+    return each(lambda m, v: _simulated(name, stages, m, v)[1][stage], micro, chunks)
+
+
+def _simulated_ramp(name: str, stages: int, micro: int, chunks: int) -> float:
+    return _simulated(name, stages, micro, chunks)[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def _simulated(name: str, stages: int, micro: int, chunks: int) -> tuple[float, tuple[float, ...]]:
+    """Ramp in seconds and micro-batches held per stage, by the event simulation."""
+    from distsim.engine.pipeline import pipeline
+
+    if name in STEADY and micro % stages == 0:
+        micro = min(micro, ROUNDS * stages)
+    usual = find(name).default_chunks if chunks == 1 else chunks  # the schedule's own chunks where none are stated
+    run = pipeline(stages=stages, micro=micro, schedule=name, chunks=usual)
+    return run.makespan - EVEN * micro, run.peak_in_flight

@@ -1,0 +1,50 @@
+"""Ways to run pipeline stages: schedules with numbers of chunks that put the same layers on each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from distsim.engine.placement import chunk_layers
+from distsim.engine.resolve import Setup
+from distsim.engine.search_bounds import Bounds
+from distsim.engine.stages import head_stage, stage_layer_indices
+from distsim.errors import DistsimError
+from distsim.layers.network import layer_kind
+from distsim.schedules.registry import SCHEDULES
+from distsim.specs.layout import Layout
+
+Way = tuple[str, int]
+"""A schedule and its chunks per stage."""
+
+
+def pipelines(
+    base: Setup, pp: int, bounds: Bounds, schedules: tuple[str, ...]
+) -> Iterator[tuple[list[Way], tuple[int, ...]]]:
+    """Ways to run pp stages that put the same layers on each, and the layers of the first way's chunks."""
+    alike: dict[tuple[Any, ...], tuple[list[Way], tuple[int, ...]]] = {}
+    most = 1 if pp == 1 else base.model.layers // pp
+    for vpp in bounds.choices("vpp", list(range(1, most + 1))):
+        try:
+            chunks = chunk_layers(None, base.model, Layout(pp=pp, vpp=vpp), base.framework)
+        except DistsimError:
+            continue
+        for schedule in schedules_of(pp, vpp, bounds, schedules):
+            setup = replace(base, layout=Layout(pp=pp, vpp=vpp, schedule=schedule), chunk_layers=chunks)
+            held = tuple(tuple(layer_kind(base.model, i) for i in stage_layer_indices(setup, s)) for s in range(pp))
+            alike.setdefault((head_stage(setup), held), ([], chunks))[0].append((schedule, vpp))
+    yield from alike.values()
+
+
+def schedules_of(pp: int, vpp: int, bounds: Bounds, schedules: tuple[str, ...]) -> list[str]:
+    """Schedules that may run so many stages and chunks; one that takes any number of chunks is tried with several."""
+    if pp == 1:
+        return ["1f1b"] if vpp == 1 and bounds.allows("schedule", "1f1b") else []
+    found = []
+    for name in bounds.words("schedule"):
+        kind = SCHEDULES[name]
+        least = 2 if kind.most is None else kind.least
+        if name in schedules and least <= vpp <= (kind.most or vpp):
+            found.append(name)
+    return found

@@ -1,0 +1,39 @@
+"""All exchanges of one rank of a stage, and where each meets the network for its price."""
+
+from __future__ import annotations
+
+from distsim.arrays import where
+from distsim.engine import pricing
+from distsim.engine.exchange import Exchange
+from distsim.engine.flows import Fixed, Flow, present
+from distsim.engine.links import network_for
+from distsim.engine.network import Network
+from distsim.engine.resolve import Setup
+from distsim.engine.stages import Stage
+from distsim.engine.traffic_data import data_flows, norm_flows
+from distsim.engine.traffic_model import model_flows, replicated_gradient_flows
+from distsim.engine.traffic_pipeline import pipeline_flows
+from distsim.engine.traffic_variants import offload_flows, varied
+
+
+def network_of(setup: Setup) -> Network:
+    """The network of a setup's cluster."""
+    return network_for(setup.accelerator, cluster=setup.cluster, profile=setup.job.profile)
+
+
+def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Flow]:
+    """All that one rank of a stage exchanges, unpriced; layout fields may be arrays (all but pp)."""
+    shared = varied(setup, exchange, stage, present(data_flows(setup, exchange, stage)), network)
+    flows = model_flows(setup, exchange, stage) + replicated_gradient_flows(setup, stage) + shared
+    flows += pipeline_flows(setup, stage) + norm_flows(setup, exchange, stage) + offload_flows(setup, stage)
+    return present(flows)
+
+
+def price_of(flow: Flow, network: Network) -> Fixed:
+    """The price of one call; the one place where exchanges meet the network."""
+    if flow.fixed is not None:
+        return flow.fixed
+    group = flow.span.placed(network)
+    seconds, algorithm, _, wire, link = pricing.remembered(flow.pattern, flow.bytes_logical, group)
+    seconds = seconds * where(flow.bytes_logical > 0, 1, 0)  # arrays hold layouts that do not exchange this
+    return Fixed(seconds, wire, link, algorithm)

@@ -1,0 +1,100 @@
+"""From the options of fine-tuning to what trains and in how many bytes it is held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from distsim import catalog
+from distsim.errors import DistsimError
+from distsim.layers.ledger import Parameter
+from distsim.specs.framework import Framework
+from distsim.specs.model import Model
+from distsim.specs.precision import Precision
+from distsim.specs.tuning import LETTERS, WHOLE, Tuning, targets_named
+
+FP32 = 4.0
+USUAL_TARGETS = "all-linear"
+
+
+def tuning_of(
+    filled: Mapping[str, Any], stated: Any, framework: Framework, model: Model, precision: Precision
+) -> Tuning | None:
+    """What trains beside frozen weights; None where everything does. ``stated`` is the job as the user gave it."""
+    rank = filled["lora_rank"]
+    if not rank:
+        _refuse_without_rank(stated)
+        return None
+    if rank > model.hidden:
+        raise DistsimError(
+            f"--lora-rank {rank} is more than the {model.hidden} columns of {model.name}'s products",
+            "ranks of 8 to 256 are usual",
+        )
+    rules, whole = framework.adapters, frozenset((filled["lora_whole"] or "").split(",")) - {""}
+    adapter = _plain(precision, FP32) if rules.fp32 else _without_copies(precision)
+    mixed = precision.master_bytes > 0 or precision.autocast
+    wide = rules.fp32 and not mixed
+    quantised = filled["quantize"] or "none"
+    return Tuning(
+        rank, frozenset(targets_named(filled["lora_targets"] or USUAL_TARGETS).split(",")), whole,
+        bool(filled["lora_dropout"]), adapter,
+        _plain(precision, precision.parameter_bytes) if rules.fp32 else precision,
+        FP32 if wide else precision.activation_bytes, rules.own_inputs, rules.splits_fused,
+        None if quantised == "none" else catalog.load("quantizations", quantised), rules.quantises_head,
+    )  # fmt: skip
+
+
+def tuning_options(tuning: Tuning | None) -> dict[str, Any]:
+    """The resolved options by the names of the job, for JSON; nothing where everything trains."""
+    if tuning is None:
+        return {}
+    return {
+        "lora_rank": tuning.rank, "lora_targets": ",".join(one for one in LETTERS if one in tuning.targets),
+        "lora_whole": ",".join(one for one in WHOLE if one in tuning.whole) or "none",
+        "quantize": tuning.quantization.name if tuning.quantization else "none",
+    }  # fmt: skip
+
+
+def _refuse_without_rank(stated: Any) -> None:
+    """Options of adapters without adapters; a framework's defaults for them say nothing by themselves."""
+    for name in ("lora_targets", "lora_dropout", "lora_whole", "quantize"):
+        value = getattr(stated, name)
+        if value in (None, "none"):
+            continue
+        flag = f"--{name.replace('_', '-')} {value}"
+        why = "freezes weights that nothing would then train" if name == "quantize" else "has no effect"
+        raise DistsimError(f"{flag} {why} without adapters", "add --lora-rank 16, or leave it out")
+
+
+def _plain(precision: Precision, each: float) -> Precision:
+    """Parameter, gradient and states in one format, no master copy."""
+    return _without_copies(precision).model_copy(
+        update={"parameter_bytes": each, "gradient_bytes": each, "state_bytes": each, "master_bytes": 0.0}
+    )
+
+
+def _without_copies(precision: Precision) -> Precision:
+    """The recipe for adapters: their products are not in 8 bits, so neither are they."""
+    wide = max(precision.parameter_bytes, precision.activation_bytes)
+    return precision.model_copy(update={"parameter_bytes": wide, "weight_copy_bytes": 0.0, "transpose_bytes": 0.0})
+
+
+def recipe_of(parameter: Parameter, precision: Precision, tuning: Tuning | None) -> Precision:
+    """The bytes that hold a parameter which trains."""
+    if tuning is None or parameter.held == "trained":
+        return precision
+    return tuning.adapter if parameter.held == "adapter" else tuning.whole_as
+
+
+def weight_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | None) -> float:
+    """Bytes per element of the weight itself, whatever holds it; cast copies not counted."""
+    if parameter.held == "quantised" and tuning is not None and tuning.quantization is not None:
+        return tuning.quantization.weight_bytes
+    return recipe_of(parameter, precision, tuning).parameter_bytes if parameter.trains else precision.parameter_bytes
+
+
+def gathered_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | None) -> float:
+    """Bytes per element of a weight on its way to ranks that do not hold it."""
+    if parameter.held == "quantised" and tuning is not None and tuning.quantization is not None:
+        return tuning.quantization.weight_bytes
+    return precision.gather_bytes

@@ -1,0 +1,92 @@
+"""What the cells and notes of a measured fine-tuning run say of adapters, quantised weights and lengths of samples."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+from distsim.interop.runs import Run
+from distsim.specs.tuning import targets_named
+
+_TARGETS = re.compile(r"target modules ([a-z_]+(?:,[a-z_]+)*)")
+_CAP = re.compile(r"max_(?:seq_)?length (\d+)")
+_SPREAD = re.compile(r"mean (\d+)\+-(\d+) tokens")
+_MEAN = re.compile(r"mean (\d+) real tokens per step of (\d+) samples")
+_QUANTISED = ((r"int8|8-bit", "int8"), (r"gptq", "gptq-int4"), (r"bnb|4-bit|nf4|int4", "nf4"))
+_DEFAULT = "default"
+
+
+class Lengths(NamedTuple):
+    """Tokens of a sample: what a step takes on average, and the longest, which sets the peak of memory."""
+
+    mean: int
+    longest: int
+
+
+def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Job options of a run that trains adapters, empty where everything trains; what it leaves out is as ``usual``."""
+    kind = (run.text("finetune_kind") or "").lower()
+    if "lora" not in kind:
+        return {}
+    notes = (run.text("notes") or "").lower()
+    options = dict(usual)
+    packed = options.pop("quantize", "nf4")
+    if rank := run.count("lora_rank"):
+        options["lora_rank"] = rank
+        options.pop("lora_targets", None)  # whoever states a rank and no targets takes the library's
+    if targets := _targets(notes):
+        options["lora_targets"] = targets
+    if "lora (emb)" in notes:
+        options["lora_whole"] = "embedding,head"
+    if "device_map model parallel" in notes:  # layers spread over the GPUs, one GPU at work at a time
+        options.update(pp=run.count("n_gpus"), dp=1, schedule="naive")
+    if weights := re.search(r"weights ([^;]+)", notes):
+        found = next((name for pattern, name in _QUANTISED if re.search(pattern, weights[1])), None)
+    else:
+        found = next((name for pattern, name in _QUANTISED[1:] if re.search(pattern, notes)), packed)
+    if found and (kind.startswith("q") or weights):
+        options["quantize"] = found
+    return options
+
+
+def _targets(notes: str) -> str | None:
+    """The adapted products that notes name."""
+    if "all-linear" in notes:
+        return "all-linear"
+    if "on attention projections" in notes:
+        return "attention"
+    found = _TARGETS.search(notes)
+    if found is None or found[1] == _DEFAULT:
+        return None
+    try:
+        return targets_named(found[1])
+    except ValueError:
+        return None
+
+
+def lengths_of(run: Run) -> Lengths | None:
+    """Lengths of samples that are neither packed nor filled up, where the notes tell them."""
+    notes = run.text("notes") or ""
+    cap = _CAP.search(notes)
+    if cap is None:
+        return None
+    longest = int(cap[1])
+    if spread := _SPREAD.search(notes):
+        return Lengths(round(_mean_below(float(spread[1]), float(spread[2]), longest)), longest)
+    if mean := _MEAN.search(notes):
+        return Lengths(min(round(int(mean[1]) / int(mean[2])), longest), longest)
+    return None
+
+
+def _mean_below(mean: float, deviation: float, cap: float) -> float:
+    """Mean length of the samples of at most ``cap`` tokens, as trainers that drop longer ones have it; lengths of texts
+    are close to log-normal."""
+    if not deviation:
+        return min(mean, cap)
+    variance = math.log(1 + (deviation / mean) ** 2)
+    lengths = NormalDist(math.log(mean) - variance / 2, math.sqrt(variance))
+    by_tokens = NormalDist(lengths.mean + variance, lengths.stdev)
+    return mean * by_tokens.cdf(math.log(cap)) / lengths.cdf(math.log(cap))

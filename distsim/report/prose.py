@@ -1,0 +1,42 @@
+"""Sentences folded to the terminal; paint does not count as width, and what is piped stays on its line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distsim.report import terminal
+from distsim.report.style import bare
+
+
+def folded(lines: Iterable[str], indent: int = 12) -> list[str]:
+    """Lines that are too long for the terminal go on below, indented."""
+    width = terminal.width()
+    return list(lines) if width is None else [part for line in lines for part in _fold(line, max(width, 40), indent)]
+
+
+def _fold(line: str, width: int, indent: int) -> list[str]:
+    if len(bare(line)) <= width:
+        return [line]
+    made: list[str] = []
+    rest = line
+    while len(bare(rest)) > width:
+        cut = _last_blank(rest, width, indent if made else 0)
+        if cut is None:
+            break
+        made.append(rest[:cut].rstrip(" "))
+        rest = " " * indent + rest[cut + 1 :].lstrip(" ")
+    return [*made, rest]
+
+
+def _last_blank(line: str, width: int, start: int) -> int | None:
+    """Where the last blank is that leaves no more than ``width`` columns before it, after the first ``start``."""
+    found = None
+    for index, letter in enumerate(line):
+        if letter != " ":
+            continue
+        seen = len(bare(line[:index]))
+        if seen > width:
+            break
+        if seen > start:
+            found = index
+    return found

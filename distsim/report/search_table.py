@@ -1,0 +1,139 @@
+"""Layouts as rows of a table that is as narrow as the terminal: columns go, and words get shorter, in a fixed order."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from distsim.engine.search import Choice, SearchReport
+from distsim.engine.search_alike import NEAR, Alike
+from distsim.report import terminal
+from distsim.report.memory import number
+from distsim.report.step import percent
+from distsim.report.style import VERMILLION, Style, bare, columns
+from distsim.units import duration
+
+DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch")
+HEADINGS = {"zero_group": "group", "micro_batch": "micro", "limits": "limited by"}
+USUALLY_ONE = ("vpp", "cp", "ep", "etp")
+COST, LIMITED = "$/M tokens", "limited by"
+BRIEFER = {LIMITED: "limits", "limits": "limit"}
+"""The same in fewer words, and in one."""
+WORDS = ("layout", "precision", "offload", "recompute", "schedule", LIMITED, *BRIEFER.values())
+SPARE = ("seq.par.", "schedule", "tokens/s/GPU", "zero_group", LIMITED, "of usual", "tokens/s", "alike", "limits")
+LAST = ("limit", "vpp", "cp", "etp")
+"""Columns that a narrow terminal loses, in this order; the JSON and the command have them all. What limits a layout is
+first said in fewer words."""
+FULL = 0.97
+"""Share of the memory above which it limits what else could be done."""
+LEAST_SHARE = 0.02
+"""Parts of a step below this are not named as limits."""
+BRIEF = {"tensor_parallel": "tp", "data_parallel": "dp", "pipeline_bubble": "bubble", "pipeline_transfer": "pp",
+         "expert_parallel": "ep", "context_parallel": "cp"}  # fmt: skip
+Row = dict[str, str]
+
+
+def table(report: SearchReport, choices: Sequence[Choice], term: Style, over: bool = False) -> list[str]:
+    """One row per layout: time, memory, degrees, and what limits it."""
+    families = [None if over else report.alike(one) for one in choices]
+    crowded = any(family is not None and family.near for family in families)
+    rows = []
+    for index, (one, family) in enumerate(zip(choices, families, strict=True), 1):
+        row = {"#": str(index)}
+        if len(report.request.gpus) > 1:
+            row["GPUs"] = f"{one.report.setup.layout.gpus:,}"
+        row |= varied(report, one)
+        row |= figures(report, one)
+        if over:
+            row["over by"] = term.ink(number(one.report.memory.peak - report.limit), VERMILLION)
+        row |= degrees(one)
+        if crowded:
+            row["alike"] = f"+{family.near}" if family is not None and family.near else ""
+        rows.append(row if over else row | limit_cells(one, report.limit))
+    return [*fitted(rows), *_legend(families)]
+
+
+def varied(report: SearchReport, one: Choice) -> Row:
+    """What was tried beside the layout, where there was more than one choice."""
+    setup, request, row = one.report.setup, report.request, {}
+    if len(report.batches) > 1:
+        row["batch"] = f"{setup.job.global_batch:,}"
+    if len(request.precisions) > 1:
+        row["precision"] = setup.precision.name
+    if len(request.offloads) > 1:
+        row["offload"] = "+".join(setup.offload) or "none"
+    return row
+
+
+def figures(report: SearchReport, one: Choice) -> Row:
+    """Time, cost where prices are known, and memory."""
+    step, dollars = one.report, report.usd_per_million_tokens(one)
+    cost = {} if dollars is None else {COST: f"{dollars:,.3f}"}
+    rate = f"{step.tokens_per_second / step.setup.layout.gpus:,.0f}"
+    return {"step": duration(step.seconds), **cost, "tokens/s/GPU": rate, "MFU": percent(step.mfu),
+            "GiB": number(step.memory.peak)}  # fmt: skip
+
+
+def degrees(one: Choice) -> Row:
+    """The layout itself."""
+    y, experts = one.report.setup.layout, one.report.setup.model.experts is not None
+    shown = [name for name in DEGREES if experts or name not in ("ep", "etp")]
+    return {
+        **{name: str(getattr(y, name)) for name in shown}, "recompute": recompute_word(one),
+        "seq.par.": "on" if y.sequence_parallel else "off", "schedule": y.schedule if y.pp > 1 else "-",
+    }  # fmt: skip
+
+
+def limit_cells(one: Choice, limit_bytes: float) -> Row:
+    """What limits a layout, in words, in few, and in one."""
+    full = one.report.memory.peak > FULL * limit_bytes
+    return {
+        LIMITED: limits(one, full, 3, {}), "limits": limits(one, full, 2, BRIEF), "limit": limits(one, full, 1, BRIEF),
+    }  # fmt: skip
+
+
+def _legend(families: Sequence[Alike | None]) -> list[str]:
+    known = [family for family in families if family is not None and family.near]
+    if not known:
+        return []
+    varies = ", ".join(dict.fromkeys(name for family in known for name in family.varies))
+    most = max(family.near for family in known)
+    told = f"Left out: up to {most} per row within {NEAR:.0%} ({varies}); see --all-ranks"
+    return textwrap.wrap(told, terminal.width() or len(told))
+
+
+def fitted(rows: Sequence[Row]) -> list[str]:
+    """The table without what a narrow terminal has no room for: first the columns that are 1 in all rows."""
+    if not rows:
+        return []
+    width, names = terminal.width(), [name for name in rows[0] if name not in BRIEFER.values()]
+    ones = [name for name in USUALLY_ONE if all(row.get(name) == "1" for row in rows)]
+    known = ("MFU",) if COST in names or "layout" in names else ()  # other columns say how quick it is
+    for drop in ("", *ones, *SPARE, *known, *LAST):
+        names = [
+            BRIEFER[name] if name == drop and name in BRIEFER else name
+            for name in names
+            if name != drop or name in BRIEFER
+        ]
+        cells = [[row.get(name, "") for name in names] for row in rows]
+        left = tuple(i for i, name in enumerate(names) if name in WORDS)
+        made = columns([HEADINGS.get(name, name) for name in names], cells, left=left)
+        if width is None or max(len(bare(line)) for line in made) <= width:
+            break
+    return made
+
+
+def recompute_word(one: Choice) -> str:
+    """``none``, ``selective``, ``full`` or ``full 3`` (layers per stage)."""
+    counted = one.report.setup.layout.recompute_layers
+    return f"full {counted}" if counted > 0 else one.report.setup.recompute
+
+
+def limits(one: Choice, full: bool, most: int, brief: dict[str, str]) -> str:
+    """What keeps a layout from being faster: the largest parts of its step beside computation, and full memory."""
+    report = one.report
+    parts = sorted(((share / report.seconds, name) for name, share in report.breakdown.items() if name != "compute"))
+    named = [(brief.get(name, name.replace("_", " ")), share) for share, name in reversed(parts)]
+    told = [f"{name} {share:.0%}" for name, share in named[:most] if share >= LEAST_SHARE]
+    memory = ["memory" if brief else "memory full"] if full else []
+    return ", ".join(told[: most - len(memory)] + memory) or "compute"

@@ -1,0 +1,160 @@
+"""What a framework can run: which degrees, schedules and ZeRO stages it has, and which of them go together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from distsim.arrays import Number
+from distsim.errors import DistsimError
+from distsim.specs.base import Spec
+from distsim.specs.layout import Layout
+from distsim.specs.rules import enough_to_interleave, in_rounds, multiples_of_stages
+
+if TYPE_CHECKING:
+    from distsim.specs.framework import Framework
+
+Offload = Literal["optimizer", "parameters", "activations"]
+OFFLOADS: tuple[Offload, ...] = ("optimizer", "parameters", "activations")
+
+
+class Supports(Spec):
+    """Only what a framework's documentation or code rules out is stated; all else is taken to run."""
+
+    tp: bool = True
+    pp: bool = True
+    cp: bool = True
+    ep: bool = True
+    schedules: tuple[str, ...] | None = None
+    """Pipeline schedules that it has; None where nobody looked."""
+    interleaving: Literal["any", "enough", "multiples", "rounds"] = "any"
+    """Micro-batches that interleaved 1F1B takes: ``enough`` is at least as many as stages (Megatron-LM, which now deals
+    them in groups of a size to choose), ``multiples`` of the stages, or equal ``rounds`` (torch)."""
+    zero: tuple[int, ...] = (0, 1, 2, 3)
+    pipeline_zero: int = Field(default=3, ge=0, le=3)
+    """The highest ZeRO stage that goes with pipeline stages."""
+    zero_group: bool = True
+    """Sharding groups may be smaller than the data parallel ranks."""
+    cp_chunks: int = Field(default=1, ge=1)
+    """Context parallelism cuts the sequence into so many chunks per rank (2: causal work is balanced)."""
+    offload: tuple[Offload, ...] = OFFLOADS
+
+
+class SupportRule(NamedTuple):
+    """``holds`` takes a layout of numbers or arrays; ``problem`` and ``mend`` speak of one layout."""
+
+    dimensions: tuple[str, ...]
+    """The options that it is about."""
+    holds: Callable[[Supports, Layout], Number]
+    problem: Callable[[str, Supports, Layout], str]
+    mend: Callable[[Supports, Layout], str]
+
+
+def _among(value: Any, allowed: tuple[Any, ...]) -> Any:
+    found = value == allowed[0]
+    for one in allowed[1:]:
+        found = found | (value == one)
+    return found
+
+
+def _alone(y: Layout) -> Number:
+    """Nothing is sharded among data parallel ranks."""
+    return (y.dp * y.cp == 1) | (y.zero == 0)
+
+
+def _interleaved(s: Supports, y: Layout) -> Number:
+    if s.interleaving == "any":
+        return y.pp >= 1
+    takes = {"enough": enough_to_interleave, "multiples": multiples_of_stages, "rounds": in_rounds}[s.interleaving]
+    return (y.pp == 1) | (y.schedule != "interleaved-1f1b") | takes(y)
+
+
+def _degree(name: str, words: str) -> SupportRule:
+    return SupportRule(
+        (name,),
+        lambda s, y: (getattr(y, name) == 1) | getattr(s, name),
+        lambda f, s, y: f"{f} has no {words}, but {name} is {getattr(y, name)}",
+        lambda s, y: f"leave --{name} out, or name another framework",
+    )
+
+
+SUPPORT_RULES: tuple[SupportRule, ...] = (
+    _degree("tp", "tensor parallelism"),
+    _degree("pp", "pipeline parallelism"),
+    _degree("cp", "context parallelism"),
+    _degree("ep", "expert parallelism"),
+    SupportRule(
+        ("schedule",),
+        lambda s, y: (y.pp == 1) | (s.schedules is None) | _among(y.schedule, s.schedules or ("",)),
+        lambda f, s, y: f"{f} has no pipeline schedule {y.schedule}",
+        lambda s, y: f"it has: {', '.join(s.schedules or ())}",
+    ),
+    SupportRule(
+        ("schedule", "global_batch"),
+        _interleaved,
+        lambda f, s, y: (
+            f"{f} cannot interleave {y.micro_batches} micro-batches over {y.pp} stages"
+            + (" in equal rounds" if s.interleaving == "rounds" else "")
+        ),
+        lambda s, y: (
+            f"use --schedule 1f1b, or --global-batch {y.micro_batch * y.dp * -(-y.micro_batches // y.pp) * y.pp}"
+        ),
+    ),
+    SupportRule(
+        ("zero",),
+        lambda s, y: _among(y.zero, s.zero) | _alone(y),
+        lambda f, s, y: f"{f} has no ZeRO {y.zero}",
+        lambda s, y: f"it has: --zero {', '.join(map(str, s.zero))}",
+    ),
+    SupportRule(
+        ("zero", "pp"),
+        lambda s, y: (y.pp == 1) | (y.zero <= s.pipeline_zero) | _alone(y),
+        lambda f, s, y: f"{f} does not run ZeRO {y.zero} with {y.pp} pipeline stages",
+        lambda s, y: f"use --zero {s.pipeline_zero} or less, or --pp 1",
+    ),
+    SupportRule(
+        ("zero_group",),
+        lambda s, y: s.zero_group | _alone(y) | (y.zero_group == y.dp * y.cp),
+        lambda f, s, y: f"{f} shards over all {y.dp * y.cp} data parallel ranks, not over groups of {y.zero_group}",
+        lambda s, y: "leave --zero-group out",
+    ),
+    SupportRule(
+        ("cp", "seq"),
+        lambda s, y: (y.cp == 1) | (y.seq % (s.cp_chunks * y.cp) == 0),
+        lambda f, s, y: (
+            f"{f} cuts a sequence into {s.cp_chunks} chunks per context parallel rank, but {y.seq} tokens are no "
+            f"multiple of {s.cp_chunks * y.cp}"
+        ),
+        lambda s, y: f"use a sequence that is a multiple of {s.cp_chunks * y.cp}",
+    ),
+)  # fmt: skip
+
+
+def unsupported(supports: Supports, layout: Layout) -> list[SupportRule]:
+    """The rules of its framework that one layout breaks, in order."""
+    return [rule for rule in SUPPORT_RULES if not rule.holds(supports, layout)]
+
+
+def supported(supports: Supports, layout: Layout) -> Any:
+    """Mask over the layouts of an array-valued ``layout``: True where all rules hold."""
+    mask: Any = True
+    for rule in SUPPORT_RULES:
+        mask = mask & rule.holds(supports, layout)
+    return mask
+
+
+def refuse_unsupported(framework: Framework, layout: Layout, offload: tuple[str, ...]) -> None:
+    """Raise what a framework cannot run of one layout, with where that is written."""
+    name, supports = framework.name, framework.supports
+    broken = unsupported(supports, layout)
+    lacking = [(rule.problem(name, supports, layout), rule.mend(supports, layout)) for rule in broken]
+    lacking += [
+        (f"{name} does not offload {kind}", f"it offloads: {', '.join(supports.offload) or 'nothing'}")
+        for kind in offload if kind not in supports.offload
+    ]  # fmt: skip
+    if lacking:
+        (problem, mend), *more = lacking
+        source = [f"source: {framework.source['supports']}"] if "supports" in framework.source else []
+        raise DistsimError(problem, mend, *(f"also: {other}" for other, _ in more), *source)

@@ -1,0 +1,73 @@
+"""Parameter-efficient fine-tuning: adapters on frozen weights (LoRA), which may be quantised (QLoRA)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from distsim.specs.base import Sourced
+from distsim.specs.precision import Precision
+
+LETTERS = ("q", "k", "v", "o", "gate", "up", "down", "head")
+"""Products that may have an adapter, in the order in which they run."""
+_ATTENTION, _MLP = ("q", "k", "v", "o"), ("gate", "up", "down")
+GROUPS = {"attention": _ATTENTION, "qkv": ("q", "k", "v"), "mlp": _MLP, "all-linear": _ATTENTION + _MLP,
+          "linear_qkv": ("q", "k", "v"), "linear_proj": ("o",), "linear_fc1": ("gate", "up"),
+          "linear_fc2": ("down",)}  # fmt: skip
+"""Words for several products: this field's, and those of Megatron's modules."""
+WHOLE = ("embedding", "head", "norms")
+"""Parts that can train whole beside adapters."""
+
+
+class Quantization(Sourced):
+    """How frozen weights of matrix products are stored."""
+
+    aliases: tuple[str, ...] = ()
+    weight_bytes: float = Field(gt=0, le=2)
+    """Bytes per weight, scales included."""
+    dtype: str
+    """Name of the format on the wire."""
+    unpack_bytes: float = Field(default=0, ge=0)
+    """Memory traffic per weight of unpacking it, beside reading the weight and writing the result."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What trains, and in how many bytes everything is held."""
+
+    rank: int
+    targets: frozenset[str]
+    """Products that have an adapter."""
+    whole: frozenset[str]
+    """Parts that train whole."""
+    dropout: bool
+    """Adapters drop a part of their input: a mask, and a copy of the input for each."""
+    adapter: Precision
+    whole_as: Precision
+    product_bytes: float
+    """Bytes per element in which the adapters' products are computed."""
+    own_inputs: bool
+    """Each adapter casts its input anew, and keeps the copy."""
+    splits_fused: bool
+    """A fused projection of queries, keys and values can have adapters for some of them."""
+    quantization: Quantization | None
+    quantises_head: bool
+
+    def trains(self, part: str) -> bool:
+        """Whether ``embedding``, ``head`` or ``norms`` train whole."""
+        return part in self.whole
+
+
+def targets_named(text: str) -> str:
+    """``q,v`` in the house's order from any of the words people use; raises ValueError for others."""
+    found: set[str] = set()
+    for word in text.replace(",", " ").replace("+", " ").lower().split():
+        plain = word.removesuffix("_proj")
+        if plain not in LETTERS and plain not in GROUPS:
+            words = ", ".join([*LETTERS, "attention", "qkv", "mlp", "all-linear"])
+            raise ValueError(f"{word!r} is not a choice; choices, joined by commas: {words}")
+        found |= set(GROUPS.get(plain, (plain,)))
+    if not found:
+        raise ValueError("no product is named; choices: q, k, v, o, gate, up, down, head, attention, mlp, all-linear")
+    return ",".join(letter for letter in LETTERS if letter in found)

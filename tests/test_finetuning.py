@@ -1,0 +1,157 @@
+"""Adapters on frozen weights: against PyTorch's own bookkeeping of peft models, and by what must hold by itself."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_saved_tensors import PRECISION, RECOMPUTE, model
+
+import distsim
+from distsim.engine import resolve as resolving
+from distsim.engine.figures import Figures
+from distsim.engine.models import LoadedModel
+from distsim.engine.moments import moments_of
+from distsim.engine.pipeline_model import model_times
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.saved import saved_of
+from distsim.engine.stages import build_stages
+from distsim.engine.states import states
+from distsim.errors import DistsimError
+from distsim.interop.run_tuning import lengths_of, tuning_options
+from distsim.interop.runs import Run
+from distsim.specs.job import Job
+
+with open(Path(__file__).parent / "oracles" / "torch_lora.csv", newline="") as file:
+    ROWS = list(csv.DictReader(file))
+WHOLE_MODULES = {"query_key_value": "q,k,v", "c_attn": "q,k,v"}
+POST_NORMED = "olmo-2"
+"""Its first norm follows attention, so that the first layer keeps all that the others keep."""
+
+
+def setup_of(row: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Setup:
+    spec = model(row["model"], int(row["layers"]))
+    monkeypatch.setattr(resolving, "load_model", lambda _: LoadedModel(spec))
+    rank, _, targets = row["lora"].removeprefix("r=").partition(" ")
+    return resolve(
+        Job(
+            model=row["model"], gpu="h100-sxm", gpus=1, framework="huggingface", seq=int(row["seq"]),
+            micro_batch=int(row["micro_batch"]), attention="eager" if row["attn_impl"] == "eager" else "flash",
+            precision=PRECISION[row["dtype_scheme"]], recompute=RECOMPUTE[row["recompute"]], lora_rank=int(rank),
+            lora_targets=WHOLE_MODULES.get(targets, targets.replace("+", ",")),
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["case"])
+def test_what_torch_keeps(row: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saved bytes, states and the peak are those of PyTorch."""
+    setup = setup_of(row, monkeypatch)
+    stage = build_stages(setup)[0]
+    saved, held = saved_of(setup, stage), states(setup, stage.parameters(), Figures())
+    peak = max(moment.total for moment in moments_of(setup, stage, held, saved))
+    assert saved.per_layer == pytest.approx(int(row["saved_layer_mid"]), rel=1e-4)
+    # under full recomputation the rotary tables, which the model holds anyway, are counted and not recorded
+    exact = 1e-3 if row["recompute"] == "full" else 5e-5
+    assert saved.total == pytest.approx(
+        int(row["saved_total"]), rel=0.015 if row["model"].startswith(POST_NORMED) else exact
+    )
+    assert held.parameters == pytest.approx(int(row["static_param"]), rel=5e-5)
+    assert held.gradients == int(row["bwd_end_grad"])
+    assert held.optimizer == pytest.approx(int(row["static_optim"]), rel=1e-4)
+    assert peak == pytest.approx(int(row["peak_total"]), rel=0.005 if row["model"].startswith(POST_NORMED) else 5e-5)
+
+
+PLAIN: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "seq": 2048, "framework": "huggingface",
+                         "precision": "pure-bf16"}  # fmt: skip
+
+
+def test_frozen_weights_cost_their_bytes_and_nothing_else() -> None:
+    """No gradient, no state; quantised ones by the QLoRA paper's 4.127 bits."""
+    full, lora = distsim.memory(**PLAIN).worst, distsim.memory(**PLAIN, lora_rank=16).worst
+    trained = lora.states.dense_parameters
+    assert trained == 6_815_744  # q and v of 32 layers: 16 * (4096 + 4096) + 16 * (4096 + 1024) each
+    assert lora.categories["parameters"] == full.categories["parameters"] + 4 * trained
+    assert lora.categories["gradients"] == 4 * trained
+    small = distsim.memory(**PLAIN, lora_rank=16, quantize="nf4").worst
+    layers = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    saved = lora.categories["parameters"] - small.categories["parameters"]
+    assert saved == pytest.approx(layers * (2 - 4.127 / 8), rel=1e-4)
+
+
+def test_only_adapters_are_reduced_and_all_weights_gathered() -> None:
+    """Gradients on the wire are the adapters'; ZeRO 3 still gathers what is frozen, quantised in its own size."""
+
+    def sent(purpose: str, **more: Any) -> float:
+        rows = distsim.comm(**PLAIN, lora_rank=16, **more).collectives
+        return sum(row.bytes_per_call * row.calls for row in rows if row.purpose == purpose)
+
+    assert sent("gradients") == pytest.approx(6_815_744 * 2, rel=1e-3)
+    whole = sent("parameters", zero=3)
+    assert whole == pytest.approx(2 * 2 * 8.03e9, rel=0.15)  # forward and backward; the root unit once
+    assert sent("parameters", zero=3, quantize="nf4") < 0.4 * whole
+
+
+def test_backward_has_no_weight_gradient() -> None:
+    """Products with frozen weights take as long backward as forward; a pipeline's weight pass all but vanishes."""
+    work = distsim.step(**PLAIN, lora_rank=8).work.stages[0].compute
+    full = distsim.step(**PLAIN).work.stages[0].compute
+    ratio = work.phases["backward"].matmul / work.phases["forward"].matmul
+    assert 1.0 < ratio < 1.2 < 1.9 < full.phases["backward"].matmul / full.phases["forward"].matmul
+    report = distsim.step(**PLAIN, lora_rank=8)
+    assert report.model_flops_per_second_per_gpu / report.tokens_per_second * 8 == pytest.approx(
+        4 * 7.505e9 + 12 * 32 * 4096 * 2048, rel=0.002
+    )
+
+
+def test_whole_parts_train_beside_adapters() -> None:
+    """Embedding and output layer with their states, and under peft the frozen originals besides."""
+    lora, more = (distsim.memory(**PLAIN, lora_rank=16, lora_whole=whole).worst for whole in (None, "embedding,head"))
+    table = 128256 * 4096
+    assert more.states.dense_parameters - lora.states.dense_parameters == 2 * table
+    grown = {name: more.categories[name] - lora.categories[name] for name in ("parameters", "gradients", "optimizer")}
+    assert (grown["parameters"], grown["gradients"]) == (2 * table * 2, 2 * table * 2)
+    assert grown["optimizer"] == pytest.approx(2 * table * 4, rel=1e-5)
+
+
+def test_a_pipeline_and_tensor_parallelism() -> None:
+    """The first stage alone has a layer without backward before its adapter; ranks share adapters out."""
+    job = {**PLAIN, "framework": "megatron-core", "precision": "bf16", "lora_rank": 16, "lora_targets": "all-linear"}
+    whole = distsim.memory(**job).worst.states.dense_parameters
+    shared = distsim.memory(**job, tp=2, pp=4)
+    assert sum(stage.states.dense_parameters for stage in shared.stages) * 2 == pytest.approx(whole, rel=1e-6)
+    assert len(build_stages(shared.setup)[0].layers) == 2
+    assert len(build_stages(shared.setup)[1].layers) == 1
+    full, lora = (model_times("llama-3-8b", 4, 8, None, seq=2048, lora_rank=rank) for rank in (None, 16))
+    assert max(lora["weight_gradient"]) < 0.1 * min(lora["input_gradient"])
+    assert min(full["weight_gradient"]) > 0.5 * max(full["input_gradient"][:3])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"quantize": "nf4"}, "without adapters"),
+        ({"lora_targets": "q,v"}, "without adapters"),
+        ({"lora_rank": 5000}, "more than the 4096"),
+        ({"lora_rank": 8, "quantize": "nf5"}, "unknown quantization"),
+        ({"lora_rank": 8, "lora_targets": "quirk"}, "is not a choice"),
+        ({"lora_rank": 8, "lora_whole": "tail"}, "is not a choice"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(DistsimError, match=words):
+        distsim.memory(Job.read({**PLAIN, **options}))
+
+
+def test_notes_of_measured_runs() -> None:
+    """Targets, formats and lengths as tables of runs write them; means of texts cut off are below both."""
+    cells = {"finetune_kind": "qlora", "notes": "base weights int4 (gptq); target modules v_proj,q_proj"}
+    assert tuning_options(Run(cells, 1), {"lora_rank": 4}) == {
+        "lora_rank": 4, "lora_targets": "q,v", "quantize": "gptq-int4"
+    }  # fmt: skip
+    assert tuning_options(Run({"finetune_kind": "full"}, 1), {"lora_rank": 4}) == {}
+    lengths = lengths_of(Run({"notes": "max_length 2048 (cap; dataset x mean 3234+-2548 tokens)"}, 1))
+    assert lengths is not None
+    assert (lengths.longest, lengths.mean) == (2048, 1346)

@@ -1,0 +1,154 @@
+"""What a framework can run: measured runs keep to it, one layout is refused, a search leaves it out."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import distsim
+from distsim import catalog
+from distsim.cli.app import run
+from distsim.engine.evidence import setup_of
+from distsim.engine.resolve import resolve
+from distsim.engine.validate import shipped_runs
+from distsim.errors import DistsimError
+from distsim.interop.runs import MissingCell, read_runs
+from distsim.specs.job import Job
+from distsim.specs.layout import Layout
+from distsim.specs.support import OFFLOADS, Supports, unsupported
+
+SMALL = ("llama-7b", "--gpus", "8", "--global-batch", "32", "--recompute", "none", "--sequence-parallel", "on")
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_restriction_says_where_it_is_written() -> None:
+    stated = 0
+    for name in catalog.names("frameworks"):
+        framework = catalog.load("frameworks", name)
+        if framework.supports != Supports():
+            stated += 1
+            assert len(framework.source["supports"]) > 20, name
+    assert stated >= 15
+
+
+def test_the_table_of_the_docs_is_that_of_the_presets() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "search.md").read_text(encoding="utf-8")
+    for name in catalog.names("frameworks"):
+        s = catalog.load("frameworks", name).supports
+        lacks = ", ".join(degree for degree in ("tp", "pp", "cp", "ep") if not getattr(s, degree)) or "–"
+        piped = ", ".join(str(stage) for stage in s.zero if stage <= s.pipeline_zero) if s.pp else "–"
+        schedules = (", ".join(s.schedules) if s.schedules else "any") if s.pp else "–"
+        zero, offload = ", ".join(map(str, s.zero)), ", ".join(s.offload) or "nothing"
+        row = f"| {name} | {lacks} | {zero} | {piped} | {schedules} | {offload} |"
+        assert (row in page) == (s != Supports()), row
+
+
+@pytest.mark.slow
+def test_no_measured_run_did_what_its_framework_is_said_not_to_run() -> None:
+    told = ("framework", "tp", "pp", "vpp", "cp", "ep", "zero_stage", "offload", "seq_len", "n_gpus")
+    rows = {tuple(row.text(name) for name in told): row for row in read_runs(shipped_runs())}
+    seen = 0
+    for row in rows.values():
+        try:
+            setup = setup_of(row)
+        except (MissingCell, DistsimError):
+            continue
+        if not row.text("zero_stage") and not row.text("pp"):
+            continue  # the row does not say
+        supports = setup.framework.supports
+        assert not unsupported(supports, setup.layout), row.id
+        assert set(setup.offload) <= set(supports.offload), row.id
+        seen += 1
+    assert seen > 200
+
+
+@pytest.mark.parametrize(
+    ("framework", "options", "told"),
+    [
+        ("megatron-lm", {"zero": 2, "pp": 2}, "ZeRO 2 with 2 pipeline stages"),
+        ("megatron-lm", {"zero": 3, "pp": 2}, "--zero 1 or less"),
+        ("deepspeed", {"zero": 3, "pp": 2}, "ZeRO 3 with 2 pipeline stages"),
+        ("deepspeed", {"pp": 2, "vpp": 2}, "interleaved-1f1b"),
+        ("nanotron", {"zero": 2}, "has no ZeRO 2"),
+        ("nanotron", {"zero": 1, "zero_group": 2}, "not over groups of 2"),
+        ("nanotron", {"offload": "optimizer"}, "does not offload optimizer"),
+        ("torchtune", {"pp": 2}, "no pipeline parallelism"),
+        ("litgpt", {"tp": 2}, "no tensor parallelism"),
+        ("llm-foundry", {"cp": 2, "seq": 2048}, "no context parallelism"),
+        ("torchtitan", {"cp": 4, "seq": 2052}, "chunks per context parallel rank"),
+        ("torch-ddp", {"zero": 3}, "has no ZeRO 3"),
+    ],
+)
+def test_one_layout_is_refused_where_the_framework_is_named(framework: str, options: dict[str, Any], told: str) -> None:
+    job = Job(model="llama-7b", gpus=8, framework=framework, global_batch=32, **options)
+    with pytest.raises(DistsimError) as error:
+        resolve(job)
+    assert told in error.value.text() and "source: " in error.value.text()
+
+
+@pytest.mark.parametrize(
+    ("framework", "options"),
+    [
+        ("megatron-lm", {"zero": 3}), ("megatron-lm", {"zero": 1, "pp": 2, "vpp": 2}), ("deepspeed", {"zero": 3}),
+        ("torchtitan", {"zero": 3, "pp": 2, "schedule": "zb-v"}), ("nanotron", {"pp": 2, "schedule": "gpipe"}),
+    ],
+)  # fmt: skip
+def test_what_a_framework_runs_is_not_refused(framework: str, options: dict[str, Any]) -> None:
+    resolve(Job(model="llama-7b", gpus=8, framework=framework, global_batch=32, **options))
+
+
+def test_a_stage_that_shards_nothing_is_no_matter() -> None:
+    resolve(Job(model="llama-7b", gpus=8, framework="nanotron", tp=8, zero=3))
+
+
+def test_a_profile_that_nobody_named_refuses_nothing() -> None:
+    assert distsim.memory(Job(model="llama-7b", gpus=8, pp=2, zero=3)).peak > 0
+
+
+@pytest.mark.parametrize("framework", ["megatron-core", "deepspeed", "nanotron", "torchtitan", "llm-foundry"])
+def test_a_search_holds_exactly_what_is_supported(framework: str, tmp_path: Path) -> None:
+    spec = catalog.load("frameworks", framework)
+    text = Path("free.toml")
+    shipped = Path(catalog.path("frameworks", framework)).read_text(encoding="utf-8")
+    kept = [part for part in shipped.split("\n[") if not part.startswith("supports]")]
+    text.write_text("\n[".join(kept).replace(f'name = "{framework}"', 'name = "free"'), encoding="utf-8")
+    assert run(["search", *SMALL, "--framework", framework, "--all", "some.csv", "--json"]) == 0
+    assert run(["search", *SMALL, "--framework", "free.toml", "--all", "every.csv", "--json"]) == 0
+    fields = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group", "micro_batch", "micro_batches",
+              "sequence_parallel", "schedule")  # fmt: skip
+    rows = []
+    for file in ("some.csv", "every.csv"):
+        with open(file, encoding="utf-8") as lines:
+            rows.append([tuple(row[name] for name in fields) for row in csv.DictReader(lines)])
+    numbers = [
+        Layout(**{name: value if name == "schedule" else int(value) for name, value in zip(fields, row, strict=True)},
+               seq=2048) for row in rows[1]
+    ]  # fmt: skip
+    able = [row for row, one in zip(rows[1], numbers, strict=True) if not unsupported(spec.supports, one)]
+    assert sorted(able) == sorted(rows[0]) and len(able) < len(rows[1])
+
+
+def test_a_search_says_what_it_left_out_or_let_through(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--zero", "1,3", "--pp", "2", "--schedule", "1f1b")
+    assert run(["search", *SMALL, *words, "--framework", "nanotron", "--json"]) == 0
+    assert "has no ZeRO 3: left out" in json.loads(capsys.readouterr().out)["notes"][-1]
+    assert run(["search", *SMALL, *words, "--zero", "3", "--json"]) == 0
+    assert "computed all the same" in json.loads(capsys.readouterr().out)["notes"][-1]
+    assert run(["search", *SMALL, "--zero", "3", "--pp", "2", "--framework", "deepspeed"]) == 2
+    told = capsys.readouterr().err
+    assert "deepspeed does not run ZeRO 3 with 2 pipeline stages" in told and "would allow: 0, 1" in told
+
+
+def test_offload_names_are_those_of_the_job() -> None:
+    from distsim.specs import job
+
+    assert set(OFFLOADS) == set(job.OFFLOADS)

@@ -1,0 +1,100 @@
+"""Ramp and held micro-batches of every schedule: as the event simulation has them, for numbers and for arrays."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+import distsim
+from distsim.engine.schedule_shape import ROUNDS, STEADY, in_flight, ramp_share
+from distsim.errors import DistsimError
+from distsim.formulas.schedule_forms import FORMS, Setting
+from distsim.schedules.registry import SCHEDULES
+from distsim.specs.layout import Layout
+from distsim.specs.rules import interleaves
+
+NAMES = [name for name in SCHEDULES if name != "zb-auto"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("stages", "micro"), [(2, 4), (4, 3), (4, 8), (4, 20), (6, 36)])
+def test_as_the_event_simulation(name: str, stages: int, micro: int) -> None:
+    chunks = SCHEDULES[name].default_chunks
+    try:
+        run = distsim.pipeline(stages, micro, name, chunks)
+    except DistsimError:
+        return
+    ramp = (run.makespan - 3 * micro) / (3 * (stages - 1) / chunks)
+    assert ramp_share(name, stages, micro, chunks) == pytest.approx(ramp, abs=1e-9)
+    held = [in_flight(name, stages, micro, chunks, stage) for stage in range(stages)]
+    assert held == pytest.approx(list(run.peak_in_flight))
+
+
+@pytest.mark.parametrize("name", STEADY)
+@pytest.mark.parametrize("stages", [2, 3, 4, 6])
+def test_more_rounds_change_nothing(name: str, stages: int) -> None:
+    few, many = (distsim.pipeline(stages, rounds * stages, name) for rounds in (ROUNDS, ROUNDS + 5))
+    assert few.makespan - 3 * few.micro == pytest.approx(many.makespan - 3 * many.micro)
+    assert few.peak_in_flight == many.peak_in_flight
+
+
+def test_arrays_of_layouts_and_of_schedules() -> None:
+    names = ["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2"]
+    chunks = numpy.array([1, 1, 4, 1, 1]).reshape(-1, 1)
+    micro = numpy.array([4, 8, 24])
+    schedule = numpy.array(names).reshape(-1, 1)
+    ramps, held = ramp_share(schedule, 4, micro, chunks), in_flight(schedule, 4, micro, chunks, 1)
+    for row, name in enumerate(names):
+        for column, m in enumerate(micro.tolist()):
+            v = int(chunks[row, 0])
+            assert ramps[row, column] == pytest.approx(ramp_share(name, 4, m, v))
+            assert held[row, column] == pytest.approx(in_flight(name, 4, m, v, 1))
+    simulated = ramp_share("v-half", 4, micro, 2)
+    assert simulated.tolist() == pytest.approx([ramp_share("v-half", 4, m, 2) for m in micro.tolist()])
+
+
+def test_searched_forms_hold_for_any_number_of_micro_batches() -> None:
+    """Where forward, input gradient and weight gradient take the same time, as a step assumes of other schedules."""
+    for name in ("looped-bfs", "zb-h1", "zb-h2", "zb-v"):
+        for stages, micro in ((2, 1), (3, 2), (4, 5), (5, 7), (8, 9), (8, 40)):
+            run = distsim.pipeline(stages, micro, name)
+            setting = Setting(stages, micro, run.chunks)
+            assert FORMS[name].exact(setting) and FORMS[name].makespan(setting) == pytest.approx(run.makespan)
+
+
+def test_a_v_puts_embedding_and_head_on_the_first_stage() -> None:
+    common = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 4, "pp": 4, "vpp": 2, "global_batch": 16}
+    folded = distsim.memory(distsim.Job(**common, schedule="zb-v")).stages
+    looped = distsim.memory(distsim.Job(**common, schedule="looped-bfs")).stages
+    sums = [sum(stage.categories["parameters"] for stage in stages) for stages in (folded, looped)]
+    assert sums[0] == sums[1]
+    assert folded[0].categories["parameters"] > folded[3].categories["parameters"] == folded[1].categories["parameters"]
+    last = looped[3].categories["parameters"]
+    assert looped[0].categories["parameters"] == pytest.approx(last, rel=1e-4)  # but for the final norm
+
+
+@pytest.mark.parametrize(("framework", "taken", "refused"), [
+    ("megatron-lm", (4, 5, 8, 13), (1, 3)),
+    ("megatron-2021", (4, 8), (3, 5, 13)),
+    ("torchtitan", (1, 3, 5, 10), (9, 13)),
+])  # fmt: skip
+def test_frameworks_interleave_the_micro_batches_that_they_can_deal(
+    framework: str, taken: tuple[int, ...], refused: tuple[int, ...]
+) -> None:
+    common = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 4, "pp": 4, "vpp": 2, "framework": framework}
+    for micro in taken:
+        assert distsim.memory(distsim.Job(**common, global_batch=micro)).setup.layout.micro_batches == micro
+    for micro in refused:
+        with pytest.raises(DistsimError, match="cannot interleave"):
+            distsim.step(distsim.Job(**common, global_batch=micro))
+        distsim.step(distsim.Job(**{**common, "vpp": 1}, global_batch=micro))
+
+
+def test_interleaving_rule_for_arrays() -> None:
+    micro = numpy.arange(1, 18)
+    layout = Layout(pp=4, vpp=2, schedule="interleaved-1f1b", micro_batches=micro)
+    kept = micro[interleaves(layout)]
+    assert kept.tolist() == [4, 5, 6, 7, 8, 10, 12, 15, 16]
+    for m in kept.tolist():  # the schedule deals them as its closed forms say
+        assert distsim.pipeline(4, m, "interleaved-1f1b", 2).makespan == pytest.approx(3 * m + 3 * 3 / 2)
+    assert numpy.all(interleaves(layout.with_(schedule="1f1b")))

@@ -1,0 +1,184 @@
+"""Searches over schedules, precision, offloading and batches: the numbers of step and memory, and a fair ranking."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy
+import pytest
+
+from distsim import catalog
+from distsim.engine.memory import memory_of
+from distsim.engine.resolve import resolve
+from distsim.engine.search import FIXED, Request, SearchReport, search
+from distsim.engine.search_bounds import CLOSED, SIMULATED, USUAL, Bounds, parse_bounds
+from distsim.engine.search_fold import Block, fold, places, setup_at
+from distsim.engine.search_prices import Prices
+from distsim.engine.search_report import choice
+from distsim.engine.search_space import Group, groups
+from distsim.engine.search_variants import parse_batches, parse_offloads, parse_precisions, variants
+from distsim.engine.step import seconds_of
+from distsim.errors import DistsimError
+from distsim.specs.job import Job
+from distsim.specs.support import Supports
+
+
+def found_in(job: Job, gpus: int, bounds: Bounds, **lists: tuple[str, ...]) -> list[Group]:
+    """Groups of a search with one batch."""
+    framework = catalog.load("frameworks", job.framework).model_copy(update={"supports": Supports()})  # anything
+    opened = variants(job, gpus, lists.get("precisions", ()), lists.get("offloads", ()), {"framework": framework})
+    assert job.global_batch is not None
+    return [group for base in opened for group in groups(base, gpus, job.global_batch, bounds)]
+
+
+def same(block: Block, chance: random.Random) -> None:
+    """One layout of a block, by itself."""
+    valid = numpy.argwhere(block.valid)
+    inside = tuple(int(i) for i in valid[chance.randrange(len(valid))])
+    base = block.group.setup
+    layout = block.group.layout_at(tuple(a + b for a, b in zip(block.start, inside, strict=True)))
+    update: dict[str, Any] = {**dict.fromkeys(FIXED), **setup_at(base, layout)}
+    job = base.job.model_copy(update=update)
+    setup = resolve(job, {"accelerator": base.accelerator, "cluster": base.cluster, "framework": base.framework})
+    assert float(block.seconds[inside]) == pytest.approx(seconds_of(setup), rel=1e-9), layout
+    assert float(block.peak[inside]) == pytest.approx(memory_of(setup).worst.peak, rel=1e-9), layout
+
+
+@pytest.mark.parametrize(
+    ("model", "schedules"),
+    [("llama-7b", ",".join(CLOSED)), ("gpt2-xl", "zb-v,looped-bfs"), ("mixtral-8x7b", "zb-v,zb-h2")],
+)
+def test_every_closed_schedule_has_the_numbers_of_step(model: str, schedules: str) -> None:
+    bounds = parse_bounds({"schedule": schedules, "pp": "2..8", "cp": "1"}, [])
+    chance, prices, seen = random.Random(5), Prices(), set()
+    for group in found_in(Job(model=model, gpu="h100-sxm", global_batch=48, framework="deepspeed"), 16, bounds):
+        seen |= set(numpy.unique(group.setup.layout.schedule).tolist())
+        folded = fold(group, prices)
+        every = list(places(group))
+        for place in chance.sample(every, min(3, len(every))):
+            for _ in range(3):
+                same(folded.block(place), chance)
+    assert seen == set(schedules.split(","))
+
+
+@pytest.mark.parametrize(("framework", "offloads"), [
+    ("megatron-core", ("none", "optimizer", "activations", "optimizer,activations")),
+    ("deepspeed", ("none", "parameters", "optimizer,parameters")),
+])  # fmt: skip
+def test_precision_and_offloading_have_the_numbers_of_step(framework: str, offloads: tuple[str, ...]) -> None:
+    job = Job(model="llama-7b", gpu="h100-sxm", global_batch=32, framework=framework)
+    chance, prices, seen = random.Random(11), Prices(), set()
+    for group in found_in(job, 8, Bounds(), precisions=("bf16", "fp8", "fp32"), offloads=offloads):
+        seen.add((group.setup.precision.name, group.setup.offload))
+        folded = fold(group, prices)
+        same(folded.block(chance.choice(list(places(group)))), chance)
+    assert len(seen) == 3 * len(offloads)
+
+
+def test_parameters_leave_the_gpu_under_zero_3_only() -> None:
+    job = Job(model="llama-7b", gpu="h100-sxm", global_batch=8, offload="parameters")
+    for gpus in (1, 8):
+        for group in found_in(job, gpus, Bounds()):
+            assert set(numpy.unique(group.setup.layout.zero).tolist()) == {3}
+            assert group.layouts
+
+
+def run(gpus: int = 8, bounds: dict[str, str] | None = None, **more: Any) -> SearchReport:
+    """A search without the costliest dimension."""
+    stated: dict[str, str | None] = {"recompute": "none,selective", **(bounds or {})}
+    job = Job(model="llama-7b", gpu="h100-sxm", global_batch=more.pop("batch", 64))
+    return search(Request(job, (gpus,), parse_bounds(stated, []), **more))
+
+
+def test_batches_are_ranked_by_tokens_per_second() -> None:
+    apart = [run(batch=batch) for batch in (32, 64, 96)]
+    together = run(batches=(32, 64, 96))
+    assert together.evaluated == sum(report.evaluated for report in apart)
+    rates = [one.report.tokens_per_second for one in together.best]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == pytest.approx(max(report.best[0].report.tokens_per_second for report in apart))
+    front = [(one.report.memory.peak, one.report.tokens_per_second) for one in together.front]
+    assert front == sorted(front)  # whatever the batch: more memory only for more tokens per second
+    assert together.global_batch == together.best[0].report.setup.job.global_batch
+    for one in together.almost:
+        assert one.report.tokens_per_second > rates[0]
+
+
+def test_a_deadline_is_one_of_steps_whatever_the_batch() -> None:
+    quick = run(batch=32).best[0].report.seconds
+    report = run(batches=(32, 1024), within=1.01 * quick)
+    assert report.best and {one.report.setup.job.global_batch for one in report.best} == {32}
+    assert report.fitting > report.feasible
+
+
+def test_several_recipes_are_ranked_together_and_told_apart() -> None:
+    report = run(precisions=("bf16", "fp8"), offloads=("none", "optimizer"))
+    named = {(one.report.setup.precision.name, one.report.setup.offload) for one in (*report.best, *report.front)}
+    assert {name for name, _ in named} == {"bf16", "fp8"} and {kind for _, kind in named} == {(), ("optimizer",)}
+    for one in report.best:
+        assert one.report.seconds == pytest.approx(one.found.seconds, rel=1e-9)
+    assert run().evaluated * 4 == report.evaluated  # searches that name neither stay as large as they were
+
+
+def test_schedules_without_closed_form_are_simulated_for_the_best() -> None:
+    report = run(bounds={"schedule": "all", "pp": "4"})
+    names = {one.layout["schedule"] for one in report.kept.every.found}
+    assert names & set(SIMULATED) and not names - set(CLOSED) - set(SIMULATED)
+    assert "simulated for the best few" in " ".join(report.notes)
+    for one in report.kept.every.found:
+        if one.layout["schedule"] in SIMULATED:
+            again = choice(one).report
+            assert again.seconds == pytest.approx(one.seconds, rel=1e-9)
+            assert again.memory.worst.peak == pytest.approx(one.peak, rel=1e-9)
+
+
+def test_only_simulated_schedules() -> None:
+    report = run(bounds={"schedule": "v-half,hanayo", "pp": "4"})
+    assert report.best and {one.found.layout["schedule"] for one in report.best} <= {"v-half", "hanayo"}
+    assert 0 < report.evaluated < 200
+
+
+def test_the_event_simulation_of_the_best() -> None:
+    report = run(bounds={"pp": "4"})
+    for one in report.best:
+        assert one.simulated_seconds == pytest.approx(one.report.seconds, rel=0.05)
+        assert one.to_dict()["simulated_seconds"] == one.simulated_seconds
+    assert run(bounds={"pp": "1"}).best[0].simulated_seconds is None
+
+
+def test_a_block_is_the_same_however_it_is_cut() -> None:
+    """Parts that do not differ along an axis are computed once: whole groups, and layout by layout."""
+    bounds = parse_bounds({"pp": "2", "recompute": "none,full", "recompute_layers": "1..3"}, ["recompute=none"])
+    for group in found_in(Job(model="llama-7b", gpu="h100-sxm", framework="deepspeed", global_batch=16), 8, bounds):
+        folded = fold(group, Prices())
+        whole = folded.block(tuple(slice(0, size) for size in group.shape))
+        seen = numpy.zeros(group.shape, dtype=int)
+        for place in places(group):
+            block = folded.block(place)
+            seen[place] += block.valid
+            for name in ("seconds", "peak"):
+                numpy.testing.assert_allclose(getattr(block, name), getattr(whole, name)[place], rtol=1e-12)
+        assert (seen == numpy.broadcast_to(group.valid, group.shape)).all()
+
+
+def test_lists() -> None:
+    job = Job(model="llama-7b", gpu="h100-sxm")
+    assert parse_batches("512..2048", job) == (512, 1024, 2048)
+    assert parse_batches("512..1500,48", job) == (48, 512, 1024, 1500)
+    assert parse_offloads("none,activations+optimizer", job) == ("none", "optimizer,activations")
+    assert parse_offloads("all", job)[0] == "none" and len(set(parse_offloads("all", job))) >= 4
+    assert parse_precisions("bf16,bfloat16,fp8", job) == ("bf16", "fp8")
+    assert "mxfp8" not in parse_precisions("all", job) and "fp8" in parse_precisions("all", job)
+    assert "mxfp8" in parse_precisions("all", Job(model="llama-7b", gpu="b200"))
+    assert "fp8" not in parse_precisions("all", Job(model="llama-7b", gpu="a100-sxm4-80gb"))
+    assert parse_bounds({}, []).words("schedule") == list(USUAL)
+
+
+@pytest.mark.parametrize(("parse", "text"), [
+    (parse_batches, "64.."), (parse_batches, "x"), (parse_offloads, "none+optimizer"), (parse_offloads, "weights"),
+    (parse_offloads, ","), (parse_precisions, "bf61"),
+])  # fmt: skip
+def test_bad_lists_are_told(parse: Any, text: str) -> None:
+    with pytest.raises(DistsimError):
+        parse(text, Job(model="llama-7b", gpu="h100-sxm"))

@@ -1,0 +1,78 @@
+"""Accelerator-hours of whole training runs: what was published against what a plan would have said."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from distsim.engine.whole_runs import WholeRun, median_error, shipped, whole_run, whole_runs
+from distsim.interop.runs import read_runs
+
+ORACLE = Path(__file__).parent / "oracles" / "whole_runs.csv"  # figures as published, each row with its source
+RUNS = read_runs(shipped())
+QUICK = ("llama-65b", "llama-2-13b", "deepseek-67b")  # searched ones that stand for the rest: a search takes a while
+
+
+@pytest.fixture(scope="module")
+def found() -> list[WholeRun]:
+    return [whole_run(run) for run in RUNS if run.text("layout") == "known" or run.id in QUICK]
+
+
+def test_hours_within_fifteen_per_cent_in_the_median(found: list[WholeRun]) -> None:
+    assert median_error(found) <= 0.15
+    for name in QUICK:
+        error = next(one for one in found if one.run.id == name).error
+        assert error is not None
+        assert abs(error) <= 0.15
+
+
+def test_hours_are_those_that_were_published() -> None:
+    with ORACLE.open(encoding="utf-8") as file:
+        published = {float(row["gpu_hours"]) for row in csv.DictReader(file) if row["gpu_hours"]}
+    assert {run.number("gpu_hours") for run in RUNS if run.text("gpu_hours")} <= published
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
+def test_each_run_says_where_its_figures_are_from(run: object) -> None:
+    for cell in ("source", "layout_source", "tokens", "seq_len", "global_batch", "n_gpus", "gpu"):
+        assert run.text(cell), cell  # type: ignore[attr-defined]
+    assert run.text("gpu_hours") or run.text("accelerator_mwh")  # type: ignore[attr-defined]
+    assert run.text("hours_count") in ("steps", "campaign", "everything")  # type: ignore[attr-defined]
+    assert run.text("layout") in ("known", "searched")  # type: ignore[attr-defined]
+
+
+def test_failures_count_where_the_published_hours_hold_them(found: list[WholeRun]) -> None:
+    for one in found:
+        if not one.reason:
+            assert one.with_failures > one.of_steps
+            assert one.judged == (one.of_steps if one.run.text("hours_count") == "steps" else one.with_failures)
+
+
+def test_measured_energy_within_twenty_per_cent(found: list[WholeRun]) -> None:
+    """From tokens and layout alone: steps give the hours, utilisation gives the watts. GPUs only, no PUE."""
+    measured = [one for one in found if one.run.text("accelerator_mwh")]
+    assert len(measured) == 3
+    for one in measured:
+        assert one.energy_error is not None
+        assert abs(one.energy_error) <= 0.20, one.run.id
+
+
+def test_a_run_beyond_the_peak_is_not_replayed(found: list[WholeRun]) -> None:
+    """Its header says 150 ms on A100, which is more than their peak."""
+    impossible = next(one for one in found if one.run.id == "llmc-gpt3-125m")
+    assert "contradict each other" in impossible.reason
+
+
+def test_first_flash_kernels_were_slower() -> None:
+    run = next(run for run in RUNS if run.id == "starcoderbase-15b")
+    newer = type(run)({**run.cells, "attention": "flash"}, run.line)
+    assert whole_run(run).of_steps > 1.1 * whole_run(newer).of_steps
+
+
+def test_your_own_runs(tmp_path: Path) -> None:
+    own = tmp_path / "mine.csv"
+    text = shipped().read_text(encoding="utf-8").splitlines()
+    own.write_text("\n".join([text[0], *[line for line in text if line.startswith("pythia-1.4b")]]), encoding="utf-8")
+    assert [one.run.id for one in whole_runs(own)] == ["pythia-1.4b"]
