@@ -21,6 +21,7 @@ from distsim.engine.stored import (
     trained_units,
     units_of,
 )
+from distsim.engine.tuning import reduced_in
 from distsim.formulas.traffic import DTYPE_BYTES, FP32_BYTES, full_buckets
 
 
@@ -90,7 +91,7 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
     """Unit by unit: gathered in forward and (ZeRO 3) in backward, gradients reduced and scattered in backward."""
     y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
     ranks = sharing.shard.ranks
-    gather, reduce = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[precision.reduce_dtype]
+    gather, reduce = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[reduced_in(setup)]
     syncs = exchange.syncs(y.micro_batches)
     flows: list[Flow] = []
     for unit in units:
@@ -107,9 +108,9 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
                 Flow("parameters", *common, "backward", again * y.micro_batches, size, hides),
             ]
         flows += [
-            Flow("gradients", "reduce_scatter", sharing.shard, precision.reduce_dtype, "backward",
+            Flow("gradients", "reduce_scatter", sharing.shard, reduced_in(setup), "backward",
                  unit.count * syncs, elements * reduce, rules.overlap_gradients),
-            Flow("gradients of replicas", "all_reduce", sharing.replicas, precision.reduce_dtype, "backward",
+            Flow("gradients of replicas", "all_reduce", sharing.replicas, reduced_in(setup), "backward",
                  unit.count * syncs, elements * reduce / ranks, rules.overlap_gradients),
         ]  # fmt: skip
     return flows
@@ -136,9 +137,9 @@ def _bucketed(
     if not (units := [unit for unit in map(_trained, units) if unit.tensors]):
         return []
     for elements, times in _buckets(setup, stage, sharing, units, together):
-        size = elements * DTYPE_BYTES[precision.reduce_dtype]
+        size = elements * DTYPE_BYTES[reduced_in(setup)]
         calls, hides = times * syncs, rules.overlap_gradients
-        dtype, shard = precision.reduce_dtype, sharing.shard
+        dtype, shard = reduced_in(setup), sharing.shard
         flows += [
             Flow("gradients", "all_reduce", sharing.data, dtype, "backward", calls * (1 - owned), size, hides),
             Flow("gradients", "reduce_scatter", shard, dtype, "backward", calls * owned, size, hides),
@@ -173,7 +174,7 @@ def _buckets(
     """Elements of each kind of gradient bucket and how many there are."""
     rules = setup.framework.traffic
     if rules.bucket_rule == "tensors":
-        each = DTYPE_BYTES[setup.precision.reduce_dtype]
+        each = DTYPE_BYTES[reduced_in(setup)]
         sizes = [t.elements for t in gradient_order(setup, stage) if sharing.holds(t, together)]
         fill = bucket_items if all(isinstance(size, (int, float)) for size in sizes) else filled_bucket_arrays
         return fill(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each)
