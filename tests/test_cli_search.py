@@ -76,10 +76,22 @@ def test_nothing_fits_is_exit_1_with_misses_and_mends(capsys: pytest.CaptureFixt
     assert "No layout fits" in text and "over by" in text and "What makes it fit" in text
     found = json.loads(answer(capsys, *words, "--json", code=1))
     assert found["feasible"] == 0 and found["layouts"] == [] and found["nearest"]
+    assert found["mends"] and all(one["fits"] for one in found["mends"])
 
 
 def test_no_layout_is_quick_enough(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "takes at most" in answer(capsys, *SMALL, "--within", "1ms", code=1)
+    words = (*SMALL, "--recompute", "none", "--zero", "1")
+    text = answer(capsys, *words, "--within", "800ms", code=1)
+    assert "takes at most 800 ms" in text and "quick enough: --gpus " in text
+    command = text.split("  distsim ")[1].splitlines()[0].split()
+    assert run([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"] <= 0.8
+    found = json.loads(answer(capsys, *words, "--within", "1ms", "--json", code=1))
+    assert found["quick_enough"]["gpus"] is None and found["quick_enough"]["seconds"] > 0.001
+
+
+def test_what_only_the_margin_forbids_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "fits without --margin 0.95" in answer(capsys, *SMALL, "--margin", "95%", code=1)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +106,8 @@ def test_no_layout_is_quick_enough(capsys: pytest.CaptureFixture[str]) -> None:
         (("--exclude", "tp=1..8"), "without --exclude"),
         (("--objective", "speed"), "throughput"),
         (("--margin", "2"), "margin"),
+        (("--margin", "100%"), "0.05 or 5%"),
+        (("--margin", "lots"), "0.05 or 5%"),
         (("--within", "soon"), "--within"),
         (("--within", "0s"), "--within"),
         (("--diff", "1"), "two ranks"),

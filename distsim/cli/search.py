@@ -78,7 +78,7 @@ def search(
     stated: dict[str, Any],
     objective: own.Objective = "throughput",
     within: own.Within = None,
-    margin: own.Margin = 0.0,
+    margin: own.Margin = "0",
     exclude: own.Exclude = None,
     top: own.Top = 10,
     all_ranks: own.AllRanks = False,
@@ -130,7 +130,7 @@ def search(
 
 
 def _request(
-    stated: dict[str, Any], objective: str, within: str | None, margin: float, exclude: list[str], top: int,
+    stated: dict[str, Any], objective: str, within: str | None, margin: str, exclude: list[str], top: int,
     all_ranks: bool, price: Wish | None,
 ) -> Request:  # fmt: skip
     from distsim.engine.search import Request
@@ -154,7 +154,8 @@ def _request(
     if seconds <= 0:
         raise DistsimError(f"--within {within} leaves no time", "write e.g. --within 20s")
     bounds = parse_bounds(limits, exclude)
-    plain = Request(job, _gpus(gpus, job), bounds, objective, margin, seconds, top, price=price, all_ranks=all_ranks)
+    share = _margin(margin)
+    plain = Request(job, _gpus(gpus, job), bounds, objective, share, seconds, top, price=price, all_ranks=all_ranks)
     return replace(plain, **tried)
 
 
@@ -198,6 +199,17 @@ def _gpus(text: str | None, job: Any) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
+def _margin(text: str) -> float:
+    """A share, as 0.05 or as 5%."""
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise DistsimError(f"--margin {text} is no share of the memory", "give 0 to 0.99, e.g. 0.05 or 5%")
+    return share
+
+
 def _ranks(text: str | None, top: int) -> tuple[int, int] | None:
     if text is None:
         return None
@@ -208,21 +220,20 @@ def _ranks(text: str | None, top: int) -> tuple[int, int] | None:
 
 
 def _print(report: SearchReport, as_json: bool, ranks: tuple[int, int] | None) -> None:
+    from distsim.engine.search_mend import mends, plain
+
+    mended = mends(report)
     if as_json:
         import json
 
-        typer.echo(json.dumps(report.to_dict(), indent=1))
+        typer.echo(json.dumps({**report.to_dict(), **plain(mended)}, indent=1))
         return
+    from distsim.report import search_mend
     from distsim.report.search import diff_lines, lines
     from distsim.report.style import style
 
     term = style()
-    made = lines(report, term)
+    made = [*lines(report, term), *search_mend.lines(report, mended, term)]
     if ranks is not None and max(ranks) <= len(report.best):
         made += ["", *diff_lines(report, *ranks, term)]
-    if not report.best and not report.fitting and report.nearest:
-        from distsim.engine.mend import mend
-        from distsim.report.memory import mend_lines
-
-        made += ["", *mend_lines(mend(report.nearest[0].report.memory), term)]
     typer.echo("\n".join(term.plain(line) for line in made), color=True)

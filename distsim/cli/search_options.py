@@ -14,7 +14,7 @@ def _option(flag: str, text: str) -> Any:
 
 Objective = Annotated[str, typer.Option("--objective", help="throughput, memory, cost-per-token or fewest-gpus")]
 Within = Annotated[str | None, _option("--within", "longest step that will do, e.g. 20s")]
-Margin = Annotated[float, typer.Option("--margin", help="share of the memory that stays free")]
+Margin = Annotated[str, typer.Option("--margin", help="share of the memory that stays free, 0.05 or 5%")]
 Exclude = Annotated[
     list[str] | None, _option("--exclude", "leave out values or combinations: tp=16..64, 'tp=8 pp=1'")
 ]  # fmt: skip

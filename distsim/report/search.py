@@ -46,12 +46,11 @@ def head(report: SearchReport, term: Style) -> list[str]:
     fits = f"{report.fitting:,} fit {gib(report.limit)}"
     if report.request.within < math.inf:
         fits += f", {report.feasible:,} of them within {duration(request.within)}"
-    prices = [price_words(rents, term) for rents in alike_rents(report)]
     return [
         f"{term.bold(base.model.name)} on {gpus} {sign} {base.accelerator.name} ({base.cluster.name}), {words}",
         f"{report.evaluated:,} layouts in {report.seconds:.1f} s{until} ({rate:,.0f} per second): {fits}; "
         f"best by {request.objective}",
-        *prices,
+        *price_lines(report),
     ]  # fmt: skip
 
 
@@ -78,8 +77,13 @@ def simulated_lines(report: SearchReport) -> list[str]:
     return textwrap.wrap(told, terminal.width() or len(told))
 
 
-def price_words(rents: Sequence[Rent], term: Style) -> str:
-    """What is paid, to whom, and how old the price is."""
+def price_lines(report: SearchReport) -> list[str]:
+    """What is paid for the GPUs, to whom, and how old the price is; nothing where no prices were asked for."""
+    return [price_words(rents) for rents in alike_rents(report)]
+
+
+def price_words(rents: Sequence[Rent]) -> str:
+    """What is paid at one rate."""
     first = rents[0]
     rate = f"${first.usd_per_gpu_hour:,.2f} per GPU-hour"
     if first.quote is None:
