@@ -260,6 +260,7 @@ def test_the_batch_grows_with_the_cluster() -> None:
     assert grows.sequences(768) == 3 * 256  # so that 3 divides it
     assert StepBatch(4096, most_tokens=10e6).sequences(16384) == 2048
     assert StepBatch(4096, stated=7).sequences(16384) == 7
+    assert StepBatch(4096, most_tokens=30e6, sparse=True).sequences(512) == 8192  # experts see few of the tokens each
     assert scaling.good_batch_tokens(6 * 67e9 * 2e12) == pytest.approx(19.2e6, rel=0.02)
     assert "4M tokens per step" in run(*ASKED).stderr
 

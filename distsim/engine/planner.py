@@ -152,7 +152,8 @@ def step_batch(stated: int | None, job: Job, model: LoadedModel, tokens: float) 
     """Sequences per optimizer step: as stated, or growing with the cluster up to what is good for the run."""
     active = active_parameters(resolve(Job(model=model.spec)))
     most = scaling.good_batch_tokens(scaling.training_flops(active, tokens))
-    return StepBatch(job.seq if job.seq is not None else sequence_of(model), stated, float(most))
+    seq = job.seq if job.seq is not None else sequence_of(model)
+    return StepBatch(seq, stated, float(most), model.spec.experts is not None)
 
 
 def finish_dates(option: Option, seed: int = 0) -> Campaigns:
