@@ -48,7 +48,7 @@ LEVELS = ("general", "architecture", "family", "framework", "both")
 _COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6, "stream": 1.0}
 _EAGER = {"kernel_issue_seconds": 2e-4}  # composed modules: several launches per row of the ledger
 PRIORS: dict[str, dict[str, float]] = {
-    "nanotron": {"stall_seconds": 0.52, "layer_stall_seconds": 0.0029},
+    "nanotron": {"stall_seconds": 0.46, "layer_stall_seconds": 0.0027},
     # Narayanan et al. 2021, table 2: 175B under ZeRO-3, parameter by parameter and not ahead of use
     "deepspeed": {"gather_factor": 4.0, "data_factor": 4.0, "exposed_fraction": 1.0},
     "huggingface": _EAGER, "torchtune": _EAGER, "litgpt": _EAGER,
