@@ -130,7 +130,7 @@ class StepTimeline:
 def timeline_of(report: StepReport) -> StepTimeline:
     """Lay a predicted step out in time."""
     setup = report.setup
-    y, timing = layout_numbers(setup), report.timing.model_dump()
+    y, timing = layout_numbers(setup, report.correction.state), report.timing.model_dump()
     name = setup.layout.schedule if setup.layout.pp > 1 else "1f1b"
     chunks = _chunks(name, setup.layout.vpp)
     parts = []

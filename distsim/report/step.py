@@ -82,25 +82,3 @@ def _typed(name: str, value: object) -> str:
     """An option as a user types it."""
     flag = f"--{name.replace('_', '-')}"
     return flag if value is True else f"{flag} {value}"
-
-
-def explained(report: StepReport, term: Style) -> list[str]:
-    """What the time rests on: every number of the profile with its meaning, work per stage, evidence."""
-    from distsim.specs.timing import Timing
-
-    made = [term.bold(f"Numbers of {report.setup.framework.name} on {report.setup.accelerator.architecture}")]
-    values = report.timing.model_dump()
-    made += columns(["number", "value"], [[name, f"{values[name]:.4g}"] for name in Timing.model_fields])
-    made += ["source: presets/timing/fitted.toml, fitted by distsim calibrate to the shipped runs", ""]
-    made.append(term.bold("Work per micro-batch and stage, seconds at datasheet rates"))
-    rows = []
-    for stage in report.work.stages:
-        for phase, sums in stage.compute.phases.items():
-            rows.append([f"{stage.index} ({stage.count} alike)", phase, *(f"{getattr(sums, name):.4g}" for name in
-                         ("matmul", "matmul8", "attention", "memory", "kernels"))])  # fmt: skip
-    made += columns(["stage", "phase", "matmul", "8-bit", "attention", "bytes", "kernels"], rows, left=(0, 1))
-    made += ["", term.bold("Traffic per step and stage, seconds before overlap")]
-    names = [n for n in report.work.stages[0].traffic if any(stage.traffic[n] for stage in report.work.stages)]
-    rows = [[str(stage.index), *(f"{stage.traffic[name]:.4g}" for name in names)] for stage in report.work.stages]
-    made += columns(["stage", *names], rows)
-    return [*made, "", f"interval: residuals of {report.interval.basis}, left out of the fit"]
