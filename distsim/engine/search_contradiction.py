@@ -56,7 +56,8 @@ def lacking(base: Setup, group: Group) -> str:
     one = Layout(**group.layout_at(place))
     framework = base.framework
     return "; ".join(
-        rule.problem(framework.name, framework.supports, one) for rule in unsupported(framework.supports, one)
+        rule.problem(framework.name, framework.supports, base.model, one)
+        for rule in unsupported(framework.supports, base.model, one)
     )
 
 
