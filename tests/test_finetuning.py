@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_saved_tensors import PRECISION, RECOMPUTE, model
+from test_search import _same as same_numbers
 
 import distsim
 from distsim.engine import resolve as resolving
@@ -17,6 +19,11 @@ from distsim.engine.moments import moments_of
 from distsim.engine.pipeline_model import model_times
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.saved import saved_of
+from distsim.engine.search import base_setup
+from distsim.engine.search_bounds import Bounds
+from distsim.engine.search_fold import blocks
+from distsim.engine.search_prices import Prices
+from distsim.engine.search_space import groups
 from distsim.engine.stages import build_stages
 from distsim.engine.states import states
 from distsim.errors import DistsimError
@@ -129,6 +136,28 @@ def test_whole_parts_train_beside_adapters() -> None:
     grown = {name: more.categories[name] - lora.categories[name] for name in ("parameters", "gradients", "optimizer")}
     assert (grown["parameters"], grown["gradients"]) == (2 * table * 2, 2 * table * 2)
     assert grown["optimizer"] == pytest.approx(2 * table * 4, rel=1e-5)
+
+
+TUNED = [
+    ("llama-3-8b", "h100-sxm", 8, "huggingface", {"lora_targets": "all-linear", "quantize": "nf4"}),
+    ("llama-70b", "h100-sxm", 16, "nemo", {"precision": "fp8"}),
+    ("mixtral-8x7b", "h100-sxm", 8, "megatron-core", {"quantize": "int8", "lora_whole": "norms"}),
+    ("gpt2-xl", "a100-sxm4-40gb", 8, "torch-ddp", {"lora_dropout": 0.1}),
+    ("deepseek-v2-lite", "h100-sxm", 8, "fsdp", {"quantize": "nf4"}),
+]
+
+
+@pytest.mark.parametrize("case", TUNED, ids=lambda case: f"{case[0]}-{case[3]}")
+def test_arrays_of_layouts_give_the_numbers_of_one(case: tuple[Any, ...]) -> None:
+    """A search prices adapters as step and memory do."""
+    model, gpu, gpus, framework, more = case
+    job = Job(model=model, gpu=gpu, global_batch=32, seq=2048, framework=framework, lora_rank=16, **more)
+    base, chance, checked = base_setup(job, gpus), random.Random(7), 0
+    found = list(groups(base, gpus, 32, Bounds()))
+    for group in chance.sample(found, min(5, len(found))):
+        for block in chance.sample(every := list(blocks(group, Prices())), min(2, len(every))):
+            checked += same_numbers(base, block, chance)
+    assert checked >= min(5, len(found))
 
 
 def test_a_pipeline_and_tensor_parallelism() -> None:
