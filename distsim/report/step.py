@@ -8,7 +8,7 @@ from distsim.engine.compose import PARTS
 from distsim.engine.faster import Faster
 from distsim.engine.step import StepReport
 from distsim.report.memory import job_lines
-from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, columns
+from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, bare, columns
 from distsim.units import decimal_bytes, duration, gib
 
 INKS: dict[str, tuple[str, Colour]] = {
@@ -40,11 +40,19 @@ def figures(report: StepReport, term: Style) -> list[str]:
     fits = "fits" if report.memory.fits else term.ink("does not fit", VERMILLION)
     convention = "6 N + 12 L H S" if report.setup.tuning is None else "4 N, 6 N of adapters, + 12 L H S"
     return [
-        f"step time   {term.bold(duration(report.seconds))}   90% interval {span}, from {interval.basis}",
+        *_time(f"step time   {term.bold(duration(report.seconds))}   90% interval {span}", interval.basis, term),
         f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU; {rate} of the model per GPU",
         f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)} ({convention}, dense attention)",
         f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}",
     ]
+
+
+def _time(told: str, basis: str, term: Style) -> list[str]:
+    """The step time; where its interval comes from goes below it on a narrow terminal."""
+    origin = f"from {basis}"
+    if len(bare(told)) + 2 + len(origin) <= term.width:
+        return [f"{told}, {origin}"]
+    return [told, " " * 12 + origin]
 
 
 def breakdown(report: StepReport, term: Style) -> list[str]:

@@ -15,8 +15,12 @@ def lines(report: StepReport, term: Style) -> list[str]:
     """Kernels of a layer, formulas part by part, the profile's numbers, traffic before overlap."""
     made = [*_kernels(report, term), ""]
     for section in sections(report):
-        made += [term.bold(section.title), *_figures(section, term), ""]
+        made += [*_title(section.title, term), *_figures(section, term), ""]
     return [*made, *_profile(report, term), "", *_traffic(report, term)]
+
+
+def _title(text: str, term: Style) -> list[str]:
+    return [term.bold(line) for line in wrapped(text)]
 
 
 def _figures(section: Section, term: Style) -> list[str]:
@@ -36,7 +40,7 @@ def _kernels(report: StepReport, term: Style) -> list[str]:
         for one in found
     ]
     title = f"Kernels of a {name} layer, one micro-batch on one rank, gaps between them included"
-    return [term.bold(title), *columns(["operation", "shape", "forward", "backward"], rows, left=(0, 1))]
+    return [*_title(title, term), *columns(["operation", "shape", "forward", "backward"], rows, left=(0, 1))]
 
 
 def _profile(report: StepReport, term: Style) -> list[str]:
@@ -44,7 +48,7 @@ def _profile(report: StepReport, term: Style) -> list[str]:
     rows = [[name, f"{value:.4g}"] for name, value in values.items()]
     title = f"Numbers of {report.setup.framework.name} on {report.setup.accelerator.architecture}"
     source = "source: presets/timing/fitted.toml, fitted by distsim calibrate to the shipped runs; docs/step.md"
-    return [term.bold(title), *columns(["number", "value"], rows), source]
+    return [*_title(title, term), *columns(["number", "value"], rows), *wrapped(source)]
 
 
 def _traffic(report: StepReport, term: Style) -> list[str]:
@@ -58,7 +62,8 @@ def _traffic(report: StepReport, term: Style) -> list[str]:
         "kind",
         *(f"stage {stage.index}" + (f" (x {stage.count})" if stage.count > 1 else "") for stage in stages),
     ]
-    return [term.bold("Traffic of one step before overlap (distsim comm --explain tells more)"), *columns(header, rows)]
+    title = "Traffic of one step before overlap (distsim comm --explain tells more)"
+    return [*_title(title, term), *columns(header, rows)]
 
 
 def as_data(report: StepReport) -> list[dict[str, Any]]:
