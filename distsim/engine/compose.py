@@ -155,13 +155,12 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
 
 def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], busy: Number) -> Number:
     """What a micro-batch loses to the state of the software."""
+    stall, layer_stall = timing["stall_seconds"], timing["layer_stall_seconds"]
+    if isinstance(stall, float) and stall == layer_stall == 0:
+        return 0.0
     m, pp, nodes = y["micro_batches"], y["pp"], y["nodes"]
-    lost = stall_seconds(timing["stall_seconds"], y["state"] >= STALLED, nodes, pp, m)
-    checks = check_seconds(
-        timing["layer_stall_seconds"], y["state"] >= CHECKED, nodes, y["node_size"], stage["layers"], y["tp"]
-    )
-    if isinstance(checks, (int, float)) and checks == 0:
-        return lost
+    checks = check_seconds(layer_stall, y["state"] >= CHECKED, nodes, y["node_size"], stage["layers"], y["tp"])
+    lost = stall_seconds(stall, y["state"] >= STALLED, nodes, pp, m)
     return lost + waiting_seconds(checks, busy) * m / (m + pp - 1)
 
 
