@@ -195,6 +195,10 @@ def test_notes_of_measured_runs() -> None:
     assert tuning_options(Run(cells, 1), {"lora_rank": 4}) == {
         "lora_rank": 4, "lora_targets": "q,v", "quantize": "gptq-int4"
     }  # fmt: skip
+    usual = {"lora_rank": 4, "models": {"gemma": "all-linear,head"}}
+    assert tuning_options(Run({"finetune_kind": "lora", "model": "gemma-2b"}, 1), usual) == {
+        "lora_rank": 4, "lora_targets": "all-linear,head"
+    }  # fmt: skip
     assert tuning_options(Run({"finetune_kind": "full"}, 1), {"lora_rank": 4}) == {}
     lengths = lengths_of(Run({"notes": "max_length 2048 (cap; dataset x mean 3234+-2548 tokens)"}, 1))
     assert lengths is not None
