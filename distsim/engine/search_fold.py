@@ -147,11 +147,15 @@ def distinct(stages: list[Stage]) -> list[Stage]:
 
 def cut(values: Mapping[str, Any], place: Place) -> dict[str, Any]:
     """The parts of arrays at a place; what has length one along an axis holds for all of it."""
-    return {
-        name: value[tuple(one if size > 1 else slice(None) for one, size in zip(place, value.shape, strict=True))]
-        if isinstance(value, numpy.ndarray) and value.ndim == AXES else value
-        for name, value in values.items()
-    }  # fmt: skip
+    found = dict(values)
+    inside: dict[tuple[int, ...], Place] = {}
+    for name, value in values.items():
+        if isinstance(value, numpy.ndarray) and value.ndim == AXES:
+            shape = value.shape
+            if shape not in inside:
+                inside[shape] = tuple(one if size > 1 else slice(None) for one, size in zip(place, shape, strict=True))
+            found[name] = value[inside[shape]]
+    return found
 
 
 def blocks(group: Group, prices: Prices) -> Iterator[Block]:
