@@ -26,6 +26,8 @@ PRECISIONS = {
 
 
 POWER_LIMITED = "500W power limit"
+EFA, EFA_NODES = "/node, EFA", {"h100-sxm": "p5.48xlarge"}
+"""What notes say of AWS's network, and the node that has it."""
 USUAL_YEAR = 2024.0
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
@@ -262,11 +264,13 @@ def _fit_degrees(options: dict[str, Any], run: Run) -> None:
 
 
 def cluster_of(run: Run) -> Cluster | None:
-    """The GPU's usual node, with the row's own count of GPUs and network rate where it gives them."""
+    """The GPU's usual node, or that of a cloud whose network the notes name, with the row's own count of GPUs and
+    network rate where it gives them."""
     name = run.text("gpu")
     assert name is not None
     try:
-        usual: Cluster = catalog.usual_cluster(name)
+        on_efa = EFA in (run.text("notes") or "") and name in EFA_NODES
+        usual: Cluster = catalog.load("clusters", EFA_NODES[name]) if on_efa else catalog.usual_cluster(name)
     except DistsimError:
         return None
     per_node = run.count("gpus_per_node")

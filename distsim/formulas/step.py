@@ -7,7 +7,7 @@ from distsim.formula import formula
 
 SMOOTH = 6
 """Sharpness of the change from waiting for the GPU to waiting for the host."""
-SPANNING_SHARE = 0.07
+SPANNING_SHARE = 0.09
 """What an exchange of a tensor parallel group over two nodes waits unchecked, over what it waits for checks."""
 CHECK_OVERLAP = 1.4
 """How little checks on the host overlap with what the GPU does: 1 would be not at all."""
