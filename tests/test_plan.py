@@ -275,6 +275,21 @@ def test_spot_machines_that_are_taken_away() -> None:
     assert other["goodput"] < one["goodput"]
 
 
+def test_terms_side_by_side() -> None:
+    """Each provider at each term; spot machines alone are taken away."""
+    words = ("--price", "on-demand,spot", "--preempted-every", "5d", "--json")
+    options = json.loads(run(*ASKED, *words).stdout)["options"]
+    assert {option["price"]["term"] for option in options} == {"on-demand", "spot"}
+    kept = {(one["price"]["provider"], one["cluster"], one["gpus"], one["price"]["term"]): one for one in options}
+    pairs = [(one, kept.get((*key[:3], "spot"))) for key, one in kept.items() if key[3] == "on-demand"]
+    both = [(one, other) for one, other in pairs if other is not None]
+    assert both
+    for steady, spot in both:
+        assert spot["goodput"] < steady["goodput"]
+        assert spot["step_seconds"] == steady["step_seconds"]
+    assert "unknown price term 'spott'" in run(*ASKED, "--price", "on-demand,spott").stderr
+
+
 def test_stragglers_set_the_pace() -> None:
     even, uneven = (json.loads(run(*ASKED, *more, "--json").stdout) for more in ((), ("--stragglers", "2%")))
     slower = uneven["options"][0]["days"] / even["options"][0]["days"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distsim import catalog
@@ -101,10 +101,12 @@ def checkpoint_of(report: StepReport, parameters: int) -> Checkpoint:
 def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidate:
     setup = report.setup
     y = setup.layout
-    kept = goodput(
-        y.gpus, terms.failures, checkpoint_of(report, model.parameters), terms.storage, terms.policy,
-        setup.cluster.gpus_per_node,
-    )  # fmt: skip
+    saved = checkpoint_of(report, model.parameters)
+    steady = replace(terms.policy, node_preempted_every=None)
+    kept, spot = (
+        goodput(y.gpus, terms.failures, saved, terms.storage, policy, setup.cluster.gpus_per_node)
+        for policy in (steady, terms.policy)
+    )
     layout = {name: getattr(y, name) for name in SHOWN}
     layout |= {"sequence_parallel": bool(y.sequence_parallel), "recompute": setup.recompute}
     sequences = y.micro_batch * y.micro_batches * y.dp
@@ -112,6 +114,7 @@ def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidat
         setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, report.interval.low,
         report.interval.high, y.seq * sequences, kept,
         draw(setup.accelerator, setup.cluster, report.mfu), report.breakdown, report.mfu, sequences,
+        spot,
     )  # fmt: skip
 
 

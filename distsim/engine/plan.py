@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distsim.engine.energy import Draw
@@ -38,6 +38,12 @@ class Candidate:
     mfu: float | None = None
     global_batch: int | None = None
     """Sequences per step."""
+    spot: Goodput | None = None
+    """Goodput on machines that are taken away, where it is known how often that is."""
+
+    def under(self, term: str) -> Candidate:
+        """The same on machines rented at a term."""
+        return replace(self, goodput=self.spot) if term == "spot" and self.spot is not None else self
 
     def days(self, tokens: float, step_seconds: float) -> float:
         """Calendar days for so many tokens, failures and pauses counted."""
@@ -98,10 +104,10 @@ def options(
     if not 0 < tokens <= 1e18:
         raise DistsimError(f"{tokens:g} tokens cannot be planned", "give more than 0, e.g. --tokens 2T")
     found = [
-        _option(one, quote, tokens, facility)
+        _option(rented, quote, tokens, facility)
         for one in candidates
         for quote in quotes.get((one.cluster, one.gpus), ())
-        if one.days(tokens, one.step_seconds) <= LONGEST_DAYS
+        if (rented := one.under(quote.term)).days(tokens, one.step_seconds) <= LONGEST_DAYS
     ]
     return sorted(found, key=lambda option: (option.dollars, option.days))
 

@@ -58,7 +58,7 @@ class Request:
     tokens: float
     wish: Wish
     facility: Facility
-    term: Term = "on-demand"
+    price_terms: tuple[Term, ...] = ("on-demand",)
     gpus: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
@@ -171,7 +171,8 @@ def finish_dates(option: Option, seed: int = 0) -> Campaigns:
 def make_plan(request: Request) -> Plan:
     """Time the clusters that are worth it and price them."""
     model = load_model(request.terms.job.model)
-    listed = quotes(price_lists(request.providers), request.term)
+    lists = price_lists(request.providers)
+    listed = [quote for term in request.price_terms for quote in quotes(lists, term)]
     offered = recent(listed, request.price_days)
     clusters = _clusters(request, offered)
     per_token = _flops_per_token(request, model, clusters[0])
@@ -223,7 +224,7 @@ def _clusters(request: Request, offered: Sequence[Quote]) -> list[str]:
     if not chosen:
         asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
         raise DistsimError(
-            f"nobody's {request.term} price for whole nodes of {asked} is known",
+            f"nobody's {' or '.join(request.price_terms)} price for whole nodes of {asked} is known",
             f"with such prices: {', '.join(sorted(set(sold.values()))) or 'none'}",
             "other terms: --price on-demand, spot, reserved-1y; your own prices: presets/prices/NAME.toml",
         )
@@ -268,7 +269,7 @@ def _notes(request: Request, model: LoadedModel, left_out: int) -> list[str]:
             f"{count(request.tokens)} tokens are compute-optimal for {count(model.parameters)} parameters "
             "(Chinchilla: about 20 per parameter); models that will serve long are trained on more"
         )
-    if request.term == "spot" and request.terms.policy.node_preempted_every is None:
+    if "spot" in request.price_terms and request.terms.policy.node_preempted_every is None:
         notes.append(
             "spot machines are taken away more often than the failure rate says, and no provider states how often: "
             "not in it; --preempted-every 10d counts one loss of each node in ten days"
