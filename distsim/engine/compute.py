@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.resolve import Setup
@@ -32,9 +33,11 @@ TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95, "cdna3": 0.55}  # as the members of
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
-           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0), "adapter": (3, 3), "unpack": (2, 2)}  # fmt: skip
+           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0), "adapter": (3, 3), "unpack": (2, 2), "scan": (6, 14)}  # fmt: skip
 """Kernels that an operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute;
 ``adapter`` is all of an adapter but its products: cast, drop, scale, add."""
+SCAN_SHARE = 0.5
+"""Rate of a scan's products over flash attention's: 64 to 128 wide tiles of a generic (Triton) kernel."""
 FROZEN_KERNELS = 1
 """Kernels of the backward of a product whose weights are frozen."""
 ONCE_MORE = ("loss", "adapter", "unpack")
@@ -93,9 +96,18 @@ class Chip:
         self.units = chip.chip.units or DEFAULT_UNITS
 
 
-def stage_compute(setup: Setup, stage: Stage) -> StageCompute:
-    """Fold a stage's ledger into seconds."""
+class BlockSums(NamedTuple):
+    """Seconds of one block of the ledger: forward, backward, and what selective recomputation repeats."""
+
+    forward: Sums
+    backward: Sums
+    dropped: Sums
+
+
+def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None = None) -> StageCompute:
+    """Fold a stage's ledger into seconds. ``known`` remembers blocks, by their identity, from stage to stage."""
     chip, found = Chip(setup), StageCompute()
+    known = {} if known is None else known
     y = setup.layout
     for block in (stage.embedding, stage.head):
         if block is not None:
@@ -107,33 +119,36 @@ def stage_compute(setup: Setup, stage: Stage) -> StageCompute:
     for block, count in stage.layers:
         again = minimum(left, count)
         left = left - again
-        _add_block(setup, chip, block, count, again, found)
+        if id(block) not in known:
+            known[id(block)] = _block_sums(setup, chip, block)
+        one = known[id(block)]
+        found.phases["forward"].add(one.forward, count)
+        found.phases["backward"].add(one.backward, count)
+        found.phases["recompute"].add(one.forward, again)
+        found.phases["recompute"].add(one.dropped, where(y.selective, count, 0))
     found.optimizer = stream_seconds(_optimizer_bytes(setup, stage), chip.bandwidth)
     _weights(setup, chip, stage, found)
     return found
 
 
-def _add_block(setup: Setup, chip: Chip, block: Block, count: Number, again: Number, found: StageCompute) -> None:
-    """Add ``count`` blocks, of which ``again`` are fully recomputed. Each sum is over the operations of one block first:
-    how often it happens is an array along other axes of a search than its seconds."""
+def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
+    """Sums over the operations of one block: how often it happens is an array along other axes of a search than its
+    seconds."""
     kinds = setup.kernels.selective
-    whole, after, dropped = Sums(), Sums(), Sums()
+    found = BlockSums(Sums(), Sums(), Sums())
     products = 0
     for operation in block.operations:
         forward, backward = operation_sums(setup, chip, operation)
-        whole.add(forward)
-        after.add(backward)
+        found.forward.add(forward)
+        found.backward.add(backward)
         if "op" in kinds:
             products += operation.kind == "matmul"
             repeated: Number = operation.kind != "attention" and (operation.kind != "matmul" or products % 2 == 0)
         else:
             repeated = operation.recompute_class in kinds and operation.recompute_class != ""
         if repeated:
-            dropped.add(forward)
-    found.phases["forward"].add(whole, count)
-    found.phases["backward"].add(after, count)
-    found.phases["recompute"].add(whole, again)
-    found.phases["recompute"].add(dropped, where(setup.layout.selective, count, 0))
+            found.dropped.add(forward)
+    return found
 
 
 def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums, Sums]:
@@ -152,6 +167,9 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
         _batched(chip, operation, forward, backward)
     else:
         size = operation.bytes_read + operation.bytes_written
+        if operation.kind == "scan":
+            forward.attention = operation.flops_forward / (chip.rate * SCAN_SHARE)
+            backward.attention = operation.flops_backward / (chip.rate * SCAN_SHARE)
         if operation.name == "attention.softmax":
             size = size + sum(tensor.size_bytes for tensor in operation.saved)
         forward.memory = stream_seconds(size, chip.bandwidth)
