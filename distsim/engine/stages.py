@@ -68,15 +68,19 @@ def head_stage(setup: Setup) -> int:
     return 0 if folded(setup) and len(setup.chunk_layers) // pp % 2 == 0 else pp - 1
 
 
-_LAST: list[tuple[Setup, list[Stage]]] = []
-"""The stages that were built last: memory and time of one job ask for them in turn."""
+class _Last:
+    """The stages that were built last: memory and time of one job ask for them in turn. Replaced as a whole, so that
+    threads cannot take each other's."""
+
+    known: tuple[Setup, list[Stage]] | None = None
 
 
 def build_stages(setup: Setup) -> list[Stage]:
     """All stages, first to last."""
-    if not _LAST or _LAST[0][0] is not setup:
-        _LAST[:] = [(setup, _built(setup))]
-    return list(_LAST[0][1])
+    known = _Last.known
+    if known is None or known[0] is not setup:
+        known = _Last.known = (setup, _built(setup))
+    return list(known[1])
 
 
 def _built(setup: Setup) -> list[Stage]:
