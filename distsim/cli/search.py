@@ -78,6 +78,8 @@ def search(
     stated: dict[str, Any],
     objective: own.Objective = "throughput",
     within: own.Within = None,
+    tokens: own.Tokens = None,
+    deadline: own.Deadline = None,
     margin: own.Margin = "0",
     exclude: own.Exclude = None,
     top: own.Top = 10,
@@ -104,6 +106,7 @@ def search(
 
     asked = stated.get("gpus")
     request = _request(stated, objective, within, margin, exclude or [], top, all_ranks, _wish(price, provider))
+    request = _training(request, tokens, deadline)
     if vary is not None:
         run_varied(request, vary, asked, pool(jobs, dask), {"--diff": diff, "--csv": csv, "--all": all_file}, json)
         return
@@ -197,6 +200,23 @@ def _gpus(text: str | None, job: Any) -> tuple[int, ...]:
             numbers.add(low)
             low *= 2
     return tuple(sorted(numbers))
+
+
+def _training(request: Request, tokens: str | None, deadline: str | None) -> Request:
+    """How much is to be trained, and in which time."""
+    from distsim.units import parse
+
+    if tokens is None:
+        if deadline is not None:
+            raise DistsimError(f"--deadline {deadline} needs to know for how many tokens", "add e.g. --tokens 300B")
+        return request
+    made = {"tokens": parse(tokens, "tokens", "--tokens")}
+    if deadline is not None:
+        made["deadline"] = parse(deadline, "s", "--deadline")
+    for name, value in made.items():
+        if value <= 0:
+            raise DistsimError(f"--{name} leaves nothing to search for", "write e.g. --tokens 300B --deadline 30d")
+    return replace(request, tokens=made["tokens"], deadline=made.get("deadline", request.deadline))
 
 
 def _margin(text: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -35,16 +36,17 @@ def quick(report: SearchReport) -> Quick:
     """Search again with the same batch and twice, four times … as many GPUs until a step is short enough."""
     request = report.request
     job = request.job.model_copy(update={"global_batch": report.global_batch})
+    free = replace(request, job=job, brief=True, top=1, within=math.inf, deadline=math.inf)
     best = report.nearest[0]
     for doubling in range(1, DOUBLINGS + 1):
         gpus = (max(request.gpus) << doubling,)
         try:
-            found = search(replace(request, job=job, gpus=gpus, brief=True, top=1, within=float("inf"))).best
+            found = search(replace(free, gpus=gpus)).best
         except DistsimError:  # so many do not divide the batch, or are more than the cluster has
             continue
         if found and found[0].report.seconds < best.report.seconds:
             best = found[0]
-        if best.report.seconds <= request.within:
+        if best.report.seconds <= report.kept.longest(report.global_batch):
             return Quick(best, best)
     return Quick(None, best)
 

@@ -16,7 +16,7 @@ from distsim.report.memory import number
 from distsim.report.search_plot import plot
 from distsim.report.search_table import DEGREES, recompute_word, table
 from distsim.report.style import VERMILLION, Style, columns
-from distsim.units import duration, gib
+from distsim.units import DAY, count, days_words, duration, gib
 
 NEGATIVE = {"no_sync": "--sync-every-micro-batch"}
 """Flags whose opposite is not their name with ``no-``."""
@@ -44,14 +44,24 @@ def head(report: SearchReport, term: Style) -> list[str]:
     until = " until interrupted" if report.interrupted else ""
     words = f"{base.framework.name}, {recipes}, {base.layout.seq:,} tokens, global batch {batches}"
     fits = f"{report.fitting:,} fit {gib(report.limit)}"
-    if report.request.within < math.inf:
-        fits += f", {report.feasible:,} of them within {duration(request.within)}"
+    if report.limited:
+        fits += f", {report.feasible:,} of them within {limit_words(report)}"
     return [
         f"{term.bold(base.model.name)} on {gpus} {sign} {base.accelerator.name} ({base.cluster.name}), {words}",
         f"{report.evaluated:,} layouts in {report.seconds:.1f} s{until} ({rate:,.0f} per second): {fits}; "
         f"best by {request.objective}",
         *price_lines(report),
     ]  # fmt: skip
+
+
+def limit_words(report: SearchReport) -> str:
+    """``20 s per step``, or how long the tokens may take."""
+    request, words = report.request, []
+    if request.within < math.inf:
+        words.append(f"{duration(request.within)} per step")
+    if request.tokens is not None and request.deadline < math.inf:
+        words.append(f"{days_words(request.deadline / DAY)} for {count(request.tokens)} tokens")
+    return " and ".join(words)
 
 
 def alike_rents(report: SearchReport) -> list[list[Rent]]:
@@ -109,7 +119,7 @@ def nearest_lines(report: SearchReport, term: Style) -> list[str]:
         return [term.ink("Interrupted before a layout was evaluated.", VERMILLION)]
     if report.fitting:
         which = "None of the layouts so far" if report.interrupted else "No layout"
-        told = f"{which} that fits takes at most {duration(report.request.within)} per step."
+        told = f"{which} that fits takes at most {limit_words(report)}."
         return [term.ink(told, VERMILLION), term.bold("Quickest that fit"), *table(report, report.nearest, term)]
     which = "No layout" if not report.interrupted else "None of the layouts so far"
     made = [term.ink(f"{which} fits {gib(report.limit)}.", VERMILLION), term.bold("Nearest misses")]

@@ -24,7 +24,7 @@ def lines(report: SearchReport, mended: Mended | Quick | None, term: Style) -> l
 
 
 def _quick(report: SearchReport, mended: Quick) -> list[str]:
-    within = duration(report.request.within)
+    within = duration(report.kept.longest(report.global_batch))
     if mended.enough is None:
         if mended.best is None or mended.best is report.nearest[0]:
             return ["More GPUs do not make it quicker (twice to sixteen times as many were searched)."]
