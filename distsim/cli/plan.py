@@ -84,13 +84,18 @@ def plan(
 
 def _made(request: Request) -> Plan:
     """The plan; that there is none at all is an answer, not a mistake."""
+    from distsim.cli.search_progress import Progress
     from distsim.engine.planner import NoPlanError, make_plan
 
+    progress = Progress("clusters")
     try:
-        return make_plan(request)
+        return make_plan(request, progress.show)
     except NoPlanError as error:
+        progress.clear()
         typer.echo(f"error: {error.text()}", err=True)
         raise typer.Exit(1) from None
+    finally:
+        progress.clear()
 
 
 def _check(both: bool, top: int, seed: int) -> None:

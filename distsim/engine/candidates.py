@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -118,11 +118,19 @@ def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidat
     )  # fmt: skip
 
 
-def candidates(terms: Terms, model: LoadedModel, places: Sequence[tuple[str, int]]) -> list[Candidate]:
+Watch = Callable[[int, int], None]
+"""Told how many clusters are done, and of how many."""
+
+
+def candidates(
+    terms: Terms, model: LoadedModel, places: Sequence[tuple[str, int]], watch: Watch | None = None
+) -> list[Candidate]:
     """The best layout for each (cluster, accelerators) that has one; raises where the options allow none anywhere."""
     known: Shortlists = {}
     found, refusal = [], None
-    for cluster, gpus in places:
+    for done, (cluster, gpus) in enumerate(places):
+        if watch is not None:
+            watch(done, len(places))
         try:
             found.append(candidate(terms, model, cluster, gpus, known))
         except DistsimError as error:

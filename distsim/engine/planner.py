@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.engine import plan as plans
 from distsim.engine.batch import StepBatch
-from distsim.engine.candidates import Terms, candidates
+from distsim.engine.candidates import Terms, Watch, candidates
 from distsim.engine.flops import active_parameters, model_flops
 from distsim.engine.models import LoadedModel, load_model
 from distsim.engine.ownership import Ownership, ownership, system_for
@@ -168,7 +168,7 @@ def finish_dates(option: Option, seed: int = 0) -> Campaigns:
     return simulate(one.goodput, work, campaigns, seed, spread)
 
 
-def make_plan(request: Request) -> Plan:
+def make_plan(request: Request, watch: Watch | None = None) -> Plan:
     """Time the clusters that are worth it and price them."""
     model = load_model(request.terms.job.model)
     lists = price_lists(request.providers)
@@ -178,7 +178,7 @@ def make_plan(request: Request) -> Plan:
     per_token = _flops_per_token(request, model, clusters[0])
     places = [(name, size) for name in clusters for size in _sizes(request, name, per_token)]
     _check_tokens(request, model)
-    made = candidates(request.terms, model, places)
+    made = candidates(request.terms, model, places, watch)
     if not made:
         raise NoPlanError(
             f"no layout of {model.name} fits any cluster that was tried: {', '.join(sorted({c for c, _ in places}))}",
