@@ -76,6 +76,11 @@ class StepTimeline:
         """The stage that sets the pace."""
         return max(self.parts, key=lambda part: part.micro_batch_seconds).stages[0]
 
+    @property
+    def busiest(self) -> int:
+        """The device that works longest; with two directions it holds parts of two stages."""
+        return max(range(self.run.stages), key=lambda stage: (self.run.busy[stage], stage == self.slowest))
+
     def part_of(self, stage: int) -> Part:
         """What a stage does."""
         return next(part for part in self.parts if stage in part.stages)
