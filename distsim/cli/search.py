@@ -112,7 +112,10 @@ def search(
         return
     ranks = _ranks(diff, top)
     if all_file is not None and (jobs > 1 or dask is not None):
-        raise DistsimError("--all writes every layout from one process", "leave --jobs and --dask out, or --all")
+        raise DistsimError(
+            "--all writes layouts in the order in which one process evaluates them, and takes longer than evaluating",
+            "leave --jobs and --dask out, or --all",
+        )
     check(csv, "--csv", (".csv",))
     check(all_file, "--all")
     progress = Progress()
