@@ -41,7 +41,7 @@ def _zero_bubble(s: Setting) -> Number:
     return bubbles.zero_bubble_exact(*_passes(s)) & (s.hop == 0)
 
 
-def _passes(s: Setting) -> tuple[Number, ...]:
+def _passes(s: Setting) -> tuple[Number, Number, Number, Number, Number]:
     return s.stages, s.micro, s.forward, s.input_gradient, s.weight_gradient
 
 
