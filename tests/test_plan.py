@@ -142,7 +142,8 @@ def test_json_keeps_the_contract(answer: dict[str, Any]) -> None:
         assert {"provider", "usd_per_gpu_hour", "date"} <= set(option["price"])
         assert option["gpu_hours"] == pytest.approx(option["days"] * 24 * option["gpus"])
         assert option["dollars"] == pytest.approx(option["gpu_hours"] * option["price"]["usd_per_gpu_hour"])
-        assert option["days_interval"]["low"] < option["days"] < option["days_interval"]["high"]
+        for name in ("days", "gpu_hours", "dollars", "energy_kwh", "tokens_per_dollar"):
+            assert option[f"{name}_interval"]["low"] < option[name] < option[f"{name}_interval"]["high"]
         assert 0.9 < option["goodput"] < 1
     assert {option["gpus"] for option in answer["options"]} == {256, 512}
     assert all(0 <= index < len(answer["options"]) for index in answer["pareto"])
@@ -288,6 +289,12 @@ def test_terms_side_by_side() -> None:
         assert spot["goodput"] < steady["goodput"]
         assert spot["step_seconds"] == steady["step_seconds"]
     assert "unknown price term 'spott'" in run(*ASKED, "--price", "on-demand,spott").stderr
+
+
+def test_planned_maintenance_costs_its_time() -> None:
+    """Ten minutes every hour; nothing is lost besides."""
+    none, often = (json.loads(run(*ASKED, *more, "--json").stdout) for more in ((), ("--maintenance-every", "1h")))
+    assert often["options"][0]["days"] / none["options"][0]["days"] == pytest.approx(1 + 10 / 60, rel=1e-6)
 
 
 def test_stragglers_set_the_pace() -> None:

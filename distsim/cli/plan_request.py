@@ -43,6 +43,7 @@ LOSSES = {
     "spares": (int, "spare nodes [default: as many as hardly ever run out]"),
     "stragglers": (str, "spread of the GPUs' speeds, e.g. 2%: the slowest sets the pace"),
     "preempted_every": (str, "how long a spot node lasts, e.g. 10d"),
+    "maintenance_every": (str, "from one planned pause to the next, e.g. 7d [default: as the failures preset counts]"),
 }
 
 
@@ -119,13 +120,18 @@ def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:
     """How the campaign guards itself, and what else slows it."""
     from distsim.engine.goodput import Policy
     from distsim.engine.prices import terms_of
-    from distsim.units import MINUTE
+    from distsim.units import DAY, HOUR, MINUTE
 
     every = _quantity(given, "preempted_every", "s")
     if every is not None and "spot" not in terms_of(given["price"]):
         raise DistsimError("--preempted-every is about spot machines", "add --price spot, or leave it out")
     if every is not None and every < MINUTE:
         raise DistsimError(f"--preempted-every {given['preempted_every']} leaves no time to train", "e.g. 10d")
+    pause = _quantity(given, "maintenance_every", "s")
+    if pause is not None and pause < HOUR:
+        raise DistsimError(f"--maintenance-every {given['maintenance_every']} leaves no time to train", "e.g. 7d")
+    if pause is not None:
+        pauses_per_day = DAY / pause
     return Policy(
         asynchronous=not given["blocking"], interval_seconds=_quantity(given, "checkpoint_every", "s"),
         spares=given["spares"], pauses_per_day=pauses_per_day, straggler_spread=_share(given["stragglers"]),

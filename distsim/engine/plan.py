@@ -72,6 +72,13 @@ class Option:
         """Tokens trained for one dollar of rent."""
         return self.tokens / self.dollars
 
+    def interval(self, value: float | None) -> dict[str, float] | None:
+        """90 % of a figure that grows with the days."""
+        if value is None:
+            return None
+        low, high = (value * days / self.days for days in (self.days_low, self.days_high))
+        return {"level": 0.9, "low": low, "high": high}
+
     def dollars_at(self, days: float) -> float:
         """Rent if it took so many days instead."""
         return self.dollars * days / self.days
@@ -82,13 +89,15 @@ class Option:
         return {
             "cluster": one.cluster, "gpu": one.gpu, "gpus": one.gpus, "layout": dict(one.layout),
             "global_batch": one.global_batch, "spare_nodes": one.goodput.spares,
-            "days": self.days, "days_interval": {"level": 0.9, "low": self.days_low, "high": self.days_high},
-            "gpu_hours": self.gpu_hours, "dollars": self.dollars,
-            "dollars_interval": {
-                "level": 0.9, "low": self.dollars_at(self.days_low), "high": self.dollars_at(self.days_high),
-            },
-            "energy_kwh": self.energy_kwh, "tonnes_co2e": self.tonnes_co2e, "goodput": one.goodput.fraction,
-            "tokens_per_dollar": self.tokens_per_dollar, "step_seconds": one.step_seconds, "mfu": one.mfu,
+            "days": self.days, "days_interval": self.interval(self.days),
+            "gpu_hours": self.gpu_hours, "gpu_hours_interval": self.interval(self.gpu_hours),
+            "dollars": self.dollars, "dollars_interval": self.interval(self.dollars),
+            "energy_kwh": self.energy_kwh, "energy_kwh_interval": self.interval(self.energy_kwh),
+            "tonnes_co2e": self.tonnes_co2e, "goodput": one.goodput.fraction,
+            "tokens_per_dollar": self.tokens_per_dollar, "tokens_per_dollar_interval": {
+                "level": 0.9, "low": self.tokens / self.dollars_at(self.days_high),
+                "high": self.tokens / self.dollars_at(self.days_low),
+            }, "step_seconds": one.step_seconds, "mfu": one.mfu,
             "interruptions": one.goodput.interruptions(self.tokens / one.tokens_per_step * one.step_seconds),
             "price": self.quote.to_dict(),
         }  # fmt: skip
