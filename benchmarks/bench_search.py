@@ -33,6 +33,7 @@ CASES = [
     ("free", {"model": "llama-405b", "gpu": "h100-sxm"}, 16384, {}),
     ("", {"model": "llama-405b", "gpu": "h100-sxm", **META}, 16384, {}),
     ("free", {"model": "llama-405b", "gpu": "h100-sxm", **META}, 16384, {}),
+    ("free", {"model": "gpt3-175b", "gpu": "a100-sxm4-80gb", "global_batch": 12288}, 1536, {"schedule": CLOSED}),
 ]
 """``free`` searches also what the framework does not run: GPipe, ZeRO 2 and 3 with pipelines."""
 
