@@ -17,6 +17,8 @@ from distsim.engine.search_prices import Prices
 from distsim.engine.search_space import groups
 from distsim.engine.stages import build_stages
 from distsim.errors import DistsimError
+from distsim.interop.huggingface.reader import read_config
+from distsim.layers.network import count_parameters
 from distsim.specs.job import Job
 from distsim.specs.model import Model
 
@@ -26,6 +28,29 @@ COUNTED = {
     "nemotron-3-super-120b-a12b": 120_668_687_360,
     "nemotron-h-56b": 56_324_350_464,
 }
+CONFIGS: dict[str, dict[str, Any]] = {
+    "nemotron-3-nano-30b-a3b": {
+        "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "hidden_size": 2688,
+        "num_hidden_layers": 52, "num_key_value_heads": 2, "mamba_num_heads": 64, "moe_intermediate_size": 1856,
+        "moe_shared_expert_intermediate_size": 3712, "n_routed_experts": 128, "num_experts_per_tok": 6,
+    },
+    "nemotron-3-super-120b-a12b": {
+        "hidden_size": 4096, "layers_block_type": (["mamba", "moe"] * 5 + ["attention"]) * 8, "num_key_value_heads": 2,
+        "moe_intermediate_size": 2688, "moe_shared_expert_intermediate_size": 5376, "n_routed_experts": 512,
+        "num_experts_per_tok": 22, "moe_latent_size": 1024,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_hugging_face_configurations(name: str) -> None:
+    """What a file leaves out is as transformers has it; letters and words say the same."""
+    found = read_config({"model_type": "nemotron_h", **CONFIGS[name]}).model
+    assert count_parameters(found) == COUNTED[name]
+    with pytest.raises(DistsimError, match="num_hidden_layers says 50"):
+        read_config({"model_type": "nemotron_h", **CONFIGS[name], "num_hidden_layers": 50})
+
+
 # TFLOP/s and tokens/s per GPU as Megatron-Bridge's performance summary prints them at 8,192 tokens, causal attention
 # halved.
 PRINTED = {"nemotron-3-nano-30b-a3b": (905e12, 40_960), "nemotron-3-super-120b-a12b": (831e12, 9_856)}
