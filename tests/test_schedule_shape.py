@@ -73,6 +73,23 @@ def test_a_v_puts_embedding_and_head_on_the_first_stage() -> None:
     assert looped[0].categories["parameters"] == pytest.approx(last, rel=1e-4)  # but for the final norm
 
 
+@pytest.mark.parametrize("schedule", ["dualpipe", "chimera"])
+def test_two_copies_of_the_model_take_their_weights_twice(schedule: str) -> None:
+    common = {"model": "llama-7b", "gpu": "b200", "gpus": 8, "pp": 4, "global_batch": 32, "zero": 1}
+    one = distsim.memory(distsim.Job(**common, schedule="1f1b")).stages
+    two = distsim.memory(distsim.Job(**common, schedule=schedule)).stages
+    for name in ("parameters", "gradients", "optimizer"):
+        sums = [sum(stage.categories[name] for stage in stages) for stages in (one, two)]
+        assert sums[1] == pytest.approx(2 * sums[0])
+        assert two[0].categories[name] == pytest.approx(two[3].categories[name])  # each holds both ends
+    sent = [
+        sum(row.wire_bytes_per_rank for row in distsim.comm(distsim.Job(**common, schedule=name)).stages[1]
+            if row.group in ("dp", "zero") and row.purpose in ("gradients", "parameters"))
+        for name in ("1f1b", schedule)
+    ]  # fmt: skip
+    assert sent[1] == pytest.approx(2 * sent[0])
+
+
 @pytest.mark.parametrize(("framework", "taken", "refused"), [
     ("megatron-lm", (4, 5, 8, 13), (1, 3)),
     ("megatron-2021", (4, 8), (3, 5, 13)),

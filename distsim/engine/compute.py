@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -231,18 +231,18 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
     backward.matmul = times[1] + times[2]
 
 
-def held(setup: Setup, stage: Stage) -> Iterator[tuple[Parameter, Number, Number]]:
+def held(setup: Setup, parameters: Iterable[tuple[Parameter, int]]) -> Iterator[tuple[Parameter, Number, Number]]:
     """Each parameter with its elements on this rank before sharding, and the ranks that shard its states."""
     from distsim.engine.states import sharding_group
 
-    for parameter, count in stage.parameters():
+    for parameter, count in parameters:
         yield parameter, parameter.elements * count, sharding_group(setup.layout, parameter.group)
 
 
 def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
     y = setup.layout
     total: Number = 0
-    for parameter, elements, group in held(setup, stage):
+    for parameter, elements, group in held(setup, stage.held()):
         if not parameter.trains:
             continue
         precision = recipe_of(parameter, setup.precision, setup.tuning)
@@ -259,7 +259,7 @@ def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
 def _weights(setup: Setup, chip: Chip, stage: Stage, found: StageCompute) -> None:
     """Traffic that grows with weights, not tokens: accumulated gradients, casts, gathered shards copied in and out."""
     y, precision = setup.layout, setup.precision
-    for parameter, elements, group in held(setup, stage):
+    for parameter, elements, group in held(setup, stage.parameters()):
         forward, backward = found.phases["forward"], found.phases["backward"]
         if parameter.trains:
             each = recipe_of(parameter, precision, setup.tuning).gradient_bytes

@@ -56,6 +56,11 @@ def turns_back(schedule: Number) -> bool:
     return kinds == {True}
 
 
+def both_ways(schedule: Number) -> bool:
+    """Whether two copies of the model run through the stages in opposite directions."""
+    return any(SCHEDULES[name].placement == "bidirectional" for name in names_of(schedule) if name in SCHEDULES)
+
+
 def _by_name(schedule: Number, value: Callable[[str], Number]) -> Number:
     """A value of each layout by its schedule's name."""
     names = names_of(schedule)

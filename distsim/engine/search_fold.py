@@ -138,8 +138,11 @@ def distinct(stages: list[Stage]) -> list[Stage]:
     """One of all stages that hold the same layers, with the most micro-batches that any of them has in flight."""
     found: dict[tuple[Any, ...], Stage] = {}
     for stage in stages:
-        held = tuple((block.name, count) for block, count in stage.layers)
-        key = (stage.embedding is None, held, stage.head is None)
+        key = tuple(
+            (one.embedding is None, tuple((block.name, count) for block, count in one.layers), one.head is None)
+            for one in (stage, stage.mirror)
+            if one is not None
+        )
         first = found.setdefault(key, stage)
         if stage is not first:
             found[key] = replace(first, in_flight=maximum(first.in_flight, stage.in_flight))

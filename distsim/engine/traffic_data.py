@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -70,17 +71,23 @@ def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """Gradients and parameters of one rank over one step, as the ZeRO stage has it."""
     y, rules = setup.layout, setup.framework.traffic
     found, together = sharings(setup)
-    units = units_of(stage)
+    copies = [units_of(stage), *([] if stage.mirror is None else [units_of(stage.mirror)])]
     flows: list[Flow] = []
     for sharing in found:
-        own = [Unit(u.name, tuple(t for t in u.tensors if sharing.holds(t, together)), u.count) for u in units]
-        own = [unit for unit in own if unit.tensors]
+        own, *others = (_shared_units(units, sharing, together) for units in copies)
         layered = where(y.zero >= 3, 1, where(y.zero == 2, 1, 0) if rules.zero2 == "forward" else 0)
         if not (isinstance(layered, int) and layered == 0):
             flows += _scaled(_layered(setup, exchange, sharing, own), layered)
         if not (isinstance(layered, int) and layered == 1):
-            flows += _scaled(_bucketed(setup, exchange, stage, sharing, own, together), 1 - layered)
+            every = [*own, *itertools.chain.from_iterable(others)]  # both copies have gradients, each micro-batch one
+            flows += _scaled(_bucketed(setup, exchange, stage, sharing, every, together), 1 - layered)
     return flows + _buffers(setup)
+
+
+def _shared_units(units: list[Unit], sharing: Sharing, together: bool) -> list[Unit]:
+    """What of some units is shared in one way."""
+    own = [Unit(u.name, tuple(t for t in u.tensors if sharing.holds(t, together)), u.count) for u in units]
+    return [unit for unit in own if unit.tensors]
 
 
 def _scaled(flows: list[Flow], factor: Number) -> list[Flow]:
