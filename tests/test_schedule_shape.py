@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 import distsim
-from distsim.engine.schedule_shape import ROUNDS, STEADY, in_flight, ramp_share
+from distsim.engine.schedule_shape import ANY_NUMBER, ROUNDS, STEADY, in_flight, ramp_share
 from distsim.errors import DistsimError
 from distsim.formulas.schedule_forms import FORMS, Setting
 from distsim.schedules.registry import SCHEDULES
@@ -23,6 +23,9 @@ def test_as_the_event_simulation(name: str, stages: int, micro: int) -> None:
     try:
         run = distsim.pipeline(stages, micro, name, chunks)
     except DistsimError:
+        if name not in ANY_NUMBER:
+            with pytest.raises(DistsimError):
+                ramp_share(name, stages, micro, chunks)
         return
     ramp = (run.makespan - 3 * micro) / (3 * (stages - 1) / chunks)
     assert ramp_share(name, stages, micro, chunks) == pytest.approx(ramp, abs=1e-9)
@@ -33,6 +36,8 @@ def test_as_the_event_simulation(name: str, stages: int, micro: int) -> None:
 @pytest.mark.parametrize("name", STEADY)
 @pytest.mark.parametrize("stages", [2, 3, 4, 6])
 def test_more_rounds_change_nothing(name: str, stages: int) -> None:
+    if name == "dualpipe" and stages % 2:
+        return
     few, many = (distsim.pipeline(stages, rounds * stages, name) for rounds in (ROUNDS, ROUNDS + 5))
     assert few.makespan - 3 * few.micro == pytest.approx(many.makespan - 3 * many.micro)
     assert few.peak_in_flight == many.peak_in_flight
