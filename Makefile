@@ -38,6 +38,7 @@ demo: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/bench_startup.py
+	$(BIN)/python benchmarks/bench_validate.py
 
 calibrate-links: $(STAMP)
 	$(BIN)/python -m distsim.engine.calibrate_links presets/runs/collectives.csv presets/links/factors.toml

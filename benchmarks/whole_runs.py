@@ -36,7 +36,8 @@ def main() -> None:
     ):
         judged = [one for one in some if one.error is not None]
         if judged:
-            print(f"median error, {name}: {median_error(judged):.0%} ({len(judged)} runs)")
+            inside = sum(one.covered is True for one in judged)
+            print(f"median error, {name}: {median_error(judged):.0%} ({len(judged)} runs, {inside} in their intervals)")
 
 
 if __name__ == "__main__":

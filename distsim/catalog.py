@@ -51,19 +51,19 @@ def shipped_folder() -> Path:
     return Path(inside if os.path.isdir(inside) else os.path.join(os.path.dirname(here), "presets"))
 
 
-def folders(kind: str) -> list[tuple[str, Path]]:
+def folders(kind: str) -> list[tuple[str, str]]:
     """(origin, folder) pairs in the order in which they are searched; only folders that exist."""
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    extra = [Path(one) for one in os.environ.get("DISTSIM_PRESETS", "").split(os.pathsep) if one]
+    extra = [one for one in os.environ.get("DISTSIM_PRESETS", "").split(os.pathsep) if one]
     candidates = [
-        ("./presets", Path("presets")),
+        ("./presets", "presets"),
         *(("DISTSIM_PRESETS", one) for one in extra),
-        ("user", Path(config, "distsim", "presets")),
+        ("user", os.path.join(config, "distsim", "presets")),
     ]
-    shipped = shipped_folder() / kind
+    shipped = os.path.join(shipped_folder(), kind)
     found = []
     for where, place in candidates:
-        folder = place / kind
+        folder = os.path.join(place, kind)
         if os.path.isdir(folder) and not (os.path.isdir(shipped) and os.path.samefile(folder, shipped)):
             found.append((where, folder))
     return [*found, ("shipped", shipped)] if os.path.isdir(shipped) else found
@@ -78,7 +78,7 @@ def _files(kind: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _in_folder(where: str, folder: Path, kind: str) -> dict[str, tuple[str, str]]:
+def _in_folder(where: str, folder: str, kind: str) -> dict[str, tuple[str, str]]:
     """The presets of one folder by plain name, with their paths as text: there are many, and one is wanted."""
     suffix = SUFFIXES.get(kind, ".toml")
     found: dict[str, tuple[str, str]] = {}
@@ -155,9 +155,9 @@ def _place(kind: str, name: str) -> tuple[str, Path] | None:
         return ("path", Path(name)) if Path(name).is_file() else None
     wanted = _plain(name)
     for where, folder in folders(kind):  # the plain file name needs no listing of the folder
-        exact = folder / f"{wanted}{SUFFIXES.get(kind, '.toml')}"
+        exact = os.path.join(folder, wanted + SUFFIXES.get(kind, ".toml"))
         if os.path.isfile(exact):
-            return where, exact
+            return where, Path(exact)
         if where != "shipped" and (named := _in_folder(where, folder, kind).get(wanted)):
             return where, Path(named[1])
     files = _files(kind)
@@ -215,7 +215,7 @@ def load(kind: str, name: str) -> Any:
     """A preset as its spec; kinds without a spec class come as a dict."""
     kind = kind_of(kind)
     file = path(kind, name)
-    return _load(kind, str(file.resolve()), os.stat(file).st_mtime_ns, str(file))
+    return _load(kind, os.path.realpath(file), os.stat(file).st_mtime_ns, str(file))
 
 
 @functools.lru_cache(maxsize=512)

@@ -76,10 +76,47 @@ def test_nothing_fits_is_exit_1_with_misses_and_mends(capsys: pytest.CaptureFixt
     assert "No layout fits" in text and "over by" in text and "What makes it fit" in text
     found = json.loads(answer(capsys, *words, "--json", code=1))
     assert found["feasible"] == 0 and found["layouts"] == [] and found["nearest"]
+    assert found["mends"] and all(one["fits"] for one in found["mends"])
 
 
 def test_no_layout_is_quick_enough(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "takes at most" in answer(capsys, *SMALL, "--within", "1ms", code=1)
+    words = (*SMALL, "--recompute", "none", "--zero", "1")
+    text = answer(capsys, *words, "--within", "800ms", code=1)
+    assert "takes at most 800 ms" in text and "quick enough: --gpus " in text
+    command = text.split("  distsim ")[1].splitlines()[0].split()
+    assert run([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"] <= 0.8
+    found = json.loads(answer(capsys, *words, "--within", "1ms", "--json", code=1))
+    assert found["quick_enough"]["gpus"] is None and found["quick_enough"]["seconds"] > 0.001
+
+
+def test_a_deadline_is_met_by_the_fewest_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama-7b", "--gpu", "h100-sxm", "--gpus", "8..64", "--global-batch", "512", "--recompute", "none",
+             "--zero", "1", "--schedule", "1f1b", "--cp", "1", "--objective", "fewest-gpus",
+             "--tokens", "100B")  # fmt: skip
+    free = json.loads(answer(capsys, *words, "--json", "--price", "2"))
+    days = {one["layout"]["gpus"]: one["training_days"] for one in free["layouts"][:1]}
+    assert list(days) == [8]
+    found = json.loads(answer(capsys, *words, "--json", "--price", "2", "--deadline", f"{days[8] * 0.4:.3f}d"))
+    best = found["layouts"][0]
+    assert best["layout"]["gpus"] == 32 and best["training_days"] <= days[8] * 0.4
+    assert best["training_days"] * 86400 * best["tokens_per_second"] == pytest.approx(100e9)
+    assert best["usd"] == pytest.approx(best["training_days"] * 24 * 32 * 2)
+    text = answer(capsys, *words, "--deadline", "1d", "--gpus", "8", code=1)
+    assert "for 100B tokens" in text and "quick enough: --gpus 128" in text
+
+
+def test_batches_meet_a_deadline_by_their_own_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*SMALL[:5], "--global-batch", "64,128", "--recompute", "none", "--tokens", "10B", "--all-ranks",
+             "--top", "1000", "--json")  # fmt: skip
+    limit = json.loads(answer(capsys, *words))["layouts"][200]["training_days"]
+    found = json.loads(answer(capsys, *words, "--deadline", f"{limit:.6f}d"))
+    assert all(one["training_days"] <= limit * 1.00001 for one in found["layouts"][: found["ranked"]])
+    assert found["feasible"] == pytest.approx(201, abs=2)
+
+
+def test_what_only_the_margin_forbids_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "fits without --margin 0.95" in answer(capsys, *SMALL, "--margin", "95%", code=1)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +131,8 @@ def test_no_layout_is_quick_enough(capsys: pytest.CaptureFixture[str]) -> None:
         (("--exclude", "tp=1..8"), "without --exclude"),
         (("--objective", "speed"), "throughput"),
         (("--margin", "2"), "margin"),
+        (("--margin", "100%"), "0.05 or 5%"),
+        (("--margin", "lots"), "0.05 or 5%"),
         (("--within", "soon"), "--within"),
         (("--within", "0s"), "--within"),
         (("--diff", "1"), "two ranks"),
@@ -101,6 +140,9 @@ def test_no_layout_is_quick_enough(capsys: pytest.CaptureFixture[str]) -> None:
         (("--csv", "all.parquet"), "does not end in .csv"),
         (("--csv", "no/such/folder.csv"), "mkdir"),
         (("--gpus", "8.."), "no end"),
+        (("--deadline", "3d"), "--tokens 300B"),
+        (("--tokens", "0"), "--tokens"),
+        (("--tokens", "many"), "--tokens"),
         (("--price", "spto"), "spot"),
         (("--price", "-1"), "per GPU and hour"),
         (("--price", "2.5", "--provider", "aws"), "both state a price"),

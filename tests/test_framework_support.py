@@ -13,6 +13,7 @@ import distsim
 from distsim import catalog
 from distsim.cli.app import run
 from distsim.engine.evidence import setup_of
+from distsim.engine.models import load_model
 from distsim.engine.resolve import resolve
 from distsim.engine.validate import shipped_runs
 from distsim.errors import DistsimError
@@ -65,7 +66,7 @@ def test_no_measured_run_did_what_its_framework_is_said_not_to_run() -> None:
         if not row.text("zero_stage") and not row.text("pp"):
             continue  # the row does not say
         supports = setup.framework.supports
-        assert not unsupported(supports, setup.layout), row.id
+        assert not unsupported(supports, setup.model, setup.layout), row.id
         assert set(setup.offload) <= set(supports.offload), row.id
         seen += 1
     assert seen > 200
@@ -76,6 +77,7 @@ def test_no_measured_run_did_what_its_framework_is_said_not_to_run() -> None:
     [
         ("megatron-lm", {"zero": 2, "pp": 2}, "ZeRO 2 with 2 pipeline stages"),
         ("megatron-lm", {"zero": 3, "pp": 2}, "--zero 1 or less"),
+        ("megatron-core", {"model": "llama-3-8b", "tp": 16, "gpus": 16}, "valid degrees: 1, 2, 4, 8"),
         ("deepspeed", {"zero": 3, "pp": 2}, "ZeRO 3 with 2 pipeline stages"),
         ("deepspeed", {"pp": 2, "vpp": 2}, "interleaved-1f1b"),
         ("nanotron", {"zero": 2}, "has no ZeRO 2"),
@@ -89,7 +91,7 @@ def test_no_measured_run_did_what_its_framework_is_said_not_to_run() -> None:
     ],
 )
 def test_one_layout_is_refused_where_the_framework_is_named(framework: str, options: dict[str, Any], told: str) -> None:
-    job = Job(model="llama-7b", gpus=8, framework=framework, global_batch=32, **options)
+    job = Job.read({"model": "llama-7b", "gpus": 8, "framework": framework, "global_batch": 32, **options})
     with pytest.raises(DistsimError) as error:
         resolve(job)
     assert told in error.value.text() and "source: " in error.value.text()
@@ -133,7 +135,8 @@ def test_a_search_holds_exactly_what_is_supported(framework: str, tmp_path: Path
         Layout(**{name: value if name == "schedule" else int(value) for name, value in zip(fields, row, strict=True)},
                seq=2048) for row in rows[1]
     ]  # fmt: skip
-    able = [row for row, one in zip(rows[1], numbers, strict=True) if not unsupported(spec.supports, one)]
+    model = load_model("llama-7b").spec
+    able = [row for row, one in zip(rows[1], numbers, strict=True) if not unsupported(spec.supports, model, one)]
     assert sorted(able) == sorted(rows[0]) and len(able) < len(rows[1])
 
 

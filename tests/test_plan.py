@@ -142,7 +142,8 @@ def test_json_keeps_the_contract(answer: dict[str, Any]) -> None:
         assert {"provider", "usd_per_gpu_hour", "date"} <= set(option["price"])
         assert option["gpu_hours"] == pytest.approx(option["days"] * 24 * option["gpus"])
         assert option["dollars"] == pytest.approx(option["gpu_hours"] * option["price"]["usd_per_gpu_hour"])
-        assert option["days_interval"]["low"] < option["days"] < option["days_interval"]["high"]
+        for name in ("days", "gpu_hours", "dollars", "energy_kwh", "tokens_per_dollar"):
+            assert option[f"{name}_interval"]["low"] < option[name] < option[f"{name}_interval"]["high"]
         assert 0.9 < option["goodput"] < 1
     assert {option["gpus"] for option in answer["options"]} == {256, 512}
     assert all(0 <= index < len(answer["options"]) for index in answer["pareto"])
@@ -260,6 +261,7 @@ def test_the_batch_grows_with_the_cluster() -> None:
     assert grows.sequences(768) == 3 * 256  # so that 3 divides it
     assert StepBatch(4096, most_tokens=10e6).sequences(16384) == 2048
     assert StepBatch(4096, stated=7).sequences(16384) == 7
+    assert StepBatch(4096, most_tokens=30e6, sparse=True).sequences(512) == 8192  # experts see few of the tokens each
     assert scaling.good_batch_tokens(6 * 67e9 * 2e12) == pytest.approx(19.2e6, rel=0.02)
     assert "4M tokens per step" in run(*ASKED).stderr
 
@@ -272,6 +274,27 @@ def test_spot_machines_that_are_taken_away() -> None:
     one, other = kept["options"][0], taken["options"][0]
     assert other["interruptions"] > 4 * one["interruptions"]
     assert other["goodput"] < one["goodput"]
+
+
+def test_terms_side_by_side() -> None:
+    """Each provider at each term; spot machines alone are taken away."""
+    words = ("--price", "on-demand,spot", "--preempted-every", "5d", "--json")
+    options = json.loads(run(*ASKED, *words).stdout)["options"]
+    assert {option["price"]["term"] for option in options} == {"on-demand", "spot"}
+    kept = {(one["price"]["provider"], one["cluster"], one["gpus"], one["price"]["term"]): one for one in options}
+    pairs = [(one, kept.get((*key[:3], "spot"))) for key, one in kept.items() if key[3] == "on-demand"]
+    both = [(one, other) for one, other in pairs if other is not None]
+    assert both
+    for steady, spot in both:
+        assert spot["goodput"] < steady["goodput"]
+        assert spot["step_seconds"] == steady["step_seconds"]
+    assert "unknown price term 'spott'" in run(*ASKED, "--price", "on-demand,spott").stderr
+
+
+def test_planned_maintenance_costs_its_time() -> None:
+    """Ten minutes every hour; nothing is lost besides."""
+    none, often = (json.loads(run(*ASKED, *more, "--json").stdout) for more in ((), ("--maintenance-every", "1h")))
+    assert often["options"][0]["days"] / none["options"][0]["days"] == pytest.approx(1 + 10 / 60, rel=1e-6)
 
 
 def test_stragglers_set_the_pace() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
 from typing import Any
 
 import numpy
@@ -142,6 +145,27 @@ def test_best_is_at_least_as_fast_as_published(case: tuple[Any, ...]) -> None:
     times = [choice.report.seconds for choice in report.best]
     assert times == sorted(times)
     assert report.evaluated > 200_000 and 0 < report.feasible < report.evaluated
+
+
+MEASURE = """
+import json, resource, time
+from distsim.engine.search import Request, search
+from distsim.engine.search_bounds import Bounds
+from distsim.specs.job import Job
+job = Job(model="gpt3-175b", gpu="a100-sxm4-80gb", global_batch=1536, framework="megatron-lm")
+marks = [time.process_time()]
+report = search(Request(job, (1024,), Bounds()), lambda done, whole: marks.append(time.process_time()))
+print(json.dumps([report.evaluated, marks[-1] - marks[0], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+"""
+
+
+@pytest.mark.slow
+def test_a_million_layouts_a_second_in_little_memory() -> None:
+    done = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
+    evaluated, cpu_seconds, megabytes = json.loads(done.stdout)
+    assert evaluated > 5_000_000
+    assert evaluated / cpu_seconds > 1_000_000  # five million on the machine of docs/search.md
+    assert megabytes < 400
 
 
 @pytest.fixture(scope="module")

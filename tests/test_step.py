@@ -140,7 +140,7 @@ def test_zero3_collapses_at_scale_where_3d_parallelism_holds() -> None:
               "attention": "eager", "precision": "fp16"}  # fmt: skip
     sharded, solid = [], []
     for gpus, micro in ((384, 4), (768, 2), (1536, 1)):
-        sharded.append(1 / seconds(**common, gpus=gpus, zero=3, micro_batch=micro, framework="deepspeed") / gpus)
+        sharded.append(1 / seconds(**common, gpus=gpus, zero=3, micro_batch=micro, framework="deepspeed-2021") / gpus)
         solid.append(1 / seconds(**common, gpus=gpus, tp=8, pp=12, micro_batch=1, framework="megatron-2021") / gpus)
     assert sharded[1] < 0.8 * sharded[0] and sharded[2] < 0.7 * sharded[1]
     assert solid[2] > 0.8 * solid[0]

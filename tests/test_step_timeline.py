@@ -9,16 +9,23 @@ import math
 import re
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 import distsim
 from distsim.cli.app import run
-from distsim.engine.step_passes import STREAMS, Segment
-from distsim.engine.step_timeline import StepTimeline, timeline_of
+from distsim.engine.step_passes import STREAMS, Segment, Track
+from distsim.engine.step_timeline import Part, StepTimeline, timeline_of
 from distsim.report.printer import plain
 from distsim.report.step_gantt import page
 from distsim.report.step_trace import events
+
+if TYPE_CHECKING:
+    from distsim.engine.step import StepReport
+
+GOLDEN = Path(__file__).parent / "golden"
 
 JOBS = {
     "one gpu": {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": 1, "seq": 1024},
@@ -178,6 +185,29 @@ def test_what_the_terminal_shows(name: str, width: int) -> None:
     assert rows["other"].rstrip().endswith("~")
     if name == "3d":
         assert re.match(r"\s*─", rows["0"]) and rows["3"].startswith(" ")
+
+
+def toy() -> StepTimeline:
+    """Two stages whose passes are made by hand, so that no calibration moves them."""
+    forward, backward, tail = Track(), Track(), Track()
+    forward.run("compute", "forward", "layers", 1.0)
+    forward.run("tp", "exchange", "tensor parallel layers", 0.25)
+    backward.run("dp", "gather", "gather parameters", 0.25)
+    backward.beside("dp", "reduce", "reduce gradients", backward.now, 0.5, None)
+    backward.run("compute", "backward", "layers", 2.0)
+    tail.run("dp", "reduce", "reduce gradients", 0.5)
+    tail.run("compute", "optimizer", "optimizer step", 0.5)
+    run = distsim.pipeline(stages=2, micro=4, forward=forward.now, backward=backward.now)
+    part = Part((0, 1), {"F": forward, "B": backward}, forward.now + backward.now, 0.0, tail)
+    report = SimpleNamespace(seconds=run.makespan + tail.now + 0.5)
+    return StepTimeline(cast("StepReport", report), (part,), run, run.makespan, 1.0)
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_drawing_of_a_known_step(width: int) -> None:
+    step = toy()
+    drawn = [plain(line) + "\n" for line in page(step, (0.0, step.seconds), 1, width, True)]
+    assert "".join(drawn) == (GOLDEN / f"step_gantt_{width}.txt").read_text(encoding="utf-8")
 
 
 def test_the_command_draws_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,6 +50,11 @@ def test_failures_count_where_the_published_hours_hold_them(found: list[WholeRun
             assert one.judged == (one.of_steps if one.run.text("hours_count") == "steps" else one.with_failures)
 
 
+def test_most_published_hours_lie_in_their_intervals(found: list[WholeRun]) -> None:
+    judged = [one for one in found if one.covered is not None and not one.reason]
+    assert sum(one.covered is True for one in judged) >= 0.75 * len(judged)
+
+
 def test_measured_energy_within_twenty_per_cent(found: list[WholeRun]) -> None:
     """From tokens and layout alone: steps give the hours, utilisation gives the watts. GPUs only, no PUE."""
     measured = [one for one in found if one.run.text("accelerator_mwh")]

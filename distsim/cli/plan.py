@@ -37,7 +37,9 @@ def plan(
     gpus: Annotated[Text, _option("--gpus", "how many, e.g. 512,1024 [default: around what the deadline asks]")] = None,
     cluster: Annotated[Text, _option("--cluster", "clusters to look at, instead of --gpu")] = None,
     provider: Annotated[Text, _option("--provider", "price lists to use: names or TOML files [default: all]")] = None,
-    price: Annotated[str, _flag("--price", "on-demand, spot, reserved-1y, reserved-3y, reserved")] = "on-demand",
+    price: Annotated[
+        str, _flag("--price", "on-demand, spot, reserved-1y, reserved-3y, reserved; several with commas, or all")
+    ] = "on-demand",
     price_age: Annotated[Text, _option("--price-age", "how much older than the newest a price may be [1y]")] = None,
     global_batch: Annotated[
         int | None, _option("--global-batch", "sequences per step [default: grows with the cluster]")
@@ -45,13 +47,7 @@ def plan(
     failures: Annotated[str, _flag("--failures", "failure rates (distsim show failures)")] = "default",
     storage: Annotated[str, _flag("--storage", "where checkpoints go (distsim show storage)")] = "default",
     facility: Annotated[str, _flag("--facility", "PUE, power price, grid (distsim show facilities)")] = "default",
-    checkpoint_every: Annotated[Text, _option("--checkpoint-every", "e.g. 30min [default: Daly's optimum]")] = None,
     blocking: Annotated[bool, _flag("--blocking-checkpoints", "training waits for the storage")] = False,
-    spares: Annotated[int | None, _option("--spares", "spare nodes [default: as many as hardly ever run out]")] = None,
-    stragglers: Annotated[
-        Text, _option("--stragglers", "spread of the GPUs' speeds, e.g. 2%: the slowest sets the pace")
-    ] = None,
-    preempted_every: Annotated[Text, _option("--preempted-every", "how long a spot node lasts, e.g. 10d")] = None,
     seed: Annotated[int, _flag("--seed", "of the simulated campaigns")] = 0,
     top: Annotated[int, _flag("--top", "how many options to list")] = 12,
     explain: Annotated[bool, _flag("--explain", "also print each term of the losses with its source")] = False,
@@ -88,13 +84,18 @@ def plan(
 
 def _made(request: Request) -> Plan:
     """The plan; that there is none at all is an answer, not a mistake."""
+    from distsim.cli.search_progress import Progress
     from distsim.engine.planner import NoPlanError, make_plan
 
+    progress = Progress("clusters")
     try:
-        return make_plan(request)
+        return make_plan(request, progress.show)
     except NoPlanError as error:
+        progress.clear()
         typer.echo(f"error: {error.text()}", err=True)
         raise typer.Exit(1) from None
+    finally:
+        progress.clear()
 
 
 def _check(both: bool, top: int, seed: int) -> None:

@@ -38,6 +38,15 @@ JOB = {
 }
 
 
+LOSSES = {
+    "checkpoint_every": (str, "e.g. 30min [default: Daly's optimum]"),
+    "spares": (int, "spare nodes [default: as many as hardly ever run out]"),
+    "stragglers": (str, "spread of the GPUs' speeds, e.g. 2%: the slowest sets the pace"),
+    "preempted_every": (str, "how long a spot node lasts, e.g. 10d"),
+    "maintenance_every": (str, "from one planned pause to the next, e.g. 7d [default: as the failures preset counts]"),
+}
+
+
 def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:
     option = typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=False)
     return inspect.Parameter(
@@ -46,7 +55,7 @@ def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:
 
 
 def with_layouts(function: Callable[..., None]) -> Callable[..., None]:
-    """Give ``function(stated, **own)`` the options of job and layout too; ``stated`` holds theirs."""
+    """Give ``function(stated, **own)`` the options of losses, job and layout too; ``stated`` holds theirs."""
     taken = inspect.signature(function, eval_str=True).parameters
     own = [p.replace(kind=p.KEYWORD_ONLY) for name, p in taken.items() if name != "stated"]
     names = {p.name for p in own}
@@ -55,7 +64,7 @@ def with_layouts(function: Callable[..., None]) -> Callable[..., None]:
         mine = {name: value for name, value in values.items() if name in names}
         function({name: value for name, value in values.items() if name not in names}, **mine)
 
-    job = [_parameter(name, kind, text) for name, (kind, text) in JOB.items()]
+    job = [_parameter(name, kind, text) for name, (kind, text) in (*LOSSES.items(), *JOB.items())]
     bounds = [_parameter(name, str, text) for name, text in BOUNDED.items()]
     parameters = [*own, *job, *bounds]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -71,7 +80,7 @@ def request_of(given: dict[str, Any]) -> Request:
     from distsim.engine.models import load_model
     from distsim.engine.plan import Wish
     from distsim.engine.planner import Request, sequence_of, step_batch, tokens_for
-    from distsim.engine.prices import STALE_DAYS, term_of
+    from distsim.engine.prices import STALE_DAYS, terms_of
     from distsim.engine.search_bounds import parse_bounds
     from distsim.specs.job import Job
     from distsim.units import DAY
@@ -95,7 +104,7 @@ def request_of(given: dict[str, Any]) -> Request:
             parse_bounds({name: given[name] for name in BOUNDED}, []),
         ),
         tokens, Wish(None if days is None else days / DAY, dollars),
-        catalog.load("facilities", given["facility"]), term_of(given["price"]), _words(given["gpu"]),
+        catalog.load("facilities", given["facility"]), terms_of(given["price"]), _words(given["gpu"]),
         _words(given["cluster"]), _sizes(given["gpus"]), _words(given["provider"]), given["compute_optimal"],
         STALE_DAYS if age is None else age / DAY,
     )  # fmt: skip
@@ -110,13 +119,19 @@ def _quantity(given: dict[str, Any], name: str, unit: str) -> float | None:
 def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:
     """How the campaign guards itself, and what else slows it."""
     from distsim.engine.goodput import Policy
-    from distsim.units import MINUTE
+    from distsim.engine.prices import terms_of
+    from distsim.units import DAY, HOUR, MINUTE
 
     every = _quantity(given, "preempted_every", "s")
-    if every is not None and given["price"] != "spot":
+    if every is not None and "spot" not in terms_of(given["price"]):
         raise DistsimError("--preempted-every is about spot machines", "add --price spot, or leave it out")
     if every is not None and every < MINUTE:
         raise DistsimError(f"--preempted-every {given['preempted_every']} leaves no time to train", "e.g. 10d")
+    pause = _quantity(given, "maintenance_every", "s")
+    if pause is not None and pause < HOUR:
+        raise DistsimError(f"--maintenance-every {given['maintenance_every']} leaves no time to train", "e.g. 7d")
+    if pause is not None:
+        pauses_per_day = DAY / pause
     return Policy(
         asynchronous=not given["blocking"], interval_seconds=_quantity(given, "checkpoint_every", "s"),
         spares=given["spares"], pauses_per_day=pauses_per_day, straggler_spread=_share(given["stragglers"]),

@@ -78,7 +78,9 @@ def search(
     stated: dict[str, Any],
     objective: own.Objective = "throughput",
     within: own.Within = None,
-    margin: own.Margin = 0.0,
+    tokens: own.Tokens = None,
+    deadline: own.Deadline = None,
+    margin: own.Margin = "0",
     exclude: own.Exclude = None,
     top: own.Top = 10,
     all_ranks: own.AllRanks = False,
@@ -104,12 +106,16 @@ def search(
 
     asked = stated.get("gpus")
     request = _request(stated, objective, within, margin, exclude or [], top, all_ranks, _wish(price, provider))
+    request = _training(request, tokens, deadline)
     if vary is not None:
         run_varied(request, vary, asked, pool(jobs, dask), {"--diff": diff, "--csv": csv, "--all": all_file}, json)
         return
     ranks = _ranks(diff, top)
     if all_file is not None and (jobs > 1 or dask is not None):
-        raise DistsimError("--all writes every layout from one process", "leave --jobs and --dask out, or --all")
+        raise DistsimError(
+            "--all writes layouts in the order in which one process evaluates them, and takes longer than evaluating",
+            "leave --jobs and --dask out, or --all",
+        )
     check(csv, "--csv", (".csv",))
     check(all_file, "--all")
     progress = Progress()
@@ -130,7 +136,7 @@ def search(
 
 
 def _request(
-    stated: dict[str, Any], objective: str, within: str | None, margin: float, exclude: list[str], top: int,
+    stated: dict[str, Any], objective: str, within: str | None, margin: str, exclude: list[str], top: int,
     all_ranks: bool, price: Wish | None,
 ) -> Request:  # fmt: skip
     from distsim.engine.search import Request
@@ -154,7 +160,8 @@ def _request(
     if seconds <= 0:
         raise DistsimError(f"--within {within} leaves no time", "write e.g. --within 20s")
     bounds = parse_bounds(limits, exclude)
-    plain = Request(job, _gpus(gpus, job), bounds, objective, margin, seconds, top, price=price, all_ranks=all_ranks)
+    share = _margin(margin)
+    plain = Request(job, _gpus(gpus, job), bounds, objective, share, seconds, top, price=price, all_ranks=all_ranks)
     return replace(plain, **tried)
 
 
@@ -198,6 +205,34 @@ def _gpus(text: str | None, job: Any) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
+def _training(request: Request, tokens: str | None, deadline: str | None) -> Request:
+    """How much is to be trained, and in which time."""
+    from distsim.units import parse
+
+    if tokens is None:
+        if deadline is not None:
+            raise DistsimError(f"--deadline {deadline} needs to know for how many tokens", "add e.g. --tokens 300B")
+        return request
+    made = {"tokens": parse(tokens, "tokens", "--tokens")}
+    if deadline is not None:
+        made["deadline"] = parse(deadline, "s", "--deadline")
+    for name, value in made.items():
+        if value <= 0:
+            raise DistsimError(f"--{name} leaves nothing to search for", "write e.g. --tokens 300B --deadline 30d")
+    return replace(request, tokens=made["tokens"], deadline=made.get("deadline", request.deadline))
+
+
+def _margin(text: str) -> float:
+    """A share, as 0.05 or as 5%."""
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise DistsimError(f"--margin {text} is no share of the memory", "give 0 to 0.99, e.g. 0.05 or 5%")
+    return share
+
+
 def _ranks(text: str | None, top: int) -> tuple[int, int] | None:
     if text is None:
         return None
@@ -208,21 +243,20 @@ def _ranks(text: str | None, top: int) -> tuple[int, int] | None:
 
 
 def _print(report: SearchReport, as_json: bool, ranks: tuple[int, int] | None) -> None:
+    from distsim.engine.search_mend import mends, plain
+
+    mended = mends(report)
     if as_json:
         import json
 
-        typer.echo(json.dumps(report.to_dict(), indent=1))
+        typer.echo(json.dumps({**report.to_dict(), **plain(mended)}, indent=1))
         return
+    from distsim.report import search_mend
     from distsim.report.search import diff_lines, lines
     from distsim.report.style import style
 
     term = style()
-    made = lines(report, term)
+    made = [*lines(report, term), *search_mend.lines(report, mended, term)]
     if ranks is not None and max(ranks) <= len(report.best):
         made += ["", *diff_lines(report, *ranks, term)]
-    if not report.best and not report.fitting and report.nearest:
-        from distsim.engine.mend import mend
-        from distsim.report.memory import mend_lines
-
-        made += ["", *mend_lines(mend(report.nearest[0].report.memory), term)]
     typer.echo("\n".join(term.plain(line) for line in made), color=True)

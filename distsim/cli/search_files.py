@@ -22,18 +22,16 @@ def write_ranked(path: Path, report: SearchReport) -> None:
     """The ranked layouts, best first."""
     from distsim.engine.search_rows import described
 
-    names = list(described(bool(report.rents)))
+    names = [*described(bool(report.rents)), "mfu"]
+    if report.request.tokens is not None:
+        names += ["training_days", *(["usd"] if report.rents else [])]
     with whole(path) as scratch, open(scratch, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["rank", *names, "mfu"])
+        writer.writerow(["rank", *names])
         for rank, one in enumerate(report.best, 1):
             step = one.report
-            row = step.setup.to_dict() | {
-                "seconds": step.seconds, "peak_memory_bytes": step.memory.peak, "mfu": step.mfu,
-                "tokens_per_second": step.tokens_per_second,
-                "usd_per_million_tokens": report.usd_per_million_tokens(one),
-            }  # fmt: skip
-            cells = (row[name] for name in (*names, "mfu"))
+            row = step.setup.to_dict() | report.told(one) | {"peak_memory_bytes": step.memory.peak}
+            cells = (row[name] for name in names)
             writer.writerow([rank, *(int(cell) if isinstance(cell, bool) else cell for cell in cells)])
 
 

@@ -14,7 +14,9 @@ def _option(flag: str, text: str) -> Any:
 
 Objective = Annotated[str, typer.Option("--objective", help="throughput, memory, cost-per-token or fewest-gpus")]
 Within = Annotated[str | None, _option("--within", "longest step that will do, e.g. 20s")]
-Margin = Annotated[float, typer.Option("--margin", help="share of the memory that stays free")]
+Tokens = Annotated[str | None, _option("--tokens", "tokens to train on: days (and dollars) of each layout, e.g. 2T")]
+Deadline = Annotated[str | None, _option("--deadline", "the longest that --tokens may take, failures aside, e.g. 30d")]
+Margin = Annotated[str, typer.Option("--margin", help="share of the memory that stays free, 0.05 or 5%")]
 Exclude = Annotated[
     list[str] | None, _option("--exclude", "leave out values or combinations: tp=16..64, 'tp=8 pp=1'")
 ]  # fmt: skip

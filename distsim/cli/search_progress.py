@@ -15,20 +15,22 @@ BETWEEN = 0.1
 class Progress:
     """One line that is written over."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "layouts") -> None:
+        self.what = what
         self.began = self.last = time.monotonic()
         self.shown = False
         self.watched = sys.stderr.isatty()
 
     def show(self, done: int, whole: int) -> None:
-        """So many layouts of so many are done."""
+        """So many of so many are done."""
         now = time.monotonic()
         if not self.watched or now - self.began < PATIENCE or now - self.last < BETWEEN:
             return
         self.last, self.shown = now, True
         rate = done / (now - self.began)
-        left = duration((whole - done) / max(rate, 1))
-        text = f"{done / max(whole, 1):4.0%}  {done:,} of {whole:,} layouts, {rate:,.0f} per second, {left} left"
+        left = duration((whole - done) / max(rate, 0.01))
+        pace = f"{rate:,.0f} per second, " if rate >= 1 else ""
+        text = f"{done / max(whole, 1):4.0%}  {done:,} of {whole:,} {self.what}, {pace}{left} left"
         sys.stderr.write(f"\r{text}\x1b[K")
         sys.stderr.flush()
 

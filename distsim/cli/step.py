@@ -18,7 +18,7 @@ def step(
     origins: dict[str, str],
     json: Annotated[bool, typer.Option("--json", help="print JSON (seconds, bytes) instead of tables")] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="also print the numbers, work and traffic behind the answer")
+        bool, typer.Option("--explain", help="also print every part with its formula, numbers and source")
     ] = False,
     gantt: Annotated[
         bool, typer.Option("--gantt", help="draw the step: what every stage and stream does when")
@@ -58,7 +58,10 @@ def step(
 
         answer = report.to_dict()
         if explain:
+            from distsim.report.step_explain import as_data
+
             answer["timing"] = report.timing.model_dump()
+            answer["figures"] = as_data(report)
         typer.echo(jsonlib.dumps(answer, indent=1))
     else:
         _print(report, explain, origins)
@@ -70,12 +73,14 @@ def step(
 def _print(report: Any, explain: bool, origins: dict[str, str]) -> None:
     from distsim.engine.faster import faster
     from distsim.report.explain import option_lines
-    from distsim.report.step import explained, lines
+    from distsim.report.step import lines
     from distsim.report.style import style
 
     term = style()
     made = lines(report, faster(report), term)
     if explain:
+        from distsim.report.step_explain import lines as explained
+
         made += ["", *explained(report, term), "", *option_lines(report.setup, origins)]
     for line in made:
         typer.echo(line, color=True)

@@ -54,7 +54,7 @@ class Drawing(NamedTuple):
         from distsim.report import terminal
         from distsim.report.step_gantt import page
 
-        stage = timeline.slowest if self.stage is None else self.stage
+        stage = timeline.busiest if self.stage is None else self.stage
         return page(timeline, window, stage, terminal.width(), terminal.unicode())
 
     def _window(self, seconds: float) -> tuple[float, float]:

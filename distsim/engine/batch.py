@@ -23,6 +23,9 @@ class StepBatch:
     seq: int
     stated: int | None = None
     most_tokens: float = float("inf")
+    sparse: bool = False
+    """Mixtures of experts take the most that helps at once: each expert sees few of the tokens, and DeepSeek-V2 and V3
+    took twice that (arXiv:2405.04434, section 3.1.2; arXiv:2412.19437, section 4.2)."""
 
     def __post_init__(self) -> None:
         """Absurd numbers are named here, where they enter."""
@@ -33,7 +36,8 @@ class StepBatch:
         """Sequences per step: the accelerators' odd factor times a power of two, so that ranks divide it."""
         if self.stated is not None:
             return self.stated
-        wanted = min(max(USUAL_STEP_TOKENS, gpus * TOKENS_PER_ACCELERATOR), max(self.most_tokens, USUAL_STEP_TOKENS))
+        most = max(self.most_tokens, USUAL_STEP_TOKENS)
+        wanted = most if self.sparse else min(max(USUAL_STEP_TOKENS, gpus * TOKENS_PER_ACCELERATOR), most)
         odd = gpus // (gpus & -gpus)
         return int(odd * 2 ** max(round(float(log2(max(wanted / self.seq / odd, 1)))), 0))
 
@@ -42,10 +46,10 @@ class StepBatch:
         """The rule, for notes."""
         if self.stated is not None:
             return f"{self.stated:,} sequences per step, as stated"
-        most = (
-            "" if self.most_tokens == float("inf") else f", at most {count(max(self.most_tokens, USUAL_STEP_TOKENS))}"
-        )
+        most = count(max(self.most_tokens, USUAL_STEP_TOKENS))
+        if self.sparse:
+            return f"batch not given: about {most} tokens per step for a mixture of experts; --global-batch sets it"
         return (
             f"batch not given: {count(USUAL_STEP_TOKENS)} tokens per step, {TOKENS_PER_ACCELERATOR:,} per accelerator "
-            f"where that is more{most}; --global-batch sets it"
+            f"where that is more, at most {most}; --global-batch sets it"
         )

@@ -53,7 +53,7 @@ _EAGER = {"kernel_issue_seconds": 1e-4}  # hooks and wrappers around every modul
 _COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6, "stream": 1.2}
 _OVERLAPPED = {"tensor_factor": 0.6}  # Transformer Engine's products take in and send out tiles as they go
 PRIORS: dict[str, dict[str, float]] = {
-    "nanotron": {"stall_seconds": 0.52, "layer_stall_seconds": 0.0029},
+    "nanotron": {"stall_seconds": 0.46, "layer_stall_seconds": 0.0027},
     # Narayanan et al. 2021, table 2: 175B under ZeRO-3, parameter by parameter and not ahead of use
     "deepspeed-2021": {"gather_factor": 4.0, "data_factor": 4.0, "exposed_fraction": 1.0},
     "deepspeed": {"gather_factor": 2.0, "data_factor": 2.0, "exposed_fraction": 0.8},

@@ -17,7 +17,7 @@ from distsim.engine.stalls import SEVERAL
 HALF_BUSY, LEAST_BUSY = 0.5, 0.05
 LARGEST_ERROR = 0.35
 """An error beyond this is as bad as this when the noise of a framework is chosen."""
-STATE_COLUMNS = ("state", "alone_state", "peak", "checked", "stalled")
+STATE_COLUMNS = ("state", "alone_state", "fullness", "checked", "stalled")
 """A run's state, the one that all others give it, what votes weigh it by, and its own two votes (engine/stalls.py)."""
 
 
@@ -133,5 +133,5 @@ def _lines(own: Sequence[Example], residuals: Any, several: bool) -> Iterator[st
         cells = [e.id, f"{weights[i]:.4g}", f"{alone[i]:.4g}", f"{max(nearest[i], 0):.3g}"]
         cells += [*(f"{value:g}" for value in e.likeness.numbers), *e.likeness.names]
         if several:
-            cells += [f"{states[i]}", f"{theirs[i]}", f"{e.peak:.4g}", *(f"{vote:.4g}" for vote in votes[i])]
+            cells += [f"{states[i]}", f"{theirs[i]}", f"{e.fullness:.4g}", *(f"{vote:.4g}" for vote in votes[i])]
         yield ",".join(cells)

@@ -40,7 +40,7 @@ def _weights(examples: Sequence[Example], shares: Any) -> Any:
 
 
 def _closeness(one: Sequence[Example], other: Sequence[Example]) -> Any:
-    a, b = (np.array([vote_place(e.likeness, e.peak) for e in examples]).T for examples in (one, other))
+    a, b = (np.array([vote_place(e.likeness, e.fullness) for e in examples]).T for examples in (one, other))
     return closeness([row[:, None] for row in a], [row[None, :] for row in b])
 
 

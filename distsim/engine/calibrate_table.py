@@ -10,8 +10,7 @@ import numpy as np
 
 from distsim.engine.compose import compose, layout_numbers, stage_numbers
 from distsim.engine.compute import PHASES, PRODUCTS
-from distsim.engine.likeness import Likeness, likeness_of
-from distsim.engine.memory import memory_of
+from distsim.engine.likeness import Likeness, fullness_of, likeness_of
 from distsim.engine.resolve import Setup
 from distsim.engine.stalls import SEVERAL, distinct_state
 from distsim.engine.work import work_of
@@ -30,8 +29,8 @@ class Example:
     stages: list[dict[str, float]]
     layout: dict[str, float]
     likeness: Likeness
-    peak: float = 0.0
-    """Bytes on the fullest GPU, where the framework's software had several states."""
+    fullness: float = 0.0
+    """Peak of memory over what a GPU has, where the framework's software had several states."""
 
     @property
     def busy_fraction(self) -> float:
@@ -45,7 +44,7 @@ def example_of(setup: Setup, seconds: float, id: str, source: str, year: float) 
     name = setup.framework.name
     return Example(
         id, source, name, setup.accelerator.architecture.split()[0], seconds, stage_numbers(work_of(setup)),
-        layout_numbers(setup), likeness_of(setup, year, source), memory_of(setup).peak if name in SEVERAL else 0.0,
+        layout_numbers(setup), likeness_of(setup, year, source), fullness_of(setup) if name in SEVERAL else 0.0,
     )  # fmt: skip
 
 

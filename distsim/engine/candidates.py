@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distsim import catalog
@@ -101,10 +101,12 @@ def checkpoint_of(report: StepReport, parameters: int) -> Checkpoint:
 def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidate:
     setup = report.setup
     y = setup.layout
-    kept = goodput(
-        y.gpus, terms.failures, checkpoint_of(report, model.parameters), terms.storage, terms.policy,
-        setup.cluster.gpus_per_node,
-    )  # fmt: skip
+    saved = checkpoint_of(report, model.parameters)
+    steady = replace(terms.policy, node_preempted_every=None)
+    kept, spot = (
+        goodput(y.gpus, terms.failures, saved, terms.storage, policy, setup.cluster.gpus_per_node)
+        for policy in (steady, terms.policy)
+    )
     layout = {name: getattr(y, name) for name in SHOWN}
     layout |= {"sequence_parallel": bool(y.sequence_parallel), "recompute": setup.recompute}
     sequences = y.micro_batch * y.micro_batches * y.dp
@@ -112,14 +114,23 @@ def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidat
         setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, report.interval.low,
         report.interval.high, y.seq * sequences, kept,
         draw(setup.accelerator, setup.cluster, report.mfu), report.breakdown, report.mfu, sequences,
+        spot,
     )  # fmt: skip
 
 
-def candidates(terms: Terms, model: LoadedModel, places: Sequence[tuple[str, int]]) -> list[Candidate]:
+Watch = Callable[[int, int], None]
+"""Told how many clusters are done, and of how many."""
+
+
+def candidates(
+    terms: Terms, model: LoadedModel, places: Sequence[tuple[str, int]], watch: Watch | None = None
+) -> list[Candidate]:
     """The best layout for each (cluster, accelerators) that has one; raises where the options allow none anywhere."""
     known: Shortlists = {}
     found, refusal = [], None
-    for cluster, gpus in places:
+    for done, (cluster, gpus) in enumerate(places):
+        if watch is not None:
+            watch(done, len(places))
         try:
             found.append(candidate(terms, model, cluster, gpus, known))
         except DistsimError as error:

@@ -16,7 +16,8 @@ from distsim.formulas.step import (
     jitter_share,
     paced_seconds,
     ramp_seconds,
-    wait_seconds,
+    stall_seconds,
+    waiting_seconds,
 )  # fmt: skip
 from distsim.specs.timing import CHECKED, PLAIN, STALLED
 
@@ -154,11 +155,20 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
         + _exposed(gathers[1] + reduces, backward + after, never),
         "pipeline_transfer": product(stage["pp"], timing["pipeline_factor"] / m),
         "offload": _exposed(product(stage["offload"], 1 / m), forward + backward, never),
-        "other": check_seconds(timing["layer_stall_seconds"], y["state"] >= CHECKED, y["nodes"], y["node_size"],
-                               stage["layers"], y["tp"])
-        + wait_seconds(timing["stall_seconds"], y["state"] >= STALLED, y["pp"], m),
+        "other": _stalls(stage, y, timing, forward + backward + before + after),
     }  # fmt: skip
     return MicroBatch(forward, backward, (r, b + r), {name: sum(pair) for name, pair in exchange.items()}, others)
+
+
+def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], busy: Number) -> Number:
+    """What a micro-batch loses to the state of the software."""
+    stall, layer_stall = timing["stall_seconds"], timing["layer_stall_seconds"]
+    if isinstance(stall, float) and stall == layer_stall == 0:
+        return 0.0
+    m, pp, nodes = y["micro_batches"], y["pp"], y["nodes"]
+    checks = check_seconds(layer_stall, y["state"] >= CHECKED, nodes, y["node_size"], stage["layers"], y["tp"])
+    lost = stall_seconds(stall, y["state"] >= STALLED, nodes, pp, m)
+    return lost + waiting_seconds(checks, busy) * m / (m + pp - 1)
 
 
 def _exposed(exchange: Number, compute: Number, never: Number) -> Number:

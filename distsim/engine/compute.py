@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.passes import BACKWARD_BYTES, launches, moved_bytes
@@ -37,6 +38,9 @@ DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
 EXPERTS = ("mlp.experts.up", "mlp.experts.down")
 """Products of many small matrices, one per expert, of which the busiest rank has more."""
+SCAN_SHARE = 0.08
+"""Rate of a chunked scan's products over flash attention's. Recalled: Dao and Gu 2024 (arXiv:2405.21060), figure 10. At
+a state of 64 a scan takes as long as FlashAttention-2 at 2 to 3 thousand tokens, for a thirteenth of its work."""
 
 
 @dataclass
@@ -93,9 +97,19 @@ class Chip:
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
 
-def stage_compute(setup: Setup, stage: Stage) -> StageCompute:
-    """Fold a stage's ledger into seconds."""
+class BlockSums(NamedTuple):
+    """Seconds of one block of the ledger: forward, backward, and what full and selective recomputation repeat."""
+
+    forward: Sums
+    backward: Sums
+    again: Sums
+    dropped: Sums
+
+
+def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None = None) -> StageCompute:
+    """Fold a stage's ledger into seconds. ``known`` remembers blocks, by their identity, from stage to stage."""
     chip, found = Chip(setup), StageCompute()
+    known = {} if known is None else known
     y = setup.layout
     for block in (stage.embedding, stage.head):
         if block is not None:
@@ -107,36 +121,39 @@ def stage_compute(setup: Setup, stage: Stage) -> StageCompute:
     for block, count in stage.layers:
         again = minimum(left, count)
         left = left - again
-        _add_block(setup, chip, block, count, again, found)
+        if id(block) not in known:
+            known[id(block)] = _block_sums(setup, chip, block)
+        one = known[id(block)]
+        found.phases["forward"].add(one.forward, count)
+        found.phases["backward"].add(one.backward, count)
+        found.phases["recompute"].add(one.again, again)
+        found.phases["recompute"].add(one.dropped, where(y.selective, count, 0))
     found.optimizer = stream_seconds(_optimizer_bytes(setup, stage), chip.bandwidth)
     _weights(setup, chip, stage, found)
     return found
 
 
-def _add_block(setup: Setup, chip: Chip, block: Block, count: Number, again: Number, found: StageCompute) -> None:
-    """Add ``count`` blocks, of which ``again`` are fully recomputed. Each sum is over the operations of one block
-    first: how often it happens is an array along other axes of a search than its seconds."""
+def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
+    """Sums over the operations of one block: how often it happens is an array along other axes of a search than its
+    seconds."""
     kinds = setup.kernels.selective
     needed = _needed(setup, block)
-    whole, after, again_sums, dropped = Sums(), Sums(), Sums(), Sums()
+    found = BlockSums(Sums(), Sums(), Sums(), Sums())
     products = 0
     for place, operation in enumerate(block.operations):
         forward, backward = operation_sums(setup, chip, operation)
-        whole.add(forward)
-        after.add(backward)
+        found.forward.add(forward)
+        found.backward.add(backward)
         if place < needed:
-            again_sums.add(forward)
+            found.again.add(forward)
         if "op" in kinds:
             products += operation.kind == "matmul"
             repeated: Number = operation.kind != "attention" and (operation.kind != "matmul" or products % 2 == 0)
         else:
             repeated = operation.recompute_class in kinds and operation.recompute_class != ""
         if repeated:
-            dropped.add(forward)
-    found.phases["forward"].add(whole, count)
-    found.phases["backward"].add(after, count)
-    found.phases["recompute"].add(again_sums, again)
-    found.phases["recompute"].add(dropped, where(setup.layout.selective, count, 0))
+            found.dropped.add(forward)
+    return found
 
 
 def _needed(setup: Setup, block: Block) -> int:
@@ -160,6 +177,9 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     elif operation.kind == "attention":
         _batched(chip, operation, forward, backward)
     else:
+        if operation.kind == "scan":
+            forward.attention = operation.flops_forward / (chip.rate * SCAN_SHARE)
+            backward.attention = operation.flops_backward / (chip.rate * SCAN_SHARE)
         first, second = moved_bytes(setup, operation)
         forward.memory = stream_seconds(first, chip.bandwidth)
         backward.memory = stream_seconds(second, chip.bandwidth)
@@ -220,18 +240,18 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
     backward.matmul = times[1] + times[2]
 
 
-def held(setup: Setup, stage: Stage) -> Iterator[tuple[Parameter, Number, Number]]:
+def held(setup: Setup, parameters: Iterable[tuple[Parameter, int]]) -> Iterator[tuple[Parameter, Number, Number]]:
     """Each parameter with its elements on this rank before sharding, and the ranks that shard its states."""
     from distsim.engine.states import sharding_group
 
-    for parameter, count in stage.parameters():
+    for parameter, count in parameters:
         yield parameter, parameter.elements * count, sharding_group(setup.layout, parameter.group)
 
 
 def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
     y = setup.layout
     total: Number = 0
-    for parameter, elements, group in held(setup, stage):
+    for parameter, elements, group in held(setup, stage.held()):
         if not parameter.trains:
             continue
         precision = recipe_of(parameter, setup.precision, setup.tuning)
@@ -248,7 +268,7 @@ def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
 def _weights(setup: Setup, chip: Chip, stage: Stage, found: StageCompute) -> None:
     """Traffic that grows with weights, not tokens: accumulated gradients, casts, gathered shards copied in and out."""
     y, precision = setup.layout, setup.precision
-    for parameter, elements, group in held(setup, stage):
+    for parameter, elements, group in held(setup, stage.parameters()):
         forward, backward = found.phases["forward"], found.phases["backward"]
         if parameter.trains:
             each = recipe_of(parameter, precision, setup.tuning).gradient_bytes

@@ -29,6 +29,8 @@ PRECISIONS = {
 OWN_KERNELS = ("flash-3", "flash-4", "cudnn")
 """Attention cells that name a kernel written for Hopper or Blackwell."""
 POWER_LIMITED = "500W power limit"
+EFA, EFA_NODES = "/node, EFA", {"h100-sxm": "p5.48xlarge"}
+"""What notes say of AWS's network, and the node that has it."""
 USUAL_YEAR = 2024.0
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
@@ -74,7 +76,7 @@ def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
     try:
         lengths = None if run.count("seq_len") else lengths_of(run)
-        setup = setup_of(run, {"seq": lengths.mean} if lengths else None)
+        setup = setup_of(run)
         longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
         report = memory_of(replace(setup, layout=longest))
     except MissingCell as missing:
@@ -141,8 +143,10 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     Raises MissingCell or DistsimError."""
     framework = framework_of(run)
     model = model_of(run)
+    lengths = lengths_of(run)
+    more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
     tuned = tuning_options(run, framework.usual_tuning)
-    options = {**framework.usual, **tuned, **_stated(run, framework, (more or {}).get("seq")), **(more or {})}
+    options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     _fit_degrees(options, run)
@@ -268,11 +272,13 @@ def _fit_degrees(options: dict[str, Any], run: Run) -> None:
 
 
 def cluster_of(run: Run) -> Cluster | None:
-    """The GPU's usual node, with the row's own count of GPUs and network rate where it gives them."""
+    """The GPU's usual node, or that of a cloud whose network the notes name, with the row's own count of GPUs and
+    network rate where it gives them."""
     name = run.text("gpu")
     assert name is not None
     try:
-        usual: Cluster = catalog.usual_cluster(name)
+        on_efa = EFA in (run.text("notes") or "") and name in EFA_NODES
+        usual: Cluster = catalog.load("clusters", EFA_NODES[name]) if on_efa else catalog.usual_cluster(name)
     except DistsimError:
         return None
     per_node = run.count("gpus_per_node")

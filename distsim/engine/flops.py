@@ -48,15 +48,15 @@ def flops_convention(setup: Setup) -> str:
 
 def model_flops(setup: Setup) -> Number:
     """Model FLOPs of one token."""
-    model = setup.model
-    return model_flops_per_token(active_parameters(setup), model.layers, model.heads, model.head_dim, setup.layout.seq)
+    model, seq = setup.model, setup.layout.seq
+    return model_flops_per_token(active_parameters(setup), model.attention_layers, model.heads, model.head_dim, seq)
 
 
 def least_flops(setup: Setup) -> Number:
     """FLOPs of one token that no kernel can avoid: causal attention within its windows, nothing recomputed."""
     model, seq = setup.model, setup.layout.seq
     reach = min(seq, model.window) if model.window else seq / 2
-    return model_flops_per_token(active_parameters(setup), model.layers, model.heads, model.head_dim, reach)
+    return model_flops_per_token(active_parameters(setup), model.attention_layers, model.heads, model.head_dim, reach)
 
 
 def stated_flops(setup: Setup, convention: str) -> Number | None:

@@ -165,7 +165,9 @@ def _spares(failures: Failures, policy: Policy, broken: float, figures: Figures)
     """Spare nodes as stated, or as many as are hardly ever all in repair."""
     if policy.spares is not None:
         return policy.spares
-    found = figures.use("spare nodes, rounded up", forms.usual_spares, nodes_in_repair=(failures.repair or 0) / broken)
+    found: float = figures.use(
+        "spare nodes, rounded up", forms.usual_spares, nodes_in_repair=(failures.repair or 0) / broken
+    )
     return math.ceil(found)
 
 

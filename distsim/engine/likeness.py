@@ -112,10 +112,10 @@ def alike(apart: Number) -> Number:
     return exp(-apart / RANGE)
 
 
-def vote_place(likeness: Likeness, peak: float) -> tuple[float, ...]:
-    """Where a job with this peak of memory stands in votes on the state of software."""
+def vote_place(likeness: Likeness, fullness: float) -> tuple[float, ...]:
+    """Where a job that fills its GPU so far stands in votes on the state of software."""
     logs = {name: value * scale for value, (name, scale) in zip(likeness.numbers, DOUBLINGS.items(), strict=False)}
-    return place_of(logs, float(likeness.names[list(DIFFERENCES).index("zero")]), peak)
+    return place_of(logs, float(likeness.names[list(DIFFERENCES).index("zero")]), fullness)
 
 
 def correction_of(setup: Setup, run: str = "", year: float | None = None, source: str = "") -> Correction:
@@ -141,12 +141,18 @@ def correction_of(setup: Setup, run: str = "", year: float | None = None, source
     return Correction(total, near[0][0] if near else 0.0, runs, state)
 
 
-def _state(setup: Setup, here: Likeness, votes: list[Vote]) -> tuple[int, float]:
-    """The state of software to expect, and how likely it is."""
+def fullness_of(setup: Setup) -> float:
+    """Peak of memory over what a GPU has."""
     from distsim.engine.memory import memory_of
 
+    report = memory_of(setup)
+    return report.peak / report.capacity
+
+
+def _state(setup: Setup, here: Likeness, votes: list[Vote]) -> tuple[int, float]:
+    """The state of software to expect, and how likely it is."""
     y = setup.layout
-    state, sure = state_of(vote_place(here, memory_of(setup).peak), votes)
+    state, sure = state_of(vote_place(here, fullness_of(setup)), votes)
     nodes = y.gpus / setup.cluster.gpus_per_node
     return distinct_state(state, y.tp, y.pp, nodes), min(max(sure, 0.0), 1.0)
 
@@ -169,6 +175,6 @@ def _read(row: list[str]) -> Evidence:
     base = Evidence(row[0], likeness, float(row[1]), float(row[2]), float(row[3]))
     if len(row) == states:
         return base
-    own, alone, peak, checked, stalled = map(float, row[states:])
-    vote = Vote(vote_place(likeness, peak), checked, stalled)
+    own, alone, fullness, checked, stalled = map(float, row[states:])
+    vote = Vote(vote_place(likeness, fullness), checked, stalled)
     return base._replace(state=int(own), alone_state=int(alone), vote=vote)

@@ -119,7 +119,7 @@ def memory_of(setup: Setup) -> MemoryReport:
 
 def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str, Number], Moments]:
     """What a stage's program itself asks for at its peak, by category."""
-    held = states(setup, stage.parameters(), figures)
+    held = states(setup, stage.held(), figures)
     saved = saved_of(setup, stage)
     moments = moments_of(setup, stage, held, saved)
     top = highest(moments)

@@ -69,8 +69,14 @@ def _weight_copies(setup: Setup, stage: Stage) -> Number:
     return total
 
 
-_PEAKS: list[tuple[Setup, dict[tuple[Any, ...], tuple[Block, Block, Number]]]] = []
-"""Peaks of the layers of the setup that was asked for last: its stages share blocks, which are known by identity."""
+Peaks = dict[tuple[Any, ...], tuple[Block, Block, Number]]
+
+
+class _Last:
+    """Peaks of the layers of the setup that was asked for last: its stages share blocks, which are known by identity
+    and kept with their peaks, so that no other can take their place."""
+
+    known: tuple[Setup, Peaks] | None = None
 
 
 class _Step:
@@ -118,12 +124,13 @@ class _Step:
         kept = self.gradients.kept
         if not isinstance(kept, (int, float)):
             return self._layer(block)
-        if not _PEAKS or _PEAKS[0][0] is not self.setup:
-            _PEAKS[:] = [(self.setup, {})]
-        known, key = _PEAKS[0][1], (id(block), id(first), kept)
-        if key not in known:
-            known[key] = (block, first, self._layer(block))
-        return known[key][2]
+        last = _Last.known
+        if last is None or last[0] is not self.setup:
+            last = _Last.known = (self.setup, {})
+        key = (id(block), id(first), kept)
+        if key not in last[1]:
+            last[1][key] = (block, first, self._layer(block))
+        return last[1][key][2]
 
     def _layer(self, block: Block) -> Number:
         setup = self.setup

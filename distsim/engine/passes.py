@@ -16,7 +16,8 @@ from distsim.layers.mlp import COMPOSED_ACTIVATIONS
 BACKWARD_BYTES = 2.0
 """Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
-           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0), "adapter": (3, 3), "unpack": (2, 2)}  # fmt: skip
+           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0), "adapter": (3, 3), "unpack": (2, 2),
+           "scan": (6, 14)}  # fmt: skip
 """Kernels that a fused operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute;
 ``adapter`` is all of an adapter but its products: cast, drop, scale, add."""
 FROZEN_KERNELS = 1

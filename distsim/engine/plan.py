@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distsim.engine.energy import Draw
@@ -38,6 +38,12 @@ class Candidate:
     mfu: float | None = None
     global_batch: int | None = None
     """Sequences per step."""
+    spot: Goodput | None = None
+    """Goodput on machines that are taken away, where it is known how often that is."""
+
+    def under(self, term: str) -> Candidate:
+        """The same on machines rented at a term."""
+        return replace(self, goodput=self.spot) if term == "spot" and self.spot is not None else self
 
     def days(self, tokens: float, step_seconds: float) -> float:
         """Calendar days for so many tokens, failures and pauses counted."""
@@ -66,6 +72,13 @@ class Option:
         """Tokens trained for one dollar of rent."""
         return self.tokens / self.dollars
 
+    def interval(self, value: float | None) -> dict[str, float] | None:
+        """90 % of a figure that grows with the days."""
+        if value is None:
+            return None
+        low, high = (value * days / self.days for days in (self.days_low, self.days_high))
+        return {"level": 0.9, "low": low, "high": high}
+
     def dollars_at(self, days: float) -> float:
         """Rent if it took so many days instead."""
         return self.dollars * days / self.days
@@ -76,13 +89,15 @@ class Option:
         return {
             "cluster": one.cluster, "gpu": one.gpu, "gpus": one.gpus, "layout": dict(one.layout),
             "global_batch": one.global_batch, "spare_nodes": one.goodput.spares,
-            "days": self.days, "days_interval": {"level": 0.9, "low": self.days_low, "high": self.days_high},
-            "gpu_hours": self.gpu_hours, "dollars": self.dollars,
-            "dollars_interval": {
-                "level": 0.9, "low": self.dollars_at(self.days_low), "high": self.dollars_at(self.days_high),
-            },
-            "energy_kwh": self.energy_kwh, "tonnes_co2e": self.tonnes_co2e, "goodput": one.goodput.fraction,
-            "tokens_per_dollar": self.tokens_per_dollar, "step_seconds": one.step_seconds, "mfu": one.mfu,
+            "days": self.days, "days_interval": self.interval(self.days),
+            "gpu_hours": self.gpu_hours, "gpu_hours_interval": self.interval(self.gpu_hours),
+            "dollars": self.dollars, "dollars_interval": self.interval(self.dollars),
+            "energy_kwh": self.energy_kwh, "energy_kwh_interval": self.interval(self.energy_kwh),
+            "tonnes_co2e": self.tonnes_co2e, "goodput": one.goodput.fraction,
+            "tokens_per_dollar": self.tokens_per_dollar, "tokens_per_dollar_interval": {
+                "level": 0.9, "low": self.tokens / self.dollars_at(self.days_high),
+                "high": self.tokens / self.dollars_at(self.days_low),
+            }, "step_seconds": one.step_seconds, "mfu": one.mfu,
             "interruptions": one.goodput.interruptions(self.tokens / one.tokens_per_step * one.step_seconds),
             "price": self.quote.to_dict(),
         }  # fmt: skip
@@ -98,10 +113,10 @@ def options(
     if not 0 < tokens <= 1e18:
         raise DistsimError(f"{tokens:g} tokens cannot be planned", "give more than 0, e.g. --tokens 2T")
     found = [
-        _option(one, quote, tokens, facility)
+        _option(rented, quote, tokens, facility)
         for one in candidates
         for quote in quotes.get((one.cluster, one.gpus), ())
-        if one.days(tokens, one.step_seconds) <= LONGEST_DAYS
+        if (rented := one.under(quote.term)).days(tokens, one.step_seconds) <= LONGEST_DAYS
     ]
     return sorted(found, key=lambda option: (option.dollars, option.days))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.engine import plan as plans
 from distsim.engine.batch import StepBatch
-from distsim.engine.candidates import Terms, candidates
+from distsim.engine.candidates import Terms, Watch, candidates
 from distsim.engine.flops import active_parameters, model_flops
 from distsim.engine.models import LoadedModel, load_model
 from distsim.engine.ownership import Ownership, ownership, system_for
@@ -58,7 +58,7 @@ class Request:
     tokens: float
     wish: Wish
     facility: Facility
-    term: Term = "on-demand"
+    price_terms: tuple[Term, ...] = ("on-demand",)
     gpus: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
@@ -152,7 +152,8 @@ def step_batch(stated: int | None, job: Job, model: LoadedModel, tokens: float) 
     """Sequences per optimizer step: as stated, or growing with the cluster up to what is good for the run."""
     active = active_parameters(resolve(Job(model=model.spec)))
     most = scaling.good_batch_tokens(scaling.training_flops(active, tokens))
-    return StepBatch(job.seq if job.seq is not None else sequence_of(model), stated, float(most))
+    seq = job.seq if job.seq is not None else sequence_of(model)
+    return StepBatch(seq, stated, float(most), model.spec.experts is not None)
 
 
 def finish_dates(option: Option, seed: int = 0) -> Campaigns:
@@ -167,16 +168,17 @@ def finish_dates(option: Option, seed: int = 0) -> Campaigns:
     return simulate(one.goodput, work, campaigns, seed, spread)
 
 
-def make_plan(request: Request) -> Plan:
+def make_plan(request: Request, watch: Watch | None = None) -> Plan:
     """Time the clusters that are worth it and price them."""
     model = load_model(request.terms.job.model)
-    listed = quotes(price_lists(request.providers), request.term)
+    lists = price_lists(request.providers)
+    listed = [quote for term in request.price_terms for quote in quotes(lists, term)]
     offered = recent(listed, request.price_days)
     clusters = _clusters(request, offered)
     per_token = _flops_per_token(request, model, clusters[0])
     places = [(name, size) for name in clusters for size in _sizes(request, name, per_token)]
     _check_tokens(request, model)
-    made = candidates(request.terms, model, places)
+    made = candidates(request.terms, model, places, watch)
     if not made:
         raise NoPlanError(
             f"no layout of {model.name} fits any cluster that was tried: {', '.join(sorted({c for c, _ in places}))}",
@@ -222,7 +224,7 @@ def _clusters(request: Request, offered: Sequence[Quote]) -> list[str]:
     if not chosen:
         asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
         raise DistsimError(
-            f"nobody's {request.term} price for whole nodes of {asked} is known",
+            f"nobody's {' or '.join(request.price_terms)} price for whole nodes of {asked} is known",
             f"with such prices: {', '.join(sorted(set(sold.values()))) or 'none'}",
             "other terms: --price on-demand, spot, reserved-1y; your own prices: presets/prices/NAME.toml",
         )
@@ -267,7 +269,7 @@ def _notes(request: Request, model: LoadedModel, left_out: int) -> list[str]:
             f"{count(request.tokens)} tokens are compute-optimal for {count(model.parameters)} parameters "
             "(Chinchilla: about 20 per parameter); models that will serve long are trained on more"
         )
-    if request.term == "spot" and request.terms.policy.node_preempted_every is None:
+    if "spot" in request.price_terms and request.terms.policy.node_preempted_every is None:
         notes.append(
             "spot machines are taken away more often than the failure rate says, and no provider states how often: "
             "not in it; --preempted-every 10d counts one loss of each node in ten days"

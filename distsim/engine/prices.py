@@ -33,6 +33,11 @@ class Quote:
     cluster: str = ""
     """The preset that describes the instance and its network."""
 
+    @property
+    def whose(self) -> str:
+        """The provider, with the term where it is not the usual one."""
+        return self.provider if self.term == "on-demand" else f"{self.provider} ({self.term})"
+
     def age(self, today: datetime.date) -> str:
         """How old the quote is."""
         return age(self.date, today)
@@ -51,6 +56,14 @@ def term_of(word: str) -> Term:
         if word == term:
             return term
     raise DistsimError(f"unknown price term {word!r}", did_you_mean(word, TERMS), f"terms: {', '.join(TERMS)}")
+
+
+def terms_of(text: str) -> tuple[Term, ...]:
+    """One term, several with commas, or all."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if words == ["all"]:
+        return TERMS
+    return tuple(dict.fromkeys(map(term_of, words or [text])))
 
 
 def price_lists(providers: Sequence[str] = ()) -> list[Price]:
@@ -88,7 +101,7 @@ def _quote(prices: Price, offer: Offer, term: Term, rate: float) -> Quote:
 
 
 def best(candidates: Sequence[Quote], cluster: str, gpus: int, gpus_per_node: int) -> list[Quote]:
-    """For each provider the quote to reckon with for a job on a cluster: whole nodes, the cheapest.
+    """For each provider and term the quote to reckon with for a job on a cluster: whole nodes, the cheapest.
 
     A job of several nodes needs instances as large as the node whose network it counts on; a single accelerator's
     price, at which nobody sells the network, is no quote for it. Nobody rents out part of an instance.
@@ -98,7 +111,7 @@ def best(candidates: Sequence[Quote], cluster: str, gpus: int, gpus_per_node: in
         one for one in candidates
         if one.cluster == cluster and one.gpus_per_instance >= size and gpus % one.gpus_per_instance == 0
     ]  # fmt: skip
-    chosen: dict[str, Quote] = {}
+    chosen: dict[tuple[str, Term], Quote] = {}
     for one in sorted(fitting, key=lambda quote: (quote.usd_per_gpu_hour, -_day(quote))):
-        chosen.setdefault(one.provider, one)
+        chosen.setdefault((one.provider, one.term), one)
     return list(chosen.values())

@@ -107,7 +107,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         )  # fmt: skip
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
     if "framework" in job.model_fields_set and not given.get("framework"):
-        refuse_unsupported(framework, layout, offload)
+        refuse_unsupported(framework, model, layout, offload)
     precision = catalog.load("precisions", filled["precision"])
     kernels = kernels_for(framework, model, bool(filled["compile"]))
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)

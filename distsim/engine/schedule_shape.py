@@ -8,13 +8,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from distsim.arrays import Number, each, some, where
+from distsim.arrays import Number, each, where
 from distsim.formulas.schedule_forms import FORMS, PEAKS, Setting
 from distsim.schedules.registry import SCHEDULES, find
 
-STEADY = ("v-half", "v-min", "1f1b-v", "interleaved-zb")
-"""Schedules without a closed form of which a further round of micro-batches, after ``ROUNDS`` rounds of as many as
-there are stages, lengthens neither the ramp nor what a stage holds (tests/test_schedule_shape.py)."""
+ANY_NUMBER = ("naive", "gpipe", "1f1b", "pipedream", "pipedream-2bw", "interleaved-1f1b", "looped-bfs", "zb-h1",
+              "zb-h2", "zb-v")  # fmt: skip
+"""Schedules whose closed forms stand for any number of stages and micro-batches; others are simulated, which also
+refuses what they cannot run."""
+STEADY = ("v-half", "v-min", "1f1b-v", "interleaved-zb", "dualpipe", "dualpipe-v")
+"""Simulated schedules of which a further round of micro-batches, after ``ROUNDS`` rounds of as many as there are
+stages, lengthens neither the ramp nor what a stage holds (tests/test_schedule_shape.py)."""
 ROUNDS = 4
 ALL_FORWARDS_FIRST = ("gpipe", "looped-bfs")
 EVEN = 3.0
@@ -56,6 +60,11 @@ def turns_back(schedule: Number) -> bool:
     return kinds == {True}
 
 
+def both_ways(schedule: Number) -> bool:
+    """Whether two copies of the model run through the stages in opposite directions."""
+    return any(SCHEDULES[name].placement == "bidirectional" for name in names_of(schedule) if name in SCHEDULES)
+
+
 def _by_name(schedule: Number, value: Callable[[str], Number]) -> Number:
     """A value of each layout by its schedule's name."""
     names = names_of(schedule)
@@ -66,25 +75,16 @@ def _by_name(schedule: Number, value: Callable[[str], Number]) -> Number:
 
 
 def _ramp_share(name: str, stages: int, micro: Number, chunks: Number) -> Number:
-    form, setting = FORMS.get(name), Setting(stages, micro, chunks)
     least = EVEN * (stages - 1) / chunks
-    if form is None:
-        return each(functools.partial(_simulated_ramp, name, stages), micro, chunks) / least
-    exact = form.exact(setting)
-    closed = (form.makespan(setting) - EVEN * micro) / least
-    if not some(exact == 0):
-        return closed
-    return where(exact, closed, each(functools.partial(_simulated_ramp, name, stages), micro, chunks) / least)
+    if name in ANY_NUMBER:
+        return (FORMS[name].makespan(Setting(stages, micro, chunks)) - EVEN * micro) / least
+    return each(lambda m, v: _simulated(name, stages, m, v)[0], micro, chunks) / least
 
 
 def _held(name: str, stages: int, micro: Number, chunks: Number, stage: int) -> Number:
-    if name in PEAKS:
+    if name in ANY_NUMBER:
         return PEAKS[name](Setting(stages, micro, chunks), stage)
     return each(lambda m, v: _simulated(name, stages, m, v)[1][stage], micro, chunks)
-
-
-def _simulated_ramp(name: str, stages: int, micro: int, chunks: int) -> float:
-    return _simulated(name, stages, micro, chunks)[0]
 
 
 @functools.lru_cache(maxsize=4096)

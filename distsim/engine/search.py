@@ -64,7 +64,7 @@ def search(
     notes += dict.fromkeys(rent.note for rent in rents.values() if rent.note)
     hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
     objective = Objective(request.objective, hourly)
-    kept = Kept(limit, objective, request.within, max(KEPT, 2 * request.top), batches[0])
+    kept = Kept(limit, objective, request.within, max(KEPT, 2 * request.top), batches[0], pace_of(request, base))
     interrupted = False
     try:
         _walk(request, batches, kept, watch, every, pool)
@@ -85,6 +85,13 @@ def search(
         ),
         kept, rents, interrupted, (*base.notes, *notes, *support_notes(request, best)),
     )  # fmt: skip
+
+
+def pace_of(request: Request, base: Setup) -> float:
+    """Seconds per sequence that meet the deadline; infinite where there is none."""
+    if request.tokens is None or request.deadline == math.inf:
+        return math.inf
+    return float(request.deadline / request.tokens * base.layout.seq)
 
 
 def rents_of(request: Request) -> dict[int, search_money.Rent]:

@@ -38,7 +38,7 @@ def alike(found: Found, kept: Kept) -> Alike:
     group = family(found)
     folded = fold(group, Prices())
     block = folded.block(tuple(slice(0, size) for size in group.shape))
-    feasible = block.valid & (block.peak <= kept.limit) & (block.seconds <= kept.within)
+    feasible = block.valid & (block.peak <= kept.limit) & (block.seconds <= kept.longest(group.batch))
     gpus = int(numpy.max(group.setup.layout.gpus))
     key = kept.key if kept.key.name != "fewest-gpus" else Objective("throughput")  # as many GPUs: the quicker is better
     worst = key(found.seconds, found.peak, gpus) * (1 + NEAR)

@@ -72,6 +72,8 @@ class Kept:
     most: int
     batch: int
     """Sequences per step to which the times of layouts with other batches are scaled before they are compared."""
+    pace: float = float("inf")
+    """Seconds that a sequence may take, where a deadline is set for a number of tokens."""
     evaluated: int = 0
     fitting: int = 0
     feasible: int = 0
@@ -102,8 +104,9 @@ class Kept:
         if not len(fits):
             return
         seconds, peak = seconds[fits], peak[fits]
-        if self.within < float("inf"):
-            quick = numpy.flatnonzero(seconds <= self.within)
+        longest = self.longest(block.group.batch)
+        if longest < float("inf"):
+            quick = numpy.flatnonzero(seconds <= longest)
             if not len(quick):
                 self.quickest.add(block, seconds, seconds, peak, fits)
                 return
@@ -113,6 +116,10 @@ class Kept:
         for best in (self.best, self.every):
             best.add(block, key, seconds, peak, fits)
         self.front.add(block, self.scaled(seconds, block.group), seconds, peak, fits)
+
+    def longest(self, batch: int) -> float:
+        """Seconds that a step of so many sequences may take."""
+        return min(self.within, self.pace * batch)
 
     def scaled(self, seconds: Any, group: Group) -> Any:
         """Seconds for as many sequences as all layouts are compared by."""

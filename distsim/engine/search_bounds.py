@@ -11,7 +11,7 @@ USUAL = ("1f1b", "gpipe", "interleaved-1f1b")
 """Schedules that are tried where none are named."""
 CLOSED = (*USUAL, "looped-bfs", "zb-h1", "zb-h2", "zb-v")
 """Schedules whose time and memory have closed forms for any number of micro-batches, and so of layouts."""
-SIMULATED = ("interleaved-zb", "v-half", "v-min", "1f1b-v", "dualpipe-v", "hanayo")
+SIMULATED = ("interleaved-zb", "v-half", "v-min", "1f1b-v", "dualpipe", "dualpipe-v", "chimera", "hanayo")
 """Schedules that are simulated for the best few layouts of those above."""
 WORDS: dict[str, tuple[str, ...]] = {
     "recompute": ("none", "selective", "full"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distsim.engine.resolve import Setup
-from distsim.engine.search_bounds import Bounds
+from distsim.engine.search_bounds import WORDS, Bounds
 from distsim.engine.search_space import Group, groups
 from distsim.errors import DistsimError
 from distsim.specs.layout import Layout
@@ -23,7 +23,7 @@ def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> Dist
     batch = " or ".join(map(str, batches))
 
     def allowed_by(some: Bounds, setup: Setup = base) -> list[Group]:
-        return [group for one in batches for group in groups(setup, gpus, one, some)]
+        return [group for one in batches for group in groups(setup, gpus, one, some, WORDS["schedule"])]
 
     stated = [f"--{name.replace('_', '-')} {bound.text}" for name, bound in bounds.given.items()]
     stated += ["--exclude"] * bool(bounds.excluded)
@@ -56,7 +56,8 @@ def lacking(base: Setup, group: Group) -> str:
     one = Layout(**group.layout_at(place))
     framework = base.framework
     return "; ".join(
-        rule.problem(framework.name, framework.supports, one) for rule in unsupported(framework.supports, one)
+        rule.problem(framework.name, framework.supports, base.model, one)
+        for rule in unsupported(framework.supports, base.model, one)
     )
 
 

@@ -74,7 +74,7 @@ class Folded:
         if part.factors:
             kinds = self.recomputation[place[AGAIN]]
             every = (*inside[:AGAIN], slice(None), *inside[AGAIN + 1 :])
-            seconds = seconds * numpy.take(cut(part.factors, every)["factors"], kinds, axis=AGAIN)
+            seconds = seconds * numpy.take(cut(part.factors, every)[""], kinds, axis=AGAIN)
         peak = maximum(0, *(total(*cut(stage, inside).values()) for stage in part.memory))
         valid = cut({"": self.group.valid}, place)[""]
         shape = tuple(one.stop - one.start for one in place)
@@ -88,12 +88,13 @@ def fold(group: Group, prices: Prices) -> Folded:
     stages, numbers = stage_numbers(work_of(setup, prices)), layout_numbers(setup)
     memory = [_memory(setup, stage) for stage in distinct(build_stages(setup))]
     factors = corrections(group)
-    corrected = {} if factors is None else {"factors": factors}
-    return Folded(group, [
+    whole = Section(slice(0, group.shape[ZERO]), stages, numbers, memory, {} if factors is None else {"": factors})
+    parts = [
         Section(zero, [thin(stage, zero) for stage in stages], thin(numbers, zero),
-                [thin(stage, zero) for stage in memory], corrected if factors is None else _along(corrected, zero))
-        for zero in (*sections(group), slice(0, group.shape[ZERO]))
-    ], timing_of(setup).model_dump(), recomputation(group))  # fmt: skip
+                [thin(stage, zero) for stage in memory], _along(whole.factors, zero))
+        for zero in sections(group)
+    ]  # fmt: skip
+    return Folded(group, [*parts, whole], timing_of(setup).model_dump(), recomputation(group))
 
 
 def _memory(setup: Setup, stage: Stage) -> dict[str, Any]:
@@ -124,9 +125,9 @@ def thin(values: Mapping[str, Any], zero: slice) -> dict[str, Any]:
     found = {}
     for name, value in _along(values, zero).items():
         if isinstance(value, numpy.ndarray):
-            for axis in range(AXES):
-                first = value.take([0], axis=axis)
-                if value.shape[axis] > 1 and (value == first).all():
+            for axis, size in enumerate(value.shape):
+                first = value[(slice(None),) * axis + (slice(0, 1),)]
+                if size > 1 and (value == first).all():
                     value = first
             value = value.item() if value.size == 1 else value
         found[name] = value
@@ -137,8 +138,11 @@ def distinct(stages: list[Stage]) -> list[Stage]:
     """One of all stages that hold the same layers, with the most micro-batches that any of them has in flight."""
     found: dict[tuple[Any, ...], Stage] = {}
     for stage in stages:
-        held = tuple((block.name, count) for block, count in stage.layers)
-        key = (stage.embedding is None, held, stage.head is None)
+        key = tuple(
+            (one.embedding is None, tuple((block.name, count) for block, count in one.layers), one.head is None)
+            for one in (stage, stage.mirror)
+            if one is not None
+        )
         first = found.setdefault(key, stage)
         if stage is not first:
             found[key] = replace(first, in_flight=maximum(first.in_flight, stage.in_flight))
@@ -147,11 +151,15 @@ def distinct(stages: list[Stage]) -> list[Stage]:
 
 def cut(values: Mapping[str, Any], place: Place) -> dict[str, Any]:
     """The parts of arrays at a place; what has length one along an axis holds for all of it."""
-    return {
-        name: value[tuple(one if size > 1 else slice(None) for one, size in zip(place, value.shape, strict=True))]
-        if isinstance(value, numpy.ndarray) and value.ndim == AXES else value
-        for name, value in values.items()
-    }  # fmt: skip
+    found = dict(values)
+    inside: dict[tuple[int, ...], Place] = {}
+    for name, value in values.items():
+        if isinstance(value, numpy.ndarray) and value.ndim == AXES:
+            shape = value.shape
+            if shape not in inside:
+                inside[shape] = tuple(one if size > 1 else slice(None) for one, size in zip(place, shape, strict=True))
+            found[name] = value[inside[shape]]
+    return found
 
 
 def blocks(group: Group, prices: Prices) -> Iterator[Block]:

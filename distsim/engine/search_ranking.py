@@ -139,8 +139,9 @@ class Families(Best):
         kept: dict[Any, Found] = {}
         for one in sorted(self.found + new, key=rank):
             kept.setdefault(self.families.get(one.name) or one.family, one)
-        self.found = list(kept.values())[: self.most]
-        self.families = {one.name: family for family, one in kept.items()}
+        best = list(kept.items())[: self.most]
+        self.found = [one for _, one in best]
+        self.families = {one.name: family for family, one in best}  # of no other: its group's id may be used again
         if len(self.found) >= self.most:
             self.worst = self.found[-1].key
 

@@ -16,7 +16,9 @@ from distsim.engine.search_fold import setup_at
 from distsim.engine.search_ranking import Found
 from distsim.engine.search_variants import FIXED
 from distsim.engine.step import StepReport, step_of
+from distsim.formulas.money import MILLION
 from distsim.specs.job import Job
+from distsim.units import DAY
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class Request:
     """Sequences per step to try; the job's own where there are none, as of the next two."""
     precisions: tuple[str, ...] = ()
     offloads: tuple[str, ...] = ()
+    tokens: float | None = None
+    """Tokens to train on."""
+    deadline: float = math.inf
+    """Seconds in which they are to be trained, failures not counted."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,11 @@ class SearchReport:
     families: dict[Any, search_alike.Alike] = field(default_factory=dict)
 
     @property
+    def limited(self) -> bool:
+        """Whether a step may only take so long."""
+        return self.kept.longest(1) < math.inf
+
+    @property
     def global_batch(self) -> int:
         """Sequences per step: of all layouts, or of the best where several were tried."""
         if len(self.batches) == 1 or not self.best:
@@ -113,6 +124,15 @@ class SearchReport:
         """Dollars that a million tokens cost with a layout, failures not counted; None where prices were not asked."""
         rent = self.rents.get(int(choice.report.setup.layout.gpus))
         return None if rent is None else rent.usd_per_million_tokens(choice.report.tokens_per_second)
+
+    def training_seconds(self, choice: Choice) -> float | None:
+        """How long the tokens of the request take with a layout, failures not counted; None where none are stated."""
+        return None if self.request.tokens is None else self.request.tokens / choice.report.tokens_per_second
+
+    def usd(self, choice: Choice) -> float | None:
+        """What they cost, where prices were asked for."""
+        per_million, tokens = self.usd_per_million_tokens(choice), self.request.tokens
+        return None if per_million is None or tokens is None else per_million * tokens / MILLION
 
     def alike(self, choice: Choice) -> search_alike.Alike | None:
         """How many layouts are like a ranked one; None where each is ranked by itself, or so many were asked for that
@@ -128,6 +148,11 @@ class SearchReport:
         made, dollars = choice.to_dict(), self.usd_per_million_tokens(choice)
         if dollars is not None:
             made["usd_per_million_tokens"] = dollars
+        training, total = self.training_seconds(choice), self.usd(choice)
+        if training is not None:
+            made["training_days"] = training / DAY
+        if total is not None:
+            made["usd"] = total
         family = self.alike(choice) if any(choice is one for one in self.best) else None
         if family is not None:
             made["alike"] = family.to_dict()

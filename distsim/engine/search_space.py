@@ -199,7 +199,7 @@ def _parts(
     for start in range(0, len(pairs), size):
         part = pairs[start : start + size]
         group = _group(setup, ways, micros, again, part, global_batch)
-        able = supported(base.framework.supports, group.setup.layout)
+        able = supported(base.framework.supports, base.model, group.setup.layout)
         group = group._replace(valid=_without(group, bounds) & able)
         if group.valid.any():
             yield group

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 LIFTED: dict[str, dict[str, Any]] = {
     "schedule": {"schedules": None}, "zero": {"zero": (0, 1, 2, 3), "pipeline_zero": 3},
-    "zero_group": {"zero_group": True}, "tp": {"tp": True}, "pp": {"pp": True}, "cp": {"cp": True, "cp_chunks": 1},
-    "ep": {"ep": True},
+    "zero_group": {"zero_group": True}, "tp": {"tp": True, "copied_kv_heads": True}, "pp": {"pp": True},
+    "cp": {"cp": True, "cp_chunks": 1}, "ep": {"ep": True},
 }  # fmt: skip
 """What a stated bound lifts, where the framework is only the default."""
 STAGES = (0, 1, 2, 3)
@@ -60,9 +60,10 @@ def notes(request: Request, found: tuple[Choice, ...]) -> list[str]:
     if "framework" in request.job.model_fields_set:
         return list(_left_out(request))
     framework: Framework = catalog.load("frameworks", request.job.framework)  # not what was made lenient
+    setups = [one.report.setup for one in reversed(found)]
     told = {
-        rule.dimensions: rule.problem(framework.name, framework.supports, one.report.setup.layout)
-        for one in reversed(found) for rule in unsupported(framework.supports, one.report.setup.layout)
+        rule.dimensions: rule.problem(framework.name, framework.supports, one.model, one.layout)
+        for one in setups for rule in unsupported(framework.supports, one.model, one.layout)
     }  # fmt: skip
     return [f"{problem}; computed all the same, as no --framework is given" for problem in told.values()]
 

@@ -150,7 +150,7 @@ class Point:
         return {
             "value": self.value, "factor": self.factor, "evaluated": found.evaluated if found else 0,
             "feasible": found.feasible if found else 0, "global_batch": found.global_batch if found else None,
-            "best": self.best.to_dict() if self.best else None, "problem": self.problem,
+            "best": found.told(self.best) if found and self.best else None, "problem": self.problem,
         }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from distsim.arrays import Number
 from distsim.engine.resolve import Setup
-from distsim.engine.schedule_shape import head_in_flight, in_flight, turns_back
+from distsim.engine.schedule_shape import both_ways, head_in_flight, in_flight, turns_back
 from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
 from distsim.layers.network import embedding_block, first_block, head_block, layer_block, layer_kind, untied
 from distsim.schedules.action import wave
@@ -27,6 +27,9 @@ class Stage:
     """Micro-batches whose activations the stage holds at its peak, in whole-stage units."""
     head_in_flight: Number = 1
     """Micro-batches whose logits are held: one where backward follows forward at once, all of them under GPipe."""
+    mirror: Stage | None = None
+    """The stage of a second copy of the model that shares these ranks, where copies run in opposite directions. Half of
+    the micro-batches visit it, so its work is not counted again, but its weights are."""
 
     @property
     def layer_count(self) -> int:
@@ -45,6 +48,12 @@ class Stage:
         """Every parameter with the number of times it occurs."""
         for operation, count in self.operations():
             yield from ((parameter, count) for parameter in operation.parameters)
+
+    def held(self) -> Iterator[tuple[Parameter, int]]:
+        """The parameters of all copies on these ranks."""
+        yield from self.parameters()
+        if self.mirror is not None:
+            yield from self.mirror.parameters()
 
 
 def stage_layer_indices(setup: Setup, stage: int) -> list[int]:
@@ -68,15 +77,19 @@ def head_stage(setup: Setup) -> int:
     return 0 if folded(setup) and len(setup.chunk_layers) // pp % 2 == 0 else pp - 1
 
 
-_LAST: list[tuple[Setup, list[Stage]]] = []
-"""The stages that were built last: memory and time of one job ask for them in turn."""
+class _Last:
+    """The stages that were built last: memory and time of one job ask for them in turn. Replaced as a whole, so that
+    threads cannot take each other's."""
+
+    known: tuple[Setup, list[Stage]] | None = None
 
 
 def build_stages(setup: Setup) -> list[Stage]:
     """All stages, first to last."""
-    if not _LAST or _LAST[0][0] is not setup:
-        _LAST[:] = [(setup, _built(setup))]
-    return list(_LAST[0][1])
+    known = _Last.known
+    if known is None or known[0] is not setup:
+        known = _Last.known = (setup, _built(setup))
+    return list(known[1])
 
 
 def _built(setup: Setup) -> list[Stage]:
@@ -105,6 +118,8 @@ def _built(setup: Setup) -> list[Stage]:
                 head_in_flight(y.schedule, y.pp, y.micro_batches),
             )
         )
+    if y.pp > 1 and both_ways(y.schedule):
+        return [replace(stage, mirror=stages[y.pp - 1 - stage.index]) for stage in stages]
     return stages
 
 

@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, exp, where
 from distsim.specs.timing import CHECKED, PLAIN, STALLED
-from distsim.units import GIB
 
-WEIGHTS = {"hidden": 0.35, "gpus": 0.6, "tp": 0.6, "pp": 0.2, "micro_batch": 0.3, "micro_batches": 0.2, "zero": 0.6,
-           "data_parallel": 0.8, "pipeline": 1.5, "peak": 0.15}  # fmt: skip
-"""Distance of a doubling of each, of a ZeRO stage, of having data or pipeline parallelism, of 10 GiB at the peak (what
-newer software had no memory for was left as older software had run it); chosen by leaving runs out (docs/step.md)."""
-PEAK_UNIT = 10 * GIB
+WEIGHTS = {"hidden": 0.4, "gpus": 0.6, "tp": 0.6, "pp": 0.2, "micro_batch": 0.3, "micro_batches": 0.2, "zero": 0.6,
+           "data_parallel": 0.8, "pipeline": 1.5, "fullness": 1.2, "too_large": 1.5}  # fmt: skip
+"""Distance of a doubling of each, of a ZeRO stage, of having data or pipeline parallelism, of the peak of memory by a
+whole GPU, and of not fitting (for what newer software had no memory, only runs of older software remain); chosen by
+leaving runs out (docs/step.md)."""
 SPREAD = 0.15
 """Typical deviation (of the logarithm of time) of a run from the model in its own state."""
 FARTHEST = 1.5
@@ -37,11 +36,13 @@ class Vote(NamedTuple):
     stalled: float
 
 
-def place_of(logs: dict[str, Number], zero: Number, peak: Number) -> tuple[Number, ...]:
-    """Coordinates of a job: ``logs`` are binary logarithms of its sizes and degrees."""
+def place_of(logs: dict[str, Number], zero: Number, fullness: Number) -> tuple[Number, ...]:
+    """Coordinates of a job: ``logs`` are binary logarithms of its sizes and degrees, ``fullness`` is its peak of memory
+    over what a GPU has."""
     data = logs["gpus"] - logs["tp"] - logs["pp"] - logs["cp"]
     own = {**logs, "zero": zero, "data_parallel": where(data > 0, 1.0, 0.0),
-           "pipeline": where(logs["pp"] > 0, 1.0, 0.0), "peak": peak / PEAK_UNIT}  # fmt: skip
+           "pipeline": where(logs["pp"] > 0, 1.0, 0.0), "fullness": fullness,
+           "too_large": where(fullness > 1, 1.0, 0.0)}  # fmt: skip
     return tuple(own[name] * weight for name, weight in WEIGHTS.items())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from distsim.engine.compose import EXCHANGES, MicroBatch, gpu_seconds
+from distsim.engine.compose import EXCHANGES, MicroBatch, gpu_seconds, product_seconds
 from distsim.engine.compute import CLASSES, PHASES, stage_compute
 from distsim.engine.flows import Flow
 from distsim.engine.resolve import Setup
@@ -86,7 +86,7 @@ def _first(flows: Iterable[Priced], phase: str = "") -> Flow | None:
 
 def _weight_share(numbers: Mapping[str, Any], timing: Mapping[str, float]) -> float:
     """Of a product's two backward products, one is the weight's; as a share of backward and recomputation."""
-    products = numbers["backward.matmul"] / timing["matmul"] + numbers["backward.matmul8"] / timing["matmul_narrow"]
+    products = product_seconds(numbers, "backward", timing)
     whole = sum(gpu_seconds(numbers, phase, timing) for phase in ("backward", "recompute"))
     return float(products / 2 / whole) if whole else 0.0
 

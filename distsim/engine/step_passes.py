@@ -15,6 +15,8 @@ from distsim.engine.flows import Flow
 
 STREAMS = ("compute", "tp", "cp", "ep", "dp", "pp", "offload", "other")
 """What runs side by side on one GPU and its links; ``other`` is what nothing hides: stalls, jitter, the step's own."""
+NOTHING = 1e-12
+"""Seconds that are nobody's work but rounding, or a smooth formula far from where it matters."""
 GATHER, REDUCE, OFFLOAD = "gather parameters", "reduce gradients", "to and from host memory"
 
 
@@ -61,13 +63,13 @@ class Track:
 
     def run(self, stream: str, kind: str, name: str, seconds: float, flow: Flow | None = None) -> None:
         """The stage does this and nothing else."""
-        if seconds > 0:
+        if seconds > NOTHING:
             self.segments.append(Segment(stream, kind, name, self.now, self.now + seconds, True, flow))
             self.now += seconds
 
     def beside(self, stream: str, kind: str, name: str, start: float, seconds: float, flow: Flow | None) -> None:
         """A stream works while the stage does something else."""
-        if seconds > 0:
+        if seconds > NOTHING:
             self.segments.append(Segment(stream, kind, name, start, start + seconds, False, flow))
 
     def before(self, stream: str, kind: str, name: str, seconds: float, flow: Flow | None) -> None:

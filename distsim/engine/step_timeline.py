@@ -76,6 +76,11 @@ class StepTimeline:
         """The stage that sets the pace."""
         return max(self.parts, key=lambda part: part.micro_batch_seconds).stages[0]
 
+    @property
+    def busiest(self) -> int:
+        """The device that works longest; with two directions it holds parts of two stages."""
+        return max(range(self.run.stages), key=lambda stage: (self.run.busy[stage], stage == self.slowest))
+
     def part_of(self, stage: int) -> Part:
         """What a stage does."""
         return next(part for part in self.parts if stage in part.stages)
@@ -130,7 +135,7 @@ class StepTimeline:
 def timeline_of(report: StepReport) -> StepTimeline:
     """Lay a predicted step out in time."""
     setup = report.setup
-    y, timing = layout_numbers(setup), report.timing.model_dump()
+    y, timing = layout_numbers(setup, report.correction.state), report.timing.model_dump()
     name = setup.layout.schedule if setup.layout.pp > 1 else "1f1b"
     chunks = _chunks(name, setup.layout.vpp)
     parts = []

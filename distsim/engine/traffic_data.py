@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from distsim.engine.stored import (
     trained_units,
     units_of,
 )
+from distsim.engine.tuning import reduced_in
 from distsim.formulas.traffic import DTYPE_BYTES, FP32_BYTES, full_buckets
 
 
@@ -69,17 +71,23 @@ def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """Gradients and parameters of one rank over one step, as the ZeRO stage has it."""
     y, rules = setup.layout, setup.framework.traffic
     found, together = sharings(setup)
-    units = units_of(stage)
+    copies = [units_of(stage), *([] if stage.mirror is None else [units_of(stage.mirror)])]
     flows: list[Flow] = []
     for sharing in found:
-        own = [Unit(u.name, tuple(t for t in u.tensors if sharing.holds(t, together)), u.count) for u in units]
-        own = [unit for unit in own if unit.tensors]
+        own, *others = (_shared_units(units, sharing, together) for units in copies)
         layered = where(y.zero >= 3, 1, where(y.zero == 2, 1, 0) if rules.zero2 == "forward" else 0)
         if not (isinstance(layered, int) and layered == 0):
             flows += _scaled(_layered(setup, exchange, sharing, own), layered)
         if not (isinstance(layered, int) and layered == 1):
-            flows += _scaled(_bucketed(setup, exchange, stage, sharing, own, together), 1 - layered)
+            every = [*own, *itertools.chain.from_iterable(others)]  # both copies have gradients, each micro-batch one
+            flows += _scaled(_bucketed(setup, exchange, stage, sharing, every, together), 1 - layered)
     return flows + _buffers(setup)
+
+
+def _shared_units(units: list[Unit], sharing: Sharing, together: bool) -> list[Unit]:
+    """What of some units is shared in one way."""
+    own = [Unit(u.name, tuple(t for t in u.tensors if sharing.holds(t, together)), u.count) for u in units]
+    return [unit for unit in own if unit.tensors]
 
 
 def _scaled(flows: list[Flow], factor: Number) -> list[Flow]:
@@ -90,7 +98,7 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
     """Unit by unit: gathered in forward and (ZeRO 3) in backward, gradients reduced and scattered in backward."""
     y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
     ranks = sharing.shard.ranks
-    gather, reduce = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[precision.reduce_dtype]
+    gather, reduce = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[reduced_in(setup)]
     syncs = exchange.syncs(y.micro_batches)
     flows: list[Flow] = []
     for unit in units:
@@ -107,9 +115,9 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
                 Flow("parameters", *common, "backward", again * y.micro_batches, size, hides),
             ]
         flows += [
-            Flow("gradients", "reduce_scatter", sharing.shard, precision.reduce_dtype, "backward",
+            Flow("gradients", "reduce_scatter", sharing.shard, reduced_in(setup), "backward",
                  unit.count * syncs, elements * reduce, rules.overlap_gradients),
-            Flow("gradients of replicas", "all_reduce", sharing.replicas, precision.reduce_dtype, "backward",
+            Flow("gradients of replicas", "all_reduce", sharing.replicas, reduced_in(setup), "backward",
                  unit.count * syncs, elements * reduce / ranks, rules.overlap_gradients),
         ]  # fmt: skip
     return flows
@@ -136,9 +144,9 @@ def _bucketed(
     if not (units := [unit for unit in map(_trained, units) if unit.tensors]):
         return []
     for elements, times in _buckets(setup, stage, sharing, units, together):
-        size = elements * DTYPE_BYTES[precision.reduce_dtype]
+        size = elements * DTYPE_BYTES[reduced_in(setup)]
         calls, hides = times * syncs, rules.overlap_gradients
-        dtype, shard = precision.reduce_dtype, sharing.shard
+        dtype, shard = reduced_in(setup), sharing.shard
         flows += [
             Flow("gradients", "all_reduce", sharing.data, dtype, "backward", calls * (1 - owned), size, hides),
             Flow("gradients", "reduce_scatter", shard, dtype, "backward", calls * owned, size, hides),
@@ -173,7 +181,7 @@ def _buckets(
     """Elements of each kind of gradient bucket and how many there are."""
     rules = setup.framework.traffic
     if rules.bucket_rule == "tensors":
-        each = DTYPE_BYTES[setup.precision.reduce_dtype]
+        each = DTYPE_BYTES[reduced_in(setup)]
         sizes = [t.elements for t in gradient_order(setup, stage) if sharing.holds(t, together)]
         fill = bucket_items if all(isinstance(size, (int, float)) for size in sizes) else filled_bucket_arrays
         return fill(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each)

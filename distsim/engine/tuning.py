@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.errors import DistsimError
@@ -12,6 +12,9 @@ from distsim.specs.framework import Framework
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.tuning import LETTERS, WHOLE, Tuning, targets_named
+
+if TYPE_CHECKING:
+    from distsim.engine.resolve import Setup
 
 FP32 = 4.0
 USUAL_TARGETS = "all-linear"
@@ -91,6 +94,14 @@ def weight_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | No
     if parameter.held == "quantised" and tuning is not None and tuning.quantization is not None:
         return tuning.quantization.weight_bytes
     return recipe_of(parameter, precision, tuning).parameter_bytes if parameter.trains else precision.parameter_bytes
+
+
+def reduced_in(setup: Setup) -> str:
+    """Number format in which gradients travel: the recipe's, or fp32 where adapters are and frozen weights are not."""
+    tuning = setup.tuning
+    if tuning is not None and tuning.adapter.gradient_bytes > setup.precision.gradient_bytes:
+        return "fp32"
+    return setup.precision.reduce_dtype
 
 
 def gathered_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | None) -> float:

@@ -51,6 +51,8 @@ class WholeRun:
     """The same with failures, checkpoints and restarts."""
     accelerator_watts: float | None = None
     """Predicted draw of one accelerator while it trains, without its share of the node."""
+    spread: tuple[float, float] = (1.0, 1.0)
+    """Ends of the 90 % interval of the step time over its middle."""
 
     @property
     def judged(self) -> float:
@@ -61,6 +63,12 @@ class WholeRun:
     def error(self) -> float | None:
         """Predicted over published hours, less one; None where hours were not published."""
         return self.judged / self.published - 1 if self.published else None
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the published hours lie in the 90 % interval; None where there are none."""
+        low, high = self.spread
+        return low * self.judged <= self.published <= high * self.judged if self.published else None
 
     @property
     def accelerator_mwh(self) -> float | None:
@@ -105,14 +113,16 @@ def whole_run(run: Run) -> WholeRun:
         return WholeRun(run, str(missing))
     except DistsimError as error:
         return WholeRun(run, error.problem)
-    seconds = timed(setup, run.id, run_year(run))[0] * _era(run, setup)
+    now, interval = timed(setup, run.id, run_year(run))
+    seconds = now * _era(run, setup)
     hours = float(gpu_hours(y.gpus, steps * seconds))
     report = step_of(setup)
     power = draw(
         setup.accelerator, setup.cluster, None if report.mfu is None else report.mfu * report.seconds / seconds
     )
     watts = None if power is None else power.accelerator
-    return WholeRun(run, "", setup, published, hours, hours * stretch(run, report), watts)
+    spread = (interval.low / now, interval.high / now)
+    return WholeRun(run, "", setup, published, hours, hours * stretch(run, report), watts, spread)
 
 
 def _era(run: Run, setup: Setup) -> float:

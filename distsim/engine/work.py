@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from distsim.arrays import Number
-from distsim.engine.compute import StageCompute, stage_compute
+from distsim.engine.compute import BlockSums, StageCompute, stage_compute
 from distsim.engine.exchange import Exchange, exchange_of
 from distsim.engine.flows import Fixed, Flow
 from distsim.engine.network import Network
@@ -45,10 +45,12 @@ class Work:
 def work_of(setup: Setup, price: Pricing = price_of) -> Work:
     """Fold ledger and traffic of a setup; stages that hold the same layers are folded once. ``price`` may remember."""
     exchange, network = exchange_of(setup), network_of(setup)
+    stages = build_stages(setup)
+    known: dict[int, BlockSums] = {}
     return Work(setup, tuple(
-        StageWork(stage.index, count, stage.layer_count, stage_compute(setup, stage),
+        StageWork(stage.index, count, stage.layer_count, stage_compute(setup, stage, known),
                   traffic_seconds(setup, exchange, network, stage, price))
-        for stage, count in distinct(build_stages(setup))
+        for stage, count in distinct(stages)
     ))  # fmt: skip
 
 

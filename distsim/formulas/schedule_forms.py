@@ -41,7 +41,7 @@ def _zero_bubble(s: Setting) -> Number:
     return bubbles.zero_bubble_exact(*_passes(s)) & (s.hop == 0)
 
 
-def _passes(s: Setting) -> tuple[Number, ...]:
+def _passes(s: Setting) -> tuple[Number, Number, Number, Number, Number]:
     return s.stages, s.micro, s.forward, s.input_gradient, s.weight_gradient
 
 
@@ -76,7 +76,7 @@ FORMS: dict[str, Form] = {
         lambda s: bubbles.zb_h1_makespan(*_passes(s)), lambda s: bubbles.zb_h1_exact(*_passes(s)) & (s.hop == 0)
     ),
     "zb-h2": Form(lambda s: bubbles.zero_bubble_makespan(*_passes(s)), _zero_bubble),
-    "zb-v": Form(lambda s: bubbles.zero_bubble_makespan(*_passes(s), 2), _zero_bubble),
+    "zb-v": Form(lambda s: bubbles.zero_bubble_makespan(*_passes(s), chunks=2), _zero_bubble),
     "dualpipe": Form(
         lambda s: bubbles.dualpipe_makespan(s.stages / 2 - 1, s.micro, s.forward, s.backward, s.weight_gradient), _dual
     ),

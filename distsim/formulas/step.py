@@ -7,8 +7,14 @@ from distsim.formula import formula
 
 SMOOTH = 6
 """Sharpness of the change from waiting for the GPU to waiting for the host."""
-SPANNING_SHARE = 0.12
-"""What exchanges of a tensor parallel group over several nodes wait unchecked, over what they wait for checks."""
+SPANNING_SHARE = 0.09
+"""What an exchange of a tensor parallel group over two nodes waits unchecked, over what it waits for checks."""
+CHECK_OVERLAP = 1.4
+"""How little checks on the host overlap with what the GPU does: 1 would be not at all."""
+FILL_SHARE = 1 / 3
+"""What a stalling exchange loses while a pipeline fills and drains, over what it loses in between."""
+STALL_POWER = 0.05
+"""Growth of stalls with nodes."""
 LEAST_SECONDS = 1e-12
 """Keeps a phase without kernels from dividing by zero."""
 
@@ -43,15 +49,24 @@ def jitter_share(jitter: Number, nodes: Number) -> Number:
 def check_seconds(
     layer_stall: Number, checked: Number, nodes: Number, node_size: Number, layers: Number, tp: Number
 ) -> Number:
-    """Time that a micro-batch's tensor parallel exchanges wait on one stage: where the host compares all ranks before
-    each of them, in turn (PyTorch's debug level DETAIL); else a share of it where the group spans nodes."""
-    share = where(checked > 0, where(nodes > 1, 1.0, 0.0), where(tp > node_size, SPANNING_SHARE, 0.0))
-    return layer_stall * layers * (tp - 1) * share
+    """Host time of a micro-batch's tensor parallel exchanges on one stage: where it compares all ranks before each of
+    them, in turn (PyTorch's debug level DETAIL); else a share of it where the group spans nodes."""
+    spanning = where(tp > node_size, SPANNING_SHARE * (tp / node_size) ** 0.5, 0.0)
+    return layer_stall * layers * (tp - 1) * where(checked > 0, where(nodes > 1, 1.0, 0.0), spanning)
 
 
 @formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/step.md)")
-def wait_seconds(stall: Number, stalled: Number, pp: Number, micro_batches: Number) -> Number:
-    """Time that a micro-batch loses on one stage where pipeline exchanges stall: ``stall`` for each neighbour, and for
-    one of them while the pipeline fills and drains."""
-    neighbours = minimum(pp - 1, 2)
-    return stall * where(stalled > 0, neighbours * micro_batches + pp - 1, 0.0) / (micro_batches + pp - 1)
+def waiting_seconds(host_seconds: Number, busy_seconds: Number) -> Number:
+    """What exchanges that the host checks add to a phase of ``busy_seconds``: they stop the GPU's queue, so that little
+    hides."""
+    power = CHECK_OVERLAP
+    return (busy_seconds**power + host_seconds**power) ** (1 / power) - busy_seconds
+
+
+@formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/step.md)")
+def stall_seconds(stall: Number, stalled: Number, nodes: Number, pp: Number, micro_batches: Number) -> Number:
+    """Time that a micro-batch loses on one stage where pipeline exchanges stall: ``stall`` for each neighbour, and less
+    while the pipeline fills and drains."""
+    exchanges = minimum(pp - 1, 2) * micro_batches + FILL_SHARE * (pp - 1)
+    lost = stall * maximum(nodes, 1.0) ** STALL_POWER * exchanges / (micro_batches + pp - 1)
+    return lost * where(stalled > 0, 1.0, 0.0)

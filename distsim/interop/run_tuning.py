@@ -34,10 +34,12 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     notes = (run.text("notes") or "").lower()
     options = dict(usual)
     packed = options.pop("quantize", "nf4")
+    by_model = options.pop("models", {})
     if rank := run.count("lora_rank"):
         options["lora_rank"] = rank
         options.pop("lora_targets", None)  # whoever states a rank and no targets takes the library's
-    if targets := _targets(notes):
+    named = (run.text("model") or "").lower()
+    if targets := _targets(notes) or next((t for start, t in by_model.items() if named.startswith(start)), None):
         options["lora_targets"] = targets
     if "lora (emb)" in notes:
         options["lora_whole"] = "embedding,head"

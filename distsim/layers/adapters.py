@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from distsim.arrays import Number
+from distsim.arrays import Number, maximum
 from distsim.layers.attention import heads_per_rank
 from distsim.layers.ledger import Collective, Context, Held, Operation, Parameter, Tensor
 from distsim.specs.tuning import Tuning
@@ -138,7 +138,7 @@ def _plain_weight(ctx: Context, operation: Operation) -> Tensor:
     """The unpacked weight while its product runs, one separate matrix at a time."""
     weight = operation.parameters[0]
     whole = sum(weight.parts) if weight.parts else 1
-    share = max(weight.parts) / whole if weight.parts else 1 / weight.copies
+    share = maximum(*weight.parts) / whole if weight.parts else 1 / weight.copies
     if weight.group == "expert":
         share = 1
     return Tensor(f"{operation.name}.unpacked", weight.elements * share, ctx.activation, "unpacked weight")
@@ -241,7 +241,7 @@ def _product(
     """One of an adapter's two matrix products."""
     weight = Parameter(f"{name}.weight", inner * outer, "matrix", inner, outer, held="adapter")
     saved = list(inputs)
-    if ctx.precision.autocast:
+    if ctx.tuning is not None and each < ctx.tuning.adapter.parameter_bytes:  # autocast keeps what it casts
         saved.append(Tensor(f"{name}.weight_cast", inner * outer, each, "cast weight", weight_copy=True))
     flops = 2 * tokens * inner * outer
     return Operation(

@@ -17,7 +17,7 @@ from distsim.specs.precision import Precision
 from distsim.specs.tuning import Tuning
 
 Kind = Literal["matmul", "attention", "elementwise", "norm", "embedding", "loss", "copy", "collective", "adapter",
-               "unpack"]  # fmt: skip
+               "unpack", "scan"]  # fmt: skip
 ParameterKind = Literal["matrix", "embedding", "vector"]
 Held = Literal["trained", "whole", "adapter", "frozen", "quantised"]
 """Why a parameter is there: ``whole`` and ``adapter`` train where all else is frozen."""

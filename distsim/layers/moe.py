@@ -30,7 +30,25 @@ def moe(ctx: Context, source: Tensor) -> list[Operation]:
     shared = mlp(ctx, source, "mlp.shared", experts.shared_ffn) if experts.shared else []
     if experts.shared_gate:
         shared.append(_shared_gate(ctx, source))
-    return [_router(ctx, source), *_expert_operations(ctx), *shared, *residual(ctx, "mlp.residual")]
+    routed = _expert_operations(ctx)
+    if experts.latent is not None:
+        routed = [_latent(ctx, "latent_in", source), *routed, _latent(ctx, "latent_out", None)]
+    return [_router(ctx, source), *routed, *shared, *residual(ctx, "mlp.residual")]
+
+
+def expert_width(ctx: Context) -> int:
+    """Width of what routed experts read and write."""
+    experts = ctx.model.experts
+    assert experts is not None
+    return experts.latent or ctx.model.hidden
+
+
+def _latent(ctx: Context, name: str, source: Tensor | None) -> Operation:
+    """The projection to the routed experts' width, or back; whole on each tensor-parallel rank."""
+    hidden, width, tokens = ctx.model.hidden, expert_width(ctx), ctx.sharded_tokens
+    kept = source or Tensor("mlp.experts.combined", tokens * width, ctx.precision.kept_input_bytes, "s b l")
+    inner, outer = (hidden, width) if source is not None else (width, hidden)
+    return linear(ctx, f"mlp.{name}", tokens, inner, outer, kept, sharded=False)
 
 
 def _router(ctx: Context, source: Tensor) -> Operation:
@@ -75,17 +93,17 @@ def _expert_operations(ctx: Context) -> list[Operation]:
     routed = routed_tokens(ctx)
     local = experts.count / layout.ep
     inner = experts.ffn / layout.etp
-    act, kept = ctx.activation, ctx.precision.kept_input_bytes
-    dispatched = Tensor("mlp.experts.input", routed * model.hidden, kept, "k s b h")
+    act, kept, width = ctx.activation, ctx.precision.kept_input_bytes, expert_width(ctx)
+    dispatched = Tensor("mlp.experts.input", routed * width, kept, "k s b h")
     down_input = Tensor("mlp.experts.product", routed * inner, kept, "k s b f")
-    exchange = routed / layout.etp * model.hidden * act * (layout.ep > 1)
-    gather = routed * model.hidden * act * (layout.etp > 1)
+    exchange = routed / layout.etp * width * act * (layout.ep > 1)
+    gather = routed * width * act * (layout.etp > 1)
     outer = inner * (2 if model.gated else 1)
     up = linear(
         ctx,
         "mlp.experts.up",
         routed,
-        model.hidden,
+        width,
         outer,
         dispatched,
         bias=experts.bias,
@@ -98,10 +116,10 @@ def _expert_operations(ctx: Context) -> list[Operation]:
         "mlp.experts.down",
         routed,
         inner,
-        model.hidden,
+        width,
         down_input,
         bias=experts.bias,
-        bias_elements=model.hidden * local,
+        bias_elements=width * local,
         copies=local,
         group="expert",
     )
@@ -109,9 +127,9 @@ def _expert_operations(ctx: Context) -> list[Operation]:
         Operation(
             "mlp.dispatch",
             "copy",
-            bytes_read=routed * model.hidden * act,
-            bytes_written=routed * model.hidden * act,
-            shape=(routed, model.hidden),
+            bytes_read=routed * width * act,
+            bytes_written=routed * width * act,
+            shape=(routed, width),
             saved=_indices(ctx, routed),
             collectives=(
                 Collective("all_to_all", "ep", exchange, "forward"),
@@ -157,7 +175,7 @@ def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation
 
 
 def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> Operation:
-    hidden, act = ctx.model.hidden, ctx.activation
+    hidden, act = expert_width(ctx), ctx.activation
     output = Tensor("mlp.experts.output", routed / ctx.layout.etp * hidden, act, "k s b h")
     saved = [output, Tensor("mlp.experts.scale", routed, ROUTER_BYTES, "k s b")]
     return Operation(

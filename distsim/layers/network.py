@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from distsim.arrays import Number
 from distsim.layers.adapters import first_tuned, tuned, untrained
-from distsim.layers.attention import attention, sink_parameters
+from distsim.layers.attention import attention, residual, sink_parameters
 from distsim.layers.embedding import embedding
 from distsim.layers.head import head, tied_parameter
 from distsim.layers.ledger import Block, Context, Parameter, Tensor, parameters_of
+from distsim.layers.mamba import mamba
 from distsim.layers.mla import latent_attention
 from distsim.layers.mlp import mlp
 from distsim.layers.moe import moe
@@ -22,7 +23,10 @@ from distsim.specs.tuning import Tuning
 
 
 def layer_kind(model: Model, layer: int) -> str:
-    """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local."""
+    """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local; in
+    hybrids ``mamba``, ``attention``, ``moe`` or ``mlp``."""
+    if model.pattern:
+        return model.mixer(layer)
     return ("moe" if model.is_moe_layer(layer) else "dense") + ("+window" if model.is_windowed(layer) else "")
 
 
@@ -37,6 +41,8 @@ def layer_kinds(model: Model) -> dict[str, list[int]]:
 def layer_block(ctx: Context) -> Block:
     """The block of layer ``ctx.layer``, with adapters where only those train."""
     model = ctx.model
+    if model.pattern:
+        return _single_mixer(ctx)
     rows = ctx.sharded_tokens
     stream = rows * model.hidden
     boundary = Tensor("layer.input", stream, ctx.precision.stream_bytes, "s b h")
@@ -63,6 +69,22 @@ def layer_block(ctx: Context) -> Block:
     if model.norms_per_layer == 4:
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
     return Block(layer_kind(model, ctx.layer), tuned(ctx, operations), boundary)
+
+
+def _single_mixer(ctx: Context) -> Block:
+    """A layer of a hybrid: norm, one mixer, residual."""
+    model, rows = ctx.model, ctx.sharded_tokens
+    boundary = Tensor("layer.input", rows * model.hidden, ctx.precision.stream_bytes, "s b h")
+    entering = rows if ctx.kernels.regather_input else ctx.layout.tokens
+    kind = model.mixer(ctx.layer)
+    place = "mlp" if kind in ("moe", "mlp") else "attention"
+    source = Tensor(f"{place}.input", entering * model.hidden, ctx.precision.kept_input_bytes, "s b h")
+    if kind == "mamba":
+        operations = [*mamba(ctx, source), *residual(ctx, "mamba.residual")]
+    else:
+        operations = {"attention": attention, "moe": moe, "mlp": mlp}[kind](ctx, source)
+    first = norm(ctx, f"{place}.norm", rows, model.hidden, boundary)
+    return Block(kind, tuned(ctx, [first, *operations]), boundary)
 
 
 def first_block(ctx: Context, block: Block) -> Block:

@@ -57,14 +57,15 @@ def filled(expression: ast.expr, values: Mapping[str, Any]) -> str:
 
 def figure_lines(figure: Figure) -> list[str]:
     """One figure: its value, and how it came about."""
-    value = gib(figure.value) if figure.unit == "B" else f"{amount(figure.value)} {figure.unit}"
+    plain = amount(figure.value) + ("" if figure.unit == "1" else f" {figure.unit}")
+    value = gib(figure.value) if figure.unit == "B" else plain
     made = [f"{figure.label}: {value}"]
     if figure.formula:
         steps = steps_of(figure.formula)
         for name, expression in steps:
             made.append(f"    {name} = {ast.unparse(expression)}")
             made.append(f"    {' ' * len(name)} = {filled(expression, figure.arguments)}")
-        made.append(f"    {' ' * len(steps[-1][0])} = {amount(figure.value)} {figure.unit}")
+        made.append(f"    {' ' * len(steps[-1][0])} = {plain}")
     return [*made, f"    source: {figure.source}"]
 
 
@@ -155,10 +156,11 @@ def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
 
 def as_data(stage: StageMemory) -> list[dict[str, Any]]:
     """The figures of a stage as plain data, for JSON."""
-    return [_figure_data(figure) for figure in stage.figures]
+    return [figure_data(figure) for figure in stage.figures]
 
 
-def _figure_data(figure: Figure) -> dict[str, Any]:
+def figure_data(figure: Figure) -> dict[str, Any]:
+    """One figure as plain data."""
     told = {"label": figure.label, "value": figure.value, "unit": figure.unit, "source": figure.source}
     if not figure.formula:
         return told

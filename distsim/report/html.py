@@ -65,7 +65,7 @@ def _contents() -> Html:
 
 def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html:
     one, quote = chosen.candidate, chosen.quote
-    what = f"{one.gpus:,} × {one.gpu} ({one.cluster}) from {quote.provider}"
+    what = f"{one.gpus:,} × {one.gpu} ({one.cluster}) from {quote.whose}"
     cost = f"{chosen.days:,.1f} days, {dollars(chosen.dollars)}"
     rate = f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour (price of {quote.date}, {quote.age(today)} old)"
     if made.cheapest is None:
@@ -83,7 +83,7 @@ def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html
     if quickest is not None and quickest is not chosen:
         told.append(paragraph(
             f"Fastest{within}: {quickest.candidate.gpus:,} × {quickest.candidate.gpu} from "
-            f"{quickest.quote.provider}: {quickest.days:,.1f} days, {dollars(quickest.dollars)}."
+            f"{quickest.quote.whose}: {quickest.days:,.1f} days, {dollars(quickest.dollars)}."
         ))  # fmt: skip
     dates = finish_dates(chosen, seed)
     p10, p50, p90 = (dates.quantile(share) / DAY for share in (0.1, 0.5, 0.9))
@@ -97,7 +97,7 @@ def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html
 
 def _miss(made: Plan, option: Option) -> list[str]:
     one = option.candidate
-    return [f"{one.gpus:,} × {one.gpu}", option.quote.provider, datum(option.days, f"{option.days:,.1f}"),
+    return [f"{one.gpus:,} × {one.gpu}", option.quote.whose, datum(option.days, f"{option.days:,.1f}"),
             datum(option.dollars, dollars(option.dollars)), made.request.wish.lacks(option)]  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
         mark = f"{letters.get(index, '●' if index in front else '')}{' ★' if option is chosen else ''}"
         rows.append([
             element("span", mark, class_="chosen") if option is chosen else mark, f"{one.gpus:,}", one.gpu, one.cluster,
-            quote.provider, datum(quote.usd_per_gpu_hour, f"{quote.usd_per_gpu_hour:,.2f}"),
+            quote.whose, datum(quote.usd_per_gpu_hour, f"{quote.usd_per_gpu_hour:,.2f}"),
             datum(option.days, f"{option.days:,.1f}"), f"{option.days_low:,.1f}–{option.days_high:,.1f}",
             datum(option.gpu_hours, f"{option.gpu_hours:,.0f}"), datum(option.dollars, dollars(option.dollars)),
             datum(option.energy_kwh, f"{(option.energy_kwh or 0) / 1e3:,.0f}"), f"{one.goodput.fraction:.1%}",

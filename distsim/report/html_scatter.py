@@ -130,7 +130,7 @@ def _limits(made: Plan, days: Axis, cost: Axis) -> list[Html]:
 
 
 def _hint(one: Option) -> Html:
-    size = f"{one.candidate.gpus:,} × {one.candidate.gpu} from {one.quote.provider}"
+    size = f"{one.candidate.gpus:,} × {one.candidate.gpu} from {one.quote.whose}"
     return element("title", f"{size}: {one.days:,.1f} days, {dollars(one.dollars)}")
 
 

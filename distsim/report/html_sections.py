@@ -53,7 +53,7 @@ def prices(made: Plan, today: datetime.date) -> Html:
     """Every price that an option uses, with its age and its source."""
     used = sorted({one.quote for one in made.options}, key=lambda quote: (quote.gpu, quote.usd_per_gpu_hour))
     rows = [
-        [quote.gpu, quote.provider, quote.instance, quote.region or "-",
+        [quote.gpu, quote.whose, quote.instance, quote.region or "-",
          datum(quote.usd_per_gpu_hour, f"${quote.usd_per_gpu_hour:,.2f}"), quote.date, quote.age(today), quote.source]
         for quote in used
     ]  # fmt: skip
@@ -62,8 +62,9 @@ def prices(made: Plan, today: datetime.date) -> Html:
     return section(
         "prices", "Prices, their age and their source",
         paragraph(
-            f"Term: {made.request.term}; rent of accelerators only. A date that is only a month or a year makes the "
-            f"price at most as old as its first day. Prices more than {old:,.0f} days older than the newest known one "
+            f"Term: {', '.join(made.request.price_terms)}; rent of accelerators only. A date that is only a month or "
+            f"a year makes the price at most as old as its first day. Prices more than {old:,.0f} days older than the "
+            "newest known one "
             f"are left out{'' if old == STALE_DAYS else ', as asked'}. Ask for quotes before you decide."
         ),
         table("Prices reckoned with", head, rows, (0, 1, 2, 3, 5, 6, 7)),
@@ -78,8 +79,8 @@ def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
     copies = "while training goes on" if policy.asynchronous else "while training waits"
     interval = "as stated" if policy.interval_seconds is not None else "Daly's optimum within what storage allows"
     told = [
-        f"{count(request.tokens)} tokens in sequences of {y.seq:,}, {option.candidate.global_batch or 0:,} sequences per step "
-        f"({count(option.candidate.tokens_per_step)} tokens): "
+        f"{count(request.tokens)} tokens in sequences of {y.seq:,}, {option.candidate.global_batch or 0:,} sequences "
+        f"per step ({count(option.candidate.tokens_per_step)} tokens): "
         f"{request.tokens / option.candidate.tokens_per_step:,.0f} steps of {duration(option.candidate.step_seconds)}.",
         f"Software profile {setup.framework.name}, precision {setup.precision.name}, optimizer {setup.optimizer.name}.",
         f"Failures: preset {faults.name}; one per {duration(kept.mean_time_between_failures)} on "

@@ -67,7 +67,7 @@ def tuning_lines(setup: Setup) -> list[str]:
     tuning = setup.tuning
     if tuning is None:
         return []
-    whole = f" and the {' and '.join(part for part in WHOLE if part in tuning.whole)}" if tuning.whole else ""
+    whole = "".join(f", {part}" for part in WHOLE if part in tuning.whole)
     stored = f" on {tuning.quantization.name} weights" if tuning.quantization else ""
     targets = ", ".join(letter for letter in LETTERS if letter in tuning.targets)
     return [f"adapters of rank {tuning.rank}{stored} ({targets}){whole} train"]

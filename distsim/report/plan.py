@@ -54,7 +54,8 @@ def _question(made: Plan, term: Style) -> list[str]:
     return [
         f"{term.bold(made.model.name)}: {size} parameters, {amount} tokens, "
         f"{_batches(made)} sequences per step{', ' if limits else ''}{' and '.join(limits)}",
-        f"prices {made.request.term}; failures {terms.failures.name}; checkpoints to storage {terms.storage.name}; "
+        f"prices {', '.join(made.request.price_terms)}; failures {terms.failures.name}; "
+        f"checkpoints to storage {terms.storage.name}; "
         f"facility {made.request.facility.name} (PUE {made.request.facility.pue:g})",
     ]
 
@@ -90,7 +91,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
 def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
     one, quote = option.candidate, option.quote
     return (
-        f"{term.bold(word)}    {one.gpus:,} x {one.gpu} ({one.cluster}) from {quote.provider}: "
+        f"{term.bold(word)}    {one.gpus:,} x {one.gpu} ({one.cluster}) from {quote.whose}: "
         f"{term.bold(f'{option.days:,.1f} days')}, {term.bold(dollars(option.dollars))} "
         f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour (price of {quote.date}, {quote.age(today)} old)"
     )
@@ -105,7 +106,7 @@ def layout_words(option: Option) -> str:
 
 def _misses(made: Plan, term: Style) -> list[str]:
     rows = [
-        [f"{one.candidate.gpus:,} x {one.candidate.gpu}", one.quote.provider, f"{one.days:,.1f}", dollars(one.dollars),
+        [f"{one.candidate.gpus:,} x {one.candidate.gpu}", one.quote.whose, f"{one.days:,.1f}", dollars(one.dollars),
          made.request.wish.lacks(one)]
         for one in made.nearest
     ]  # fmt: skip
@@ -136,7 +137,7 @@ def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
 def _cells(option: Option, today: datetime.date) -> dict[str, str]:
     one, quote = option.candidate, option.quote
     return {
-        "GPUs": f"{one.gpus:,}", "accelerator": one.gpu, "cluster": one.cluster, "from": quote.provider,
+        "GPUs": f"{one.gpus:,}", "accelerator": one.gpu, "cluster": one.cluster, "from": quote.whose,
         "$/GPU-h": f"{quote.usd_per_gpu_hour:,.2f}", "price age": quote.age(today), "days": f"{option.days:,.1f}",
         "90%": f"{option.days_low:,.1f}-{option.days_high:,.1f}", "GPU-hours": f"{option.gpu_hours:,.0f}",
         "dollars": dollars(option.dollars),
@@ -229,10 +230,10 @@ def csv_lines(made: Plan) -> Sequence[str]:
     layout = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "recompute")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*keys, *layout, "provider", "usd_per_gpu_hour", "price_date", "pareto"])
+    writer.writerow([*keys, *layout, "provider", "term", "usd_per_gpu_hour", "price_date", "pareto"])
     front = set(made.pareto)
     for index, option in enumerate(made.options):
         row, quote = option.to_dict(), option.quote
-        told = [quote.provider, quote.usd_per_gpu_hour, quote.date, int(index in front)]
+        told = [quote.provider, quote.term, quote.usd_per_gpu_hour, quote.date, int(index in front)]
         writer.writerow([*(row[key] for key in keys), *(row["layout"][key] for key in layout), *told])
     return out.getvalue().splitlines()

@@ -33,7 +33,7 @@ def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style) -> 
     title = f"{term.bold('Dollars (up) against days (across)')}, logarithmic; letters: nothing is faster and cheaper"
     legend = [
         f"  {letter}  {found[index].days:,.1f} days, ${found[index].dollars:,.0f}: {found[index].candidate.gpus:,} x "
-        f"{found[index].candidate.gpu} from {found[index].quote.provider}"
+        f"{found[index].candidate.gpu} from {found[index].quote.whose}"
         for index, letter in letters.items()
     ]
     return [

@@ -16,7 +16,7 @@ from distsim.report.memory import number
 from distsim.report.search_plot import plot
 from distsim.report.search_table import DEGREES, recompute_word, table
 from distsim.report.style import VERMILLION, Style, columns
-from distsim.units import duration, gib
+from distsim.units import DAY, count, days_words, duration, gib
 
 NEGATIVE = {"no_sync": "--sync-every-micro-batch"}
 """Flags whose opposite is not their name with ``no-``."""
@@ -44,15 +44,24 @@ def head(report: SearchReport, term: Style) -> list[str]:
     until = " until interrupted" if report.interrupted else ""
     words = f"{base.framework.name}, {recipes}, {base.layout.seq:,} tokens, global batch {batches}"
     fits = f"{report.fitting:,} fit {gib(report.limit)}"
-    if report.request.within < math.inf:
-        fits += f", {report.feasible:,} of them within {duration(request.within)}"
-    prices = [price_words(rents, term) for rents in alike_rents(report)]
+    if report.limited:
+        fits += f", {report.feasible:,} of them within {limit_words(report)}"
     return [
         f"{term.bold(base.model.name)} on {gpus} {sign} {base.accelerator.name} ({base.cluster.name}), {words}",
         f"{report.evaluated:,} layouts in {report.seconds:.1f} s{until} ({rate:,.0f} per second): {fits}; "
         f"best by {request.objective}",
-        *prices,
+        *price_lines(report),
     ]  # fmt: skip
+
+
+def limit_words(report: SearchReport) -> str:
+    """``20 s per step``, or how long the tokens may take."""
+    request, words = report.request, []
+    if request.within < math.inf:
+        words.append(f"{duration(request.within)} per step")
+    if request.tokens is not None and request.deadline < math.inf:
+        words.append(f"{days_words(request.deadline / DAY)} for {count(request.tokens)} tokens")
+    return " and ".join(words)
 
 
 def alike_rents(report: SearchReport) -> list[list[Rent]]:
@@ -78,8 +87,13 @@ def simulated_lines(report: SearchReport) -> list[str]:
     return textwrap.wrap(told, terminal.width() or len(told))
 
 
-def price_words(rents: Sequence[Rent], term: Style) -> str:
-    """What is paid, to whom, and how old the price is."""
+def price_lines(report: SearchReport) -> list[str]:
+    """What is paid for the GPUs, to whom, and how old the price is; nothing where no prices were asked for."""
+    return [price_words(rents) for rents in alike_rents(report)]
+
+
+def price_words(rents: Sequence[Rent]) -> str:
+    """What is paid at one rate."""
     first = rents[0]
     rate = f"${first.usd_per_gpu_hour:,.2f} per GPU-hour"
     if first.quote is None:
@@ -105,7 +119,7 @@ def nearest_lines(report: SearchReport, term: Style) -> list[str]:
         return [term.ink("Interrupted before a layout was evaluated.", VERMILLION)]
     if report.fitting:
         which = "None of the layouts so far" if report.interrupted else "No layout"
-        told = f"{which} that fits takes at most {duration(report.request.within)} per step."
+        told = f"{which} that fits takes at most {limit_words(report)}."
         return [term.ink(told, VERMILLION), term.bold("Quickest that fit"), *table(report, report.nearest, term)]
     which = "No layout" if not report.interrupted else "None of the layouts so far"
     made = [term.ink(f"{which} fits {gib(report.limit)}.", VERMILLION), term.bold("Nearest misses")]

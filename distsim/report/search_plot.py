@@ -13,7 +13,8 @@ SPAN = 2.0
 
 def plot(report: SearchReport, term: Style) -> list[str]:
     """The front, least memory to the left, fastest at the bottom."""
-    points = [(one.report.memory.peak, one.report.seconds) for one in report.front]
+    batch = report.global_batch
+    points = [(one.report.memory.peak, one.found.seconds_per_sequence * batch) for one in report.front]
     fastest = min(seconds for _, seconds in points)
     shown = [(size, seconds) for size, seconds in points if seconds <= SPAN * fastest]
     if len(shown) < 2:
@@ -29,7 +30,8 @@ def plot(report: SearchReport, term: Style) -> list[str]:
         row = round((slowest - seconds) / max(slowest - fastest, 1e-12) * (HEIGHT - 1))
         grid[row][min(max(column, 0), width - 1)] = mark
     wall, floor, corner = term.choose("│", "|"), term.choose("─", "-"), term.choose("└", "+")
-    made = [term.bold(f"Time against memory: the {len(report.front)} layouts that no other beats in both")]
+    what = "Time" if len(report.batches) == 1 else f"Time of {batch:,} sequences"
+    made = [term.bold(f"{what} against memory: the {len(report.front)} layouts that no other beats in both")]
     if len(shown) < len(points):
         made[0] += f" ({len(points) - len(shown)} slower than {duration(SPAN * fastest)} not drawn)"
     for index, row_cells in enumerate(grid):

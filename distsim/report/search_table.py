@@ -9,9 +9,10 @@ from distsim.engine.search import Choice, SearchReport
 from distsim.engine.search_alike import NEAR, Alike
 from distsim.report import terminal
 from distsim.report.memory import number
+from distsim.report.plan import dollars as money
 from distsim.report.step import percent
 from distsim.report.style import VERMILLION, Style, bare, columns
-from distsim.units import duration
+from distsim.units import DAY, duration
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch")
 HEADINGS = {"zero_group": "group", "micro_batch": "micro", "limits": "limited by"}
@@ -69,6 +70,11 @@ def figures(report: SearchReport, one: Choice) -> Row:
     """Time, cost where prices are known, and memory."""
     step, dollars = one.report, report.usd_per_million_tokens(one)
     cost = {} if dollars is None else {COST: f"{dollars:,.3f}"}
+    training, total = report.training_seconds(one), report.usd(one)
+    if training is not None:
+        cost["days"] = f"{training / DAY:,.1f}"
+    if total is not None:
+        cost["dollars"] = money(total)
     rate = f"{step.tokens_per_second / step.setup.layout.gpus:,.0f}"
     return {"step": duration(step.seconds), **cost, "tokens/s/GPU": rate, "MFU": percent(step.mfu),
             "GiB": number(step.memory.peak)}  # fmt: skip
@@ -109,6 +115,7 @@ def fitted(rows: Sequence[Row]) -> list[str]:
     width, names = terminal.width(), [name for name in rows[0] if name not in BRIEFER.values()]
     ones = [name for name in USUALLY_ONE if all(row.get(name) == "1" for row in rows)]
     known = ("MFU",) if COST in names or "layout" in names else ()  # other columns say how quick it is
+    known = (COST, *known) if "dollars" in names else known
     for drop in ("", *ones, *SPARE, *known, *LAST):
         names = [
             BRIEFER[name] if name == drop and name in BRIEFER else name

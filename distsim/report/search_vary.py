@@ -7,7 +7,7 @@ import string
 from itertools import pairwise
 
 from distsim.engine.search_vary import Point, VaryReport
-from distsim.report.search import command
+from distsim.report.search import command, price_lines
 from distsim.report.search_table import DEGREES, LIMITED, degrees, figures, fitted, limit_cells, recompute_word
 from distsim.report.style import BLUE, VERMILLION, Style
 from distsim.units import count, decimal_bytes, duration
@@ -22,8 +22,10 @@ def lines(report: VaryReport, term: Style) -> list[str]:
     gpus = "" if report.field == "gpus" else f" on {' or '.join(f'{one:,}' for one in request.gpus)}"
     made = [
         f"{term.bold(base.model.name)}{gpus} {term.choose('×', 'x')} {base.accelerator.name} ({base.cluster.name}): "
-        f"best by {request.objective} as {term.bold(report.field)} varies", "",
+        f"best by {request.objective} as {term.bold(report.field)} varies",
     ]  # fmt: skip
+    priced = [point.report for point in report.points if point.report is not None and point.report.rents]
+    made += [*dict.fromkeys(line for found in priced for line in price_lines(found)), ""]
     names = letters(report)
     made += [*table(report, names, term), ""]
     made += [f"With {text_of(report, point)}: {point.problem}." for point in report.points if point.problem]

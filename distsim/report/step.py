@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distsim.engine.compose import PARTS
-from distsim.engine.compute import CLASSES
 from distsim.engine.faster import Faster
 from distsim.engine.step import StepReport
 from distsim.report.memory import job_lines
-from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, columns
+from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, bare, columns
 from distsim.units import decimal_bytes, duration, gib
 
 INKS: dict[str, tuple[str, Colour]] = {
@@ -41,11 +40,19 @@ def figures(report: StepReport, term: Style) -> list[str]:
     fits = "fits" if report.memory.fits else term.ink("does not fit", VERMILLION)
     convention = "6 N + 12 L H S" if report.setup.tuning is None else "4 N, 6 N of adapters, + 12 L H S"
     return [
-        f"step time   {term.bold(duration(report.seconds))}   90% interval {span}, from {interval.basis}",
+        *_time(f"step time   {term.bold(duration(report.seconds))}   90% interval {span}", interval.basis, term),
         f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU; {rate} of the model per GPU",
         f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)} ({convention}, dense attention)",
         f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}",
     ]
+
+
+def _time(told: str, basis: str, term: Style) -> list[str]:
+    """The step time; where its interval comes from goes below it on a narrow terminal."""
+    origin = f"from {basis}"
+    if len(bare(told)) + 2 + len(origin) <= term.width:
+        return [f"{told}, {origin}"]
+    return [told, " " * 12 + origin]
 
 
 def breakdown(report: StepReport, term: Style) -> list[str]:
@@ -83,26 +90,3 @@ def _typed(name: str, value: object) -> str:
     """An option as a user types it."""
     flag = f"--{name.replace('_', '-')}"
     return flag if value is True else f"{flag} {value}"
-
-
-def explained(report: StepReport, term: Style) -> list[str]:
-    """What the time rests on: every number of the profile with its meaning, work per stage, evidence."""
-    from distsim.specs.timing import Timing
-
-    made = [term.bold(f"Numbers of {report.setup.framework.name} on {report.setup.accelerator.architecture}")]
-    values = report.timing.model_dump()
-    made += columns(["number", "value"], [[name, f"{values[name]:.4g}"] for name in Timing.model_fields])
-    made += ["source: presets/timing/fitted.toml, fitted by distsim calibrate to the shipped runs", ""]
-    made.append(term.bold("Work per micro-batch and stage, seconds at datasheet rates"))
-    rows = []
-    for stage in report.work.stages:
-        for phase, sums in stage.compute.phases.items():
-            rows.append([f"{stage.index} ({stage.count} alike)", phase, *(f"{getattr(sums, name):.4g}" for name in
-                         CLASSES)])  # fmt: skip
-    names = ["matmul", "8-bit", "experts", "8-bit", "attention", "bytes", "kernels"]
-    made += columns(["stage", "phase", *names], rows, left=(0, 1))
-    made += ["", term.bold("Traffic per step and stage, seconds before overlap")]
-    names = [n for n in report.work.stages[0].traffic if any(stage.traffic[n] for stage in report.work.stages)]
-    rows = [[str(stage.index), *(f"{stage.traffic[name]:.4g}" for name in names)] for stage in report.work.stages]
-    made += columns(["stage", *names], rows)
-    return [*made, "", f"interval: residuals of {report.interval.basis}, left out of the fit"]

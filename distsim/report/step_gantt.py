@@ -8,7 +8,7 @@ from typing import NamedTuple
 from distsim.engine.step_passes import STREAMS, Segment
 from distsim.engine.step_timeline import StepTimeline
 from distsim.report.gantt import Cell, Line, Scale, Shares, Span, most_owed, ruler, shown_stages, spans, spread
-from distsim.units import duration
+from distsim.units import HOUR, MINUTE, duration
 
 NATURAL_COLUMNS = 100
 LEAST_COLUMNS = 20
@@ -56,9 +56,17 @@ def page(step: StepTimeline, window: tuple[float, float], stage: int, width: int
         lines += [stage_row(step, one, view, label, wide, seen) for one in shown_stages(step.run.stages)]
     lines += [[], head(f"streams of stage {stage}", "busy", "exposed", view, label, wide)]
     lines += stream_rows(step, view, label, wide, seen)
-    corner = ("└", "─", "┴") if unicode else ("+", "-", "+")
-    lines += [[Span(" " * label + text, "label")] for text in ruler(window, view.scale, moment, corner)]
+    lines += [[Span(" " * label + text, "label")] for text in clock(view)]
     return [*lines, [], *legend(view, seen, width), *remarks(step, view, width)]
+
+
+def clock(view: View) -> tuple[str, str]:
+    """The ruler, with ticks at round numbers of the unit that the window is told in."""
+    span = view.end - view.begin
+    unit = HOUR if span >= 2 * HOUR else MINUTE if span >= 2 * MINUTE else 1.0
+    at = view.scale._replace(per_second=view.scale.per_second * unit)
+    corner = ("└", "─", "┴") if view.unicode else ("+", "-", "+")
+    return ruler((view.begin / unit, view.end / unit), at, lambda time: moment(time * unit), corner)
 
 
 def moment(seconds: float) -> str:

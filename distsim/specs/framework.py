@@ -211,7 +211,8 @@ class Framework(Sourced):
     usual: dict[str, Any] = Field(default_factory=dict)
     """Job options that real runs with this framework use where their source does not say; for replaying runs."""
     usual_tuning: dict[str, Any] = Field(default_factory=dict)
-    """The same for runs that train adapters: rank, targets, dropout, recomputation."""
+    """The same for runs that train adapters: rank, targets, dropout, recomputation; ``models`` has targets by the start
+    of a model's name."""
     modules: str | None = None
     """The framework preset whose modules run inside this one (torch DDP around Hugging Face): its kernels and families
     hold but for those stated here."""

@@ -19,6 +19,8 @@ class Experts(Spec):
     """Experts that each token is sent to (top-k)."""
     ffn: int = Field(ge=1)
     """Inner width of one routed expert."""
+    latent: int | None = Field(default=None, ge=1)
+    """Width to which tokens are projected before they go to routed experts (Nemotron 3 Super); None means none."""
     shared: int = Field(default=0, ge=0)
     """Shared experts, which every token passes; all of them together have width ``shared_ffn``."""
     shared_ffn: int = Field(default=0, ge=0)
@@ -57,6 +59,22 @@ class LatentAttention(Spec):
     """Width per head with rotary positions (shared by all heads on the key side)."""
     value_dim: int = Field(ge=1)
     """Width of a value head."""
+
+
+class Mamba(Spec):
+    """Mamba-2 mixers (arXiv:2405.21060)."""
+
+    heads: int = Field(ge=1)
+    head_dim: int = Field(ge=1)
+    state: int = Field(ge=1)
+    """State size per head."""
+    groups: int = Field(ge=1)
+    """Groups of heads that share B and C."""
+    convolution: int = Field(default=4, ge=1)
+    """Taps of the convolution before the scan."""
+
+
+MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
 
 
 class Model(Sourced):
@@ -124,6 +142,10 @@ class Model(Sourced):
     embedding_dropout: float = Field(default=0.0, ge=0, lt=1)
     experts: Experts | None = None
     latent_attention: LatentAttention | None = None
+    mamba: Mamba | None = None
+    pattern: str = ""
+    """Layers of one mixer each, in Nemotron-H's letters: M Mamba-2, * attention, E experts, - MLP. Empty: attention and
+    MLP in every layer."""
     mtp_layers: int = Field(default=0, ge=0)
     """Multi-token-prediction layers after the last one (DeepSeek-V3); trained only where the framework says so."""
 
@@ -133,6 +155,10 @@ class Model(Sourced):
             raise ValueError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
         if self.experts and any(not 0 <= layer < self.layers for layer in self.experts.dense_layers):
             raise ValueError(f"experts.dense_layers names a layer outside 0..{self.layers - 1}")
+        if self.pattern and (len(self.pattern) != self.layers or set(self.pattern) - set(MIXERS)):
+            raise ValueError(f"pattern must have one of {' '.join(MIXERS)} for each of {self.layers} layers")
+        if ("M" in self.pattern) != (self.mamba is not None) or ("E" in self.pattern and self.experts is None):
+            raise ValueError("pattern and mamba or experts do not go together")
         if (self.positions == "learned") != (self.position_rows > 0):
             raise ValueError("position_rows must be given for learned positions, and only for them")
         return self
@@ -147,8 +173,19 @@ class Model(Sourced):
         """Whether a hidden-width norm has a bias vector."""
         return self.norm_affine and (self.norm == "layernorm" if self.norm_bias is None else self.norm_bias)
 
+    @property
+    def attention_layers(self) -> int:
+        """Layers that have attention."""
+        return self.pattern.count("*") if self.pattern else self.layers
+
+    def mixer(self, layer: int) -> str:
+        """What a layer (from 0) of a hybrid consists of; empty where it has attention and MLP."""
+        return MIXERS[self.pattern[layer]] if self.pattern else ""
+
     def is_moe_layer(self, layer: int) -> bool:
         """Whether the MLP of this layer (from 0) is a mixture of experts."""
+        if self.pattern:
+            return self.pattern[layer] == "E"
         return self.experts is not None and layer not in self.experts.dense_layers
 
     def is_windowed(self, layer: int) -> bool:

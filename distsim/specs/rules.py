@@ -33,6 +33,11 @@ def _experts(model: Model) -> int:
     return model.experts.count if model.experts else 1
 
 
+def _groups(model: Model) -> int:
+    """Groups of state-space mixers; any degree divides those of a model that has none."""
+    return model.mamba.groups if model.mamba else 0
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "tp divides heads",
@@ -55,6 +60,12 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: m.ffn % y.tp == 0,
         lambda m, y: f"tensor parallel degree {y.tp} does not divide the MLP's inner width {m.ffn} of {m.name}",
         lambda m, y: f"valid degrees: {listed([d for d in divisors(m.heads) if m.ffn % d == 0])}",
+    ),
+    Rule(
+        "tp divides mamba groups",
+        lambda m, y: _groups(m) % y.tp == 0,
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_groups(m)} groups of {m.name}'s Mamba-2 mixers",
+        lambda m, y: f"valid degrees: {listed(divisors(_groups(m)))}",
     ),
     Rule(
         "pp at most layers",

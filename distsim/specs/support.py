@@ -11,7 +11,8 @@ from distsim.arrays import Number
 from distsim.errors import DistsimError
 from distsim.specs.base import Spec
 from distsim.specs.layout import Layout
-from distsim.specs.rules import enough_to_interleave, in_rounds, multiples_of_stages
+from distsim.specs.model import Model
+from distsim.specs.rules import divisors, enough_to_interleave, in_rounds, listed, multiples_of_stages
 
 if TYPE_CHECKING:
     from distsim.specs.framework import Framework
@@ -27,6 +28,8 @@ class Supports(Spec):
     pp: bool = True
     cp: bool = True
     ep: bool = True
+    copied_kv_heads: bool = True
+    """Tensor parallel ranks may be more than key-value heads, which are then copied."""
     schedules: tuple[str, ...] | None = None
     """Pipeline schedules that it has; None where nobody looked."""
     interleaving: Literal["any", "enough", "multiples", "rounds"] = "any"
@@ -47,9 +50,9 @@ class SupportRule(NamedTuple):
 
     dimensions: tuple[str, ...]
     """The options that it is about."""
-    holds: Callable[[Supports, Layout], Number]
-    problem: Callable[[str, Supports, Layout], str]
-    mend: Callable[[Supports, Layout], str]
+    holds: Callable[[Supports, Model, Layout], Number]
+    problem: Callable[[str, Supports, Model, Layout], str]
+    mend: Callable[[Supports, Model, Layout], str]
 
 
 def _among(value: Any, allowed: tuple[Any, ...]) -> Any:
@@ -64,7 +67,7 @@ def _alone(y: Layout) -> Number:
     return (y.dp * y.cp == 1) | (y.zero == 0)
 
 
-def _interleaved(s: Supports, y: Layout) -> Number:
+def _interleaved(s: Supports, m: Model, y: Layout) -> Number:
     if s.interleaving == "any":
         return y.pp >= 1
     takes = {"enough": enough_to_interleave, "multiples": multiples_of_stages, "rounds": in_rounds}[s.interleaving]
@@ -74,9 +77,9 @@ def _interleaved(s: Supports, y: Layout) -> Number:
 def _degree(name: str, words: str) -> SupportRule:
     return SupportRule(
         (name,),
-        lambda s, y: (getattr(y, name) == 1) | getattr(s, name),
-        lambda f, s, y: f"{f} has no {words}, but {name} is {getattr(y, name)}",
-        lambda s, y: f"leave --{name} out, or name another framework",
+        lambda s, m, y: (getattr(y, name) == 1) | getattr(s, name),
+        lambda f, s, m, y: f"{f} has no {words}, but {name} is {getattr(y, name)}",
+        lambda s, m, y: f"leave --{name} out, or name another framework",
     )
 
 
@@ -86,70 +89,76 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
     _degree("cp", "context parallelism"),
     _degree("ep", "expert parallelism"),
     SupportRule(
+        ("tp",),
+        lambda s, m, y: (m.kv_heads % y.tp == 0) | s.copied_kv_heads,
+        lambda f, s, m, y: f"{f} puts each of {m.kv_heads} key-value heads of {m.name} on one rank, but tp is {y.tp}",
+        lambda s, m, y: f"valid degrees: {listed(divisors(m.kv_heads))}",
+    ),
+    SupportRule(
         ("schedule",),
-        lambda s, y: (y.pp == 1) | (s.schedules is None) | _among(y.schedule, s.schedules or ("",)),
-        lambda f, s, y: f"{f} has no pipeline schedule {y.schedule}",
-        lambda s, y: f"it has: {', '.join(s.schedules or ())}",
+        lambda s, m, y: (y.pp == 1) | (s.schedules is None) | _among(y.schedule, s.schedules or ("",)),
+        lambda f, s, m, y: f"{f} has no pipeline schedule {y.schedule}",
+        lambda s, m, y: f"it has: {', '.join(s.schedules or ())}",
     ),
     SupportRule(
         ("schedule", "global_batch"),
         _interleaved,
-        lambda f, s, y: (
+        lambda f, s, m, y: (
             f"{f} cannot interleave {y.micro_batches} micro-batches over {y.pp} stages"
             + (" in equal rounds" if s.interleaving == "rounds" else "")
         ),
-        lambda s, y: (
+        lambda s, m, y: (
             f"use --schedule 1f1b, or --global-batch {y.micro_batch * y.dp * -(-y.micro_batches // y.pp) * y.pp}"
         ),
     ),
     SupportRule(
         ("zero",),
-        lambda s, y: _among(y.zero, s.zero) | _alone(y),
-        lambda f, s, y: f"{f} has no ZeRO {y.zero}",
-        lambda s, y: f"it has: --zero {', '.join(map(str, s.zero))}",
+        lambda s, m, y: _among(y.zero, s.zero) | _alone(y),
+        lambda f, s, m, y: f"{f} has no ZeRO {y.zero}",
+        lambda s, m, y: f"it has: --zero {', '.join(map(str, s.zero))}",
     ),
     SupportRule(
         ("zero", "pp"),
-        lambda s, y: (y.pp == 1) | (y.zero <= s.pipeline_zero) | _alone(y),
-        lambda f, s, y: f"{f} does not run ZeRO {y.zero} with {y.pp} pipeline stages",
-        lambda s, y: f"use --zero {s.pipeline_zero} or less, or --pp 1",
+        lambda s, m, y: (y.pp == 1) | (y.zero <= s.pipeline_zero) | _alone(y),
+        lambda f, s, m, y: f"{f} does not run ZeRO {y.zero} with {y.pp} pipeline stages",
+        lambda s, m, y: f"use --zero {s.pipeline_zero} or less, or --pp 1",
     ),
     SupportRule(
         ("zero_group",),
-        lambda s, y: s.zero_group | _alone(y) | (y.zero_group == y.dp * y.cp),
-        lambda f, s, y: f"{f} shards over all {y.dp * y.cp} data parallel ranks, not over groups of {y.zero_group}",
-        lambda s, y: "leave --zero-group out",
+        lambda s, m, y: s.zero_group | _alone(y) | (y.zero_group == y.dp * y.cp),
+        lambda f, s, m, y: f"{f} shards over all {y.dp * y.cp} data parallel ranks, not over groups of {y.zero_group}",
+        lambda s, m, y: "leave --zero-group out",
     ),
     SupportRule(
         ("cp", "seq"),
-        lambda s, y: (y.cp == 1) | (y.seq % (s.cp_chunks * y.cp) == 0),
-        lambda f, s, y: (
+        lambda s, m, y: (y.cp == 1) | (y.seq % (s.cp_chunks * y.cp) == 0),
+        lambda f, s, m, y: (
             f"{f} cuts a sequence into {s.cp_chunks} chunks per context parallel rank, but {y.seq} tokens are no "
             f"multiple of {s.cp_chunks * y.cp}"
         ),
-        lambda s, y: f"use a sequence that is a multiple of {s.cp_chunks * y.cp}",
+        lambda s, m, y: f"use a sequence that is a multiple of {s.cp_chunks * y.cp}",
     ),
 )  # fmt: skip
 
 
-def unsupported(supports: Supports, layout: Layout) -> list[SupportRule]:
+def unsupported(supports: Supports, model: Model, layout: Layout) -> list[SupportRule]:
     """The rules of its framework that one layout breaks, in order."""
-    return [rule for rule in SUPPORT_RULES if not rule.holds(supports, layout)]
+    return [rule for rule in SUPPORT_RULES if not rule.holds(supports, model, layout)]
 
 
-def supported(supports: Supports, layout: Layout) -> Any:
+def supported(supports: Supports, model: Model, layout: Layout) -> Any:
     """Mask over the layouts of an array-valued ``layout``: True where all rules hold."""
     mask: Any = True
     for rule in SUPPORT_RULES:
-        mask = mask & rule.holds(supports, layout)
+        mask = mask & rule.holds(supports, model, layout)
     return mask
 
 
-def refuse_unsupported(framework: Framework, layout: Layout, offload: tuple[str, ...]) -> None:
+def refuse_unsupported(framework: Framework, model: Model, layout: Layout, offload: tuple[str, ...]) -> None:
     """Raise what a framework cannot run of one layout, with where that is written."""
     name, supports = framework.name, framework.supports
-    broken = unsupported(supports, layout)
-    lacking = [(rule.problem(name, supports, layout), rule.mend(supports, layout)) for rule in broken]
+    broken = unsupported(supports, model, layout)
+    lacking = [(rule.problem(name, supports, model, layout), rule.mend(supports, model, layout)) for rule in broken]
     lacking += [
         (f"{name} does not offload {kind}", f"it offloads: {', '.join(supports.offload) or 'nothing'}")
         for kind in offload if kind not in supports.offload

@@ -18,7 +18,7 @@ def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict
     layers = values["layers"]
     count = _first(fields, names("experts"), least=0)
     dense = dense_layers(fields, layers)
-    if not count or len(dense) == layers:
+    if not count or len(dense) == layers or "E" not in values.get("pattern", "E"):
         return None
     ffn = _first(fields, names("expert_ffn")) or values["ffn"]
     shared = _first(fields, names("shared_experts"), least=0) or 0
@@ -30,6 +30,7 @@ def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict
         "count": count,
         "per_token": _first(fields, names("experts_per_token")) or 1,
         "ffn": ffn,
+        "latent": fields.whole("moe_latent_size"),
         "shared": shared,
         "shared_ffn": shared_ffn or shared * ffn,
         "dense_layers": dense,

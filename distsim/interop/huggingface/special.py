@@ -103,6 +103,35 @@ def baichuan(fields: Fields, values: Values) -> Values:
     return {"positions": "rotary" if rotary else "alibi"}
 
 
+MIXERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "moe": "E", "mlp": "-"}
+
+DEFAULT_MIXERS = ["linear_attention", "moe", "full_attention", "mlp"]  # as transformers has it for an empty file
+
+
+def nemotron_h(fields: Fields, values: Values) -> Values:
+    """One mixer per layer, as a string of letters or as a list of words."""
+    name, pattern = fields.find("hybrid_override_pattern")
+    if pattern is None:
+        name, kinds = (
+            "layers_block_type",
+            fields.row("layers_block_type") or fields.row("layer_types") or DEFAULT_MIXERS,
+        )
+        if unknown := sorted({str(kind) for kind in kinds} - set(MIXERS)):
+            raise fields.wrong(name, unknown[0], f"kinds: {', '.join(MIXERS)}")
+        pattern = "".join(MIXERS[str(kind)] for kind in kinds)
+    if not isinstance(pattern, str) or not pattern or set(pattern) - set(MIXERS.values()):
+        raise fields.wrong(name, pattern, "one of M * E - for each layer is needed")
+    if "num_hidden_layers" not in fields.assumed and len(pattern) != values["layers"]:
+        raise fields.wrong(name, f"{len(pattern)} layers", f"num_hidden_layers says {values['layers']}")
+    mamba = {
+        "heads": fields.needed("mamba_num_heads"), "head_dim": fields.needed("mamba_head_dim"),
+        "state": fields.needed("ssm_state_size"), "groups": fields.needed("n_groups"),
+        "convolution": fields.needed("conv_kernel"),
+    }  # fmt: skip
+    fields.settled("expand", "chunk_size", "layers_block_type", "layer_types", "mtp_hybrid_override_pattern")
+    return {"pattern": pattern, "layers": len(pattern), "mamba": mamba if "M" in pattern else None}
+
+
 SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "baichuan": baichuan,
     "chatglm": chatglm,
@@ -110,6 +139,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "gpt_bigcode": gpt_bigcode,
     "gpt_neo": gpt_neo,
     "mpt": mpt,
+    "nemotron_h": nemotron_h,
     "opt": opt,
     "qwen": qwen,
     "stablelm": stablelm,

@@ -1,0 +1,89 @@
+"""The Mamba-2 mixer (Dao and Gu 2024, arXiv:2405.21060): projections around a convolution and a chunked scan.
+
+Rows are those of the fused kernels that training uses (``mamba_split_conv1d_scan_combined`` of state-spaces/mamba, as
+Megatron core calls it): the projection's output and the scan's output are kept, the rest is computed again in backward.
+"""
+
+from __future__ import annotations
+
+from distsim.arrays import Number
+from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+from distsim.layers.linear import linear
+from distsim.layers.tensor_parallel import column_collectives, row_collectives
+
+FP32 = 4
+CHUNK = 128
+"""Tokens of one chunk of the scan (Megatron core's and Nemotron-H's ``chunk_size``)."""
+CONVOLUTION_PASSES = 2
+"""The convolution reads and writes its channels once each, apart from the scan."""
+SCAN_BACKWARD = 2.5
+"""Products of the scan's backward over forward's: two gradients, and states computed again."""
+
+
+def mamba(ctx: Context, source: Tensor) -> list[Operation]:
+    """Operations of one mixer; ``source`` is the normalised input."""
+    model, layout = ctx.model, ctx.layout
+    mixer = model.mamba
+    assert mixer is not None
+    tokens, act, kept = layout.tokens, ctx.activation, ctx.precision.kept_input_bytes
+    heads, groups = mixer.heads / layout.tp, mixer.groups / layout.tp
+    inner = heads * mixer.head_dim
+    mixed = inner + 2 * groups * mixer.state  # channels of the convolution: x, B, C
+    wide = inner + mixed + heads  # and the gate z and the step widths
+    project_in = linear(
+        ctx, "mamba.project_in", tokens, model.hidden, wide, source, cast_input=True,
+        collectives=column_collectives(ctx),
+    )  # fmt: skip
+    y = Tensor("mamba.scan_output", tokens * inner, act, "s b e/t")
+    gated = Tensor("mamba.gated", tokens * inner, act, "s b e/t")
+    project_out = linear(
+        ctx, "mamba.project_out", tokens, inner, model.hidden,
+        Tensor("mamba.normalised", tokens * inner, kept, "s b e/t"), collectives=row_collectives(ctx),
+    )  # fmt: skip
+    return [
+        project_in,
+        _scan(ctx, tokens, heads, groups, mixed, wide, y),
+        Operation(
+            "mamba.norm", "norm", bytes_read=gated.size_bytes, bytes_written=gated.size_bytes,
+            shape=(tokens, inner), saved=(gated, Tensor("mamba.norm.statistics", tokens * groups, FP32, "s b g")),
+            transient_backward=(gated, gated), recompute_class="norm",
+            parameters=(Parameter("mamba.norm.weight", inner, "vector"),),
+        ),
+        project_out,
+    ]  # fmt: skip
+
+
+def _scan(
+    ctx: Context, tokens: Number, heads: Number, groups: Number, mixed: Number, wide: Number, output: Tensor
+) -> Operation:
+    """Convolution, scan in chunks, gate: products within chunks and of states, states between chunks."""
+    mixer, layout, act = ctx.model.mamba, ctx.layout, ctx.activation
+    assert mixer is not None
+    inner = heads * mixer.head_dim
+    states = tokens / CHUNK * inner * mixer.state * FP32  # one per chunk: written, passed on, read
+    within = 2 * CHUNK * (groups * mixer.state + inner)  # C B of each pair of tokens, and its product with x
+    between = 2 * 2 * inner * mixer.state  # into the state and out of it
+    flops = tokens * (within / 2 + between)  # half of the pairs within a chunk are ahead
+    projected = Tensor("mamba.projected", tokens * wide, act, "s b 2e/t")
+    exchange = tokens * (wide + inner) * act * (layout.cp > 1)
+    return Operation(
+        "mamba.scan",
+        "scan",
+        flops,
+        SCAN_BACKWARD * flops,
+        bytes_read=projected.size_bytes + CONVOLUTION_PASSES * tokens * mixed * act + 2 * states,
+        bytes_written=output.size_bytes + 2 * states,
+        shape=(tokens, inner, mixer.state),
+        saved=(projected, output),
+        output=output,
+        transient_backward=(output, projected, projected._replace(name="mamba.convolved", elements=tokens * mixed)),
+        parameters=(
+            Parameter("mamba.convolution.weight", mixed * mixer.convolution, "vector"),
+            Parameter("mamba.convolution.bias", mixed, "vector"),
+            Parameter("mamba.scan.scalars", 3 * heads, "vector"),
+        ),
+        collectives=(
+            Collective("all_to_all", "cp", exchange, "forward"),
+            Collective("all_to_all", "cp", exchange, "backward"),
+        ),
+    )

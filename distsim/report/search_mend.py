@@ -1,0 +1,35 @@
+"""What would make a search find something, as lines of text."""
+
+from __future__ import annotations
+
+from distsim.engine.mend import Mended
+from distsim.engine.search import SearchReport
+from distsim.engine.search_mend import Quick
+from distsim.report.memory import mend_lines
+from distsim.report.search import command
+from distsim.report.style import Style
+from distsim.units import duration, gib
+
+
+def lines(report: SearchReport, mended: Mended | Quick | None, term: Style) -> list[str]:
+    """After an answer without layouts: the changes that mend it, each computed."""
+    if mended is None:
+        return []
+    if isinstance(mended, Quick):
+        return ["", *_quick(report, mended)]
+    memory = report.nearest[0].report.memory
+    if memory.fits:
+        return ["", f"The nearest takes {gib(memory.peak)}: it fits without --margin {report.request.margin:g}."]
+    return ["", *mend_lines(mended, term)]
+
+
+def _quick(report: SearchReport, mended: Quick) -> list[str]:
+    within = duration(report.kept.longest(report.global_batch))
+    if mended.enough is None:
+        if mended.best is None or mended.best is report.nearest[0]:
+            return ["More GPUs do not make it quicker (twice to sixteen times as many were searched)."]
+        y, seconds = mended.best.report.setup.layout, mended.best.report.seconds
+        return [f"Nothing that was tried takes {within}; quickest: {duration(seconds)} on {y.gpus:,} GPUs."]
+    y, seconds = mended.enough.report.setup.layout, mended.enough.report.seconds
+    told = f"What makes it quick enough: --gpus {y.gpus}, {duration(seconds)} per step with"
+    return [told, f"  {command(mended.enough)}"]

@@ -1,0 +1,73 @@
+"""``distsim step --explain``: every part of a step with its formula, the numbers behind it, and their sources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distsim.engine.step import StepReport
+from distsim.engine.step_figures import Section, kernels, sections
+from distsim.report.explain import figure_data, figure_lines, wrapped
+from distsim.report.style import Style, columns
+from distsim.units import duration
+
+
+def lines(report: StepReport, term: Style) -> list[str]:
+    """Kernels of a layer, formulas part by part, the profile's numbers, traffic before overlap."""
+    made = [*_kernels(report, term), ""]
+    for section in sections(report):
+        made += [*_title(section.title, term), *_figures(section, term), ""]
+    return [*made, *_profile(report, term), "", *_traffic(report, term)]
+
+
+def _title(text: str, term: Style) -> list[str]:
+    return [term.bold(line) for line in wrapped(text)]
+
+
+def _figures(section: Section, term: Style) -> list[str]:
+    told = [line for figure in section.figures for line in figure_lines(figure)]
+    return [part for line in told for part in wrapped(term.plain(line))]
+
+
+def _kernels(report: StepReport, term: Style) -> list[str]:
+    name, found = kernels(report)
+    rows = [
+        [
+            one.name,
+            " x ".join(f"{size:,.0f}" for size in one.shape) or "-",
+            duration(one.forward),
+            duration(one.backward),
+        ]
+        for one in found
+    ]
+    title = f"Kernels of a {name} layer, one micro-batch on one rank, gaps between them included"
+    return [*_title(title, term), *columns(["operation", "shape", "forward", "backward"], rows, left=(0, 1))]
+
+
+def _profile(report: StepReport, term: Style) -> list[str]:
+    values = report.timing.model_dump()
+    rows = [[name, f"{value:.4g}"] for name, value in values.items()]
+    title = f"Numbers of {report.setup.framework.name} on {report.setup.accelerator.architecture}"
+    source = "source: presets/timing/fitted.toml, fitted by distsim calibrate to the shipped runs; docs/step.md"
+    return [*_title(title, term), *columns(["number", "value"], rows), *wrapped(source)]
+
+
+def _traffic(report: StepReport, term: Style) -> list[str]:
+    """Each kind in a row, so that many stages go to the side."""
+    stages = report.work.stages
+    names = [name for name in stages[0].traffic if any(stage.traffic[name] for stage in stages)]
+    if not names:
+        return [term.bold("No traffic")]
+    rows = [[name, *(duration(float(stage.traffic[name])) for stage in stages)] for name in names]
+    header = [
+        "kind",
+        *(f"stage {stage.index}" + (f" (x {stage.count})" if stage.count > 1 else "") for stage in stages),
+    ]
+    title = "Traffic of one step before overlap (distsim comm --explain tells more)"
+    return [*_title(title, term), *columns(header, rows)]
+
+
+def as_data(report: StepReport) -> list[dict[str, Any]]:
+    """The same figures as plain data."""
+    return [
+        {"section": section.title, **figure_data(figure)} for section in sections(report) for figure in section.figures
+    ]

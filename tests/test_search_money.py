@@ -1,0 +1,64 @@
+"""What the accelerators of a search cost: whose price, for how many, and what is said about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from distsim import catalog
+from distsim.engine.prices import price_lists, quotes, recent
+from distsim.engine.search_money import Wish, rents, wish_for
+from distsim.engine.search_variants import base_setup
+from distsim.errors import DistsimError
+from distsim.specs.job import Job
+
+KNOWN = recent(quotes(price_lists(), "on-demand"))
+SIZES = (1, 4, 8, 24)
+
+
+def known_gpus() -> list[str]:
+    with_cluster = {one.gpu for one in KNOWN if catalog.load("gpus", one.gpu).default_cluster}
+    return sorted(with_cluster)
+
+
+@pytest.mark.parametrize("gpu", known_gpus())
+def test_a_price_is_the_cheapest_of_whole_instances(gpu: str) -> None:
+    base = base_setup(Job(model="gpt2", gpu=gpu), 1)
+    mine = [one for one in KNOWN if one.gpu == base.accelerator.name]
+    for gpus, rent in rents(Wish(), base, SIZES).items():
+        quote = rent.quote
+        assert quote is not None and rent.usd_per_gpu_hour == quote.usd_per_gpu_hour
+        assert gpus <= rent.billed_gpus < gpus + quote.gpus_per_instance
+        assert rent.billed_gpus % quote.gpus_per_instance == 0
+        assert rent.usd_per_hour == pytest.approx(rent.billed_gpus * quote.usd_per_gpu_hour)
+        assert rent.usd_per_hour >= gpus * min(one.usd_per_gpu_hour for one in mine) * (1 - 1e-12)
+        own = [
+            one for one in mine
+            if one.cluster == base.cluster.name and one.gpus_per_instance >= min(gpus, base.cluster.gpus_per_node)
+        ]  # fmt: skip
+        assert bool(own) == (not rent.note)  # another cluster's price, or a smaller instance's, is said to be one
+        if own:
+            assert quote.cluster == base.cluster.name
+            assert rent.usd_per_hour <= min(
+                -(-gpus // one.gpus_per_instance) * one.gpus_per_instance * one.usd_per_gpu_hour for one in own
+            ) * (1 + 1e-12)
+
+
+def test_a_rate_of_ones_own_needs_no_list() -> None:
+    base = base_setup(Job(model="gpt2", gpu="titan-rtx"), 1)
+    (rent,) = rents(wish_for("$0.75", ()), base, (6,)).values()
+    assert rent.usd_per_hour == pytest.approx(4.5) and rent.quote is None and not rent.note
+    assert rent.usd_per_million_tokens(1e6) == pytest.approx(4.5 / 3600)
+    with pytest.raises(DistsimError, match="no on-demand price of titan-rtx is known"):
+        rents(Wish(), base, (6,))
+
+
+def test_terms_and_providers_are_kept_to() -> None:
+    base = base_setup(Job(model="gpt2", cluster="p5.48xlarge"), 1)
+    (spot,) = rents(wish_for("spot", ["aws"]), base, (8,)).values()
+    (usual,) = rents(wish_for(None, ["aws"]), base, (8,)).values()
+    assert spot.quote is not None and usual.quote is not None
+    assert (spot.quote.term, usual.quote.term) == ("spot", "on-demand")
+    assert {spot.quote.provider, usual.quote.provider} == {"AWS"} and spot.usd_per_hour < usual.usd_per_hour
+    for wrong in ("soon", "-1", "0", "2000", "nan"):
+        with pytest.raises(DistsimError):
+            wish_for(wrong, ())

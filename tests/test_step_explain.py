@@ -1,0 +1,72 @@
+"""What ``distsim step --explain`` tells: formulas that give what the composition adds up, and nothing left out."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+import distsim
+from distsim.cli.app import run
+from distsim.engine.step_figures import COMPOSED, kernels, sections
+from distsim.formula import REGISTRY
+from distsim.report.step_explain import as_data, lines
+from distsim.report.style import Style, bare
+
+PLAIN = Style(80, 0, True)
+JOBS = {
+    "one gpu": {"model": "gpt2", "gpus": 1, "seq": 1024},
+    "zero 3": {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 16, "zero": 3, "framework": "torchtitan"},
+    "3d": {"model": "llama-3-70b", "gpu": "h100-sxm", "gpus": 64, "tp": 8, "pp": 4, "vpp": 2, "global_batch": 64},
+    "experts": {"model": "mixtral-8x7b", "gpu": "h100-sxm", "gpus": 16, "ep": 8, "zero": 1, "precision": "fp8"},
+    "offloaded": {"model": "llama-13b", "gpus": 8, "zero": 3, "offload": "activations", "framework": "fsdp"},
+    "zero bubble": {"model": "llama-13b", "gpus": 16, "tp": 2, "pp": 8, "schedule": "zb-h1", "global_batch": 32},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(JOBS))
+def test_the_figures_add_up_to_the_step(name: str) -> None:
+    report = distsim.step(**JOBS[name])
+    found = {section.title.split(" on ")[0]: list(section.figures) for section in sections(report)}
+    once = [one.value for one in found["Computation of one micro-batch"][-2:]]
+    once += [one.value for one in found.get("Exchanges of one micro-batch", ())]
+    after = [one.value for one in found["After the last micro-batch"]]
+    step = {figure.label.split(" (")[0]: figure.value for figure in found["The step"]}
+    assert math.isclose(sum(once), step["one micro-batch"], rel_tol=1e-9)
+    ramp = step.get("ramp of the pipeline", 0.0)
+    if name == "zero bubble":
+        ramp *= float(next(f.label for f in found["The step"] if "ramp" in f.label).split("(x ")[1].split()[0])
+    whole = step["all micro-batches"] + ramp + sum(after)
+    whole = whole * (1 + step["jitter, as a share of all before"]) + step["a step whatever its size"]
+    rel = 1e-3 if name == "zero bubble" else 1e-9
+    assert math.isclose(whole * step["correction by alike runs, a factor"], report.seconds, rel_tol=rel)
+    assert step["step"] == report.seconds
+
+
+@pytest.mark.parametrize("name", list(JOBS))
+def test_every_part_has_its_formula_and_source(name: str) -> None:
+    for section in sections(distsim.step(**JOBS[name])):
+        for figure in section.figures:
+            assert figure.source and figure.source != COMPOSED, figure.label
+            if figure.formula:
+                assert math.isclose(REGISTRY[figure.formula].function(**figure.arguments), figure.value)
+
+
+def test_kernels_of_a_layer_have_their_shapes_and_times() -> None:
+    block, found = kernels(distsim.step(model="llama-7b", gpus=8, zero=3))
+    assert block == "dense"
+    up = next(one for one in found if one.name == "mlp.up")
+    assert up.shape[:3] == (2048, 2 * 11008, 4096) and 1.5 < up.backward / up.forward < 2.5
+    assert all(one.forward > 0 and one.backward > 0 for one in found)
+
+
+def test_the_text_and_the_data_tell_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    report = distsim.step(**JOBS["zero 3"])
+    text = "\n".join(bare(line) for line in lines(report, PLAIN))
+    for one in as_data(report):
+        assert one["label"].split(",")[0] in text.replace("\n", " ")
+    assert "exposed_seconds = exchange_seconds - hidden" in text
+    assert run(["step", "llama-7b", "--gpus", "8", "--zero", "3", "--explain", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert {"label", "value", "unit", "source", "section"} <= set(answer["figures"][0])
