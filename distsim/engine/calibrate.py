@@ -22,29 +22,29 @@ SCALE = 0.05
 """Residuals of log time beyond 1.5 times this pull no harder (Huber); runs repeat within 0.5-2%."""
 HUBER = 1.5
 SOURCE_POWER = 0.7
-FEW = 10
+FEW = 5
 """A source with fewer runs than about this weighs less as a whole: one odd run must not bend a framework."""
 BUSY = 0.05
 STRENGTH = 80.0
 """Weight of an average run against the ridge."""
 STEPS = 15
-OFFSET = 0.1
+OFFSET = 0.05
 """How far (in logarithms) all runs of one source may lie from the model for reasons of their own: cluster, settings
 that no cell tells. Fitted beside the numbers and not kept, so that no source bends them; a new source has none."""
 
 # How far (in logarithms) a number may plausibly lie from its prior: at once, by architecture, by family of frameworks,
 # by framework, by framework and architecture.
 SPREADS: dict[str, tuple[float, float, float, float, float]] = {
-    "matmul": (0.03, 0.05, 0.03, 0.04, 0.05), "matmul_narrow": (0.05, 0.05, 0.04, 0.05, 0.05),
+    "matmul": (0.04, 0.05, 0.04, 0.06, 0.1), "matmul_narrow": (0.05, 0.05, 0.04, 0.05, 0.05),
     "grouped": (0.3, 0.15, 0.2, 0.2, 0.2),
-    "attention": (0.1, 0.15, 0.1, 0.15, 0.1), "stream": (0.2, 0.15, 0.2, 0.2, 0.1),
-    "kernel_gap_seconds": (0.2, 0, 0.3, 0.5, 0.2), "kernel_issue_seconds": (0.3, 0.3, 0.4, 0.6, 0.3),
+    "attention": (0.1, 0.15, 0.1, 0.15, 0.1), "stream": (0.1, 0.08, 0.1, 0.12, 0.05),
+    "kernel_gap_seconds": (0.2, 0, 0.3, 0.5, 0.2), "kernel_issue_seconds": (0.3, 0.2, 0.4, 1, 0.4),
     "tensor_factor": (0.3, 0, 0.3, 0.3, 0), "context_factor": (0.3, 0, 0.3, 0.3, 0),
     "expert_factor": (0.3, 0, 0.3, 0.3, 0.2), "data_factor": (0.3, 0, 0.3, 0.3, 0),
     "gather_factor": (0.3, 0, 0.3, 0.3, 0),
     "exposed_fraction": (0.3, 0, 0.3, 0.3, 0), "pipeline_factor": (0.3, 0, 0.4, 0.5, 0),
     "optimizer": (0.3, 0, 0.3, 0.3, 0),
-    "step_seconds": (0.3, 0, 0.3, 0.5, 0.2), "jitter": (0.3, 0.1, 0, 0, 0.1), "stall_seconds": (0, 0, 0, 0.2, 0),
+    "step_seconds": (0.3, 0, 0.3, 1, 0.3), "jitter": (0.3, 0.1, 0, 0, 0.1), "stall_seconds": (0, 0, 0, 0.2, 0),
     "layer_stall_seconds": (0, 0, 0, 0.2, 0),
 }  # fmt: skip
 LEVELS = ("general", "architecture", "family", "framework", "both")

@@ -184,9 +184,13 @@ def framework_of(run: Run) -> Framework:
     if name is None:
         raise MissingCell("framework is blank")
     try:
-        return catalog.load("frameworks", name)  # type: ignore[no-any-return]
+        framework: Framework = catalog.load("frameworks", name)
     except DistsimError:
         raise MissingCell(f"framework {name!r} has no profile") from None
+    older = framework.usual.get("older")
+    if older and run_year(run) <= framework.usual["older_until"]:
+        return catalog.load("frameworks", older)  # type: ignore[no-any-return]
+    return framework
 
 
 def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
