@@ -175,6 +175,16 @@ def test_narrow_terminals_lose_columns(
     assert "--all-ranks" in table[4]
 
 
+def test_what_was_asked_for_stays_in_narrow_tables(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = (*SMALL[:7], "--pp", "2", "--recompute", "none", "--top", "2")
+    assert "schedule" not in answer(capsys, *words).split("\n\n")[1]
+    table = answer(capsys, *words, "--schedule", "1f1b,gpipe,zb-h1").split("\n\n")[1].splitlines()
+    assert "schedule" in table[0] and max(map(len, table)) <= 80
+
+
 def test_what_is_alike_is_ranked_once_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:
     def degrees(one: dict[str, Any]) -> tuple[Any, ...]:
         own = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "micro_batch", "schedule", "precision", "offload")
