@@ -175,6 +175,19 @@ def test_narrow_terminals_lose_columns(
     assert "--all-ranks" in table[4]
 
 
+def test_progress_has_a_bar_a_rate_and_the_time_left_and_fits_the_line() -> None:
+    from distsim.cli.search_progress import BAR, line
+
+    wide = line(2_500_000, 10_000_000, 2.0, "layouts", 120, True)
+    assert wide == "█" * (BAR // 4) + "░" * (BAR * 3 // 4) + (
+        "  25%  2,500,000 of 10,000,000 layouts, 1,250,000 per second, 6 s left"
+    )
+    assert line(1, 2, 1.0, "layouts", 120, False).isascii()
+    for width in (10, 40, 79):
+        assert len(line(2_500_000, 10_000_000, 2.0, "layouts", width, True)) <= width
+    assert line(0, 0, 0.0, "layouts", 80, True)  # nothing is known yet
+
+
 def test_what_was_asked_for_stays_in_narrow_tables(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
