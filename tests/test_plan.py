@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -243,6 +244,28 @@ def test_layers_that_stages_do_not_divide() -> None:
     assert option["layout"]["pp"] == 16
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("llama-2-7b", "--gpus", "64"),
+        ("mixtral-8x7b", "--gpus", "64"),
+        ("llama-2-70b", "--gpus", "256", "--recompute", "full"),
+        ("deepseek-v2", "--gpus", "512", "--pp", "16"),  # 60 layers
+        ("llama-2-7b", "--gpus", "32", "--framework", "fsdp", "--seq", "2048"),
+    ],
+)
+def test_the_command_shows_the_step_of_the_plan(words: tuple[str, ...]) -> None:
+    asked = (*words, "--tokens", "300B", "--gpu", "h100-sxm", "--provider", "nebius")
+    option = json.loads(run(*asked, "--json").stdout)["options"][0]
+    (line,) = [line for line in run(*asked).stdout.splitlines() if line.startswith("the step ")]
+    command = shlex.split(line.removeprefix("the step "))
+    assert command[:2] == ["distsim", "step"]
+    main = [*RUN[:-1], "step", *command[2:], "--json"]
+    done = subprocess.run(main, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["seconds"] == pytest.approx(option["step_seconds"])
+
+
 def test_layouts_keep_to_what_is_asked() -> None:
     words = ("--tp", "2", "--pp", "2,4", "--micro-batch", "1", "--recompute", "full", "--json")
     for option in json.loads(run(*ASKED, *words).stdout)["options"]:
@@ -317,5 +340,5 @@ def test_nobody_rents_out_part_of_a_node() -> None:
 def test_sentences_fold_to_the_terminal() -> None:
     text = run(*ASKED, "--top", "3", COLUMNS="72").stdout
     sentences = text.split("Options, cheapest first")[0]
-    assert max(map(len, sentences.splitlines())) <= 72
+    assert max(len(line) for line in sentences.splitlines() if not line.startswith("the step")) <= 72
     assert max(map(len, run(*ASKED, "--top", "3").stdout.splitlines())) > 110

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import time
 
@@ -10,6 +12,7 @@ from distsim.units import duration
 PATIENCE = 0.5
 """Seconds before anything is shown, and a tenth of a second between updates after that."""
 BETWEEN = 0.1
+BAR = 20
 
 
 class Progress:
@@ -19,7 +22,7 @@ class Progress:
         self.what = what
         self.began = self.last = time.monotonic()
         self.shown = False
-        self.watched = sys.stderr.isatty()
+        self.watched = sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
     def show(self, done: int, whole: int) -> None:
         """So many of so many are done."""
@@ -27,10 +30,7 @@ class Progress:
         if not self.watched or now - self.began < PATIENCE or now - self.last < BETWEEN:
             return
         self.last, self.shown = now, True
-        rate = done / (now - self.began)
-        left = duration((whole - done) / max(rate, 0.01))
-        pace = f"{rate:,.0f} per second, " if rate >= 1 else ""
-        text = f"{done / max(whole, 1):4.0%}  {done:,} of {whole:,} {self.what}, {pace}{left} left"
+        text = line(done, whole, now - self.began, self.what, shutil.get_terminal_size().columns - 1, _unicode())
         sys.stderr.write(f"\r{text}\x1b[K")
         sys.stderr.flush()
 
@@ -39,3 +39,19 @@ class Progress:
         if self.shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+def line(done: int, whole: int, seconds: float, what: str, width: int, unicode: bool) -> str:
+    """A bar where there is room for it, how much of how much is done, at which rate, and how long the rest takes."""
+    rate, share = done / max(seconds, 1e-9), min(done / max(whole, 1), 1.0)
+    left = duration((whole - done) / max(rate, 0.01))
+    pace = f"{rate:,.0f} per second, " if rate >= 1 else ""
+    text = f"{share:4.0%}  {done:,} of {whole:,} {what}, {pace}{left} left"
+    full, empty = ("█", "░") if unicode else ("#", ".")
+    cells = round(share * BAR)
+    bar = full * cells + empty * (BAR - cells)
+    return f"{bar} {text}" if len(text) + BAR + 1 <= width else text[: max(width, 1)]
+
+
+def _unicode() -> bool:
+    return (sys.stderr.encoding or "ascii").lower().replace("-", "").startswith("utf")

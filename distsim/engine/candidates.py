@@ -109,6 +109,7 @@ def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidat
     )
     layout = {name: getattr(y, name) for name in SHOWN}
     layout |= {"sequence_parallel": bool(y.sequence_parallel), "recompute": setup.recompute}
+    layout["stage_layers"] = list(setup.chunk_layers) if len(set(setup.chunk_layers)) > 1 else None
     sequences = y.micro_batch * y.micro_batches * y.dp
     return Candidate(
         setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, report.interval.low,

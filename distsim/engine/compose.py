@@ -8,7 +8,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, maximum, product, total, where
 from distsim.engine.compute import CLASSES, PHASES
 from distsim.engine.resolve import Setup
-from distsim.engine.schedule_shape import ramp_share
+from distsim.engine.schedule_shape import paired, ramp_share
 from distsim.engine.work import Work
 from distsim.formulas.step import (
     check_seconds,
@@ -51,7 +51,8 @@ def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
     y = setup.layout
     return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "zero": y.zero, "micro_batches": y.micro_batches, "state": state,
             "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
-            "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp)}  # fmt: skip
+            "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp),
+            "paired": paired(y.schedule, y.pp)}  # fmt: skip
 
 
 def compose(
@@ -157,7 +158,11 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
         "offload": _exposed(product(stage["offload"], 1 / m), forward + backward, never),
         "other": _stalls(stage, y, timing, forward + backward + before + after),
     }  # fmt: skip
-    return MicroBatch(forward, backward, (r, b + r), {name: sum(pair) for name, pair in exchange.items()}, others)
+    exposed = {name: sum(pair) for name, pair in exchange.items()}
+    if not isinstance(y["paired"], int) or y["paired"]:
+        left = exposed_seconds(exposed["expert_parallel"], forward + backward, 0.0)
+        exposed["expert_parallel"] = where(y["paired"], left, exposed["expert_parallel"])
+    return MicroBatch(forward, backward, (r, b + r), exposed, others)
 
 
 def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], busy: Number) -> Number:

@@ -76,7 +76,7 @@ def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
     try:
         lengths = None if run.count("seq_len") else lengths_of(run)
-        setup = setup_of(run)
+        setup = setup_of(run, {"seq": lengths.mean} if lengths else None)
         longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
         report = memory_of(replace(setup, layout=longest))
     except MissingCell as missing:
@@ -144,7 +144,8 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     framework = framework_of(run)
     model = model_of(run)
     lengths = lengths_of(run)
-    more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
+    known = lengths is not None and lengths.counted and not run.count("seq_len")
+    more = {**({"seq": lengths.mean} if lengths and known else {}), **(more or {})}
     tuned = tuning_options(run, framework.usual_tuning)
     options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
@@ -217,6 +218,8 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
         options["recompute"] = "selective" if "selective" in recompute or "minimal" in recompute else recompute
     if not attention and (run.number("year") or FLASH_YEAR) < FLASH_YEAR:
         attention = "eager"
+    if "flex" in attention:
+        raise MissingCell(f"attention {attention!r} is a kernel that is not described")
     if attention:
         options["attention"] = "eager" if "eager" in attention or "unfused" in attention else "flash"
     if POWER_LIMITED in (run.text("notes") or "") and options["gpu"] == "h100-sxm":

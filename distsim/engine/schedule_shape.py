@@ -65,6 +65,14 @@ def both_ways(schedule: Number) -> bool:
     return any(SCHEDULES[name].placement == "bidirectional" for name in names_of(schedule) if name in SCHEDULES)
 
 
+def paired(schedule: Number, stages: int) -> Number:
+    """1 where the forward of one micro-batch runs in one block with the backward of another, so that each one's expert
+    exchanges hide behind the other's computation (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1)."""
+    if stages == 1:
+        return 0
+    return _by_name(schedule, lambda name: 1 if name in SCHEDULES and SCHEDULES[name].fused else 0)
+
+
 def _by_name(schedule: Number, value: Callable[[str], Number]) -> Number:
     """A value of each layout by its schedule's name."""
     names = names_of(schedule)

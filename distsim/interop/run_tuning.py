@@ -24,6 +24,8 @@ class Lengths(NamedTuple):
 
     mean: int
     longest: int
+    counted: bool
+    """The mean was counted, not inferred from a distribution: good enough to fit to."""
 
 
 def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,9 +79,9 @@ def lengths_of(run: Run) -> Lengths | None:
         return None
     longest = int(cap[1])
     if spread := _SPREAD.search(notes):
-        return Lengths(round(_mean_below(float(spread[1]), float(spread[2]), longest)), longest)
+        return Lengths(round(_mean_below(float(spread[1]), float(spread[2]), longest)), longest, False)
     if mean := _MEAN.search(notes):
-        return Lengths(min(round(int(mean[1]) / int(mean[2])), longest), longest)
+        return Lengths(min(round(int(mean[1]) / int(mean[2])), longest), longest, True)
     return None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from distsim.engine.plan import Option
 from distsim.engine.planner import Plan, finish_dates
 from distsim.report.plan_plot import pareto_lines
+from distsim.report.plan_step import step_command
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
 from distsim.units import DAY, count, days_words, duration
@@ -40,7 +41,7 @@ def lines(made: Plan, seed: int, top: int, today: datetime.date, term: Style) ->
         told += [*_misses(made, term), ""]
         chosen = made.nearest[0]
     else:
-        told += [*folded(_summary(made, chosen, seed, today, term)), ""]
+        told += [*folded(_summary(made, chosen, seed, today, term)), f"the step    {step_command(made, chosen)}", ""]
     told += [*table(made, top, today, term), "", *pareto_lines(made.options, made.pareto, term), ""]
     told += [*money_lines(chosen, term), "", *folded(_buying(made, chosen, term), 4)]
     return told + folded(_scaling(made, chosen), 4)

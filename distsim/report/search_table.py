@@ -22,6 +22,7 @@ BRIEFER = {LIMITED: "limits", "limits": "limit"}
 """The same in fewer words, and in one."""
 WORDS = ("layout", "precision", "offload", "recompute", "schedule", LIMITED, *BRIEFER.values())
 SPARE = ("seq.par.", "schedule", "tokens/s/GPU", "zero_group", LIMITED, "of usual", "tokens/s", "alike", "limits")
+COLUMN = {"sequence_parallel": "seq.par."}
 LAST = ("limit", "vpp", "cp", "etp")
 """Columns that a narrow terminal loses, in this order; the JSON and the command have them all. What limits a layout is
 first said in fewer words."""
@@ -51,7 +52,8 @@ def table(report: SearchReport, choices: Sequence[Choice], term: Style, over: bo
         if crowded:
             row["alike"] = f"+{family.near}" if family is not None and family.near else ""
         rows.append(row if over else row | limit_cells(one, report.limit))
-    return [*fitted(rows), *_legend(families)]
+    asked = [name for name, bound in report.request.bounds.given.items() if len(bound.words) > 1 or bound.ranges]
+    return [*fitted(rows, [COLUMN.get(name, name) for name in asked]), *_legend(families)]
 
 
 def varied(report: SearchReport, one: Choice) -> Row:
@@ -108,15 +110,18 @@ def _legend(families: Sequence[Alike | None]) -> list[str]:
     return textwrap.wrap(told, terminal.width() or len(told))
 
 
-def fitted(rows: Sequence[Row]) -> list[str]:
-    """The table without what a narrow terminal has no room for: first the columns that are 1 in all rows."""
+def fitted(rows: Sequence[Row], asked: Sequence[str] = ()) -> list[str]:
+    """The table without what a narrow terminal has no room for: first the columns that are 1 in all rows, late those
+    of which the user asked for several values."""
     if not rows:
         return []
     width, names = terminal.width(), [name for name in rows[0] if name not in BRIEFER.values()]
     ones = [name for name in USUALLY_ONE if all(row.get(name) == "1" for row in rows)]
     known = ("MFU",) if COST in names or "layout" in names else ()  # other columns say how quick it is
     known = (COST, *known) if "dollars" in names else known
-    for drop in ("", *ones, *SPARE, *known, *LAST):
+    early = [name for name in SPARE if name not in asked]
+    late = [name for name in SPARE if name in asked]
+    for drop in ("", *ones, *early, *known, *LAST[:1], *late, *LAST[1:]):
         names = [
             BRIEFER[name] if name == drop and name in BRIEFER else name
             for name in names
