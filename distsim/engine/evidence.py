@@ -26,8 +26,8 @@ PRECISIONS = {
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
 
 
-OWN_KERNELS = ("flash-3", "flash-4", "cudnn")
-"""Attention cells that name a kernel written for Hopper or Blackwell."""
+ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own", "flash-4": "own", "cudnn": "own"}
+"""Words of attention cells that name a kernel (own: written for Hopper or Blackwell)."""
 POWER_LIMITED = "500W power limit"
 EFA, EFA_NODES = "/node, EFA", {"h100-sxm": "p5.48xlarge"}
 """What notes say of AWS's network, and the node that has it."""
@@ -157,13 +157,17 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
         options.pop("recompute_layers", None)
     if not options.get("zero"):
         options.pop("zero_group", None)
-    if any(name in (run.text("attention") or "").lower() for name in OWN_KERNELS):
-        kernels = framework.kernels.model_copy(update={"attention_kernel": "own"})
-        framework = framework.model_copy(update={"kernels": kernels})
     job = Job.read({**options, "model": model, "framework": framework.name})
-    setup = resolve(job, {"cluster": cluster_of(run), "framework": framework})
+    setup = with_attention(run, resolve(job, {"cluster": cluster_of(run), "framework": framework}))
     unsaid = run.text("recompute") is None
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
+
+
+def with_attention(run: Run, setup: Setup) -> Setup:
+    """The setup with the attention kernel that the row names, if it names one."""
+    cell = (run.text("attention") or "").lower()
+    named = next((kernel for word, kernel in ATTENTION_KERNELS.items() if word in cell), None)
+    return replace(setup, kernels=setup.kernels.model_copy(update={"attention_kernel": named})) if named else setup
 
 
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:

@@ -10,15 +10,22 @@ from pathlib import Path
 from distsim import catalog
 from distsim.engine.candidates import checkpoint_of
 from distsim.engine.energy import draw
-from distsim.engine.evidence import check_possible, cluster_of, framework_of, precision_of, run_year, setup_of
+from distsim.engine.evidence import (
+    check_possible,
+    cluster_of,
+    framework_of,
+    precision_of,
+    run_year,
+    setup_of,
+    with_attention,
+)
 from distsim.engine.goodput import Policy, goodput
 from distsim.engine.layouts import best_options, with_options
 from distsim.engine.models import load_model
 from distsim.engine.placement import embedding_as_layer
 from distsim.engine.resolve import Setup
 from distsim.engine.search_bounds import parse_bounds
-from distsim.engine.step import StepReport, breakdown_of, step_of, timed, timing_of
-from distsim.engine.work import work_of
+from distsim.engine.step import StepReport, step_of, timed
 from distsim.errors import DistsimError
 from distsim.formulas.energy import energy_kwh
 from distsim.formulas.money import gpu_hours
@@ -30,9 +37,6 @@ from distsim.units import HOUR
 KWH_PER_MWH = 1000
 STEPS_ONLY = "steps"
 """``hours_count`` of runs whose published hours are steps times step time; those of others hold all that happened."""
-FIRST_FLASH, FIRST_FLASH_SLOWDOWN = "flash-1", 2.0
-"""``attention`` of runs before FlashAttention-2 of July 2023, which takes half the time of the first one (Dao 2023,
-arXiv:2307.08691); the measured runs that distsim is fitted to are newer or have no flash attention."""
 KNOWN = "known"
 """``layout`` of runs that are replayed as they were laid out; for others a plan searches one."""
 
@@ -113,25 +117,15 @@ def whole_run(run: Run) -> WholeRun:
         return WholeRun(run, str(missing))
     except DistsimError as error:
         return WholeRun(run, error.problem)
-    now, interval = timed(setup, run.id, run_year(run))
-    seconds = now * _era(run, setup)
+    seconds, interval = timed(setup, run.id, run_year(run))
     hours = float(gpu_hours(y.gpus, steps * seconds))
     report = step_of(setup)
     power = draw(
         setup.accelerator, setup.cluster, None if report.mfu is None else report.mfu * report.seconds / seconds
     )
     watts = None if power is None else power.accelerator
-    spread = (interval.low / now, interval.high / now)
+    spread = (interval.low / seconds, interval.high / seconds)
     return WholeRun(run, "", setup, published, hours, hours * stretch(run, report), watts, spread)
-
-
-def _era(run: Run, setup: Setup) -> float:
-    """Factor on the step time for kernels that were slower when the run was made."""
-    if run.text("attention") != FIRST_FLASH:
-        return 1.0
-    work, now = work_of(setup), timing_of(setup)
-    then = now.model_copy(update={"attention": now.attention / FIRST_FLASH_SLOWDOWN})
-    return sum(breakdown_of(work, then).values()) / sum(breakdown_of(work, now).values())
 
 
 def _known(run: Run) -> Setup:
@@ -160,7 +154,7 @@ def _searched(run: Run) -> Setup:
     found = best_options(job, cluster, gpus, bounds, 1)
     if not found:
         raise MissingCell("no layout fits")
-    return with_options(job, cluster, found[0])
+    return with_attention(run, with_options(job, cluster, found[0]))
 
 
 def stretch(run: Run, report: StepReport) -> float:
