@@ -46,7 +46,7 @@ SPREADS: dict[str, tuple[float, float, float, float, float]] = {
 LEVELS = ("general", "architecture", "family", "framework", "both")
 # XLA hands over a whole step at once
 _COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6, "stream": 1.0}
-_EAGER = {"kernel_issue_seconds": 2e-4}  # composed modules: several launches per row of the ledger
+_EAGER = {"kernel_issue_seconds": 4e-5}  # short micro-batches of peft and Qwen's recipes: about 30 us per kernel
 PRIORS: dict[str, dict[str, float]] = {
     "nanotron": {"stall_seconds": 0.46, "layer_stall_seconds": 0.0027},
     # Narayanan et al. 2021, table 2: 175B under ZeRO-3, parameter by parameter and not ahead of use
