@@ -1,10 +1,17 @@
-"""Accelerator-hours of whole training runs, published and predicted: python benchmarks/whole_runs.py [FILE.csv]"""
+"""Accelerator-hours of whole training runs, published and predicted: python benchmarks/whole_runs.py [FILE.csv]
+
+With --fit instead of a file, the pace of campaigns is fitted to the shipped runs and written to presets/timing.
+"""
 
 from __future__ import annotations
 
+import re
+import statistics
 import sys
 from pathlib import Path
 
+from distsim import catalog
+from distsim.engine.pace import PACE, campaign_pace, fitted_pace, left_one_out
 from distsim.engine.whole_runs import WholeRun, median_error, shipped, whole_runs
 
 HEAD = f"{'run':<20} {'layout':<9} {'hours':<11} {'published':>11} {'steps':>11} {'goodput':>11} {'error':>6}"
@@ -27,7 +34,8 @@ def line(one: WholeRun) -> str:
 
 def main() -> None:
     """Print every run, and medians."""
-    found = whole_runs(Path(sys.argv[1]) if len(sys.argv) > 1 else shipped())
+    fit = "--fit" in sys.argv
+    found = whole_runs(Path(sys.argv[1]) if len(sys.argv) > 1 and not fit else shipped())
     print(HEAD, *map(line, found), sep="\n")
     for name, some in (
         ("all", found),
@@ -37,7 +45,21 @@ def main() -> None:
         judged = [one for one in some if one.error is not None]
         if judged:
             inside = sum(one.covered is True for one in judged)
+            ratios = [one.published / one.judged for one in judged]
+            out = statistics.median(map(abs, left_one_out(ratios)))
+            print(f"pace fitted to all others, {name}: median error {out:.0%}")
             print(f"median error, {name}: {median_error(judged):.0%} ({len(judged)} runs, {inside} in their intervals)")
+    if fit:
+        write([one.published / one.judged for one in found if one.error is not None])
+
+
+def write(ratios: list[float]) -> None:
+    """The preset with the pace that makes the median ratio 1."""
+    file = catalog.path("timing", PACE)
+    stretch = campaign_pace() * fitted_pace(ratios)
+    text = re.sub(r"(?m)^stretch = [0-9.]+$", f"stretch = {stretch:.2f}", file.read_text(encoding="utf-8"))
+    file.write_text(text, encoding="utf-8")
+    print(f"{file}: stretch = {stretch:.2f}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
     from distsim.engine.goodput import Policy
+    from distsim.engine.pace import campaign_pace
     from distsim.engine.planner import Request
 
 BOUNDED = {
@@ -42,6 +43,7 @@ LOSSES = {
     "checkpoint_every": (str, "e.g. 30min [default: Daly's optimum]"),
     "spares": (int, "spare nodes [default: as many as hardly ever run out]"),
     "stragglers": (str, "spread of the GPUs' speeds, e.g. 2%: the slowest sets the pace"),
+    "pace": (float, "steps of the campaign over those of a benchmark [default: as published campaigns had]"),
     "preempted_every": (str, "how long a spot node lasts, e.g. 10d"),
     "maintenance_every": (str, "from one planned pause to the next, e.g. 7d [default: as the failures preset counts]"),
 }
@@ -135,7 +137,7 @@ def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:
     return Policy(
         asynchronous=not given["blocking"], interval_seconds=_quantity(given, "checkpoint_every", "s"),
         spares=given["spares"], pauses_per_day=pauses_per_day, straggler_spread=_share(given["stragglers"]),
-        node_preempted_every=every,
+        node_preempted_every=every, pace=campaign_pace() if given["pace"] is None else given["pace"],
     )  # fmt: skip
 
 

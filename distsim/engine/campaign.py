@@ -61,7 +61,7 @@ def simulate(
             f"simulate at most {max(int(MOST_FAILURES / expected), 1):,}, or use the closed form",
         )
     rng = numpy.random.default_rng(seed)
-    work = numpy.full(campaigns, work_seconds * terms.straggler_stretch, dtype=numpy.float64)
+    work = numpy.full(campaigns, work_seconds * terms.slow_steps, dtype=numpy.float64)
     if work_spread > 0:
         work *= rng.lognormal(0.0, work_spread, campaigns)
     seconds, failures = _finish(terms, work, rng)

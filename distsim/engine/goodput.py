@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distsim.engine.figures import Figures
+from distsim.engine.pace import pace_source
 from distsim.errors import DistsimError
 from distsim.formulas import goodput as forms
 from distsim.specs.failures import Failures
@@ -34,6 +35,8 @@ class Policy:
     pauses_per_day: float = 0.0
     pause_seconds: float = PAUSE_SECONDS
     straggler_spread: float = 0.0
+    pace: float = 1.0
+    """Steps of real campaigns over those of benchmark runs (engine/pace.py); 1 where step times are a campaign's."""
     node_preempted_every: float | None = None
     """Mean seconds until a node of a spot cluster is taken away; None for never."""
 
@@ -42,6 +45,7 @@ class Policy:
         for name, least, most in (
             ("interval_seconds", 1e-3, 1e9), ("least_interval_seconds", 0, 1e9), ("spares", 0, 10_000_000),
             ("pauses_per_day", 0, 1000), ("pause_seconds", 0, DAY), ("straggler_spread", 0, 1),
+            ("pace", 0.5, 10),
             ("node_preempted_every", MINUTE, 1e12),
         ):  # fmt: skip
             value = getattr(self, name)
@@ -77,11 +81,17 @@ class Goodput:
     figures: Figures
     notes: tuple[str, ...] = ()
     spares: int = 0
+    pace: float = 1.0
 
     @property
     def stretch(self) -> float:
-        """All time over the time that undisturbed steps would take, stragglers included."""
-        return self.failure_stretch * self.planned_stretch * self.straggler_stretch
+        """All time over the time that undisturbed steps would take, stragglers and the pace of campaigns included."""
+        return self.failure_stretch * self.planned_stretch * self.slow_steps
+
+    @property
+    def slow_steps(self) -> float:
+        """Steps as they are taken over steps as a benchmark takes them."""
+        return self.straggler_stretch * self.pace
 
     @property
     def fraction(self) -> float:
@@ -90,7 +100,7 @@ class Goodput:
 
     def interruptions(self, work_seconds: float) -> float:
         """Failures that a campaign of so much undisturbed training expects."""
-        return work_seconds * self.failure_stretch * self.straggler_stretch / self.mean_time_between_failures
+        return work_seconds * self.failure_stretch * self.slow_steps / self.mean_time_between_failures
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers in seconds."""
@@ -99,7 +109,8 @@ class Goodput:
             "checkpoint_interval_seconds": self.interval, "checkpoint_blocking_seconds": self.blocking,
             "checkpoint_drain_seconds": self.drain, "restart_seconds": self.restart,
             "failure_stretch": self.failure_stretch, "planned_stretch": self.planned_stretch,
-            "straggler_stretch": self.straggler_stretch, "spare_nodes": self.spares, "notes": list(self.notes),
+            "straggler_stretch": self.straggler_stretch, "pace": self.pace, "spare_nodes": self.spares,
+            "notes": list(self.notes),
         }  # fmt: skip
 
 
@@ -145,10 +156,13 @@ def goodput(
     planned = figures.use("planned maintenance", forms.planned_stretch, pauses_per_day=policy.pauses_per_day,
                           seconds_per_pause=policy.pause_seconds)  # fmt: skip
     slow = figures.use("stragglers", forms.straggler_stretch, workers=gpus, spread_fraction=policy.straggler_spread)
+    if policy.pace != 1:
+        figures.note("steps of campaigns over those of benchmarks", policy.pace, "1", pace_source())
     figures.use("first-order check (Kokolis et al.)", forms.expected_ettr, gpu_or_node_count=1,
                 failures_per_second=1 / mean, restart_seconds=restart, interval_seconds=interval,
                 write_seconds=blocking)  # fmt: skip
-    return Goodput(gpus, mean, interval, blocking, drain, restart, stretch, planned, slow, figures, notes, spares)
+    return Goodput(gpus, mean, interval, blocking, drain, restart, stretch, planned, slow, figures, notes, spares,
+                   policy.pace)  # fmt: skip
 
 
 def _with_preemptions(broken: float, nodes: int, policy: Policy, figures: Figures) -> float:

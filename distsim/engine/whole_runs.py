@@ -22,6 +22,7 @@ from distsim.engine.evidence import (
 from distsim.engine.goodput import Policy, goodput
 from distsim.engine.layouts import best_options, with_options
 from distsim.engine.models import load_model
+from distsim.engine.pace import campaign_pace
 from distsim.engine.placement import embedding_as_layer
 from distsim.engine.resolve import Setup
 from distsim.engine.search_bounds import parse_bounds
@@ -117,14 +118,15 @@ def whole_run(run: Run) -> WholeRun:
         return WholeRun(run, str(missing))
     except DistsimError as error:
         return WholeRun(run, error.problem)
-    seconds, interval = timed(setup, run.id, run_year(run))
+    now, interval = timed(setup, run.id, run_year(run))
+    seconds = now * campaign_pace()
     hours = float(gpu_hours(y.gpus, steps * seconds))
     report = step_of(setup)
     power = draw(
         setup.accelerator, setup.cluster, None if report.mfu is None else report.mfu * report.seconds / seconds
     )
     watts = None if power is None else power.accelerator
-    spread = (interval.low / seconds, interval.high / seconds)
+    spread = (interval.low / now, interval.high / now)
     return WholeRun(run, "", setup, published, hours, hours * stretch(run, report), watts, spread)
 
 

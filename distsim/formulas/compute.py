@@ -23,11 +23,11 @@ ATTENTION_HALF = 420.0
 """Key tokens at which a block of flash attention spends as long on its edges as on products, on an A100."""
 ATTENTION_HALF_RATE = 2.5e12
 """FLOP/s of one unit of an A100 at its best measured rate: edges weigh more where units multiply faster."""
-OLDER_ATTENTION = {"own": (1.0, 1.0), "flash-2": (1.0, 0.58), "flash-1": (0.55, 0.32)}
+OLDER_ATTENTION = {"own": (1.0, 1.0), "flash-2": (1.0, 0.58), "triton": (0.57, 0.33), "flash-1": (0.45, 0.26)}
 """Rate of a generation of flash attention over a kernel written for the chip, before Hopper and from it on. At 16,384
 tokens, causal, head size 128: FlashAttention-3 about 640 TFLOP/s on an H100 and FlashAttention-2 370 (Shah et al. 2024,
-arXiv:2407.08608, figure 5); FlashAttention-2 about 190 on an A100, FlashAttention and its Triton version about 105
-(Dao 2023, arXiv:2307.08691, figure 5)."""
+arXiv:2407.08608, figure 5); FlashAttention-2 is 1.7 to 3 times as fast as FlashAttention, 1.3 to 2.5 times as its
+Triton version (Dao 2023, arXiv:2307.08691, section 4.1)."""
 FULL_WIDTH = 128
 """Head size from which flash attention's products are deep enough for the tensor cores."""
 

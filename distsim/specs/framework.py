@@ -54,7 +54,7 @@ class Kernels(Spec):
     """Dropout with probability zero still keeps its mask (HF modules in training do not)."""
     router_fp32: bool = False
     """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
-    attention_kernel: Literal["own", "flash-2", "flash-1"] = "own"
+    attention_kernel: Literal["own", "flash-2", "triton", "flash-1"] = "own"
     """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any."""
     attention_lse: bool = True
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
