@@ -25,8 +25,6 @@ class Lengths(NamedTuple):
 
     mean: int
     longest: int
-    counted: bool
-    """The mean was counted, not inferred from a distribution: good enough to fit to."""
 
 
 def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,9 +78,9 @@ def lengths_of(run: Run) -> Lengths | None:
         return None
     longest = int(cap[1])
     if spread := _SPREAD.search(notes):
-        return Lengths(round(_mean_below(float(spread[1]), float(spread[2]), longest)), longest, False)
+        return Lengths(round(_mean_below(float(spread[1]), float(spread[2]), longest)), longest)
     if mean := _MEAN.search(notes):
-        return Lengths(min(round(int(mean[1]) / int(mean[2])), longest), longest, True)
+        return Lengths(min(round(int(mean[1]) / int(mean[2])), longest), longest)
     return None
 
 
