@@ -202,4 +202,4 @@ def test_notes_of_measured_runs() -> None:
     assert tuning_options(Run({"finetune_kind": "full"}, 1), {"lora_rank": 4}) == {}
     lengths = lengths_of(Run({"notes": "max_length 2048 (cap; dataset x mean 3234+-2548 tokens)"}, 1))
     assert lengths is not None
-    assert (lengths.longest, lengths.mean) == (2048, 1346)
+    assert (lengths.longest, lengths.mean) == (2048, 1121)

@@ -76,7 +76,7 @@ def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
     try:
         lengths = None if run.count("seq_len") else lengths_of(run)
-        setup = setup_of(run, {"seq": lengths.mean} if lengths else None)
+        setup = setup_of(run)
         longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
         report = memory_of(replace(setup, layout=longest))
     except MissingCell as missing:
@@ -144,8 +144,7 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     framework = framework_of(run)
     model = model_of(run)
     lengths = lengths_of(run)
-    known = lengths is not None and lengths.counted and not run.count("seq_len")
-    more = {**({"seq": lengths.mean} if lengths and known else {}), **(more or {})}
+    more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
     tuned = tuning_options(run, framework.usual_tuning)
     options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}

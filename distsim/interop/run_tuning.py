@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from distsim.interop.runs import Run
@@ -17,6 +16,8 @@ _SPREAD = re.compile(r"mean (\d+)\+-(\d+) tokens")
 _MEAN = re.compile(r"mean (\d+) real tokens per step of (\d+) samples")
 _QUANTISED = ((r"int8|8-bit", "int8"), (r"gptq", "gptq-int4"), (r"bnb|4-bit|nf4|int4", "nf4"))
 _DEFAULT = "default"
+TINY = 1e-12
+"""Where a series ends."""
 
 
 class Lengths(NamedTuple):
@@ -24,8 +25,6 @@ class Lengths(NamedTuple):
 
     mean: int
     longest: int
-    counted: bool
-    """The mean was counted, not inferred from a distribution: good enough to fit to."""
 
 
 def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,18 +78,31 @@ def lengths_of(run: Run) -> Lengths | None:
         return None
     longest = int(cap[1])
     if spread := _SPREAD.search(notes):
-        return Lengths(round(_mean_below(float(spread[1]), float(spread[2]), longest)), longest, False)
+        return Lengths(round(_mean_below(float(spread[1]), float(spread[2]), longest)), longest)
     if mean := _MEAN.search(notes):
-        return Lengths(min(round(int(mean[1]) / int(mean[2])), longest), longest, True)
+        return Lengths(min(round(int(mean[1]) / int(mean[2])), longest), longest)
     return None
 
 
 def _mean_below(mean: float, deviation: float, cap: float) -> float:
-    """Mean length of the samples of at most ``cap`` tokens, as trainers that drop longer ones have it; lengths of texts
-    are close to log-normal."""
+    """Mean length of the samples of at most ``cap`` tokens, as trainers that drop longer ones have it.
+
+    Lengths are taken to follow a gamma distribution: log-normal ones have too few short texts, so that runs with a low
+    cap would compute near the chip's peak (docs/finetuning.md).
+    """
     if not deviation:
         return min(mean, cap)
-    variance = math.log(1 + (deviation / mean) ** 2)
-    lengths = NormalDist(math.log(mean) - variance / 2, math.sqrt(variance))
-    by_tokens = NormalDist(lengths.mean + variance, lengths.stdev)
-    return mean * by_tokens.cdf(math.log(cap)) / lengths.cdf(math.log(cap))
+    shape = (mean / deviation) ** 2
+    scaled = cap * shape / mean
+    return mean * _gamma_share(shape + 1, scaled) / _gamma_share(shape, scaled)
+
+
+def _gamma_share(shape: float, value: float) -> float:
+    """The gamma distribution's share below a value of unit scale, by the series of the incomplete gamma function."""
+    term = total = 1 / shape
+    count = shape
+    while term > total * TINY:
+        count += 1
+        term *= value / count
+        total += term
+    return total * math.exp(shape * math.log(value) - value - math.lgamma(shape))
