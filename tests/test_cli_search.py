@@ -173,9 +173,9 @@ def test_narrow_terminals_lose_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     table = answer(capsys, *SMALL, "--top", "3").split("\n\n")[1].splitlines()
-    assert len(table) == 5 and max(map(len, table)) <= width
+    assert len(table) in (5, 6) and max(map(len, table)) <= width
     assert all(name in table[0] for name in ("step", "MFU", "GiB", "tp", "dp", "zero", "micro", "limit"))
-    assert "--all-ranks" in table[4]
+    assert "--all-ranks" in table[-1]
 
 
 def test_progress_has_a_bar_a_rate_and_the_time_left_and_fits_the_line() -> None:

@@ -12,7 +12,6 @@ from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
     from distsim.engine.goodput import Policy
-    from distsim.engine.pace import campaign_pace
     from distsim.engine.planner import Request
 
 BOUNDED = {
@@ -121,6 +120,7 @@ def _quantity(given: dict[str, Any], name: str, unit: str) -> float | None:
 def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:
     """How the campaign guards itself, and what else slows it."""
     from distsim.engine.goodput import Policy
+    from distsim.engine.pace import campaign_pace
     from distsim.engine.prices import terms_of
     from distsim.units import DAY, HOUR, MINUTE
 

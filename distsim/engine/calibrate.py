@@ -21,14 +21,14 @@ from distsim.specs.timing import NAMES, Timing, family_of
 SCALE = 0.05
 """Residuals of log time beyond 1.5 times this pull no harder (Huber); runs repeat within 0.5-2%."""
 HUBER = 1.5
-SOURCE_POWER = 0.7
-FEW = 5
+SOURCE_POWER = 0.8
+FEW = 3
 """A source with fewer runs than about this weighs less as a whole: one odd run must not bend a framework."""
 BUSY = 0.05
 STRENGTH = 80.0
 """Weight of an average run against the ridge."""
 STEPS = 15
-OFFSET = 0.05
+OFFSET = 0.04
 """How far (in logarithms) all runs of one source may lie from the model for reasons of their own: cluster, settings
 that no cell tells. Fitted beside the numbers and not kept, so that no source bends them; a new source has none."""
 
