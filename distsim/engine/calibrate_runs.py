@@ -18,6 +18,7 @@ from distsim.engine.likeness import FOLDER
 from distsim.engine.measured import measured_seconds
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run, read_runs
+from distsim.specs.timing import PLAIN
 
 NO_TIME = "step_time_s, tokens_per_s_per_gpu, samples_per_s are blank, and no FLOP/s of a named count"
 FEWEST = 8
@@ -78,7 +79,8 @@ def calibrate(files: Sequence[Path], folder: Path) -> Calibration:
         "the same, corrected by alike runs ": score(examples, far.corrected),
     }  # fmt: skip
     write(folder, fitted_toml(fitted, ", ".join(file.name for file in files), len(examples), len(set(sources))),
-          residuals_toml(examples, (near.corrected, near.nearest), far.corrected))  # fmt: skip
+          residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
+                         nearest_states(examples, after) == PLAIN))  # fmt: skip
     write_evidence(folder / FOLDER, examples, after)
     return Calibration(fitted, tuple(examples), skipped, scores)
 

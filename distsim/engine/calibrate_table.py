@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distsim.engine.compose import compose, layout_numbers, stage_numbers
-from distsim.engine.compute import PHASES, PRODUCTS
+from distsim.engine.compose import compose, layout_numbers, products_of, stage_numbers
 from distsim.engine.likeness import Likeness, fullness_of, likeness_of
 from distsim.engine.resolve import Setup
 from distsim.engine.stalls import SEVERAL, distinct_state
@@ -35,8 +34,7 @@ class Example:
     @property
     def busy_fraction(self) -> float:
         """Share of the measured time that the products of the busiest stage take at the best measured rates."""
-        kinds = [f"{phase}.{name}" for phase in PHASES for name in PRODUCTS]
-        return self.layout["micro_batches"] * max(sum(s[kind] for kind in kinds) for s in self.stages) / self.seconds
+        return float(products_of(self.stages, self.layout["micro_batches"])) / self.seconds
 
 
 def example_of(setup: Setup, seconds: float, id: str, source: str, year: float) -> Example:

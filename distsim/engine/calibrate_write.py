@@ -12,7 +12,7 @@ import numpy as np
 
 from distsim.engine.calibrate import PRIORS, Fit, fit
 from distsim.engine.calibrate_table import Example, Table
-from distsim.engine.intervals import group_names
+from distsim.engine.intervals import FAR, group_names
 from distsim.engine.likeness import Correction
 from distsim.specs.timing import NAMES, Timing
 
@@ -101,15 +101,18 @@ def _tables(values: dict[tuple[int, str], dict[str, float]]) -> Iterator[tuple[s
             yield f"framework.{framework}.on.{architecture}", factors
 
 
-def residuals_toml(examples: Sequence[Example], near: tuple[Any, Any], far: Any) -> str:
+def residuals_toml(examples: Sequence[Example], near: tuple[Any, Any], far: Any, plain: Any) -> str:
     """The preset of residuals by group: ``near`` (residuals, likeness of the nearest run) from runs left out, ``far``
-    from whole sources left out, which stands for jobs that no measured run is near to."""
+    from whole sources left out, which stands for jobs that no measured run is near to; of these only runs in the
+    ``plain`` state of their software, as jobs are."""
     groups: dict[str, list[float]] = defaultdict(list)
     for index, example in enumerate(examples):
         word = Correction(0.0, float(near[1][index]), ()).word
-        for name in group_names(example.framework, example.architecture, word)[:3]:
+        for name in group_names(example.framework, example.architecture, word, 0.0)[:-1]:
             groups[name].append(float(near[0][index]))
-        groups["any unlike"].append(float(far[index]))
+        if plain[index]:
+            busy = example.busy_fraction / float(np.exp(far[index]))
+            groups[group_names("", "", FAR, busy)[-1]].append(float(far[index]))
     lines = [
         "# Written by distsim calibrate (make calibrate): how far predictions of runs left out of the fit were off.",
         "# over, under: 90% of the runs' times lie between predicted * exp(-over) and predicted * exp(under).",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, product, total, where
-from distsim.engine.compute import CLASSES, PHASES
+from distsim.engine.compute import CLASSES, PHASES, PRODUCTS
 from distsim.engine.resolve import Setup
 from distsim.engine.schedule_shape import paired, ramp_share
 from distsim.engine.work import Work
@@ -28,6 +28,7 @@ EXCHANGES = (
     ("expert_parallel", "ep", "expert_factor"),
     ("context_parallel", "cp", "context_factor"),
 )
+PRODUCT_KINDS = tuple(f"{phase}.{name}" for phase in PHASES for name in PRODUCTS)
 BACKWARD_ISSUE = 0.7
 """Host time per kernel in backward over forward: autograd issues from C++."""
 BACKWARD_SHARE = 2 / 3
@@ -106,6 +107,11 @@ def product_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str
     wide = stage[f"{phase}.matmul"] + stage[f"{phase}.grouped"] / timing["grouped"]
     narrow = stage[f"{phase}.matmul8"] + stage[f"{phase}.grouped8"] / timing["grouped"]
     return wide / timing["matmul"] + narrow / timing["matmul_narrow"]
+
+
+def products_of(stages: Sequence[Mapping[str, Number]], micro_batches: Number) -> Number:
+    """Seconds of a step that the products of the busiest stage take at the best measured rates."""
+    return micro_batches * maximum(0.0, *(sum(stage[kind] for kind in PRODUCT_KINDS) for stage in stages))
 
 
 def gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Number]) -> Number:

@@ -108,7 +108,7 @@ def step_of(setup: Setup) -> StepReport:
     timing = timing_of(setup)
     correction = correction_of(setup)
     breakdown = scaled(breakdown_of(work, timing, correction.state), correction)
-    interval = interval_of(setup, sum(breakdown.values()), correction)
+    interval = interval_of(work, sum(breakdown.values()), correction)
     return StepReport(setup, work, timing, correction, breakdown, interval, memory_of(setup))
 
 
@@ -124,8 +124,9 @@ def timed(setup: Setup, run: str = "", year: float | None = None, source: str = 
     from distsim.engine.intervals import interval_of
 
     correction = correction_of(setup, run, year, source)
-    seconds = sum(scaled(breakdown_of(work_of(setup), timing_of(setup), correction.state), correction).values())
-    return seconds, interval_of(setup, seconds, correction)
+    work = work_of(setup)
+    seconds = sum(scaled(breakdown_of(work, timing_of(setup), correction.state), correction).values())
+    return seconds, interval_of(work, seconds, correction)
 
 
 def seconds_of(setup: Setup) -> float:
