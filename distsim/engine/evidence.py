@@ -10,6 +10,7 @@ from distsim import catalog
 from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
 from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_memory import peak_of_run
 from distsim.errors import DistsimError
 from distsim.interop.run_models import model_of
 from distsim.interop.run_tuning import lengths_of, tuning_options
@@ -75,10 +76,8 @@ class Replay:
 def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
     try:
-        lengths = None if run.count("seq_len") else lengths_of(run)
         setup = setup_of(run)
-        longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
-        report = memory_of(replace(setup, layout=longest))
+        predicted = peak_of_run(run, setup, run_year(run))
     except MissingCell as missing:
         return Replay(run, reason=str(missing))
     except DistsimError as error:
@@ -88,16 +87,8 @@ def replay(run: Run) -> Replay:
         check_possible(setup, seconds)
     except MissingCell as contradiction:
         return Replay(run, reason=str(contradiction))
-    counts = setup.framework.memory_counts
-    kind = (run.text("mem_kind") or "").lower()
-    if "allocated" in kind:
-        counts = "allocated"
-    elif "reserved" in kind:
-        counts = "reserved"
-    ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
-    stage = ranks[setup.framework.memory_rank]
     measured = measured_peak_bytes(run, setup.framework.memory_decimal)
-    return Replay(run, "", setup, seconds, measured, stage.counted(counts), *_timed(setup, run))
+    return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run))
 
 
 def fitting(setup: Setup) -> Setup:

@@ -95,7 +95,9 @@ def framework_copies(ctx: Context) -> tuple[Tensor, ...]:
     if not (kernels.hidden_copies or kernels.tensor_parallel_copies or kernels.gathered_inputs):
         return ()
     copies = kernels.hidden_copies + kernels.tensor_parallel_copies * (y.tp > 1)
-    gathered = y.tokens * hidden * (1 - 1 / y.tp) * kernels.gathered_inputs * (y.pp == 1)
+    fewest, most = kernels.gathered_stages
+    kept = kernels.gathered_inputs * (y.pp >= fewest) * (y.pp <= most)
+    gathered = y.tokens * hidden * (1 - 1 / y.tp) * kept
     return (
         Tensor("layer.copies", ctx.sharded_tokens * hidden * copies, ctx.activation, "s b h/t"),
         Tensor("layer.gathered_inputs", gathered, ctx.activation, "s b h"),

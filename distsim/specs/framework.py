@@ -86,8 +86,10 @@ class Kernels(Spec):
     """Further tensors of hidden width that a layer's code keeps (contiguous copies, views made whole)."""
     tensor_parallel_copies: int = Field(default=0, ge=0)
     """Further ones with tp > 1 (buffers of asynchronous communication that autograd holds on to)."""
-    gathered_inputs: int = Field(default=0, ge=0)
-    """Inputs of column-parallel products kept gathered, not sharded, in jobs without pipeline stages."""
+    gathered_inputs: float = Field(default=0, ge=0)
+    """Inputs of column-parallel products that a layer keeps gathered, not sharded."""
+    gathered_stages: tuple[int, int] = (1, 1)
+    """Least and largest number of pipeline stages of the jobs that keep them."""
     deallocate_output: bool = False
     """A stage's output is freed after it is sent (Korthikanti 2022, appendix B)."""
     regather_input: bool = True
@@ -219,6 +221,8 @@ class Framework(Sourced):
     kernels: Kernels = Kernels()
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""
+    states: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Kernels that differ in measured runs by the state of their software (specs/timing.py); only replays use them."""
     families: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that differ for one model family, e.g. ``families.gemma.norm_weight_fp32``."""
     buffers: Buffers = Buffers()
