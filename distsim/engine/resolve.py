@@ -10,6 +10,7 @@ from distsim.arrays import Number, round_up, where
 from distsim.engine.models import load_model
 from distsim.engine.placement import chunk_layers
 from distsim.engine.profile import kernels_for
+from distsim.engine.schedule_chunks import settle_chunks
 from distsim.engine.tuning import tuning_of, tuning_options
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
@@ -93,12 +94,14 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     given = dict(overrides or {})
     framework: Framework = given.get("framework") or catalog.load("frameworks", job.framework)
     filled, origins = _fill(job, framework)
+    chunk_notes = settle_chunks(filled, origins)
     _refuse_unsupported(filled, framework)
     model: Model = load_model(job.model).spec
     if framework.unties_embeddings and model.tied_embeddings:
         model = model.model_copy(update={"tied_embeddings": False})
     accelerator, cluster = _hardware(filled, given)
     layout, notes = _layout(filled, model, cluster)
+    notes += chunk_notes
     problems = broken(model, layout)
     if problems:
         raise DistsimError(
@@ -239,8 +242,6 @@ def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Lay
     vpp, schedule = filled["vpp"], filled["schedule"]
     if vpp > 1 and degrees["pp"] == 1:
         raise DistsimError(f"--vpp {vpp} needs pipeline stages, but pp is 1", "add --pp 2 or more, or leave --vpp out")
-    if schedule and degrees["pp"] == 1:
-        notes.append(f"schedule {schedule} has no effect with pp 1")
     layout = Layout(
         **degrees, vpp=vpp, ep=filled["ep"], etp=filled["etp"] or _usual_etp(filled, model), zero=filled["zero"],
         zero_group=filled["zero_group"] or sharers, sequence_parallel=int(sp and degrees["tp"] > 1),

@@ -84,7 +84,9 @@ def chunks_for(name: str, chunks: int | None) -> int:
     if chunks < kind.least or (kind.most is not None and chunks > kind.most):
         need = f"{kind.least}" if kind.least == kind.most else f"at least {kind.least}"
         looped = "interleaved-1f1b takes any number of chunks" if chunks > 1 else ""
-        raise DistsimError(f"schedule {name} cannot take {chunks} chunks per stage", f"it takes {need}", looped)
+        raise DistsimError(
+            f"schedule {name} cannot take {chunks} chunk{'s' * (chunks != 1)} per stage", f"it takes {need}", looped
+        )
     return chunks
 
 
