@@ -342,3 +342,13 @@ def test_sentences_fold_to_the_terminal() -> None:
     sentences = text.split("Options, cheapest first")[0]
     assert max(len(line) for line in sentences.splitlines() if not line.startswith("the step")) <= 72
     assert max(map(len, run(*ASKED, "--top", "3").stdout.splitlines())) > 110
+
+
+def test_parts_of_nodes_are_told_apart_from_plans_that_take_for_ever() -> None:
+    parts, ages = (
+        subprocess.run([*RUN, "llama-3-8b", "--gpu", "h100-sxm", *more.split()], capture_output=True, text=True)
+        for more in ("--tokens 1T --gpus 4,12", "--tokens 1000T --gpus 8")
+    )
+    assert (parts.returncode, ages.returncode) == (1, 1)
+    assert "nobody rents out 4, 12 accelerators as whole nodes of 8" in parts.stderr
+    assert "more than 10 years" in ages.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -192,12 +192,22 @@ def make_plan(request: Request, watch: Watch | None = None) -> Plan:
     }
     found = plans.options(made, request.tokens, known, request.facility)
     if not found:
-        often = request.terms.policy.node_preempted_every is not None
-        mend = (
-            "machines are taken away too often for so many of them" if often else "use more accelerators: --gpus 4096"
-        )
-        raise NoPlanError(f"every plan takes more than {plans.LONGEST_DAYS / 365:.0f} years", mend)
+        raise _nothing_found(request, known)
     return Plan(request, model, per_token, tuple(found), tuple(_notes(request, model, len(listed) - len(offered))))
+
+
+def _nothing_found(request: Request, known: Mapping[tuple[str, int], Sequence[Quote]]) -> NoPlanError:
+    """Why no candidate became an option: nobody rents out so many, or they take for ever."""
+    if not any(known.values()):
+        nodes = sorted({catalog.load("clusters", cluster).gpus_per_node for cluster, _ in known})
+        sizes = ", ".join(map(str, sorted({gpus for _, gpus in known})))
+        return NoPlanError(
+            f"nobody rents out {sizes} accelerators as whole nodes of {' or '.join(map(str, nodes))}",
+            f"use whole nodes: --gpus {nodes[0]}",
+        )
+    often = request.terms.policy.node_preempted_every is not None
+    mend = "machines are taken away too often for so many of them" if often else "use more accelerators: --gpus 4096"
+    return NoPlanError(f"every plan takes more than {plans.LONGEST_DAYS / 365:.0f} years", mend)
 
 
 def _check_tokens(request: Request, model: LoadedModel) -> None:
