@@ -262,3 +262,15 @@ def test_any_object_is_a_distsim_error_or_a_model(config):
         read_config(config)
     except DistsimError as error:
         assert str(error)
+
+
+def test_folder_named_without_a_slash(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    with pytest.raises(DistsimError, match=r"holds no config\.json"):
+        load_model("my-model")
+    (folder / "config.json").write_text(json.dumps(HUB["llama-7b"][0]))
+    assert load_model("my-model").parameters == 6738415616
+    folder.rename(tmp_path / "gpt2")  # a preset's name stays the preset's
+    assert load_model("gpt2").parameters < 200e6

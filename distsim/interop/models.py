@@ -39,6 +39,8 @@ def _read(name: str) -> Model:
         return read_config_file(file).model
     from distsim import catalog
 
+    if Path(name).is_dir() and not catalog.knows("models", name):
+        raise DistsimError("the folder holds no config.json", where=name)
     model = catalog.load("models", _preset_of(hub) if (hub := hub_name(name)) else name)
     assert isinstance(model, Model)
     return model
@@ -68,7 +70,7 @@ def config_file(name: str) -> Path | None:
     looks_like_json = name.lower().endswith(".json")
     looks_like_path = looks_like_json or os.sep in name or "/" in name or name in (".", "..")
     if not looks_like_path:
-        return None
+        return _beside_presets(name)
     if hub_name(name) and (cached := _cached(name)):
         return cached
     path = Path(name).expanduser()
@@ -79,6 +81,14 @@ def config_file(name: str) -> Path | None:
     if looks_like_json and not path.exists():
         raise DistsimError(f"no file {name!r}", "a Hugging Face config.json, or the folder that holds it, is needed")
     return path if looks_like_json else None
+
+
+def _beside_presets(folder: str) -> Path | None:
+    """The config.json in a folder that is named without a slash; a preset of that name goes first."""
+    from distsim import catalog
+
+    file = Path(folder) / "config.json"
+    return file if file.is_file() and not catalog.knows("models", folder) else None
 
 
 def _cached(name: str) -> Path | None:

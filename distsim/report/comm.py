@@ -8,7 +8,7 @@ from distsim.engine.traffic import HOST_OPS, Row, TrafficReport
 from distsim.engine.traffic_compare import SyncCost, ZeroTraffic
 from distsim.report import terminal
 from distsim.report.hierarchy import picture
-from distsim.report.memory import tuning_lines
+from distsim.report.memory import flowed, tuning_lines
 from distsim.report.style import Style, bare, columns
 from distsim.units import decimal_bytes, duration
 
@@ -40,11 +40,12 @@ def head_lines(report: TrafficReport, term: Style) -> list[str]:
     y = setup.layout
     degrees = [f"{name} {getattr(y, name)}" for name in ("tp", "pp", "vpp", "cp", "ep", "dp") if getattr(y, name) > 1]
     first = f"{term.bold(setup.model.name)} on {y.gpus} x {setup.accelerator.name} ({setup.cluster.name})"
-    second = (
-        f"{', '.join([*(degrees or ['one GPU']), f'ZeRO {y.zero}'])}; {y.micro_batches} x {y.micro_batch} x {y.seq:,} "
-    )
-    second += f"tokens per rank and step; {setup.precision.name}, {setup.framework.name}"
-    return [first, second, *tuning_lines(setup)]
+    second = [
+        f"{', '.join([*(degrees or ['one GPU']), f'ZeRO {y.zero}'])}",
+        f"{y.micro_batches} x {y.micro_batch} x {y.seq:,} tokens per rank and step",
+        f"{setup.precision.name}, {setup.framework.name}",
+    ]
+    return [first, *flowed(second, "; ", term.width), *tuning_lines(setup)]
 
 
 def row_lines(report: TrafficReport, term: Style) -> list[str]:
@@ -127,7 +128,7 @@ def zero_lines(found: Sequence[ZeroTraffic], current: int, term: Style) -> list[
             continue
         rows.append([name, *words[one.zero], law, f"{one.elements / base.elements:.2f}x",
                      decimal_bytes(one.wire_bytes), duration(one.seconds)])  # fmt: skip
-    title = "Data parallel traffic at each ZeRO stage, in elements sent over those of ZeRO 0 (* this job):"
+    title = "Data parallel traffic at each ZeRO stage, elements over ZeRO 0's (* this job):"
     return [title, *columns(header, rows, (0, 1, 2))]
 
 

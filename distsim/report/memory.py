@@ -90,10 +90,10 @@ def job_lines(report: MemoryReport, term: Style) -> list[str]:
         f"{setup.precision.name}, {setup.optimizer.name}, {setup.framework.name}{recompute}{offload}",
         *tuning_lines(setup),
     ]
-    return _flowed([term.plain(part) for part in parts], "; ", term.width)
+    return flowed([term.plain(part) for part in parts], "; ", term.width)
 
 
-def _flowed(parts: list[str], joint: str, width: int) -> list[str]:
+def flowed(parts: list[str], joint: str, width: int) -> list[str]:
     """Parts on as few lines as hold them whole."""
     made = [parts[0]]
     for part in parts[1:]:
@@ -129,7 +129,7 @@ def chart(groups: Sequence[Group], capacity: float, term: Style) -> list[str]:
     present = {name: sum(group.memory.categories[name] for group in groups) for name in CATEGORIES}
     meanings = [*legend(present, term), f"{term.choose('│', '|')} capacity {gib(capacity)}"]
     indent = " " * (label + 2)
-    return [*made, *(indent + line for line in _flowed(meanings, "  ", term.width - len(indent)))]
+    return [*made, *(indent + line for line in flowed(meanings, "  ", term.width - len(indent)))]
 
 
 def verdict(report: MemoryReport, term: Style) -> list[str]:
@@ -139,7 +139,7 @@ def verdict(report: MemoryReport, term: Style) -> list[str]:
     where = f"stage {worst.stage}, {worst.peak_moment}" if len(report.stages) > 1 else worst.peak_moment
     need = f"{gib(report.peak)} of {gib(report.capacity)} on {report.setup.accelerator.name}"
     spare = f"{gib(abs(report.headroom))} ({share}) {'to spare' if report.fits else 'too much'}"
-    return _flowed([f"{_fits(report, term)}: {need}", spare, f"peak moment: {where}"], "; ", term.width)
+    return flowed([f"{_fits(report, term)}: {need}", spare, f"peak moment: {where}"], "; ", term.width)
 
 
 def zero_lines(alternatives: Sequence[Alternative], current: int, term: Style) -> list[str]:

@@ -40,18 +40,23 @@ def figures(report: StepReport, term: Style) -> list[str]:
     fits = "fits" if report.memory.fits else term.ink("does not fit", VERMILLION)
     convention = "6 N + 12 L H S" if report.setup.tuning is None else "4 N, 6 N of adapters, + 12 L H S"
     return [
-        *_time(f"step time   {term.bold(duration(report.seconds))}   90% interval {span}", interval.basis, term),
+        *_beside(
+            f"step time   {term.bold(duration(report.seconds))}   90% interval {span}", ", ",
+            f"from {interval.basis}", term,
+        ),
         f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU; {rate} of the model per GPU",
-        f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)} ({convention}, dense attention)",
+        *_beside(
+            f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}", " ",
+            f"({convention}, dense attention)", term,
+        ),
         f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}",
-    ]
+    ]  # fmt: skip
 
 
-def _time(told: str, basis: str, term: Style) -> list[str]:
-    """The step time; where its interval comes from goes below it on a narrow terminal."""
-    origin = f"from {basis}"
-    if len(bare(told)) + 2 + len(origin) <= term.width:
-        return [f"{told}, {origin}"]
+def _beside(told: str, joint: str, origin: str, term: Style) -> list[str]:
+    """A figure and what it rests on, which goes below it on a narrow terminal."""
+    if len(bare(told + joint + origin)) <= term.width:
+        return [told + joint + origin]
     return [told, " " * 12 + origin]
 
 
@@ -77,7 +82,7 @@ def breakdown(report: StepReport, term: Style) -> list[str]:
 def quicker_lines(quicker: Sequence[Faster], term: Style) -> list[str]:
     """Changes that were computed to be faster."""
     if not quicker:
-        return ["No single change of layout, recomputation or micro-batch is faster on these GPUs and fits."]
+        return ["No single change of layout, recomputation or micro-batch is faster and fits."]
     rows = [
         [one.words, duration(one.seconds), f"-{one.gain:.1%}",
          " ".join(_typed(name, value) for name, value in one.options.items())]
