@@ -35,8 +35,6 @@ class Ownership:
     """With its share of the network."""
     owned_per_hour: float
     rent_per_hour: float
-    power_per_hour: float
-    upkeep_per_hour: float
     break_even_months: float
     years: tuple[Year, ...]
 
@@ -74,8 +72,8 @@ def ownership(purchase: Purchase, rent_per_hour: float, watts_per_gpu: float, fa
     running = power * used + upkeep * money.YEAR_HOURS
     years = _years(price, running, rent_per_hour * used, facility)
     return Ownership(
-        purchase.item, purchase.date, purchase.source, price, float(owned), rent_per_hour, float(power), float(upkeep),
-        float(months), tuple(years),
+        purchase.item, purchase.date, purchase.source, price, float(owned), rent_per_hour, float(months),
+        tuple(years),
     )  # fmt: skip
 
 

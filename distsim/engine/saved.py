@@ -8,7 +8,7 @@ from typing import Any
 from distsim.arrays import Number, minimum, where
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
-from distsim.layers.ledger import Block, distinct_saved, saved_bytes
+from distsim.layers.ledger import Block, saved_bytes
 from distsim.layers.recompute import op_level_bytes
 
 
@@ -64,8 +64,3 @@ def saved_of(setup: Setup, stage: Stage) -> Saved:
     embedding = 0 if stage.embedding is None else saved_bytes(stage.embedding.operations)
     head = 0 if stage.head is None else saved_bytes(stage.head.operations)
     return Saved(per_layer, layers, embedding, head)
-
-
-def saved_rows(setup: Setup, block: Block) -> dict[str, Number]:
-    """Each saved tensor of a block by name, for ``--explain``."""
-    return distinct_saved(block.operations, setup.layout.selective, setup.kernels)

@@ -195,9 +195,3 @@ def zb_v_peak(stages: Number, micro: Number, stage: Number = 0) -> Number:
 def all_forwards_peak(stages: Number, micro: Number) -> Number:
     """Micro-batches in flight where all forwards come first (GPipe, looped breadth-first)."""
     return micro + 0 * stages
-
-
-@formula(unit="activations", source="Qi et al. 2024, arXiv:2405.15362, section 3.3")
-def v_half_peak(stages: Number, micro: Number) -> Number:
-    """Whole-stage activations under V-Half for m >= p: half of 1F1B's and one chunk or two."""
-    return (stages + 2 - stages % 2) / 2 + 0 * micro

@@ -15,14 +15,6 @@ def gathered_unit_bytes(
 
 
 @formula(
-    unit="B", source="PyTorch FSDP2 (torch 2.13): an unsharded gradient per unit in flight and its reduce-scatter input"
-)
-def unsharded_gradient_bytes(unit_parameters: Number, gradient_bytes: Number, reduce_bytes: Number) -> Number:
-    """A unit's whole gradients between its backward pass and the end of their reduce-scatter."""
-    return unit_parameters * (gradient_bytes + reduce_bytes)
-
-
-@formula(
     unit="B", source="DeepSpeed docs, zero_optimization: reduce_bucket_size and allgather_bucket_size count elements"
 )
 def bucket_bytes(parameters: Number, bucket_elements: Number, buckets: Number, bytes_per_element: Number) -> Number:
