@@ -112,3 +112,16 @@ def test_a_file_that_is_no_table_of_runs_is_refused(tmp_path: Path, text: str) -
 def test_quantile() -> None:
     assert quantile([3, 1, 2], 0.5) == 2
     assert quantile([1], 0.9) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "year"),
+    [
+        ('docs "26.04.01 NeMo Container / Pre-Training"', 2026.25), ("container NeMo 24.07, DGX", 2024.5),
+        ("example output (tag v25.10)", 2025.75), ("run of 2025-10-03", None), ("NeMo 25.13", None),
+    ],
+)  # fmt: skip
+def test_releases_are_dated_to_the_month(words: str, year: float | None) -> None:
+    from distsim.interop.run_release import release_year
+
+    assert release_year(_run(notes=words)) == year

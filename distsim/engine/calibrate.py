@@ -44,7 +44,7 @@ SPREADS: dict[str, tuple[float, float, float, float, float]] = {
     "gather_factor": (0.3, 0, 0.3, 0.3, 0),
     "exposed_fraction": (0.3, 0, 0.3, 0.3, 0), "pipeline_factor": (0.3, 0, 0.4, 0.5, 0),
     "optimizer": (0.3, 0, 0.3, 0.3, 0),
-    "step_seconds": (0.3, 0, 0.3, 1, 0.3), "jitter": (0.3, 0.1, 0, 0, 0.1), "stall_seconds": (0, 0, 0, 0.2, 0),
+    "step_seconds": (0.3, 0, 0.3, 0.5, 0.15), "jitter": (0.3, 0.1, 0, 0, 0.1), "stall_seconds": (0, 0, 0, 0.2, 0),
     "layer_stall_seconds": (0, 0, 0, 0.2, 0),
 }  # fmt: skip
 LEVELS = ("general", "architecture", "family", "framework", "both")

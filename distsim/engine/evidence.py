@@ -13,6 +13,7 @@ from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_memory import peak_of_run
 from distsim.errors import DistsimError
 from distsim.interop.run_models import model_of
+from distsim.interop.run_release import release_year
 from distsim.interop.run_tuning import lengths_of, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.cluster import Cluster
@@ -107,8 +108,8 @@ def fitting(setup: Setup) -> Setup:
 
 
 def run_year(run: Run) -> float:
-    """The year of a run's software; a source that does not say it counts as of the middle of all."""
-    return run.number("year") or USUAL_YEAR
+    """The year of a run's software, to the month where a release is named; of the middle of all where nobody says."""
+    return release_year(run) or run.number("year") or USUAL_YEAR
 
 
 def check_possible(setup: Setup, seconds: float | None) -> None:

@@ -1,0 +1,23 @@
+"""When the software of a measured run was released, where its source or notes name a release by year and month."""
+
+from __future__ import annotations
+
+import re
+
+from distsim.interop.runs import Run
+
+# "26.04.01 NeMo Container", "container NeMo 24.07", "(tag v25.10)": NVIDIA numbers these by year and month.
+_NAMED = re.compile(
+    r"\b(?P<a>2\d)\.(?P<b>0[1-9]|1[0-2])(?:\.\d+)? NeMo container|NeMo[ -](?P<c>2\d)\.(?P<d>0[1-9]|1[0-2])"
+    r"|tag v(?P<e>2\d)\.(?P<f>0[1-9]|1[0-2])",
+    re.IGNORECASE,
+)
+
+
+def release_year(run: Run) -> float | None:
+    """The year with its months as a fraction, e.g. 2025.75 for 25.10; None where no release is named."""
+    found = _NAMED.search(f"{run.text('source') or ''} | {run.text('notes') or ''}")
+    if found is None:
+        return None
+    year, month = (int(part) for part in found.groups() if part is not None)
+    return 2000 + year + (month - 1) / 12
