@@ -215,6 +215,14 @@ def test_every_preset_has_a_source(kind: str) -> None:
             assert not bare, f"{path.name}: no source for {bare}"
 
 
+@pytest.mark.parametrize("name", catalog.names("frameworks"))
+def test_every_line_of_a_framework_has_a_source(name: str) -> None:
+    data = tomllib.loads((ROOT / "presets" / "frameworks" / f"{name}.toml").read_text(encoding="utf-8"))
+    stated = _stated({key: value for key, value in data.items() if key not in ("name", "aliases", "source")})
+    framework = catalog.load("frameworks", name)
+    assert not [figure for figure in stated if not framework.source_of(figure)]
+
+
 def _stated(data: dict[str, object], prefix: str = "") -> set[str]:
     found = set()
     for key, value in data.items():

@@ -90,8 +90,6 @@ class Kernels(Spec):
     """Inputs of column-parallel products that a layer keeps gathered, not sharded."""
     gathered_stages: tuple[int, int] = (1, 1)
     """Least and largest number of pipeline stages of the jobs that keep them."""
-    deallocate_output: bool = False
-    """A stage's output is freed after it is sent (Korthikanti 2022, appendix B)."""
     regather_input: bool = True
     """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in
     backward (Megatron), instead of keeping the gathered input (torch DTensor)."""
