@@ -333,8 +333,9 @@ def test_experts_are_spread() -> None:
 
 def test_nobody_rents_out_part_of_a_node() -> None:
     done = run("gpt2", "--tokens", "10B", "--gpu", "h100-sxm", "--gpus", "1,8", "--json")
-    for option in json.loads(done.stdout)["options"]:
-        assert option["gpus"] == 8 or "8x" not in option["price"]["instance"]
+    options = json.loads(done.stdout)["options"]
+    assert any("8x" in option["price"]["instance"] for option in options)
+    assert all(option["gpus"] == 8 for option in options if "8x" in option["price"]["instance"])
 
 
 def test_sentences_fold_to_the_terminal() -> None:

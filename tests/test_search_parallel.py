@@ -64,7 +64,7 @@ def test_no_cut_shows_in_the_answer(objective: str, workers: int) -> None:
 def test_no_cut_shows_in_misses(more: dict[str, float]) -> None:
     request = replace(REQUEST, gpus=(8,), **more)  # type: ignore[arg-type]
     whole = answer(request)
-    assert whole[2] < whole[1] or not whole[1]
+    assert (whole[2] < whole[1]) == ("within" in more)  # with so large a margin nothing fits
     assert answer(request, Backwards(5)) == whole and whole[3][0]
 
 
