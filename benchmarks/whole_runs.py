@@ -57,9 +57,12 @@ def write(ratios: list[float]) -> None:
     """The preset with the pace that makes the median ratio 1."""
     file = catalog.path("timing", PACE)
     stretch = campaign_pace() * fitted_pace(ratios)
-    text = re.sub(r"(?m)^stretch = [0-9.]+$", f"stretch = {stretch:.2f}", file.read_text(encoding="utf-8"))
+    left_out = statistics.median(map(abs, left_one_out(ratios)))
+    text = file.read_text(encoding="utf-8")
+    for name, value in (("stretch", stretch), ("left_out_error", left_out)):
+        text = re.sub(rf"(?m)^{name} = [0-9.]+$", f"{name} = {value:.2f}", text)
+        print(f"{file}: {name} = {value:.2f}")
     file.write_text(text, encoding="utf-8")
-    print(f"{file}: stretch = {stretch:.2f}")
 
 
 if __name__ == "__main__":

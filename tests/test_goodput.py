@@ -14,6 +14,7 @@ from distsim import catalog
 from distsim.engine.campaign import simulate
 from distsim.engine.figures import Figures
 from distsim.engine.goodput import Checkpoint, Goodput, Policy, goodput, rate_per_gpu_hour
+from distsim.engine.pace import campaign_pace, pace_source
 from distsim.errors import DistsimError
 from distsim.formulas import goodput as forms
 from distsim.units import DAY, HOUR, MINUTE
@@ -227,3 +228,9 @@ def test_every_term_has_a_source() -> None:
 def test_wrong_input_is_named(problem: str, call: object) -> None:
     with pytest.raises(DistsimError, match=problem):
         call()  # type: ignore[operator]
+
+
+def test_the_pace_of_campaigns_says_where_it_is_from() -> None:
+    assert "whole runs in presets/runs/whole.csv" in pace_source(campaign_pace())
+    assert "--pace" in pace_source(campaign_pace())
+    assert pace_source(campaign_pace() + 0.1) == "--pace"

@@ -157,7 +157,7 @@ def goodput(
                           seconds_per_pause=policy.pause_seconds)  # fmt: skip
     slow = figures.use("stragglers", forms.straggler_stretch, workers=gpus, spread_fraction=policy.straggler_spread)
     if policy.pace != 1:
-        figures.note("steps of campaigns over those of benchmarks", policy.pace, "1", pace_source())
+        figures.note("steps of campaigns over those of benchmarks", policy.pace, "1", pace_source(policy.pace))
     figures.use("first-order check (Kokolis et al.)", forms.expected_ettr, gpu_or_node_count=1,
                 failures_per_second=1 / mean, restart_seconds=restart, interval_seconds=interval,
                 write_seconds=blocking)  # fmt: skip

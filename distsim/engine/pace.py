@@ -15,9 +15,13 @@ def campaign_pace() -> float:
     return float(catalog.raw("timing", PACE)["stretch"])
 
 
-def pace_source() -> str:
-    """Where that number is from."""
-    return str(catalog.raw("timing", PACE)["source"]["stretch"])
+def pace_source(pace: float) -> str:
+    """Where a pace is from: the user, or the preset with what is known of its error."""
+    if pace != campaign_pace():
+        return "--pace"
+    preset = catalog.raw("timing", PACE)
+    left_out = f"{preset['source']['left_out_error']}: {preset['left_out_error']:.0%}"
+    return f"{preset['source']['stretch']}; {left_out}; --pace sets another (docs/goodput.md)"
 
 
 def fitted_pace(ratios: Sequence[float]) -> float:

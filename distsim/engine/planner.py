@@ -14,6 +14,7 @@ from distsim.engine.candidates import Terms, Watch, candidates
 from distsim.engine.flops import active_parameters, model_flops
 from distsim.engine.models import LoadedModel, load_model
 from distsim.engine.ownership import Ownership, ownership, system_for
+from distsim.engine.pace import campaign_pace
 from distsim.engine.plan import Option, Wish
 from distsim.engine.prices import STALE_DAYS, Quote, best, price_lists, quotes, recent
 from distsim.engine.resolve import resolve
@@ -268,6 +269,8 @@ def _notes(request: Request, model: LoadedModel, left_out: int) -> list[str]:
     notes = [
         "rent of accelerators only: no storage, egress, support or taxes; nobody asked whether so many are to be had",
     ]
+    if (pace := campaign_pace()) == request.terms.policy.pace:
+        notes.append(f"steps take {pace:g} times as long as a benchmark's, as in published campaigns; --pace sets it")
     if request.terms.batch.stated is None:
         notes.append(request.terms.batch.words)
     if request.terms.job.seq is not None and request.terms.job.seq < model.spec.context:
