@@ -45,6 +45,7 @@ def calibrate(
     intervals come from, and the evidence that corrects jobs like a measured one. ./presets/timing wins over shipped.
 
     Example: distsim calibrate mine.csv
+
     Example: distsim calibrate --nccl-tests all_reduce.log --gpu h100-sxm --output mine.toml
     """
     from distsim.cli.network_files import calibrate_nccl_tests

@@ -41,6 +41,7 @@ def comm(
     With --collective and no MODEL it prices that one collective over sizes, as nccl-tests measures it.
 
     Example: distsim comm llama-7b --gpus 16 --zero 3
+
     Example: distsim comm --collective all_reduce --bytes 1GB --cluster dgx-h100 --gpus 16
     """
     single = {"bytes": bytes, "sweep_from": sweep_from, "gpus_per_node": gpus_per_node,

@@ -32,6 +32,7 @@ def pipeline(
     Times are of one micro-batch through one whole stage, in any unit (seconds in the trace, and with --model).
 
     Example: distsim pipeline --stages 4 --micro 8 --schedule zb-v
+
     Example: distsim pipeline --stages 4 --micro 16 --model llama-70b --gpu h100-sxm --tp 8
     """
     from distsim.cli import pipeline_options as options

@@ -41,6 +41,7 @@ def step(
     Exit code 0: the job fits memory; 1: it does not; 2: the input is wrong.
 
     Example: distsim step llama-7b --gpu h100-sxm --gpus 16 --zero 3 --framework torchtitan
+
     Example: distsim step llama-70b --gpu h100-sxm --gpus 64 --tp 8 --pp 4 --global-batch 64 --gantt
     """
     from distsim.cli.step_timeline import Drawing

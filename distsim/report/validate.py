@@ -11,6 +11,7 @@ from distsim.engine.validate import Summary, Validation
 from distsim.report.console import console, table
 from distsim.units import duration, gib
 
+ENOUGH_TO_PLOT = 3
 PLOT_COLUMNS, PLOT_LINES = 56, 18
 
 
@@ -38,7 +39,7 @@ def show(result: Validation, by: str | None, worst: int) -> None:
         out.print()
         out.print(_worst(measured, worst))
     points = [(one.measured_peak or 0, one.predicted_peak or 0) for one in measured]
-    if points:
+    if len(points) >= ENOUGH_TO_PLOT:
         out.print()
         out.print(scatter(points), markup=False)
     reasons = Counter(one.reason for one in result.replays if one.reason)
@@ -67,9 +68,10 @@ def _show_times(
     if worst:
         out.print()
         out.print(_worst_times(timed, worst))
-    out.print()
     points = [(one.measured_seconds or 0, one.predicted_seconds or 0) for one in timed]
-    out.print(scatter(points, "step time", duration), markup=False)
+    if len(points) >= ENOUGH_TO_PLOT:
+        out.print()
+        out.print(scatter(points, "step time", duration), markup=False)
     out.print()
 
 
