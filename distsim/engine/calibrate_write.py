@@ -1,7 +1,8 @@
-"""Cross-validation of the fit, and the presets it writes: factors and the spread of residuals, byte for byte alike."""
+"""Cross-validation of the fit, and the presets it writes (the same on every run but for the day in them)."""
 
 from __future__ import annotations
 
+import datetime
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,14 +13,15 @@ import numpy as np
 
 from distsim.engine.calibrate import PRIORS, Fit, fit
 from distsim.engine.calibrate_table import Example, Table
-from distsim.engine.intervals import FAR, group_names
+from distsim.engine.intervals import FAR, LEVEL, group_names
 from distsim.engine.likeness import Correction
 from distsim.specs.timing import NAMES, Timing
 
 FOLDS = 5
-LEVEL = 0.9
 SMALLEST = 0.005
 """Factors nearer to 1 than this are left out of the preset."""
+LEAST_SPREAD = 0.01
+"""Logarithm of a step time by which an interval reaches at least to either side: runs repeat no better than that."""
 
 
 class Score(NamedTuple):
@@ -84,8 +86,12 @@ def fitted_toml(model: Fit, runs: str, count: int, sources: int) -> str:
             *(f"{name} = {_number(value * general.get(name, 1.0))}" for name, value in fixed.items()),
         ]
     told = f"fitted by distsim calibrate to {count} measured runs of {sources} sources ({runs})"
-    lines += ["", "[source]", f'other = "{told}"', "checked = 2026-11-21", ""]
+    lines += ["", "[source]", f'other = "{told}"', _checked(), ""]
     return "\n".join(lines)
+
+
+def _checked() -> str:
+    return f"checked = {datetime.date.today().isoformat()}"
 
 
 def _tables(values: dict[tuple[int, str], dict[str, float]]) -> Iterator[tuple[str, dict[str, float]]]:
@@ -128,7 +134,7 @@ def residuals_toml(examples: Sequence[Example], near: tuple[Any, Any], far: Any,
             f"under = {_number(under)}",
         ]
     told = "cross-validation of presets/timing/fitted.toml: runs, or whole sources, left out"
-    lines += ["", "[source]", f'other = "{told}"', "checked = 2026-11-21", ""]
+    lines += ["", "[source]", f'other = "{told}"', _checked(), ""]
     return "\n".join(lines)
 
 
@@ -136,9 +142,8 @@ def spread(residuals: Any) -> tuple[float, float]:
     """Conformal bounds below and above: the quantile of a finite sample, each side with half of what may miss."""
     count = len(residuals)
     share = min(1.0, np.ceil((count + 1) * (1 + LEVEL) / 2) / count)
-    floor = 0.01
-    over = max(float(np.quantile(residuals, share, method="higher")), floor)
-    under = max(float(-np.quantile(residuals, 1 - share, method="lower")), floor)
+    over = max(float(np.quantile(residuals, share, method="higher")), LEAST_SPREAD)
+    under = max(float(-np.quantile(residuals, 1 - share, method="lower")), LEAST_SPREAD)
     return over, under
 
 

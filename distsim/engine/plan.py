@@ -8,6 +8,7 @@ from typing import Any
 
 from distsim.engine.energy import Draw
 from distsim.engine.goodput import Goodput
+from distsim.engine.intervals import LEVEL
 from distsim.engine.prices import Quote
 from distsim.errors import DistsimError
 from distsim.formulas import energy, money
@@ -77,7 +78,7 @@ class Option:
         if value is None:
             return None
         low, high = (value * days / self.days for days in (self.days_low, self.days_high))
-        return {"level": 0.9, "low": low, "high": high}
+        return {"level": LEVEL, "low": low, "high": high}
 
     def dollars_at(self, days: float) -> float:
         """Rent if it took so many days instead."""
@@ -95,7 +96,7 @@ class Option:
             "energy_kwh": self.energy_kwh, "energy_kwh_interval": self.interval(self.energy_kwh),
             "tonnes_co2e": self.tonnes_co2e, "goodput": one.goodput.fraction,
             "tokens_per_dollar": self.tokens_per_dollar, "tokens_per_dollar_interval": {
-                "level": 0.9, "low": self.tokens / self.dollars_at(self.days_high),
+                "level": LEVEL, "low": self.tokens / self.dollars_at(self.days_high),
                 "high": self.tokens / self.dollars_at(self.days_low),
             }, "step_seconds": one.step_seconds, "mfu": one.mfu,
             "interruptions": one.goodput.interruptions(self.tokens / one.tokens_per_step * one.step_seconds),
