@@ -46,7 +46,8 @@ def _loss(ctx: Context) -> Operation:
     shards = 1 + (layout.tp - 1) * layout.loss_parallel
     logits = tokens * ctx.vocab_padded / shards
     act = ctx.activation
-    kept = Tensor("loss.log_softmax" if kernels.loss == "eager" else "loss.logits_fp32", logits, FP32, "s b v/t fp32")
+    whole = layout.tokens * ctx.vocab_padded / shards if kernels.loss_keeps_chunks else logits
+    kept = Tensor("loss.log_softmax" if kernels.loss == "eager" else "loss.logits_fp32", whole, FP32, "s b v/t fp32")
     saved = [kept]
     if kernels.loss == "eager":
         saved += [Tensor("loss.targets", layout.tokens, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, FP32, "1")]

@@ -72,6 +72,8 @@ class Kernels(Spec):
     activation dtype."""
     loss_chunk_tokens: int = Field(default=0, ge=0)
     """Tokens per chunk where the loss is computed in chunks; 0 means all at once."""
+    loss_keeps_chunks: bool = False
+    """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once (Liger)."""
     loss_kernel: Literal["one", "eager", "vocab-parallel"] | None = None
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
     recompute_stops_early: bool = False
@@ -221,6 +223,13 @@ class Framework(Sourced):
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that differ in measured runs by the state of their software (specs/timing.py); only replays use them."""
+    until: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Kernels of compiled measured runs up to a year; only the memory of replays uses them."""
+    usual_loss_chunks: bool = False
+    """Fine-tuning recipes compute the loss in chunks; only the memory of replays uses it."""
+    usual_whole: dict[str, str] = Field(default_factory=dict)
+    """Precision and optimizer that measured runs which fine-tune everything hold in memory, where their cells do not
+    say; only the memory of replays uses them."""
     families: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that differ for one model family, e.g. ``families.gemma.norm_weight_fp32``."""
     buffers: Buffers = Buffers()
