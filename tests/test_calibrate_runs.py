@@ -111,3 +111,14 @@ def test_validate_tells_step_times(tmp_path: Path, capsys: pytest.CaptureFixture
     told = capsys.readouterr().out
     assert "step time, predicted against measured" in told and "worst step times" in told
     assert run(["validate", str(runs), "--median", "0.0001"]) == 1
+
+
+def test_a_preset_that_says_the_same_keeps_its_day() -> None:
+    from distsim import catalog
+    from distsim.engine.calibrate_write import as_shipped
+
+    shipped = catalog.path("timing", "fitted").read_text(encoding="utf-8")
+    later = shipped.replace("checked = 2026", "checked = 2031")
+    assert as_shipped("fitted", later) == shipped
+    other = later.replace("matmul = 0.", "matmul = 1.", 1)
+    assert as_shipped("fitted", other) == other
