@@ -51,7 +51,7 @@ def step(
     drawing = Drawing(gantt, trace, begin, end, stage)
     drawing.check(json)
     report = step_of(resolve(job))
-    for note in report.setup.notes:
+    for note in report.notes:
         typer.echo(f"note: {note}", err=True)
     drawn = drawing.lines_of(report)
     if json:

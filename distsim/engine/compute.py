@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, product, where
+from distsim.engine.lacking import narrow_units, wide_units
 from distsim.engine.passes import BACKWARD_BYTES, launches, moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
@@ -80,15 +81,16 @@ class Chip:
         chip, peak, precision = setup.accelerator, setup.accelerator.peak, setup.precision
         wide = "fp32" if precision.activation_bytes > 2 else "fp16" if precision.math == "fp16" else "bf16"
         named = precision.math if wide == "fp32" else wide
-        stated = getattr(peak, named) or peak.bf16 or peak.fp16 or peak.fp32
-        if not stated:
+        units = wide_units(peak, named)
+        if not units:
             raise DistsimError(f"{chip.name} states no peak rate for {precision.name}", "add it under [peak]")
-        self.rate: float = stated
+        stated: float = getattr(peak, units)
+        self.rate = stated
         reached = chip.measured
         typical = TYPICAL_SHARES.get(chip.architecture.split()[0], TYPICAL_SHARE)
         self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or reached.matmul_bf16 or typical
-        narrow = {"fp8": peak.fp8 or peak.int8, "fp4": peak.fp4}.get(precision.math)
-        self.narrow_rate = narrow * (reached.matmul_fp8 or typical) if narrow else None
+        narrow = narrow_units(peak, precision.math)
+        self.narrow_rate = getattr(peak, narrow) * (reached.matmul_fp8 or typical) if narrow else None
         newer = chip.architecture.split()[0] in NEWER
         self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][int(newer)]
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from distsim.arrays import Number
 from distsim.engine.compute import PHASES
+from distsim.engine.lacking import wide_units
 from distsim.engine.resolve import Setup
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
 from distsim.layers.network import network_parameters, plain_context
@@ -84,4 +85,5 @@ def recompute_factor(work: Work) -> float:
 def peak_of(setup: Setup) -> float | None:
     """The dense rate of the recipe's products on the datasheet; bf16 where it states no narrower one."""
     peak = setup.accelerator.peak
-    return getattr(peak, setup.precision.math, None) or peak.bf16 or peak.fp16 or peak.fp32
+    units = wide_units(peak, setup.precision.math)
+    return getattr(peak, units) if units else None

@@ -116,10 +116,15 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
     if job.dropout is not None and not any(rates) and not kernels.dropout_always:
         notes.append(f"--{'' if job.dropout else 'no-'}dropout has no effect: {model.name} has none")
+    chunks = chunk_layers(filled["stage_layers"], model, layout, framework)
+    most = max(sum(chunks[stage :: layout.pp]) for stage in range(layout.pp))
+    if layout.recompute_layers > most:
+        notes.append(
+            f"--recompute-layers {layout.recompute_layers} recomputes all: no stage has more than {most} layers"
+        )
     return Setup(
         job, model, accelerator, cluster, framework, kernels, precision,
-        catalog.load("optimizers", filled["optimizer"]), layout,
-        chunk_layers(filled["stage_layers"], model, layout, framework), filled["recompute"],
+        catalog.load("optimizers", filled["optimizer"]), layout, chunks, filled["recompute"],
         padded_vocab(framework, model, layout.tp), origins, tuple(notes),
         offload,
         tuning_of(filled, job, framework, model, precision),

@@ -10,6 +10,7 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
 from distsim.engine.flops import flops_convention, model_flops, peak_of, recompute_factor
+from distsim.engine.lacking import lacking_units
 from distsim.engine.likeness import Correction, correction_of
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.resolve import Setup, resolve
@@ -79,6 +80,12 @@ class StepReport:
         """Like ``mfu``, with recomputed operations counted as work."""
         return None if self.mfu is None else self.mfu * recompute_factor(self.work)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of the job and the accelerator."""
+        lacking = lacking_units(self.setup.accelerator, self.setup.precision)
+        return (*self.setup.notes, lacking) if lacking else self.setup.notes
+
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
         y = self.setup.layout
@@ -91,7 +98,7 @@ class StepReport:
             "breakdown": self.breakdown, "peak_memory": self.memory.peak, "fits": self.memory.fits,
             "evidence": {"interval": self.interval.basis, "correction": math.exp(self.correction.logarithm) - 1,
                          "nearest_likeness": self.correction.nearest, "runs": list(self.correction.runs)},
-            "notes": list(self.setup.notes),
+            "notes": list(self.notes),
         }  # fmt: skip
 
 

@@ -1,0 +1,36 @@
+"""Units that products run on: those that a recipe wants, or what stands in where an accelerator has none."""
+
+from __future__ import annotations
+
+from distsim.specs.accelerator import Accelerator, Peak
+from distsim.specs.precision import Precision
+
+STAND_INS = {"fp8": "int8"}
+"""For narrow products; without these either they run as wide ones."""
+
+
+def wide_units(peak: Peak, wanted: str) -> str | None:
+    """Units for products of two or four bytes; fp32 ones run in full precision where there is no TF32, but for chips
+    that state no fp32 rate (TPUs make bf16 passes)."""
+    exact = ("fp32",) if wanted == "tf32" else ()
+    return next((name for name in (wanted, *exact, "bf16", "fp16", "fp32") if getattr(peak, name)), None)
+
+
+def narrow_units(peak: Peak, wanted: str) -> str | None:
+    """Units for products of one byte or less, where the recipe has such."""
+    if wanted not in ("fp8", "fp4"):
+        return None
+    return next((name for name in (wanted, STAND_INS.get(wanted)) if name and getattr(peak, name)), None)
+
+
+def lacking_units(chip: Accelerator, precision: Precision) -> str:
+    """A note on missing units, or nothing where the datasheet states the rates that the recipe needs."""
+    peak, wanted = chip.peak, precision.math
+    if getattr(peak, wanted):
+        if precision.needs is None or getattr(peak, precision.needs):
+            return ""
+        return f"{chip.name} has no units that scale blocks as {precision.name} wants; timed as plain {wanted}"
+    counted = wide_units(peak, wanted)
+    used = narrow_units(peak, wanted) or counted
+    words = f"{chip.name} has no {wanted} units for precision {precision.name}; timed at its {used} rate"
+    return words if counted == used else f"{words}, MFU counted over that of {counted}"

@@ -1,0 +1,62 @@
+"""Precision recipes on accelerators without units for them: timed by what there is, and said."""
+
+from __future__ import annotations
+
+import pytest
+
+from distsim import catalog
+from distsim.engine.flops import peak_of
+from distsim.engine.lacking import lacking_units, narrow_units, wide_units
+from distsim.engine.resolve import resolve
+from distsim.specs.job import Job
+
+
+@pytest.mark.parametrize(
+    ("gpu", "wide", "units"),
+    [
+        ("v100-sxm2-32gb", "tf32", "fp32"), ("h100-sxm", "tf32", "tf32"), ("mi250x", "tf32", "fp32"),
+        ("tpu-v5p", "tf32", "bf16"), ("v100-sxm2-32gb", "bf16", "fp16"), ("h100-sxm", "bf16", "bf16"),
+    ],
+)  # fmt: skip
+def test_wide_products(gpu: str, wide: str, units: str) -> None:
+    assert wide_units(catalog.load("gpus", gpu).peak, wide) == units
+
+
+@pytest.mark.parametrize(
+    ("gpu", "narrow", "units"),
+    [
+        ("h100-sxm", "fp8", "fp8"),
+        ("a100-sxm4-80gb", "fp8", "int8"),
+        ("h100-sxm", "fp4", None),
+        ("h100-sxm", "bf16", None),
+    ],
+)
+def test_narrow_products(gpu: str, narrow: str, units: str | None) -> None:
+    assert narrow_units(catalog.load("gpus", gpu).peak, narrow) == units
+
+
+def test_fp32_without_tf32_is_counted_against_fp32() -> None:
+    setup = resolve(Job(model="llama-7b", gpu="v100-sxm2-32gb", gpus=8, precision="fp32"))
+    assert peak_of(setup) == 15.7e12
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "words"),
+    [
+        ("h100-sxm", "fp8", ""), ("a100-sxm4-80gb", "bf16", ""), ("b200-sxm", "mxfp8", ""),
+        ("h100-sxm", "mxfp8", "no units that scale blocks"), ("h100-sxm", "nvfp4", "timed at its bf16 rate"),
+        ("a100-sxm4-80gb", "fp8", "at its int8 rate, MFU counted over that of bf16"),
+        ("v100-sxm2-32gb", "bf16", "no bf16 units for precision bf16; timed at its fp16 rate"),
+        ("v100-sxm2-32gb", "fp32", "timed at its fp32 rate"),
+    ],
+)  # fmt: skip
+def test_the_user_is_told(gpu: str, precision: str, words: str) -> None:
+    note = lacking_units(catalog.load("gpus", gpu), catalog.load("precisions", precision))
+    assert words in note
+    assert bool(note) is bool(words)
+
+
+def test_more_recomputed_layers_than_a_stage_has() -> None:
+    setup = resolve(Job(model="llama-7b", gpus=8, pp=4, recompute="full", recompute_layers=9))
+    assert any("no stage has more than 8 layers" in note for note in setup.notes)
+    assert not resolve(Job(model="llama-7b", gpus=8, pp=4, recompute="full", recompute_layers=8)).notes
