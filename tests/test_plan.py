@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from shell import Done, piped
 
 from distsim import catalog
 from distsim.engine.batch import StepBatch
@@ -30,7 +28,6 @@ from distsim.specs.job import Job
 
 HOUSE = catalog.load("facilities", "default")
 DRAW = Draw(500.0, 200.0, 100.0, Figures())
-RUN = [sys.executable, "-c", "from distsim.cli import main; main()", "plan"]
 
 
 def made(gpus: int, seconds: float, stretch: float = 1.25, cluster: str = "c") -> Candidate:
@@ -117,11 +114,8 @@ def test_senseless_limits_are_named(limits: dict[str, float]) -> None:
         Wish(**limits)
 
 
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "COLUMNS")}
-    return subprocess.run(
-        [*RUN, *words], capture_output=True, text=True, env={**kept, "NO_COLOR": "1", **environment}, check=False
-    )
+def run(*words: str, command: str = "plan", **environment: str) -> Done:
+    return piped(command, *words, **environment)
 
 
 ASKED = ("llama-2-7b", "--tokens", "2T", "--gpu", "h100-sxm", "--gpus", "256,512")
@@ -260,8 +254,7 @@ def test_the_command_shows_the_step_of_the_plan(words: tuple[str, ...]) -> None:
     (line,) = [line for line in run(*asked).stdout.splitlines() if line.startswith("the step ")]
     command = shlex.split(line.removeprefix("the step "))
     assert command[:2] == ["distsim", "step"]
-    main = [*RUN[:-1], "step", *command[2:], "--json"]
-    done = subprocess.run(main, capture_output=True, text=True, check=False)
+    done = run(*command[2:], "--json", command="step")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["seconds"] == pytest.approx(option["step_seconds"])
 
@@ -347,7 +340,7 @@ def test_sentences_fold_to_the_terminal() -> None:
 
 def test_parts_of_nodes_are_told_apart_from_plans_that_take_for_ever() -> None:
     parts, ages = (
-        subprocess.run([*RUN, "llama-3-8b", "--gpu", "h100-sxm", *more.split()], capture_output=True, text=True)
+        run("llama-3-8b", "--gpu", "h100-sxm", *more.split())
         for more in ("--tokens 1T --gpus 4,12", "--tokens 1000T --gpus 8")
     )
     assert (parts.returncode, ages.returncode) == (1, 1)

@@ -8,19 +8,18 @@ import re
 import shutil
 import struct
 import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from shell import Done, piped
 
 from distsim.cli import plan_report
 from distsim.errors import DistsimError
 from distsim.report.html_scatter import Axis
 from distsim.report.markup import Html, element, table
 
-RUN = [sys.executable, "-c", "from distsim.cli import main; main()", "plan"]
 ASKED = ("llama-2-70b", "--tokens", "2T", "--gpu", "h100-sxm", "--gpus", "512,1024", "--deadline", "40d")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -28,11 +27,8 @@ NASTY = """</title><script>alert(1)</script> & "x" 'y' <b>"""
 LOADING = ("src", "href", "srcset", "data", "action", "poster", "xlink:href", "background")
 
 
-def run(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "COLUMNS")}
-    return subprocess.run(
-        [*RUN, *words], capture_output=True, text=True, env={**kept, "NO_COLOR": "1"}, check=False, cwd=folder
-    )
+def run(*words: str, folder: Path | None = None) -> Done:
+    return piped("plan", *words, folder=folder)
 
 
 class Page(HTMLParser):
