@@ -25,6 +25,7 @@ from distsim.engine.search_support import notes as support_notes
 from distsim.engine.search_variants import FIXED as FIXED
 from distsim.engine.search_variants import base_setup as base_setup
 from distsim.engine.search_variants import variants
+from distsim.engine.search_ways import without_stages
 from distsim.errors import DistsimError, did_you_mean
 from distsim.units import count
 
@@ -83,7 +84,8 @@ def search(
         () if kept.feasible or request.brief else tuple(
             choice(one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
-        kept, rents, interrupted, (*base.notes, *notes, *support_notes(request, best)),
+        kept, rents, interrupted,
+        (*base.notes, *notes, *without_stages(base, max(request.gpus), request.bounds), *support_notes(request, best)),
     )  # fmt: skip
 
 

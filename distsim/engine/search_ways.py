@@ -14,6 +14,7 @@ from distsim.errors import DistsimError
 from distsim.layers.network import layer_kind
 from distsim.schedules.registry import SCHEDULES
 from distsim.specs.layout import Layout
+from distsim.specs.rules import divisors
 
 Way = tuple[str, int]
 """A schedule and its chunks per stage."""
@@ -48,3 +49,22 @@ def schedules_of(pp: int, vpp: int, bounds: Bounds, schedules: tuple[str, ...]) 
         if name in schedules and least <= vpp <= (kind.most or vpp):
             found.append(name)
     return found
+
+
+def without_stages(base: Setup, gpus: int, bounds: Bounds) -> list[str]:
+    """A note where no pipeline was tried because layers divide into none of the stages that were allowed."""
+    wanted = [pp for pp in divisors(gpus) if 1 < pp <= base.model.layers and bounds.allows("pp", pp)]
+    if not wanted or any(_divides(base, pp) for pp in wanted):
+        return []
+    return [
+        f"no pipelines searched: {base.framework.name} divides {base.model.layers} layers of {base.model.name} evenly, "
+        f"which {gpus:,} GPUs do not allow; distsim plan places them unevenly, and step with --stage-layers"
+    ]
+
+
+def _divides(base: Setup, pp: int) -> bool:
+    try:
+        chunk_layers(None, base.model, Layout(pp=pp), base.framework)
+    except DistsimError:
+        return False
+    return True
