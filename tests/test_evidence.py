@@ -50,6 +50,8 @@ def test_what_notes_and_years_tell_of_the_loss() -> None:
     fused = held_by(_run(notes="Liger kernel"), _setup(framework="deepspeed", zero=3), 2026).kernels
     assert fused.loss_chunk_tokens == 262  # 8192 tokens times 4096 of 128256, rounded up
     assert not fused.loss_keeps_chunks
+    compiled = held_by(_run(notes="flags: --cross-entropy-loss-fusion=True"), _setup(framework="megatron-lm"), 2026)
+    assert compiled.kernels.loss_transit_bytes == 6
     titan = _setup(framework="torchtitan", zero=3, compile=True)
     assert held_by(_run(), titan, 2024.9).kernels.loss == "eager"
     assert held_by(_run(), titan, 2025.0).kernels.loss == "fused"

@@ -18,7 +18,7 @@ def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> K
     if compiled:
         overrides |= framework.compiled
         where += " and compiled"
-    return _with(own, overrides, where) if overrides else own
+    return with_kernels(own, overrides, where) if overrides else own
 
 
 def _base(framework: Framework, model: Model) -> Kernels:
@@ -27,10 +27,11 @@ def _base(framework: Framework, model: Model) -> Kernels:
         return framework.kernels
     inner = kernels_for(catalog.load("frameworks", framework.modules), model)
     stated = framework.kernels.model_dump(exclude_unset=True)
-    return _with(inner, stated, f"framework {framework.name}, kernels") if stated else inner
+    return with_kernels(inner, stated, f"framework {framework.name}, kernels") if stated else inner
 
 
-def _with(kernels: Kernels, overrides: dict[str, Any], where: str) -> Kernels:
+def with_kernels(kernels: Kernels, overrides: dict[str, Any], where: str) -> Kernels:
+    """The kernels with overrides that a preset states; ``where`` opens the message when one is wrong."""
     if unknown := sorted(set(overrides) - set(Kernels.model_fields)):
         raise DistsimError(f"unknown kernels: {', '.join(unknown)}", where=where)
     return Kernels.read({**kernels.model_dump(), **overrides}, where)

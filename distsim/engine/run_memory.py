@@ -9,6 +9,7 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.likeness import correction_of
 from distsim.engine.memory import StageMemory, memory_of
+from distsim.engine.profile import with_kernels
 from distsim.engine.resolve import Setup
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import Run
@@ -20,6 +21,9 @@ STEPWISE = "sequential technique:"
 """Notes of torchtune's README, which adds one technique after another; a chunked loss follows the first three."""
 CHUNKED = re.compile(rf"{STEPWISE} \+ (?!packed|compile)|(?<!{STEPWISE} \+ )chunked cross entropy")
 FUSED = "liger kernel"
+COMPILED, COMPILED_TRANSIT_BYTES = re.compile(r"cross-entropy-loss-fusion=true(?!.*fusion-impl=te)"), 6.0
+"""Megatron-LM's flag for a loss that torch compiles, and what it has in transit per logit: one in bf16, one in fp32
+(NVIDIA/Megatron-LM core/fusions/fused_cross_entropy.py, on in-place semantics under torch.compile)."""
 ON_DEEPSPEED = "full-parameter"
 """How notes name what QwenLM/Qwen's finetune_ds.sh does, which keeps a master copy."""
 OWN_SUM = "params+grads+optimizer + activations"
@@ -54,21 +58,24 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
     framework = setup.framework
     kernels: dict[str, Any] = {}
     if setup.job.compile:
-        kernels |= next((own for last, own in framework.until.items() if year < int(last) + 1), {})
+        kernels |= next((own for last, own in framework.until.items() if year < last + 1), {})
     if framework.states:
         kernels |= framework.states.get(STATE_NAMES[correction_of(setup, run.id, year, run.source).state], {})
     kernels |= _loss_of(run, setup)
     if kernels:
-        setup = replace(setup, kernels=setup.kernels.model_copy(update=kernels))
+        where = f"framework {framework.name}, states and until"
+        setup = replace(setup, kernels=with_kernels(setup.kernels, kernels, where))
     return _trained_whole(run, setup) if framework.usual_whole else setup
 
 
 def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
-    """Kernels of a loss in chunks, where the notes tell of one."""
+    """Kernels of a loss in chunks or of one that is compiled, where the notes tell of it."""
     notes = (run.text("notes") or "").lower()
     tokens = setup.layout.micro_batch * setup.layout.seq // setup.layout.cp
     if FUSED in notes:  # as many chunks as words per hidden width, so that their logits are as large as the input
         return {"loss_chunk_tokens": -(-tokens * setup.model.hidden // setup.model.vocab)}
+    if COMPILED.search(notes):
+        return {"loss_transit_bytes": COMPILED_TRANSIT_BYTES}
     recipe = setup.framework.usual_loss_chunks and run.text("finetune_kind") and STEPWISE not in notes
     if recipe or CHUNKED.search(notes):
         return {"loss_chunk_tokens": -(-tokens // CHUNKS), "loss_keeps_chunks": True}
@@ -81,9 +88,11 @@ def _trained_whole(run: Run, setup: Setup) -> Setup:
     if run.text("finetune_kind") != "full" or setup.layout.zero or scripted:
         return setup
     usual = setup.framework.usual_whole
-    stated = run.text("optimizer") is not None and setup.optimizer.name != "adamw"
+    precision, optimizer = usual.get("precision"), usual.get("optimizer")
+    if run.text("optimizer") and setup.optimizer.name != "adamw":
+        optimizer = None
     return replace(
         setup,
-        precision=catalog.load("precisions", usual["precision"]),
-        optimizer=setup.optimizer if stated else catalog.load("optimizers", usual["optimizer"]),
+        precision=catalog.load("precisions", precision) if precision else setup.precision,
+        optimizer=catalog.load("optimizers", optimizer) if optimizer else setup.optimizer,
     )

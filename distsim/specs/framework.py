@@ -223,7 +223,7 @@ class Framework(Sourced):
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that differ in measured runs by the state of their software (specs/timing.py); only replays use them."""
-    until: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    until: dict[int, dict[str, Any]] = Field(default_factory=dict)
     """Kernels of compiled measured runs up to a year; only the memory of replays uses them."""
     usual_loss_chunks: bool = False
     """Fine-tuning recipes compute the loss in chunks; only the memory of replays uses it."""
