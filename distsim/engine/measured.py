@@ -20,8 +20,8 @@ def measured_seconds(run: Run, setup: Setup) -> float | None:
 
 
 def _flops_per_second(run: Run, setup: Setup) -> float | None:
-    printed, peak = run.number("tflops_per_gpu_reported"), peak_of(setup)
+    printed, peak = run.positive("tflops_per_gpu_reported"), peak_of(setup)
     if printed:
         return printed * TERA
-    share = run.number("mfu_pct") or run.number("hfu_pct")
+    share = run.positive("mfu_pct") or run.positive("hfu_pct")
     return share / 100 * peak if share and peak else None

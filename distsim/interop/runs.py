@@ -41,6 +41,11 @@ class Run:
             return None
         return value if math.isfinite(value) else None
 
+    def positive(self, name: str) -> float | None:
+        """A measured cell; nothing that was measured is zero or less."""
+        value = self.number(name)
+        return value if value is not None and value > 0 else None
+
     def count(self, name: str) -> int | None:
         """A whole positive number, None when blank."""
         value = self.number(name)
@@ -55,7 +60,8 @@ class Run:
         """A count that cannot be guessed."""
         value = self.count(name)
         if value is None:
-            raise MissingCell(f"{name} is blank")
+            text = self.text(name)
+            raise MissingCell(f"{name} is blank" if text is None else f"{name} {text[:20]!r} is not a count")
         return value
 
     @property
@@ -99,13 +105,11 @@ def read_runs(path: Path) -> list[Run]:
 
 def measured_step_seconds(run: Run, global_batch: int, seq: int, gpus: int) -> float | None:
     """Time of one optimizer step: as printed, or exactly converted from a throughput."""
-    seconds = run.number("step_time_s")
+    seconds, tokens, samples = map(run.positive, ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s"))
     if seconds:
         return seconds
-    tokens = run.number("tokens_per_s_per_gpu")
     if tokens:
         return global_batch * seq / (tokens * gpus)
-    samples = run.number("samples_per_s")
     return global_batch / samples if samples else None
 
 
@@ -115,7 +119,7 @@ def measured_peak_bytes(run: Run, decimal: bool = False) -> float | None:
     torch's counters and nvidia-smi print binary units, whatever letters follow the number; only XLA's and those whose
     notes say so are decimal.
     """
-    value = run.number("mem_peak_gb_per_gpu")
+    value = run.positive("mem_peak_gb_per_gpu")
     if not value:
         return None
     kind = (run.text("mem_kind") or "").lower()
