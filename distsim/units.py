@@ -11,7 +11,7 @@ KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 MICROSECOND = 1e-6
 GIGA, TERA = 1e9, 1e12
-BITS_PER_BYTE = 8
+BITS_PER_BYTE, FP32_BYTES = 8, 4
 
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"Ki": KIB, "Mi": MIB, "Gi": GIB, "Ti": TIB, "Pi": 2**50}

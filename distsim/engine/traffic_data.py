@@ -23,7 +23,8 @@ from distsim.engine.stored import (
     units_of,
 )
 from distsim.engine.tuning import reduced_in
-from distsim.formulas.traffic import DTYPE_BYTES, FP32_BYTES, full_buckets
+from distsim.formulas.traffic import DTYPE_BYTES, full_buckets
+from distsim.units import FP32_BYTES
 
 
 @dataclass(frozen=True)

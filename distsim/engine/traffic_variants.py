@@ -15,13 +15,13 @@ from distsim.errors import DistsimError
 from distsim.formulas.collectives import all_reduce_wire_bytes
 from distsim.formulas.traffic import (
     DTYPE_BYTES,
-    FP32_BYTES,
     offload_transfer_bytes,
     parameter_server_seconds,
     powersgd_elements,
     quantised_bytes,
     slow_ring_seconds,
 )
+from distsim.units import FP32_BYTES
 
 # Elements that share one fp32 scale on the wire (Wang et al. 2023, ZeRO++, arXiv:2306.10209, section 3.1: block-based
 # quantisation; DeepSpeed csrc/quantization uses groups of this size).

@@ -12,11 +12,11 @@ from distsim.specs.framework import Framework
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.tuning import LETTERS, WHOLE, Tuning, targets_named
+from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
     from distsim.engine.resolve import Setup
 
-FP32 = 4.0
 USUAL_TARGETS = "all-linear"
 
 
@@ -34,7 +34,7 @@ def tuning_of(
             "ranks of 8 to 256 are usual",
         )
     rules, whole = framework.adapters, frozenset((filled["lora_whole"] or "").split(",")) - {""}
-    adapter = _plain(precision, FP32) if rules.fp32 else _without_copies(precision)
+    adapter = _plain(precision, FP32_BYTES) if rules.fp32 else _without_copies(precision)
     mixed = precision.master_bytes > 0 or precision.autocast
     wide = rules.fp32 and not mixed
     quantised = filled["quantize"] or "none"
@@ -42,7 +42,7 @@ def tuning_of(
         rank, frozenset(targets_named(filled["lora_targets"] or USUAL_TARGETS).split(",")), whole,
         bool(filled["lora_dropout"]), adapter,
         _plain(precision, precision.parameter_bytes) if rules.fp32 else precision,
-        FP32 if wide else precision.activation_bytes, rules.own_inputs, rules.splits_fused,
+        FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs, rules.splits_fused,
         None if quantised == "none" else catalog.load("quantizations", quantised), rules.quantises_head,
     )  # fmt: skip
 

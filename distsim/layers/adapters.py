@@ -13,9 +13,9 @@ from distsim.arrays import Number, maximum
 from distsim.layers.attention import heads_per_rank
 from distsim.layers.ledger import Collective, Context, Held, Operation, Parameter, Tensor
 from distsim.specs.tuning import Tuning
+from distsim.units import FP32_BYTES
 
 MASK_BYTES = 1  # a dropout mask is one byte per element
-FP32 = 4
 _LETTERS = {
     "attention.query": {"q"}, "attention.query_down": {"q"}, "attention.query_up": {"q"},
     "attention.kv_down": {"k", "v"}, "attention.kv_up": {"k", "v"}, "attention.projection": {"o"},
@@ -210,7 +210,7 @@ def _adapter(ctx: Context, tuning: Tuning, operation: Operation, label: str, wid
 
 def _casts(ctx: Context, tuning: Tuning) -> bool:
     """Whether an adapter reads its own copy of its input in another number format."""
-    return tuning.own_inputs and ctx.activation != FP32
+    return tuning.own_inputs and ctx.activation != FP32_BYTES
 
 
 def _inputs(ctx: Context, tuning: Tuning, operation: Operation, label: str) -> list[Tensor]:
@@ -261,8 +261,8 @@ def _added(ctx: Context, tuning: Tuning, name: str, tokens: Number, inner: Numbe
     read = tokens * width * (2 * each + act)
     written = tokens * width * (each + act)
     if _casts(ctx, tuning):
-        read = read + tokens * inner * (act if each == FP32 else act + FP32)
-        written = written + tokens * inner * (FP32 if each == FP32 else FP32 + each)
+        read = read + tokens * inner * (act if each == FP32_BYTES else act + FP32_BYTES)
+        written = written + tokens * inner * (FP32_BYTES if each == FP32_BYTES else FP32_BYTES + each)
     if tuning.dropout:
         read, written = read + tokens * inner * each, written + tokens * inner * (each + MASK_BYTES)
     return Operation(name, "adapter", bytes_read=read, bytes_written=written, shape=(tokens * width,))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, where
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
-
-FP32 = 4
+from distsim.units import FP32_BYTES
 
 
 def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, value_width: Number) -> list[Operation]:
@@ -33,7 +32,9 @@ def _keys_and_values(ctx: Context, elements: Number) -> tuple[Collective, ...]:
     hops = Collective("send_recv", "cp", size, "forward", "attention.core", calls=cp - 1)
     gather = Collective("all_gather", "cp", size * cp, "forward")
     if whole:
-        back = Collective("send_recv", "cp", elements * FP32, "backward", "attention.core", calls=cp, bytes_each=FP32)
+        back = Collective(
+            "send_recv", "cp", elements * FP32_BYTES, "backward", "attention.core", calls=cp, bytes_each=FP32_BYTES
+        )
     elif ring:
         back = hops._replace(phase="backward")
     else:

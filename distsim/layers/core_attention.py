@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from distsim.arrays import Number, minimum, round_up, where
 from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.units import FP32_BYTES
 
 LSE_BYTES = 4  # flash and memory-efficient kernels keep one fp32 log-sum-exp per head and query token
 MASK_BYTES = 1  # a dropout mask is one byte per element
 INDEX_BYTES = 8  # position of each row's maximum, int64
-FP32 = 4
 EFFICIENT_ROWS = 32  # the memory-efficient kernel pads its log-sum-exp to a multiple of this
 RNG_BYTES = 24  # seed and offset of a flash call: uint64[2] and one more
 FLASH_BYTES = 2  # flash kernels take 2-byte queries, keys and values only
@@ -148,7 +148,7 @@ def _expanded(ctx: Context, query: Tensor, key: Tensor, value: Tensor, projectio
         expand = expand if ctx.precision.autocast else where(single, 1, expand)  # rotated keys are cast, hence copied
     if kernels.value_view and not grouped:
         values = where(single, projection, values)
-    each = FP32 if kernels.scores_fp32 and not ctx.precision.autocast else ctx.activation
+    each = FP32_BYTES if kernels.scores_fp32 and not ctx.precision.autocast else ctx.activation
     return [
         query._replace(bytes_each=each),
         key._replace(elements=key.elements * expand, bytes_each=each),
@@ -162,7 +162,7 @@ def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]
     rows = layout.micro_batch * heads * layout.seq / layout.cp
     scores = rows * (layout.seq + (1 if model.attention_sinks else 0))
     upcast = ctx.kernels.softmax == "eager" or ctx.precision.autocast
-    raw = Tensor("attention.scores", scores, FP32 if upcast else act, "b a s s/t")
+    raw = Tensor("attention.scores", scores, FP32_BYTES if upcast else act, "b a s s/t")
     weights = Tensor("attention.probabilities", scores, raw.bytes_each, "b a s s/t")
     kept = [weights]
     if model.attention_softcap:

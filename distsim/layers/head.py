@@ -7,9 +7,9 @@ from distsim.layers.ledger import Collective, Context, Operation, Parameter, Ten
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import column_collectives
+from distsim.units import FP32_BYTES
 
 INDEX_BYTES = 8
-FP32 = 4
 
 
 def head(ctx: Context) -> list[Operation]:
@@ -47,33 +47,37 @@ def _loss(ctx: Context) -> Operation:
     logits = tokens * ctx.vocab_padded / shards
     act = ctx.activation
     whole = layout.tokens * ctx.vocab_padded / shards if kernels.loss_keeps_chunks else logits
-    kept = Tensor("loss.log_softmax" if kernels.loss == "eager" else "loss.logits_fp32", whole, FP32, "s b v/t fp32")
+    kept = Tensor(
+        "loss.log_softmax" if kernels.loss == "eager" else "loss.logits_fp32", whole, FP32_BYTES, "s b v/t fp32"
+    )
     saved = [kept]
     if kernels.loss == "eager":
-        saved += [Tensor("loss.targets", layout.tokens, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, FP32, "1")]
+        saved += [Tensor("loss.targets", layout.tokens, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, FP32_BYTES, "1")]
     if ctx.model.attention_softcap:  # Gemma 2 caps the logits as it caps the scores
         saved.append(Tensor("loss.softcap", logits, act, "s b v/t"))
     half = Tensor("loss.logits", logits, act, "s b v/t")
     if kernels.loss != "eager" and kernels.loss_transit_bytes is not None:
         half = half._replace(bytes_each=kernels.loss_transit_bytes)
-    upcast = Tensor("loss.upcast", logits, FP32, "s b v/t fp32")
+    upcast = Tensor("loss.upcast", logits, FP32_BYTES, "s b v/t fp32")
     eager = kernels.loss == "eager"
     # eager: bf16 logits and their fp32 upcast are alive when the log-softmax is made; in backward the fp32
     # gradients of the log-softmax and of its input
-    forward = (half, upcast) if eager and act != FP32 else (half,)
+    forward = (half, upcast) if eager and act != FP32_BYTES else (half,)
     sharded = where(layout.tp > 1, layout.loss_parallel, 0)
     gathered = layout.tokens * ctx.vocab_padded * act * where(layout.tp > 1, 1 - layout.loss_parallel, 0)
     return Operation(
         "loss",
         "loss",
         bytes_read=logits * act,
-        bytes_written=logits * FP32,
+        bytes_written=logits * FP32_BYTES,
         shape=(layout.tokens, ctx.vocab_padded / shards),
         saved=tuple(saved),
         transient_forward=forward,
         transient_backward=(upcast, upcast) if eager else (half,),
         collectives=(
-            Collective("all_reduce", "tp", layout.tokens * FP32 * sharded, "forward", calls=3, bytes_each=FP32),
+            Collective(
+                "all_reduce", "tp", layout.tokens * FP32_BYTES * sharded, "forward", calls=3, bytes_each=FP32_BYTES
+            ),
             Collective("all_gather", "tp", gathered, "forward"),
         ),
     )

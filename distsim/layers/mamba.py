@@ -10,8 +10,8 @@ from distsim.arrays import Number
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
+from distsim.units import FP32_BYTES
 
-FP32 = 4
 CHUNK = 128
 """Tokens of one chunk of the scan (Megatron core's and Nemotron-H's ``chunk_size``)."""
 CONVOLUTION_PASSES = 2
@@ -45,7 +45,7 @@ def mamba(ctx: Context, source: Tensor) -> list[Operation]:
         _scan(ctx, tokens, heads, groups, mixed, wide, y),
         Operation(
             "mamba.norm", "norm", bytes_read=gated.size_bytes, bytes_written=gated.size_bytes,
-            shape=(tokens, inner), saved=(gated, Tensor("mamba.norm.statistics", tokens * groups, FP32, "s b g")),
+            shape=(tokens, inner), saved=(gated, Tensor("mamba.norm.statistics", tokens * groups, FP32_BYTES, "s b g")),
             transient_backward=(gated, gated), recompute_class="norm",
             parameters=(Parameter("mamba.norm.weight", inner, "vector"),),
         ),
@@ -60,7 +60,7 @@ def _scan(
     mixer, layout, act = ctx.model.mamba, ctx.layout, ctx.activation
     assert mixer is not None
     inner = heads * mixer.head_dim
-    states = tokens / CHUNK * inner * mixer.state * FP32  # one per chunk: written, passed on, read
+    states = tokens / CHUNK * inner * mixer.state * FP32_BYTES  # one per chunk: written, passed on, read
     within = 2 * CHUNK * (groups * mixer.state + inner)  # C B of each pair of tokens, and its product with x
     between = 2 * 2 * inner * mixer.state  # into the state and out of it
     flops = tokens * (within / 2 + between)  # half of the pairs within a chunk are ahead

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
+from distsim.units import FP32_BYTES
 
 STATISTIC_BYTES = 4  # fp32 mean or reciprocal deviation per row, in every fused kernel
-FP32 = 4
 
 
 def norm(ctx: Context, name: str, rows: Number, width: Number, source: Tensor, *, per_head: bool = False) -> Operation:
@@ -39,24 +39,26 @@ def norm(ctx: Context, name: str, rows: Number, width: Number, source: Tensor, *
 def _gradients(ctx: Context, name: str, elements: Number, source: Tensor, rms: bool) -> tuple[Tensor, ...]:
     """Gradients of output and input; an eager norm works with the input's gradient and one factor in fp32."""
     eager = ctx.kernels.norm == "eager" if rms else ctx.kernels.layernorm != "fused"
-    each = FP32 if eager else source.bytes_each
+    each = FP32_BYTES if eager else source.bytes_each
     return tuple(Tensor(f"{name}.{which}", elements, each, "s b h") for which in ("output_gradient", "input_gradient"))
 
 
 def _kept(ctx: Context, name: str, elements: Number, width: Number, source: Tensor, rms: bool) -> tuple[Tensor, ...]:
     """The input as the kernel reads it, and the normalised value where an eager norm multiplies it by the weight."""
     model, kernels = ctx.model, ctx.kernels
-    upcast = source if source.bytes_each == FP32 else Tensor(f"{name}.input_fp32", elements, FP32, "s b h fp32")
+    upcast = (
+        source if source.bytes_each == FP32_BYTES else Tensor(f"{name}.input_fp32", elements, FP32_BYTES, "s b h fp32")
+    )
     if kernels.norm == "fused" if rms else kernels.layernorm == "fused":
         return (source,)
     if not rms and kernels.layernorm == "fp32":
         return (upcast,)
     if not rms:
-        upcast = Tensor(f"{name}.centred_twice", 2 * elements, FP32, "s b h fp32")
+        upcast = Tensor(f"{name}.centred_twice", 2 * elements, FP32_BYTES, "s b h fp32")
     if not model.norm_affine:
         return (upcast,)
-    each = FP32 if kernels.norm_weight_fp32 else source.bytes_each
+    each = FP32_BYTES if kernels.norm_weight_fp32 else source.bytes_each
     product = Tensor(f"{name}.normalised", elements, each, "s b h")
     if kernels.norm_weight_copy:
-        return upcast, product, Tensor(f"{name}.weight_fp32", width, FP32, "h fp32")
+        return upcast, product, Tensor(f"{name}.weight_fp32", width, FP32_BYTES, "h fp32")
     return upcast, product
