@@ -21,6 +21,7 @@ STEPWISE = "sequential technique:"
 """Notes of torchtune's README, which adds one technique after another; a chunked loss follows the first three."""
 CHUNKED = re.compile(rf"{STEPWISE} \+ (?!packed|compile)|(?<!{STEPWISE} \+ )chunked cross entropy")
 FUSED = "liger kernel"
+"""Notes of a loss whose logits live a chunk at a time (linkedin/Liger-Kernel ops/fused_linear_cross_entropy.py)."""
 COMPILED, COMPILED_TRANSIT_BYTES = re.compile(r"cross-entropy-loss-fusion=true(?!.*fusion-impl=te)"), 6.0
 """Megatron-LM's flag for a loss that torch compiles, and what it has in transit per logit: one in bf16, one in fp32
 (NVIDIA/Megatron-LM core/fusions/fused_cross_entropy.py, on in-place semantics under torch.compile)."""
