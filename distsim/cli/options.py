@@ -136,7 +136,7 @@ def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     known = {"model": str, **{name: kind for name, (kind, _) in JOB_OPTIONS.items()}}
     merged, origins = config.merge(options, config.places(known, Path(file) if file is not None else None))
     if "model" not in merged:
-        raise DistsimError("no model named", "e.g.: distsim memory llama-7b", "list them with: distsim show models")
+        raise DistsimError("no model named", "e.g.: llama-7b, after the command", "list them with: distsim show models")
     where = str(file) if file is not None else ""
     return Job.read(merged, where), origins
 
