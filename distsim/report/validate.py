@@ -37,7 +37,7 @@ def show(result: Validation, by: str | None, worst: int) -> None:
     measured = [one for one in result.replays if one.memory_error is not None]
     if worst and measured:
         out.print()
-        out.print(_worst(measured, worst))
+        out.print(_worst("worst rows", [(one, one.memory_error or 0) for one in measured], _told_peaks, worst))
     points = [(one.measured_peak or 0, one.predicted_peak or 0) for one in measured]
     if len(points) >= ENOUGH_TO_PLOT:
         out.print()
@@ -67,7 +67,7 @@ def _show_times(
         out.print(_times(f"step time by {by}", known))
     if worst:
         out.print()
-        out.print(_worst_times(timed, worst))
+        out.print(_worst("worst step times", [(one, one.error or 0) for one in timed], _told_seconds, worst))
     points = [(one.measured_seconds or 0, one.predicted_seconds or 0) for one in timed]
     if len(points) >= ENOUGH_TO_PLOT:
         out.print()
@@ -97,27 +97,24 @@ def _times(title: str, summaries: dict[str, Summary]) -> object:
     return rows
 
 
-def _worst_times(replays: list[Replay], count: int) -> object:
-    rows = table("run", "model", "GPU", "measured", "predicted", "error", title="worst step times",
-                 numbers=("measured", "predicted", "error"))  # fmt: skip
-    for one in sorted(replays, key=lambda row: -abs(row.error or 0))[:count]:
-        rows.add_row(
-            one.run.id, (one.run.text("model") or "?")[:40], one.run.text("gpu") or "?",
-            duration(one.measured_seconds or 0), duration(one.predicted_seconds or 0), percent(one.error, signed=True),
-        )  # fmt: skip
-    return rows
+def _worst(
+    title: str, rows: list[tuple[Replay, float]], told: Callable[[Replay], tuple[str, str]], count: int
+) -> object:
+    """The runs with the largest errors; ``told`` writes what was measured and what was predicted."""
+    found = table("run", "model", "GPU", "measured", "predicted", "error", title=title,
+                  numbers=("measured", "predicted", "error"))  # fmt: skip
+    for one, error in sorted(rows, key=lambda row: -abs(row[1]))[:count]:
+        named = (one.run.id, (one.run.text("model") or "?")[:40], one.run.text("gpu") or "?")
+        found.add_row(*named, *told(one), percent(error, signed=True))
+    return found
 
 
-def _worst(replays: list[Replay], count: int) -> object:
-    rows = table("run", "model", "GPU", "measured", "predicted", "error", title="worst rows",
-                 numbers=("measured", "predicted", "error"))  # fmt: skip
-    for one in sorted(replays, key=lambda row: -abs(row.memory_error or 0))[:count]:
-        measured = gib(one.measured_peak or 0, 1)
-        rows.add_row(
-            one.run.id, (one.run.text("model") or "?")[:40], one.run.text("gpu") or "?", measured,
-            gib(one.predicted_peak or 0, 1), percent(one.memory_error, signed=True),
-        )  # fmt: skip
-    return rows
+def _told_seconds(one: Replay) -> tuple[str, str]:
+    return duration(one.measured_seconds or 0), duration(one.predicted_seconds or 0)
+
+
+def _told_peaks(one: Replay) -> tuple[str, str]:
+    return gib(one.measured_peak or 0, 1), gib(one.predicted_peak or 0, 1)
 
 
 def scatter(points: list[tuple[float, float]], what: str = "peak memory", told: Callable[[float], str] = gib) -> str:
