@@ -27,6 +27,8 @@ def test_the_example_is_replayed(tmp_path: Path) -> None:
     file.write_text(found[1], encoding="utf-8")
     replays = validate_file(file).replays
     assert [one.reason for one in replays] == ["", ""]
+    told = validate_file(file).to_dict()["rows"][0]
+    assert type(told["measured"]["peak_memory"]) is type(told["predicted"]["peak_memory"]) is int
 
 
 def test_pages_that_messages_name_exist() -> None:

@@ -114,7 +114,12 @@ def _row(one: Replay) -> dict[str, Any]:
         return {**data, "reason": one.reason}
     return {
         **data,
-        "measured": {"step_seconds": one.measured_seconds, "peak_memory": one.measured_peak},
-        "predicted": {"step_seconds": one.predicted_seconds, "peak_memory": one.predicted_peak},
+        "measured": {"step_seconds": one.measured_seconds, "peak_memory": _whole(one.measured_peak)},
+        "predicted": {"step_seconds": one.predicted_seconds, "peak_memory": _whole(one.predicted_peak)},
         "interval": one.interval, "error": one.error, "memory_error": one.memory_error,
     }  # fmt: skip
+
+
+def _whole(size: float | None) -> int | None:
+    """Bytes as the JSON has them; a figure that was printed in GiB is none to the byte."""
+    return None if size is None else round(size)
