@@ -18,6 +18,7 @@ PER_STEP = {"gpus": 1.0}
 """Further effort for each value of a family beyond its first; a tenth where not stated."""
 SMALL_STATES = ("adamw-8bit", "lion", "adafactor")
 LARGEST_CP, LARGEST_FACTOR = 16, 1024
+"""Context parallel degrees and multiples of other values beyond these are not proposed."""
 
 
 class Change:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from distsim.engine.work import Work
 
 FROZEN_SHARE = 2 / 3
+"""Work of a frozen matrix over that of a trained one: output and input gradient, no weight gradient."""
 
 
 def active_parameters(setup: Setup) -> Number:

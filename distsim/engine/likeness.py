@@ -33,6 +33,7 @@ NOISES = (0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0)
 YEARS = 0.25
 """Distance of one in years between releases of the same software."""
 ALIKE, SIMILAR = 0.7, 0.4
+"""Likeness to the nearest run from which a job goes by these words."""
 FOLDER = "evidence"
 
 

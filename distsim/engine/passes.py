@@ -45,7 +45,7 @@ class Cost(NamedTuple):
 # moves 4 and 8 at two bytes. A gated activation in two kernels: 10 bytes for 6, 18 for 12.
 EAGER_NORM = Cost(9.0, 9.0, (7, 12))
 EAGER_GATE = Cost(10 / 6, 18 / 12, (2, 3))
-COMPOSED_ACTIVATION = Cost(6.0, 6.0, (8, 12))
+COMPOSED_ACTIVATION = Cost(6.0, 6.0, (8, 12))  # powers, products, sums and a tanh, each reading and writing
 # Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
 # products and a sum it moves them four times.
 FUSED_ROPE = Cost(1.0, 1.0, (1, 1))

@@ -11,6 +11,7 @@ from distsim.engine.search import Choice, SearchReport, search
 from distsim.errors import DistsimError
 
 DOUBLINGS = 4
+"""How often the GPUs that were asked for are doubled before the search gives up."""
 
 
 class Quick(NamedTuple):

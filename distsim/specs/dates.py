@@ -13,7 +13,7 @@ _QUARTER = re.compile(r"^(\d{4})-Q([1-4])$")
 _MONTH = re.compile(r"^(\d{4})-(\d{2})$")
 _YEARS = re.compile(r"^(\d{4})(?:-(\d{4}))?$")
 EXAMPLES = "2026-09-20, 2026-09, 2026-Q3, 2026 or 2025-2026"
-DAYS_PER_MONTH = 30.44
+DAYS_PER_MONTH = 30.44  # 365.25 / 12
 
 
 def span(text: str) -> tuple[datetime.date, datetime.date]:

@@ -11,6 +11,7 @@ from distsim.specs.quantity import Ratio, Seconds
 from distsim.units import DAY
 
 LONGEST = 100 * 365 * DAY
+"""Seconds; longer windows, restarts and repairs are slips of a unit."""
 
 
 class Failures(Sourced):

@@ -16,6 +16,7 @@ Term = Literal["on-demand", "spot", "reserved-1y", "reserved-3y", "reserved"]
 TERMS: tuple[Term, ...] = ("on-demand", "spot", "reserved-1y", "reserved-3y", "reserved")
 """``reserved`` is a reservation whose length the source does not state."""
 MOST_PER_GPU_HOUR = 1000
+"""Dollars; a higher rent is a slip: a node's, a month's, or another currency's."""
 Rate = Annotated[Dollars, Field(gt=0, le=MOST_PER_GPU_HOUR)]
 
 
