@@ -148,7 +148,7 @@ def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
         found.backward.add(backward)
         if place < needed:
             found.again.add(forward)
-        if "op" in kinds:
+        if "op" in kinds:  # by rows; layers/recompute.py counts the separate products of a row, as torch does
             products += operation.kind == "matmul"
             repeated: Number = operation.kind != "attention" and (operation.kind != "matmul" or products % 2 == 0)
         else:

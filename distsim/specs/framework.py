@@ -173,7 +173,8 @@ class Traffic(Spec):
     (Megatron); else each by itself, once in backward under FSDP and else for each time the optimizer reads it (torch's
     AdamW on DTensors: 3)."""
     recompute_stops_early: bool = False
-    """Recomputation ends with the last tensor that backward needs: a layer's last collective is not repeated."""
+    """The same of exchanges, as recorded: a layer's last collective is not repeated. Frameworks whose exchanges nobody
+    recorded leave it off."""
     ring_op: Literal["send_recv", "all_to_all"] = "send_recv"
     """What the steps of ring attention are issued as (torch: an all-to-all with one partner)."""
     scatter_gather: bool = False
