@@ -88,3 +88,10 @@ def test_width_is_obeyed_and_numbers_stay_whole() -> None:
     assert max(map(len, out.splitlines())) <= 64
     assert "8.1 TFLOP/s" in out
     assert "…" not in out
+
+
+def test_names_stay_whole_on_a_narrow_terminal() -> None:
+    told = show("gpus", COLUMNS="80").stdout
+    assert "a100-pcie-40gb " in told
+    assert "aliases" not in told
+    assert "aliases" in show("gpus", COLUMNS="100").stdout

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from distsim import units
-from distsim.report.console import table
+from distsim.report.console import console, table
 from distsim.specs.base import source_of
 from distsim.specs.dates import age, span
 
@@ -103,6 +103,8 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("vocab", _stated("vocab")),
     ),
 }
+ALIASES_FROM = 100
+"""Columns of a terminal that has room for them."""
 WORDS = (
     "name",
     "aliases",
@@ -136,10 +138,14 @@ def names(kind: str, presets: Sequence[tuple[str, str, Preset]]) -> list[Rendera
     """(name, origin, TOML) of every preset of a kind, with its main figures."""
     columns: Sequence[Column] = COLUMNS.get(kind, ())
     found = () if all(origin == "shipped" for _, origin, _ in presets) else ("found",)
-    headers = ("name", *(header for header, _ in columns), "aliases", *found)
+    narrow = console().width < ALIASES_FROM
+    headers = ("name", *(header for header, _ in columns), *(() if narrow else ("aliases",)), *found)
     made = table(*headers, numbers=tuple(one for one in headers if one not in WORDS))
+    made.columns[0].no_wrap = True  # a name is typed again as it stands
     for name, origin, preset in presets:
-        cells = [name, *(show(preset) for _, show in columns), ", ".join(preset.get("aliases", ()))]
+        cells = [name, *(show(preset) for _, show in columns)]
+        if not narrow:
+            cells.append(", ".join(preset.get("aliases", ())))
         made.add_row(*map(escape, cells), *([origin] if found else []))
     return [made, NOTES[kind]] if kind in NOTES else [made]
 
