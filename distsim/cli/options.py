@@ -141,11 +141,6 @@ def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     return Job.read(merged, where), origins
 
 
-def read_job(values: dict[str, Any]) -> Any:
-    """A Job from options and, under them, the file that ``--job`` names, the environment and the configuration."""
-    return stated_job(values)[0]
-
-
 def _show_config(job: Any, origins: dict[str, str]) -> None:
     from distsim.engine.resolve import resolve
     from distsim.report.explain import option_lines
