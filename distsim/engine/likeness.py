@@ -82,7 +82,7 @@ def likeness_of(setup: Setup, year: float, source: str = "") -> Likeness:
               "ep": y.ep, "micro_batch": y.micro_batch, "micro_batches": y.micro_batches,
               "seq": y.seq, "vpp": y.vpp}  # fmt: skip
     numbers = tuple(round(math.log2(max(values[name], 1)) / scale, 3) for name, scale in DOUBLINGS.items())
-    numbers += (round(year / YEARS, 3),)
+    numbers += (round(year / YEARS, 2),)  # six digits, as tables of evidence have them
     recipe = setup.precision.name + what_trains(setup)
     names = (setup.accelerator.name, recipe, setup.recompute, str(y.zero), y.attention,
              str(model.experts is not None), model.name, source)  # fmt: skip
