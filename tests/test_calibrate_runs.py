@@ -95,11 +95,11 @@ def test_every_run_is_found_in_its_table_and_left_out() -> None:
     from distsim.engine.likeness import correction_of, evidence
 
     wanted = {"nemo-0030", "mbridge-0097", "mbridge-0242", "dgxc-0178", "vtrain-0001", "foundry-0023", "titan-0057"}
-    for run in read_runs(PUBLISHED):
-        if run.id in wanted:
-            setup = setup_of(run)
-            known = next(one for one in evidence(setup.framework.name) if one.run == run.id)
-            assert correction_of(setup, run.id, run_year(run), run.source).logarithm == known.alone, run.id
+    for row in read_runs(PUBLISHED):
+        if row.id in wanted:
+            setup = setup_of(row)
+            known = next(one for one in evidence(setup.framework.name) if one.run == row.id)
+            assert correction_of(setup, row.id, run_year(row), row.source).logarithm == known.alone, row.id
 
 
 def test_rows_that_contradict_themselves_are_skipped() -> None:
