@@ -121,9 +121,9 @@ def vote_place(likeness: Likeness, fullness: float) -> tuple[float, ...]:
 
 def correction_of(setup: Setup, run: str = "", year: float | None = None, source: str = "") -> Correction:
     """What measured runs say of a job; ``run`` names the measured run that the job is, if it is one. Software is that
-    of ``year``, in the state that runs alike were in; or the newest that was measured, in its plain state."""
+    of ``year``, in the state that runs alike were in; or the newest measured on the chip, in its plain state."""
     all_known = evidence(setup.framework.name)
-    newest = max((known.likeness.numbers[-1] * YEARS for known in all_known), default=0.0)
+    newest = newest_year(all_known, setup.accelerator.name)
     here = likeness_of(setup, newest if year is None else year, source)
     for known in all_known:
         if known.run == run and known.likeness == here:
@@ -148,6 +148,13 @@ def fullness_of(setup: Setup) -> float:
 
     report = memory_of(setup)
     return report.peak / report.capacity
+
+
+def newest_year(known: tuple[Evidence, ...], accelerator: str) -> float:
+    """The year of the newest software that was measured on an accelerator; on any, where nobody measured this one."""
+    place = list(DIFFERENCES).index("gpu")
+    same = [one for one in known if one.likeness.names[place] == accelerator]
+    return max((one.likeness.numbers[-1] * YEARS for one in same or known), default=0.0)
 
 
 def _state(setup: Setup, here: Likeness, votes: list[Vote]) -> tuple[int, float]:

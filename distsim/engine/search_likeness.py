@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, YEARS, Likeness, alike, evidence, likeness_of
+from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, Likeness, alike, evidence, likeness_of, newest_year
 from distsim.engine.resolve import Setup
 from distsim.engine.search_space import AGAIN, AXES, MESH, ZERO, Array, Group, along, fields
 from distsim.specs.timing import PLAIN
@@ -24,7 +24,7 @@ def corrections(group: Group) -> Array | None:
     known = evidence(setup.framework.name)
     if not known:
         return None
-    year = max(one.likeness.numbers[-1] * YEARS for one in known)
+    year = newest_year(known, setup.accelerator.name)
     one = replace(setup, layout=setup.layout.with_(**group.layout_at((0,) * AXES)))
     here = likeness_of(one, year)
     inverse, small = _distinct_meshes(setup)
