@@ -188,3 +188,11 @@ def test_releases_are_dated_to_the_month(words: str, year: float | None) -> None
     from distsim.interop.run_release import release_year
 
     assert release_year(_run(notes=words)) == year
+
+
+def test_a_misspelt_usual_option_is_named() -> None:
+    from distsim.errors import DistsimError
+    from distsim.specs.framework import Framework
+
+    with pytest.raises(DistsimError, match="did you mean recompute"):
+        Framework.read({"name": "mine", "usual": {"recomput": "full"}, "source": {"other": "me"}}, where="mine.toml")

@@ -55,13 +55,14 @@ def test_most_published_hours_lie_in_their_intervals(found: list[WholeRun]) -> N
     assert sum(one.covered is True for one in judged) >= 0.75 * len(judged)
 
 
-def test_measured_energy_within_a_quarter(found: list[WholeRun]) -> None:
-    """From tokens and layout alone: steps give the hours, utilisation gives the watts. GPUs only, no PUE."""
+def test_measured_energy_within_twenty_per_cent(found: list[WholeRun]) -> None:
+    """From tokens and layout alone: steps give the hours, utilisation gives the watts. GPUs only, no PUE. OLMo 2 13B,
+    of which two figures are published (257 and 230 MWh), is 23 % too high."""
     measured = [one for one in found if one.run.text("accelerator_mwh")]
     assert len(measured) == 3
     for one in measured:
         assert one.energy_error is not None
-        assert abs(one.energy_error) <= 0.25, one.run.id
+        assert abs(one.energy_error) <= (0.25 if one.run.id == "olmo-2-13b" else 0.20), one.run.id
 
 
 def test_a_run_beyond_the_peak_is_not_replayed(found: list[WholeRun]) -> None:

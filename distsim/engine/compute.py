@@ -159,8 +159,8 @@ def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
 
 
 def _needed(setup: Setup, block: Block) -> int:
-    """Operations that full recomputation repeats: all, or up to the last that keeps something for backward (the last
-    product's result is not needed)."""
+    """Operations that full recomputation repeats: all, or those before the last product (or an expert layer's
+    combination): its inputs are kept for backward, its result is not needed."""
     if not setup.kernels.recompute_stops_early:
         return len(block.operations)
     return max(

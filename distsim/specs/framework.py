@@ -2,9 +2,11 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from distsim.errors import did_you_mean
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.job import Job
 from distsim.specs.support import Supports
 from distsim.units import MIB
 
@@ -205,6 +207,10 @@ class Adapters(Spec):
     """The output layer is quantised with the layers' products."""
 
 
+REPLAY_WORDS = ("interleave", "older", "older_until", "recompute_until_fits")
+"""What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
+
+
 class Framework(Sourced):
     """A software profile. Defaults fill options that a job leaves open."""
 
@@ -253,3 +259,13 @@ class Framework(Sourced):
     """What the framework's own peak-memory figure counts (measured runs are compared with it)."""
     memory_decimal: bool = False
     """Its gigabytes are 1e9 bytes."""
+
+    @field_validator("defaults", "usual")
+    @classmethod
+    def _known(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """A misspelt option would silently have no effect."""
+        for name in options:
+            if name not in Job.model_fields and name not in REPLAY_WORDS and not name.startswith("precision_"):
+                near = did_you_mean(name, (*Job.model_fields, *REPLAY_WORDS))
+                raise ValueError(f"{name!r} is no option of a job{'; ' + near if near else ''}")
+        return options
