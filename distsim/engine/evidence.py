@@ -10,6 +10,7 @@ from distsim import catalog
 from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
 from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_degrees import drop_idle, fit_degrees
 from distsim.engine.run_memory import peak_of_run
 from distsim.errors import DistsimError
 from distsim.interop.run_models import model_of
@@ -141,7 +142,8 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
-    _fit_degrees(options, run)
+    fit_degrees(options, run)
+    drop_idle(options, model)
     if framework.usual.get("interleave") and run.count("vpp") is None:
         options["vpp"] = _usual_chunks(options, model.layers)
     if options.get("recompute") != "full":
@@ -243,34 +245,6 @@ def _optimizer(text: str | None) -> str | None:
         if name in lower:
             return name
     return "adamw" if "adam" in lower else None
-
-
-def _fit_degrees(options: dict[str, Any], run: Run) -> None:
-    """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1."""
-    unstated = [name for name in ("tp", "pp") if name not in options]
-    if options["gpus"] > 1 and unstated and "dp" not in options and "zero" not in options and not run.text("fsdp_kind"):
-        raise MissingCell(f"{' and '.join(unstated)} and dp are blank: the layout is not stated")
-    parallel = 1
-    for name in ("tp", "pp", "cp"):
-        parallel *= options.get(name) or 1
-    gpus = options["gpus"]
-    if gpus % parallel:
-        raise MissingCell(f"tp*pp*cp = {parallel} does not divide n_gpus {gpus}")
-    dp = gpus // parallel
-    options["dp"] = dp
-    micro = options.get("micro_batch")
-    accumulate = run.count("grad_accum")
-    whole = options.get("global_batch")
-    if micro is None and whole is not None:
-        micro = whole // (dp * accumulate) if accumulate and whole % (dp * accumulate) == 0 else 1
-    if micro is None:
-        raise MissingCell("micro_batch and global_batch are blank")
-    options["micro_batch"] = micro
-    if whole is None:  # a pipeline whose batch is not told is taken to be full
-        stages = options.get("pp") or 1
-        options["global_batch"] = micro * dp * (accumulate or (4 * stages if stages > 1 else 1))
-    elif whole % (micro * dp):
-        raise MissingCell(f"global_batch {whole} is not a multiple of micro_batch {micro} * dp {dp}")
 
 
 def cluster_of(run: Run) -> Cluster | None:

@@ -22,17 +22,15 @@ USUAL_SPACE = {
 """What is searched for each cluster and size: what published runs chose (docs/plan.md)."""
 WIDE_SPACE = {**USUAL_SPACE, "tp": "1..16", "pp": "1..64", "cp": "1..16"}
 """Searched where nothing in the usual space fits."""
-UNEVEN = "even-else-embedding"
-"""How layers are put on stages that they do not divide into: embedding and head count as layers."""
 OPTIONS = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute", "recompute_layers",
            "sequence_parallel", "schedule")  # fmt: skip
 """What tells a layout apart, as options of a job; the stated ones bound the search."""
 
 
 def framework_of(job: Job) -> Framework:
-    """The framework of a plan's job; one that refuses uneven stages lets the planner place layers by hand."""
+    """The framework of a plan's job."""
     framework: Framework = catalog.load("frameworks", job.framework)
-    return framework.model_copy(update={"partition": UNEVEN}) if framework.partition == "even" else framework
+    return framework
 
 
 def overrides_of(job: Job, cluster: Cluster) -> dict[str, Any]:

@@ -1,96 +1,221 @@
-"""How many layers each framework puts on each pipeline stage when nobody says so."""
+"""How many layers are on each pipeline stage: as the user states it, else as the framework places them.
+
+This is the one place that decides it; memory, traffic, time, search and replays all read ``Setup.chunk_layers``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
 
+from distsim.engine.partition import split
 from distsim.errors import DistsimError
+from distsim.layers.network import layer_kind, network_parameters, plain_context
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.rules import divisors, listed
+from distsim.specs.stage_layers import REST
 
 MOST_PRINTED_STAGES = 32  # an uneven split of more stages is not spelled out in an error
+Chunks = tuple[int, ...]
 
 
-def chunk_layers(given: Sequence[int] | None, model: Model, layout: Layout, framework: Framework) -> tuple[int, ...]:
+def chunk_layers(given: Sequence[int] | None, model: Model, layout: Layout, framework: Framework) -> Chunks:
     """Layers of each model chunk (pp * vpp of them, in model order): as stated, else as the framework places them.
 
-    Raises DistsimError where layers do not divide and the framework would not accept that.
+    A chunk without layers is one that only holds the embedding or the head. Raises DistsimError where the framework
+    cannot place the layers.
     """
     if given is not None:
         return _stated(given, model, layout)
-    chunks = layout.pp * layout.vpp
-    even = model.layers % chunks == 0
-    place = PLACES.get(framework.partition)
-    if place and layout.pp > 1 and layout.vpp == 1 and not (even and framework.partition == "even-else-embedding"):
-        return place(model, chunks)
-    if even:
-        return tuple([model.layers // chunks] * chunks)
-    for extra in (2, 1) if framework.partition in OUTER else ():
-        if (model.layers + extra) % chunks == 0:
-            whole = (model.layers + extra) // chunks
-            return (whole - (extra == 2), *[whole] * (chunks - 2), whole - 1)
-    raise _uneven(model, layout)
+    return PLACES[framework.partition](model, layout.pp, layout.vpp)
 
 
-def _stated(given: Sequence[int], model: Model, layout: Layout) -> tuple[int, ...]:
-    chunks = layout.pp * layout.vpp
-    if len(given) != chunks:
+def stage_sums(chunks: Sequence[int], pp: int) -> Chunks:
+    """Layers of each stage, which holds every pp-th chunk."""
+    return tuple(sum(chunks[stage::pp]) for stage in range(pp))
+
+
+def placement_note(chunks: Chunks, model: Model, layout: Layout, framework: Framework) -> str:
+    """Which stage has how many layers by a framework's own rule, where they are not all alike; else nothing."""
+    if len(set(chunks)) == 1:
+        return ""
+    told = _runs(stage_sums(chunks, layout.pp), "stage")
+    if layout.vpp > 1:
+        told = f"{_runs(chunks, 'chunk')}; {told}"
+    return f"{framework.name} places the {model.layers} layers: {told}; --stage-layers places them otherwise"
+
+
+def _runs(counts: Sequence[int], part: str) -> str:
+    """``4 on stages 0-14, 1 on stage 15``."""
+    told, first = [], 0
+    for count, same in groupby(counts):
+        last = first + len(list(same)) - 1
+        told.append(f"{count} on {part} {first}" if first == last else f"{count} on {part}s {first}-{last}")
+        first = last + 1
+    return ", ".join(told)
+
+
+def _stated(given: Sequence[int], model: Model, layout: Layout) -> Chunks:
+    pp, vpp = layout.pp, layout.vpp
+    counts = _with_rest(given, model, pp)
+    if len(counts) == pp and vpp > 1:
+        return _over_chunks(counts, model, vpp)
+    if len(counts) != pp * vpp:
         raise DistsimError(
-            f"--stage-layers names {len(given)} stages, but pp {layout.pp} * vpp {layout.vpp} is {chunks}",
-            f"give {chunks} numbers, in model order",
+            f"--stage-layers names {len(counts)} stages, but pp {pp} * vpp {vpp} is {pp * vpp}",
+            f"give {pp * vpp} numbers, in model order" + (f", or {pp} for whole stages" if vpp > 1 else ""),
         )
-    if sum(given) != model.layers:
-        raise DistsimError(f"--stage-layers adds up to {sum(given)} layers, but {model.name} has {model.layers}")
-    return tuple(given)
+    _check_sum(counts, model)
+    return tuple(counts)
 
 
-def _uneven(model: Model, layout: Layout) -> DistsimError:
-    pp, vpp, layers = layout.pp, layout.vpp, model.layers
-    chunks = pp * vpp
-    split = [layers // chunks + (1 if chunk < layers % chunks else 0) for chunk in range(chunks)]
-    return DistsimError(
+def _check_sum(counts: Sequence[int], model: Model) -> None:
+    if sum(counts) != model.layers:
+        raise DistsimError(f"--stage-layers adds up to {sum(counts)} layers, but {model.name} has {model.layers}")
+
+
+def _with_rest(given: Sequence[int], model: Model, pp: int) -> list[int]:
+    """Counts of all stages: those between the stated ones share what is left equally (Megatron-core's
+    ``--decoder-first-pipeline-num-layers`` and ``--decoder-last-pipeline-num-layers``)."""
+    if REST not in given:
+        return list(given)
+    at, between = list(given).index(REST), pp - (len(given) - 1)
+    rest = model.layers - sum(given) + REST
+    if between < 1 or rest < 0 or rest % between:
+        raise DistsimError(
+            f"--stage-layers leaves {rest} layers of {model.name} for {between} of {pp} stages to share equally",
+            "name other counts, or those of all stages",
+        )
+    return [*given[:at], *[rest // between] * between, *given[at + 1 :]]
+
+
+def _over_chunks(counts: Sequence[int], model: Model, vpp: int) -> Chunks:
+    """Chunks of stages whose layers are stated as a whole, as many in each."""
+    _check_sum(counts, model)
+    odd = [count for count in counts if count % vpp]
+    if odd:
+        raise DistsimError(
+            f"--stage-layers puts {odd[0]} layers on a stage, which its {vpp} chunks cannot share equally",
+            f"give {len(counts) * vpp} numbers, one for each chunk in model order",
+        )
+    return tuple(count // vpp for _ in range(vpp) for count in counts)
+
+
+def even(model: Model, pp: int, vpp: int) -> Chunks:
+    """As many layers in each chunk; others are refused."""
+    layers, chunks = model.layers, pp * vpp
+    if layers % chunks == 0:
+        return (layers // chunks,) * chunks
+    by_hand = ""
+    if chunks <= min(layers, MOST_PRINTED_STAGES):
+        by_hand = f"or an uneven split: --stage-layers {','.join(map(str, spread(layers, chunks)))}"
+    raise DistsimError(
         f"pp {pp} * vpp {vpp} = {chunks} chunks do not divide {layers} layers of {model.name}",
         f"pp * vpp that do: {listed(divisors(layers))}",
-        f"or an uneven split: --stage-layers {','.join(map(str, split))}" if chunks <= MOST_PRINTED_STAGES else "",
+        by_hand,
     )
 
 
-def by_compute(model: Model, stages: int) -> tuple[int, ...]:
-    """Stages filled in model order: one ends with the block whose running share of all work passes its threshold.
+def spread(layers: int, chunks: int) -> Chunks:
+    """Numbers that differ by one at most, the larger ones first."""
+    return tuple(layers // chunks + (chunk < layers % chunks) for chunk in range(chunks))
+
+
+def by_recipe(model: Model, pp: int, vpp: int) -> Chunks:
+    """What users of Megatron-core do with layers that do not divide, in the order in which they try it; the first whose
+    fullest stage holds no more layers than under the others.
+
+    Embedding and loss stand for a layer each (``--account-for-embedding-in-pipeline-split``, ``…-loss-…``); or the loss
+    alone; or all chunks are filled up, so that the last has what is left, and if nothing is, the first a part
+    (``--pipeline-model-parallel-layout`` in Megatron-Bridge's recipes of DeepSeek-V3: 4*15,1 and Et|(tt|)*30mL).
+    """
+    layers, chunks = model.layers, pp * vpp
+    if layers % chunks == 0:
+        return even(model, pp, vpp)
+    _refuse_more_than(layers + 2, model, pp, vpp)
+    size = -(-layers // chunks)
+    first, last = min(size, layers - (chunks - 2) * size), max(0, layers - (chunks - 1) * size)
+    found = [_account_for(layers, chunks, ends) for ends in ((1, 1), (0, 1)) if (layers + sum(ends)) % chunks == 0]
+    if first >= 0:
+        found.append((first, *[size] * (chunks - 2), last))
+    if layers >= chunks:
+        found.append(spread(layers, chunks))
+    return min(found, key=lambda one: max(stage_sums(one, pp)))
+
+
+def _account_for(layers: int, chunks: int, ends: tuple[int, int]) -> Chunks:
+    """Equal chunks, of which the outer ones hold something else instead of a layer."""
+    size = (layers + sum(ends)) // chunks
+    return (size - ends[0], *[size] * (chunks - 2), size - ends[1])
+
+
+def _refuse_more_than(most: int, model: Model, pp: int, vpp: int) -> None:
+    if pp * vpp > most:
+        raise DistsimError(
+            f"{pp} pipeline stages of {vpp} chunk(s) need more than the {model.layers} layers of {model.name}",
+            f"pp * vpp may be at most {most}",
+        )
+
+
+def embedding_as_layer(model: Model, pp: int, vpp: int) -> Chunks:
+    """Embedding and head count as one layer each, so the outer chunks hold one less (DeepSpeed's PipelineModule with
+    partition_method "type:transformer|embedding", as BLOOM used it; torchtitan)."""
+    if pp * vpp == 1:
+        return (model.layers,)
+    _refuse_more_than(model.layers + 2, model, pp, vpp)
+    first, *rest = spread(model.layers + 2, pp * vpp)
+    return (first - 1, *rest[:-1], rest[-1] - 1)
+
+
+def even_else_embedding(model: Model, pp: int, vpp: int) -> Chunks:
+    """Equal where layers divide, else with embedding and head as layers."""
+    place = embedding_as_layer if model.layers % (pp * vpp) else even
+    return place(model, pp, vpp)
+
+
+def even_else_parameters(model: Model, pp: int, vpp: int) -> Chunks:
+    """Equal where layers divide, else such that the largest chunk has the fewest parameters (DeepSpeed's PipelineModule
+    with its default partition_method "parameters")."""
+    chunks = pp * vpp
+    if model.layers % chunks == 0:
+        return even(model, pp, vpp)
+    _refuse_more_than(model.layers + 2, model, pp, vpp)
+    sizes = {
+        part: float(sum(parameter.elements for parameter in parameters))
+        for part, (parameters, _) in network_parameters(plain_context(model)).items()
+    }
+    layers = [sizes[layer_kind(model, layer)] for layer in range(model.layers)]
+    counts = list(split([sizes["embedding"], *layers, sizes["head"]], chunks).sizes)
+    counts[0] -= 1
+    counts[-1] -= 1
+    return tuple(counts)
+
+
+def by_compute(model: Model, pp: int, vpp: int) -> Chunks:
+    """Chunks filled in model order: one ends with the block whose running share of all work passes its threshold.
 
     Work is counted in weights of matrix products; the output layer counts, the embedding does not
-    (huggingface/nanotron, trainer.py, build_model and get_block_compute_costs).
+    (huggingface/nanotron, trainer.py, build_model and get_block_compute_costs). More stages than blocks leave the last
+    ones with nothing but the head or less.
     """
+    chunks = pp * vpp
     width = model.heads * model.head_dim
     layer = 4 * width * model.hidden + (3 if model.gated else 2) * model.ffn * model.hidden
     costs: list[float] = [0, *[layer] * model.layers, 0, model.vocab * model.hidden]
     total = sum(costs)
-    counts = [0] * stages
-    stage, running = 0, 0.0
+    counts = [0] * chunks
+    chunk, running = 0, 0.0
     for index, cost in enumerate(costs):
         running += cost
-        counts[stage] += 1 <= index <= model.layers
-        if running > total * (stage + 1) / stages and stage < stages - 1:
-            stage += 1
+        counts[chunk] += 1 <= index <= model.layers
+        if running > total * (chunk + 1) / chunks and chunk < chunks - 1:
+            chunk += 1
     return tuple(counts)
 
 
-def embedding_as_layer(model: Model, stages: int) -> tuple[int, ...]:
-    """Embedding and head count as one layer each, so the outer stages hold one less (DeepSpeed's PipelineModule with
-    partition_method "type:transformer|embedding", as BLOOM used it)."""
-    return _uniform([0, *[1] * model.layers, 0], stages)
-
-
-def _uniform(weights: Sequence[int], stages: int) -> tuple[int, ...]:
-    """Equal runs of items, the first runs longer by one where they do not divide; counts the items that are layers."""
-    size, more = divmod(len(weights), stages)
-    ends = [0]
-    for stage in range(stages):
-        ends.append(ends[-1] + size + (stage < more))
-    return tuple(sum(weights[ends[s] : ends[s + 1]]) for s in range(stages))
-
-
-PLACES = {"compute": by_compute, "embedding-as-layer": embedding_as_layer, "even-else-embedding": embedding_as_layer}
-OUTER = ("embedding-as-layer", "even-else-embedding", "outer-lighter")
+PLACES: dict[str, Callable[[Model, int, int], Chunks]] = {
+    "even": even, "recipe": by_recipe, "compute": by_compute, "embedding-as-layer": embedding_as_layer,
+    "even-else-embedding": even_else_embedding, "even-else-parameters": even_else_parameters,
+}  # fmt: skip

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
 from distsim.engine.models import load_model
-from distsim.engine.placement import chunk_layers
+from distsim.engine.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.profile import kernels_for
-from distsim.engine.schedule_chunks import settle_chunks
+from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.tuning import tuning_of, tuning_options
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
@@ -60,7 +60,7 @@ class Setup:
     @property
     def stage_layers(self) -> tuple[int, ...]:
         """Layers of each pipeline stage, all its chunks together."""
-        return tuple(sum(self.chunk_layers[stage :: self.layout.pp]) for stage in range(self.layout.pp))
+        return stage_sums(self.chunk_layers, self.layout.pp)
 
     def context(self) -> Context:
         """What the layers need to state their operations."""
@@ -94,6 +94,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     given = dict(overrides or {})
     framework: Framework = given.get("framework") or catalog.load("frameworks", job.framework)
     filled, origins = _fill(job, framework)
+    chunks_of_stages(filled, origins)
     chunk_notes = settle_chunks(filled, origins)
     _refuse_unsupported(filled, framework)
     model: Model = load_model(job.model).spec
@@ -117,7 +118,9 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     if job.dropout is not None and not any(rates) and not kernels.dropout_always:
         notes.append(f"--{'' if job.dropout else 'no-'}dropout has no effect: {model.name} has none")
     chunks = chunk_layers(filled["stage_layers"], model, layout, framework)
-    most = max(sum(chunks[stage :: layout.pp]) for stage in range(layout.pp))
+    if filled["stage_layers"] is None and (note := placement_note(chunks, model, layout, framework)):
+        notes.append(note)
+    most = max(stage_sums(chunks, layout.pp))
     if layout.recompute_layers > most:
         notes.append(
             f"--recompute-layers {layout.recompute_layers} recomputes all: no stage has more than {most} layers"

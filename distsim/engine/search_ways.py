@@ -25,7 +25,7 @@ def pipelines(
 ) -> Iterator[tuple[list[Way], tuple[int, ...]]]:
     """Ways to run pp stages that put the same layers on each, and the layers of the first way's chunks."""
     alike: dict[tuple[Any, ...], tuple[list[Way], tuple[int, ...]]] = {}
-    most = 1 if pp == 1 else base.model.layers // pp
+    most = 1 if pp == 1 else (base.model.layers + 2) // pp  # embedding and head can stand for a layer each
     for vpp in bounds.choices("vpp", list(range(1, most + 1))):
         try:
             chunks = chunk_layers(None, base.model, Layout(pp=pp, vpp=vpp), base.framework)

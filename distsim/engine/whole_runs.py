@@ -23,7 +23,6 @@ from distsim.engine.goodput import Policy, goodput
 from distsim.engine.layouts import best_options, with_options
 from distsim.engine.models import load_model
 from distsim.engine.pace import campaign_pace
-from distsim.engine.placement import embedding_as_layer
 from distsim.engine.resolve import Setup
 from distsim.engine.search_bounds import parse_bounds
 from distsim.engine.step import StepReport, step_of, timed
@@ -131,11 +130,9 @@ def whole_run(run: Run) -> WholeRun:
 
 
 def _known(run: Run) -> Setup:
-    """The run as it was laid out; layers that stages do not divide are placed with the embedding and head as layers."""
-    stages, layers = run.count("pp") or 1, model_of(run).layers
+    """The run as it was laid out."""
     more = {
         "zero_group": run.count("zero_group"), "schedule": run.text("schedule"), "dropout": run.flag("dropout"),
-        "stage_layers": embedding_as_layer(model_of(run), stages) if layers % stages else None,
     }  # fmt: skip
     return setup_of(run, more)
 

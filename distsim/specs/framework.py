@@ -249,10 +249,11 @@ class Framework(Sourced):
     vocab_multiple_per_tp: bool = False
     unties_embeddings: bool = False
     """The output layer has a matrix of its own where the model shares the embedding's (litgpt)."""
-    partition: Literal["even", "compute", "embedding-as-layer", "even-else-embedding", "outer-lighter"] = "even"
-    """How layers are put on pipeline stages: ``even`` refuses what does not divide, ``outer-lighter`` then takes a
-    layer off the outer chunks, ``even-else-embedding`` then counts embedding and head as layers; the others as
-    engine/placement.py says."""
+    partition: Literal[
+        "even", "recipe", "compute", "embedding-as-layer", "even-else-embedding", "even-else-parameters"
+    ] = "even"
+    """How layers are put on pipeline stages, as engine/placement.py says: ``even`` refuses what does not divide; the
+    others take it, ``recipe`` as users of Megatron-core do."""
     memory_rank: Literal["first", "last", "largest"] = "largest"
     """Whose memory runs with this framework report: rank 0's (first stage), the last rank's, or the largest."""
     memory_counts: Literal["allocated", "reserved", "device"] = "device"

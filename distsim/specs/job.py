@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from distsim.specs import stage_layers
 from distsim.specs.base import Spec
 from distsim.specs.model import Model
 from distsim.specs.tuning import WHOLE, targets_named
@@ -37,7 +38,7 @@ class Job(Spec):
     vpp: int | None = _degree()
     schedule: str | None = None
     stage_layers: tuple[int, ...] | None = None
-    """Layers on each pipeline stage, for uneven splits."""
+    """Layers on each pipeline stage, or in each model chunk, where they are not as the framework places them."""
     zero: Literal[0, 1, 2, 3] | None = None
     zero_group: int | None = _degree()
     sequence_parallel: bool | None = None
@@ -115,10 +116,5 @@ class Job(Spec):
     @field_validator("stage_layers", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        """``7,8,8,9`` as a person writes it on the command line."""
-        if isinstance(value, str):
-            parts = value.replace(",", " ").split()
-            if not parts or not all(part.isdigit() for part in parts):
-                raise ValueError(f"stage_layers {value!r} is not a list of layer counts such as 7,8,8,9")
-            return tuple(int(part) for part in parts)
-        return value
+        """As a person writes it on the command line."""
+        return stage_layers.parse(value) if isinstance(value, str) else value

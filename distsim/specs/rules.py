@@ -68,12 +68,6 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: f"valid degrees: {listed(divisors(_groups(m)))}",
     ),
     Rule(
-        "pp at most layers",
-        lambda m, y: y.pp * y.vpp <= m.layers,
-        lambda m, y: f"{y.pp} pipeline stages of {y.vpp} chunk(s) need more than the {m.layers} layers of {m.name}",
-        lambda m, y: f"pp * vpp may be at most {m.layers}",
-    ),
-    Rule(
         "cp divides sequence",
         lambda m, y: y.seq % y.cp == 0,
         lambda m, y: f"context parallel degree {y.cp} does not divide the sequence of {y.seq} tokens",

@@ -1,0 +1,76 @@
+"""Which pipeline stages hold how many layers, as people write it: counts, the outer stages, or Megatron's layout."""
+
+from __future__ import annotations
+
+import re
+
+REST = -1
+"""Stands for the stages between those that are named, which share the rest of the layers equally."""
+MOST = 100_000
+"""Chunks or layers, beyond any model: a typing slip."""
+_COUNT = re.compile(r"(\d{1,6})(?:\*(\d{1,6}))?")
+_LETTER = re.compile(r"([EtmL|])\*(\d{1,6})")
+_GROUP = re.compile(r"\(([EtmL|]*)\)(?:\*(\d{1,6}))?")
+_CHUNK = re.compile(r"E?t*m*L?")
+EXAMPLES = "7,8,8,9 or 4*15,1 or 3,...,2 or Et*3|(tt|)*29m|L"
+
+
+def parse(text: str) -> tuple[int, ...]:
+    """``7,8,8,9``, ``4*15,1`` (15 fours), ``3,...,2`` (what is left is shared equally), or a layout string as
+    Megatron-core's ``--pipeline-model-parallel-layout`` takes it. Raises ValueError."""
+    found = _layout(text) if re.search("[EtmL|]", text) else _counts(text)
+    if len(found) > MOST or sum(found) > MOST:
+        raise ValueError(f"stage_layers {text!r} names more than {MOST} stages or layers")
+    return found
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    counts: list[int] = []
+    words = text.replace(",", " ").split()
+    for word in words:
+        match = _COUNT.fullmatch(word)
+        if word == "..." and REST not in counts:
+            counts.append(REST)
+        elif match is None or len(counts) > MOST:
+            words = []
+            break
+        else:
+            counts += [int(match[1])] * min(int(match[2] or 1), MOST)
+    if not words or not counts:
+        raise ValueError(f"stage_layers {text!r} is no list of layer counts; write e.g. {EXAMPLES}")
+    return tuple(counts)
+
+
+def _layout(text: str) -> tuple[int, ...]:
+    """Layers in each chunk of a layout string; what it says of embedding and loss has to be where they are."""
+    chunks = _expanded(text).split("|")
+    for index, chunk in enumerate(chunks):
+        if _CHUNK.fullmatch(chunk) is None:
+            raise ValueError(
+                f"stage_layers {text!r}: part {index} is {chunk!r}, not embedding E, layers t, MTP m, loss L"
+            )
+    whole = "".join(chunks)
+    ends = chunks[0].startswith("E") and chunks[-1].endswith("L")
+    if not ends or whole.count("E") != 1 or whole.count("L") != 1:
+        raise ValueError(f"stage_layers {text!r}: one E has to begin the first part, one L to end the last")
+    if "m" in whole[: whole.rfind("t")]:
+        raise ValueError(f"stage_layers {text!r}: an MTP layer m comes before the last layer t")
+    return tuple(chunk.count("t") for chunk in chunks)
+
+
+def _expanded(text: str) -> str:
+    """The layout without repetitions: letters first, then groups from the inside."""
+
+    def repeat(match: re.Match[str]) -> str:
+        times = int(match[2] or 1)
+        if times * len(match[1]) > MOST:
+            raise ValueError(f"stage_layers {text!r} names more than {MOST} stages or layers")
+        return match[1] * times
+
+    short = re.sub(r"[\s,]", "", text)
+    for pattern in (_LETTER, _GROUP):
+        while (longer := pattern.sub(repeat, short)) != short:
+            if len(longer) > MOST:
+                raise ValueError(f"stage_layers {text!r} names more than {MOST} stages or layers")
+            short = longer
+    return short
