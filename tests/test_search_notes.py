@@ -13,9 +13,10 @@ from distsim.specs.job import Job
 @pytest.mark.parametrize(
     ("model", "framework", "bounds", "told"),
     [
-        ("deepseek-v3", "megatron-core", {}, True), ("deepseek-v3", "megatron-core", {"pp": "1"}, False),
-        ("deepseek-v3", "torchtitan", {}, False), ("llama-7b", "megatron-core", {}, False),
-        ("llama-3.1-405b", "megatron-core", {"pp": "4..16"}, True),
+        ("deepseek-v3", "maxtext", {}, True), ("deepseek-v3", "maxtext", {"pp": "1"}, False),
+        ("deepseek-v3", "torchtitan", {}, False), ("llama-7b", "maxtext", {}, False),
+        ("llama-3.1-405b", "maxtext", {"pp": "4..16"}, True),
+        ("deepseek-v3", "megatron-core", {}, False), ("llama-3.1-405b", "megatron-core", {"pp": "4..16"}, False),
     ],
 )  # fmt: skip
 def test_layers_that_no_pipeline_divides(model: str, framework: str, bounds: dict[str, str], told: bool) -> None:

@@ -198,7 +198,7 @@ def toy() -> StepTimeline:
     tail.run("dp", "reduce", "reduce gradients", 0.5)
     tail.run("compute", "optimizer", "optimizer step", 0.5)
     run = distsim.pipeline(stages=2, micro=4, forward=forward.now, backward=backward.now)
-    part = Part((0, 1), {"F": forward, "B": backward}, forward.now + backward.now, 0.0, tail)
+    part = Part((0, 1), ({"F": forward, "B": backward},), forward.now + backward.now, 0.0, tail)
     report = SimpleNamespace(seconds=run.makespan + tail.now + 0.5)
     return StepTimeline(cast("StepReport", report), (part,), run, run.makespan, 1.0)
 

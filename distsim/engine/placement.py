@@ -17,7 +17,7 @@ from distsim.specs.model import Model
 from distsim.specs.rules import divisors, listed
 from distsim.specs.stage_layers import REST
 
-MOST_PRINTED_STAGES = 32  # an uneven split of more stages is not spelled out in an error
+ELSEWHERE = "or --framework megatron-core, which places them unevenly; or --stage-layers with another framework"
 Chunks = tuple[int, ...]
 
 
@@ -28,7 +28,13 @@ def chunk_layers(given: Sequence[int] | None, model: Model, layout: Layout, fram
     cannot place the layers.
     """
     if given is not None:
-        return _stated(given, model, layout)
+        chunks = _stated(given, model, layout)
+        if len(set(chunks)) > 1 and not framework.supports.uneven:
+            raise DistsimError(
+                f"{framework.name} puts as many layers in each of {len(chunks)} chunks, but --stage-layers does not",
+                f"pp * vpp that divide {model.layers} layers: {listed(divisors(model.layers))}", ELSEWHERE,
+            )  # fmt: skip
+        return chunks
     return PLACES[framework.partition](model, layout.pp, layout.vpp)
 
 
@@ -108,13 +114,10 @@ def even(model: Model, pp: int, vpp: int) -> Chunks:
     layers, chunks = model.layers, pp * vpp
     if layers % chunks == 0:
         return (layers // chunks,) * chunks
-    by_hand = ""
-    if chunks <= min(layers, MOST_PRINTED_STAGES):
-        by_hand = f"or an uneven split: --stage-layers {','.join(map(str, spread(layers, chunks)))}"
     raise DistsimError(
         f"pp {pp} * vpp {vpp} = {chunks} chunks do not divide {layers} layers of {model.name}",
         f"pp * vpp that do: {listed(divisors(layers))}",
-        by_hand,
+        ELSEWHERE,
     )
 
 

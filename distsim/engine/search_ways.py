@@ -18,6 +18,8 @@ from distsim.specs.rules import divisors
 
 Way = tuple[str, int]
 """A schedule and its chunks per stage."""
+ENDS = 2
+"""Embedding and head, either of which may have a chunk to itself."""
 
 
 def pipelines(
@@ -25,8 +27,7 @@ def pipelines(
 ) -> Iterator[tuple[list[Way], tuple[int, ...]]]:
     """Ways to run pp stages that put the same layers on each, and the layers of the first way's chunks."""
     alike: dict[tuple[Any, ...], tuple[list[Way], tuple[int, ...]]] = {}
-    most = 1 if pp == 1 else (base.model.layers + 2) // pp  # embedding and head can stand for a layer each
-    for vpp in bounds.choices("vpp", list(range(1, most + 1))):
+    for vpp in bounds.choices("vpp", chunk_counts(base.model.layers, pp, "vpp" in bounds.given)):
         try:
             chunks = chunk_layers(None, base.model, Layout(pp=pp, vpp=vpp), base.framework)
         except DistsimError:
@@ -36,6 +37,17 @@ def pipelines(
             held = tuple(tuple(layer_kind(base.model, i) for i in stage_layer_indices(setup, s)) for s in range(pp))
             alike.setdefault((head_stage(setup), held), ([], chunks))[0].append((schedule, vpp))
     yield from alike.values()
+
+
+def chunk_counts(layers: int, pp: int, every: bool) -> list[int]:
+    """Chunks per stage that may be tried: ``every`` number, or those that people choose: where stages divide layers,
+    chunks do too; else each further chunk has to make the largest one smaller."""
+    most = 1 if pp == 1 else (layers + ENDS) // pp
+    if every:
+        return list(range(1, most + 1))
+    if layers % pp == 0:
+        return divisors(layers // pp) if pp > 1 else [1]
+    return [vpp for vpp in range(1, most + 1) if vpp == 1 or -(-layers // (pp * vpp)) < -(-layers // (pp * (vpp - 1)))]
 
 
 def schedules_of(pp: int, vpp: int, bounds: Bounds, schedules: tuple[str, ...]) -> list[str]:
@@ -58,7 +70,7 @@ def without_stages(base: Setup, gpus: int, bounds: Bounds) -> list[str]:
         return []
     return [
         f"no pipelines searched: {base.framework.name} divides {base.model.layers} layers of {base.model.name} evenly, "
-        f"which {gpus:,} GPUs do not allow; distsim plan places them unevenly, and step with --stage-layers"
+        f"which {gpus:,} GPUs do not allow; --framework megatron-core places them unevenly"
     ]
 
 

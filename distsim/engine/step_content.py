@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from distsim.engine.compose import EXCHANGES, MicroBatch, gpu_seconds, product_seconds
 from distsim.engine.compute import CLASSES, PHASES, stage_compute
 from distsim.engine.flows import Flow
 from distsim.engine.resolve import Setup
-from distsim.engine.stages import Stage
+from distsim.engine.stages import Stage, folded, stage_layer_indices
 from distsim.engine.step_passes import Beside, Content, Unit
 from distsim.formulas.step import exposed_seconds
+from distsim.layers.network import layer_kind
 
 MOST_UNITS = 64
 """Embedding, layers (grouped where there are more) and head of one chunk."""
@@ -20,23 +22,59 @@ Priced = tuple[Flow, float]
 """An exchange and its share of a total of seconds."""
 
 
+class Piece(NamedTuple):
+    """What one of the chunks ``of`` a stage holds: blocks of layers by name, counted ``each`` times, and which part of
+    the stage's embedding, head, and layers that is."""
+
+    of: int
+    layers: tuple[str, ...]
+    each: float
+    embedding: float
+    head: float
+    layers_share: float
+    stands_for_all: bool = False
+    """Whether it stands for all chunks, so that its kinds of layers only sample those of the stage."""
+
+
+def pieces_of(setup: Setup, stage: Stage, chunks: int) -> tuple[Piece, ...]:
+    """The chunks of a stage: each by itself where they are dealt in turn, else one that stands for all of them."""
+    names = [block.name for block, count in stage.layers for _ in range(int(count))]
+    sizes = setup.chunk_layers[stage.index :: setup.layout.pp]
+    if chunks == 1 or len(sizes) != chunks or folded(setup) or stage.mirror is not None:
+        some, share = tuple(names[::chunks]), 1 / chunks
+        return (Piece(chunks, some, len(names) / len(some) * share if some else 0.0, share, share, share, True),)
+    ends = list(accumulate(sizes, initial=0))
+    kinds = [layer_kind(setup.model, layer) for layer in stage_layer_indices(setup, stage.index)]
+    return tuple(
+        Piece(
+            chunks, tuple(kinds[ends[i] : ends[i + 1]]), 1.0, float(i == 0),
+            float(i == chunks - 1), sizes[i] / len(names) if names else 1 / chunks,
+        )
+        for i in range(chunks)
+    )  # fmt: skip
+
+
 def content_of(
     setup: Setup, stage: Stage, numbers: Mapping[str, Any], batch: MicroBatch, timing: Mapping[str, float],
-    flows: Mapping[str, Sequence[Priced]], chunks: int,
+    flows: Mapping[str, Sequence[Priced]], piece: Piece,
 ) -> Content:  # fmt: skip
-    """What a micro-batch does on one of the ``chunks`` of a stage: the composition's seconds (``batch``), shared out by
-    the ledger; ``flows`` are the stage's exchanges by kind of traffic with their priced seconds per step."""
+    """What a micro-batch does on a ``piece`` of a stage: the composition's seconds (``batch``), shared out by the
+    ledger; ``flows`` are the stage's exchanges by kind of traffic with their priced seconds per step."""
     y = setup.layout
-    parts = {name: float(seconds) / chunks for name, seconds in batch.parts().items()}
-    forward = float(batch.forward) / chunks
-    weight = _weight_share(numbers, timing) * float(batch.backward) / chunks
-    names, shares = _shares(setup, stage, timing, chunks)
-    exchanges = _exchanges(names, parts, flows)
+    parts = {name: float(seconds) for name, seconds in batch.parts().items()}
+    forward = float(batch.forward)
+    weight = _weight_share(numbers, timing) * float(batch.backward)
+    names, shares = _shares(setup, stage, timing, piece)
+    exchanges = _exchanges(names, parts, flows, piece)
     units = tuple(
         Unit(name, forward * f, (parts["compute"] - forward) * b, parts["recompute"] * b, weight * b, exchanged)
         for (name, _), (f, b), exchanged in zip(names, shares, exchanges, strict=True)
     )
-    m = y.micro_batches * chunks
+    own = piece.layers_share
+    parts = {name: seconds * own for name, seconds in parts.items()} | {
+        "pipeline_transfer": parts["pipeline_transfer"] / piece.of
+    }
+    forward, m = forward * own, y.micro_batches / own if own else float("inf")
     gather = [float(numbers[f"gather_{phase}"]) * timing["gather_factor"] / m for phase in PHASES[:2]]
     reduce = float(numbers["reduce"]) * timing["data_factor"] / m if y.zero >= 3 else 0.0
     gathers, reduces = _hidden(parts["data_parallel"], gather, reduce, forward, batch, timing, flows)
@@ -92,33 +130,45 @@ def _weight_share(numbers: Mapping[str, Any], timing: Mapping[str, float]) -> fl
 
 
 def _shares(
-    setup: Setup, stage: Stage, timing: Mapping[str, float], chunks: int
+    setup: Setup, stage: Stage, timing: Mapping[str, float], piece: Piece
 ) -> tuple[list[tuple[str, str]], list[tuple[float, float]]]:
-    """Units of one chunk (name, part of the network), and the share of each in forward and in backward."""
-    layers = [block for block, count in stage.layers for _ in range(int(count))][::chunks]
-    group = max(1, -(-len(layers) // MOST_UNITS))
-    priced: dict[str, tuple[float, float]] = {}
-    for block in layers:
-        if block.name not in priced:
-            priced[block.name] = _seconds(
-                setup, replace(stage, embedding=None, head=None, layers=((block, 1),)), timing
-            )
-    names, found = [], []
-    if stage.embedding is not None:
+    """Units of a piece (name, part of the network), and the share of each in the stage's forward and backward."""
+    bare = replace(stage, embedding=None, layers=(), head=None)
+    priced = {block.name: _seconds(setup, replace(bare, layers=((block, 1),)), timing) for block, _ in stage.layers}
+    ends = {
+        "embedding": _seconds(setup, replace(bare, embedding=stage.embedding), timing) if stage.embedding else NONE,
+        "head": _seconds(setup, replace(bare, head=stage.head), timing) if stage.head else NONE,
+    }
+    names: list[tuple[str, str]] = []
+    found: list[tuple[float, float]] = []
+    if stage.embedding is not None and piece.embedding:
         names.append(("embedding", "embedding"))
-        found.append(_seconds(setup, replace(stage, head=None, layers=()), timing))
-    times = stage.layer_count / len(layers) if layers else 1.0
-    for first in range(0, len(layers), group):
-        last = min(first + group, len(layers))
+        found.append(_times(ends["embedding"], piece.embedding))
+    group = max(1, -(-len(piece.layers) // MOST_UNITS))
+    for first in range(0, len(piece.layers), group):
+        last = min(first + group, len(piece.layers))
         told = f"layer {first + 1}" if last == first + 1 else f"layers {first + 1}-{last}"
-        names.append((f"{told} of {len(layers)}", "layers"))
-        each = [priced[block.name] for block in layers[first:last]]
-        found.append((sum(pair[0] for pair in each) * times, sum(pair[1] for pair in each) * times))
-    if stage.head is not None:
+        names.append((f"{told} of {len(piece.layers)}", "layers"))
+        found.append(_times(_total(priced[name] for name in piece.layers[first:last]), piece.each))
+    if stage.head is not None and piece.head:
         names.append(("head and loss", "head"))
-        found.append(_seconds(setup, replace(stage, embedding=None, layers=()), timing))
-    sums = [sum(pair[i] for pair in found) or 1.0 for i in (0, 1)]
-    return names, [(pair[0] / sums[0], pair[1] / sums[1]) for pair in found]
+        found.append(_times(ends["head"], piece.head))
+    whole = _total([*ends.values(), *(_times(priced[block.name], int(count)) for block, count in stage.layers)])
+    if piece.stands_for_all:
+        whole = _times(_total(found), piece.of)
+    return names, [(pair[0] / (whole[0] or 1.0), pair[1] / (whole[1] or 1.0)) for pair in found]
+
+
+NONE = (0.0, 0.0)
+
+
+def _times(pair: tuple[float, float], factor: float) -> tuple[float, float]:
+    return pair[0] * factor, pair[1] * factor
+
+
+def _total(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    listed = list(pairs)
+    return sum(pair[0] for pair in listed), sum(pair[1] for pair in listed)
 
 
 def _seconds(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> tuple[float, float]:
@@ -130,9 +180,10 @@ def _seconds(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> tuple[f
 
 
 def _exchanges(
-    names: Sequence[tuple[str, str]], parts: Mapping[str, float], flows: Mapping[str, Sequence[Priced]]
+    names: Sequence[tuple[str, str]], parts: Mapping[str, float], flows: Mapping[str, Sequence[Priced]], piece: Piece
 ) -> list[dict[str, list[tuple[str, Flow, float]]]]:
     """Every unit's own exchanges: those of embedding, head and loss with them, the others shared by the layers."""
+    shares = {"embedding": piece.embedding, "head": piece.head, "layers": piece.layers_share}
     found: list[dict[str, list[tuple[str, Flow, float]]]] = [{"forward": [], "backward": []} for _ in names]
     for part, key, _ in EXCHANGES:
         phases = ("forward", "backward")
@@ -142,6 +193,6 @@ def _exchanges(
                 where = "head" if "head" in flow.purpose or "loss" in flow.purpose else ""
                 where = "embedding" if "embedding" in flow.purpose else where or "layers"
                 mine = [i for i, (_, kind) in enumerate(names) if kind == where] or list(range(len(names)))
-                for i in mine:
-                    found[i][phase].append((key, flow, parts[part] * seconds / total / len(mine)))
+                for i in mine if shares[where] else ():
+                    found[i][phase].append((key, flow, parts[part] * shares[where] * seconds / total / len(mine)))
     return found

@@ -7,7 +7,7 @@ the composition says that the pipeline has drained; where its closed form is an 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from distsim.engine.pipeline import Pipeline, pipeline
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage, build_stages
 from distsim.engine.step import StepReport
-from distsim.engine.step_content import Priced, content_of
+from distsim.engine.step_content import Piece, Priced, content_of, pieces_of
 from distsim.engine.step_passes import (
     REDUCE,
     Content,
@@ -39,7 +39,8 @@ class Part:
     """Stages that are alike: their passes, and what follows the last micro-batch."""
 
     stages: tuple[int, ...]
-    passes: dict[str, Track]
+    passes: tuple[dict[str, Track], ...]
+    """Of each chunk in turn, or one that stands for all of them."""
     micro_batch_seconds: float
     reduce_hidden: float
     tail: Track
@@ -129,7 +130,8 @@ class StepTimeline:
     def _track(self, kind: str, chunk: int) -> Track:
         both = len(self.run.parts.chains) > 1
         stage = chunk % self.run.stages if both else self.run.parts.placement[chunk]
-        return self.part_of(stage).passes[kind]
+        passes = self.part_of(stage).passes
+        return passes[chunk // self.run.stages if len(passes) > 1 else 0][kind]
 
 
 def timeline_of(report: StepReport) -> StepTimeline:
@@ -143,10 +145,11 @@ def timeline_of(report: StepReport) -> StepTimeline:
     for stages, stage, numbers in zip(*_alike(setup), stage_numbers(report.work), strict=True):
         batch = micro_batch(numbers, y, timing)
         flows = _flows(setup, stage)
-        content = content_of(setup, stage, numbers, batch, timing, flows, chunks)
         hidden, tail = _tail(setup, numbers, after_last(numbers, y, timing, batch), timing, flows)
         slowest = max(slowest, float(batch.seconds))
-        parts.append(Part(stages, _passes(content), float(batch.seconds), hidden, tail))
+        for alike, pieces in _by_pieces(setup, stages, chunks):
+            contents = [content_of(setup, stage, numbers, batch, timing, flows, piece) for piece in pieces]
+            parts.append(Part(alike, tuple(map(_passes, contents)), float(batch.seconds), hidden, tail))
     scale = math.exp(report.correction.logarithm)
     drained = slowest * setup.layout.micro_batches + report.breakdown["pipeline_bubble"] / scale
     return StepTimeline(report, tuple(parts), _run(setup, name, chunks, parts), drained, scale)
@@ -171,6 +174,14 @@ def _alike(setup: Setup) -> tuple[list[tuple[int, ...]], list[Stage]]:
     return found, chosen
 
 
+def _by_pieces(setup: Setup, stages: Sequence[int], chunks: int) -> list[tuple[tuple[int, ...], tuple[Piece, ...]]]:
+    """Those of some stages that hold alike chunks, with these."""
+    built, found = build_stages(setup), dict[tuple[Piece, ...], list[int]]()
+    for stage in stages:
+        found.setdefault(pieces_of(setup, built[stage], chunks), []).append(stage)
+    return [(tuple(alike), pieces) for pieces, alike in found.items()]
+
+
 def _flows(setup: Setup, stage: Stage) -> dict[str, list[Priced]]:
     """A stage's exchanges by kind of traffic, with their priced seconds per step."""
     network = network_of(setup)
@@ -189,8 +200,10 @@ def _run(setup: Setup, name: str, chunks: int, parts: list[Part]) -> Pipeline:
     """The simulated pipeline of the stages' passes; transfers are inside the passes, as in the composition."""
     y = setup.layout
     each = {stage: part.passes for part in parts for stage in part.stages}
+    rounds = max(map(len, each.values()))
+    scale = chunks / rounds
     times: dict[str, Any] = {
-        field: [each[stage][kind].now * chunks for stage in range(y.pp)]
+        field: [each[stage][turn][kind].now * scale for turn in range(rounds) for stage in range(y.pp)]
         for field, kind in (("forward", "F"), ("backward", "B"), ("input_gradient", "I"), ("weight_gradient", "W"))
     }
     shape: dict[str, Any] = {"stages": y.pp, "micro": y.micro_batches, "schedule": name, "chunks": chunks}

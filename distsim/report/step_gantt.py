@@ -115,13 +115,14 @@ def stage_row(step: StepTimeline, stage: int, view: View, label: int, wide: bool
 
 def _path(step: StepTimeline, stage: int, view: View) -> Iterable[Segment]:
     """Segments that the stage waits for; pass by pass where there are very many."""
-    each = sum(len(track.segments) for track in step.part_of(stage).passes.values())
+    passes = step.part_of(stage).passes
+    each = sum(len(track.segments) for chunk in passes for track in chunk.values()) / len(passes)
     if each * step.run.micro * step.run.chunks < MANY // step.run.stages:
         return (one for one in step.segments(stage, view.begin, view.end) if one.exposed)
     names = {"F": "forward", "B": "backward", "I": "backward", "W": "weight"}
-    passes = [Segment("compute", names[kind], "", begin, end) for kind, _, _, begin, end in step.actions(stage)]
-    last = max(one.end for one in passes)
-    return [*passes, *(one for one in step.segments(stage, last, step.seconds) if one.exposed)]
+    found = [Segment("compute", names[kind], "", begin, end) for kind, _, _, begin, end in step.actions(stage)]
+    last = max(one.end for one in found)
+    return [*found, *(one for one in step.segments(stage, last, step.seconds) if one.exposed)]
 
 
 def _whole(step: StepTimeline, stage: int) -> Iterable[tuple[str, float, float]]:

@@ -43,6 +43,8 @@ class Supports(Spec):
     cp_chunks: int = Field(default=1, ge=1)
     """Context parallelism cuts the sequence into so many chunks per rank (2: causal work is balanced)."""
     offload: tuple[Offload, ...] = OFFLOADS
+    uneven: bool = True
+    """Pipeline stages may hold unlike numbers of layers, if only where the user places them."""
 
 
 class SupportRule(NamedTuple):
