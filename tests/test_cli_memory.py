@@ -148,7 +148,7 @@ def test_notes_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 WRONG = [
     (["llama-7b", "--tp", "6", "--gpus", "6"], "tensor parallel degree 6 does not divide 32 attention heads"),
     (["llama-7b", "--pp", "3", "--gpus", "3", "--framework", "megatron-2021"], "do not divide 32 layers"),
-    (["llama-7b", "--pp", "4", "--vpp", "3", "--gpus", "4", "--framework", "megatron-2021"], "do not divide 32 layers"),
+    (["llama-7b", "--pp", "4", "--vpp", "3", "--gpus", "4", "--framework", "maxtext"], "do not divide 32 layers"),
     (["llama-7b", "--pp", "64", "--gpus", "64"], "layers"),
     (["llama-7b", "--gpus", "8", "--global-batch", "12"], "global batch 12 is not a multiple"),
     (["mixtral-8x7b", "--gpus", "24", "--ep", "3"], "expert parallel degree 3 does not divide 8 experts"),

@@ -136,12 +136,12 @@ def test_layers_are_placed_whole() -> None:
     model = catalog.load("models", "llama-7b")
     for stages in (2, 3, 4, 7, 8, 16):
         for place in (by_compute, embedding_as_layer):
-            counts = place(model, stages)
+            counts = place(model, stages, 1)
             assert len(counts) == stages
             assert sum(counts) == model.layers
     # 72 items (70 layers, embedding, head) on 12 stages: the outer stages hold one layer less, as BLOOM's did
     bloom = model.model_copy(update={"layers": 70})
-    assert embedding_as_layer(bloom, 12) == (5, *[6] * 10, 5)
+    assert embedding_as_layer(bloom, 12, 1) == (5, *[6] * 10, 5)
 
 
 def test_validate_prints_json_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

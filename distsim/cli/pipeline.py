@@ -43,7 +43,7 @@ def pipeline(
     times = options.all_times(forward, backward, input_gradient, weight_gradient, hop)
     job = {"gpu": gpu, "tp": tp, "micro_batch": micro_batch, "seq": seq, "recompute": recompute, "framework": framework,
            "lora_rank": lora_rank, "quantize": quantize, "stage_layers": stage_layers}  # fmt: skip
-    times = options.times_of_model(model, {"stages": stages, "micro": micro, "chunks": chunks}, job, times)
+    times = options.times_of_model(model, {"stages": stages, "micro": micro, "chunks": chunks}, job, times, not compare)
     given: dict[str, Any] = {
         "stages": stages, "micro": micro, "chunks": chunks, "p2p": p2p, "overlap": not blocking, **times,
         "contention": contention, "loss": loss, "optimizer": optimizer, "optimizer_sync": 0.0 if sync else None,

@@ -91,9 +91,10 @@ def write(path: Path, text: str) -> None:
 
 
 def times_of_model(
-    model: str | None, shape: dict[str, int | None], job: dict[str, Any], given: dict[str, Any]
+    model: str | None, shape: dict[str, int | None], job: dict[str, Any], given: dict[str, Any], by_chunk: bool
 ) -> dict[str, Any]:
-    """The times of ``--model``, or those given where no model is named; both at once are refused."""
+    """The times of ``--model``, or those given where no model is named; both at once are refused. ``by_chunk`` where
+    only one schedule takes them."""
     stated = [f"--{name.replace('_', '-')}" for name, value in job.items() if value is not None]
     if model is None:
         if stated:
@@ -105,9 +106,14 @@ def times_of_model(
     lacking = [f"--{name}" for name in ("stages", "micro") if not shape[name]]
     if lacking:
         raise DistsimError(f"--model needs {' and '.join(lacking)}", "e.g. --stages 4 --micro 16")
-    from distsim.engine.pipeline_model import model_times
+    import typer
 
-    return model_times(model, shape["stages"] or 1, shape["micro"] or 1, shape["chunks"], **job)
+    from distsim.engine.pipeline_model import model_setup, pass_times
+
+    setup = model_setup(model, shape["stages"] or 1, shape["micro"] or 1, shape["chunks"], **job)
+    for note in setup.notes:
+        typer.echo(f"note: {note}", err=True)
+    return pass_times(setup, by_chunk)
 
 
 def refuse_idle(sync: bool, optimizer: float | None) -> None:

@@ -8,42 +8,54 @@ from distsim.engine.compose import gpu_seconds, layout_numbers, micro_batch, pro
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.stages import build_stages
 from distsim.engine.step import timing_of
-from distsim.engine.work import Work, work_of
+from distsim.engine.step_content import chunk_shares
+from distsim.engine.work import Work, kinds_of, work_of
 from distsim.specs.job import Job
+
+
+def model_setup(model: str, stages: int, micro: int, chunks: int | None, **options: Any) -> Setup:
+    """One data-parallel replica of a model; ``options`` are further job options (gpu, tp, micro_batch, seq …)."""
+    stated = {name: value for name, value in options.items() if value is not None}
+    tp, sequences = stated.get("tp", 1), stated.get("micro_batch", 1)
+    gpus = tp * stages * stated.get("cp", 1)
+    degrees = {"pp": stages, "vpp": chunks or 1, "gpus": gpus}
+    job = Job.read({**stated, **degrees, "model": model, "global_batch": sequences * micro})
+    return resolve(job)
 
 
 def model_times(model: str, stages: int, micro: int, chunks: int | None, **options: Any) -> dict[str, Any]:
     """Seconds of each pass of one micro-batch through each whole stage, and of one hop between neighbours.
 
-    ``options`` are further job options (gpu, tp, micro_batch, seq, framework …). One data-parallel replica is timed;
-    an uneven first or last stage, embedding and loss included, shows in the lists of ``stages`` numbers.
+    An uneven first or last stage, embedding and loss included, shows in the lists of ``stages`` numbers.
     """
-    stated = {name: value for name, value in options.items() if value is not None}
-    tp, sequences = stated.get("tp", 1), stated.get("micro_batch", 1)
-    vpp = chunks if chunks and chunks > 1 else None
-    job = Job.read({**stated, "model": model, "pp": stages, "vpp": vpp, "gpus": tp * stages * stated.get("cp", 1),
-                    "global_batch": sequences * micro})  # fmt: skip
-    return pass_times(resolve(job))
+    return pass_times(model_setup(model, stages, micro, chunks, **options))
 
 
-def pass_times(setup: Setup) -> dict[str, Any]:
-    """Forward, input gradient, weight gradient and full backward of every stage, in seconds; and the longest hop."""
+def pass_times(setup: Setup, by_chunk: bool = False) -> dict[str, Any]:
+    """Forward, input gradient, weight gradient and full backward of every stage, in seconds; and the longest hop. With
+    ``by_chunk`` of every chunk in model order, where chunks are not alike."""
     timing, y = timing_of(setup).model_dump(), layout_numbers(setup)
-    forward, inputs, weights, hops = [], [], [], [0.0]
-    work = work_of(setup)
-    for stage, of_weights in zip(stage_numbers(work), _weight_shares(setup, work), strict=True):
+    work, hops = work_of(setup), [0.0]
+    unlike = by_chunk and len(set(setup.chunk_layers)) > 1
+    chunks = len(setup.chunk_layers) // y["pp"] if unlike else 1
+    found: dict[int, tuple[float, float, float]] = {}
+    kinds = kinds_of(build_stages(setup))
+    for alike, stage, of_weights in zip(kinds, stage_numbers(work), _weight_shares(setup, work), strict=True):
         one = micro_batch(stage, y, timing)
         hop = float(one.others["pipeline_transfer"])
         whole = float(one.seconds) - hop
         phases = {phase: float(gpu_seconds(stage, phase, timing)) for phase in ("forward", "backward", "recompute")}
-        share = whole / sum(phases.values())  # host overhead and exposed traffic spread over the passes
-        products = product_seconds(stage, "backward", timing)
-        weight = float(products) * of_weights
-        times = int(stage["count"])
-        forward += [phases["forward"] * share] * times
-        weights += [weight * share] * times
-        inputs += [(phases["backward"] + phases["recompute"] - weight) * share] * times
+        total = sum(phases.values())
+        share = whole / total if total else 0.0  # host overhead and exposed traffic spread over the passes
+        weight = float(product_seconds(stage, "backward", timing)) * of_weights * share
+        after = (phases["backward"] + phases["recompute"]) * share
+        for each in alike:
+            parts = chunk_shares(setup, each, timing, chunks) if unlike else [(1.0, 1.0)]
+            for turn, (before, behind) in enumerate(parts):
+                place = turn * int(y["pp"]) + each.index
+                found[place] = (phases["forward"] * share * before, (after - weight) * behind, weight * behind)
         hops.append(hop / 2)  # one there, one back
+    forward, inputs, weights = (list(column) for column in zip(*(found[i] for i in sorted(found)), strict=True))
     backward = [first + second for first, second in zip(inputs, weights, strict=True)]
     return {"forward": forward, "backward": backward, "input_gradient": inputs, "weight_gradient": weights,
             "hop": max(hops)}  # fmt: skip

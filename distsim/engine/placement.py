@@ -128,7 +128,7 @@ def spread(layers: int, chunks: int) -> Chunks:
 
 def by_recipe(model: Model, pp: int, vpp: int) -> Chunks:
     """What users of Megatron-core do with layers that do not divide, in the order in which they try it; the first whose
-    fullest stage holds no more layers than under the others.
+    fullest stage holds at most one layer more than it has to.
 
     Embedding and loss stand for a layer each (``--account-for-embedding-in-pipeline-split``, ``…-loss-…``); or the loss
     alone; or all chunks are filled up, so that the last has what is left, and if nothing is, the first a part
@@ -145,7 +145,8 @@ def by_recipe(model: Model, pp: int, vpp: int) -> Chunks:
         found.append((first, *[size] * (chunks - 2), last))
     if layers >= chunks:
         found.append(spread(layers, chunks))
-    return min(found, key=lambda one: max(stage_sums(one, pp)))
+    fullest = [max(stage_sums(one, pp)) for one in found]
+    return next(one for one, most in zip(found, fullest, strict=True) if most <= min(fullest) + 1)
 
 
 def _account_for(layers: int, chunks: int, ends: tuple[int, int]) -> Chunks:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from distsim.engine import search_money, search_schedules
+from distsim.engine.placement import placement_note
 from distsim.engine.resolve import Setup
 from distsim.engine.search_best import Kept
 from distsim.engine.search_chunks import Pool, gather
@@ -85,8 +86,16 @@ def search(
             choice(one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
         kept, rents, interrupted,
-        (*base.notes, *notes, *without_stages(base, max(request.gpus), request.bounds), *support_notes(request, best)),
+        (*base.notes, *notes, *without_stages(base, max(request.gpus), request.bounds), *support_notes(request, best),
+         *placed(best)),
     )  # fmt: skip
+
+
+def placed(best: Sequence[Choice]) -> list[str]:
+    """How the framework places layers in the best layout, where they do not divide."""
+    setups = [choice.report.setup for choice in best[:1]]
+    notes = [placement_note(one.chunk_layers, one.model, one.layout, one.framework) for one in setups]
+    return [f"layout 1: {note}" for note in notes if note]
 
 
 def pace_of(request: Request, base: Setup) -> float:

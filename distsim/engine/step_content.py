@@ -171,6 +171,13 @@ def _total(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
     return sum(pair[0] for pair in listed), sum(pair[1] for pair in listed)
 
 
+def chunk_shares(setup: Setup, stage: Stage, timing: Mapping[str, float], chunks: int) -> list[tuple[float, float]]:
+    """Which part of a stage's forward and backward each of its chunks does."""
+    pieces = pieces_of(setup, stage, chunks)
+    each = [_total(_shares(setup, stage, timing, piece)[1]) for piece in pieces]
+    return each if len(pieces) > 1 else each * chunks
+
+
 def _seconds(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> tuple[float, float]:
     """Forward and backward of what a stage holds, on the GPU alone."""
     sums = stage_compute(setup, stage).phases

@@ -28,7 +28,7 @@ from distsim.engine.step_passes import (
     weight_pass,
 )
 from distsim.engine.traffic_flows import network_of, price_of, stage_flows
-from distsim.engine.work import LINKS, distinct, kind_of
+from distsim.engine.work import LINKS, kind_of, kinds_of
 
 PASSES = {"F": forward_pass, "B": backward_pass, "I": lambda content: backward_pass(content, False), "W": weight_pass}
 FINAL = "jitter, data loading, logging"
@@ -142,14 +142,15 @@ def timeline_of(report: StepReport) -> StepTimeline:
     chunks = _chunks(name, setup.layout.vpp)
     parts = []
     slowest = 0.0
-    for stages, stage, numbers in zip(*_alike(setup), stage_numbers(report.work), strict=True):
+    for alike, numbers in zip(kinds_of(build_stages(setup)), stage_numbers(report.work), strict=True):
+        stage = alike[0]
         batch = micro_batch(numbers, y, timing)
         flows = _flows(setup, stage)
         hidden, tail = _tail(setup, numbers, after_last(numbers, y, timing, batch), timing, flows)
         slowest = max(slowest, float(batch.seconds))
-        for alike, pieces in _by_pieces(setup, stages, chunks):
+        for stages, pieces in _by_pieces(setup, alike, chunks):
             contents = [content_of(setup, stage, numbers, batch, timing, flows, piece) for piece in pieces]
-            parts.append(Part(alike, tuple(map(_passes, contents)), float(batch.seconds), hidden, tail))
+            parts.append(Part(stages, tuple(map(_passes, contents)), float(batch.seconds), hidden, tail))
     scale = math.exp(report.correction.logarithm)
     drained = slowest * setup.layout.micro_batches + report.breakdown["pipeline_bubble"] / scale
     return StepTimeline(report, tuple(parts), _run(setup, name, chunks, parts), drained, scale)
@@ -161,25 +162,12 @@ def _chunks(schedule: str, vpp: int) -> int:
     return find(schedule).default_chunks if vpp == 1 else vpp
 
 
-def _alike(setup: Setup) -> tuple[list[tuple[int, ...]], list[Stage]]:
-    """The stages that the work folds as one, and the one that stands for them."""
-    stages = build_stages(setup)
-    found: list[tuple[int, ...]] = []
-    chosen = [stage for stage, _ in distinct(stages)]
-    held = {stage.index: [(block.name, count) for block, count in stage.layers] for stage in stages}
-    ends = {0, len(stages) - 1}
-    for one in chosen:
-        like = [i for i in held if i not in ends and held[i] == held[one.index]]
-        found.append((one.index,) if one.index in ends else tuple(like))
-    return found, chosen
-
-
-def _by_pieces(setup: Setup, stages: Sequence[int], chunks: int) -> list[tuple[tuple[int, ...], tuple[Piece, ...]]]:
+def _by_pieces(setup: Setup, stages: Sequence[Stage], chunks: int) -> list[tuple[tuple[int, ...], tuple[Piece, ...]]]:
     """Those of some stages that hold alike chunks, with these."""
-    built, found = build_stages(setup), dict[tuple[Piece, ...], list[int]]()
+    found: dict[tuple[Piece, ...], list[int]] = {}
     for stage in stages:
-        found.setdefault(pieces_of(setup, built[stage], chunks), []).append(stage)
-    return [(tuple(alike), pieces) for pieces, alike in found.items()]
+        found.setdefault(pieces_of(setup, stage, chunks), []).append(stage.index)
+    return [(tuple(indices), pieces) for pieces, indices in found.items()]
 
 
 def _flows(setup: Setup, stage: Stage) -> dict[str, list[Priced]]:

@@ -55,14 +55,18 @@ def work_of(setup: Setup, price: Pricing = price_of) -> Work:
 
 
 def distinct(stages: list[Stage]) -> list[tuple[Stage, int]]:
-    """First stage, those between by what they hold (the earliest of each kind, and their number), last stage."""
+    """One of each kind of stages, the earliest, and their number."""
+    return [(alike[0], len(alike)) for alike in kinds_of(stages)]
+
+
+def kinds_of(stages: list[Stage]) -> list[list[Stage]]:
+    """First stage, those between by what they hold, last stage."""
     if len(stages) <= 2:
-        return [(stage, 1) for stage in stages]
+        return [[stage] for stage in stages]
     kinds: dict[tuple[tuple[str, Number], ...], list[Stage]] = {}
     for stage in stages[1:-1]:
         kinds.setdefault(tuple((block.name, count) for block, count in stage.layers), []).append(stage)
-    between = [(alike[0], len(alike)) for alike in kinds.values()]
-    return [(stages[0], 1), *between, (stages[-1], 1)]
+    return [[stages[0]], *kinds.values(), [stages[-1]]]
 
 
 def traffic_seconds(
