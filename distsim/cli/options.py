@@ -26,7 +26,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "dp": (int, "data parallel degree [default: what the others leave of --gpus]"),
     "vpp": (int, "model chunks per pipeline stage (interleaving)"),
     "schedule": (str, "pipeline schedule [default: 1f1b, or interleaved-1f1b with --vpp]"),
-    "stage_layers": (str, "layers per stage where they differ, e.g. 7,8,8,9"),
+    "stage_layers": (str, "layers per stage or chunk: 7,8,8,9; 4*15,1; 3,...,2; or Megatron's layout Et*3|(tt|)*29m|L"),
     "zero": (int, "sharded over data parallel: 0 nothing, 1 optimizer, 2 + gradients, 3 + parameters"),
     "zero_group": (int, "ranks per sharding group where fewer than dp (HSDP) [default: dp*cp]"),
     "sequence_parallel": (bool, "Megatron sequence parallelism [default: on with tp > 1]"),

@@ -39,7 +39,7 @@ Recompute = Annotated[str | None, typer.Option(help="with --model: none, selecti
 LoraRank = Annotated[int | None, typer.Option(help="with --model: rank of LoRA adapters; only they train")]
 Quantize = Annotated[str | None, typer.Option(help="with --model: how frozen weights are stored, e.g. nf4")]
 StageLayers = Annotated[
-    str | None, typer.Option(help="with --model: layers per stage (per chunk with --chunks), e.g. 7,7,6,6,6")
+    str | None, typer.Option(help="with --model: layers per stage or chunk, as distsim step takes them: 7,7,6,6,6")
 ]
 Framework = Annotated[str | None, typer.Option(help="with --model: software profile [default: megatron-core]")]
 Compare = Annotated[bool, typer.Option("--compare", help="all schedules side by side, best first")]

@@ -28,8 +28,6 @@ def step_command(made: Plan, option: Option) -> str:
     chosen |= {"micro_batch": y["micro_batch"], "global_batch": one.global_batch, "recompute": y["recompute"]}
     if y["recompute"] == "full":
         chosen["recompute_layers"] = y["recompute_layers"]
-    if y["stage_layers"]:
-        chosen["stage_layers"] = ",".join(map(str, y["stage_layers"]))
     stated.pop("model", None)
     where = {"cluster": one.cluster, "gpus": one.gpus}
     model = job.model if isinstance(job.model, str) else job.model.name
