@@ -256,3 +256,60 @@ def test_measured_runs_whose_layers_do_not_divide_are_replayed() -> None:
     assert {name: setup.stage_layers for name, setup in found.items()} == REPLAYED
     assert found["dgxc-0251"].layout.vpp == 1
     assert found["mlmci-0105"].layout.etp == 1
+
+
+# Multi-token prediction
+
+
+def held(**options: Any) -> float:
+    setup = resolve(Job(**options))
+    return float(sum(p.elements * times for stage in build_stages(setup) for p, times in stage.parameters()))
+
+
+def test_a_module_of_multi_token_prediction_is_a_layer_and_what_joins_it() -> None:
+    """DeepSeek-V3's README counts 14B in its module: 11.6B of its own, and copies of embedding and output layer."""
+    own = held(model="deepseek-v3", gpus=64, mtp=1) - held(model="deepseek-v3", gpus=64)
+    shared = 2 * 129_280 * 7_168
+    assert own + shared == pytest.approx(13.5e9, rel=0.01)
+    piped = held(model="deepseek-v3", gpus=64, pp=16, mtp=1) - held(model="deepseek-v3", gpus=64, pp=16)
+    assert piped - own == shared / 2  # the last stage has a copy of the embedding
+
+
+def test_it_is_on_the_last_stage_and_costs_time_memory_and_flops() -> None:
+    job = {"model": "deepseek-v3", "gpu": "h100-sxm", "gpus": 256, "pp": 8, "vpp": 2, "ep": 32, "seq": 4096,
+           "global_batch": 512}  # fmt: skip
+    plain, more = distsim.step(Job(**job)), distsim.step(Job(**job, mtp=1))
+    assert more.setup.stage_layers == plain.setup.stage_layers
+    assert [one.layers for one in more.memory.stages][-1] == plain.memory.stages[-1].layers + 1
+    for after, before in zip(more.memory.stages[:-1], plain.memory.stages[:-1], strict=True):
+        assert after.peak == before.peak
+    assert more.memory.stages[-1].peak > plain.memory.stages[-1].peak
+    assert more.seconds > plain.seconds
+    flops = [one.model_flops_per_second_per_gpu * one.seconds for one in (more, plain)]
+    assert flops[0] / flops[1] == pytest.approx(1.04, abs=0.01)  # 260 over 249 GFLOP in Megatron-Bridge's tables
+    line = timeline_of(more)
+    assert abs(line.slack) < 0.03 * more.seconds  # two rounds of micro-batches
+    for stage in range(8):
+        mine = line.part_of(stage).micro_batch_seconds * more.setup.layout.micro_batches
+        assert line.run.busy[stage] == pytest.approx(mine, rel=1e-9)
+
+
+def test_a_search_trains_it_too() -> None:
+    job = Job(model="deepseek-v3", gpu="h200-sxm", gpus=256, global_batch=1024, seq=4096, mtp=1)
+    bounds = parse_bounds({"recompute": "full", "cp": "1", "micro_batch": "1", "zero": "1", "pp": "16", "tp": "1"}, [])
+    best = search(Request(job, (256,), bounds, top=1)).best[0]
+    assert distsim.step(job.model_copy(update=best.options)).seconds == pytest.approx(best.found.seconds, rel=1e-9)
+    assert best.report.setup.model.mtp_trained == 1
+
+
+def test_where_it_is_not_covered_it_is_refused() -> None:
+    for more in ({"model": "nemotron-h-56b"}, {"model": "llama-7b", "lora_rank": 8}):
+        with pytest.raises(DistsimError, match="multi-token prediction"):
+            resolve(Job(**more, gpus=8, mtp=1))
+
+
+def test_measured_runs_train_it_where_their_framework_does() -> None:
+    wanted = {"mbridge-0042": 1, "mbridge-0247": 0, "mbridge-0282": 1, "mbridge-0053": 0, "dgxc-0008": 0}
+    found = {one.id: setup_of(one) for one in read_runs(shipped_runs()) if one.id in wanted}
+    assert {name: setup.model.mtp_trained for name, setup in found.items()} == wanted
+    assert {setup.model.name for name, setup in found.items() if name != "mbridge-0053"} == {"deepseek-v3"}

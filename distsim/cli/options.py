@@ -42,6 +42,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "optimizer": (str, "optimizer (distsim show optimizers) [default: adamw]"),
     "offload": (str, "what leaves the GPU: none, optimizer, parameters, activations"),
     "offload_to": (str, "where offloaded data goes: cpu or nvme"),
+    "mtp": (int, "layers of multi-token prediction that train with the rest [default: none]"),
     "lora_rank": (int, "rank of LoRA adapters; only they train"),
     "lora_targets": (str, "products with an adapter: q,k,v,o,gate,up,down,head; attention, mlp, all-linear"),
     "lora_dropout": (float, "dropout of the adapters' inputs [default: 0]"),

@@ -32,6 +32,7 @@ JOB = {
     "precision": (str, "precision recipe [default: the framework's]"),
     "optimizer": (str, "optimizer [default: adamw]"),
     "attention": (str, "attention kernel: flash or eager [default: flash]"),
+    "mtp": (int, "layers of multi-token prediction that train with the rest [default: none]"),
     "lora_rank": (int, "rank of LoRA adapters; only they train"),
     "lora_targets": (str, "products with an adapter: q,v, attention, mlp, all-linear …"),
     "quantize": (str, "how frozen weights are stored: none, nf4, int8 …"),

@@ -42,7 +42,7 @@ BOUNDED: dict[str, str] = {
     "offload": "what leaves the GPU, to try: none,optimizer,optimizer+activations, or all [default: none]",
 }
 FIXED = ("gpu", "cluster", "profile", "framework", "seq", "attention", "compile", "dropout", "optimizer",
-         "lora_rank", "lora_targets", "lora_dropout", "lora_whole", "quantize",
+         "mtp", "lora_rank", "lora_targets", "lora_dropout", "lora_whole", "quantize",
          "loss_parallel", "no_sync", "clip")  # fmt: skip
 """Job options that hold for all layouts."""
 VARIED = {"global_batch": "batches", "precision": "precisions", "offload": "offloads"}

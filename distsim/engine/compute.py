@@ -192,7 +192,8 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     """A product with weights: forward, input gradient and weight gradient each have their own shape."""
     m, n, k, batch = operation.shape
     adapter = any(parameter.held == "adapter" for parameter in operation.parameters)
-    narrow = chip.narrow_rate is not None and operation.name not in WIDE_PRODUCTS and not adapter
+    wide = operation.name in WIDE_PRODUCTS or (operation.name.startswith("mtp") and operation.name.endswith(".head"))
+    narrow = chip.narrow_rate is not None and not wide and not adapter
     rate, each = (chip.narrow_rate, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
     if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
         rate, each = chip.wide_rate, setup.tuning.product_bytes

@@ -13,7 +13,7 @@ from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_degrees import drop_idle, fit_degrees
 from distsim.engine.run_memory import peak_of_run
 from distsim.errors import DistsimError
-from distsim.interop.run_models import model_of
+from distsim.interop.run_models import model_of, without_prediction
 from distsim.interop.run_release import release_year
 from distsim.interop.run_tuning import lengths_of, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
@@ -150,6 +150,8 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
         options.pop("recompute_layers", None)
     if not options.get("zero"):
         options.pop("zero_group", None)
+    if framework.usual.get("trains_mtp") and model.mtp_layers and not without_prediction(run):
+        options["mtp"] = model.mtp_layers
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_attention(run, resolve(job, {"cluster": cluster_of(run), "framework": framework}))
     unsaid = run.text("recompute") is None

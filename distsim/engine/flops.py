@@ -33,7 +33,9 @@ def active_parameters(setup: Setup) -> Number:
                 continue
             share = (routed if parameter.group == "expert" else 1) * (1 if parameter.trains else FROZEN_SHARE)
             total += times * parameter.elements * share
-    return total
+    return total + model.mtp_trained * model.vocab * (
+        model.embedding_width or model.hidden
+    )  # each uses the output layer
 
 
 def trained_parameters(setup: Setup) -> Number:
@@ -51,14 +53,18 @@ def flops_convention(setup: Setup) -> str:
 def model_flops(setup: Setup) -> Number:
     """Model FLOPs of one token."""
     model, seq = setup.model, setup.layout.seq
-    return model_flops_per_token(active_parameters(setup), model.attention_layers, model.heads, model.head_dim, seq)
+    return model_flops_per_token(
+        active_parameters(setup), model.attention_layers + model.mtp_trained, model.heads, model.head_dim, seq
+    )
 
 
 def least_flops(setup: Setup) -> Number:
     """FLOPs of one token that no kernel can avoid: causal attention within its windows, nothing recomputed."""
     model, seq = setup.model, setup.layout.seq
     reach = min(seq, model.window) if model.window else seq / 2
-    return model_flops_per_token(active_parameters(setup), model.attention_layers, model.heads, model.head_dim, reach)
+    return model_flops_per_token(
+        active_parameters(setup), model.attention_layers + model.mtp_trained, model.heads, model.head_dim, reach
+    )
 
 
 def stated_flops(setup: Setup, convention: str) -> Number | None:
@@ -69,7 +75,9 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
     if not convention.startswith("model"):
         return None
     reach = seq / 2 if "causal" in convention else seq
-    return model_flops_per_token(active_parameters(setup), model.layers, model.heads, model.head_dim, reach)
+    return model_flops_per_token(
+        active_parameters(setup), model.layers + model.mtp_trained, model.heads, model.head_dim, reach
+    )
 
 
 def recompute_factor(work: Work) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from distsim.errors import DistsimError
 from distsim.layers.network import count_parameters, network_parameters, plain_context
 from distsim.specs.model import Model
 
@@ -48,3 +49,11 @@ def load_model(name: str | Model) -> LoadedModel:
     from distsim.interop.models import read_model
 
     return LoadedModel(read_model(name))
+
+
+def with_prediction(model: Model, layers: int, lora_rank: int | None) -> Model:
+    """The model with so many layers of multi-token prediction."""
+    if layers and (model.pattern or lora_rank):
+        why = f"{model.name} is a hybrid" if model.pattern else "only adapters train"
+        raise DistsimError(f"--mtp {layers}: layers of multi-token prediction are not covered where {why}")
+    return model.model_copy(update={"mtp_trained": layers}) if layers else model

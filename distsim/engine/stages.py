@@ -104,6 +104,11 @@ def _built(setup: Setup) -> list[Stage]:
             if kind not in blocks:
                 blocks[kind] = layer_block(replace(ctx, layer=layer))
             counts[kind] = counts.get(kind, 0) + 1
+        if index == last and setup.model.mtp_trained:
+            kind = layer_kind(setup.model, setup.model.layers - 1)
+            if kind not in blocks:
+                blocks[kind] = layer_block(replace(ctx, layer=setup.model.layers - 1))
+            counts[kind] = counts.get(kind, 0) + setup.model.mtp_trained
         head = head_block(ctx) if index == last else None
         if head is not None and last == 0:
             head = untied(head, ctx)

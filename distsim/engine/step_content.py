@@ -39,12 +39,15 @@ class Piece(NamedTuple):
 def pieces_of(setup: Setup, stage: Stage, chunks: int) -> tuple[Piece, ...]:
     """The chunks of a stage: each by itself where they are dealt in turn, else one that stands for all of them."""
     names = [block.name for block, count in stage.layers for _ in range(int(count))]
-    sizes = setup.chunk_layers[stage.index :: setup.layout.pp]
+    sizes = list(setup.chunk_layers[stage.index :: setup.layout.pp])
     if chunks == 1 or len(sizes) != chunks or folded(setup) or stage.mirror is not None:
         some, share = tuple(names[::chunks]), 1 / chunks
         return (Piece(chunks, some, len(names) / len(some) * share if some else 0.0, share, share, share, True),)
-    ends = list(accumulate(sizes, initial=0))
     kinds = [layer_kind(setup.model, layer) for layer in stage_layer_indices(setup, stage.index)]
+    if stage.head is not None and setup.model.mtp_trained:
+        kinds += [layer_kind(setup.model, setup.model.layers - 1)] * setup.model.mtp_trained
+        sizes[-1] += setup.model.mtp_trained
+    ends = list(accumulate(sizes, initial=0))
     return tuple(
         Piece(
             chunks, tuple(kinds[ends[i] : ends[i + 1]]), 1.0, float(i == 0),

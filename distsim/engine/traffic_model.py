@@ -78,7 +78,7 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
     size = collective.bytes_logical * (exchange.expert_imbalance if collective.group == "ep" else 1)
     ring = collective.group == "cp" and collective.op == "send_recv"
     return Flow(
-        PURPOSES.get(operation.name, "tensor parallel layers"),
+        PURPOSES.get(operation.name, f"tensor parallel {'head' if operation.name.startswith('mtp') else 'layers'}"),
         rules.ring_op if ring else collective.op,
         span_of(y, collective.group),
         dtype_name(each, setup.precision),

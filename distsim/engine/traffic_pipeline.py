@@ -8,6 +8,7 @@ from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage, folded, head_stage
 from distsim.formulas.traffic import boundary_sends, pipeline_boundary_bytes
 from distsim.layers.ledger import parameters_of
+from distsim.layers.mtp import SHARED_EMBEDDING
 
 
 def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
@@ -54,12 +55,13 @@ def _neighbours(setup: Setup, index: int, step: int) -> Span:
 
 def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
     """First and last stage each hold the shared matrix and add up its gradient (Narayanan et al. 2021)."""
-    y, precision = setup.layout, setup.precision
-    if not setup.model.tied_embeddings or stage.index not in (0, y.pp - 1) or head_stage(setup) == 0:
+    y, precision, tied = setup.layout, setup.precision, setup.model.tied_embeddings
+    if not (tied or setup.model.mtp_trained) or stage.index not in (0, y.pp - 1) or head_stage(setup) == 0:
         return []
     block = stage.embedding if stage.embedding is not None else stage.head
     assert block is not None
-    shared = [p for p in parameters_of(block.operations) if p.name in ("embedding.weight", "head.weight")]
+    copy = "head.weight" if tied else SHARED_EMBEDDING
+    shared = [p for p in parameters_of(block.operations) if p.name in ("embedding.weight", copy)]
     size = sum(p.elements for p in shared if p.trains)
     stride = y.model_parallel // y.pp * y.dp * (y.pp - 1)
     name = dtype_name(precision.gradient_bytes, precision)

@@ -80,12 +80,27 @@ def model_of(run: Run) -> Model:
     return _from_cells(run, name, family)
 
 
+_KINDS = re.compile(r"-(w/o|without|no)-mtp$|-(tokendrop|dropless)$")
+"""Ends of a model's name that say how it was trained, not what it is."""
+
+
+def without_prediction(run: Run) -> bool:
+    """Whether a row's model name says that its multi-token prediction did not train."""
+    found = _KINDS.search(_plain(run.text("model") or ""))
+    return found is not None and found[1] is not None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_]+", "-", name.strip().lower())
+
+
 @functools.lru_cache(maxsize=1024)
 def _preset(name: str) -> Model | None:
     """The preset that a row's model name stands for, trying the name without what follows it."""
-    plain = re.sub(r"[\s_]+", "-", name.strip().lower())
+    plain = _plain(name)
     candidates = [
         plain,
+        _KINDS.sub("", plain),
         plain.split("-(")[0],
         plain.split("/")[-1],
         re.sub(r"-(instruct|chat|hf|base).*$", "", plain.split("/")[-1]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from distsim.arrays import minimum, where
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
+from distsim.layers.mtp import SHARED_EMBEDDING, predictions
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import column_collectives
 from distsim.units import FP32_BYTES
@@ -13,7 +14,13 @@ INDEX_BYTES = 8
 
 
 def head(ctx: Context) -> list[Operation]:
-    """Operations after the last layer. A tied output layer lists its matrix here too, marked by its name."""
+    """Operations after the last layer, those of multi-token prediction last. A tied output layer lists its matrix here
+    too, marked by its name."""
+    rows = _head(ctx)
+    return rows + predictions(ctx, rows)
+
+
+def _head(ctx: Context) -> list[Operation]:
     model, layout = ctx.model, ctx.layout
     stream = Tensor("head.input", ctx.sharded_tokens * model.hidden, ctx.precision.stream_bytes, "s b h")
     operations: list[Operation] = []
@@ -84,5 +91,5 @@ def _loss(ctx: Context) -> Operation:
 
 
 def tied_parameter(parameter: Parameter, ctx: Context) -> bool:
-    """Whether this parameter is the output layer's view of the embedding."""
-    return ctx.model.tied_embeddings and parameter.name == "head.weight"
+    """Whether this parameter is a view of the embedding: the output layer's, or that of multi-token prediction."""
+    return parameter.name == SHARED_EMBEDDING or (ctx.model.tied_embeddings and parameter.name == "head.weight")

@@ -129,8 +129,9 @@ def plain_context(model: Model, tuning: Tuning | None = None) -> Context:
 def network_parameters(ctx: Context) -> dict[str, tuple[list[Parameter], int]]:
     """Parameters of each part with the number of layers that own them; tied matrices once."""
     parts: dict[str, tuple[list[Parameter], int]] = {"embedding": (parameters_of(embedding_block(ctx).operations), 1)}
+    last = layer_kind(ctx.model, ctx.model.layers - 1)
     for kind, (block, layers) in layer_blocks(ctx).items():
-        parts[kind] = (parameters_of(block.operations), len(layers))
+        parts[kind] = (parameters_of(block.operations), len(layers) + (ctx.model.mtp_trained if kind == last else 0))
     parts["head"] = (parameters_of(untied(head_block(ctx), ctx).operations), 1)
     return parts
 

@@ -57,6 +57,8 @@ class Job(Spec):
     optimizer: str | None = None
     offload: str | None = None
     offload_to: Literal["cpu", "nvme"] | None = None
+    mtp: int | None = Field(default=None, ge=0, le=64)
+    """Layers of multi-token prediction that train with the rest."""
     lora_rank: int | None = _degree()
     """Adapters of this rank train; all other weights are frozen."""
     lora_targets: str | None = None

@@ -147,7 +147,9 @@ class Model(Sourced):
     """Layers of one mixer each, in Nemotron-H's letters: M Mamba-2, * attention, E experts, - MLP. Empty: attention and
     MLP in every layer."""
     mtp_layers: int = Field(default=0, ge=0)
-    """Multi-token-prediction layers after the last one (DeepSeek-V3); trained only where the framework says so."""
+    """Multi-token-prediction layers after the last one (DeepSeek-V3), which train only where a job says so."""
+    mtp_trained: int = Field(default=0, ge=0)
+    """How many such layers the job trains (``--mtp``)."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

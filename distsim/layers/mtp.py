@@ -1,0 +1,57 @@
+"""Multi-token prediction: further layers that predict later tokens, each with a loss of its own.
+
+DeepSeek-AI 2024, arXiv:2412.19437, section 2.2: a module joins the hidden state with the embedding of the next token,
+projects both to the hidden width, runs one layer, and shares embedding and output layer with the model. Its layer is
+one more on the last stage (engine/stages.py); the rest is part of the head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from distsim.layers.embedding import embedding
+from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.layers.linear import linear
+from distsim.layers.norm import norm
+from distsim.layers.tensor_parallel import column_collectives
+
+SHARED_EMBEDDING = "mtp.embedding.weight"
+"""The embedding's copy on the last stage, where that is not the first."""
+
+
+def predictions(ctx: Context, head: list[Operation]) -> list[Operation]:
+    """All modules without their layers; ``head`` are the rows whose matrix they share."""
+    return [row for depth in range(ctx.model.mtp_trained) for row in _prediction(ctx, head, depth)]
+
+
+def _prediction(ctx: Context, head: list[Operation], depth: int) -> list[Operation]:
+    name = "mtp" if depth == 0 else f"mtp{depth + 1}"
+    model, rows = ctx.model, ctx.sharded_tokens
+    stream = Tensor("", rows * model.hidden, ctx.precision.stream_bytes, "s b h")
+    joined = Tensor(f"{name}.joined", rows * 2 * model.hidden, ctx.activation, "s b 2h")
+    return [
+        _lookup(ctx, name, depth),
+        norm(ctx, f"{name}.embedding_norm", rows, model.hidden, stream._replace(name=f"{name}.embedding")),
+        norm(ctx, f"{name}.hidden_norm", rows, model.hidden, stream._replace(name=f"{name}.hidden")),
+        linear(
+            ctx, f"{name}.project", ctx.layout.tokens, 2 * model.hidden, model.hidden / ctx.layout.tp, joined,
+            cast_input=True, collectives=column_collectives(ctx),
+        ),
+        *(_again(row, name) for row in head),
+    ]  # fmt: skip
+
+
+def _lookup(ctx: Context, name: str, depth: int) -> Operation:
+    """The next tokens looked up in the embedding's copy, which all modules share; a tied output layer is that copy."""
+    row = embedding(ctx)[0]
+    weight = row.parameters[0]._replace(name=SHARED_EMBEDDING)
+    return replace(_again(row, name), parameters=() if depth or ctx.model.tied_embeddings else (weight,))
+
+
+def _again(row: Operation, name: str) -> Operation:
+    """A row of the head once more: with a norm of its own, the matrix shared."""
+    own = row.parameters if row.kind == "norm" else ()
+    return replace(
+        row, name=f"{name}.{row.name}", saved=tuple(t._replace(name=f"{name}.{t.name}") for t in row.saved),
+        parameters=tuple(p._replace(name=f"{name}.{p.name}") for p in own),
+    )  # fmt: skip
