@@ -8,8 +8,9 @@ from typing import NamedTuple
 from distsim.arrays import Number, maximum, product, total, where
 from distsim.engine.compute import CLASSES, PHASES, PRODUCTS
 from distsim.engine.resolve import Setup
-from distsim.engine.schedule_shape import paired, ramp_share
-from distsim.engine.work import Work
+from distsim.engine.schedule_shape import both_ways, paired, ramp_share
+from distsim.engine.stages import build_stages
+from distsim.engine.work import Work, kinds_of
 from distsim.formulas.step import (
     check_seconds,
     exposed_seconds,
@@ -36,7 +37,7 @@ BACKWARD_SHARE = 2 / 3
 
 
 def stage_numbers(work: Work) -> list[dict[str, Number]]:
-    """Each distinct stage as flat numbers."""
+    """Each distinct stage as flat numbers; of devices that hold two stages, the mean of both."""
     found = []
     for stage in work.stages:
         flat: dict[str, Number] = {"count": stage.count, "layers": stage.layers, "optimizer": stage.compute.optimizer}
@@ -44,7 +45,23 @@ def stage_numbers(work: Work) -> list[dict[str, Number]]:
             for name in CLASSES:
                 flat[f"{phase}.{name}"] = getattr(stage.compute.phases[phase], name)
         found.append({**flat, **stage.traffic})
-    return found
+    y = work.setup.layout
+    return _of_devices(work.setup, found) if y.pp > 1 and both_ways(y.schedule) else found
+
+
+def _of_devices(setup: Setup, found: list[dict[str, Number]]) -> list[dict[str, Number]]:
+    """Stages of two copies of the model in opposite directions: half of the micro-batches visit a device's own stage,
+    half that of the other copy."""
+    kinds = kinds_of(build_stages(setup))
+    kind = {stage.index: number for number, alike in enumerate(kinds) for stage in alike}
+    last, mean = len(kind) - 1, []
+    for own, alike in zip(found, kinds, strict=True):
+        others = [found[kind[last - stage.index]] for stage in alike]
+        mean.append({
+            name: value if name == "count" else (value + sum(other[name] for other in others) / len(others)) / 2
+            for name, value in own.items()
+        })  # fmt: skip
+    return mean
 
 
 def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:

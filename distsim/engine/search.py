@@ -86,8 +86,8 @@ def search(
             choice(one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
         kept, rents, interrupted,
-        (*base.notes, *notes, *without_stages(base, max(request.gpus), request.bounds), *support_notes(request, best),
-         *placed(best)),
+        (*base.notes, *notes, *placed(best), *without_stages(base, max(request.gpus), request.bounds),
+         *support_notes(request, best)),
     )  # fmt: skip
 
 

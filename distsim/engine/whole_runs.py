@@ -133,6 +133,7 @@ def _known(run: Run) -> Setup:
     """The run as it was laid out."""
     more = {
         "zero_group": run.count("zero_group"), "schedule": run.text("schedule"), "dropout": run.flag("dropout"),
+        "mtp": run.count("mtp"),
     }  # fmt: skip
     return setup_of(run, more)
 
