@@ -183,6 +183,13 @@ def test_the_composed_step_is_that_of_the_event_simulation(options: dict[str, An
         assert line.run.busy[stage] == pytest.approx(mine, rel=1e-9)
 
 
+def test_rounds_that_differ_are_longer_in_the_event_simulation() -> None:
+    """40 layers in 16 chunks: all stages hold as many, but not in each round; the composition does not see it."""
+    report = distsim.step(Job(model="llama-13b", gpu="h100-sxm", gpus=8, pp=8, vpp=2, global_batch=16, seq=2048))
+    assert report.setup.chunk_layers == (*[3] * 8, *[2] * 8)
+    assert -0.05 < timeline_of(report).slack / report.seconds < -0.02
+
+
 def test_which_stages_are_uneven_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["deepseek-v3", "--pp", "16", "--gpus", "64"]
     for command in ("memory", "step", "comm"):

@@ -37,10 +37,12 @@ class Piece(NamedTuple):
 
 
 def pieces_of(setup: Setup, stage: Stage, chunks: int) -> tuple[Piece, ...]:
-    """The chunks of a stage: each by itself where they are dealt in turn, else one that stands for all of them."""
+    """The chunks of a stage: each by itself where they are dealt in turn and unlike; else one that stands for all, as
+    closed forms have it."""
     names = [block.name for block, count in stage.layers for _ in range(int(count))]
     sizes = list(setup.chunk_layers[stage.index :: setup.layout.pp])
-    if chunks == 1 or len(sizes) != chunks or folded(setup) or stage.mirror is not None:
+    alike = len(set(setup.chunk_layers)) == 1 and not setup.model.mtp_trained
+    if alike or chunks == 1 or len(sizes) != chunks or folded(setup) or stage.mirror is not None:
         some, share = tuple(names[::chunks]), 1 / chunks
         return (Piece(chunks, some, len(names) / len(some) * share if some else 0.0, share, share, share, True),)
     kinds = [layer_kind(setup.model, layer) for layer in stage_layer_indices(setup, stage.index)]
