@@ -2,8 +2,8 @@
 
 Every number is a general value times a factor of the architecture, one of the framework, and one of both. Each factor
 is drawn towards 1 with a strength of its own (a ridge), so that what no run tells stays at the general value. Residuals
-are of log time, with Huber's loss; the runs of a source share errors and weigh the less the more they are. Where a framework's runs come from
-several states of its software (specs/timing.py), each is fitted in the state that suits it best.
+are of log time, with Huber's loss; the runs of a source share errors and weigh the less the more they are. Where a
+framework's runs come from several states of its software (specs/timing.py), each is fitted in the state that suits it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from distsim.specs.timing import NAMES, Timing, family_of
 ROW = 0.1
 """How far (in logarithms of time) one run lies from a model that is right for its source."""
 SHARED = 0.05
-"""Part of that which all runs of one source have in common, whatever their layout: 20 runs tell little less than 200."""
+"""Part of that which all runs of one source have in common, whatever their layout: 20 runs tell nearly as much."""
 HUBER = 0.08
 """Runs that lie farther off than this pull no harder."""
 BUSY = 0.05
 OFFSET, OFFSET_HUBER = 0.1, 0.1
-"""How far all runs of one source may lie from the model for reasons of their own: cluster, settings that no cell tells;
-and where that pulls no harder. Fitted beside the numbers and not kept, so that no odd source bends what holds for all."""
+"""How far all runs of one source may lie from the model for reasons of their own (cluster, settings without a cell);
+and where that pulls no harder. Fitted beside the numbers and not kept: no odd source bends what holds for all."""
 STEPS = 15
 
 # How far (in logarithms) a number may plausibly lie from its prior: at once, by architecture, by family of frameworks,
