@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import distsim
 from distsim import catalog
 from distsim.cli.app import run
-from distsim.engine.evidence import setup_of
+from distsim.engine.evidence import replay, setup_of
 from distsim.engine.models import load_model
 from distsim.engine.placement import PLACES, by_recipe, stage_sums
 from distsim.engine.resolve import Setup, resolve
@@ -262,6 +262,9 @@ def test_measured_runs_whose_layers_do_not_divide_are_replayed() -> None:
     found: dict[str, Setup] = {one.id: setup_of(one) for one in read_runs(shipped_runs()) if one.id in REPLAYED}
     assert {name: setup.stage_layers for name, setup in found.items()} == REPLAYED
     assert found["dgxc-0251"].layout.vpp == 1
+    told = {one.id: replay(one).assumed for one in read_runs(shipped_runs()) if one.id in ("dgxc-0251", "mlmci-0105")}
+    assert "vpp 12 says nothing" in told["dgxc-0251"]
+    assert "etp 4 says nothing" in told["mlmci-0105"]
     assert found["mlmci-0105"].layout.etp == 1
 
 

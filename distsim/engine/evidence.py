@@ -6,35 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distsim import catalog
 from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
 from distsim.engine.resolve import Setup, resolve
-from distsim.engine.run_degrees import drop_idle, fit_degrees
+from distsim.engine.run_layout import assumed_degrees, drop_idle, fit_degrees, idle_degrees, usual_chunks
 from distsim.engine.run_memory import peak_of_run
+from distsim.engine.run_profile import assumed_profile, cluster_of, framework_of, precision_of, run_year
 from distsim.errors import DistsimError
 from distsim.interop.run_models import model_of, without_prediction
-from distsim.interop.run_release import release_year
 from distsim.interop.run_tuning import lengths_of, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
-from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
 from distsim.specs.job import OFFLOADS, Job
-from distsim.units import parse
-
-PRECISIONS = {
-    "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
-    "int8": "fp8",
-}  # fmt: skip
-"""Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
-
 
 ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own", "flash-4": "own", "cudnn": "own"}
 """Words of attention cells that name a kernel (own: written for Hopper or Blackwell)."""
 POWER_LIMITED = "500W power limit"
-EFA, EFA_NODES = "/node, EFA", {"h100-sxm": "p5.48xlarge"}
-"""What notes say of AWS's network, and the node that has it."""
-USUAL_YEAR = 2024.0
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
 FLASH_YEAR = 2023  # runs published before it precede flash attention in training frameworks (arXiv:2205.14135)
@@ -52,6 +39,8 @@ class Replay:
     predicted_peak: float | None = None
     predicted_seconds: float | None = None
     interval: dict[str, float] | None = None
+    assumed: str = ""
+    """What no cell says and the prediction takes for granted."""
 
     @property
     def error(self) -> float | None:
@@ -90,7 +79,13 @@ def replay(run: Run) -> Replay:
     except MissingCell as contradiction:
         return Replay(run, reason=str(contradiction))
     measured = measured_peak_bytes(run, setup.framework.memory_decimal)
-    return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run))
+    told = "; ".join(words for words in (assumed_of(run), idle_degrees(run, setup.model)) if words)
+    return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run), told)
+
+
+def assumed_of(run: Run) -> str:
+    """What a replay takes for granted that no cell says; nothing where the cells say it all."""
+    return "; ".join(words for words in (assumed_profile(run), assumed_degrees(run)) if words)
 
 
 def fitting(setup: Setup) -> Setup:
@@ -106,11 +101,6 @@ def fitting(setup: Setup) -> Setup:
         middle = (fewest + most) // 2
         fewest, most = (fewest, middle) if memory_of(recomputing(middle)).fits else (middle + 1, most)
     return recomputing(most)
-
-
-def run_year(run: Run) -> float:
-    """The year of a run's software, to the month where a release is named; of the middle of all where nobody says."""
-    return release_year(run) or run.number("year") or USUAL_YEAR
 
 
 def check_possible(setup: Setup, seconds: float | None) -> None:
@@ -145,7 +135,7 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     fit_degrees(options, run)
     drop_idle(options, model)
     if framework.usual.get("interleave") and run.count("vpp") is None:
-        options["vpp"] = _usual_chunks(options, model.layers)
+        options["vpp"] = usual_chunks(options, model.layers)
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)
     if not options.get("zero"):
@@ -163,34 +153,6 @@ def with_attention(run: Run, setup: Setup) -> Setup:
     cell = (run.text("attention") or "").lower()
     named = next((kernel for word, kernel in ATTENTION_KERNELS.items() if word in cell), None)
     return replace(setup, kernels=setup.kernels.model_copy(update={"attention_kernel": named})) if named else setup
-
-
-def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
-    """The recipe of a row: what its framework really does under the name in the cell."""
-    recipe = PRECISIONS.get(run.text("precision") or "", default)
-    return str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
-
-
-def _usual_chunks(options: dict[str, Any], layers: int) -> int | None:
-    """A model chunk per layer, as recipes of deep pipelines have it, where layers and micro-batches divide."""
-    stages = options.get("pp") or 1
-    micro = options["global_batch"] // (options["micro_batch"] * options["dp"])
-    return layers // stages if stages > 1 and layers % stages == 0 and micro % stages == 0 else None
-
-
-def framework_of(run: Run) -> Framework:
-    """The software profile of a row."""
-    name = run.text("framework")
-    if name is None:
-        raise MissingCell("framework is blank")
-    try:
-        framework: Framework = catalog.load("frameworks", name)
-    except DistsimError:
-        raise MissingCell(f"framework {name!r} has no profile") from None
-    older = framework.usual.get("older")
-    if older and run_year(run) <= framework.usual["older_until"]:
-        return catalog.load("frameworks", older)  # type: ignore[no-any-return]
-    return framework
 
 
 def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
@@ -247,20 +209,3 @@ def _optimizer(text: str | None) -> str | None:
         if name in lower:
             return name
     return "adamw" if "adam" in lower else None
-
-
-def cluster_of(run: Run) -> Cluster | None:
-    """The GPU's usual node, or that of a cloud whose network the notes name, with the row's own count of GPUs and
-    network rate where it gives them."""
-    name = run.text("gpu")
-    assert name is not None
-    try:
-        on_efa = EFA in (run.text("notes") or "") and name in EFA_NODES
-        usual: Cluster = catalog.load("clusters", EFA_NODES[name]) if on_efa else catalog.usual_cluster(name)
-    except DistsimError:
-        return None
-    per_node = run.count("gpus_per_node")
-    rate = run.number("internode_gbps_per_gpu")
-    if per_node is None and rate is None:
-        return usual
-    return usual.adapted(per_node, parse(f"{rate} Gb/s", "B/s") if rate else None)
