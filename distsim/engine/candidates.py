@@ -10,7 +10,7 @@ from distsim import catalog
 from distsim.engine.batch import StepBatch
 from distsim.engine.energy import draw
 from distsim.engine.flops import trained_parameters
-from distsim.engine.goodput import Checkpoint, Policy, goodput
+from distsim.engine.goodput import Checkpoint, Goodput, Policy, goodput
 from distsim.engine.layouts import best_options, with_options
 from distsim.engine.models import LoadedModel
 from distsim.engine.plan import Candidate
@@ -114,9 +114,15 @@ def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidat
     return Candidate(
         setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, report.interval.low,
         report.interval.high, y.seq * sequences, kept,
-        draw(setup.accelerator, setup.cluster, report.mfu), report.breakdown, report.mfu, sequences,
+        draw(setup.accelerator, setup.cluster, _campaign_utilisation(report, kept)), report.breakdown, report.mfu,
+        sequences,
         spot,
     )  # fmt: skip
+
+
+def _campaign_utilisation(report: StepReport, kept: Goodput) -> float | None:
+    """Utilisation at the pace of campaigns and stragglers, which the power follows; None for a chip without a peak."""
+    return None if report.mfu is None else report.mfu / kept.slow_steps
 
 
 Watch = Callable[[int, int], None]
