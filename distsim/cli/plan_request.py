@@ -114,7 +114,12 @@ def request_of(given: dict[str, Any]) -> Request:
 def _quantity(given: dict[str, Any], name: str, unit: str) -> float | None:
     from distsim.units import parse
 
-    return None if given[name] is None else parse(given[name], unit, f"--{name.replace('_', '-')}")
+    text, option = given[name], f"--{name.replace('_', '-')}"
+    if text is None:
+        return None
+    if unit == "s" and text.strip().lstrip("+-").replace(".", "", 1).isdigit():
+        raise DistsimError(f"{option} {text} has no unit", f"write e.g. {text}d, {text}h or {text}min")
+    return parse(text, unit, option)
 
 
 def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:
@@ -164,5 +169,7 @@ def _sizes(text: str | None) -> tuple[int, ...]:
 
     for word in _words(text):
         if not word.isdigit() or not 1 <= int(word) <= LARGEST_DEGREE:
-            raise DistsimError(f"--gpus {text!r} is not a list of counts", "write e.g. --gpus 512,1024")
+            raise DistsimError(
+                f"--gpus {text!r} is not a list of counts", f"write e.g. --gpus 512,1024; each 1 to {LARGEST_DEGREE:,}"
+            )
     return tuple(int(word) for word in _words(text))

@@ -9,7 +9,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
-from distsim.specs.dates import age, span
+from distsim.specs.dates import FUTURE, age, span
 from distsim.specs.price import TERMS, Offer, Price, Term
 
 STALE_DAYS = 365
@@ -41,6 +41,11 @@ class Quote:
     def age(self, today: datetime.date) -> str:
         """How old the quote is."""
         return age(self.date, today)
+
+    def dated(self, today: datetime.date) -> str:
+        """Its date with its age: ``price of 2026-09, up to 2 months old``."""
+        old = self.age(today)
+        return f"price of {self.date}, {old if old == FUTURE else f'{old} old'}"
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract, and more."""
@@ -94,8 +99,18 @@ def _day(quote: Quote) -> float:
 
 
 def _quote(prices: Price, offer: Offer, term: Term, rate: float) -> Quote:
-    gpu = catalog.load("gpus", offer.gpu)
-    cluster = offer.cluster or gpu.default_cluster or ""
+    try:
+        gpu = catalog.load("gpus", offer.gpu)
+        cluster = offer.cluster or gpu.default_cluster or ""
+        inside = catalog.load("gpus", catalog.load("clusters", cluster).gpu).name if cluster else gpu.name
+    except DistsimError as error:
+        raise DistsimError(error.problem, *error.hints, where=f"price list {prices.name}, {offer.instance}") from None
+    if inside != gpu.name:
+        raise DistsimError(
+            f"the offer is of {gpu.name}, its cluster {cluster} has {inside}",
+            f"name a cluster of {gpu.name}, or leave it out: its usual one is {gpu.default_cluster or 'not known'}",
+            where=f"price list {prices.name}, {offer.instance}",
+        )
     where = (offer.instance, offer.gpus, offer.region)
     return Quote(prices.provider, gpu.name, *where, term, rate, offer.date, offer.source, offer.doubt, cluster)
 

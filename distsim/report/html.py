@@ -67,7 +67,7 @@ def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html
     one, quote = chosen.candidate, chosen.quote
     what = f"{one.gpus:,} × {one.gpu} ({one.cluster}) from {quote.whose}"
     cost = f"{chosen.days:,.1f} days, {dollars(chosen.dollars)}"
-    rate = f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour (price of {quote.date}, {quote.age(today)} old)"
+    rate = f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour ({quote.dated(today)})"
     if made.cheapest is None:
         told = [
             paragraph(element("strong", "No option keeps to the limits."), " Nearest: ", what, f": {cost}, {rate}.",

@@ -94,7 +94,7 @@ def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
     return (
         f"{term.bold(word)}    {one.gpus:,} x {one.gpu} ({one.cluster}) from {quote.whose}: "
         f"{term.bold(f'{option.days:,.1f} days')}, {term.bold(dollars(option.dollars))} "
-        f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour (price of {quote.date}, {quote.age(today)} old)"
+        f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour ({quote.dated(today)})"
     )
 
 
