@@ -111,6 +111,20 @@ def test_rent_against_buy() -> None:
     assert money.break_even_months(40_000, 0.2, 0.2, 0.5, 0.8) == float("inf")
 
 
+def test_a_hall_is_rented_for_what_may_be_drawn() -> None:
+    """10.2 kW of a DGX H100 at 163.44 dollars per kW and month are 1,667 dollars a month; its 8 GPUs share them."""
+    node = draw(catalog.load("gpus", "h100-sxm"), catalog.load("clusters", "dgx-h100"), 0.4)
+    assert node is not None
+    assert node.rated == pytest.approx(10_200 / 8)
+    monthly = money.hall_dollars_per_hour(node.rated, 163.44) * money.MONTH_HOURS
+    assert monthly * 8 == pytest.approx(1667, rel=1e-3)
+    system, house = system_for("h100-sxm"), catalog.load("facilities", "default")
+    assert system is not None
+    there = house.model_copy(update={"usd_per_kw_month": None})
+    hired, own = (ownership(system, 2.95, 880, one, node.rated) for one in (house, there))
+    assert hired.owned_per_hour - own.owned_per_hour == pytest.approx(monthly / 730 / house.utilisation)
+
+
 def test_books() -> None:
     assert money.book_value(100, 0.1, 5, 0) == 100
     assert money.book_value(100, 0.1, 5, 2.5) == pytest.approx(55)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,75 @@ def test_a_price_dated_in_the_future_is_told_as_such(tmp_path: Path) -> None:
     own.write_text(CONTRACT.replace("2026-11-01", "2199-11-01"), encoding="utf-8")
     told = " ".join(run(*ASKED, "--provider", str(own)).stdout.split())
     assert "(price of 2199-11-01, dated in the future)" in told
+
+
+def test_a_reservation_is_owed_whole(tmp_path: Path) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text(CONTRACT, encoding="utf-8")
+    words = (*ASKED, "--provider", str(own), "--price", "reserved-1y")
+    (option,) = json.loads(run(*words, "--json").stdout)["options"]
+    assert option["committed_dollars"] == pytest.approx(64 * 8760 * 1.95)
+    told = " ".join(run(*words).stdout.split())
+    assert "reserved $1.09M are owed for the whole term (reserved-1y), of which this run uses" in told
+    hourly = json.loads(run(*ASKED, "--provider", str(own), "--json").stdout)["options"][0]
+    assert hourly["committed_dollars"] is None
+
+
+def test_how_many_campaigns_keep_to_the_deadline() -> None:
+    words = (*ASKED, "--provider", "nebius")
+    answer = json.loads(run(*words, "--json").stdout)
+    days = answer["options"][0]["days"]
+    assert answer["campaigns"]["within_deadline"] is None
+    shares = [
+        json.loads(run(*words, "--deadline", f"{days * factor}d", "--json").stdout)["campaigns"]["within_deadline"]
+        for factor in (1.01, 1.5)
+    ]
+    assert 0.4 < shares[0] < 0.65  # the middle of a distribution whose width is that of the step time
+    assert shares[0] < shares[1] < 1
+    told = " ".join(run(*words, "--deadline", f"{days * 1.5}d").stdout.split())
+    assert f"{shares[1]:.0%} within" in told
+
+
+def test_intervals_stand_beside_dollars_and_tokens() -> None:
+    told = run(*ASKED, "--provider", "nebius").stdout
+    lines = {line[:12].strip(): line[12:] for line in told.splitlines() if line[:12].strip() in ("cost", "tokens")}
+    assert "90 % interval $" in lines["cost"]
+    assert "per dollar, 90 % interval" in lines["tokens"]
+
+
+def test_a_small_run_is_told_in_hours_and_kilowatt_hours(tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+    words = ("gpt2", "--tokens", "10B", "--gpu", "a100-sxm4-80gb", "--gpus", "8", "--report", str(page))
+    told = run(*words).stdout
+    assert " h, $" in told
+    assert "kWh, " in told
+    assert "kgCO2e" in told
+    assert "0 MWh" not in told
+    assert "0.0 days" not in told
+    html = page.read_text(encoding="utf-8")
+    assert "kWh<" in html
+    assert "0.0 days" not in html
+
+
+def test_few_options_need_no_plot() -> None:
+    one = run(*ASKED, "--provider", "nebius").stdout
+    assert "Days against dollars" not in one
+    assert "against days (across)" not in one
+    assert "against days (across)" in run("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm").stdout
+
+
+def test_what_an_owned_hour_is_made_of() -> None:
+    words = ("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "64", "--provider", "nebius")
+    hired, own = (
+        json.loads(run(*words, "--facility", house, "--json").stdout)["buying"] for house in ("default", "hyperscale")
+    )
+    parts = hired["owned_usd_per_gpu_hour_parts"]
+    assert sum(parts.values()) == pytest.approx(hired["owned_usd_per_gpu_hour"])
+    assert set(parts) == {"depreciation", "upkeep", "hall", "electricity"}
+    assert own["owned_usd_per_gpu_hour_parts"]["hall"] == 0
+    assert own["break_even_months"] < hired["break_even_months"]
+    told = " ".join(run(*words).stdout.split())
+    assert "depreciation, $" in told
+    assert "hall, $" in told
+    assert "all 64 of them cost $" in told
+    assert "months old, network included" in told

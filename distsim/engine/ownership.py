@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ class Ownership:
     rent_per_hour: float
     break_even_months: float
     years: tuple[Year, ...]
+    parts: Mapping[str, float]
+    """What makes up an owned hour in use."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; a break-even that never comes is null."""
@@ -44,6 +46,7 @@ class Ownership:
         return {
             "item": self.item, "date": self.date, "usd_per_gpu": self.price,
             "owned_usd_per_gpu_hour": self.owned_per_hour, "rent_usd_per_gpu_hour": self.rent_per_hour,
+            "owned_usd_per_gpu_hour_parts": dict(self.parts),
             "break_even_months": None if months == float("inf") else months,
             "years": [vars(year) for year in self.years],
         }  # fmt: skip
@@ -59,21 +62,28 @@ def system_for(gpu: str) -> Purchase | None:
     return max(systems, key=lambda one: (one.with_network, span(one.date)[1]), default=None)
 
 
-def ownership(purchase: Purchase, rent_per_hour: float, watts_per_gpu: float, facility: Facility) -> Ownership:
-    """What buying one accelerator with its share of a system means against a rent."""
+def ownership(
+    purchase: Purchase, rent_per_hour: float, watts_per_gpu: float, facility: Facility, rated_watts: float | None = None
+) -> Ownership:
+    """What buying one accelerator with its share of a system means against a rent. A hall is rented for the most that
+    it may draw, for what it draws where nobody says."""
     network = 1.0 if purchase.with_network else 1 + facility.network_fraction
     price = purchase.middle / (purchase.gpus or 1) * network
     power = money.power_dollars_per_hour(watts_per_gpu, facility.pue, facility.usd_per_kwh or 0.0)
     upkeep = money.upkeep_dollars_per_hour(price, facility.upkeep_fraction)
     worn = money.depreciation_dollars_per_hour(price, facility.residual_fraction, facility.lifetime_years)
-    owned = money.owned_dollars_per_used_hour(worn, upkeep, power, facility.utilisation)
-    months = money.break_even_months(price, rent_per_hour, power, upkeep, facility.utilisation)
+    hall = money.hall_dollars_per_hour(rated_watts or watts_per_gpu, facility.usd_per_kw_month or 0.0)
+    owned = money.owned_dollars_per_used_hour(worn, upkeep + hall, power, facility.utilisation)
+    months = money.break_even_months(price, rent_per_hour, power, upkeep + hall, facility.utilisation)
     used = facility.utilisation * money.YEAR_HOURS
-    running = power * used + upkeep * money.YEAR_HOURS
+    running = power * used + (upkeep + hall) * money.YEAR_HOURS
+    standing = {"depreciation": worn, "upkeep": upkeep, "hall": hall}
+    parts = {name: float(cost / facility.utilisation) for name, cost in standing.items()}
+    parts["electricity"] = float(power)
     years = _years(price, running, rent_per_hour * used, facility)
     return Ownership(
         purchase.item, purchase.date, purchase.source, price, float(owned), rent_per_hour, float(months),
-        tuple(years),
+        tuple(years), parts,
     )  # fmt: skip
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from distsim.engine.energy import Draw
 from distsim.engine.goodput import Goodput
 from distsim.engine.intervals import LEVEL
-from distsim.engine.prices import Quote
+from distsim.engine.prices import RESERVED_YEARS, Quote
 from distsim.errors import DistsimError
 from distsim.formulas import energy, money
 from distsim.specs.facility import Facility
-from distsim.units import DAY
+from distsim.units import DAY, HOUR
 
 LONGEST_DAYS = 10 * 365.0
 """Plans that take longer are no plans."""
@@ -73,6 +73,15 @@ class Option:
         """Tokens trained for one dollar of rent."""
         return self.tokens / self.dollars
 
+    @property
+    def committed_dollars(self) -> float | None:
+        """What a reservation of these machines costs over its whole term; None where they are paid by the hour."""
+        years = RESERVED_YEARS.get(self.quote.term)
+        if years is None:
+            return None
+        hours = money.gpu_hours(self.candidate.gpus, max(years * money.YEAR_HOURS * HOUR, self.days * DAY))
+        return float(money.rent_dollars(hours, self.quote.usd_per_gpu_hour))
+
     def interval(self, value: float | None) -> dict[str, float] | None:
         """90 % of a figure that grows with the days."""
         if value is None:
@@ -93,6 +102,7 @@ class Option:
             "days": self.days, "days_interval": self.interval(self.days),
             "gpu_hours": self.gpu_hours, "gpu_hours_interval": self.interval(self.gpu_hours),
             "dollars": self.dollars, "dollars_interval": self.interval(self.dollars),
+            "committed_dollars": self.committed_dollars,
             "energy_kwh": self.energy_kwh, "energy_kwh_interval": self.interval(self.energy_kwh),
             "tonnes_co2e": self.tonnes_co2e, "goodput": one.goodput.fraction,
             "tokens_per_dollar": self.tokens_per_dollar, "tokens_per_dollar_interval": {

@@ -94,7 +94,9 @@ class Plan:
         system = system_for(option.candidate.gpu)
         if system is None or option.watts is None:
             return None
-        return ownership(system, option.quote.usd_per_gpu_hour, option.watts, self.request.facility)
+        draw = option.candidate.draw
+        rated = None if draw is None else draw.rated or None
+        return ownership(system, option.quote.usd_per_gpu_hour, option.watts, self.request.facility, rated)
 
     def optimal_parameters(self, option: Option) -> float:
         """Parameters of the compute-optimal model for the budget, at an option's FLOPs per dollar."""

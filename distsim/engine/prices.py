@@ -9,9 +9,11 @@ from typing import Any
 
 from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
-from distsim.specs.dates import FUTURE, age, span
+from distsim.specs.dates import age, dated, span
 from distsim.specs.price import TERMS, Offer, Price, Term
 
+RESERVED_YEARS: dict[Term, int] = {"reserved-1y": 1, "reserved-3y": 3}
+"""How long machines are paid for at a term, used or not; a reservation whose source is silent about it is not here."""
 STALE_DAYS = 365
 """Quotes that are so much older than the newest known one are no longer reckoned with."""
 
@@ -44,8 +46,7 @@ class Quote:
 
     def dated(self, today: datetime.date) -> str:
         """Its date with its age: ``price of 2026-09, up to 2 months old``."""
-        old = self.age(today)
-        return f"price of {self.date}, {old if old == FUTURE else f'{old} old'}"
+        return f"price of {dated(self.date, today)}"
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract, and more."""

@@ -56,3 +56,9 @@ def age(stated: str, today: datetime.date) -> str:
     days = (today - first).days
     words = f"{days} days" if days < 60 else f"{days / DAYS_PER_MONTH:.0f} months"
     return words if first == last else f"up to {words}"
+
+
+def dated(stated: str, today: datetime.date) -> str:
+    """A date with its age: ``2026-09, up to 2 months old``."""
+    old = age(stated, today)
+    return f"{stated}, {old if old == FUTURE else f'{old} old'}"
