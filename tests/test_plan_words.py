@@ -170,3 +170,13 @@ def test_what_an_owned_hour_is_made_of() -> None:
     assert "hall, $" in told
     assert "all 64 of them cost $" in told
     assert "months old, network included" in told
+
+
+def test_a_layout_that_is_nearly_full_says_so() -> None:
+    words = ("llama-2-70b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "64", "--provider", "nebius")
+    full = json.loads(run(*words, "--json").stdout)["options"][0]
+    spared = json.loads(run(*words, "--margin", "15%", "--json").stdout)["options"][0]
+    assert spared["memory_fraction"] <= 0.85 < full["memory_fraction"] <= 1
+    assert spared["step_seconds"] >= full["step_seconds"]
+    assert ("full by prediction" in run(*words).stdout) == (full["memory_fraction"] > 0.95)
+    assert "full by prediction" not in run(*words, "--margin", "15%").stdout

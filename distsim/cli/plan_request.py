@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distsim.engine.goodput import Policy
     from distsim.engine.planner import Request
 
+MEMORY = {"margin": (str, "share of the memory that stays free, 0.05 or 5% [default: none]")}
 BOUNDED = {
     "tp": "tensor parallel degrees to try: 8, 1..8 or 1,2,4 [default: 1..8]",
     "pp": "pipeline stages to try [default: 1..16]",
@@ -65,7 +66,7 @@ def with_layouts(function: Callable[..., None]) -> Callable[..., None]:
         mine = {name: value for name, value in values.items() if name in names}
         function({name: value for name, value in values.items() if name not in names}, **mine)
 
-    job = [_parameter(name, kind, text) for name, (kind, text) in (*LOSSES.items(), *JOB.items())]
+    job = [_parameter(name, kind, text) for name, (kind, text) in (*LOSSES.items(), *JOB.items(), *MEMORY.items())]
     bounds = [_parameter(name, str, text) for name, text in BOUNDED.items()]
     parameters = [*own, *job, *bounds]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -103,6 +104,7 @@ def request_of(given: dict[str, Any]) -> Request:
             job, step_batch(given["global_batch"], job, model, tokens), rates,
             catalog.load("storage", given["storage"]), _policy(given, planned),
             parse_bounds({name: given[name] for name in BOUNDED}, []),
+            0.0 if given["margin"] is None else share("margin", given["margin"], "of the memory"),
         ),
         tokens, Wish(None if days is None else days / DAY, dollars),
         catalog.load("facilities", given["facility"]), terms_of(given["price"]), _words(given["gpu"]),
@@ -139,14 +141,15 @@ def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:
         raise DistsimError(f"--maintenance-every {given['maintenance_every']} leaves no time to train", "e.g. 7d")
     if pause is not None:
         pauses_per_day = DAY / pause
+    spread = share("stragglers", given["stragglers"], "of the mean speed")
     return Policy(
         asynchronous=not given["blocking"], interval_seconds=_quantity(given, "checkpoint_every", "s"),
-        spares=given["spares"], pauses_per_day=pauses_per_day, straggler_spread=_share(given["stragglers"]),
+        spares=given["spares"], pauses_per_day=pauses_per_day, straggler_spread=spread,
         node_preempted_every=every, pace=campaign_pace() if given["pace"] is None else given["pace"],
     )  # fmt: skip
 
 
-def _share(text: str | None) -> float:
+def share(option: str, text: str | None, what: str) -> float:
     """``2%`` or ``0.02``."""
     if text is None:
         return 0.0
@@ -155,8 +158,8 @@ def _share(text: str | None) -> float:
         value = float(bare) / (100 if text.strip().endswith("%") else 1)
     except ValueError:
         value = float("nan")
-    if not 0 <= value <= 1:
-        raise DistsimError(f"--stragglers {text} is no spread of speeds", "give a share of the mean, e.g. 2% or 0.02")
+    if not 0 <= value < 1:
+        raise DistsimError(f"--{option} {text} is no share {what}", "give 0 to 0.99, e.g. 2% or 0.02")
     return value
 
 

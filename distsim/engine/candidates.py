@@ -45,6 +45,8 @@ class Terms:
     policy: Policy
     bounds: Bounds = field(default_factory=Bounds)
     """Layouts that the user asks for."""
+    margin: float = 0.0
+    """Share of the memory that a layout leaves free."""
 
     def job_on(self, model: LoadedModel, cluster: str, gpus: int) -> Job:
         """The job on so many accelerators of a cluster, its layout open."""
@@ -67,7 +69,8 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
     spec: Cluster = catalog.load("clusters", cluster)
     key = (catalog.load("gpus", spec.gpu).name, spec.domain, gpus)
     if key not in known:
-        known[key] = best_options(terms.job_on(model, cluster, gpus), spec, gpus, terms.bounds, SHORTLIST)
+        job = terms.job_on(model, cluster, gpus)
+        known[key] = best_options(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin)
     timed = [step_of(candidate_setup(terms, model, cluster, gpus, layout)) for layout in known[key]]
     return _candidate(terms, model, min(timed, key=lambda report: report.seconds)) if timed else None
 
@@ -115,8 +118,7 @@ def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidat
         setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, report.interval.low,
         report.interval.high, y.seq * sequences, kept,
         draw(setup.accelerator, setup.cluster, _campaign_utilisation(report, kept)), report.breakdown, report.mfu,
-        sequences,
-        spot,
+        sequences, report.memory.peak / report.memory.capacity, spot,
     )  # fmt: skip
 
 

@@ -39,6 +39,8 @@ class Candidate:
     mfu: float | None = None
     global_batch: int | None = None
     """Sequences per step."""
+    memory_fraction: float | None = None
+    """Of what a program can have on the fullest accelerator."""
     spot: Goodput | None = None
     """Goodput on machines that are taken away, where it is known how often that is."""
 
@@ -109,6 +111,7 @@ class Option:
                 "level": LEVEL, "low": self.tokens / self.dollars_at(self.days_high),
                 "high": self.tokens / self.dollars_at(self.days_low),
             }, "step_seconds": one.step_seconds, "mfu": one.mfu,
+            "memory_fraction": one.memory_fraction,
             "interruptions": one.goodput.interruptions(self.tokens / one.tokens_per_step * one.step_seconds),
             "price": self.quote.to_dict(),
         }  # fmt: skip

@@ -12,7 +12,7 @@ from distsim.engine.planner import Plan, finish_dates
 from distsim.report.plan_buying import buying_lines
 from distsim.report.plan_plot import pareto_lines
 from distsim.report.plan_step import step_command
-from distsim.report.plan_words import KWH_PER_MWH, carbon, days, dollars, energy, interval, kept, number, owed
+from distsim.report.plan_words import KWH_PER_MWH, carbon, days, dollars, energy, fullness, interval, kept, number, owed
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
 from distsim.units import DAY, count, days_words, duration
@@ -81,6 +81,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         f"({len(dates.seconds):,} simulated campaigns, step time uncertain, seed {seed})",
         f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {chosen.gpu_hours:,.0f} GPU-hours",
         *bound,
+        *fullness(chosen),
         f"tokens      {count(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
         f"failures    {dates.failures.mean():,.0f} expected, one per {duration(terms.mean_time_between_failures)}; "
         f"goodput {terms.fraction:.1%}; a checkpoint every {duration(terms.interval)}",

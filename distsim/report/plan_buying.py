@@ -24,11 +24,12 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     months = own.break_even_months
     never = months == float("inf")
     late = ", beyond its life" if not never and months > YEAR_MONTHS * house.lifetime_years else ""
+    when = "never" if never else f"after {months:,.1f} months{late}"
     run = option.days / YEAR_DAYS * YEAR_MONTHS
     return [
         f"bought for {dollars(own.price)} ({own.item}, {dated(own.date, today)}, network included), an hour in use "
         f"costs {dollars(own.owned_per_hour)} ({parts}) against {dollars(own.rent_per_hour)} of rent",
-        f"buying pays off {'never' if never else f'after {months:,.1f} months'}{late}; this run takes {run:,.1f} months",
+        f"buying pays off {when}; this run takes {run:,.1f} months",
         f"all {one.gpus:,} of them cost {dollars(own.price * one.gpus)} to buy",
     ]
 

@@ -8,6 +8,8 @@ from distsim.units import DAY, days_words, duration
 
 KWH_PER_MWH = 1000
 KG_PER_TONNE = 1000
+NEARLY_FULL = 0.95
+"""Predicted memory is off by some per cent (docs/memory.md): a layout beyond this may not fit after all."""
 
 
 def dollars(amount: float) -> str:
@@ -64,3 +66,11 @@ def owed(option: Option) -> str:
         f"{dollars(whole)} are owed for the whole term ({option.quote.term}), of which this run uses "
         f"{dollars(option.dollars)} ({option.dollars / whole:.0%})"
     )
+
+
+def fullness(option: Option) -> list[str]:
+    """A warning where the layout is predicted to fill the memory nearly to the last."""
+    used = option.candidate.memory_fraction
+    if used is None or used <= NEARLY_FULL:
+        return []
+    return [f"memory      {used:.1%} full by prediction: try it before you order, or leave some with --margin 5%"]
