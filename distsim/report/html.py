@@ -8,6 +8,7 @@ from distsim.engine.plan import Option
 from distsim.engine.plan_details import details
 from distsim.engine.planner import Plan, finish_dates
 from distsim.report import html_layout, html_sections
+from distsim.report.html_cash import cash
 from distsim.report.html_figures import figure, key, money_bar
 from distsim.report.html_scatter import lettered, round_dollars, scatter, shown
 from distsim.report.html_style import CSS
@@ -189,5 +190,7 @@ def _buying(made: Plan, option: Option, today: datetime.date) -> Html:
                           (one.buying, one.renting, one.buying_so_far, one.renting_so_far))]
         for one in own.years
     ]  # fmt: skip
-    cash = table("Cash of each year per accelerator", list(HEAD), rows)
-    return section("buying", f"{title}, per {option.candidate.gpu}", *map(paragraph, told), cash)
+    caption = "Dollars so far per accelerator; bought on the first day, sold at the end of its life"
+    plot = [] if (drawn := cash(own)) is None else [figure(caption, drawn)]
+    years = table("Cash of each year per accelerator", list(HEAD), rows)
+    return section("buying", f"{title}, per {option.candidate.gpu}", *map(paragraph, told), *plot, years)
