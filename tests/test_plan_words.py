@@ -180,3 +180,31 @@ def test_a_layout_that_is_nearly_full_says_so() -> None:
     assert spared["step_seconds"] >= full["step_seconds"]
     assert ("full by prediction" in run(*words).stdout) == (full["memory_fraction"] > 0.95)
     assert "full by prediction" not in run(*words, "--margin", "15%").stdout
+
+
+def test_your_own_quote_to_buy_is_the_one_reckoned_with(tmp_path: Path) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text(
+        CONTRACT.replace('"USD"', '"EUR"')
+        + """
+[[purchases]]
+item = "our quote"
+kind = "system"
+gpu = "h100-sxm"
+gpus = 8
+price = 200000
+with_network = true
+date = "2026-10"
+source = "quote 12"
+
+[exchange]
+usd = 1.10
+date = "2026-11-01"
+source = "central bank"
+""",
+        encoding="utf-8",
+    )
+    buying = json.loads(run(*ASKED, "--provider", str(own), "--json").stdout)["buying"]
+    assert buying["item"] == "our quote"
+    assert buying["usd_per_gpu"] == pytest.approx(200_000 / 8 * 1.10)
+    assert buying["rent_usd_per_gpu_hour"] == pytest.approx(2.40 * 1.10)

@@ -52,14 +52,23 @@ class Ownership:
         }  # fmt: skip
 
 
-def system_for(gpu: str) -> Purchase | None:
-    """The newest price of a system with an accelerator, whole clusters before bare nodes; None when none is known."""
-    found = []
-    for name in catalog.names("prices"):
-        prices: Price = catalog.load("prices", name)
-        found += [one for one in prices.purchases if one.gpu and catalog.load("gpus", one.gpu).name == gpu]
-    systems = [one for one in found if one.kind == "system" and one.gpus]
-    return max(systems, key=lambda one: (one.with_network, span(one.date)[1]), default=None)
+def system_for(gpu: str, lists: Sequence[str] = ()) -> Purchase | None:
+    """The newest price of a system with an accelerator, in dollars, whole clusters before bare nodes; from the lists
+    named if they have one, else from all that are known. None when none is."""
+    for names in (lists, catalog.names("prices")):
+        found = [one for name in names for one in _systems(catalog.load("prices", name), gpu)]
+        if found:
+            return max(found, key=lambda one: (one.with_network, span(one.date)[1]))
+    return None
+
+
+def _systems(prices: Price, gpu: str) -> list[Purchase]:
+    worth = prices.usd_per_unit
+    return [
+        one.model_copy(update={"low": one.low * worth, "high": one.high * worth})
+        for one in prices.purchases
+        if one.kind == "system" and one.gpus and one.gpu and catalog.load("gpus", one.gpu).name == gpu
+    ]
 
 
 def ownership(

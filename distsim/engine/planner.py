@@ -91,7 +91,7 @@ class Plan:
 
     def buying(self, option: Option) -> Ownership | None:
         """Buying the machines of an option instead; None where no system price or no power is known."""
-        system = system_for(option.candidate.gpu)
+        system = system_for(option.candidate.gpu, self.request.providers)
         if system is None or option.watts is None:
             return None
         draw = option.candidate.draw
