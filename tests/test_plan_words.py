@@ -208,3 +208,11 @@ source = "central bank"
     assert buying["item"] == "our quote"
     assert buying["usd_per_gpu"] == pytest.approx(200_000 / 8 * 1.10)
     assert buying["rent_usd_per_gpu_hour"] == pytest.approx(2.40 * 1.10)
+
+
+def test_electricity_without_a_price_is_told(tmp_path: Path) -> None:
+    house = tmp_path / "house.toml"
+    house.write_text('name = "mine"\npue = 1.3\n', encoding="utf-8")
+    told = " ".join(run(*ASKED, "--provider", "nebius", "--facility", str(house)).stdout.split())
+    assert "the hall is there, electricity not counted: no price of it is stated" in told
+    assert "$0 per kWh" not in told

@@ -39,10 +39,11 @@ def assumed(house: Facility) -> str:
     hall = (
         "the hall is there" if house.usd_per_kw_month is None else f"hall at ${house.usd_per_kw_month:g} per kW-month"
     )
+    known = house.usd_per_kwh is not None
+    power = f"${house.usd_per_kwh:g} per kWh" if known else "electricity not counted: no price of it is stated"
     return (
         f"in use {house.utilisation:.0%} of the time, written off in {house.lifetime_years:g} years to "
-        f"{house.residual_fraction:.0%}, upkeep {house.upkeep_fraction:.0%} a year, {hall}, "
-        f"${house.usd_per_kwh or 0:g} per kWh"
+        f"{house.residual_fraction:.0%}, upkeep {house.upkeep_fraction:.0%} a year, {hall}, {power}"
     )
 
 
