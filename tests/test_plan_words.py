@@ -216,3 +216,64 @@ def test_electricity_without_a_price_is_told(tmp_path: Path) -> None:
     told = " ".join(run(*ASKED, "--provider", "nebius", "--facility", str(house)).stdout.split())
     assert "the hall is there, electricity not counted: no price of it is stated" in told
     assert "$0 per kWh" not in told
+
+
+SERVICES = """
+[[services]]
+kind = "storage"
+item = "our bucket"
+price = 0.02
+date = "2026-10"
+source = "offer 4711"
+
+[[services]]
+kind = "egress"
+item = "out of the door"
+price = 0.05
+date = "2026-10"
+source = "offer 4711"
+"""
+
+
+def test_storage_and_egress_stand_beside_the_rent(tmp_path: Path) -> None:
+    """300B tokens in 2 bytes each and 14 bytes per parameter and checkpoint, for as long as the run takes."""
+    own = tmp_path / "mine.toml"
+    own.write_text(CONTRACT + SERVICES, encoding="utf-8")
+    words = (*ASKED, "--provider", str(own))
+    answer = json.loads(run(*words, "--keep", "3", "--json").stdout)
+    found, option = answer["besides"], answer["options"][0]
+    checkpoint = 14 * 6738415616
+    assert found["checkpoint_bytes"] == pytest.approx(checkpoint)
+    assert found["token_bytes"] == 600e9
+    months = option["days"] * 24 / 730
+    assert found["storage_dollars"] == pytest.approx((3 * checkpoint + 600e9) / 1e9 * 0.02 * months)
+    assert found["egress_dollars"] == pytest.approx(checkpoint / 1e9 * 0.05)
+    assert option["dollars"] == pytest.approx(option["gpu_hours"] * 2.40)
+    told = " ".join(run(*words).stdout.split())
+    assert "besides storage $" in told
+    assert "10 checkpoints of 94.3 GB and 600 GB of tokens at $0.02 per GB-month, price of 2026-10, " in told
+    assert "besides" not in run(*ASKED, "--provider", "lambda").stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('date = "2026-10"\nsource = "offer 4711"\n\n[[services]]', 'source = "offer 4711"\n\n[[services]]', "date"),
+        ("price = 0.05", "price = -0.05", "-0.05 is too small"),
+        ("price = 0.02", "price = 200", "200 is too large"),
+        ('kind = "egress"', 'kind = "ingress"', "ingress"),
+    ],
+)
+def test_services_are_refused_like_other_prices(tmp_path: Path, old: str, new: str, told: str) -> None:
+    own = tmp_path / "mine.toml"
+    assert old in SERVICES
+    own.write_text(CONTRACT + SERVICES.replace(old, new), encoding="utf-8")
+    done = run(*ASKED, "--provider", str(own))
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_keeping_a_senseless_number_of_checkpoints_is_refused() -> None:
+    done = run(*ASKED, "--keep", "-1")
+    assert done.returncode == 2
+    assert "--keep -1 is out of range" in done.stderr

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from distsim.engine.planner import Request
 
 MEMORY = {"margin": (str, "share of the memory that stays free, 0.05 or 5% [default: none]")}
+MOST_KEPT = 1_000_000
+STORED = {"keep": (int, "checkpoints that stay in storage [default: 10]")}
 BOUNDED = {
     "tp": "tensor parallel degrees to try: 8, 1..8 or 1,2,4 [default: 1..8]",
     "pp": "pipeline stages to try [default: 1..16]",
@@ -66,7 +68,8 @@ def with_layouts(function: Callable[..., None]) -> Callable[..., None]:
         mine = {name: value for name, value in values.items() if name in names}
         function({name: value for name, value in values.items() if name not in names}, **mine)
 
-    job = [_parameter(name, kind, text) for name, (kind, text) in (*LOSSES.items(), *JOB.items(), *MEMORY.items())]
+    options = {**LOSSES, **JOB, **MEMORY, **STORED}
+    job = [_parameter(name, kind, text) for name, (kind, text) in options.items()]
     bounds = [_parameter(name, str, text) for name, text in BOUNDED.items()]
     parameters = [*own, *job, *bounds]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -109,8 +112,16 @@ def request_of(given: dict[str, Any]) -> Request:
         tokens, Wish(None if days is None else days / DAY, dollars),
         catalog.load("facilities", given["facility"]), terms_of(given["price"]), _words(given["gpu"]),
         _words(given["cluster"]), _sizes(given["gpus"]), _words(given["provider"]), given["compute_optimal"],
-        STALE_DAYS if age is None else age / DAY,
+        _kept(given["keep"]), STALE_DAYS if age is None else age / DAY,
     )  # fmt: skip
+
+
+def _kept(stated: int | None) -> int:
+    from distsim.engine.besides import USUAL_KEPT
+
+    if stated is not None and not 0 <= stated <= MOST_KEPT:
+        raise DistsimError(f"--keep {stated} is out of range", f"valid: 0 to {MOST_KEPT:,}")
+    return USUAL_KEPT if stated is None else stated
 
 
 def _quantity(given: dict[str, Any], name: str, unit: str) -> float | None:

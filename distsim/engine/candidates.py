@@ -118,7 +118,7 @@ def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidat
         setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, report.interval.low,
         report.interval.high, y.seq * sequences, kept,
         draw(setup.accelerator, setup.cluster, _campaign_utilisation(report, kept)), report.breakdown, report.mfu,
-        sequences, report.memory.peak / report.memory.capacity, spot,
+        sequences, saved.total_bytes, report.memory.peak / report.memory.capacity, spot,
     )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ class Candidate:
     mfu: float | None = None
     global_batch: int | None = None
     """Sequences per step."""
+    checkpoint_bytes: float = 0.0
     memory_fraction: float | None = None
     """Of what a program can have on the fullest accelerator."""
     spot: Goodput | None = None

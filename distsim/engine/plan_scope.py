@@ -109,7 +109,8 @@ def _can_train(gpu: str) -> bool:
 def usual_notes(request: Request, model: LoadedModel, left_out: int) -> list[str]:
     """What every reader of a plan has to know; ``left_out`` prices were too old."""
     notes = [
-        "rent of accelerators only: no storage, egress, support or taxes; nobody asked whether so many are to be had",
+        "dollars are the rent of accelerators: storage and egress stand besides where they have a price, support and "
+        "taxes are not in it; nobody asked whether so many are to be had",
     ]
     if (pace := campaign_pace()) == request.terms.policy.pace:
         notes.append(f"steps take {pace:g} times as long as a benchmark's, as in published campaigns; --pace sets it")

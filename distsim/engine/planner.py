@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.engine import plan as plans
 from distsim.engine.batch import StepBatch
+from distsim.engine.besides import USUAL_KEPT, Besides, besides
 from distsim.engine.candidates import Terms, Watch, candidates
 from distsim.engine.flops import active_parameters
 from distsim.engine.models import LoadedModel, load_model
@@ -55,6 +56,8 @@ class Request:
     sizes: tuple[int, ...] = ()
     providers: tuple[str, ...] = ()
     compute_optimal: bool = False
+    kept: int = USUAL_KEPT
+    """Checkpoints that stay in storage."""
     price_days: float = STALE_DAYS
     """Prices so much older than the newest are left out."""
 
@@ -98,6 +101,10 @@ class Plan:
         rated = None if draw is None else draw.rated or None
         return ownership(system, option.quote.usd_per_gpu_hour, option.watts, self.request.facility, rated)
 
+    def besides(self, option: Option) -> Besides:
+        """Storage and egress of an option."""
+        return besides(option, self.model.spec.vocab, self.request.kept, self.request.providers)
+
     def optimal_parameters(self, option: Option) -> float:
         """Parameters of the compute-optimal model for the budget, at an option's FLOPs per dollar."""
         dollars = self.request.wish.dollars or option.dollars
@@ -118,6 +125,7 @@ class Plan:
             "met": self.cheapest is not None,
             "nearest": [{"option": index[id(one)], "lacks": self.request.wish.lacks(one)} for one in self.nearest],
             "buying": None if buying is None else buying.to_dict(),
+            "besides": None if chosen is None else self.besides(chosen).to_dict(),
             "facility": self.request.facility.name, "failures": self.request.terms.failures.name,
             "storage": self.request.terms.storage.name, "notes": list(self.notes),
         }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.formula import formula
 from distsim.formulas.energy import WATTS_PER_KILOWATT
-from distsim.units import DAY, HOUR
+from distsim.units import DAY, GIGA, HOUR
 
 YEAR_HOURS = 365 * DAY / HOUR
 MONTH_HOURS = YEAR_HOURS / 12
@@ -22,6 +22,18 @@ def gpu_hours(gpus: Number, seconds: Number) -> Number:
 def rent_dollars(billed_gpu_hours: Number, usd_per_gpu_hour: Number) -> Number:
     """Rent of a run; storage, egress and support are not in it."""
     return billed_gpu_hours * usd_per_gpu_hour
+
+
+@formula(unit="USD", source="definition: GB kept times months times the price of a GB-month; 730 hours a month")
+def storage_dollars(stored_bytes: Number, seconds: Number, usd_per_gb_month: Number) -> Number:
+    """Rent of storage for what is kept all the while."""
+    return stored_bytes / GIGA * seconds / HOUR / MONTH_HOURS * usd_per_gb_month
+
+
+@formula(unit="USD", source="definition: bytes that leave, as GB, times the price of a GB")
+def egress_dollars(leaving_bytes: Number, usd_per_gb: Number) -> Number:
+    """What a provider asks for data that leaves its network."""
+    return leaving_bytes / GIGA * usd_per_gb
 
 
 @formula(unit="USD", source="definition: dollars per second over tokens per second, times a million")

@@ -15,7 +15,19 @@ from distsim.report.html_style import CSS
 from distsim.report.markup import Html, datum, element, items, joined, paragraph, section, table
 from distsim.report.plan import PARTS, layout_words, money_shares
 from distsim.report.plan_buying import HEAD, assumed, sentences
-from distsim.report.plan_words import KWH_PER_MWH, carbon, days, dollars, energy, fullness, interval, kept, number, owed
+from distsim.report.plan_words import (
+    KWH_PER_MWH,
+    besides,
+    carbon,
+    days,
+    dollars,
+    energy,
+    fullness,
+    interval,
+    kept,
+    number,
+    owed,
+)
 from distsim.units import DAY, count, days_words, duration
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -96,6 +108,7 @@ def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html
         f"({len(dates.seconds):,} simulated campaigns, step time uncertain, {dates.failures.mean():,.0f} failures each "
         f"on average, seed {seed})."
     )]  # fmt: skip
+    told += [paragraph(f"Besides the rent: {words}.") for words in (besides(made, chosen, today),) if words]
     told += [paragraph(words.capitalize(), ".") for words in fullness(chosen)]
     if owed(chosen):
         told.append(paragraph(element("strong", "Reserved. "), f"{owed(chosen)}."))

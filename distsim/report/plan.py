@@ -12,7 +12,19 @@ from distsim.engine.planner import Plan, finish_dates
 from distsim.report.plan_buying import buying_lines
 from distsim.report.plan_plot import pareto_lines
 from distsim.report.plan_step import step_command
-from distsim.report.plan_words import KWH_PER_MWH, carbon, days, dollars, energy, fullness, interval, kept, number, owed
+from distsim.report.plan_words import (
+    KWH_PER_MWH,
+    besides,
+    carbon,
+    days,
+    dollars,
+    energy,
+    fullness,
+    interval,
+    kept,
+    number,
+    owed,
+)
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
 from distsim.units import DAY, count, days_words, duration
@@ -80,6 +92,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         f"finished    after {p50}, one in ten before {p10}, one in ten after {p90}{within} "
         f"({len(dates.seconds):,} simulated campaigns, step time uncertain, seed {seed})",
         f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {chosen.gpu_hours:,.0f} GPU-hours",
+        *(f"besides     {words}" for words in (besides(made, chosen, today),) if words),
         *bound,
         *fullness(chosen),
         f"tokens      {count(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+
 from distsim.engine.plan import Option
 from distsim.engine.planner import Plan
-from distsim.units import DAY, days_words, duration
+from distsim.specs.dates import dated
+from distsim.units import DAY, days_words, decimal_bytes, duration
 
 KWH_PER_MWH = 1000
 KG_PER_TONNE = 1000
@@ -74,3 +77,21 @@ def fullness(option: Option) -> list[str]:
     if used is None or used <= NEARLY_FULL:
         return []
     return [f"memory      {used:.1%} full by prediction: try it before you order, or leave some with --margin 5%"]
+
+
+def besides(made: Plan, option: Option, today: datetime.date) -> str:
+    """Storage and egress in words; nothing where the provider states neither."""
+    found = made.besides(option)
+    told = []
+    if found.storage is not None and found.storage_dollars is not None:
+        checkpoints = f"{found.kept} checkpoints of {decimal_bytes(found.checkpoint_bytes)}"
+        rate = f"${found.storage.price:g} per GB-month, price of {dated(found.storage.date, today)}"
+        told.append(
+            f"storage {dollars(found.storage_dollars)} ({checkpoints} and {decimal_bytes(found.token_bytes)} of tokens "
+            f"at {rate})"
+        )
+    if found.egress is not None and found.egress_dollars is not None:
+        told.append(
+            f"a checkpoint that leaves {dollars(found.egress_dollars)} (price of {dated(found.egress.date, today)})"
+        )
+    return ", ".join(told)
