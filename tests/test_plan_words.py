@@ -277,3 +277,13 @@ def test_keeping_a_senseless_number_of_checkpoints_is_refused() -> None:
     done = run(*ASKED, "--keep", "-1")
     assert done.returncode == 2
     assert "--keep -1 is out of range" in done.stderr
+
+
+def test_the_terms_of_owning_are_explained_with_their_sources() -> None:
+    told = run(*ASKED, "--provider", "nebius", "--explain").stdout
+    lines = [
+        line for line in told.splitlines() if line.startswith(("hall", "depreciation", "break-even", "price with"))
+    ]
+    assert any("hall_dollars_per_hour" in line for line in lines)
+    assert any("CBRE" in line for line in lines)
+    assert any("break_even_months" in line for line in lines)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.figures import Figures
 from distsim.formulas import money
 from distsim.specs.dates import span
 from distsim.specs.facility import Facility
@@ -39,6 +40,7 @@ class Ownership:
     years: tuple[Year, ...]
     parts: Mapping[str, float]
     """What makes up an owned hour in use."""
+    figures: Figures
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; a break-even that never comes is null."""
@@ -76,24 +78,51 @@ def ownership(
 ) -> Ownership:
     """What buying one accelerator with its share of a system means against a rent. A hall is rented for the most that
     it may draw, for what it draws where nobody says."""
-    network = 1.0 if purchase.with_network else 1 + facility.network_fraction
-    price = purchase.middle / (purchase.gpus or 1) * network
-    power = money.power_dollars_per_hour(watts_per_gpu, facility.pue, facility.usd_per_kwh or 0.0)
-    upkeep = money.upkeep_dollars_per_hour(price, facility.upkeep_fraction)
-    worn = money.depreciation_dollars_per_hour(price, facility.residual_fraction, facility.lifetime_years)
-    hall = money.hall_dollars_per_hour(rated_watts or watts_per_gpu, facility.usd_per_kw_month or 0.0)
-    owned = money.owned_dollars_per_used_hour(worn, upkeep + hall, power, facility.utilisation)
-    months = money.break_even_months(price, rent_per_hour, power, upkeep + hall, facility.utilisation)
+    figures = Figures()
+    price = _price(purchase, facility, figures)
+    watts = rated_watts or watts_per_gpu
+    power = figures.use("electricity, in use", money.power_dollars_per_hour, watts=watts_per_gpu, pue=facility.pue,
+                        usd_per_kwh=facility.usd_per_kwh or 0.0)  # fmt: skip
+    upkeep = figures.use("upkeep", money.upkeep_dollars_per_hour, price=price,
+                         upkeep_fraction_per_year=facility.upkeep_fraction)  # fmt: skip
+    worn = figures.use(
+        "depreciation", money.depreciation_dollars_per_hour, price=price,
+        residual_fraction=facility.residual_fraction, lifetime_years=facility.lifetime_years,
+    )  # fmt: skip
+    hall = figures.use("hall", money.hall_dollars_per_hour, rated_watts=watts,
+                       usd_per_kw_month=facility.usd_per_kw_month or 0.0)  # fmt: skip
+    owned = figures.use(
+        "owned, per hour in use", money.owned_dollars_per_used_hour, depreciation_per_hour=worn,
+        standing_per_hour=upkeep + hall, power_per_used_hour=power, utilisation=facility.utilisation,
+    )  # fmt: skip
+    months = figures.use(
+        "break-even", money.break_even_months, price=price, rent_per_hour=rent_per_hour, power_per_used_hour=power,
+        standing_per_hour=upkeep + hall, utilisation=facility.utilisation,
+    )  # fmt: skip
     used = facility.utilisation * money.YEAR_HOURS
-    running = power * used + (upkeep + hall) * money.YEAR_HOURS
+    running = float(power * used + (upkeep + hall) * money.YEAR_HOURS)
     standing = {"depreciation": worn, "upkeep": upkeep, "hall": hall}
     parts = {name: float(cost / facility.utilisation) for name, cost in standing.items()}
     parts["electricity"] = float(power)
     years = _years(price, running, rent_per_hour * used, facility)
     return Ownership(
         purchase.item, purchase.date, purchase.source, price, float(owned), rent_per_hour, float(months),
-        tuple(years), parts,
+        tuple(years), parts, figures,
     )  # fmt: skip
+
+
+def _price(purchase: Purchase, facility: Facility, figures: Figures) -> float:
+    """Dollars of one accelerator with its share of system and network; notes what else the house assumes."""
+    network = 1.0 if purchase.with_network else 1 + facility.network_fraction
+    for label, name, unit in (
+        ("hall, per kW and month", "usd_per_kw_month", "USD"), ("electricity, per kWh", "usd_per_kwh", "USD"),
+        ("share of hours in use", "utilisation", "1"), ("life", "lifetime_years", "years"),
+    ):  # fmt: skip
+        value = getattr(facility, name)
+        if value is not None:
+            figures.note(label, value, unit, facility.source_of(name) or "")
+    price = purchase.middle / (purchase.gpus or 1) * network
+    return float(figures.note("price with its share of the network", price, "USD", purchase.source))
 
 
 def _years(price: float, running: float, rent: float, facility: Facility) -> Sequence[Year]:

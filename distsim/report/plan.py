@@ -205,9 +205,10 @@ def _scaling(made: Plan, option: Option) -> list[str]:
 
 
 def explained(made: Plan, term: Style) -> list[str]:
-    """Each term of goodput and energy of the chosen option, with its source."""
+    """Each term of goodput, energy and owning of the chosen option, with its source."""
     chosen = made.cheapest or made.nearest[0]
-    figures = [*chosen.candidate.goodput.figures, *(chosen.candidate.draw.figures if chosen.candidate.draw else [])]
+    draw, own = chosen.candidate.draw, made.buying(chosen)
+    figures = [*chosen.candidate.goodput.figures, *(draw.figures if draw else []), *(own.figures if own else [])]
     rows = [[one.label, f"{one.value:.6g}", one.unit, one.formula, one.source] for one in figures]
     title = term.bold(f"Terms of {chosen.candidate.gpus:,} x {chosen.candidate.gpu}")
     return [title, *columns(["term", "value", "unit", "formula", "source"], rows, left=(0, 2, 3, 4))]
