@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -287,3 +289,17 @@ def test_the_terms_of_owning_are_explained_with_their_sources() -> None:
     assert any("hall_dollars_per_hour" in line for line in lines)
     assert any("CBRE" in line for line in lines)
     assert any("break_even_months" in line for line in lines)
+
+
+def test_the_table_for_spreadsheets_holds_what_the_json_does() -> None:
+    words = ("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "32,64", "--provider", "nebius,aws",
+             "--price", "all", "--deadline", "6d")  # fmt: skip
+    answer = json.loads(run(*words, "--json").stdout)
+    rows = list(csv.DictReader(io.StringIO(run(*words, "--csv").stdout)))
+    assert len(rows) == len(answer["options"])
+    for row, option in zip(rows, answer["options"], strict=True):
+        assert row["days_low"] == str(option["days_interval"]["low"])
+        assert row["dollars_high"] == str(option["dollars_interval"]["high"])
+        assert row["committed_dollars"] == str(option["committed_dollars"] or "")
+        assert row["within_limits"] == str(int(option["days"] <= 6))
+    assert {row["within_limits"] for row in rows} == {"0", "1"}

@@ -219,12 +219,17 @@ def csv_lines(made: Plan) -> Sequence[str]:
     keys = ("cluster", "gpu", "gpus", "global_batch", "days", "gpu_hours", "dollars", "energy_kwh", "tonnes_co2e",
             "goodput", "spare_nodes", "tokens_per_dollar", "step_seconds", "mfu")  # fmt: skip
     layout = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "recompute")
+    spread = ("days", "dollars", "energy_kwh", "tokens_per_dollar")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*keys, *layout, "provider", "term", "usd_per_gpu_hour", "price_date", "pareto"])
+    ends = [f"{name}_{end}" for name in spread for end in ("low", "high")]
+    price = ("provider", "term", "usd_per_gpu_hour", "price_date", "pareto", "within_limits", "committed_dollars")
+    writer.writerow([*keys, *layout, *price, "memory_fraction", *ends])
     front = set(made.pareto)
     for index, option in enumerate(made.options):
         row, quote = option.to_dict(), option.quote
-        told = [quote.provider, quote.term, quote.usd_per_gpu_hour, quote.date, int(index in front)]
-        writer.writerow([*(row[key] for key in keys), *(row["layout"][key] for key in layout), *told])
+        told = [quote.provider, quote.term, quote.usd_per_gpu_hour, quote.date, int(index in front),
+                int(made.request.wish.met(option)), row["committed_dollars"], row["memory_fraction"]]  # fmt: skip
+        bounds = [(row[f"{name}_interval"] or {}).get(end) for name in spread for end in ("low", "high")]
+        writer.writerow([*(row[key] for key in keys), *(row["layout"][key] for key in layout), *told, *bounds])
     return out.getvalue().splitlines()
