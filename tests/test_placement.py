@@ -183,6 +183,19 @@ def test_the_composed_step_is_that_of_the_event_simulation(options: dict[str, An
         assert line.run.busy[stage] == pytest.approx(mine, rel=1e-9)
 
 
+def test_a_v_has_both_arms_of_a_stage() -> None:
+    setup = resolve(Job(model="deepseek-v3", gpus=8, pp=8, schedule="zb-v", framework="torchtitan"))
+    assert setup.stage_layers == tuple(stage.layer_count for stage in build_stages(setup))
+    assert sum(setup.stage_layers) == 61
+
+
+def test_a_stage_without_layers_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["deepseek-v2", "--pp", "16", "--gpus", "64", "--explain", "--stage", "15"],
+                  ["llama-7b", "--lora-rank", "8", "--pp", "2", "--gpus", "8", "--stage-layers", "0,32"]):  # fmt: skip
+        assert run(["memory", *words]) in (0, 1)
+    assert "Stage 15 holds no layer." in capsys.readouterr().out
+
+
 def test_rounds_that_differ_are_longer_in_the_event_simulation() -> None:
     """40 layers in 16 chunks: all stages hold as many, but not in each round; the composition does not see it."""
     report = distsim.step(Job(model="llama-13b", gpu="h100-sxm", gpus=8, pp=8, vpp=2, global_batch=16, seq=2048))

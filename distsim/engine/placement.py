@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
+from distsim.arrays import Number
 from distsim.engine.partition import split
+from distsim.engine.schedule_shape import turns_back
 from distsim.errors import DistsimError
 from distsim.layers.network import layer_kind, network_parameters, plain_context
+from distsim.schedules.action import wave
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -38,8 +41,11 @@ def chunk_layers(given: Sequence[int] | None, model: Model, layout: Layout, fram
     return PLACES[framework.partition](model, layout.pp, layout.vpp)
 
 
-def stage_sums(chunks: Sequence[int], pp: int) -> Chunks:
-    """Layers of each stage, which holds every pp-th chunk."""
+def stage_sums(chunks: Sequence[int], pp: int, schedule: Number = "1f1b") -> Chunks:
+    """Layers of each stage, which holds every pp-th chunk, or the arms of a V."""
+    if len(chunks) > pp > 1 and turns_back(schedule):
+        placed = list(zip(wave(pp, len(chunks) // pp), chunks, strict=True))
+        return tuple(sum(count for place, count in placed if place == stage) for stage in range(pp))
     return tuple(sum(chunks[stage::pp]) for stage in range(pp))
 
 
@@ -47,7 +53,7 @@ def placement_note(chunks: Chunks, model: Model, layout: Layout, framework: Fram
     """Which stage has how many layers by a framework's own rule, where they are not all alike; else nothing."""
     if len(set(chunks)) == 1:
         return ""
-    told = _runs(stage_sums(chunks, layout.pp), "stage")
+    told = _runs(stage_sums(chunks, layout.pp, layout.schedule), "stage")
     if layout.vpp > 1:
         told = f"{_runs(chunks, 'chunk')}; {told}"
     return f"{framework.name} places the {model.layers} layers: {told}; --stage-layers places them otherwise"

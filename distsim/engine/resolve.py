@@ -60,7 +60,7 @@ class Setup:
     @property
     def stage_layers(self) -> tuple[int, ...]:
         """Layers of each pipeline stage, all its chunks together."""
-        return stage_sums(self.chunk_layers, self.layout.pp)
+        return stage_sums(self.chunk_layers, self.layout.pp, self.layout.schedule)
 
     def context(self) -> Context:
         """What the layers need to state their operations."""
@@ -122,7 +122,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     chunks = chunk_layers(filled["stage_layers"], model, layout, framework)
     if filled["stage_layers"] is None and (note := placement_note(chunks, model, layout, framework)):
         notes.append(note)
-    most = max(stage_sums(chunks, layout.pp))
+    most = max(stage_sums(chunks, layout.pp, layout.schedule))
     if layout.recompute_layers > most:
         notes.append(
             f"--recompute-layers {layout.recompute_layers} recomputes all: no stage has more than {most} layers"

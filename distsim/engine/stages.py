@@ -134,6 +134,8 @@ def _with_first(
     """The layers of a stage; the first of all apart where nothing before it trains."""
     if embedding is None or ctx.tuning is None or any(p.trains for p in parameters_of(embedding.operations)):
         return tuple(layers)
+    if not layers:
+        return ()
     (block, count), *rest = layers
     first = [(first_block(ctx, block), 1), (block, count - 1)]
     return (*(pair for pair in first if pair[1]), *rest)

@@ -98,6 +98,9 @@ def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
     from distsim.engine.stages import build_stages
 
     layers = build_stages(setup)[stage].layers
+    if not layers:
+        yield f"Stage {stage} holds no layer."
+        return
     block, count = layers[len(layers) // 2]
     yield term.bold(f"Kept for backward by a {block.name} layer ({count} on this stage), one micro-batch on one rank")
     rows = list(_saved_rows(block.operations, setup))
