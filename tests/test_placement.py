@@ -131,6 +131,9 @@ def test_chunks_follow_from_what_is_stated() -> None:
     assert setup.layout.vpp == 2
     assert setup.layout.schedule == "interleaved-1f1b"
     assert setup.stage_layers == (5, *[4] * 13, 2, 2)
+    assert setup.model.mtp_trained == 1
+    with pytest.raises(DistsimError, match="mtp"):
+        Job.read({"model": "deepseek-v3", "pp": 16, "stage_layers": "Et*3|(tt|)*29,m|L", "mtp": 2})
     halves = resolve(Job(model="llama-7b", gpus=4, pp=4, vpp=2, stage_layers="6,8,8,10"))
     assert halves.chunk_layers == (3, 4, 4, 5, 3, 4, 4, 5)
     with pytest.raises(DistsimError, match="cannot share equally"):

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from distsim.specs import stage_layers
 from distsim.specs.base import Spec
@@ -114,6 +114,16 @@ class Job(Spec):
         if not words or set(words) - set(WHOLE):
             raise ValueError(f"{value!r} is not a choice; choices, joined by commas: {', '.join(WHOLE)}")
         return ",".join(word for word in WHOLE if word in words)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _predicts(cls, options: Any) -> Any:
+        """A layout string also says how many layers of multi-token prediction train."""
+        text = options.get("stage_layers") if isinstance(options, dict) else None
+        named = stage_layers.predictions(text) if isinstance(text, str) else 0
+        if named and options.get("mtp") not in (None, named):
+            raise ValueError(f"stage_layers {text!r} has {named} MTP layers m, but mtp is {options['mtp']}")
+        return {**options, "mtp": named} if named else options
 
     @field_validator("stage_layers", mode="before")
     @classmethod

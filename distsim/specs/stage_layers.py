@@ -24,6 +24,11 @@ def parse(text: str) -> tuple[int, ...]:
     return found
 
 
+def predictions(text: str) -> int:
+    """Layers of multi-token prediction that a layout string names; 0 for other notations."""
+    return _expanded(text).count("m") if "E" in text else 0
+
+
 def _counts(text: str) -> tuple[int, ...]:
     counts: list[int] = []
     words = text.replace(",", " ").split()
