@@ -8,7 +8,12 @@ from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.states import States
 from distsim.engine.tuning import gathered_bytes
-from distsim.formulas.buffers import bucket_bytes, gathered_unit_bytes, step_copy_bytes_per_rank
+from distsim.formulas.buffers import (
+    bucket_bytes,
+    gathered_unit_bytes,
+    held_exchange_bytes,
+    step_copy_bytes_per_rank,
+)
 from distsim.layers.ledger import Block
 
 
@@ -57,11 +62,25 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
             bytes_per_parameter=rules.step_copy_bytes,
             shards=where(y.zero >= 1, y.zero_group, 1),
         )
+    if setup.kernels.exchanges_held or setup.kernels.exchange_buffers:
+        total = total + _exchanges(setup, stage, figures)
     if rules.workspace_bytes:
         total = total + figures.note(
             "workspaces", rules.workspace_bytes, "B", setup.framework.source_of("buffers") or "preset"
         )
     return total
+
+
+def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
+    """What tensor parallel exchanges under sequence parallelism hold while the host runs ahead of the GPU."""
+    y, kernels = setup.layout, setup.kernels
+    fewest, most = kernels.held_stages
+    held = where(y.pp > 1, kernels.exchanges_held_in_stages, kernels.exchanges_held) * (y.pp >= fewest) * (y.pp <= most)
+    return where(y.sequence_parallel, 1, 0) * figures.use(
+        "exchanges", held_exchange_bytes, tokens=y.tokens, hidden=setup.model.hidden,
+        element_bytes=setup.precision.activation_bytes, tp=y.tp, layers=stage.layer_count * stage.in_flight,
+        held=held, buffers=kernels.exchange_buffers,
+    )  # fmt: skip
 
 
 def overhead_bytes(setup: Setup, figures: Figures) -> Number:

@@ -13,6 +13,7 @@ from distsim.engine.profile import with_kernels
 from distsim.engine.resolve import Setup
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import Run
+from distsim.layers.head import head
 from distsim.specs.timing import STATE_NAMES
 
 CHUNKS = 8
@@ -27,6 +28,9 @@ COMPILED, COMPILED_TRANSIT_BYTES = re.compile(r"cross-entropy-loss-fusion=true(?
 (NVIDIA/Megatron-LM core/fusions/fused_cross_entropy.py, on in-place semantics under torch.compile)."""
 ON_DEEPSPEED = "full-parameter"
 """How notes name what QwenLM/Qwen's finetune_ds.sh does, which keeps a master copy."""
+OWN_KERNELS, ASKED_FOR_FLASH = ("qwen", "baichuan"), "flash_attn 2.3.4"
+"""Models whose own code of 2023 calls a flash kernel, and notes of runs that asked transformers for one; what other
+models took grows with the square of the length, as scores in memory do."""
 OWN_SUM = "params+grads+optimizer + activations"
 """What a source adds up itself."""
 
@@ -35,11 +39,28 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     """Predicted peak in bytes of the rank that the framework reports, for the longest sample."""
     lengths = None if run.count("seq_len") else lengths_of(run)
     longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
-    report = memory_of(held_by(run, replace(setup, layout=longest), year))
+    held = held_by(run, replace(setup, layout=longest), year)
+    report = memory_of(held)
     if OWN_SUM in (run.text("mem_kind") or ""):
         return max(_states_and_activations(stage) for stage in report.stages)
     ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
-    return float(ranks[setup.framework.memory_rank].counted(counts_of(run, setup)))
+    stage = ranks[setup.framework.memory_rank]
+    counts = counts_of(run, setup)
+    peak = float(stage.counted(counts))
+    if lengths and lengths.varied and counts != "allocated":
+        return max(peak, _with_kept_samples(setup, report.stages[-1], lengths.mean))
+    return peak
+
+
+def _with_kept_samples(setup: Setup, last: StageMemory, mean: int) -> float:
+    """The last stage's peak at the loss with what the allocator's cache keeps of logits of other lengths; it gives them
+    back before it fails."""
+    loss = head(replace(setup.context(), layout=setup.layout.with_(seq=mean)))[-1]
+    kept = sum(tensor.size_bytes for tensor in (*loss.saved, *loss.transient_forward))
+    during = max(moment.total for moment in last.moments if moment.name.startswith("loss"))
+    highest = max(moment.total for moment in last.moments)
+    grown = float(last.peak - highest + during + kept * setup.framework.overhead.kept_samples)
+    return min(grown, setup.accelerator.capacity)
 
 
 def _states_and_activations(stage: StageMemory) -> float:
@@ -63,6 +84,8 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
     if framework.states:
         kernels |= framework.states.get(STATE_NAMES[correction_of(setup, run.id, year, run.source).state], {})
     kernels |= _loss_of(run, setup)
+    if ASKED_FOR_FLASH in (run.text("notes") or "") and not (run.text("model") or "").startswith(OWN_KERNELS):
+        setup = replace(setup, layout=setup.layout.with_(attention="eager"))
     if kernels:
         where = f"framework {framework.name}, states and until"
         setup = replace(setup, kernels=with_kernels(setup.kernels, kernels, where))

@@ -28,3 +28,18 @@ def bucket_bytes(parameters: Number, bucket_elements: Number, buckets: Number, b
 def step_copy_bytes_per_rank(parameters: Number, bytes_per_parameter: Number, shards: Number) -> Number:
     """Copies of gradients that the optimizer's step makes for the rank's own shard."""
     return parameters * bytes_per_parameter / shards
+
+
+EXCHANGES_PER_LAYER = 4
+"""Two inputs gathered, and two products before their sum is scattered."""
+
+
+@formula(
+    unit="B",
+    source="torch Tensor.record_stream: memory that another stream used is free when the GPU has passed the use",
+)
+def held_exchange_bytes(
+    tokens: Number, hidden: Number, element_bytes: Number, tp: Number, layers: Number, held: Number, buffers: Number
+) -> Number:
+    """Gathered tensors of tensor parallel exchanges that live beside the activations, all ranks' parts but the own."""
+    return tokens * hidden * element_bytes * (1 - 1 / tp) * (minimum(held, EXCHANGES_PER_LAYER * layers) + buffers)

@@ -90,10 +90,15 @@ class Kernels(Spec):
     """Further tensors of hidden width that a layer's code keeps (contiguous copies, views made whole)."""
     tensor_parallel_copies: int = Field(default=0, ge=0)
     """Further ones with tp > 1 (buffers of asynchronous communication that autograd holds on to)."""
-    gathered_inputs: float = Field(default=0, ge=0)
-    """Inputs of column-parallel products that a layer keeps gathered, not sharded."""
-    gathered_stages: tuple[int, int] = (1, 1)
-    """Least and largest number of pipeline stages of the jobs that keep them."""
+    exchange_buffers: int = Field(default=0, ge=0)
+    """Buffers of a gathered input that tensor parallel exchanges keep for good."""
+    exchanges_held: float = Field(default=0, ge=0)
+    """Gathered tensors whose memory is not free again because the host runs ahead of the GPU: torch gives back what an
+    exchange on another stream used only when the GPU has passed it."""
+    exchanges_held_in_stages: float = Field(default=0, ge=0)
+    """The same with pipeline stages, where the host waits for its neighbours."""
+    held_stages: tuple[int, int] = (1, 1024)
+    """Least and largest number of pipeline stages of the jobs that hold them."""
     regather_input: bool = True
     """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in
     backward (Megatron), instead of keeping the gathered input (torch DTensor)."""
@@ -136,6 +141,9 @@ class Overhead(Spec):
     """NCCL buffers per process group of more than one rank."""
     fragmentation_fraction: float = Field(default=0, ge=0, lt=1)
     """Reserved by the caching allocator beyond what is allocated, as a share of activations and buffers."""
+    kept_samples: float = Field(default=0, ge=0)
+    """Where lengths of samples vary: mean samples whose logits' blocks the allocator keeps, since longer ones do not
+    fit into them; for replays of measured runs only."""
 
 
 class Traffic(Spec):
@@ -205,6 +213,8 @@ class Adapters(Spec):
     """Weights come onto the GPU whole and are quantised there, which may be the peak (litgpt)."""
     quantises_head: bool = False
     """The output layer is quantised with the layers' products."""
+    others_fp32: bool = False
+    """Embedding, norms and output layer beside quantised weights become fp32 (prepare_model_for_kbit_training)."""
 
 
 REPLAY_WORDS = ("interleave", "older", "older_until", "recompute_until_fits")
