@@ -10,7 +10,8 @@ from distsim import catalog
 from distsim.engine.likeness import correction_of
 from distsim.engine.memory import StageMemory, memory_of
 from distsim.engine.profile import with_kernels
-from distsim.engine.resolve import Setup
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.states import NARROW
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import Run
 from distsim.layers.head import head
@@ -27,7 +28,12 @@ COMPILED, COMPILED_TRANSIT_BYTES = re.compile(r"cross-entropy-loss-fusion=true(?
 """Megatron-LM's flag for a loss that torch compiles, and what it has in transit per logit: one in bf16, one in fp32
 (NVIDIA/Megatron-LM core/fusions/fused_cross_entropy.py, on in-place semantics under torch.compile)."""
 ON_DEEPSPEED = "full-parameter"
-"""How notes name what QwenLM/Qwen's finetune_ds.sh does, which keeps a master copy."""
+"""How notes name what QwenLM/Qwen's finetune_ds.sh does, which keeps a master copy and recomputes every layer."""
+RAN_TORCHTITAN, TORCHTITAN = "gpus, torchtitan,", "torchtitan"
+"""Notes of rows of torchao's table, whose cells name another framework."""
+SPLIT = re.compile(r"local batch (\d+) per dp rank split into pp microbatches")
+"""Notes of torchtitan's pipelines, which by default split a rank's batch into as many micro-batches as there are stages
+(pytorch/torchtitan distributed/pipeline.py)."""
 OWN_KERNELS, ASKED_FOR_FLASH = ("qwen", "baichuan"), "flash_attn 2.3.4"
 """Models whose own code of 2023 calls a flash kernel, and notes of runs that asked transformers for one; what other
 models took grows with the square of the length, as scores in memory do."""
@@ -39,7 +45,7 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     """Predicted peak in bytes of the rank that the framework reports, for the longest sample."""
     lengths = None if run.count("seq_len") else lengths_of(run)
     longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
-    held = held_by(run, replace(setup, layout=longest), year)
+    held = held_by(run, _as_noted(run, replace(setup, layout=longest)), year)
     report = memory_of(held)
     if OWN_SUM in (run.text("mem_kind") or ""):
         return max(_states_and_activations(stage) for stage in report.stages)
@@ -61,6 +67,23 @@ def _with_kept_samples(setup: Setup, last: StageMemory, mean: int) -> float:
     highest = max(moment.total for moment in last.moments)
     grown = float(last.peak - highest + during + kept * setup.framework.overhead.kept_samples)
     return min(grown, setup.accelerator.capacity)
+
+
+def _as_noted(run: Run, setup: Setup) -> Setup:
+    """The setup with the software and the micro-batch that notes name where cells say otherwise or nothing."""
+    notes = (run.text("notes") or "").lower()
+    y = setup.layout
+    if (local := SPLIT.search(notes)) and run.count("micro_batch") is None:
+        micro = max(int(local[1]) // y.pp, 1)
+        setup = replace(
+            setup, layout=y.with_(micro_batch=micro, micro_batches=y.micro_batch * y.micro_batches // micro)
+        )
+    if RAN_TORCHTITAN not in notes or setup.framework.name == TORCHTITAN:
+        return setup
+    framework = catalog.load("frameworks", TORCHTITAN)
+    recipe = setup.precision.name if setup.precision.math in NARROW else framework.usual["precision_bf16"]
+    job = setup.job.model_copy(update={"framework": TORCHTITAN, "precision": recipe, "compile": run.flag("compile")})
+    return resolve(job, {"framework": framework, "cluster": setup.cluster})
 
 
 def _states_and_activations(stage: StageMemory) -> float:
@@ -107,12 +130,17 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
 
 
 def _trained_whole(run: Run, setup: Setup) -> Setup:
-    """The setup in the precision and with the optimizer of scripts that fine-tune everything without DeepSpeed."""
-    scripted = ON_DEEPSPEED in (run.text("notes") or "").lower()
-    if run.text("finetune_kind") != "full" or setup.layout.zero or scripted:
+    """The setup with the optimizer of scripts that fine-tune without DeepSpeed, and their precision of what trains
+    whole."""
+    if run.text("finetune_kind") is None or setup.layout.zero:
         return setup
     usual = setup.framework.usual_whole
     precision, optimizer = usual.get("precision"), usual.get("optimizer")
+    scripted = ON_DEEPSPEED in (run.text("notes") or "").lower()
+    if scripted and run.text("recompute") is None:  # its step's copies in fp32 are as large as foreach's root
+        setup = replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=-1, selective=0))
+    if setup.tuning is not None or scripted:
+        precision = None
     if run.text("optimizer") and setup.optimizer.name != "adamw":
         optimizer = None
     return replace(

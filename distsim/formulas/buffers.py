@@ -14,6 +14,12 @@ def gathered_unit_bytes(
     return (unit_parameters * units_alive + root_parameters) * bytes_per_parameter
 
 
+@formula(unit="B", source="torch fully_shard: reshard_after_forward, set_requires_gradient_sync; pipelining's stage.py")
+def whole_copies_bytes(parameters: Number, gathered_bytes: Number, gradient_bytes: Number) -> Number:
+    """Unsharded parameters, and gradients where they are added up over micro-batches before they are reduced."""
+    return parameters * (gathered_bytes + gradient_bytes)
+
+
 @formula(
     unit="B", source="DeepSpeed docs, zero_optimization: reduce_bucket_size and allgather_bucket_size count elements"
 )
