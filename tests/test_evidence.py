@@ -111,7 +111,8 @@ def test_samples_of_varying_length_leave_blocks_that_fit_none() -> None:
 
 def test_exchanges_are_held_while_the_host_runs_ahead() -> None:
     """Not where it waits for each of them, not with one tensor parallel rank, and never more than a layer has."""
-    options: dict[str, Any] = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 8, "framework": "nanotron", "seq": 4096}
+    options: dict[str, Any] = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 8, "framework": "nanotron", "seq": 4096,
+                               "micro_batch": 1, "global_batch": 32}  # fmt: skip
     whole = 4096 * 4096 * 2
     buffers = {tp: memory_of(resolve(Job(**options, tp=tp))).worst.categories["buffers"] for tp in (1, 2, 8)}
     assert buffers[1] == pytest.approx(100e6)
@@ -121,6 +122,17 @@ def test_exchanges_are_held_while_the_host_runs_ahead() -> None:
     stalled = setup.kernels.model_copy(update=setup.framework.states["stalled"])
     waits = memory_of(replace(setup, kernels=stalled)).worst.categories["buffers"]
     assert waits == pytest.approx(100e6 + 2 * whole * 7 / 8)
+    single = memory_of(resolve(Job(**options | {"global_batch": 1}, tp=8))).worst.categories["buffers"]
+    assert single == pytest.approx(100e6 + (36 + 2) * whole * 7 / 8)
+
+
+def test_ties_of_work_close_a_stage_or_wait_for_the_next_layer() -> None:
+    model = resolve(Job(model="llama-7b", gpu="h100-sxm", gpus=8)).model  # its 32 layers, and a head of 1 / 4 of one
+    tied = model.model_copy(update={"layers": 16, "vocab": 4 * (4 * model.hidden + 3 * model.ffn)})  # a head of four
+    assert by_compute(tied, 4) == (6, 5, 5, 0)
+    assert by_compute(tied, 4, closes_ties=True) == (5, 5, 5, 1)
+    assert by_compute(tied, 2) == (11, 5)
+    assert by_compute(tied, 2, closes_ties=True) == (10, 6)
 
 
 def test_fsdp2_keeps_shards_beside_what_it_gathers() -> None:

@@ -91,7 +91,8 @@ def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
     """What tensor parallel exchanges under sequence parallelism hold while the host runs ahead of the GPU."""
     y, kernels = setup.layout, setup.kernels
     fewest, most = kernels.held_stages
-    held = where(y.pp > 1, kernels.exchanges_held_in_stages, kernels.exchanges_held) * (y.pp >= fewest) * (y.pp <= most)
+    waits = (y.pp > 1) | (y.micro_batches == 1)
+    held = where(waits, kernels.exchanges_held_waiting, kernels.exchanges_held) * (y.pp >= fewest) * (y.pp <= most)
     return where(y.sequence_parallel, 1, 0) * figures.use(
         "exchanges", held_exchange_bytes, tokens=y.tokens, hidden=setup.model.hidden,
         element_bytes=setup.precision.activation_bytes, tp=y.tp, layers=stage.layer_count * stage.in_flight,

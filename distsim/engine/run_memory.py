@@ -9,6 +9,7 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.likeness import correction_of
 from distsim.engine.memory import StageMemory, memory_of
+from distsim.engine.placement import by_compute
 from distsim.engine.profile import with_kernels
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.states import NARROW
@@ -105,7 +106,10 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
     if setup.job.compile:
         kernels |= next((own for last, own in framework.until.items() if year < last + 1), {})
     if framework.states:
-        kernels |= framework.states.get(STATE_NAMES[correction_of(setup, run.id, year, run.source).state], {})
+        own = dict(framework.states.get(STATE_NAMES[correction_of(setup, run.id, year, run.source).state], {}))
+        if own.pop("closes_ties", False) and setup.layout.pp > 1:
+            setup = replace(setup, chunk_layers=by_compute(setup.model, setup.layout.pp, closes_ties=True))
+        kernels |= own
     kernels |= _loss_of(run, setup)
     if ASKED_FOR_FLASH in (run.text("notes") or "") and not (run.text("model") or "").startswith(OWN_KERNELS):
         setup = replace(setup, layout=setup.layout.with_(attention="eager"))

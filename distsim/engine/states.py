@@ -45,7 +45,7 @@ NARROW = ("fp8", "fp4")
 def stored(setup: Setup) -> Setup:
     """The setup with the recipe that its states are held in, where only matrix products know of a narrower one."""
     held, precision = setup.framework.narrow_states, setup.precision
-    if held is None or precision.math not in NARROW or precision.name == held:
+    if not held or precision.math not in NARROW or precision.name == held:
         return setup
     recipe = catalog.load("precisions", held)
     return replace(setup, precision=recipe.model_copy(update={"name": precision.name, "math": precision.math}))

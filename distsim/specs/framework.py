@@ -101,8 +101,8 @@ class Kernels(Spec):
     exchanges_held: float = Field(default=0, ge=0)
     """Gathered tensors whose memory is not free again because the host runs ahead of the GPU: torch gives back what an
     exchange on another stream used only when the GPU has passed it."""
-    exchanges_held_in_stages: float = Field(default=0, ge=0)
-    """The same with pipeline stages, where the host waits for its neighbours."""
+    exchanges_held_waiting: float = Field(default=0, ge=0)
+    """The same where the host waits in between: for its neighbours in a pipeline, for a step of one micro-batch."""
     held_stages: tuple[int, int] = (1, 1024)
     """Least and largest number of pipeline stages of the jobs that hold them."""
     regather_input: bool = True
@@ -250,10 +250,11 @@ class Framework(Sourced):
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Kernels that differ in measured runs by the state of their software (specs/timing.py); only replays use them."""
+    """Kernels that differ in measured runs by the state of their software (specs/timing.py), and ``closes_ties`` of
+    stages (engine/placement.py); only the memory of replays uses them."""
     until: dict[int, dict[str, Any]] = Field(default_factory=dict)
     """Kernels of compiled measured runs up to a year; only the memory of replays uses them."""
-    narrow_states: str | None = None
+    narrow_states: str = ""
     """The recipe whose states jobs have that multiply in 8 or 4 bits, where only products know of it (torchao)."""
     usual_loss_chunks: bool = False
     """Fine-tuning recipes compute the loss in chunks; only the memory of replays uses it."""
