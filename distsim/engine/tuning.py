@@ -96,7 +96,10 @@ def weight_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | No
         return tuning.quantization.weight_bytes
     if parameter.trains:
         return recipe_of(parameter, precision, tuning).parameter_bytes
-    return FP32_BYTES if tuning is not None and tuning.others_fp32 else precision.parameter_bytes
+    if tuning is None or not tuning.others_fp32:
+        return precision.parameter_bytes
+    cast = parameter.name == "head.weight" and tuning.product_bytes < FP32_BYTES  # autocast keeps one until backward
+    return FP32_BYTES + precision.activation_bytes * cast
 
 
 def reduced_in(setup: Setup) -> str:
