@@ -9,6 +9,7 @@ from distsim.engine.stages import Stage
 from distsim.engine.states import States
 from distsim.engine.tuning import gathered_bytes
 from distsim.formulas.buffers import (
+    EXCHANGES_PER_LAYER,
     bucket_bytes,
     gathered_unit_bytes,
     held_exchange_bytes,
@@ -95,8 +96,8 @@ def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
     held = where(waits, kernels.exchanges_held_waiting, kernels.exchanges_held) * (y.pp >= fewest) * (y.pp <= most)
     return where(y.sequence_parallel, 1, 0) * figures.use(
         "exchanges", held_exchange_bytes, tokens=y.tokens, hidden=setup.model.hidden,
-        element_bytes=setup.precision.activation_bytes, tp=y.tp, layers=stage.layer_count * stage.in_flight,
-        held=held, buffers=kernels.exchange_buffers,
+        element_bytes=setup.precision.activation_bytes, tp=y.tp, held=held, per_layer=EXCHANGES_PER_LAYER,
+        layers=stage.layer_count * stage.in_flight, buffers=kernels.exchange_buffers,
     )  # fmt: skip
 
 

@@ -45,7 +45,8 @@ EXCHANGES_PER_LAYER = 4
     source="torch Tensor.record_stream: memory that another stream used is free when the GPU has passed the use",
 )
 def held_exchange_bytes(
-    tokens: Number, hidden: Number, element_bytes: Number, tp: Number, layers: Number, held: Number, buffers: Number
-) -> Number:
+    tokens: Number, hidden: Number, element_bytes: Number, tp: Number, held: Number, per_layer: Number, layers: Number,
+    buffers: Number,
+) -> Number:  # fmt: skip
     """Gathered tensors of tensor parallel exchanges that live beside the activations, all ranks' parts but the own."""
-    return tokens * hidden * element_bytes * (1 - 1 / tp) * (minimum(held, EXCHANGES_PER_LAYER * layers) + buffers)
+    return tokens * hidden * element_bytes * (1 - 1 / tp) * (minimum(held, per_layer * layers) + buffers)
