@@ -136,16 +136,17 @@ def test_ties_of_work_close_a_stage_or_wait_for_the_next_layer() -> None:
 
 
 def test_fsdp2_keeps_shards_beside_what_it_gathers() -> None:
-    setup = _setup(framework="torchtitan", zero=2)
-    parameters = 8.03e9
-    assert memory_of(setup).worst.categories["parameters"] == pytest.approx(parameters * 4 / 8, rel=0.01)
-    assert memory_of(setup).worst.categories["buffers"] == pytest.approx(parameters * 2, rel=0.01)
+    """As torch 2.13's FSDPMemTracker counts without resharding, and while gradients are not reduced: shards of
+    3.74 GiB, unsharded parameters of 14.96 and gradients of 29.92."""
+    parameters = 8_030_261_248
+    for framework in ("torchtitan", "fsdp"):
+        categories = memory_of(_setup(framework=framework, zero=2)).worst.categories
+        assert categories["parameters"] == pytest.approx(parameters * 4 / 8)
+        assert categories["buffers"] == pytest.approx(parameters * 2)
     staged = resolve(Job(model="llama-3-8b", gpu="h100-sxm", seq=8192, micro_batch=1, global_batch=16, gpus=8, pp=2,
                          framework="torchtitan", zero=3))  # fmt: skip
-    first = memory_of(staged).stages[0].categories
-    assert first["buffers"] == pytest.approx(
-        first["parameters"] * 4 * (2 + 4) / 4, rel=0.01
-    )  # bf16 gathered, fp32 sums
+    for stage in memory_of(staged).stages:
+        assert stage.categories["buffers"] == pytest.approx(stage.categories["parameters"] * 4 * (2 + 4) / 4)
 
 
 def test_narrow_products_of_torchtitan_change_what_is_kept_and_no_state() -> None:
