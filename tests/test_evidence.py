@@ -149,6 +149,13 @@ def test_fsdp2_keeps_shards_beside_what_it_gathers() -> None:
         assert stage.categories["buffers"] == pytest.approx(stage.categories["parameters"] * 4 * (2 + 4) / 4)
 
 
+def test_notes_name_the_software_and_the_micro_batch_of_a_run() -> None:
+    """torchao's table, and torchtitan's pipelines, whose memory no other reading explains."""
+    for name, bar in (("titan-0060", 0.1), ("titan-0013", 0.15), ("titan-0015", 0.05), ("titan-0017", 0.05)):
+        error = replay(next(run for run in RUNS if run.id == name)).memory_error
+        assert error is not None and abs(error) < bar, name
+
+
 def test_narrow_products_of_torchtitan_change_what_is_kept_and_no_state() -> None:
     def worst(precision: str) -> Any:
         return memory_of(_setup(framework="torchtitan", zero=3, recompute="selective", precision=precision)).worst

@@ -76,14 +76,14 @@ def _as_noted(run: Run, setup: Setup) -> Setup:
     y = setup.layout
     if (local := SPLIT.search(notes)) and run.count("micro_batch") is None:
         micro = max(int(local[1]) // y.pp, 1)
-        setup = replace(
-            setup, layout=y.with_(micro_batch=micro, micro_batches=y.micro_batch * y.micro_batches // micro)
-        )
+        accumulated = max(y.micro_batch * y.micro_batches // micro, 1)
+        setup = replace(setup, layout=y.with_(micro_batch=micro, micro_batches=accumulated))
     if RAN_TORCHTITAN not in notes or setup.framework.name == TORCHTITAN:
         return setup
     framework = catalog.load("frameworks", TORCHTITAN)
     recipe = setup.precision.name if setup.precision.math in NARROW else framework.usual["precision_bf16"]
-    job = setup.job.model_copy(update={"framework": TORCHTITAN, "precision": recipe, "compile": run.flag("compile")})
+    compiled = bool(run.flag("compile"))
+    job = setup.job.model_copy(update={"framework": TORCHTITAN, "precision": recipe, "compile": compiled})
     return resolve(job, {"framework": framework, "cluster": setup.cluster})
 
 
