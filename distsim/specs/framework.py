@@ -69,6 +69,8 @@ class Kernels(Spec):
     loss: Literal["fused", "eager"] = "fused"
     """``fused`` keeps fp32 logits once (vocabulary-parallel cross entropy); ``eager`` upcasts and keeps the fp32
     log-softmax, with bf16 logits, their upcast and their gradients in transit."""
+    loss_kept_bytes: float = Field(default=4, ge=0)
+    """Bytes per logit that a fused loss keeps: fp32, or the logits themselves where a compiler makes the rest again."""
     loss_transit_bytes: float | None = Field(default=None, ge=0)
     """Bytes per logit in transit while a fused loss is computed, beside what it keeps; None means one in the
     activation dtype."""
@@ -86,14 +88,23 @@ class Kernels(Spec):
     selective: tuple[str, ...] = ("core_attention",)
     """Kinds of operations that ``--recompute selective`` computes again (``core_attention``, ``activation``, ``norm``)
     or ``op``: keep only the outputs of matrix products and attention (torchtitan)."""
+    op_keeps_unread: bool = True
+    """``op`` keeps products that no backward pass reads, too; a compiler drops them."""
+    op_keeps_narrow: bool = True
+    """``op`` knows products in 4 bits as products; kernels of their own escape its list."""
     hidden_copies: int = Field(default=0, ge=0)
     """Further tensors of hidden width that a layer's code keeps (contiguous copies, views made whole)."""
     tensor_parallel_copies: int = Field(default=0, ge=0)
     """Further ones with tp > 1 (buffers of asynchronous communication that autograd holds on to)."""
-    gathered_inputs: float = Field(default=0, ge=0)
-    """Inputs of column-parallel products that a layer keeps gathered, not sharded."""
-    gathered_stages: tuple[int, int] = (1, 1)
-    """Least and largest number of pipeline stages of the jobs that keep them."""
+    exchange_buffers: int = Field(default=0, ge=0)
+    """Buffers of a gathered input that tensor parallel exchanges keep for good."""
+    exchanges_held: float = Field(default=0, ge=0)
+    """Gathered tensors whose memory is not free again because the host runs ahead of the GPU: torch gives back what an
+    exchange on another stream used only when the GPU has passed it."""
+    exchanges_held_waiting: float = Field(default=0, ge=0)
+    """The same where the host waits in between: for its neighbours in a pipeline, for a step of one micro-batch."""
+    held_stages: tuple[int, int] = (1, 1024)
+    """Least and largest number of pipeline stages of the jobs that hold them."""
     regather_input: bool = True
     """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in
     backward (Megatron), instead of keeping the gathered input (torch DTensor)."""
@@ -116,6 +127,9 @@ class Buffers(Spec):
     gradients_grow: bool = False
     """Gradients come into being during the first backward pass and go after the step (plain torch), instead of living
     in buffers made beforehand (Megatron, DDP)."""
+    gathers_copies: bool = False
+    """FSDP2: the sharded parameters stay beside what is gathered from them, which ZeRO 2 and pipeline stages keep;
+    stages also keep whole gradients until their last micro-batch."""
     master_gradients: bool = False
     """Where gradients are narrower than the master copy, the step first makes wide copies of all of them."""
     step_counter_bytes: float = Field(default=0, ge=0)
@@ -136,6 +150,11 @@ class Overhead(Spec):
     """NCCL buffers per process group of more than one rank."""
     fragmentation_fraction: float = Field(default=0, ge=0, lt=1)
     """Reserved by the caching allocator beyond what is allocated, as a share of activations and buffers."""
+    compiled_fragmentation_fraction: float | None = Field(default=None, ge=0, lt=1)
+    """The same of compiled jobs, their loss included."""
+    kept_samples: float = Field(default=0, ge=0)
+    """Where lengths of samples vary: mean samples whose logits' blocks the allocator keeps, since longer ones do not
+    fit into them; for replays of measured runs only."""
 
 
 class Traffic(Spec):
@@ -205,6 +224,8 @@ class Adapters(Spec):
     """Weights come onto the GPU whole and are quantised there, which may be the peak (litgpt)."""
     quantises_head: bool = False
     """The output layer is quantised with the layers' products."""
+    others_fp32: bool = False
+    """Embedding, norms and output layer beside quantised weights become fp32 (prepare_model_for_kbit_training)."""
 
 
 REPLAY_WORDS = ("interleave", "older", "older_until", "recompute_until_fits")
@@ -229,9 +250,12 @@ class Framework(Sourced):
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Kernels that differ in measured runs by the state of their software (specs/timing.py); only replays use them."""
+    """Kernels that differ in measured runs by the state of their software (specs/timing.py), and ``closes_ties`` of
+    stages (engine/placement.py); only the memory of replays uses them."""
     until: dict[int, dict[str, Any]] = Field(default_factory=dict)
     """Kernels of compiled measured runs up to a year; only the memory of replays uses them."""
+    narrow_states: str = ""
+    """The recipe whose states jobs have that multiply in 8 or 4 bits, where only products know of it (torchao)."""
     usual_loss_chunks: bool = False
     """Fine-tuning recipes compute the loss in chunks; only the memory of replays uses it."""
     usual_whole: dict[str, str] = Field(default_factory=dict)
