@@ -20,6 +20,7 @@ from distsim.formulas.compute import (
     causal_fraction,
     matmul_share,
     optimizer_traffic_bytes,
+    power_limited_share,
     roofline_seconds,
     stream_seconds,
 )
@@ -91,8 +92,12 @@ class Chip:
         self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or reached.matmul_bf16 or typical
         narrow = narrow_units(peak, precision.math)
         self.narrow_rate = getattr(peak, narrow) * (reached.matmul_fp8 or typical) if narrow else None
-        newer = chip.architecture.split()[0] in NEWER
-        self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][int(newer)]
+        generation = chip.architecture.split()[0]
+        age = NEWER.index(generation) + 1 if generation in NEWER else 0
+        if chip.power and chip.rated_power:
+            limit = power_limited_share(chip.power, chip.rated_power)
+            self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
+        self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][age]
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
         self.bandwidth = chip.bandwidth
         self.units = chip.chip.units or DEFAULT_UNITS

@@ -9,12 +9,13 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
+from distsim.engine.profile import with_kernels
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_memory import peak_of_run
 from distsim.errors import DistsimError
 from distsim.interop.run_models import model_of
 from distsim.interop.run_release import release_year
-from distsim.interop.run_tuning import lengths_of, tuning_options
+from distsim.interop.run_tuning import lengths_of, spread_options, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
@@ -137,7 +138,7 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     model = model_of(run)
     lengths = lengths_of(run)
     more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
-    tuned = tuning_options(run, framework.usual_tuning)
+    tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run)}
     options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
@@ -149,16 +150,22 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     if not options.get("zero"):
         options.pop("zero_group", None)
     job = Job.read({**options, "model": model, "framework": framework.name})
-    setup = with_attention(run, resolve(job, {"cluster": cluster_of(run), "framework": framework}))
+    setup = with_kernels_of(run, resolve(job, {"cluster": cluster_of(run), "framework": framework}))
     unsaid = run.text("recompute") is None
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
 
-def with_attention(run: Run, setup: Setup) -> Setup:
-    """The setup with the attention kernel that the row names, if it names one."""
+def with_kernels_of(run: Run, setup: Setup) -> Setup:
+    """The setup with the kernels of its framework in the year of the run, and the attention kernel that the row names."""
+    year, framework = run_year(run), setup.framework
+    own = next((dict(kernels) for last, kernels in sorted(framework.earlier.items()) if year < last + 1), {})
+    if setup.job.compile:
+        own = {name: kernel for name, kernel in own.items() if name not in framework.compiled}
     cell = (run.text("attention") or "").lower()
-    named = next((kernel for word, kernel in ATTENTION_KERNELS.items() if word in cell), None)
-    return replace(setup, kernels=setup.kernels.model_copy(update={"attention_kernel": named})) if named else setup
+    if named := next((kernel for word, kernel in ATTENTION_KERNELS.items() if word in cell), None):
+        own["attention_kernel"] = named
+    where = f"framework {framework.name}, earlier"
+    return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
 
 
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:

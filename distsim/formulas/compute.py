@@ -17,15 +17,23 @@ DEPTH_HALF = 64.0
 """Depth (k) at which a product spends as long on filling and draining its pipeline as on multiplying."""
 WAVE_SHARE = 0.35
 """Share of a last, partly filled wave that is lost: libraries split along k to fill it (stream-k)."""
+IDLE_SHARE = 0.15
+"""Power of an idle chip over its rated one (Morrison et al. 2025, arXiv:2503.05804)."""
+POWER_EXPONENT = 0.65
+"""How the rate of products follows power above idle, where voltage falls with the clock: between 1/3, voltage in
+proportion, and 1, none. Fitted: torchtitan's runs on a 700 W Hopper limited to 500 W."""
 ATTENTION_TILE = 128
 """Query rows of one block of flash attention (Dao 2023, arXiv:2307.08691, section 3.3)."""
 ATTENTION_HALF = 420.0
 """Key tokens at which a block of flash attention spends as long on its edges as on products, on an A100."""
 ATTENTION_HALF_RATE = 2.5e12
 """FLOP/s of one unit of an A100 at its best measured rate: edges weigh more where units multiply faster."""
-OLDER_ATTENTION = {"own": (1.0, 1.0), "flash-2": (1.0, 0.58), "triton": (0.57, 0.33), "flash-1": (0.45, 0.26)}
-"""Rate of a generation of flash attention over a kernel written for the chip, before Hopper and from it on. At 16,384
-tokens, causal, head size 128: FlashAttention-3 about 640 TFLOP/s on an H100 and FlashAttention-2 370 (Shah et al. 2024,
+OLDER_ATTENTION = {
+    "own": (1.0, 1.0, 1.0), "sdpa": (1.0, 0.58, 1.0), "flash-2": (1.0, 0.58, 0.58), "triton": (0.57, 0.33, 0.33),
+    "flash-1": (0.45, 0.26, 0.26),
+}  # fmt: skip
+"""Rate of a generation of flash attention over a kernel written for the chip: before Hopper, on it, and after it. At
+16,384 tokens, causal, head size 128: FlashAttention-3 about 640 TFLOP/s on an H100 and FlashAttention-2 370 (Shah et al. 2024,
 arXiv:2407.08608, figure 5); FlashAttention-2 is 1.7 to 3 times as fast as FlashAttention, 1.3 to 2.5 times as its
 Triton version (Dao 2023, arXiv:2307.08691, section 4.1)."""
 FULL_WIDTH = 128
@@ -48,6 +56,13 @@ def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number) 
     for rows, columns, reuse in TILES:
         best = maximum(best, reuse * _tile_share(m, n, batch, units, rows, columns))
     return best * k / (k + DEPTH_HALF)
+
+
+@formula(unit="1", source="clocks follow power above idle (fitted to runs at 500 W of a 700 W chip, docs/step.md)")
+def power_limited_share(watts: Number, rated_watts: Number) -> Number:
+    """Rate of products under a power limit over that at the rated power."""
+    idle = IDLE_SHARE * rated_watts
+    return (maximum(watts - idle, 0.0) / (rated_watts - idle)) ** POWER_EXPONENT
 
 
 @formula(unit="s", source="Williams et al. 2009, Roofline")

@@ -56,8 +56,9 @@ class Kernels(Spec):
     """Dropout with probability zero still keeps its mask (HF modules in training do not)."""
     router_fp32: bool = False
     """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
-    attention_kernel: Literal["own", "flash-2", "triton", "flash-1"] = "own"
-    """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any."""
+    attention_kernel: Literal["own", "sdpa", "flash-2", "triton", "flash-1"] = "own"
+    """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any; ``sdpa``
+    took cuDNN's on Blackwell only (torch before 2.10)."""
     attention_lse: bool = True
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
     rope: Literal["fused", "eager"] = "fused"
@@ -232,6 +233,8 @@ class Framework(Sourced):
     """Kernels that differ in measured runs by the state of their software (specs/timing.py); only replays use them."""
     until: dict[int, dict[str, Any]] = Field(default_factory=dict)
     """Kernels of compiled measured runs up to a year; only the memory of replays uses them."""
+    earlier: dict[int, dict[str, Any]] = Field(default_factory=dict)
+    """Kernels that were otherwise in software up to a year; only replays of measured runs use them."""
     usual_loss_chunks: bool = False
     """Fine-tuning recipes compute the loss in chunks; only the memory of replays uses it."""
     usual_whole: dict[str, str] = Field(default_factory=dict)
