@@ -11,8 +11,9 @@ from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
 from distsim.engine.profile import with_kernels
 from distsim.engine.resolve import Setup, resolve
-from distsim.engine.run_memory import peak_of_run
+from distsim.engine.run_memory import peak_of_run, trained_whole
 from distsim.errors import DistsimError
+from distsim.interop import run_notes
 from distsim.interop.run_models import model_of
 from distsim.interop.run_release import release_year
 from distsim.interop.run_tuning import lengths_of, spread_options, tuning_options
@@ -29,9 +30,6 @@ PRECISIONS = {
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
 
 
-ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own", "flash-4": "own", "cudnn": "own"}
-"""Words of attention cells that name a kernel (own: written for Hopper or Blackwell)."""
-POWER_LIMITED = "500W power limit"
 EFA, EFA_NODES = "/node, EFA", {"h100-sxm": "p5.48xlarge"}
 """What notes say of AWS's network, and the node that has it."""
 USUAL_YEAR = 2024.0
@@ -139,18 +137,22 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     lengths = lengths_of(run)
     more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
     tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run)}
-    options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **more}
+    again = run_notes.recompute_options(run, model.layers // (run.count("pp") or 1))
+    options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **again, **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
-    _fit_degrees(options, run)
+    _fit_degrees(options, run, framework.usual.get("micro_batches_per_stage"))
     if framework.usual.get("interleave") and run.count("vpp") is None:
         options["vpp"] = _usual_chunks(options, model.layers)
+    if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
+        options["zero"] = framework.usual.get("pipelined_zero", 3)
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)
     if not options.get("zero"):
         options.pop("zero_group", None)
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster_of(run), "framework": framework}))
+    setup = trained_whole(run, setup)
     unsaid = run.text("recompute") is None
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
@@ -161,8 +163,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     own = next((dict(kernels) for last, kernels in sorted(framework.earlier.items()) if year < last + 1), {})
     if setup.job.compile:
         own = {name: kernel for name, kernel in own.items() if name not in framework.compiled}
-    cell = (run.text("attention") or "").lower()
-    if named := next((kernel for word, kernel in ATTENTION_KERNELS.items() if word in cell), None):
+    if named := run_notes.attention_kernel(run):
         own["attention_kernel"] = named
     where = f"framework {framework.name}, earlier"
     return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
@@ -183,7 +184,7 @@ def _usual_chunks(options: dict[str, Any], layers: int) -> int | None:
 
 def framework_of(run: Run) -> Framework:
     """The software profile of a row."""
-    name = run.text("framework")
+    name = run_notes.framework_name(run)
     if name is None:
         raise MissingCell("framework is blank")
     try:
@@ -193,7 +194,9 @@ def framework_of(run: Run) -> Framework:
     older = framework.usual.get("older")
     if older and run_year(run) <= framework.usual["older_until"]:
         return catalog.load("frameworks", older)  # type: ignore[no-any-return]
-    return framework
+    if not run_notes.overlaps_tensor_parallel(run):
+        return framework
+    return framework.model_copy(update={"traffic": framework.traffic.model_copy(update={"tp_overlap": True})})
 
 
 def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
@@ -206,26 +209,22 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     seq = run.count("seq_len") or seq
     if seq is None:
         raise MissingCell("seq_len is blank")
-    recompute = (run.text("recompute") or "").lower()
+    run_notes.check_lengths(run)
     attention = (run.text("attention") or "").lower()
     options: dict[str, Any] = {
-        "gpu": run.text("gpu"), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
-        "global_batch": run.count("global_batch"), "zero": run.number("zero_stage"),
+        "gpu": run_notes.gpu_of(run), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
+        "global_batch": run.count("global_batch"), "zero": run_notes.zero_stage(run),
         "sequence_parallel": run.flag("sequence_parallel"),
     }  # fmt: skip
     if run.flag("compile") and framework.compiled:
         options["compile"] = True
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
-    if recompute:
-        options["recompute"] = "selective" if "selective" in recompute or "minimal" in recompute else recompute
     if not attention and (run.number("year") or FLASH_YEAR) < FLASH_YEAR:
         attention = "eager"
     if "flex" in attention:
         raise MissingCell(f"attention {attention!r} is a kernel that is not described")
     if attention:
         options["attention"] = "eager" if "eager" in attention or "unfused" in attention else "flash"
-    if POWER_LIMITED in (run.text("notes") or "") and options["gpu"] == "h100-sxm":
-        options["gpu"] = "h100-sxm-96gb-500w"  # the notes say that it is this part
     options["optimizer"] = _optimizer(run.text("optimizer"))
     options["offload"] = _offload(run.text("offload"))
     return {name: value for name, value in options.items() if value is not None}
@@ -252,8 +251,9 @@ def _optimizer(text: str | None) -> str | None:
     return "adamw" if "adam" in lower else None
 
 
-def _fit_degrees(options: dict[str, Any], run: Run) -> None:
-    """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1."""
+def _fit_degrees(options: dict[str, Any], run: Run, per_stage: int | None) -> None:
+    """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1, or
+    as large as ``per_stage`` micro-batches per pipeline stage make it."""
     unstated = [name for name in ("tp", "pp") if name not in options]
     if options["gpus"] > 1 and unstated and "dp" not in options and "zero" not in options and not run.text("fsdp_kind"):
         raise MissingCell(f"{' and '.join(unstated)} and dp are blank: the layout is not stated")
@@ -266,7 +266,7 @@ def _fit_degrees(options: dict[str, Any], run: Run) -> None:
     dp = gpus // parallel
     options["dp"] = dp
     micro = options.get("micro_batch")
-    accumulate = run.count("grad_accum")
+    accumulate = run.count("grad_accum") or (per_stage and (options.get("pp") or 1) > 1 and per_stage * options["pp"])
     whole = options.get("global_batch")
     if micro is None and whole is not None:
         micro = whole // (dp * accumulate) if accumulate and whole % (dp * accumulate) == 0 else 1

@@ -11,6 +11,7 @@ from distsim.engine.likeness import correction_of
 from distsim.engine.memory import StageMemory, memory_of
 from distsim.engine.profile import with_kernels
 from distsim.engine.resolve import Setup
+from distsim.interop.run_notes import ON_DEEPSPEED
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import Run
 from distsim.specs.timing import STATE_NAMES
@@ -25,8 +26,6 @@ FUSED = "liger kernel"
 COMPILED, COMPILED_TRANSIT_BYTES = re.compile(r"cross-entropy-loss-fusion=true(?!.*fusion-impl=te)"), 6.0
 """Megatron-LM's flag for a loss that torch compiles, and what it has in transit per logit: one in bf16, one in fp32
 (NVIDIA/Megatron-LM core/fusions/fused_cross_entropy.py, on in-place semantics under torch.compile)."""
-ON_DEEPSPEED = "full-parameter"
-"""How notes name what QwenLM/Qwen's finetune_ds.sh does, which keeps a master copy."""
 OWN_SUM = "params+grads+optimizer + activations"
 """What a source adds up itself."""
 
@@ -66,7 +65,7 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
     if kernels:
         where = f"framework {framework.name}, states and until"
         setup = replace(setup, kernels=with_kernels(setup.kernels, kernels, where))
-    return _trained_whole(run, setup) if framework.usual_whole else setup
+    return setup
 
 
 def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
@@ -83,12 +82,14 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     return {}
 
 
-def _trained_whole(run: Run, setup: Setup) -> Setup:
+def trained_whole(run: Run, setup: Setup) -> Setup:
     """The setup in the precision and with the optimizer of scripts that fine-tune everything without DeepSpeed."""
     scripted = ON_DEEPSPEED in (run.text("notes") or "").lower()
     if run.text("finetune_kind") != "full" or setup.layout.zero or scripted:
         return setup
     usual = setup.framework.usual_whole
+    if not usual:
+        return setup
     precision, optimizer = usual.get("precision"), usual.get("optimizer")
     if run.text("optimizer") and setup.optimizer.name != "adamw":
         optimizer = None

@@ -22,6 +22,13 @@ IDLE_SHARE = 0.15
 POWER_EXPONENT = 0.65
 """How the rate of products follows power above idle, where voltage falls with the clock: between 1/3, voltage in
 proportion, and 1, none. Fitted: torchtitan's runs on a 700 W Hopper limited to 500 W."""
+HOST_BANDWIDTH = {3: 256e9, 4: 410e9, 5: 614e9, 6: 1229e9}
+"""Bytes per second of host memory by the generation of PCIe: two sockets of Xeon Skylake (2 x 6 channels of DDR4-2666),
+EPYC Milan (2 x 8 of DDR4-3200), Xeon Sapphire Rapids (2 x 8 of DDR5-4800), EPYC Turin (2 x 12 of DDR5-6400). Of it
+DeepSpeed's CPU Adam reaches half (0.22 s per 1e9 parameters on the first, Ren et al. 2021, arXiv:2101.06840, table 4;
+recalled), about as an optimizer does on an accelerator."""
+GRACE_BANDWIDTH = 500e9
+"""Bytes per second of the LPDDR5X of one Grace (NVIDIA Grace datasheet; recalled)."""
 ATTENTION_TILE = 128
 """Query rows of one block of flash attention (Dao 2023, arXiv:2307.08691, section 3.3)."""
 ATTENTION_HALF = 420.0

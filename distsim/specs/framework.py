@@ -188,6 +188,10 @@ class Traffic(Spec):
     """Sharded parameters are gathered ahead of their use."""
     tp_overlap: bool = False
     """Tensor-parallel collectives run in pieces beside the matrix products."""
+    gathered_in_pipeline: Literal["each", "step"] = "each"
+    """ZeRO 2 by layers with pipeline stages gathers and reduces for each micro-batch, or once per step (torch)."""
+    module_hooks: float = Field(default=0, ge=0)
+    """Host work of gathering and releasing one module's parameters under ZeRO 3, in kernels; twice that in backward."""
 
 
 class Adapters(Spec):
@@ -208,7 +212,7 @@ class Adapters(Spec):
     """The output layer is quantised with the layers' products."""
 
 
-REPLAY_WORDS = ("interleave", "older", "older_until", "recompute_until_fits")
+REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until", "recompute_until_fits")
 """What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
 
 
