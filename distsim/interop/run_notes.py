@@ -15,7 +15,8 @@ _PARTS = (
     (re.compile(r"500W power limit|lower-TDP H100"), "h100-sxm-96gb-500w"), (re.compile(r"H100 95 ?GiB"), "h100-sxm-94gb"),
 )  # fmt: skip
 """Parts that go by the name of h100-sxm: with HBM2e, and with less power."""
-_TORCHTITAN = re.compile(r"\bGPUs, torchtitan\b")
+_FRAMEWORKS = ((re.compile(r"\bGPUs, torchtitan\b"), "torchtitan"), (re.compile(r"\boffload_activations="), "fsdp"))
+"""What benchmarks of a library ran; the arguments of AWS's FSDP example, which trains Hugging Face's modules."""
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
 
@@ -29,8 +30,9 @@ def gpu_of(run: Run) -> str | None:
 
 
 def framework_name(run: Run) -> str | None:
-    """The framework's cell, or torchtitan where it is what benchmarks of a library ran."""
-    return "torchtitan" if _TORCHTITAN.search(run.text("notes") or "") else run.text("framework")
+    """The framework's cell, or the one that notes name."""
+    notes = run.text("notes") or ""
+    return next((name for words, name in _FRAMEWORKS if words.search(notes)), run.text("framework"))
 
 
 def attention_kernel(run: Run) -> str | None:
