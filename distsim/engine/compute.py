@@ -16,6 +16,7 @@ from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
     OLDER_ATTENTION,
     attention_share,
+    cached_share,
     causal_fraction,
     matmul_share,
     power_limited_share,
@@ -98,6 +99,7 @@ class Chip:
         self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][age]
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
         self.bandwidth = chip.bandwidth
+        self.cache = float(chip.chip.cache or 0)
         self.units = chip.chip.units or DEFAULT_UNITS
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
@@ -188,6 +190,8 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
             forward.attention = operation.flops_forward / (chip.rate * SCAN_SHARE)
             backward.attention = operation.flops_backward / (chip.rate * SCAN_SHARE)
         first, second = moved_bytes(setup, operation)
+        share = cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
+        first, second = first * share, second * share
         forward.memory = stream_seconds(first, chip.bandwidth)
         backward.memory = stream_seconds(second, chip.bandwidth)
     return forward, backward if operation.backward else Sums()

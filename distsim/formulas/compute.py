@@ -29,6 +29,8 @@ DeepSpeed's CPU Adam reaches half (0.22 s per 1e9 parameters on the first, Ren e
 recalled), about as an optimizer does on an accelerator."""
 GRACE_BANDWIDTH = 500e9
 """Bytes per second of the LPDDR5X of one Grace (NVIDIA Grace datasheet; recalled)."""
+CACHE_RATE = 2.5
+"""Bandwidth of the last cache over that of memory, on an A100 (5.1 against 2.0 TB/s; recalled)."""
 ATTENTION_TILE = 128
 """Query rows of one block of flash attention (Dao 2023, arXiv:2307.08691, section 3.3)."""
 ATTENTION_HALF = 420.0
@@ -99,6 +101,13 @@ def attention_share(
     blocks = batch * heads * ceil_div(queries, ATTENTION_TILE)
     filled = (blocks / units) / maximum(ceil_div(blocks, units), 1)
     return depth * length * (filled + (1 - filled) * where(blocks > units, 0.5, 0.0))
+
+
+@formula(unit="1", source="a tensor is found again in the last cache the likelier the smaller it is; rates as measured")
+def cached_share(size_bytes: Number, cache_bytes: Number) -> Number:
+    """Time of traffic over tensors of a size, over what it takes at the bandwidth of memory."""
+    found = cache_bytes / maximum(cache_bytes + 2 * size_bytes, 1.0)
+    return 1 - found * (1 - 1 / CACHE_RATE)
 
 
 @formula(unit="s", source="bytes over bandwidth")
