@@ -48,7 +48,7 @@ SPREADS: dict[str, tuple[float, float, float, float, float]] = {
     "layer_stall_seconds": (0, 0, 0, 0.2, 0),
 }  # fmt: skip
 LEVELS = ("general", "architecture", "family", "framework", "both")
-_EAGER = {"kernel_issue_seconds": 3.5e-5}  # launches of plain modules, which the passes count one by one (peft, Qwen, ms-swift)
+_EAGER = {"kernel_issue_seconds": 3.5e-5}  # launches of plain modules, which engine/passes.py counts one by one
 # XLA hands over a whole step at once
 _COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6, "stream": 1.2}
 # What is exposed when Transformer Engine's products take in and send out tiles as they go (assumed, fitted from there)

@@ -158,7 +158,7 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
 
 
 def with_kernels_of(run: Run, setup: Setup) -> Setup:
-    """The setup with the kernels of its framework in the year of the run, and the attention kernel that the row names."""
+    """The setup with its framework's kernels in the year of the run, and the attention kernel that the row names."""
     year, framework = run_year(run), setup.framework
     own = next((dict(kernels) for last, kernels in sorted(framework.earlier.items()) if year < last + 1), {})
     if setup.job.compile:

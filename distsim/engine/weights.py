@@ -85,5 +85,5 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
         cast = (precision.parameter_bytes + precision.activation_bytes) * int(precision.autocast and matrix)
         forward = forward + stream_seconds(elements * (gathered + cast), bandwidth)
         backward = backward + stream_seconds(elements * 2 * gathered, bandwidth)
-    modules = sum(parameter.copies * count for parameter, count in stage.parameters())
+    modules = sum(one.copies * count for one, count in stage.parameters() if not one.name.endswith("bias"))
     return WeightWork(forward, backward, where(y.zero >= 3, modules * setup.framework.traffic.module_hooks, 0))

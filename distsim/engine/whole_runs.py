@@ -17,7 +17,7 @@ from distsim.engine.evidence import (
     precision_of,
     run_year,
     setup_of,
-    with_attention,
+    with_kernels_of,
 )
 from distsim.engine.goodput import Policy, goodput
 from distsim.engine.layouts import best_options, with_options
@@ -156,7 +156,7 @@ def _searched(run: Run) -> Setup:
     found = best_options(job, cluster, gpus, bounds, 1)
     if not found:
         raise MissingCell("no layout fits")
-    return with_attention(run, with_options(job, cluster, found[0]))
+    return with_kernels_of(run, with_options(job, cluster, found[0]))
 
 
 def stretch(run: Run, report: StepReport) -> float:

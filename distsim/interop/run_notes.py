@@ -12,8 +12,9 @@ ON_DEEPSPEED = "full-parameter"
 ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own", "flash-4": "own", "cudnn": "own"}
 """Words of attention cells that name a kernel (own: written for Hopper or Blackwell)."""
 _PARTS = (
-    (re.compile(r"500W power limit|lower-TDP H100"), "h100-sxm-96gb-500w"), (re.compile(r"H100 95 ?GiB"), "h100-sxm-94gb"),
-)  # fmt: skip
+    (re.compile(r"500W power limit|lower-TDP H100"), "h100-sxm-96gb-500w"),
+    (re.compile(r"H100 95 ?GiB"), "h100-sxm-94gb"),
+)
 """Parts that go by the name of h100-sxm: with HBM2e, and with less power."""
 _FRAMEWORKS = ((re.compile(r"\bGPUs, torchtitan\b"), "torchtitan"), (re.compile(r"\boffload_activations="), "fsdp"))
 """What benchmarks of a library ran; the arguments of AWS's FSDP example, which trains Hugging Face's modules."""

@@ -212,7 +212,8 @@ class Adapters(Spec):
     """The output layer is quantised with the layers' products."""
 
 
-REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until", "recompute_until_fits")
+REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until",
+                "recompute_until_fits")  # fmt: skip
 """What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
 
 
