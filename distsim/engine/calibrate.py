@@ -62,6 +62,8 @@ PRIORS: dict[str, dict[str, float]] = {
     "deepspeed": {"gather_factor": 2.0, "data_factor": 2.0, "exposed_fraction": 0.6},
     "nemo": _OVERLAPPED, "nemo-mlperf": _OVERLAPPED, "megatron-bridge": _OVERLAPPED, "megatron-core": _OVERLAPPED,
     "huggingface": _EAGER, "torchtune": _EAGER, "litgpt": _EAGER,
+    # batches are tokenised between steps, and norms taken of every DTensor by itself
+    "torchtitan": {"step_seconds": 0.05},
     # scripts that hold their tokens in memory and print without waiting for the GPU
     "torch-compile": {"kernel_issue_seconds": 1e-5, "stream": 1.0, "step_seconds": 0.004},
     "maxtext": _COMPILED, "paxml": _COMPILED, "alpa": _COMPILED, "neuronx": _COMPILED,

@@ -16,8 +16,8 @@ _PARTS = (
     (re.compile(r"H100 95 ?GiB"), "h100-sxm-94gb"),
 )
 """Parts that go by the name of h100-sxm: with HBM2e, and with less power."""
-_FRAMEWORKS = ((re.compile(r"\bGPUs, torchtitan\b"), "torchtitan"), (re.compile(r"\boffload_activations="), "fsdp"))
-"""What benchmarks of a library ran; the arguments of AWS's FSDP example, which trains Hugging Face's modules."""
+_TORCHTITAN = re.compile(r"\bGPUs, torchtitan\b")
+"""What benchmarks of a library ran."""
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
 
@@ -31,9 +31,8 @@ def gpu_of(run: Run) -> str | None:
 
 
 def framework_name(run: Run) -> str | None:
-    """The framework's cell, or the one that notes name."""
-    notes = run.text("notes") or ""
-    return next((name for words, name in _FRAMEWORKS if words.search(notes)), run.text("framework"))
+    """The framework's cell, or torchtitan where notes say that it ran."""
+    return "torchtitan" if _TORCHTITAN.search(run.text("notes") or "") else run.text("framework")
 
 
 def attention_kernel(run: Run) -> str | None:
