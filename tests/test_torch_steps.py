@@ -129,6 +129,14 @@ def test_notes_name_parts_and_frameworks() -> None:
     assert framework_name(_run(framework="torchtune", notes="recipe")) == "torchtune"
 
 
+def test_composer_reduces_in_the_format_that_rows_name() -> None:
+    def reduced(notes: str) -> str:
+        return setup_of(_run(framework="llm-foundry", notes=notes)).precision.reduce_dtype
+
+    assert (reduced("MP mode PURE"), reduced("MP mode DEFAULT")) == ("bf16", "fp32")
+    assert _setup(framework="llm-foundry").precision.name == "fsdp-pure"
+
+
 def test_every_second_layer_is_computed_again() -> None:
     setup = setup_of(_run(recompute="other:selective layer"))
     assert (setup.recompute, setup.layout.recompute_layers, setup.layout.selective) == ("full", 16, 0)

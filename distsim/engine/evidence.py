@@ -172,6 +172,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     """The recipe of a row: what its framework really does under the name in the cell."""
     recipe = PRECISIONS.get(run.text("precision") or "", default)
+    if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
+        recipe = f"{recipe}_pure"
     return str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
 
 

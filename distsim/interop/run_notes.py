@@ -41,6 +41,11 @@ def attention_kernel(run: Run) -> str | None:
     return next((kernel for word, kernel in ATTENTION_KERNELS.items() if word in cell), None)
 
 
+def exchanges_in_bf16(run: Run) -> bool:
+    """Whether gradients are reduced in 16 bits too (Composer's mixed precision PURE, not DEFAULT)."""
+    return "MP mode PURE" in (run.text("notes") or "")
+
+
 def overlaps_tensor_parallel(run: Run) -> bool:
     """Whether tensor parallel exchanges run in pieces beside products (torch's asynchronous tensor parallelism)."""
     return _OVERLAPPED.search(run.text("notes") or "") is not None
