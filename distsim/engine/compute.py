@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,19 +10,20 @@ from distsim.engine.lacking import narrow_units, wide_units
 from distsim.engine.passes import BACKWARD_BYTES, launches, moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
-from distsim.engine.tuning import gathered_bytes, recipe_of
+from distsim.engine.weights import optimizer_seconds, weight_work
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
     OLDER_ATTENTION,
     attention_share,
+    cached_share,
     causal_fraction,
     matmul_share,
-    optimizer_traffic_bytes,
+    power_limited_share,
     roofline_seconds,
     stream_seconds,
 )
-from distsim.layers.ledger import Block, Operation, Parameter
+from distsim.layers.ledger import Block, Operation
 
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
@@ -91,10 +91,15 @@ class Chip:
         self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or reached.matmul_bf16 or typical
         narrow = narrow_units(peak, precision.math)
         self.narrow_rate = getattr(peak, narrow) * (reached.matmul_fp8 or typical) if narrow else None
-        newer = chip.architecture.split()[0] in NEWER
-        self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][int(newer)]
+        generation = chip.architecture.split()[0]
+        age = NEWER.index(generation) + 1 if generation in NEWER else 0
+        if chip.power and chip.rated_power:
+            limit = power_limited_share(chip.power, chip.rated_power)
+            self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
+        self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][age]
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
         self.bandwidth = chip.bandwidth
+        self.cache = float(chip.chip.cache or 0)
         self.units = chip.chip.units or DEFAULT_UNITS
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
@@ -130,8 +135,10 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
         found.phases["backward"].add(one.backward, count)
         found.phases["recompute"].add(one.again, again)
         found.phases["recompute"].add(one.dropped, where(y.selective, count, 0))
-    found.optimizer = stream_seconds(_optimizer_bytes(setup, stage), chip.bandwidth)
-    _weights(setup, chip, stage, found)
+    found.optimizer = optimizer_seconds(setup, stage)
+    own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
+    forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
+    forward.kernels, backward.kernels = forward.kernels + own.hooks, backward.kernels + 2 * own.hooks
     return found
 
 
@@ -183,6 +190,8 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
             forward.attention = operation.flops_forward / (chip.rate * SCAN_SHARE)
             backward.attention = operation.flops_backward / (chip.rate * SCAN_SHARE)
         first, second = moved_bytes(setup, operation)
+        share = cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
+        first, second = first * share, second * share
         forward.memory = stream_seconds(first, chip.bandwidth)
         backward.memory = stream_seconds(second, chip.bandwidth)
     return forward, backward if operation.backward else Sums()
@@ -240,47 +249,3 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
     ]
     forward.matmul = times[0]
     backward.matmul = times[1] + times[2]
-
-
-def held(setup: Setup, parameters: Iterable[tuple[Parameter, int]]) -> Iterator[tuple[Parameter, Number, Number]]:
-    """Each parameter with its elements on this rank before sharding, and the ranks that shard its states."""
-    from distsim.engine.states import sharding_group
-
-    for parameter, count in parameters:
-        yield parameter, parameter.elements * count, sharding_group(setup.layout, parameter.group)
-
-
-def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
-    y = setup.layout
-    total: Number = 0
-    for parameter, elements, group in held(setup, stage.held()):
-        if not parameter.trains:
-            continue
-        precision = recipe_of(parameter, setup.precision, setup.tuning)
-        states = precision.master_bytes + sum(
-            precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
-            for state in setup.optimizer.states if state.shape not in ("scalar", "factored")
-        )  # fmt: skip
-        shard = elements / where(y.zero >= 1, group, 1)
-        total = total + optimizer_traffic_bytes(shard, states, precision.gradient_bytes, precision.parameter_bytes)
-        total = total + elements / where(y.zero >= 2, group, 1) * precision.gradient_bytes  # gradients set to zero
-    return total
-
-
-def _weights(setup: Setup, chip: Chip, stage: Stage, found: StageCompute) -> None:
-    """Traffic that grows with weights, not tokens: accumulated gradients, casts, gathered shards copied in and out."""
-    y, precision = setup.layout, setup.precision
-    for parameter, elements, group in held(setup, stage.parameters()):
-        forward, backward = found.phases["forward"], found.phases["backward"]
-        if parameter.trains:
-            each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
-            accumulate = 2 * each * where(y.micro_batches > 1, 1, where(each > 2, 0.5, 0))
-            backward.memory = backward.memory + stream_seconds(elements * accumulate, chip.bandwidth)
-        copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
-        if parameter.held != "quantised":
-            copied = 2 * precision.activation_bytes
-        gathered = where(y.zero >= 3, where(group > 1, copied, 0), 0)
-        matrix = parameter.kind == "matrix" and parameter.held != "quantised"
-        cast = (precision.parameter_bytes + precision.activation_bytes) * int(precision.autocast and matrix)
-        forward.memory = forward.memory + stream_seconds(elements * (gathered + cast), chip.bandwidth)
-        backward.memory = backward.memory + stream_seconds(elements * 2 * gathered, chip.bandwidth)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distsim import catalog
+from distsim.engine.resolve import Setup
 from distsim.errors import DistsimError
+from distsim.interop import run_notes
 from distsim.interop.run_release import release_year
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.cluster import Cluster
@@ -35,12 +39,14 @@ def framework_of(run: Run) -> Framework:
     older = framework.usual.get("older")
     if older and run_year(run) <= framework.usual["older_until"]:
         return catalog.load("frameworks", older)  # type: ignore[no-any-return]
-    return framework
+    if not run_notes.overlaps_tensor_parallel(run):
+        return framework
+    return framework.model_copy(update={"traffic": framework.traffic.model_copy(update={"tp_overlap": True})})
 
 
 def _profile_of(run: Run) -> tuple[str, str]:
     """The name of a row's profile, and what was assumed where its cell names none."""
-    name = run.text("framework")
+    name = run_notes.framework_name(run)
     if name is None:
         raise MissingCell("framework is blank")
     if catalog.knows("frameworks", name):
@@ -61,7 +67,28 @@ def assumed_profile(run: Run) -> str:
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     """The recipe of a row: what its framework really does under the name in the cell."""
     recipe = PRECISIONS.get(run.text("precision") or "", default)
+    if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
+        recipe = f"{recipe}_pure"
     return str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
+
+
+def trained_whole(run: Run, setup: Setup) -> Setup:
+    """The setup with the optimizer of scripts that fine-tune without DeepSpeed, and with their precision where
+    everything trains."""
+    scripted = run_notes.ON_DEEPSPEED in (run.text("notes") or "").lower()
+    usual = setup.framework.usual_whole
+    if not usual or run.text("finetune_kind") is None or setup.layout.zero or scripted:
+        return setup
+    precision, optimizer = usual.get("precision"), usual.get("optimizer")
+    if setup.tuning is not None:
+        precision = None
+    if run.text("optimizer") and setup.optimizer.name != "adamw":
+        optimizer = None
+    return replace(
+        setup,
+        precision=catalog.load("precisions", precision) if precision else setup.precision,
+        optimizer=catalog.load("optimizers", optimizer) if optimizer else setup.optimizer,
+    )
 
 
 def cluster_of(run: Run) -> Cluster | None:

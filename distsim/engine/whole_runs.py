@@ -10,7 +10,7 @@ from pathlib import Path
 from distsim import catalog
 from distsim.engine.candidates import checkpoint_of
 from distsim.engine.energy import draw
-from distsim.engine.evidence import check_possible, setup_of, with_attention
+from distsim.engine.evidence import check_possible, setup_of, with_kernels_of
 from distsim.engine.goodput import Policy, goodput
 from distsim.engine.layouts import best_options, with_options
 from distsim.engine.models import load_model
@@ -149,7 +149,7 @@ def _searched(run: Run) -> Setup:
     found = best_options(job, cluster, gpus, bounds, 1)
     if not found:
         raise MissingCell("no layout fits")
-    return with_attention(run, with_options(job, cluster, found[0]))
+    return with_kernels_of(run, with_options(job, cluster, found[0]))
 
 
 def stretch(run: Run, report: StepReport) -> float:

@@ -56,8 +56,9 @@ class Kernels(Spec):
     """Dropout with probability zero still keeps its mask (HF modules in training do not)."""
     router_fp32: bool = False
     """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
-    attention_kernel: Literal["own", "flash-2", "triton", "flash-1"] = "own"
-    """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any."""
+    attention_kernel: Literal["own", "sdpa", "flash-2", "triton", "flash-1"] = "own"
+    """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any; ``sdpa``
+    took cuDNN's on Blackwell only (torch before 2.10)."""
     attention_lse: bool = True
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
     rope: Literal["fused", "eager"] = "fused"
@@ -206,6 +207,10 @@ class Traffic(Spec):
     """Sharded parameters are gathered ahead of their use."""
     tp_overlap: bool = False
     """Tensor-parallel collectives run in pieces beside the matrix products."""
+    gathered_in_pipeline: Literal["each", "step"] = "each"
+    """ZeRO 2 by layers with pipeline stages gathers and reduces for each micro-batch, or once per step (torch)."""
+    module_hooks: float = Field(default=0, ge=0)
+    """Host work of gathering and releasing one module's parameters under ZeRO 3, in kernels; twice that in backward."""
 
 
 class Adapters(Spec):
@@ -228,7 +233,8 @@ class Adapters(Spec):
     """Embedding, norms and output layer beside quantised weights become fp32 (prepare_model_for_kbit_training)."""
 
 
-REPLAY_WORDS = ("interleave", "older", "older_until", "recompute_until_fits")
+REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until",
+                "recompute_until_fits")  # fmt: skip
 """What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
 
 
@@ -256,6 +262,8 @@ class Framework(Sourced):
     """Kernels of compiled measured runs up to a year; only the memory of replays uses them."""
     narrow_states: str = ""
     """The recipe whose states jobs have that multiply in 8 or 4 bits, where only products know of it (torchao)."""
+    earlier: dict[int, dict[str, Any]] = Field(default_factory=dict)
+    """Kernels that were otherwise in software up to a year; only replays of measured runs use them."""
     usual_loss_chunks: bool = False
     """Fine-tuning recipes compute the loss in chunks; only the memory of replays uses it."""
     usual_whole: dict[str, str] = Field(default_factory=dict)
