@@ -154,6 +154,7 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
         name: tuple(product(stage[f"{key}_{phase}"], timing[factor] / m) for phase in PHASES[:2])
         for name, key, factor in EXCHANGES
     }
+    exchange["tensor_parallel"] = _with_beside(stage, y, timing, exchange["tensor_parallel"])
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
     reduces = product(stage["reduce"] * timing["data_factor"] / m, where(y["zero"] >= 3, 1, 0))
@@ -169,6 +170,14 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
         left = exposed_seconds(exposed["expert_parallel"], forward + backward, 0.0)
         exposed["expert_parallel"] = where(y["paired"], left, exposed["expert_parallel"])
     return MicroBatch(forward, backward, (r, b + r), exposed, others)
+
+
+def _with_beside(
+    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], pair: tuple[Number, Number]
+) -> tuple[Number, Number]:
+    """Tensor parallel exchanges with what is left of those that run beside products of backward."""
+    beside = product(stage["tp_beside"], timing["tensor_factor"] / y["micro_batches"])
+    return pair[0], pair[1] + _exposed(beside, stage["backward.cover"] / timing["matmul"], timing["exposed_fraction"])
 
 
 def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], busy: Number) -> Number:

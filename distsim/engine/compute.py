@@ -27,7 +27,7 @@ from distsim.layers.ledger import Block, Operation, Parameter
 
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
-CLASSES = (*PRODUCTS, "memory", "kernels")
+CLASSES = (*PRODUCTS, "memory", "kernels", "cover")
 FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
 TYPICAL_SHARE = 0.8
@@ -55,6 +55,8 @@ class Sums:
     attention: Number = 0.0
     memory: Number = 0.0
     kernels: Number = 0.0
+    cover: Number = 0.0
+    """Of the products, those that an exchange of the same operation may run beside."""
 
     def add(self, other: Sums, times: Number = 1) -> None:
         """Add ``times`` times another."""
@@ -205,10 +207,20 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     name = ("grouped" if operation.name in EXPERTS else "matmul") + ("8" if narrow else "")
     setattr(forward, name, times[0])
     setattr(backward, name, times[1] + (times[2] if operation.weight_gradient else 0))
+    backward.cover = _cover(operation, times)
     if narrow:  # casts: read 2 bytes, write 1 (and its transpose)
         inputs, outputs = m * k * batch, m * n * batch
         forward.memory = stream_seconds(4 * inputs, chip.bandwidth)
         backward.memory = stream_seconds(4 * outputs, chip.bandwidth)
+
+
+def _cover(operation: Operation, times: list[Number]) -> Number:
+    """Seconds of the products that the operation's own exchanges may run beside."""
+    found: Number = 0.0
+    for name, seconds in (("input gradient", times[1]), ("weight gradient", times[2])):
+        crossing = sum(c.bytes_logical for c in operation.collectives if c.overlaps == name)
+        found = found + where(crossing > 0, seconds, 0.0)
+    return found
 
 
 def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
@@ -262,7 +274,10 @@ def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
             for state in setup.optimizer.states if state.shape not in ("scalar", "factored")
         )  # fmt: skip
         shard = elements / where(y.zero >= 1, group, 1)
-        total = total + optimizer_traffic_bytes(shard, states, precision.gradient_bytes, precision.parameter_bytes)
+        total = total + optimizer_traffic_bytes(
+            shard, states, precision.gradient_bytes, precision.parameter_bytes, precision.master_bytes,
+            int(precision.math == "fp16"),
+        )  # fmt: skip
         total = total + elements / where(y.zero >= 2, group, 1) * precision.gradient_bytes  # gradients set to zero
     return total
 

@@ -14,7 +14,7 @@ from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage, build_stages
 from distsim.engine.traffic_flows import network_of, price_of, stage_flows
 
-LINKS = ("tp_forward", "tp_backward", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
+LINKS = ("tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
          "gather_forward", "gather_backward", "reduce", "dp_step", "pp", "offload")  # fmt: skip
 """Kinds of traffic whose seconds are kept apart because different work can hide them."""
 
@@ -90,4 +90,6 @@ def kind_of(row: Flow) -> str:
         return "dp_step" if row.phase == "step" else "pp"
     if group == "tp" and row.phase == "step":
         return "tp_step"
+    if group == "tp" and row.hides:
+        return "tp_beside"
     return f"{group}_{row.phase}"
