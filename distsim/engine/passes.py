@@ -61,13 +61,25 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         logits = operation.shape[0] * operation.shape[1]
         return logits * forward, logits * backward
     if operation.name == "attention.softmax":
-        size = size + sum(tensor.size_bytes for tensor in operation.saved)
-    elif operation.name == "attention.heads":
+        return _softmax_bytes(operation)
+    if operation.name == "attention.heads":
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
     cost = composed(setup, operation)
     again = 1.0 if operation.kind in ONCE_MORE else BACKWARD_BYTES
     return size * cost.forward, size * again * cost.backward
+
+
+def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
+    """The softmax reads scores and writes weights; dropout, and a cast, read these and write what multiplies values.
+    Backward passes over gradients instead, beside what was kept."""
+    scores, written = operation.bytes_read, operation.bytes_written
+    kept = sum(tensor.size_bytes for tensor in operation.saved)
+    mask = sum(tensor.size_bytes for tensor in operation.saved if tensor.name == "attention.dropout_mask")
+    if len(operation.saved) == 1 and written == kept:
+        return scores + kept, 2 * scores + kept
+    softmax = kept - mask
+    return scores + 2 * softmax + mask + written, written + mask + 2 * scores + softmax
 
 
 ROTATED = ("attention.query", "attention.key")
