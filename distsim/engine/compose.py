@@ -51,7 +51,7 @@ def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
     """What composing a step needs of the layout; ``state`` is that of the software (specs/timing.py)."""
     y = setup.layout
     return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "zero": y.zero, "micro_batches": y.micro_batches, "state": state,
-            "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
+            "blocking": int(setup.kernels.launches == "blocking"), "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
             "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp),
             "paired": paired(y.schedule, y.pp)}  # fmt: skip
 
@@ -148,14 +148,20 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
     """Seconds of one micro-batch on one stage."""
     m, issue, never = y["micro_batches"], timing["kernel_issue_seconds"], timing["exposed_fraction"]
     f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
-    forward = paced_seconds(f, stage["forward.kernels"] * issue)
-    backward = paced_seconds(b + r, (stage["backward.kernels"] + stage["recompute.kernels"]) * issue * BACKWARD_ISSUE)
+    hosts = stage["forward.kernels"] * issue, (stage["backward.kernels"] + stage["recompute.kernels"]) * issue * BACKWARD_ISSUE
+    forward, backward = (_paced(gpu, host, y) for gpu, host in zip((f, b + r), hosts, strict=True))
     exchange = {
         name: tuple(product(stage[f"{key}_{phase}"], timing[factor] / m) for phase in PHASES[:2])
         for name, key, factor in EXCHANGES
     }
     exchange["tensor_parallel"] = _with_beside(stage, y, timing, exchange["tensor_parallel"])
-    before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
+    waits = [sum(pair[index] for pair in exchange.values()) for index in (0, 1)]
+    shown = [
+        (_paced(gpu + wait, host, y) - alone) / maximum(wait, 1e-15)
+        for gpu, wait, host, alone in zip((f, b + r), waits, hosts, (forward, backward), strict=True)
+    ]
+    exchange = {name: tuple(one * share for one, share in zip(pair, shown, strict=True)) for name, pair in exchange.items()}
+    before, after = (wait * share for wait, share in zip(waits, shown, strict=True))
     gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
     reduces = product(stage["reduce"] * timing["data_factor"] / m, where(y["zero"] >= 3, 1, 0))
     others = {
@@ -170,6 +176,12 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
         left = exposed_seconds(exposed["expert_parallel"], forward + backward, 0.0)
         exposed["expert_parallel"] = where(y["paired"], left, exposed["expert_parallel"])
     return MicroBatch(forward, backward, (r, b + r), exposed, others)
+
+
+def _paced(gpu: Number, host: Number, y: Mapping[str, Number]) -> Number:
+    """Seconds of a phase that the GPU works for so long and the host issues for so long."""
+    paced = paced_seconds(gpu, host)
+    return paced if isinstance(y["blocking"], int) and not y["blocking"] else where(y["blocking"], gpu + host, paced)
 
 
 def _with_beside(

@@ -183,9 +183,8 @@ def framework_of(run: Run) -> Framework:
         framework: Framework = catalog.load("frameworks", name)
     except DistsimError:
         raise MissingCell(f"framework {name!r} has no profile") from None
-    older = framework.usual.get("older")
-    if older and run_year(run) <= framework.usual["older_until"]:
-        return catalog.load("frameworks", older)  # type: ignore[no-any-return]
+    while (older := framework.usual.get("older")) and run_year(run) <= framework.usual["older_until"]:
+        framework = catalog.load("frameworks", older)
     return framework
 
 

@@ -15,6 +15,9 @@ from distsim.layers.mlp import COMPOSED_ACTIVATIONS
 
 BACKWARD_BYTES = 2.0
 """Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
+NORM_BACKWARD = 2.5
+"""The same of a norm: one kernel reads the output's gradient and the input and writes the input's gradient, another
+reads both again for the weight's gradient."""
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
            "loss": (4, 2), "copy": (8, 8), "collective": (0, 0), "adapter": (3, 3), "unpack": (2, 2),
            "scan": (6, 14)}  # fmt: skip
@@ -66,7 +69,7 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
     cost = composed(setup, operation)
-    again = 1.0 if operation.kind in ONCE_MORE else BACKWARD_BYTES
+    again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
     return size * cost.forward, size * again * cost.backward
 
 
