@@ -37,6 +37,9 @@ NEWER = ("hopper", "blackwell")
 """Architectures whose tensor cores FlashAttention-2 was not written for."""
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
+TENSOR_CORE_MULTIPLE = 8
+"""Elements that a row of 2-byte operands must be a multiple of for tensor cores (NVIDIA, Matrix Multiplication
+Background User's Guide, section 3: 16 bytes): batched products of heads 108 or 150 wide run on fp32 units instead."""
 EXPERTS = ("mlp.experts.up", "mlp.experts.down")
 """Products of many small matrices, one per expert, of which the busiest rank has more."""
 SCAN_SHARE = 0.08
@@ -96,6 +99,7 @@ class Chip:
         newer = chip.architecture.split()[0] in NEWER
         self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][int(newer)]
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
+        self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
         self.units = chip.chip.units or DEFAULT_UNITS
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
@@ -246,8 +250,9 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
         m, n, k = queries, value_width, keys
     moved = operation.bytes_read + operation.bytes_written
     flops = operation.flops_forward
+    rate = where(width % TENSOR_CORE_MULTIPLE == 0, chip.rate, minimum(chip.rate, chip.vector_rate))
     times = [
-        roofline_seconds(flops, chip.rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
+        roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
         for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
     ]
     forward.matmul = times[0]

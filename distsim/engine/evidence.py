@@ -10,16 +10,15 @@ from distsim import catalog
 from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
 from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_memory import peak_of_run
 from distsim.errors import DistsimError
 from distsim.interop.run_models import model_of
 from distsim.interop.run_release import release_year
 from distsim.interop.run_tuning import lengths_of, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
-from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
 from distsim.specs.job import OFFLOADS, Job
-from distsim.units import parse
 
 PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
@@ -31,8 +30,6 @@ PRECISIONS = {
 ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own", "flash-4": "own", "cudnn": "own"}
 """Words of attention cells that name a kernel (own: written for Hopper or Blackwell)."""
 POWER_LIMITED = "500W power limit"
-EFA, EFA_NODES = "/node, EFA", {"h100-sxm": "p5.48xlarge"}
-"""What notes say of AWS's network, and the node that has it."""
 USUAL_YEAR = 2024.0
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
@@ -270,20 +267,3 @@ def _fit_degrees(options: dict[str, Any], run: Run) -> None:
         options["global_batch"] = micro * dp * (accumulate or (4 * stages if stages > 1 else 1))
     elif whole % (micro * dp):
         raise MissingCell(f"global_batch {whole} is not a multiple of micro_batch {micro} * dp {dp}")
-
-
-def cluster_of(run: Run) -> Cluster | None:
-    """The GPU's usual node, or that of a cloud whose network the notes name, with the row's own count of GPUs and
-    network rate where it gives them."""
-    name = run.text("gpu")
-    assert name is not None
-    try:
-        on_efa = EFA in (run.text("notes") or "") and name in EFA_NODES
-        usual: Cluster = catalog.load("clusters", EFA_NODES[name]) if on_efa else catalog.usual_cluster(name)
-    except DistsimError:
-        return None
-    per_node = run.count("gpus_per_node")
-    rate = run.number("internode_gbps_per_gpu")
-    if per_node is None and rate is None:
-        return usual
-    return usual.adapted(per_node, parse(f"{rate} Gb/s", "B/s") if rate else None)

@@ -12,7 +12,6 @@ from distsim.engine.candidates import checkpoint_of
 from distsim.engine.energy import draw
 from distsim.engine.evidence import (
     check_possible,
-    cluster_of,
     framework_of,
     precision_of,
     run_year,
@@ -25,6 +24,7 @@ from distsim.engine.models import load_model
 from distsim.engine.pace import campaign_pace
 from distsim.engine.placement import embedding_as_layer
 from distsim.engine.resolve import Setup
+from distsim.engine.run_cluster import cluster_of
 from distsim.engine.search_bounds import parse_bounds
 from distsim.engine.step import StepReport, step_of, timed
 from distsim.errors import DistsimError

@@ -85,7 +85,7 @@ def kind_of(row: Flow) -> str:
     if group in ("dp", "zero"):
         if row.purpose == "parameters" and row.phase != "step":
             return f"gather_{row.phase}"
-        return "reduce" if row.phase == "backward" else "dp_step"
+        return "reduce" if row.phase == "backward" and row.hides else "dp_step"
     if group == "pp":
         return "dp_step" if row.phase == "step" else "pp"
     if group == "tp" and row.phase == "step":
