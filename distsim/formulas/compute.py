@@ -104,6 +104,4 @@ def optimizer_traffic_bytes(
     narrow = where(master_bytes > gradient_bytes, 1, 0)
     gradients = where(narrow > 0, master_bytes, gradient_bytes)
     widened = narrow * (gradient_bytes + master_bytes)
-    return shard_elements * (
-        2 * state_bytes + (2 + 2 * scaled) * gradients + widened + master_bytes + parameter_bytes
-    )
+    return shard_elements * (2 * state_bytes + (2 + 2 * scaled) * gradients + widened + master_bytes + parameter_bytes)

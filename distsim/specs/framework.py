@@ -188,8 +188,8 @@ class Traffic(Spec):
     overlap_parameters: bool = True
     """Sharded parameters are gathered ahead of their use."""
     tp_overlap: bool = False
-    """In backward, inputs are gathered beside the products of input gradients, and these are reduced beside the products
-    of weight gradients."""
+    """In backward, inputs are gathered beside the products of input gradients, and these are reduced beside those of
+    weight gradients."""
 
 
 class Adapters(Spec):
