@@ -149,10 +149,8 @@ class MicroBatch(NamedTuple):
 def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> MicroBatch:
     """Seconds of one micro-batch on one stage."""
     m, never = y["micro_batches"], timing["exposed_fraction"]
-    f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
-    gpu, host = (f, b + r), host_seconds(stage, timing)
-    forward, backward = (_paced(*pair, y) for pair in zip(gpu, host, strict=True))
-    exchange = _exchanged(stage, y, timing, gpu, host, (forward, backward))
+    b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES[1:])
+    (forward, backward), exchange = exchanged(stage, y, timing)
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
     reduces = product(stage["reduce"] * timing["data_factor"] / m, where(y["zero"] >= 3, 1, 0))
@@ -183,13 +181,15 @@ def host_seconds(stage: Mapping[str, Number], timing: Mapping[str, Number]) -> t
     return stage["forward.kernels"] * issue, again * issue * BACKWARD_ISSUE
 
 
-def _exchanged(
-    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number],
-    gpu: tuple[Number, Number], host: tuple[Number, Number], alone: tuple[Number, Number],
-) -> dict[str, tuple[Number, Number]]:  # fmt: skip
-    """What exchanges add to a micro-batch's forward and backward, which take so long ``alone``: they run in the GPU's
+def exchanged(
+    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]
+) -> tuple[tuple[Number, Number], dict[str, tuple[Number, Number]]]:
+    """A micro-batch's forward and backward without exchanges, and what exchanges add to each: they run in the GPU's
     queue, so that a phase waits for GPU and exchanges or for the host, whichever is longer."""
     m = y["micro_batches"]
+    f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
+    gpu, host = (f, b + r), host_seconds(stage, timing)
+    alone = _paced(gpu[0], host[0], y), _paced(gpu[1], host[1], y)
     queued = {
         name: [product(stage[f"{key}_{phase}"], timing[factor] / m) for phase in PHASES[:2]]
         for name, key, factor in EXCHANGES
@@ -201,7 +201,7 @@ def _exchanged(
         nothing = isinstance(waits, (int, float)) and waits == 0
         longer = 0.0 if nothing else _paced(gpu[index] + waits, host[index], y) - alone[index]
         shares.append(longer / maximum(waits, LEAST_SECONDS))
-    return {name: (pair[0] * shares[0], pair[1] * shares[1]) for name, pair in queued.items()}
+    return alone, {name: (pair[0] * shares[0], pair[1] * shares[1]) for name, pair in queued.items()}
 
 
 def beside_products(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
