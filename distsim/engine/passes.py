@@ -82,7 +82,7 @@ def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
     if len(operation.saved) == 1 and written == kept:
         return scores + kept, 2 * scores + kept
     softmax = kept - mask
-    return scores + 2 * softmax + mask + written, written + mask + 2 * scores + softmax
+    return scores + 2 * softmax + mask + written, 2 * written + mask + 2 * scores + softmax
 
 
 ROTATED = ("attention.query", "attention.key")
