@@ -221,7 +221,8 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
 def _cover(operation: Operation, times: list[Number]) -> Number:
     """Seconds of the products that the operation's own exchanges may run beside."""
     found: Number = 0.0
-    for name, seconds in (("input gradient", times[1]), ("weight gradient", times[2])):
+    weight = times[2] if operation.weight_gradient else 0.0
+    for name, seconds in (("input gradient", times[1]), ("weight gradient", weight)):
         crossing = sum(c.bytes_logical for c in operation.collectives if c.overlaps == name)
         found = found + where(crossing > 0, seconds, 0.0)
     return found
