@@ -122,7 +122,8 @@ def test_passes_of_the_optimizer_over_gradients() -> None:
 def test_a_machine_that_notes_name_gives_the_network() -> None:
     cells = {"id": "r", "framework": "megatron-deepspeed", "gpu": "a100-sxm4-80gb", "n_gpus": "384", "tp": "4",
              "pp": "12", "model": "GPT", "family": "gpt", "layers": "72", "hidden": "14336", "heads": "64",
-             "seq_len": "2048", "micro_batch": "2", "global_batch": "2048", "year": "2022", "precision": "fp16"}  # fmt: skip
+             "seq_len": "2048", "micro_batch": "2", "global_batch": "2048", "year": "2022",
+             "precision": "fp16"}  # fmt: skip
     plain = setup_of(Run(cells, 2))
     named = setup_of(Run({**cells, "notes": "A100 80GB, 8/node (Jean Zay)"}, 2))
     homely = setup_of(Run({**cells, "source": "bigscience-workshop/bigscience train"}, 2))
