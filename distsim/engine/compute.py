@@ -27,7 +27,7 @@ from distsim.layers.ledger import Block, Operation
 
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
-CLASSES = (*PRODUCTS, "memory", "kernels")
+CLASSES = (*PRODUCTS, "memory", "kernels", "cover")
 FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
 TYPICAL_SHARE = 0.8
@@ -37,6 +37,9 @@ NEWER = ("hopper", "blackwell")
 """Architectures whose tensor cores FlashAttention-2 was not written for."""
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
+TENSOR_CORE_MULTIPLE = 8
+"""Elements that a row of 2-byte operands must be a multiple of for tensor cores (NVIDIA, Matrix Multiplication
+Background User's Guide, section 3: 16 bytes): batched products of heads 108 or 150 wide run on fp32 units instead."""
 EXPERTS = ("mlp.experts.up", "mlp.experts.down")
 """Products of many small matrices, one per expert, of which the busiest rank has more."""
 SCAN_SHARE = 0.08
@@ -55,6 +58,8 @@ class Sums:
     attention: Number = 0.0
     memory: Number = 0.0
     kernels: Number = 0.0
+    cover: Number = 0.0
+    """Of the products, those that an exchange of the same operation may run beside."""
 
     def add(self, other: Sums, times: Number = 1) -> None:
         """Add ``times`` times another."""
@@ -98,6 +103,7 @@ class Chip:
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
         self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][age]
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
+        self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
         self.cache = float(chip.chip.cache or 0)
         self.units = chip.chip.units or DEFAULT_UNITS
@@ -214,10 +220,21 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     name = ("grouped" if operation.name in EXPERTS else "matmul") + ("8" if narrow else "")
     setattr(forward, name, times[0])
     setattr(backward, name, times[1] + (times[2] if operation.weight_gradient else 0))
+    backward.cover = _cover(operation, times)
     if narrow:  # casts: read 2 bytes, write 1 (and its transpose)
         inputs, outputs = m * k * batch, m * n * batch
         forward.memory = stream_seconds(4 * inputs, chip.bandwidth)
         backward.memory = stream_seconds(4 * outputs, chip.bandwidth)
+
+
+def _cover(operation: Operation, times: list[Number]) -> Number:
+    """Seconds of the products that the operation's own exchanges may run beside."""
+    found: Number = 0.0
+    weight = times[2] if operation.weight_gradient else 0.0
+    for name, seconds in (("input gradient", times[1]), ("weight gradient", weight)):
+        crossing = sum(c.bytes_logical for c in operation.collectives if c.overlaps == name)
+        found = found + where(crossing > 0, seconds, 0.0)
+    return found
 
 
 def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
@@ -243,8 +260,9 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
         m, n, k = queries, value_width, keys
     moved = operation.bytes_read + operation.bytes_written
     flops = operation.flops_forward
+    rate = where(width % TENSOR_CORE_MULTIPLE == 0, chip.rate, minimum(chip.rate, chip.vector_rate))
     times = [
-        roofline_seconds(flops, chip.rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
+        roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
         for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
     ]
     forward.matmul = times[0]

@@ -10,9 +10,10 @@ from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
 from distsim.engine.profile import with_kernels
 from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_layout import assumed_degrees, fit_degrees, usual_chunks
 from distsim.engine.run_memory import peak_of_run
-from distsim.engine.run_profile import assumed_profile, cluster_of, framework_of, precision_of, run_year, trained_whole
+from distsim.engine.run_profile import assumed_profile, framework_of, precision_of, run_year, trained_whole
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_models import model_of

@@ -61,7 +61,10 @@ def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
             for state in setup.optimizer.states if state.shape not in ("scalar", "factored")
         )  # fmt: skip
         shard = elements / where(y.zero >= 1, group, 1)
-        moved = optimizer_traffic_bytes(shard, states, precision.gradient_bytes, precision.parameter_bytes)
+        moved = optimizer_traffic_bytes(
+            shard, states, precision.gradient_bytes, precision.parameter_bytes, precision.master_bytes,
+            int(precision.math == "fp16"),
+        )  # fmt: skip
         total = total + moved * setup.optimizer.passes
         total = total + elements / where(y.zero >= 2, group, 1) * precision.gradient_bytes  # gradients set to zero
     return total

@@ -116,9 +116,23 @@ def stream_seconds(size_bytes: Number, bandwidth: Number) -> Number:
     return size_bytes / bandwidth
 
 
-@formula(unit="B", source="Rajbhandari et al. 2020, ZeRO (arXiv:1910.02054), section 3.1: what Adam reads and writes")
+@formula(
+    unit="B",
+    source="Rajbhandari et al. 2020, ZeRO (arXiv:1910.02054), section 3.1: what Adam reads and writes; Micikevicius et "
+    "al. 2018 (arXiv:1710.03740), section 3.2: gradients are unscaled before the step",
+)
 def optimizer_traffic_bytes(
-    shard_elements: Number, state_bytes: Number, gradient_bytes: Number, parameter_bytes: Number
+    shard_elements: Number,
+    state_bytes: Number,
+    gradient_bytes: Number,
+    parameter_bytes: Number,
+    master_bytes: Number = 0.0,
+    scaled: int = 0,
 ) -> Number:
-    """One optimizer step on a shard: states read and written, gradients read twice, parameters written."""
-    return shard_elements * (2 * state_bytes + 2 * gradient_bytes + parameter_bytes)
+    """One optimizer step on a shard: states (the master copy among them) read and written, gradients read for their
+    norm and for the step, parameters written from the master copy. Gradients narrower than the master copy are widened
+    first, and those of a scaled loss are unscaled in place."""
+    narrow = where(master_bytes > gradient_bytes, 1, 0)
+    gradients = where(narrow > 0, master_bytes, gradient_bytes)
+    widened = narrow * (gradient_bytes + master_bytes)
+    return shard_elements * (2 * state_bytes + (2 + 2 * scaled) * gradients + widened + master_bytes + parameter_bytes)

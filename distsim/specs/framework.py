@@ -81,6 +81,8 @@ class Kernels(Spec):
     """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once (Liger)."""
     loss_kernel: Literal["one", "eager", "vocab-parallel"] | None = None
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
+    launches: Literal["ahead", "blocking"] = "ahead"
+    """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""
     recompute_stops_early: bool = False
     """Recomputing a layer ends before its last product, whose result backward does not need: torch's checkpoint without
     reentrant autograd, and XLA."""
@@ -206,7 +208,10 @@ class Traffic(Spec):
     overlap_parameters: bool = True
     """Sharded parameters are gathered ahead of their use."""
     tp_overlap: bool = False
-    """Tensor-parallel collectives run in pieces beside the matrix products."""
+    """In backward, inputs are gathered beside the products of input gradients, and these are reduced beside those of
+    weight gradients."""
+    tp_in_pieces: bool = False
+    """Tensor-parallel collectives run in pieces beside the matrix products that take or give what they carry."""
     gathered_in_pipeline: Literal["each", "step"] = "each"
     """ZeRO 2 by layers with pipeline stages gathers and reduces for each micro-batch, or once per step (torch)."""
     module_hooks: float = Field(default=0, ge=0)
