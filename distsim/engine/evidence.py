@@ -8,20 +8,20 @@ from typing import Any
 
 from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
+from distsim.engine.profile import with_kernels
 from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_layout import assumed_degrees, drop_idle, fit_degrees, idle_degrees, usual_chunks
 from distsim.engine.run_memory import peak_of_run
-from distsim.engine.run_profile import assumed_profile, cluster_of, framework_of, precision_of, run_year
+from distsim.engine.run_profile import assumed_profile, framework_of, precision_of, run_year, trained_whole
 from distsim.errors import DistsimError
+from distsim.interop import run_notes
 from distsim.interop.run_models import model_of, without_prediction
-from distsim.interop.run_tuning import lengths_of, tuning_options
+from distsim.interop.run_tuning import lengths_of, spread_options, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.framework import Framework
 from distsim.specs.job import OFFLOADS, Job
 
-ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own", "flash-4": "own", "cudnn": "own"}
-"""Words of attention cells that name a kernel (own: written for Hopper or Blackwell)."""
-POWER_LIMITED = "500W power limit"
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
 FLASH_YEAR = 2023  # runs published before it precede flash attention in training frameworks (arXiv:2205.14135)
@@ -128,14 +128,17 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     model = model_of(run)
     lengths = lengths_of(run)
     more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
-    tuned = tuning_options(run, framework.usual_tuning)
-    options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **more}
+    tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run)}
+    again = run_notes.recompute_options(run, model.layers // (run.count("pp") or 1))
+    options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **again, **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
-    fit_degrees(options, run)
+    fit_degrees(options, run, framework.usual.get("micro_batches_per_stage"))
     drop_idle(options, model)
     if framework.usual.get("interleave") and run.count("vpp") is None:
         options["vpp"] = usual_chunks(options, model.layers)
+    if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
+        options["zero"] = framework.usual.get("pipelined_zero", 3)
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)
     if not options.get("zero"):
@@ -143,16 +146,22 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     if framework.usual.get("trains_mtp") and model.mtp_layers and not without_prediction(run):
         options["mtp"] = model.mtp_layers
     job = Job.read({**options, "model": model, "framework": framework.name})
-    setup = with_attention(run, resolve(job, {"cluster": cluster_of(run), "framework": framework}))
+    setup = with_kernels_of(run, resolve(job, {"cluster": cluster_of(run), "framework": framework}))
+    setup = trained_whole(run, setup)
     unsaid = run.text("recompute") is None
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
 
-def with_attention(run: Run, setup: Setup) -> Setup:
-    """The setup with the attention kernel that the row names, if it names one."""
-    cell = (run.text("attention") or "").lower()
-    named = next((kernel for word, kernel in ATTENTION_KERNELS.items() if word in cell), None)
-    return replace(setup, kernels=setup.kernels.model_copy(update={"attention_kernel": named})) if named else setup
+def with_kernels_of(run: Run, setup: Setup) -> Setup:
+    """The setup with its framework's kernels in the year of the run, and the attention kernel that the row names."""
+    year, framework = run_year(run), setup.framework
+    own = next((dict(kernels) for last, kernels in sorted(framework.earlier.items()) if year < last + 1), {})
+    if setup.job.compile:
+        own = {name: kernel for name, kernel in own.items() if name not in framework.compiled}
+    if named := run_notes.attention_kernel(run):
+        own["attention_kernel"] = named
+    where = f"framework {framework.name}, earlier"
+    return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
 
 
 def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
@@ -165,26 +174,22 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     seq = run.count("seq_len") or seq
     if seq is None:
         raise MissingCell("seq_len is blank")
-    recompute = (run.text("recompute") or "").lower()
+    run_notes.check_lengths(run)
     attention = (run.text("attention") or "").lower()
     options: dict[str, Any] = {
-        "gpu": run.text("gpu"), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
-        "global_batch": run.count("global_batch"), "zero": run.number("zero_stage"),
+        "gpu": run_notes.gpu_of(run), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
+        "global_batch": run.count("global_batch"), "zero": run_notes.zero_stage(run),
         "sequence_parallel": run.flag("sequence_parallel"),
     }  # fmt: skip
     if run.flag("compile") and framework.compiled:
         options["compile"] = True
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
-    if recompute:
-        options["recompute"] = "selective" if "selective" in recompute or "minimal" in recompute else recompute
     if not attention and (run.number("year") or FLASH_YEAR) < FLASH_YEAR:
         attention = "eager"
     if "flex" in attention:
         raise MissingCell(f"attention {attention!r} is a kernel that is not described")
     if attention:
         options["attention"] = "eager" if "eager" in attention or "unfused" in attention else "flash"
-    if POWER_LIMITED in (run.text("notes") or "") and options["gpu"] == "h100-sxm":
-        options["gpu"] = "h100-sxm-96gb-500w"  # the notes say that it is this part
     options["optimizer"] = _optimizer(run.text("optimizer"))
     options["offload"] = _offload(run.text("offload"))
     return {name: value for name, value in options.items() if value is not None}
