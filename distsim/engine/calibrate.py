@@ -53,13 +53,19 @@ _EAGER = {"kernel_issue_seconds": 7e-5}  # hooks and wrappers around every modul
 _COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6, "stream": 1.2}
 # What is exposed when Transformer Engine's products take in and send out tiles as they go (assumed, fitted from there)
 _OVERLAPPED = {"tensor_factor": 0.6}
+# Modules of Megatron core and Transformer Engine go through Python for each product (autograd functions, quantizers,
+# hooks of main gradients): layers of small experts in Megatron-Bridge and tiny models in Megatron-LM's tests agree
+_CORE = {"kernel_issue_seconds": 1.3e-4, "step_seconds": 0.02}
+# MLPerf Training v5.0: each layer of a NeMo submission is a captured graph (docs.nvidia.com/dl-cuda-graph, examples)
+_CAPTURED = {"kernel_issue_seconds": 1e-5}
 PRIORS: dict[str, dict[str, float]] = {
     "nanotron": {"stall_seconds": 0.46, "layer_stall_seconds": 0.0027},
     # Narayanan et al. 2021, table 2: 175B under ZeRO-3, parameter by parameter and not ahead of use
     "deepspeed-2021": {"gather_factor": 4.0, "data_factor": 4.0, "exposed_fraction": 1.0},
     # the same in 2022, where step times less their computation on 256 to 1,024 GPUs are about half of that
     "deepspeed": {"gather_factor": 2.0, "data_factor": 2.0, "exposed_fraction": 0.8},
-    "nemo": _OVERLAPPED, "nemo-mlperf": _OVERLAPPED, "megatron-bridge": _OVERLAPPED, "megatron-core": _OVERLAPPED,
+    "nemo": _OVERLAPPED | _CORE, "nemo-mlperf": _OVERLAPPED | _CAPTURED,
+    "megatron-bridge": _OVERLAPPED | _CORE, "megatron-core": _OVERLAPPED | _CORE, "megatron-lm": _CORE,
     "huggingface": _EAGER, "torchtune": _EAGER, "litgpt": _EAGER,
     "torch-compile": {"kernel_issue_seconds": 1e-5, "stream": 1.0},
     "maxtext": _COMPILED, "paxml": _COMPILED, "alpa": _COMPILED, "neuronx": _COMPILED,
