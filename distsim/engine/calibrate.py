@@ -67,7 +67,8 @@ PRIORS: dict[str, dict[str, float]] = {
     # the same in 2022, where step times less their computation on 256 to 1,024 GPUs are about half of that
     "deepspeed": {"gather_factor": 2.0, "data_factor": 2.0, "exposed_fraction": 0.8},
     "nemo": _OVERLAPPED | _CORE, "nemo-mlperf": _OVERLAPPED | _CAPTURED,
-    "megatron-bridge": _OVERLAPPED | _CORE, "megatron-core": _OVERLAPPED | _CORE, "megatron-lm": _CORE, "megatron-deepspeed": _OLDER,
+    "megatron-bridge": _OVERLAPPED | _CORE, "megatron-core": _OVERLAPPED | _CORE, "megatron-lm": _CORE,
+    "megatron-deepspeed": _OLDER,
     "huggingface": _EAGER, "torchtune": _EAGER, "litgpt": _EAGER,
     "torch-compile": {"kernel_issue_seconds": 1e-5, "stream": 1.0},
     "maxtext": _COMPILED, "paxml": _COMPILED, "alpa": _COMPILED, "neuronx": _COMPILED,

@@ -154,9 +154,8 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
     }
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     again = stage["backward.kernels"] + stage["recompute.kernels"]
-    # exchanges are kernels of the same queue: while they run, the host gets ahead
-    forward = paced_seconds(f + before, stage["forward.kernels"] * issue) - before
-    backward = paced_seconds(b + r + after, again * issue * BACKWARD_ISSUE) - after
+    forward = paced_seconds(f, before, stage["forward.kernels"] * issue)
+    backward = paced_seconds(b + r, after, again * issue * BACKWARD_ISSUE)
     gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
     reduces = product(stage["reduce"] * timing["data_factor"] / m, where(y["zero"] >= 3, 1, 0))
     others = {

@@ -52,7 +52,7 @@ def direct_crossing_fraction(ranks: Number, local: Number, nodes: Number) -> Num
     return where(nodes > 1, (ranks - local) / maximum(ranks - 1, 1), 0.0)
 
 
-@formula(unit="1", source="DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.2; expected number of distinct destinations")
+@formula(unit="1", source="DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.2; distinct destinations expected")
 def distinct_copies(destinations: Number, choices: Number) -> Number:
     """Copies that a token sends when it goes once to each destination, over its choices, which are spread evenly."""
     return destinations * (1 - (1 - 1 / destinations) ** choices) / choices
