@@ -12,7 +12,7 @@ import pytest
 
 from distsim import catalog
 from distsim.cli.app import run as command
-from distsim.engine.evidence import framework_of, replay
+from distsim.engine.evidence import replay
 from distsim.engine.memory import memory_of
 from distsim.engine.placement import by_compute, embedding_as_layer
 from distsim.engine.resolve import Setup, resolve
@@ -196,10 +196,3 @@ def test_a_misspelt_usual_option_is_named() -> None:
 
     with pytest.raises(DistsimError, match="did you mean recompute"):
         Framework.read({"name": "mine", "usual": {"recomput": "full"}, "source": {"other": "me"}}, where="mine.toml")
-
-
-def test_a_row_ran_the_framework_that_sharded_it() -> None:
-    """Benchmarks of one framework may hold rows of another, as DGX Cloud's tables for NeMo hold MaxText's."""
-    cells = {"framework": "nemo", "fsdp_kind": "MaxText FSDP=128 x DP=4"}
-    assert framework_of(Run(cells, 2)).name == "maxtext"
-    assert framework_of(Run({"framework": "huggingface", "fsdp_kind": "DeepSpeed ZeRO-3"}, 2)).name == "huggingface"

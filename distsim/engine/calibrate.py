@@ -55,7 +55,9 @@ _COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6, "stream":
 _OVERLAPPED = {"tensor_factor": 0.6}
 # Modules of Megatron core and Transformer Engine go through Python for each product (autograd functions, quantizers,
 # hooks of main gradients): layers of small experts in Megatron-Bridge and tiny models in Megatron-LM's tests agree
-_CORE = {"kernel_issue_seconds": 1.3e-4, "step_seconds": 0.02}
+_CORE = {"kernel_issue_seconds": 1.6e-4, "step_seconds": 0.025}
+# The same under NeMo's recipes, which skip the tests' checks of gradients and logging (assumed between the two)
+_RECIPE = {"kernel_issue_seconds": 1.2e-4, "step_seconds": 0.015}
 # The same of the older modules of Megatron-DeepSpeed, as short micro-batches of vTrain's sweep show
 _OLDER = {"kernel_issue_seconds": 8e-5}
 # MLPerf Training v5.0: each layer of a NeMo submission is a captured graph (docs.nvidia.com/dl-cuda-graph, examples)
@@ -66,7 +68,7 @@ PRIORS: dict[str, dict[str, float]] = {
     "deepspeed-2021": {"gather_factor": 4.0, "data_factor": 4.0, "exposed_fraction": 1.0},
     # the same in 2022, where step times less their computation on 256 to 1,024 GPUs are about half of that
     "deepspeed": {"gather_factor": 2.0, "data_factor": 2.0, "exposed_fraction": 0.8},
-    "nemo": _OVERLAPPED | _CORE, "nemo-mlperf": _OVERLAPPED | _CAPTURED,
+    "nemo": _OVERLAPPED | _RECIPE, "nemo-mlperf": _OVERLAPPED | _CAPTURED,
     "megatron-bridge": _OVERLAPPED | _CORE, "megatron-core": _OVERLAPPED | _CORE, "megatron-lm": _CORE,
     "megatron-deepspeed": _OLDER,
     "huggingface": _EAGER, "torchtune": _EAGER, "litgpt": _EAGER,

@@ -36,9 +36,6 @@ EFA, EFA_NODES = "/node, EFA", {"h100-sxm": "p5.48xlarge"}
 USUAL_YEAR = 2024.0
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
-SHARD_THEIR_OWN = ("maxtext", "paxml")
-"""Frameworks whose sharding no other one uses: where ``fsdp_kind`` names one, the row ran it, whatever collection of
-benchmarks (``framework``) it stands in."""
 FLASH_YEAR = 2023  # runs published before it precede flash attention in training frameworks (arXiv:2205.14135)
 
 
@@ -179,8 +176,7 @@ def _usual_chunks(options: dict[str, Any], layers: int) -> int | None:
 
 def framework_of(run: Run) -> Framework:
     """The software profile of a row."""
-    sharder = (run.text("fsdp_kind") or " ").lower().split(" ")[0]
-    name = sharder if sharder in SHARD_THEIR_OWN else run.text("framework")
+    name = run.text("framework")
     if name is None:
         raise MissingCell("framework is blank")
     try:
