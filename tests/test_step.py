@@ -16,7 +16,7 @@ from distsim.engine.likeness import correction_of
 from distsim.engine.resolve import resolve
 from distsim.engine.step import breakdown_of, step_of, timing_of
 from distsim.engine.work import work_of
-from distsim.formulas.step import paced_seconds, ramp_seconds
+from distsim.formulas.step import ramp_seconds
 from distsim.specs.job import Job
 
 JOBS = {
@@ -193,13 +193,6 @@ def test_one_estimate_does_not_import_numpy() -> None:
 def test_report_is_of_the_setup() -> None:
     setup = resolve(Job.read(JOBS["3d"]))
     assert step_of(setup).setup is setup
-
-
-def test_the_host_gets_ahead_while_exchanges_run() -> None:
-    """Where the host sets the pace, an exchange beside short kernels costs nothing; where the GPU does, all of it."""
-    assert paced_seconds(0.1, 0.2, 1.0) + 0.2 == pytest.approx(1.0, rel=1e-3)
-    assert paced_seconds(1.0, 0.2, 0.1) == pytest.approx(1.0, rel=1e-3)
-    assert paced_seconds(1.0, 0.0, 1.0) > 1.0
 
 
 def test_one_expert_alone_is_nearly_a_plain_product() -> None:

@@ -148,14 +148,13 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
     """Seconds of one micro-batch on one stage."""
     m, issue, never = y["micro_batches"], timing["kernel_issue_seconds"], timing["exposed_fraction"]
     f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
+    forward = paced_seconds(f, stage["forward.kernels"] * issue)
+    backward = paced_seconds(b + r, (stage["backward.kernels"] + stage["recompute.kernels"]) * issue * BACKWARD_ISSUE)
     exchange = {
         name: tuple(product(stage[f"{key}_{phase}"], timing[factor] / m) for phase in PHASES[:2])
         for name, key, factor in EXCHANGES
     }
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
-    again = stage["backward.kernels"] + stage["recompute.kernels"]
-    forward = paced_seconds(f, before, stage["forward.kernels"] * issue)
-    backward = paced_seconds(b + r, after, again * issue * BACKWARD_ISSUE)
     gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
     reduces = product(stage["reduce"] * timing["data_factor"] / m, where(y["zero"] >= 3, 1, 0))
     others = {

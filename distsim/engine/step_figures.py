@@ -80,7 +80,7 @@ def sections(report: StepReport) -> list[Section]:
     after = f" on stage {last.place}, which takes longest" if several else ""
     found = [
         Section("A product of a middle layer, forward", _product(report)),
-        Section(f"Computation of one micro-batch{where}", _computation(slowest, y, timing)),
+        Section(f"Computation of one micro-batch{where}", _computation(slowest, timing)),
         Section(f"Exchanges of one micro-batch{where}", _exchanges(slowest, y, timing)),
         Section(f"After the last micro-batch{after}", _after(last, y, timing)),
         Section("The step", _step(report, stages, slowest, y, timing)),
@@ -137,7 +137,7 @@ def _product(report: StepReport) -> Figures:
     return figures
 
 
-def _computation(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
+def _computation(stage: _Stage, timing: Mapping[str, float]) -> Figures:
     figures, numbers, issue = Figures(), stage.numbers, timing["kernel_issue_seconds"]
     for phase in PHASES:
         for name, shares, words in KINDS:
@@ -151,16 +151,11 @@ def _computation(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float
             source = f"{gaps:,.0f} kernels x kernel_gap_seconds {timing['kernel_gap_seconds']:.4g} ({FITTED})"
             figures.note(f"{phase}, gaps between kernels", gaps * timing["kernel_gap_seconds"], "s", source)
     f, b, r = (float(gpu_seconds(numbers, phase, timing)) for phase in PHASES)
-    m = y["micro_batches"]
-    before, after = (
-        sum(float(numbers[f"{key}_{phase}"]) * timing[factor] / m for _, key, factor in EXCHANGES)
-        for phase in PHASES[:2]
-    )
-    _formula(figures, "forward", stage.batch.forward, paced_seconds, gpu_seconds=f, exchange_seconds=before,
+    _formula(figures, "forward", stage.batch.forward, paced_seconds, gpu_seconds=f,
              host_seconds=numbers["forward.kernels"] * issue)  # fmt: skip
     host = (numbers["backward.kernels"] + numbers["recompute.kernels"]) * issue * BACKWARD_ISSUE
     _formula(figures, "backward and recomputation", stage.batch.backward, paced_seconds, gpu_seconds=b + r,
-             exchange_seconds=after, host_seconds=host)  # fmt: skip
+             host_seconds=host)  # fmt: skip
     return figures
 
 

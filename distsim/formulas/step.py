@@ -20,12 +20,10 @@ LEAST_SECONDS = 1e-12
 
 
 @formula(unit="s", source="two queues in series: the slower one sets the pace, near balance both show")
-def paced_seconds(gpu_seconds: Number, exchange_seconds: Number, host_seconds: Number) -> Number:
-    """Time of a phase beside its exchanges, whose kernels the host must issue first: while exchanges run in the GPU's
-    queue, the host gets ahead."""
-    queued = gpu_seconds + exchange_seconds
-    top = maximum(queued, host_seconds, LEAST_SECONDS)
-    return top * ((queued / top) ** SMOOTH + (host_seconds / top) ** SMOOTH) ** (1 / SMOOTH) - exchange_seconds
+def paced_seconds(gpu_seconds: Number, host_seconds: Number) -> Number:
+    """Time of a phase whose kernels the host must issue first."""
+    top = maximum(gpu_seconds, host_seconds, LEAST_SECONDS)
+    return top * ((gpu_seconds / top) ** SMOOTH + (host_seconds / top) ** SMOOTH) ** (1 / SMOOTH)
 
 
 @formula(unit="s", source="definition; the fraction that never hides is fitted")
