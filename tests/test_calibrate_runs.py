@@ -17,7 +17,10 @@ from distsim.engine.calibrate_runs import examples_of
 from distsim.engine.calibrate_table import Example
 from distsim.engine.calibrate_write import score, spread
 from distsim.engine.evidence import replay
+from distsim.engine.resolve import resolve
+from distsim.engine.step import timed
 from distsim.interop.runs import Run, read_runs
+from distsim.specs.job import Job
 
 PUBLISHED = catalog.path("runs", "published")
 
@@ -29,18 +32,32 @@ def some() -> list[Example]:
 
 
 def test_fit_recovers_what_made_the_data(some: list[Example]) -> None:
-    """Step times made by the model with slower products are predicted after the fit, and were not before."""
+    """Step times made by the model with slower products are predicted after the fit, and were not before; where each
+    run is of a source of its own, since two sources alone may both be odd."""
     table = calibrate.Table.of(some)
     factors = calibrate.Factors(some)
     start = calibrate.Fit(factors, numpy.zeros(len(factors.keys)))
     timing = factors.timing(start.vector, factors.index(some), some)
     timing["matmul"] = timing["matmul"] * 0.8
     timing["matmul_narrow"] = timing["matmul_narrow"] * 1.125
-    made = [replace(e, seconds=float(s)) for e, s in zip(some, numpy.exp(table.log_predicted(timing)), strict=True)]
+    times = numpy.exp(table.log_predicted(timing))
+    made = [replace(e, seconds=float(s), source=e.id) for e, s in zip(some, times, strict=True)]
     table = calibrate.Table.of(made)
     before, after = score(made, start.residuals(table)[0]), score(made, calibrate.fit(table).residuals(table)[0])
     assert before.median > 0.05
     assert after.median < 0.02
+
+
+def test_an_odd_source_bends_no_framework(some: list[Example]) -> None:
+    """Two runs that take three times as long as all others move the numbers of their framework by a few per cent."""
+    odd = [replace(e, seconds=3 * e.seconds, source="odd") for e in some if e.framework == "nemo"][:2]
+    names = {e.id for e in odd}
+    rest = [e for e in some if e.id not in names]
+    without, with_odd = (calibrate.fit(calibrate.Table.of(examples)) for examples in (rest, [*rest, *odd]))
+    table = calibrate.Table.of(rest)
+    moved = numpy.abs(with_odd.residuals(table)[0] - without.residuals(table)[0])
+    assert numpy.median(moved) < 0.02
+    assert moved.max() < 0.08
 
 
 def _subset(tmp_path: Path, count: int) -> Path:
@@ -80,6 +97,24 @@ def test_spread_is_conformal() -> None:
     assert spread(numpy.zeros(20))[0] > 0
 
 
+def test_sources_weigh_alike_in_the_spread_of_unknown_ones() -> None:
+    """A thousand runs of one exact source do not narrow what thirty others say."""
+    many = numpy.linspace(-0.3, 0.3, 31)
+    sources = [str(one) for one in many]
+    alone = spread(many, sources)
+    joined = spread(numpy.append(many, numpy.zeros(1000)), [*sources, *["exact"] * 1000])
+    assert joined == pytest.approx(alone, abs=0.021)
+    assert spread(numpy.append(many, numpy.zeros(1000)))[0] < 0.05
+
+
+def test_jobs_of_users_are_as_unsure_as_runs_of_unknown_sources() -> None:
+    job = {"model": "llama-2-7b", "gpu": "a100-sxm4-80gb", "gpus": 8, "zero": 3, "framework": "llm-foundry"}
+    setup = resolve(Job.read(job))
+    known, unknown = (timed(setup, source=name)[1] for name in ("mosaicml/llm-foundry", "nobody"))
+    assert known.low > unknown.low and known.high < unknown.high
+    assert "sources, each left out whole" in unknown.basis and "llm-foundry ampere" in known.basis
+
+
 def test_a_run_never_vouches_for_itself() -> None:
     """A shipped run is predicted from the others: doubling what was measured does not move its prediction."""
     one = next(one for one in read_runs(PUBLISHED) if one.id == "nemo-0030")
@@ -91,8 +126,9 @@ def test_a_run_never_vouches_for_itself() -> None:
 
 def test_every_run_is_found_in_its_table_and_left_out() -> None:
     """A table that writes fewer digits than a job has would let a run correct itself."""
-    from distsim.engine.evidence import run_year, setup_of
+    from distsim.engine.evidence import setup_of
     from distsim.engine.likeness import correction_of, evidence
+    from distsim.engine.run_profile import run_year
 
     wanted = {"nemo-0030", "mbridge-0097", "mbridge-0242", "dgxc-0178", "vtrain-0001", "foundry-0023", "titan-0057"}
     for row in read_runs(PUBLISHED):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,23 +10,24 @@ from distsim.engine.lacking import narrow_units, wide_units
 from distsim.engine.passes import BACKWARD_BYTES, launches, moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
-from distsim.engine.tuning import gathered_bytes, recipe_of
+from distsim.engine.weights import optimizer_seconds, weight_work
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
     OLDER_ATTENTION,
     attention_share,
+    cached_share,
     causal_fraction,
     matmul_share,
-    optimizer_traffic_bytes,
+    power_limited_share,
     roofline_seconds,
     stream_seconds,
 )
-from distsim.layers.ledger import Block, Operation, Parameter
+from distsim.layers.ledger import Block, Operation
 
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
-CLASSES = (*PRODUCTS, "memory", "kernels")
+CLASSES = (*PRODUCTS, "memory", "kernels", "cover")
 FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
 TYPICAL_SHARE = 0.8
@@ -37,6 +37,9 @@ NEWER = ("hopper", "blackwell")
 """Architectures whose tensor cores FlashAttention-2 was not written for."""
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
+TENSOR_CORE_MULTIPLE = 8
+"""Elements that a row of 2-byte operands must be a multiple of for tensor cores (NVIDIA, Matrix Multiplication
+Background User's Guide, section 3: 16 bytes): batched products of heads 108 or 150 wide run on fp32 units instead."""
 EXPERTS = ("mlp.experts.up", "mlp.experts.down")
 """Products of many small matrices, one per expert, of which the busiest rank has more."""
 ALONE = 0.7
@@ -58,6 +61,8 @@ class Sums:
     attention: Number = 0.0
     memory: Number = 0.0
     kernels: Number = 0.0
+    cover: Number = 0.0
+    """Of the products, those that an exchange of the same operation may run beside."""
 
     def add(self, other: Sums, times: Number = 1) -> None:
         """Add ``times`` times another."""
@@ -94,10 +99,16 @@ class Chip:
         self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or reached.matmul_bf16 or typical
         narrow = narrow_units(peak, precision.math)
         self.narrow_rate = getattr(peak, narrow) * (reached.matmul_fp8 or typical) if narrow else None
-        newer = chip.architecture.split()[0] in NEWER
-        self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][int(newer)]
+        generation = chip.architecture.split()[0]
+        age = NEWER.index(generation) + 1 if generation in NEWER else 0
+        if chip.power and chip.rated_power:
+            limit = power_limited_share(chip.power, chip.rated_power)
+            self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
+        self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][age]
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
+        self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
+        self.cache = float(chip.chip.cache or 0)
         self.units = chip.chip.units or DEFAULT_UNITS
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
@@ -133,8 +144,10 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
         found.phases["backward"].add(one.backward, count)
         found.phases["recompute"].add(one.again, again)
         found.phases["recompute"].add(one.dropped, where(y.selective, count, 0))
-    found.optimizer = stream_seconds(_optimizer_bytes(setup, stage), chip.bandwidth)
-    _weights(setup, chip, stage, found)
+    found.optimizer = optimizer_seconds(setup, stage)
+    own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
+    forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
+    forward.kernels, backward.kernels = forward.kernels + own.hooks, backward.kernels + 2 * own.hooks
     return found
 
 
@@ -186,6 +199,8 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
             forward.attention = operation.flops_forward / (chip.rate * SCAN_SHARE)
             backward.attention = operation.flops_backward / (chip.rate * SCAN_SHARE)
         first, second = moved_bytes(setup, operation)
+        share = cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
+        first, second = first * share, second * share
         forward.memory = stream_seconds(first, chip.bandwidth)
         backward.memory = stream_seconds(second, chip.bandwidth)
     return forward, backward if operation.backward else Sums()
@@ -211,10 +226,21 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     for sums, own in zip((forward, backward), seconds, strict=True):
         setattr(sums, f"matmul{width}", own * (1 - grouped))
         setattr(sums, f"grouped{width}", own * grouped)
+    backward.cover = _cover(operation, times)
     if narrow:  # casts: read 2 bytes, write 1 (and its transpose)
         inputs, outputs = m * k * batch, m * n * batch
         forward.memory = stream_seconds(4 * inputs, chip.bandwidth)
         backward.memory = stream_seconds(4 * outputs, chip.bandwidth)
+
+
+def _cover(operation: Operation, times: list[Number]) -> Number:
+    """Seconds of the products that the operation's own exchanges may run beside."""
+    found: Number = 0.0
+    weight = times[2] if operation.weight_gradient else 0.0
+    for name, seconds in (("input gradient", times[1]), ("weight gradient", weight)):
+        crossing = sum(c.bytes_logical for c in operation.collectives if c.overlaps == name)
+        found = found + where(crossing > 0, seconds, 0.0)
+    return found
 
 
 def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
@@ -240,53 +266,10 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
         m, n, k = queries, value_width, keys
     moved = operation.bytes_read + operation.bytes_written
     flops = operation.flops_forward
+    rate = where(width % TENSOR_CORE_MULTIPLE == 0, chip.rate, minimum(chip.rate, chip.vector_rate))
     times = [
-        roofline_seconds(flops, chip.rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
+        roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
         for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
     ]
     forward.matmul = times[0]
     backward.matmul = times[1] + times[2]
-
-
-def held(setup: Setup, parameters: Iterable[tuple[Parameter, int]]) -> Iterator[tuple[Parameter, Number, Number]]:
-    """Each parameter with its elements on this rank before sharding, and the ranks that shard its states."""
-    from distsim.engine.states import sharding_group
-
-    for parameter, count in parameters:
-        yield parameter, parameter.elements * count, sharding_group(setup.layout, parameter.group)
-
-
-def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
-    y = setup.layout
-    total: Number = 0
-    for parameter, elements, group in held(setup, stage.held()):
-        if not parameter.trains:
-            continue
-        precision = recipe_of(parameter, setup.precision, setup.tuning)
-        states = precision.master_bytes + sum(
-            precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
-            for state in setup.optimizer.states if state.shape not in ("scalar", "factored")
-        )  # fmt: skip
-        shard = elements / where(y.zero >= 1, group, 1)
-        total = total + optimizer_traffic_bytes(shard, states, precision.gradient_bytes, precision.parameter_bytes)
-        total = total + elements / where(y.zero >= 2, group, 1) * precision.gradient_bytes  # gradients set to zero
-    return total
-
-
-def _weights(setup: Setup, chip: Chip, stage: Stage, found: StageCompute) -> None:
-    """Traffic that grows with weights, not tokens: accumulated gradients, casts, gathered shards copied in and out."""
-    y, precision = setup.layout, setup.precision
-    for parameter, elements, group in held(setup, stage.parameters()):
-        forward, backward = found.phases["forward"], found.phases["backward"]
-        if parameter.trains:
-            each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
-            accumulate = 2 * each * where(y.micro_batches > 1, 1, where(each > 2, 0.5, 0))
-            backward.memory = backward.memory + stream_seconds(elements * accumulate, chip.bandwidth)
-        copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
-        if parameter.held != "quantised":
-            copied = 2 * precision.activation_bytes
-        gathered = where(y.zero >= 3, where(group > 1, copied, 0), 0)
-        matrix = parameter.kind == "matrix" and parameter.held != "quantised"
-        cast = (precision.parameter_bytes + precision.activation_bytes) * int(precision.autocast and matrix)
-        forward.memory = forward.memory + stream_seconds(elements * (gathered + cast), chip.bandwidth)
-        backward.memory = backward.memory + stream_seconds(elements * 2 * gathered, chip.bandwidth)

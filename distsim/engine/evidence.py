@@ -6,34 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distsim import catalog
 from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
+from distsim.engine.profile import with_kernels
 from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_cluster import cluster_of
+from distsim.engine.run_layout import assumed_degrees, fit_degrees, usual_chunks
 from distsim.engine.run_memory import peak_of_run
+from distsim.engine.run_profile import assumed_profile, framework_of, precision_of, run_year, trained_whole
 from distsim.errors import DistsimError
+from distsim.interop import run_notes
 from distsim.interop.run_models import model_of
-from distsim.interop.run_release import release_year
-from distsim.interop.run_tuning import lengths_of, tuning_options
+from distsim.interop.run_tuning import lengths_of, spread_options, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
-from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
 from distsim.specs.job import OFFLOADS, Job
-from distsim.units import parse
 
-PRECISIONS = {
-    "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
-    "int8": "fp8",
-}  # fmt: skip
-"""Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
-
-
-ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own", "flash-4": "own", "cudnn": "own"}
-"""Words of attention cells that name a kernel (own: written for Hopper or Blackwell)."""
-POWER_LIMITED = "500W power limit"
-EFA, EFA_NODES = "/node, EFA", {"h100-sxm": "p5.48xlarge"}
-"""What notes say of AWS's network, and the node that has it."""
-USUAL_YEAR = 2024.0
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
 FLASH_YEAR = 2023  # runs published before it precede flash attention in training frameworks (arXiv:2205.14135)
@@ -51,6 +39,8 @@ class Replay:
     predicted_peak: float | None = None
     predicted_seconds: float | None = None
     interval: dict[str, float] | None = None
+    assumed: str = ""
+    """What no cell says and the prediction takes for granted."""
 
     @property
     def error(self) -> float | None:
@@ -89,7 +79,12 @@ def replay(run: Run) -> Replay:
     except MissingCell as contradiction:
         return Replay(run, reason=str(contradiction))
     measured = measured_peak_bytes(run, setup.framework.memory_decimal)
-    return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run))
+    return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run), assumed_of(run))
+
+
+def assumed_of(run: Run) -> str:
+    """What a replay takes for granted that no cell says; nothing where the cells say it all."""
+    return "; ".join(words for words in (assumed_profile(run), assumed_degrees(run)) if words)
 
 
 def fitting(setup: Setup) -> Setup:
@@ -105,11 +100,6 @@ def fitting(setup: Setup) -> Setup:
         middle = (fewest + most) // 2
         fewest, most = (fewest, middle) if memory_of(recomputing(middle)).fits else (middle + 1, most)
     return recomputing(most)
-
-
-def run_year(run: Run) -> float:
-    """The year of a run's software, to the month where a release is named; of the middle of all where nobody says."""
-    return release_year(run) or run.number("year") or USUAL_YEAR
 
 
 def check_possible(setup: Setup, seconds: float | None) -> None:
@@ -137,56 +127,37 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     model = model_of(run)
     lengths = lengths_of(run)
     more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
-    tuned = tuning_options(run, framework.usual_tuning)
-    options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **more}
+    tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run)}
+    again = run_notes.recompute_options(run, model.layers // (run.count("pp") or 1))
+    options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **again, **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
-    _fit_degrees(options, run)
+    fit_degrees(options, run, framework.usual.get("micro_batches_per_stage"))
     if framework.usual.get("interleave") and run.count("vpp") is None:
-        options["vpp"] = _usual_chunks(options, model.layers)
+        options["vpp"] = usual_chunks(options, model.layers)
+    if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
+        options["zero"] = framework.usual.get("pipelined_zero", 3)
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)
     if not options.get("zero"):
         options.pop("zero_group", None)
     job = Job.read({**options, "model": model, "framework": framework.name})
-    setup = with_attention(run, resolve(job, {"cluster": cluster_of(run), "framework": framework}))
+    setup = with_kernels_of(run, resolve(job, {"cluster": cluster_of(run), "framework": framework}))
+    setup = trained_whole(run, setup)
     unsaid = run.text("recompute") is None
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
 
-def with_attention(run: Run, setup: Setup) -> Setup:
-    """The setup with the attention kernel that the row names, if it names one."""
-    cell = (run.text("attention") or "").lower()
-    named = next((kernel for word, kernel in ATTENTION_KERNELS.items() if word in cell), None)
-    return replace(setup, kernels=setup.kernels.model_copy(update={"attention_kernel": named})) if named else setup
-
-
-def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
-    """The recipe of a row: what its framework really does under the name in the cell."""
-    recipe = PRECISIONS.get(run.text("precision") or "", default)
-    return str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
-
-
-def _usual_chunks(options: dict[str, Any], layers: int) -> int | None:
-    """A model chunk per layer, as recipes of deep pipelines have it, where layers and micro-batches divide."""
-    stages = options.get("pp") or 1
-    micro = options["global_batch"] // (options["micro_batch"] * options["dp"])
-    return layers // stages if stages > 1 and layers % stages == 0 and micro % stages == 0 else None
-
-
-def framework_of(run: Run) -> Framework:
-    """The software profile of a row."""
-    name = run.text("framework")
-    if name is None:
-        raise MissingCell("framework is blank")
-    try:
-        framework: Framework = catalog.load("frameworks", name)
-    except DistsimError:
-        raise MissingCell(f"framework {name!r} has no profile") from None
-    older = framework.usual.get("older")
-    if older and run_year(run) <= framework.usual["older_until"]:
-        return catalog.load("frameworks", older)  # type: ignore[no-any-return]
-    return framework
+def with_kernels_of(run: Run, setup: Setup) -> Setup:
+    """The setup with its framework's kernels in the year of the run, and the attention kernel that the row names."""
+    year, framework = run_year(run), setup.framework
+    own = next((dict(kernels) for last, kernels in sorted(framework.earlier.items()) if year < last + 1), {})
+    if setup.job.compile:
+        own = {name: kernel for name, kernel in own.items() if name not in framework.compiled}
+    if named := run_notes.attention_kernel(run):
+        own["attention_kernel"] = named
+    where = f"framework {framework.name}, earlier"
+    return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
 
 
 def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
@@ -199,26 +170,22 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     seq = run.count("seq_len") or seq
     if seq is None:
         raise MissingCell("seq_len is blank")
-    recompute = (run.text("recompute") or "").lower()
+    run_notes.check_lengths(run)
     attention = (run.text("attention") or "").lower()
     options: dict[str, Any] = {
-        "gpu": run.text("gpu"), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
-        "global_batch": run.count("global_batch"), "zero": run.number("zero_stage"),
+        "gpu": run_notes.gpu_of(run), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
+        "global_batch": run.count("global_batch"), "zero": run_notes.zero_stage(run),
         "sequence_parallel": run.flag("sequence_parallel"),
     }  # fmt: skip
     if run.flag("compile") and framework.compiled:
         options["compile"] = True
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
-    if recompute:
-        options["recompute"] = "selective" if "selective" in recompute or "minimal" in recompute else recompute
     if not attention and (run.number("year") or FLASH_YEAR) < FLASH_YEAR:
         attention = "eager"
     if "flex" in attention:
         raise MissingCell(f"attention {attention!r} is a kernel that is not described")
     if attention:
         options["attention"] = "eager" if "eager" in attention or "unfused" in attention else "flash"
-    if POWER_LIMITED in (run.text("notes") or "") and options["gpu"] == "h100-sxm":
-        options["gpu"] = "h100-sxm-96gb-500w"  # the notes say that it is this part
     options["optimizer"] = _optimizer(run.text("optimizer"))
     options["offload"] = _offload(run.text("offload"))
     return {name: value for name, value in options.items() if value is not None}
@@ -243,48 +210,3 @@ def _optimizer(text: str | None) -> str | None:
         if name in lower:
             return name
     return "adamw" if "adam" in lower else None
-
-
-def _fit_degrees(options: dict[str, Any], run: Run) -> None:
-    """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1."""
-    unstated = [name for name in ("tp", "pp") if name not in options]
-    if options["gpus"] > 1 and unstated and "dp" not in options and "zero" not in options and not run.text("fsdp_kind"):
-        raise MissingCell(f"{' and '.join(unstated)} and dp are blank: the layout is not stated")
-    parallel = 1
-    for name in ("tp", "pp", "cp"):
-        parallel *= options.get(name) or 1
-    gpus = options["gpus"]
-    if gpus % parallel:
-        raise MissingCell(f"tp*pp*cp = {parallel} does not divide n_gpus {gpus}")
-    dp = gpus // parallel
-    options["dp"] = dp
-    micro = options.get("micro_batch")
-    accumulate = run.count("grad_accum")
-    whole = options.get("global_batch")
-    if micro is None and whole is not None:
-        micro = whole // (dp * accumulate) if accumulate and whole % (dp * accumulate) == 0 else 1
-    if micro is None:
-        raise MissingCell("micro_batch and global_batch are blank")
-    options["micro_batch"] = micro
-    if whole is None:  # a pipeline whose batch is not told is taken to be full
-        stages = options.get("pp") or 1
-        options["global_batch"] = micro * dp * (accumulate or (4 * stages if stages > 1 else 1))
-    elif whole % (micro * dp):
-        raise MissingCell(f"global_batch {whole} is not a multiple of micro_batch {micro} * dp {dp}")
-
-
-def cluster_of(run: Run) -> Cluster | None:
-    """The GPU's usual node, or that of a cloud whose network the notes name, with the row's own count of GPUs and
-    network rate where it gives them."""
-    name = run.text("gpu")
-    assert name is not None
-    try:
-        on_efa = EFA in (run.text("notes") or "") and name in EFA_NODES
-        usual: Cluster = catalog.load("clusters", EFA_NODES[name]) if on_efa else catalog.usual_cluster(name)
-    except DistsimError:
-        return None
-    per_node = run.count("gpus_per_node")
-    rate = run.number("internode_gbps_per_gpu")
-    if per_node is None and rate is None:
-        return usual
-    return usual.adapted(per_node, parse(f"{rate} Gb/s", "B/s") if rate else None)

@@ -9,10 +9,13 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.likeness import correction_of
 from distsim.engine.memory import StageMemory, memory_of
+from distsim.engine.placement import by_compute
 from distsim.engine.profile import with_kernels
 from distsim.engine.resolve import Setup
+from distsim.interop.run_notes import ON_DEEPSPEED
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import Run
+from distsim.layers.head import head
 from distsim.specs.timing import STATE_NAMES
 
 CHUNKS = 8
@@ -25,8 +28,9 @@ FUSED = "liger kernel"
 COMPILED, COMPILED_TRANSIT_BYTES = re.compile(r"cross-entropy-loss-fusion=true(?!.*fusion-impl=te)"), 6.0
 """Megatron-LM's flag for a loss that torch compiles, and what it has in transit per logit: one in bf16, one in fp32
 (NVIDIA/Megatron-LM core/fusions/fused_cross_entropy.py, on in-place semantics under torch.compile)."""
-ON_DEEPSPEED = "full-parameter"
-"""How notes name what QwenLM/Qwen's finetune_ds.sh does, which keeps a master copy."""
+OWN_KERNELS, ASKED_FOR_FLASH = ("qwen", "baichuan"), "flash_attn 2.3.4"
+"""Models whose own code of 2023 calls a flash kernel, and notes of runs that asked transformers for one; what other
+models took grows with the square of the length, as scores in memory do."""
 OWN_SUM = "params+grads+optimizer + activations"
 """What a source adds up itself."""
 
@@ -35,11 +39,28 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     """Predicted peak in bytes of the rank that the framework reports, for the longest sample."""
     lengths = None if run.count("seq_len") else lengths_of(run)
     longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
-    report = memory_of(held_by(run, replace(setup, layout=longest), year))
+    held = held_by(run, replace(setup, layout=longest), year)
+    report = memory_of(held)
     if OWN_SUM in (run.text("mem_kind") or ""):
         return max(_states_and_activations(stage) for stage in report.stages)
     ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
-    return float(ranks[setup.framework.memory_rank].counted(counts_of(run, setup)))
+    stage = ranks[setup.framework.memory_rank]
+    counts = counts_of(run, setup)
+    peak = float(stage.counted(counts))
+    if lengths and lengths.varied and counts != "allocated":
+        return max(peak, _with_kept_samples(setup, report.stages[-1], lengths.varied))
+    return peak
+
+
+def _with_kept_samples(setup: Setup, last: StageMemory, mean: int) -> float:
+    """The last stage's peak at the loss with what the allocator's cache keeps of logits of other lengths; it gives them
+    back before it fails."""
+    loss = head(replace(setup.context(), layout=setup.layout.with_(seq=mean)))[-1]
+    kept = sum(tensor.size_bytes for tensor in (*loss.saved, *loss.transient_forward))
+    during = max(moment.total for moment in last.moments if moment.name.startswith("loss"))
+    highest = max(moment.total for moment in last.moments)
+    grown = float(last.peak - highest + during + kept * setup.framework.overhead.kept_samples)
+    return min(grown, setup.accelerator.capacity)
 
 
 def _states_and_activations(stage: StageMemory) -> float:
@@ -61,12 +82,18 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
     if setup.job.compile:
         kernels |= next((own for last, own in framework.until.items() if year < last + 1), {})
     if framework.states:
-        kernels |= framework.states.get(STATE_NAMES[correction_of(setup, run.id, year, run.source).state], {})
+        own = dict(framework.states.get(STATE_NAMES[correction_of(setup, run.id, year, run.source).state], {}))
+        if own.pop("closes_ties", False) and setup.layout.pp > 1:
+            setup = replace(setup, chunk_layers=by_compute(setup.model, setup.layout.pp, closes_ties=True))
+        kernels |= own
     kernels |= _loss_of(run, setup)
+    if ASKED_FOR_FLASH in (run.text("notes") or "") and not (run.text("model") or "").startswith(OWN_KERNELS):
+        setup = replace(setup, layout=setup.layout.with_(attention="eager"))
     if kernels:
         where = f"framework {framework.name}, states and until"
         setup = replace(setup, kernels=with_kernels(setup.kernels, kernels, where))
-    return _trained_whole(run, setup) if framework.usual_whole else setup
+    told = framework.usual_whole and run.text("finetune_kind") is not None and run.number("zero_stage") is None
+    return _scripted(run, setup) if told and ON_DEEPSPEED in (run.text("notes") or "").lower() else setup
 
 
 def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
@@ -83,17 +110,10 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     return {}
 
 
-def _trained_whole(run: Run, setup: Setup) -> Setup:
-    """The setup in the precision and with the optimizer of scripts that fine-tune everything without DeepSpeed."""
-    scripted = ON_DEEPSPEED in (run.text("notes") or "").lower()
-    if run.text("finetune_kind") != "full" or setup.layout.zero or scripted:
-        return setup
-    usual = setup.framework.usual_whole
-    precision, optimizer = usual.get("precision"), usual.get("optimizer")
-    if run.text("optimizer") and setup.optimizer.name != "adamw":
-        optimizer = None
-    return replace(
-        setup,
-        precision=catalog.load("precisions", precision) if precision else setup.precision,
-        optimizer=catalog.load("optimizers", optimizer) if optimizer else setup.optimizer,
-    )
+def _scripted(run: Run, setup: Setup) -> Setup:
+    """The setup as a script that fine-tunes with DeepSpeed has it: it recomputes every layer, and its step's copies in
+    fp32 are as large as the root that torch's foreach optimizer makes."""
+    optimizer = setup.framework.usual_whole.get("optimizer", setup.optimizer.name)
+    if run.text("recompute") is None:
+        setup = replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=-1, selective=0))
+    return replace(setup, optimizer=catalog.load("optimizers", optimizer))

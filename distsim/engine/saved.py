@@ -38,7 +38,7 @@ def layer_saved_bytes(setup: Setup, block: Block, recomputed: Number) -> Number:
     assert block.boundary is not None
     whole = saved_bytes(block.operations, setup.layout.selective, setup.kernels)
     if "op" in setup.kernels.selective:
-        whole = where(setup.layout.selective, op_level_bytes(block), whole)
+        whole = where(setup.layout.selective, op_level_bytes(block, setup.kernels, setup.precision.math), whole)
     return where(recomputed, block.boundary.size_bytes, whole)
 
 

@@ -56,8 +56,9 @@ class Kernels(Spec):
     """Dropout with probability zero still keeps its mask (HF modules in training do not)."""
     router_fp32: bool = False
     """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
-    attention_kernel: Literal["own", "flash-2", "triton", "flash-1"] = "own"
-    """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any."""
+    attention_kernel: Literal["own", "sdpa", "flash-2", "triton", "flash-1"] = "own"
+    """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any; ``sdpa``
+    took cuDNN's on Blackwell only (torch before 2.10)."""
     attention_lse: bool = True
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
     rope: Literal["fused", "eager"] = "fused"
@@ -69,6 +70,8 @@ class Kernels(Spec):
     loss: Literal["fused", "eager"] = "fused"
     """``fused`` keeps fp32 logits once (vocabulary-parallel cross entropy); ``eager`` upcasts and keeps the fp32
     log-softmax, with bf16 logits, their upcast and their gradients in transit."""
+    loss_kept_bytes: float = Field(default=4, ge=0)
+    """Bytes per logit that a fused loss keeps: fp32, or the logits themselves where a compiler makes the rest again."""
     loss_transit_bytes: float | None = Field(default=None, ge=0)
     """Bytes per logit in transit while a fused loss is computed, beside what it keeps; None means one in the
     activation dtype."""
@@ -78,6 +81,8 @@ class Kernels(Spec):
     """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once (Liger)."""
     loss_kernel: Literal["one", "eager", "vocab-parallel"] | None = None
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
+    launches: Literal["ahead", "blocking"] = "ahead"
+    """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""
     recompute_stops_early: bool = False
     """Recomputing a layer ends before its last product, whose result backward does not need: torch's checkpoint without
     reentrant autograd, and XLA."""
@@ -86,14 +91,23 @@ class Kernels(Spec):
     selective: tuple[str, ...] = ("core_attention",)
     """Kinds of operations that ``--recompute selective`` computes again (``core_attention``, ``activation``, ``norm``)
     or ``op``: keep only the outputs of matrix products and attention (torchtitan)."""
+    op_keeps_unread: bool = True
+    """``op`` keeps products that no backward pass reads, too; a compiler drops them."""
+    op_keeps_narrow: bool = True
+    """``op`` knows products in 4 bits as products; kernels of their own escape its list."""
     hidden_copies: int = Field(default=0, ge=0)
     """Further tensors of hidden width that a layer's code keeps (contiguous copies, views made whole)."""
     tensor_parallel_copies: int = Field(default=0, ge=0)
     """Further ones with tp > 1 (buffers of asynchronous communication that autograd holds on to)."""
-    gathered_inputs: float = Field(default=0, ge=0)
-    """Inputs of column-parallel products that a layer keeps gathered, not sharded."""
-    gathered_stages: tuple[int, int] = (1, 1)
-    """Least and largest number of pipeline stages of the jobs that keep them."""
+    exchange_buffers: int = Field(default=0, ge=0)
+    """Buffers of a gathered input that tensor parallel exchanges keep for good."""
+    exchanges_held: float = Field(default=0, ge=0)
+    """Gathered tensors whose memory is not free again because the host runs ahead of the GPU: torch gives back what an
+    exchange on another stream used only when the GPU has passed it."""
+    exchanges_held_waiting: float = Field(default=0, ge=0)
+    """The same where the host waits in between: for its neighbours in a pipeline, for a step of one micro-batch."""
+    held_stages: tuple[int, int] = (1, 1024)
+    """Least and largest number of pipeline stages of the jobs that hold them."""
     regather_input: bool = True
     """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in
     backward (Megatron), instead of keeping the gathered input (torch DTensor)."""
@@ -116,6 +130,9 @@ class Buffers(Spec):
     gradients_grow: bool = False
     """Gradients come into being during the first backward pass and go after the step (plain torch), instead of living
     in buffers made beforehand (Megatron, DDP)."""
+    gathers_copies: bool = False
+    """FSDP2: the sharded parameters stay beside what is gathered from them, which ZeRO 2 and pipeline stages keep;
+    stages also keep whole gradients until their last micro-batch."""
     master_gradients: bool = False
     """Where gradients are narrower than the master copy, the step first makes wide copies of all of them."""
     step_counter_bytes: float = Field(default=0, ge=0)
@@ -136,6 +153,11 @@ class Overhead(Spec):
     """NCCL buffers per process group of more than one rank."""
     fragmentation_fraction: float = Field(default=0, ge=0, lt=1)
     """Reserved by the caching allocator beyond what is allocated, as a share of activations and buffers."""
+    compiled_fragmentation_fraction: float | None = Field(default=None, ge=0, lt=1)
+    """The same of compiled jobs, their loss included."""
+    kept_samples: float = Field(default=0, ge=0)
+    """Where lengths of samples vary: mean samples whose logits' blocks the allocator keeps, since longer ones do not
+    fit into them; for replays of measured runs only."""
 
 
 class Traffic(Spec):
@@ -189,7 +211,14 @@ class Traffic(Spec):
     overlap_parameters: bool = True
     """Sharded parameters are gathered ahead of their use."""
     tp_overlap: bool = False
-    """Tensor-parallel collectives run in pieces beside the matrix products."""
+    """In backward, inputs are gathered beside the products of input gradients, and these are reduced beside those of
+    weight gradients."""
+    tp_in_pieces: bool = False
+    """Tensor-parallel collectives run in pieces beside the matrix products that take or give what they carry."""
+    gathered_in_pipeline: Literal["each", "step"] = "each"
+    """ZeRO 2 by layers with pipeline stages gathers and reduces for each micro-batch, or once per step (torch)."""
+    module_hooks: float = Field(default=0, ge=0)
+    """Host work of gathering and releasing one module's parameters under ZeRO 3, in kernels; twice that in backward."""
 
 
 class Adapters(Spec):
@@ -208,9 +237,12 @@ class Adapters(Spec):
     """Weights come onto the GPU whole and are quantised there, which may be the peak (litgpt)."""
     quantises_head: bool = False
     """The output layer is quantised with the layers' products."""
+    others_fp32: bool = False
+    """Embedding, norms and output layer beside quantised weights become fp32 (prepare_model_for_kbit_training)."""
 
 
-REPLAY_WORDS = ("interleave", "older", "older_until", "recompute_until_fits")
+REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until",
+                "recompute_until_fits")  # fmt: skip
 """What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
 
 
@@ -232,9 +264,14 @@ class Framework(Sourced):
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Kernels that differ in measured runs by the state of their software (specs/timing.py); only replays use them."""
+    """Kernels that differ in measured runs by the state of their software (specs/timing.py), and ``closes_ties`` of
+    stages (engine/placement.py); only the memory of replays uses them."""
     until: dict[int, dict[str, Any]] = Field(default_factory=dict)
     """Kernels of compiled measured runs up to a year; only the memory of replays uses them."""
+    narrow_states: str = ""
+    """The recipe whose states jobs have that multiply in 8 or 4 bits, where only products know of it (torchao)."""
+    earlier: dict[int, dict[str, Any]] = Field(default_factory=dict)
+    """Kernels that were otherwise in software up to a year; only replays of measured runs use them."""
     usual_loss_chunks: bool = False
     """Fine-tuning recipes compute the loss in chunks; only the memory of replays uses it."""
     usual_whole: dict[str, str] = Field(default_factory=dict)

@@ -1,0 +1,85 @@
+"""What a measured run ran on: the profile of its software and its year, its recipe of precision, its cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from distsim import catalog
+from distsim.engine.resolve import Setup
+from distsim.interop import run_notes
+from distsim.interop.run_release import release_year
+from distsim.interop.runs import MissingCell, Run
+from distsim.specs.framework import Framework
+
+PRECISIONS = {
+    "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
+    "int8": "fp8",
+}  # fmt: skip
+"""Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
+USUAL_YEAR = 2024.0
+UNKNOWN_ON = {"tpu": "maxtext", "neuron": "neuronx"}
+"""Whose profile stands for unknown software on an accelerator that has one compiler."""
+UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
+"""Whose profile stands for unknown software that splits models, that fine-tunes adapters, and for any other."""
+
+
+def run_year(run: Run) -> float:
+    """The year of a run's software, to the month where a release is named; of the middle of all where nobody says."""
+    return release_year(run) or run.number("year") or USUAL_YEAR
+
+
+def framework_of(run: Run) -> Framework:
+    """The software profile of a row."""
+    framework: Framework = catalog.load("frameworks", _profile_of(run)[0])
+    while (older := framework.usual.get("older")) and run_year(run) <= framework.usual["older_until"]:
+        framework = catalog.load("frameworks", older)
+    if not run_notes.overlaps_tensor_parallel(run):
+        return framework
+    return framework.model_copy(update={"traffic": framework.traffic.model_copy(update={"tp_in_pieces": True})})
+
+
+def _profile_of(run: Run) -> tuple[str, str]:
+    """The name of a row's profile, and what was assumed where its cell names none."""
+    name = run_notes.framework_name(run)
+    if name is None:
+        raise MissingCell("framework is blank")
+    if catalog.knows("frameworks", name):
+        return name, ""
+    gpu = run.text("gpu") or ""
+    chip = catalog.load("gpus", gpu).architecture.split()[0] if catalog.knows("gpus", gpu) else ""
+    split = max(run.count("tp") or 1, run.count("pp") or 1) > 1
+    other = UNKNOWN_SPLIT if split else UNKNOWN_TUNING if run.text("lora_rank") else UNKNOWN
+    taken = UNKNOWN_ON.get(chip, other)
+    return taken, f"framework {name!r} has no profile: timed like {taken}"
+
+
+def assumed_profile(run: Run) -> str:
+    """Whose profile a replay takes where the cell names none that there is; nothing where it does."""
+    return _profile_of(run)[1]
+
+
+def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
+    """The recipe of a row: what its framework really does under the name in the cell."""
+    recipe = PRECISIONS.get(run.text("precision") or "", default)
+    if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
+        recipe = f"{recipe}_pure"
+    return str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
+
+
+def trained_whole(run: Run, setup: Setup) -> Setup:
+    """The setup with the optimizer of scripts that fine-tune without DeepSpeed, and with their precision where
+    everything trains."""
+    scripted = run_notes.ON_DEEPSPEED in (run.text("notes") or "").lower()
+    usual = setup.framework.usual_whole
+    if not usual or run.text("finetune_kind") is None or setup.layout.zero or scripted:
+        return setup
+    precision, optimizer = usual.get("precision"), usual.get("optimizer")
+    if setup.tuning is not None:
+        precision = None
+    if run.text("optimizer") and setup.optimizer.name != "adamw":
+        optimizer = None
+    return replace(
+        setup,
+        precision=catalog.load("precisions", precision) if precision else setup.precision,
+        optimizer=catalog.load("optimizers", optimizer) if optimizer else setup.optimizer,
+    )
