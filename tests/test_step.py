@@ -10,6 +10,7 @@ import pytest
 import distsim
 from distsim.cli.app import run
 from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
+from distsim.engine.compute import ALONE
 from distsim.engine.faster import faster
 from distsim.engine.likeness import correction_of
 from distsim.engine.resolve import resolve
@@ -192,3 +193,14 @@ def test_one_estimate_does_not_import_numpy() -> None:
 def test_report_is_of_the_setup() -> None:
     setup = resolve(Job.read(JOBS["3d"]))
     assert step_of(setup).setup is setup
+
+
+def test_one_expert_alone_is_nearly_a_plain_product() -> None:
+    """Mixtral with an expert per rank: most of its experts' products count as dense; with eight, few."""
+
+    def dense(ep: int) -> float:
+        setup = resolve(Job(model="mixtral-8x7b", gpu="h100-sxm", gpus=8, ep=ep, micro_batch=1, global_batch=8))
+        layer = next(iter(stage_numbers(work_of(setup))))
+        return float(layer["forward.matmul"] / (layer["forward.matmul"] + layer["forward.grouped"]))
+
+    assert dense(8) > ALONE > 2.5 * dense(1)

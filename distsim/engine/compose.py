@@ -125,7 +125,7 @@ def product_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str
     """Matrix products with weights, dense and grouped."""
     wide = stage[f"{phase}.matmul"] + stage[f"{phase}.grouped"] / timing["grouped"]
     narrow = stage[f"{phase}.matmul8"] + stage[f"{phase}.grouped8"] / timing["grouped"]
-    return wide / timing["matmul"] + narrow / timing["matmul_narrow"]
+    return (wide + narrow / timing["matmul_narrow"]) / timing["matmul"]
 
 
 def products_of(stages: Sequence[Mapping[str, Number]], micro_batches: Number) -> Number:

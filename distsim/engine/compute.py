@@ -42,6 +42,9 @@ TENSOR_CORE_MULTIPLE = 8
 Background User's Guide, section 3: 16 bytes): batched products of heads 108 or 150 wide run on fp32 units instead."""
 EXPERTS = ("mlp.experts.up", "mlp.experts.down")
 """Products of many small matrices, one per expert, of which the busiest rank has more."""
+ALONE = 0.7
+"""Part of the experts' products that is as fast as a dense one where a rank has a single expert: nothing is grouped
+then, but the busiest rank still has more tokens than the mean."""
 SCAN_SHARE = 0.08
 """Rate of a chunked scan's products over flash attention's. Recalled: Dao and Gu 2024 (arXiv:2405.21060), figure 10. At
 a state of 64 a scan takes as long as FlashAttention-2 at 2 to 3 thousand tokens, for a thirteenth of its work."""
@@ -218,9 +221,12 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
         for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
     ]
-    name = ("grouped" if operation.name in EXPERTS else "matmul") + ("8" if narrow else "")
-    setattr(forward, name, times[0])
-    setattr(backward, name, times[1] + (times[2] if operation.weight_gradient else 0))
+    width = "8" if narrow else ""
+    seconds = (times[0], times[1] + (times[2] if operation.weight_gradient else 0))
+    grouped = 1 - ALONE / maximum(batch, 1) if operation.name in EXPERTS else 0
+    for sums, own in zip((forward, backward), seconds, strict=True):
+        setattr(sums, f"matmul{width}", own * (1 - grouped))
+        setattr(sums, f"grouped{width}", own * grouped)
     backward.cover = _cover(operation, times)
     if narrow:  # casts: read 2 bytes, write 1 (and its transpose)
         inputs, outputs = m * k * batch, m * n * batch

@@ -37,9 +37,9 @@ FITTED = "presets/timing/fitted.toml"
 COMPOSED = "distsim/engine/compose.py"
 KINDS = (
     ("matmul", ("matmul",), "products in 16 bits or more"),
-    ("matmul8", ("matmul_narrow",), "products in 8 bits or fewer"),
+    ("matmul8", ("matmul", "matmul_narrow"), "products in 8 bits or fewer"),
     ("grouped", ("matmul", "grouped"), "products of experts"),
-    ("grouped8", ("matmul_narrow", "grouped"), "products of experts in 8 bits or fewer"),
+    ("grouped8", ("matmul", "matmul_narrow", "grouped"), "products of experts in 8 bits or fewer"),
     ("attention", ("attention",), "flash attention"), ("memory", ("stream",), "kernels that move bytes"),
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from distsim.engine.network import Network
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.traffic_data import data_flows, norm_flows
-from distsim.engine.traffic_model import model_flows, replicated_gradient_flows
+from distsim.engine.traffic_model import model_flows, once_per_domain, replicated_gradient_flows
 from distsim.engine.traffic_pipeline import pipeline_flows
 from distsim.engine.traffic_variants import offload_flows, varied
 
@@ -24,7 +24,10 @@ def network_of(setup: Setup) -> Network:
 def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Flow]:
     """All that one rank of a stage exchanges, unpriced; layout fields may be arrays (all but pp)."""
     shared = varied(setup, exchange, stage, present(data_flows(setup, exchange, stage)), network)
-    flows = model_flows(setup, exchange, stage) + replicated_gradient_flows(setup, stage) + shared
+    flows = model_flows(setup, exchange, stage)
+    if setup.framework.traffic.expert_copies == "once":
+        flows = [once_per_domain(setup, flow, network) for flow in flows]
+    flows += replicated_gradient_flows(setup, stage) + shared
     flows += pipeline_flows(setup, stage) + norm_flows(setup, exchange, stage) + offload_flows(setup, stage)
     return present(flows)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from distsim.arrays import Number, minimum, where
 from distsim.engine.exchange import Exchange
 from distsim.engine.flows import Flow, Span, dtype_name
+from distsim.engine.network import Network
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.traffic_grids import grid_flows
+from distsim.formulas.traffic import distinct_copies
 from distsim.layers.ledger import Block, Collective, Operation
 from distsim.specs.layout import Layout
 
@@ -61,6 +63,16 @@ def _block_flows(setup: Setup, exchange: Exchange, block: Block, count: Number, 
                 repeated = flow._replace(purpose=f"{flow.purpose}, recomputed", phase="backward")
                 flows.append(repeated._replace(calls=flow.calls * repeats))
     return flows
+
+
+def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
+    """An expert exchange whose tokens go once to each node, or to each rank where all share one."""
+    experts = setup.model.experts
+    if experts is None or flow.span.group != "ep" or flow.op != "all_to_all":
+        return flow
+    placed = flow.span.placed(network)
+    share = distinct_copies(where(placed.nodes > 1, placed.nodes, placed.ranks), experts.per_token)
+    return flow._replace(bytes_logical=flow.bytes_logical * share)
 
 
 def _last_exchange(block: Block) -> Operation | None:

@@ -52,6 +52,12 @@ def direct_crossing_fraction(ranks: Number, local: Number, nodes: Number) -> Num
     return where(nodes > 1, (ranks - local) / maximum(ranks - 1, 1), 0.0)
 
 
+@formula(unit="1", source="DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.2; distinct destinations expected")
+def distinct_copies(destinations: Number, choices: Number) -> Number:
+    """Copies that a token sends when it goes once to each destination, over its choices, which are spread evenly."""
+    return destinations * (1 - (1 - 1 / destinations) ** choices) / choices
+
+
 @formula(unit="elements", source="Vogels et al. 2019, PowerSGD (arXiv:1905.13727), section 3")
 def powersgd_elements(rows: Number, columns: Number, rank: Number) -> Number:
     """Elements of the two factors (n x r and m x r) that stand for an n x m gradient; never more than the gradient."""

@@ -201,6 +201,9 @@ class Traffic(Spec):
     recorded leave it off."""
     ring_op: Literal["send_recv", "all_to_all"] = "send_recv"
     """What the steps of ring attention are issued as (torch: an all-to-all with one partner)."""
+    expert_copies: Literal["each", "once"] = "each"
+    """A token goes to each of its experts (all-to-all), or once to each node, and there once to each rank (DeepEP,
+    HybridEP)."""
     scatter_gather: bool = False
     """Without sequence parallelism tp ranks each send a part to the next stage and gather there (Megatron)."""
     overlap_gradients: bool = True

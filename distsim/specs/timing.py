@@ -11,9 +11,9 @@ class Timing(Spec):
     """Shares, factors and overheads of one framework on one kind of accelerator."""
 
     matmul: float = Field(default=0.95, gt=0)
-    """Share of the best measured rate that a large 16-bit product sustains inside a step (clocks, epilogues)."""
-    matmul_narrow: float = Field(default=0.88, gt=0)
-    """The same for products in 8 or 4 bits."""
+    """Share of the best measured rate that a large product sustains inside a step (clocks, epilogues)."""
+    matmul_narrow: float = Field(default=1.0, gt=0)
+    """The same of products in 8 or 4 bits, over that: what slows one width inside a step slows the other too."""
     grouped: float = Field(default=0.6, gt=0)
     """Share that the grouped products of experts keep of a dense product's: small groups, and the busiest rank's."""
     attention: float = Field(default=0.8, gt=0)
