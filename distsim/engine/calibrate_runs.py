@@ -13,9 +13,10 @@ from distsim.engine.calibrate import Factors, Fit, fit
 from distsim.engine.calibrate_evidence import corrected, write_evidence
 from distsim.engine.calibrate_table import Example, Table, example_of, in_state, nearest_states
 from distsim.engine.calibrate_write import Score, fitted_toml, folds, left_out, residuals_toml, score, write
-from distsim.engine.evidence import check_possible, run_year, setup_of
+from distsim.engine.evidence import check_possible, setup_of
 from distsim.engine.likeness import FOLDER
 from distsim.engine.measured import measured_seconds
+from distsim.engine.run_software import run_year
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run, read_runs
 from distsim.specs.timing import PLAIN

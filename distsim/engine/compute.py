@@ -24,6 +24,7 @@ from distsim.formulas.compute import (
     stream_seconds,
 )
 from distsim.layers.ledger import Block, Operation, Parameter
+from distsim.layers.recompute import kept_operations
 
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
@@ -138,7 +139,8 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
 def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
     """Sums over the operations of one block: how often it happens is an array along other axes of a search than its
     seconds."""
-    kinds = setup.kernels.selective
+    kinds, parts = setup.kernels.selective, setup.kernels.kept
+    kept = None if parts is None else kept_operations(parts)
     needed = _needed(setup, block)
     found = BlockSums(Sums(), Sums(), Sums(), Sums())
     products = 0
@@ -148,9 +150,11 @@ def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
         found.backward.add(backward)
         if place < needed:
             found.again.add(forward)
-        if "op" in kinds:  # by rows; layers/recompute.py counts the separate products of a row, as torch does
+        if kept is not None:
+            repeated: Number = place < needed and operation.name not in kept
+        elif "op" in kinds:  # by rows; layers/recompute.py counts the separate products of a row, as torch does
             products += operation.kind == "matmul"
-            repeated: Number = operation.kind != "attention" and (operation.kind != "matmul" or products % 2 == 0)
+            repeated = operation.kind != "attention" and (operation.kind != "matmul" or products % 2 == 0)
         else:
             repeated = operation.recompute_class in kinds and operation.recompute_class != ""
         if repeated:
@@ -270,17 +274,21 @@ def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
 def _weights(setup: Setup, chip: Chip, stage: Stage, found: StageCompute) -> None:
     """Traffic that grows with weights, not tokens: accumulated gradients, casts, gathered shards copied in and out."""
     y, precision = setup.layout, setup.precision
+    partitioned = setup.framework.traffic.partitioned
     for parameter, elements, group in held(setup, stage.parameters()):
         forward, backward = found.phases["forward"], found.phases["backward"]
+        own = elements / where(y.zero >= 2, group, 1) if partitioned else elements
         if parameter.trains:
             each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
             accumulate = 2 * each * where(y.micro_batches > 1, 1, where(each > 2, 0.5, 0))
-            backward.memory = backward.memory + stream_seconds(elements * accumulate, chip.bandwidth)
+            backward.memory = backward.memory + stream_seconds(own * accumulate, chip.bandwidth)
         copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
         if parameter.held != "quantised":
-            copied = 2 * precision.activation_bytes
+            copied = (1 if partitioned else 2) * precision.activation_bytes
         gathered = where(y.zero >= 3, where(group > 1, copied, 0), 0)
         matrix = parameter.kind == "matrix" and parameter.held != "quantised"
-        cast = (precision.parameter_bytes + precision.activation_bytes) * int(precision.autocast and matrix)
-        forward.memory = forward.memory + stream_seconds(elements * (gathered + cast), chip.bandwidth)
+        narrowed = precision.autocast or (partitioned and precision.parameter_bytes > precision.activation_bytes)
+        cast = (precision.parameter_bytes + precision.activation_bytes) * int(narrowed and matrix)
+        whole = where(y.zero >= 3, own, elements)
+        forward.memory = forward.memory + stream_seconds(elements * gathered + whole * cast, chip.bandwidth)
         backward.memory = backward.memory + stream_seconds(elements * 2 * gathered, chip.bandwidth)

@@ -11,9 +11,9 @@ from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_memory import peak_of_run
+from distsim.engine.run_software import framework_of, recomputation_of, run_year, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop.run_models import model_of
-from distsim.interop.run_release import release_year
 from distsim.interop.run_tuning import lengths_of, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.cluster import Cluster
@@ -33,7 +33,6 @@ ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own
 POWER_LIMITED = "500W power limit"
 EFA, EFA_NODES = "/node, EFA", {"h100-sxm": "p5.48xlarge"}
 """What notes say of AWS's network, and the node that has it."""
-USUAL_YEAR = 2024.0
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
 FLASH_YEAR = 2023  # runs published before it precede flash attention in training frameworks (arXiv:2205.14135)
@@ -101,15 +100,12 @@ def fitting(setup: Setup) -> Setup:
     fewest, most = 1, max(setup.stage_layers)
     if setup.recompute == "full" or memory_of(setup).fits or not memory_of(recomputing(most)).fits:
         return setup
+    if setup.kernels.kept is not None:  # one policy for all layers, which one loop runs
+        return recomputing(most)
     while fewest < most:
         middle = (fewest + most) // 2
         fewest, most = (fewest, middle) if memory_of(recomputing(middle)).fits else (middle + 1, most)
     return recomputing(most)
-
-
-def run_year(run: Run) -> float:
-    """The year of a run's software, to the month where a release is named; of the middle of all where nobody says."""
-    return release_year(run) or run.number("year") or USUAL_YEAR
 
 
 def check_possible(setup: Setup, seconds: float | None) -> None:
@@ -142,6 +138,9 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     _fit_degrees(options, run)
+    cluster = cluster_of(run)
+    if cluster is not None and "zero_group" not in options:
+        options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // (options.get("tp") or 1))
     if framework.usual.get("interleave") and run.count("vpp") is None:
         options["vpp"] = _usual_chunks(options, model.layers)
     if options.get("recompute") != "full":
@@ -149,16 +148,18 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     if not options.get("zero"):
         options.pop("zero_group", None)
     job = Job.read({**options, "model": model, "framework": framework.name})
-    setup = with_attention(run, resolve(job, {"cluster": cluster_of(run), "framework": framework}))
+    setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
     unsaid = run.text("recompute") is None
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
 
-def with_attention(run: Run, setup: Setup) -> Setup:
-    """The setup with the attention kernel that the row names, if it names one."""
+def with_kernels_of(run: Run, setup: Setup) -> Setup:
+    """The setup with the attention kernel and the policy of recomputation that the row names, if it names some."""
     cell = (run.text("attention") or "").lower()
     named = next((kernel for word, kernel in ATTENTION_KERNELS.items() if word in cell), None)
-    return replace(setup, kernels=setup.kernels.model_copy(update={"attention_kernel": named})) if named else setup
+    said = {"attention_kernel": named} if named else {}
+    said |= recomputation_of(run, setup.framework).kernels
+    return replace(setup, kernels=setup.kernels.model_copy(update=said)) if said else setup
 
 
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
@@ -174,21 +175,6 @@ def _usual_chunks(options: dict[str, Any], layers: int) -> int | None:
     return layers // stages if stages > 1 and layers % stages == 0 and micro % stages == 0 else None
 
 
-def framework_of(run: Run) -> Framework:
-    """The software profile of a row."""
-    name = run.text("framework")
-    if name is None:
-        raise MissingCell("framework is blank")
-    try:
-        framework: Framework = catalog.load("frameworks", name)
-    except DistsimError:
-        raise MissingCell(f"framework {name!r} has no profile") from None
-    older = framework.usual.get("older")
-    if older and run_year(run) <= framework.usual["older_until"]:
-        return catalog.load("frameworks", older)  # type: ignore[no-any-return]
-    return framework
-
-
 def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     """What the row says, as job options; ``seq`` where its notes tell lengths that its cell does not."""
     gpus = run.count("n_gpus")
@@ -199,7 +185,6 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     seq = run.count("seq_len") or seq
     if seq is None:
         raise MissingCell("seq_len is blank")
-    recompute = (run.text("recompute") or "").lower()
     attention = (run.text("attention") or "").lower()
     options: dict[str, Any] = {
         "gpu": run.text("gpu"), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
@@ -209,8 +194,6 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     if run.flag("compile") and framework.compiled:
         options["compile"] = True
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
-    if recompute:
-        options["recompute"] = "selective" if "selective" in recompute or "minimal" in recompute else recompute
     if not attention and (run.number("year") or FLASH_YEAR) < FLASH_YEAR:
         attention = "eager"
     if "flex" in attention:
@@ -220,7 +203,8 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     if POWER_LIMITED in (run.text("notes") or "") and options["gpu"] == "h100-sxm":
         options["gpu"] = "h100-sxm-96gb-500w"  # the notes say that it is this part
     options["optimizer"] = _optimizer(run.text("optimizer"))
-    options["offload"] = _offload(run.text("offload"))
+    options.update(recomputation_of(run, framework).options)
+    options["offload"] = _offload(run.text("offload")) or options.get("offload")
     return {name: value for name, value in options.items() if value is not None}
 
 

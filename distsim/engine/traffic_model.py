@@ -9,6 +9,7 @@ from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.traffic_grids import grid_flows
 from distsim.layers.ledger import Block, Collective, Operation
+from distsim.layers.recompute import kept_operations
 from distsim.specs.layout import Layout
 
 PURPOSES = {
@@ -50,7 +51,7 @@ def _block_flows(setup: Setup, exchange: Exchange, block: Block, count: Number, 
     for operation in block.operations:
         grid = grid_flows(setup, exchange, operation, y.micro_batches, count, again)
         flows += grid
-        dropped = operation.recompute_class and operation.recompute_class in setup.kernels.selective
+        dropped = _dropped(setup, operation)
         for collective in operation.collectives:
             if collective.group == "tp" and grid:
                 continue
@@ -61,6 +62,14 @@ def _block_flows(setup: Setup, exchange: Exchange, block: Block, count: Number, 
                 repeated = flow._replace(purpose=f"{flow.purpose}, recomputed", phase="backward")
                 flows.append(repeated._replace(calls=flow.calls * repeats))
     return flows
+
+
+def _dropped(setup: Setup, operation: Operation) -> bool:
+    """Whether selective recomputation runs an operation again."""
+    kernels = setup.kernels
+    if kernels.kept is not None:
+        return operation.name not in kept_operations(kernels.kept)
+    return bool(operation.recompute_class) and operation.recompute_class in kernels.selective
 
 
 def _last_exchange(block: Block) -> Operation | None:

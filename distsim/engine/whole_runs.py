@@ -13,11 +13,9 @@ from distsim.engine.energy import draw
 from distsim.engine.evidence import (
     check_possible,
     cluster_of,
-    framework_of,
     precision_of,
-    run_year,
     setup_of,
-    with_attention,
+    with_kernels_of,
 )
 from distsim.engine.goodput import Policy, goodput
 from distsim.engine.layouts import best_options, with_options
@@ -25,6 +23,7 @@ from distsim.engine.models import load_model
 from distsim.engine.pace import campaign_pace
 from distsim.engine.placement import embedding_as_layer
 from distsim.engine.resolve import Setup
+from distsim.engine.run_software import framework_of, run_year
 from distsim.engine.search_bounds import parse_bounds
 from distsim.engine.step import StepReport, step_of, timed
 from distsim.errors import DistsimError
@@ -156,7 +155,7 @@ def _searched(run: Run) -> Setup:
     found = best_options(job, cluster, gpus, bounds, 1)
     if not found:
         raise MissingCell("no layout fits")
-    return with_attention(run, with_options(job, cluster, found[0]))
+    return with_kernels_of(run, with_options(job, cluster, found[0]))
 
 
 def stretch(run: Run, report: StepReport) -> float:

@@ -1,12 +1,29 @@
-"""What op-level selective recomputation keeps of a layer (torchtitan's ``selective_ac_option = "op"``)."""
+"""What selective recomputation keeps of a layer where it is told by operations: torchtitan's ``op``, XLA's names."""
 
 from __future__ import annotations
+
+import functools
 
 from distsim.arrays import Number
 from distsim.layers.ledger import Block, Operation, Tensor
 
 KEPT_OF_ATTENTION = ("attention.lse", "attention.rng")
 KEPT_INDICES = ("mlp.router.chosen",)
+PARTS = {
+    "qkv": ("attention.qkv", "attention.query", "attention.query_down", "attention.query_up", "attention.kv_down",
+            "attention.kv_up", "attention.heads"),
+    "context": ("attention.core",),
+    "out": ("attention.projection",),
+    "up": ("mlp.up", "mlp.shared.up", "mlp.experts.up", "mlp.router"),
+    "down": ("mlp.down", "mlp.shared.down", "mlp.experts.down"),
+}  # fmt: skip
+"""What policies call a layer's products, and the operations whose outputs are kept with them."""
+
+
+@functools.cache
+def kept_operations(parts: tuple[str, ...]) -> frozenset[str]:
+    """The operations whose outputs a policy keeps."""
+    return frozenset(name for part in parts for name in PARTS[part])
 
 
 def _products(operation: Operation) -> list[Tensor]:
@@ -47,3 +64,15 @@ def op_level_saved(block: Block) -> dict[str, Number]:
 def op_level_bytes(block: Block) -> Number:
     """All of it together."""
     return sum(op_level_saved(block).values())
+
+
+def named_bytes(block: Block, parts: tuple[str, ...]) -> Number:
+    """Bytes of the layer's input and of the outputs that a policy keeps."""
+    assert block.boundary is not None
+    kept = kept_operations(parts)
+    sizes: dict[str, Number] = {block.boundary.name: block.boundary.size_bytes}
+    for operation in block.operations:
+        if operation.name in kept and operation.output is not None:
+            sizes[operation.output.name] = operation.output.size_bytes
+            sizes.update({one.name: one.size_bytes for one in operation.saved if one.name in KEPT_OF_ATTENTION})
+    return sum(sizes.values())

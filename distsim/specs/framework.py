@@ -10,6 +10,9 @@ from distsim.specs.job import Job
 from distsim.specs.support import Supports
 from distsim.units import MIB
 
+KeptPart = Literal["qkv", "context", "out", "up", "down"]
+"""Queries, keys and values; what attention makes of them; its projection; the two products of an MLP or of experts."""
+
 
 class Kernels(Spec):
     """Which operations are fused, that is, which tensors live until backward. Source: the framework's own code."""
@@ -86,6 +89,9 @@ class Kernels(Spec):
     selective: tuple[str, ...] = ("core_attention",)
     """Kinds of operations that ``--recompute selective`` computes again (``core_attention``, ``activation``, ``norm``)
     or ``op``: keep only the outputs of matrix products and attention (torchtitan)."""
+    kept: tuple[KeptPart, ...] | None = None
+    """Products whose outputs ``--recompute selective`` keeps, of a layer of which all else is computed again where
+    backward needs it (XLA's policies of names); None: as ``selective`` says."""
     hidden_copies: int = Field(default=0, ge=0)
     """Further tensors of hidden width that a layer's code keeps (contiguous copies, views made whole)."""
     tensor_parallel_copies: int = Field(default=0, ge=0)
@@ -100,6 +106,15 @@ class Kernels(Spec):
     cp_gradients: Literal["reduce", "fp32_ring"] = "reduce"
     """Context parallelism: key and value gradients go the way keys and values came, in the activation dtype, or in fp32
     around the whole ring whichever way they came (torch 2.13)."""
+
+
+class Remat(Spec):
+    """One of a framework's own policies of what a layer keeps for backward."""
+
+    keeps: tuple[KeptPart, ...]
+    """As ``kernels.kept``."""
+    offload: bool = False
+    """What is kept goes to the host's memory."""
 
 
 class Buffers(Spec):
@@ -158,6 +173,10 @@ class Traffic(Spec):
     zero2: Literal["step", "forward"] = "step"
     """ZeRO 2 gathers updated parameters once after the step, or layer by layer in each forward (FSDP that does not
     reshard after forward)."""
+    partitioned: bool = False
+    """A compiler places the exchanges (XLA): shards are cast before they travel and arrive where products read them,
+    and of gradients only the rank's own part is stored wide. Else whole copies are cast, and gathers copied in and
+    out."""
     padding: Literal["none", "parameter", "unit"] = "none"
     """What is filled up to the number of shards: nothing, dimension 0 of each parameter (FSDP2), the unit (FSDP)."""
     no_sync: Literal["never", "unsharded", "always"] = "unsharded"
@@ -226,6 +245,8 @@ class Framework(Sourced):
     """The framework preset whose modules run inside this one (torch DDP around Hugging Face): its kernels and families
     hold but for those stated here."""
     kernels: Kernels = Kernels()
+    remat: dict[str, Remat] = Field(default_factory=dict)
+    """Its own policies of recomputation by name, as measured runs name them."""
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)

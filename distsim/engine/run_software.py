@@ -1,0 +1,94 @@
+"""What a measured run says of its software: the framework, what it recomputes, over how many ranks it shards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from distsim import catalog
+from distsim.errors import DistsimError
+from distsim.interop.run_release import release_year
+from distsim.interop.runs import MissingCell, Run
+from distsim.specs.framework import Framework
+from distsim.specs.timing import family_of
+
+USUAL_YEAR = 2024.0
+TOLD = ((re.compile(r"\bpaxml (?:on |\()jax", re.I), "paxml"),
+        (re.compile(r"\bmaxtext \(jax", re.I), "maxtext"))  # fmt: skip
+"""How notes name the software where the cell names its relative, or the container that it came in."""
+COMPILED_ONLY = {"Google": "maxtext"}
+"""Vendors whose chips take programs of one compiler alone, and the framework that stands for all that use it."""
+FSDP = re.compile(r"\bici_fsdp_parallelism=(\d+)|\bFSDP=(\d+)")
+WITHIN_SLICE = "within slice"
+"""How sources say that shards stay in one domain of fast links (a TPU slice), with replicas across."""
+OTHER = "other:"
+
+
+class Again(NamedTuple):
+    """What a run's cell says of recomputation."""
+
+    options: Mapping[str, Any]
+    """As job options."""
+    kernels: Mapping[str, Any]
+    """What a policy by name keeps."""
+
+
+def run_year(run: Run) -> float:
+    """The year of a run's software, to the month where a release is named; of the middle of all where nobody says."""
+    return release_year(run) or run.number("year") or USUAL_YEAR
+
+
+def framework_of(run: Run) -> Framework:
+    """The software profile of a row."""
+    name = run.text("framework")
+    if name is None:
+        raise MissingCell("framework is blank")
+    name = _told(run, name)
+    try:
+        framework: Framework = catalog.load("frameworks", name)
+    except DistsimError:
+        raise MissingCell(f"framework {name!r} has no profile") from None
+    older = framework.usual.get("older")
+    if older and run_year(run) <= framework.usual["older_until"]:
+        return catalog.load("frameworks", older)  # type: ignore[no-any-return]
+    return framework
+
+
+def _told(run: Run, name: str) -> str:
+    """The framework by what the notes and the chip say of it."""
+    told = next((known for pattern, known in TOLD if pattern.search(run.text("notes") or "")), None)
+    if told is not None:
+        return told
+    try:
+        vendor = catalog.load("gpus", run.text("gpu")).vendor if run.text("gpu") else ""
+    except DistsimError:
+        return name
+    only = COMPILED_ONLY.get(vendor)
+    return only if only is not None and family_of(name) != family_of(only) else name
+
+
+def recomputation_of(run: Run, framework: Framework) -> Again:
+    """What the cell says: a word of the command line, or one of the framework's own policies."""
+    word = (run.text("recompute") or "").lower()
+    policy = framework.remat.get(word.removeprefix(OTHER))
+    if policy is not None:
+        options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
+        return Again(options, {"kept": policy.keeps})
+    if "selective" in word or "minimal" in word:
+        return Again({"recompute": "selective"}, {})
+    if word.startswith(OTHER):
+        plain = word.removeprefix(OTHER)
+        return Again({"recompute": plain} if plain in ("none", "full") else {}, {})
+    return Again({"recompute": word} if word else {}, {})
+
+
+def sharding_group(run: Run, dp: int, domain: int) -> int | None:
+    """Ranks that share one sharded copy, where the row says that they are fewer than all; ``domain`` is how many fast
+    links join."""
+    said = run.text("fsdp_kind") or ""
+    if WITHIN_SLICE in said and dp > domain and dp % domain == 0:
+        return domain
+    found = FSDP.search(f"{said} {run.text('notes') or ''}")
+    size = int(next(filter(None, found.groups()))) if found else 0
+    return size if 1 < size < dp and dp % size == 0 else None
