@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_memory import peak_of_run
-from distsim.engine.run_software import framework_of, recomputation_of, run_year, sharding_group
+from distsim.engine.run_software import attention_of, framework_of, recomputation_of, run_year, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop.run_models import model_of
 from distsim.interop.run_tuning import lengths_of, tuning_options
@@ -35,7 +35,6 @@ EFA, EFA_NODES = "/node, EFA", {"h100-sxm": "p5.48xlarge"}
 """What notes say of AWS's network, and the node that has it."""
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
-FLASH_YEAR = 2023  # runs published before it precede flash attention in training frameworks (arXiv:2205.14135)
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def replay(run: Run) -> Replay:
 
 
 def fitting(setup: Setup) -> Setup:
-    """The setup with as many recomputed layers as it needs to fit, since it ran; itself where none or not all help."""
+    """The setup recomputing as much as it needs to fit, since it ran; itself where nothing helps."""
 
     def recomputing(layers: int) -> Setup:
         return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=layers, selective=0))
@@ -100,12 +99,22 @@ def fitting(setup: Setup) -> Setup:
     fewest, most = 1, max(setup.stage_layers)
     if setup.recompute == "full" or memory_of(setup).fits or not memory_of(recomputing(most)).fits:
         return setup
-    if setup.kernels.kept is not None:  # one policy for all layers, which one loop runs
-        return recomputing(most)
+    if setup.kernels.kept is not None:
+        return next((one for one in _with_less(setup) if memory_of(one).fits), recomputing(most))
     while fewest < most:
         middle = (fewest + most) // 2
         fewest, most = (fewest, middle) if memory_of(recomputing(middle)).fits else (middle + 1, most)
     return recomputing(most)
+
+
+def _with_less(setup: Setup) -> Iterator[Setup]:
+    """The setup under its framework's own policies, which hold for all layers, from the one that keeps most on."""
+    layout = setup.layout.with_(selective=1)
+    yield replace(setup, recompute="selective", layout=layout)
+    for policy in setup.framework.remat.values():
+        if not policy.offload:
+            kernels = setup.kernels.model_copy(update={"kept": policy.keeps})
+            yield replace(setup, recompute="selective", layout=layout, kernels=kernels)
 
 
 def check_possible(setup: Setup, seconds: float | None) -> None:
@@ -185,7 +194,6 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     seq = run.count("seq_len") or seq
     if seq is None:
         raise MissingCell("seq_len is blank")
-    attention = (run.text("attention") or "").lower()
     options: dict[str, Any] = {
         "gpu": run.text("gpu"), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
         "global_batch": run.count("global_batch"), "zero": run.number("zero_stage"),
@@ -194,12 +202,8 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     if run.flag("compile") and framework.compiled:
         options["compile"] = True
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
-    if not attention and (run.number("year") or FLASH_YEAR) < FLASH_YEAR:
-        attention = "eager"
-    if "flex" in attention:
-        raise MissingCell(f"attention {attention!r} is a kernel that is not described")
-    if attention:
-        options["attention"] = "eager" if "eager" in attention or "unfused" in attention else "flash"
+    if attention := attention_of(run, framework):
+        options["attention"] = attention
     if POWER_LIMITED in (run.text("notes") or "") and options["gpu"] == "h100-sxm":
         options["gpu"] = "h100-sxm-96gb-500w"  # the notes say that it is this part
     options["optimizer"] = _optimizer(run.text("optimizer"))

@@ -23,6 +23,13 @@ FSDP = re.compile(r"\bici_fsdp_parallelism=(\d+)|\bFSDP=(\d+)")
 WITHIN_SLICE = "within slice"
 """How sources say that shards stay in one domain of fast links (a TPU slice), with replicas across."""
 OTHER = "other:"
+FLASH_YEAR = 2023
+"""Runs published before it precede flash attention in training frameworks (arXiv:2205.14135)."""
+FLASH_YEARS = {("jax", "hopper"): 2024}
+"""Where it came later: Transformer Engine uses cuDNN's on Hopper since January 2024 (its release notes, v1.2). Of the
+same layouts in JAX-Toolbox's tables, those of 2023 on H100 take longer by what unfused attention costs."""
+UNFUSED = ("plain xla", "without flash attention")
+"""What notes call attention that is composed of products and a softmax."""
 
 
 class Again(NamedTuple):
@@ -81,6 +88,26 @@ def recomputation_of(run: Run, framework: Framework) -> Again:
         plain = word.removeprefix(OTHER)
         return Again({"recompute": plain} if plain in ("none", "full") else {}, {})
     return Again({"recompute": word} if word else {}, {})
+
+
+def attention_of(run: Run, framework: Framework) -> str | None:
+    """``flash`` or ``eager``, as the cell, the notes or the year say; None where nothing does."""
+    cell, notes = (run.text("attention") or "").lower(), (run.text("notes") or "").lower()
+    if "flex" in cell:
+        raise MissingCell(f"attention {cell!r} is a kernel that is not described")
+    if cell:
+        return "eager" if "eager" in cell or "unfused" in cell else "flash"
+    first = FLASH_YEARS.get((family_of(framework.name), _chip(run)), FLASH_YEAR)
+    early = (run.number("year") or first) < first
+    return "eager" if early or any(word in notes for word in UNFUSED) else None
+
+
+def _chip(run: Run) -> str:
+    """The architecture of the run's chip; nothing where it has no preset."""
+    try:
+        return str(catalog.load("gpus", run.text("gpu") or "").architecture.split()[0])
+    except DistsimError:
+        return ""
 
 
 def sharding_group(run: Run, dp: int, domain: int) -> int | None:

@@ -94,9 +94,10 @@ def hierarchical(size_bytes: Number, group: Group) -> Number:
 
 
 def torus(op: str, size_bytes: Number, group: Group) -> Candidate:
-    """A TPU slice as near to a cube (or square) as its size allows, every axis in use."""
+    """A TPU slice as near to a cube (or square) as its size allows, every axis of the group in use."""
     net, hop = group.network, profiles()["ici"]["hop"] * MICROSECOND
-    axes = minimum(net.torus_axes, maximum(1, ceil_log2(group.ranks)))
+    along = where(group.axes > 0, group.axes, net.torus_axes)
+    axes = minimum(along, maximum(1, ceil_log2(group.ranks)))
     side = ceil_div(group.ranks ** (1.0 / axes) - _SLACK, 1)
     rate = net.intra_rate / (2 * net.torus_axes)
     if op == "send_recv":
