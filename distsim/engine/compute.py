@@ -18,6 +18,7 @@ from distsim.formulas.compute import (
     OLDER_ATTENTION,
     attention_share,
     causal_fraction,
+    head_share,
     matmul_share,
     optimizer_traffic_bytes,
     roofline_seconds,
@@ -96,7 +97,7 @@ class Chip:
         self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][int(newer)]
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
         self.bandwidth = chip.bandwidth
-        self.units = chip.chip.units or DEFAULT_UNITS
+        self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
 
@@ -209,16 +210,25 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     name = ("grouped" if operation.name in EXPERTS else "matmul") + ("8" if narrow else "")
     setattr(forward, name, times[0])
     setattr(backward, name, times[1] + (times[2] if operation.weight_gradient else 0))
-    if narrow:  # casts: read 2 bytes, write 1 (and its transpose)
-        inputs, outputs = m * k * batch, m * n * batch
-        forward.memory = stream_seconds(4 * inputs, chip.bandwidth)
-        backward.memory = stream_seconds(4 * outputs, chip.bandwidth)
+    if narrow:
+        _quantise(setup, chip, (m * k * batch, m * n * batch, n * k * batch), forward, backward)
+
+
+def _quantise(setup: Setup, chip: Chip, sizes: tuple[Number, Number, Number], forward: Sums, backward: Sums) -> None:
+    """Passes that make 8-bit operands of a product's input, output's gradient and weights."""
+    inputs, outputs, weights = sizes
+    precision = setup.precision
+    each, weight = precision.cast_bytes
+    again = 1 if precision.cast_each else 0
+    forward.memory = stream_seconds(each * inputs + weight * weights, chip.bandwidth)
+    gradients = each * outputs * (1 + again) + (each * inputs + weight * weights) * again
+    backward.memory = stream_seconds(gradients, chip.bandwidth)
 
 
 def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     micro, heads, queries, keys, width, value_width = operation.shape
     share = chip.attention * attention_share(
-        micro, heads, queries, keys, (width + value_width) / 2, chip.units, chip.unit_rate
+        micro, heads, queries, keys, head_share((width + value_width) / 2, chip.array), chip.units, chip.unit_rate
     )
     part = causal_fraction(queries, keys, where(keys < queries, 1, 0))
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)

@@ -173,7 +173,9 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
 
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     """The recipe of a row: what its framework really does under the name in the cell."""
-    recipe = PRECISIONS.get(run.text("precision") or "", default)
+    cell = run.text("precision") or ""
+    named = f"precision_{cell}"
+    recipe = cell if named in framework.usual else PRECISIONS.get(cell, default)
     return str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim.specs.accelerator import Accelerator, Peak
 from distsim.specs.precision import Precision
 
-STAND_INS = {"fp8": "int8"}
+STAND_INS = {"fp8": "int8", "int8": "fp8"}
 """For narrow products; without these either they run as wide ones."""
 
 
@@ -18,7 +18,7 @@ def wide_units(peak: Peak, wanted: str) -> str | None:
 
 def narrow_units(peak: Peak, wanted: str) -> str | None:
     """Units for products of one byte or less, where the recipe has such."""
-    if wanted not in ("fp8", "fp4"):
+    if wanted not in ("fp8", "int8", "fp4"):
         return None
     return next((name for name in (wanted, STAND_INS.get(wanted)) if name and getattr(peak, name)), None)
 

@@ -20,7 +20,7 @@ TOLD = ((re.compile(r"\bpaxml (?:on |\()jax", re.I), "paxml"),
 COMPILED_ONLY = {"Google": "maxtext"}
 """Vendors whose chips take programs of one compiler alone, and the framework that stands for all that use it."""
 FSDP = re.compile(r"\bici_fsdp_parallelism=(\d+)|\bFSDP=(\d+)")
-WITHIN_SLICE = "within slice"
+WITHIN_SLICE = ("within slice", "ici_fsdp_parallelism=-1")
 """How sources say that shards stay in one domain of fast links (a TPU slice), with replicas across."""
 OTHER = "other:"
 FLASH_YEAR = 2023
@@ -113,9 +113,9 @@ def _chip(run: Run) -> str:
 def sharding_group(run: Run, dp: int, domain: int) -> int | None:
     """Ranks that share one sharded copy, where the row says that they are fewer than all; ``domain`` is how many fast
     links join."""
-    said = run.text("fsdp_kind") or ""
-    if WITHIN_SLICE in said and dp > domain and dp % domain == 0:
+    said = f"{run.text('fsdp_kind') or ''} {run.text('notes') or ''}"
+    if any(words in said for words in WITHIN_SLICE) and dp > domain and dp % domain == 0:
         return domain
-    found = FSDP.search(f"{said} {run.text('notes') or ''}")
+    found = FSDP.search(said)
     size = int(next(filter(None, found.groups()))) if found else 0
     return size if 1 < size < dp and dp % size == 0 else None

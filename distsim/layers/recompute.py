@@ -20,6 +20,10 @@ PARTS = {
 """What policies call a layer's products, and the operations whose outputs are kept with them."""
 
 
+SUMMED = ("attention.projection", "mlp.down")
+"""Products whose output is a sum over tensor parallel ranks, of which each then holds as much as of a layer's input."""
+
+
 @functools.cache
 def kept_operations(parts: tuple[str, ...]) -> frozenset[str]:
     """The operations whose outputs a policy keeps."""
@@ -73,6 +77,7 @@ def named_bytes(block: Block, parts: tuple[str, ...]) -> Number:
     sizes: dict[str, Number] = {block.boundary.name: block.boundary.size_bytes}
     for operation in block.operations:
         if operation.name in kept and operation.output is not None:
-            sizes[operation.output.name] = operation.output.size_bytes
+            whole = operation.name not in SUMMED
+            sizes[operation.output.name] = operation.output.size_bytes if whole else block.boundary.size_bytes
             sizes.update({one.name: one.size_bytes for one in operation.saved if one.name in KEPT_OF_ATTENTION})
     return sum(sizes.values())
