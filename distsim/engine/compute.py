@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from distsim.engine.lacking import narrow_units, wide_units
 from distsim.engine.passes import BACKWARD_BYTES, launches, moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
-from distsim.engine.tuning import gathered_bytes, recipe_of
+from distsim.engine.weights import optimizer_bytes, weight_bytes
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
@@ -20,11 +19,10 @@ from distsim.formulas.compute import (
     causal_fraction,
     head_share,
     matmul_share,
-    optimizer_traffic_bytes,
     roofline_seconds,
     stream_seconds,
 )
-from distsim.layers.ledger import Block, Operation, Parameter
+from distsim.layers.ledger import Block, Operation
 from distsim.layers.recompute import kept_operations
 
 PHASES = ("forward", "backward", "recompute")
@@ -132,8 +130,10 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
         found.phases["backward"].add(one.backward, count)
         found.phases["recompute"].add(one.again, again)
         found.phases["recompute"].add(one.dropped, where(y.selective, count, 0))
-    found.optimizer = stream_seconds(_optimizer_bytes(setup, stage), chip.bandwidth)
-    _weights(setup, chip, stage, found)
+    found.optimizer = stream_seconds(optimizer_bytes(setup, stage), chip.bandwidth)
+    forward, backward = weight_bytes(setup, stage)
+    found.phases["forward"].memory = found.phases["forward"].memory + stream_seconds(forward, chip.bandwidth)
+    found.phases["backward"].memory = found.phases["backward"].memory + stream_seconds(backward, chip.bandwidth)
     return found
 
 
@@ -254,51 +254,3 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
     ]
     forward.matmul = times[0]
     backward.matmul = times[1] + times[2]
-
-
-def held(setup: Setup, parameters: Iterable[tuple[Parameter, int]]) -> Iterator[tuple[Parameter, Number, Number]]:
-    """Each parameter with its elements on this rank before sharding, and the ranks that shard its states."""
-    from distsim.engine.states import sharding_group
-
-    for parameter, count in parameters:
-        yield parameter, parameter.elements * count, sharding_group(setup.layout, parameter.group)
-
-
-def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
-    y = setup.layout
-    total: Number = 0
-    for parameter, elements, group in held(setup, stage.held()):
-        if not parameter.trains:
-            continue
-        precision = recipe_of(parameter, setup.precision, setup.tuning)
-        states = precision.master_bytes + sum(
-            precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
-            for state in setup.optimizer.states if state.shape not in ("scalar", "factored")
-        )  # fmt: skip
-        shard = elements / where(y.zero >= 1, group, 1)
-        total = total + optimizer_traffic_bytes(shard, states, precision.gradient_bytes, precision.parameter_bytes)
-        total = total + elements / where(y.zero >= 2, group, 1) * precision.gradient_bytes  # gradients set to zero
-    return total
-
-
-def _weights(setup: Setup, chip: Chip, stage: Stage, found: StageCompute) -> None:
-    """Traffic that grows with weights, not tokens: accumulated gradients, casts, gathered shards copied in and out."""
-    y, precision = setup.layout, setup.precision
-    partitioned = setup.framework.traffic.partitioned
-    for parameter, elements, group in held(setup, stage.parameters()):
-        forward, backward = found.phases["forward"], found.phases["backward"]
-        own = elements / where(y.zero >= 2, group, 1) if partitioned else elements
-        if parameter.trains:
-            each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
-            accumulate = 2 * each * where(y.micro_batches > 1, 1, where(each > 2, 0.5, 0))
-            backward.memory = backward.memory + stream_seconds(own * accumulate, chip.bandwidth)
-        copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
-        if parameter.held != "quantised":
-            copied = (1 if partitioned else 2) * precision.activation_bytes
-        gathered = where(y.zero >= 3, where(group > 1, copied, 0), 0)
-        matrix = parameter.kind == "matrix" and parameter.held != "quantised"
-        narrowed = precision.autocast or (partitioned and precision.parameter_bytes > precision.activation_bytes)
-        cast = (precision.parameter_bytes + precision.activation_bytes) * int(narrowed and matrix)
-        whole = where(y.zero >= 3, own, elements)
-        forward.memory = forward.memory + stream_seconds(elements * gathered + whole * cast, chip.bandwidth)
-        backward.memory = backward.memory + stream_seconds(elements * 2 * gathered, chip.bandwidth)

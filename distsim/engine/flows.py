@@ -9,7 +9,6 @@ from distsim.engine.network import Group, Network
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.precision import Precision
 
-
 INNERMOST = ("tp", "ep")
 LONGEST_AXIS = 16
 """Chips along one axis of most slices (a v5e or v6e pod is 16 by 16)."""

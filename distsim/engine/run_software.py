@@ -68,7 +68,7 @@ def _told(run: Run, name: str) -> str:
     if told is not None:
         return told
     try:
-        vendor = catalog.load("gpus", run.text("gpu")).vendor if run.text("gpu") else ""
+        vendor = catalog.load("gpus", run.text("gpu") or "").vendor
     except DistsimError:
         return name
     only = COMPILED_ONLY.get(vendor)

@@ -67,7 +67,7 @@ def causal_fraction(queries: Number, keys: Number, windowed: Number) -> Number:
 
 @formula(
     unit="1",
-    source="Dao 2023 (arXiv:2307.08691), section 4.1: head sizes; MaxText, guide to custom models: heads of 128 on arrays of 256",
+    source="Dao 2023 (arXiv:2307.08691), section 4.1; for arrays MaxText, docs/guides/optimization/custom_model.md",
 )
 def head_share(width: Number, array: Number) -> Number:
     """Share of the products' rate that heads of a width reach: on tensor cores narrow ones are not deep enough, of

@@ -54,8 +54,8 @@ class Measured(Spec):
 
 
 class Chip(Spec):
-    """Inside the chip: ``units`` counts SMs, CUs or cores, ``clock`` is the highest, ``cache`` the last level; ``array``
-    is the side of its systolic arrays, whose rows narrower products leave idle."""
+    """Inside the chip: ``units`` counts SMs, CUs or cores, ``clock`` is the highest, ``cache`` the last level.
+    ``array`` is the side of its systolic arrays, of which narrower products leave rows idle."""
 
     units: int | None = Field(default=None, ge=1)
     array: int | None = Field(default=None, ge=1)
