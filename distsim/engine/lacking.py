@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from distsim.specs.accelerator import Accelerator, Peak
 from distsim.specs.precision import Precision
+from distsim.specs.timing import family_of
+
+COMPILED_ONLY = {"Google": "maxtext"}
+"""Vendors whose chips take programs of one compiler alone (XLA), and the framework that stands for all that use it."""
 
 STAND_INS = {"fp8": "int8", "int8": "fp8"}
 """For narrow products; without these either they run as wide ones."""
@@ -34,3 +38,11 @@ def lacking_units(chip: Accelerator, precision: Precision) -> str:
     used = narrow_units(peak, wanted) or counted
     words = f"{chip.name} has no {wanted} units for precision {precision.name}; timed at its {used} rate"
     return words if counted == used else f"{words}, MFU counted over that of {counted}"
+
+
+def other_software(chip: Accelerator, framework: str) -> str:
+    """A note on a framework that does not run on an accelerator, or nothing."""
+    usual = COMPILED_ONLY.get(chip.vendor)
+    if usual is None or family_of(framework) == family_of(usual):
+        return ""
+    return f"{framework} does not run on {chip.name}, whose programs XLA compiles: --framework {usual} does"

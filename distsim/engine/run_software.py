@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from distsim import catalog
+from distsim.engine.lacking import COMPILED_ONLY
 from distsim.errors import DistsimError
 from distsim.interop.run_release import release_year
 from distsim.interop.runs import MissingCell, Run
@@ -17,8 +18,6 @@ USUAL_YEAR = 2024.0
 TOLD = ((re.compile(r"\bpaxml (?:on |\()jax", re.I), "paxml"),
         (re.compile(r"\bmaxtext \(jax", re.I), "maxtext"))  # fmt: skip
 """How notes name the software where the cell names its relative, or the container that it came in."""
-COMPILED_ONLY = {"Google": "maxtext"}
-"""Vendors whose chips take programs of one compiler alone, and the framework that stands for all that use it."""
 FSDP = re.compile(r"\bici_fsdp_parallelism=(\d+)|\bFSDP=(\d+)")
 WITHIN_SLICE = ("within slice", "ici_fsdp_parallelism=-1")
 """How sources say that shards stay in one domain of fast links (a TPU slice), with replicas across."""
