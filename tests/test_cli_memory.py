@@ -123,7 +123,7 @@ def test_explain_shows_formula_numbers_and_source(capsys: pytest.CaptureFixture[
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full here")
 def test_full_disk_is_an_error_in_words() -> None:
-    command = [sys.executable, "-c", "from distsim.cli import main; main()", "memory", "llama-7b", "--zero", "2"]
+    command = [sys.executable, "-m", "distsim", "memory", "llama-7b", "--zero", "2"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode in (2, 120)
@@ -132,7 +132,7 @@ def test_full_disk_is_an_error_in_words() -> None:
 
 
 def test_reader_that_goes_away_is_no_error() -> None:
-    command = f"{sys.executable} -c 'from distsim.cli import main; main()' memory llama-7b --explain | head -n 1"
+    command = f"{sys.executable} -m distsim memory llama-7b --explain | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("Stage 0")
     assert done.stderr == ""

@@ -15,7 +15,8 @@ from distsim.engine.lacking import other_software
 from distsim.engine.links import network_for
 from distsim.engine.pricing import price
 from distsim.engine.resolve import Setup, resolve
-from distsim.engine.run_software import attention_of, framework_of, recomputation_of, sharding_group
+from distsim.engine.run_profile import framework_of
+from distsim.engine.run_software import attention_of, recomputation_of, sharding_group
 from distsim.engine.saved import layer_saved_bytes
 from distsim.engine.stages import build_stages
 from distsim.engine.weights import weight_bytes

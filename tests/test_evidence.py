@@ -12,10 +12,11 @@ import pytest
 
 from distsim import catalog
 from distsim.cli.app import run as command
-from distsim.engine.evidence import replay
+from distsim.engine.evidence import replay, setup_of
 from distsim.engine.memory import memory_of
 from distsim.engine.placement import by_compute, embedding_as_layer
 from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_layout import assumed_degrees
 from distsim.engine.run_memory import held_by
 from distsim.engine.validate import quantile, shipped_runs
 from distsim.errors import DistsimError
@@ -40,6 +41,43 @@ def test_peak_memory_against_measured_runs(framework: str) -> None:
     errors = [abs(e) for one in rows[::every] if (e := replay(one).memory_error) is not None]
     assert len(errors) >= 7
     assert statistics.median(errors) <= bar
+
+
+A_RUN = {"model": "llama-2-7b", "seq_len": 4096, "micro_batch": 1, "global_batch": 64, "precision": "bf16",
+         "gpu": "a100-sxm4-80gb", "n_gpus": 8, "dp": 8}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cells", "taken"),
+    [({"framework": "colossal"}, "fsdp"), ({"framework": "mine", "tp": 8, "dp": 1}, "megatron-lm"),
+     ({"framework": "mine", "gpu": "tpu-v5p"}, "maxtext"), ({"framework": "mine", "gpu": "trn1-neuroncore"}, "neuronx"),
+     ({"framework": "mine", "lora_rank": 8, "finetune_kind": "lora"}, "huggingface")],
+)  # fmt: skip
+def test_software_without_a_profile_is_timed_like_the_nearest_and_says_so(cells: dict[str, Any], taken: str) -> None:
+    unknown = replay(_run(**{**A_RUN, "pp": 1, "tp": 1, **cells}))
+    same = replay(_run(**{**A_RUN, "pp": 1, "tp": 1, **cells, "framework": taken}))
+    assert unknown.predicted_seconds == same.predicted_seconds
+    assert unknown.assumed.endswith(f"timed like {taken}")
+    assert same.assumed == "" == same.reason
+
+
+@pytest.mark.parametrize(
+    ("gpus", "accumulate", "batch", "degrees"),
+    [(16, 1, 8, (2, 1, 1)), (384, 256, 1536, (8, 8, 1)), (64, 1, 2, (8, 1, 4)), (8, 1, 8, None), (8, 3, 8, None)],
+)
+def test_batch_and_accumulation_tell_the_size_of_a_replica(
+    gpus: int, accumulate: int, batch: int, degrees: tuple[int, int, int] | None
+) -> None:
+    cells = {**A_RUN, "n_gpus": gpus, "grad_accum": accumulate, "global_batch": batch, "zero_stage": 1}
+    run = _run(**{**cells, "framework": "nemo", "dp": "", "micro_batch": ""})
+    if degrees is None:
+        assert assumed_degrees(run) == ""
+        return
+    layout = setup_of(run).layout
+    assert (layout.tp, layout.pp, layout.cp) == degrees
+    assert layout.micro_batches * layout.dp == batch
+    assert "from batch and accumulation" in assumed_degrees(run)
+    assert assumed_degrees(_run(**{**cells, "framework": "nemo", "tp": 1})) == ""
 
 
 def _setup(**options: Any) -> Setup:

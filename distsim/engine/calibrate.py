@@ -2,8 +2,8 @@
 
 Every number is a general value times a factor of the architecture, one of the framework, and one of both. Each factor
 is drawn towards 1 with a strength of its own (a ridge), so that what no run tells stays at the general value. Residuals
-are of log time, with Huber's loss; sources weigh by a power of their number of runs. Where a framework's runs come from
-several states of its software (specs/timing.py), each is fitted in the state that suits it best.
+are of log time, with Huber's loss; the runs of a source share errors and weigh the less the more they are. Where a
+framework's runs come from several states of its software (specs/timing.py), each is fitted in the state that suits it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ import numpy as np
 from distsim.engine.calibrate_table import Example, Table, nearest_states
 from distsim.specs.timing import NAMES, Timing, family_of
 
-SCALE = 0.05
-"""Residuals of log time beyond 1.5 times this pull no harder (Huber); runs repeat within 0.5-2%."""
-HUBER = 1.5
-SOURCE_POWER = 0.8
-FEW = 3
-"""A source with fewer runs than about this weighs less as a whole: one odd run must not bend a framework."""
+ROW = 0.1
+"""How far (in logarithms of time) one run lies from a model that is right for its source."""
+SHARED = 0.05
+"""Part of that which all runs of one source have in common, whatever their layout: 20 runs tell nearly as much."""
+HUBER = 0.08
+"""Runs that lie farther off than this pull no harder."""
 BUSY = 0.05
-STRENGTH = 80.0
-"""Weight of an average run against the ridge."""
+OFFSET, OFFSET_HUBER = 0.1, 0.1
+"""How far all runs of one source may lie from the model for reasons of their own (cluster, settings without a cell);
+and where that pulls no harder. Fitted beside the numbers and not kept: no odd source bends what holds for all."""
 STEPS = 15
-OFFSET = 0.04
-"""How far (in logarithms) all runs of one source may lie from the model for reasons of their own: cluster, settings
-that no cell tells. Fitted beside the numbers and not kept, so that no source bends them; a new source has none."""
 
 # How far (in logarithms) a number may plausibly lie from its prior: at once, by architecture, by family of frameworks,
 # by framework, by framework and architecture.
@@ -124,11 +122,22 @@ class Fit:
         return table.residuals_by_state(self.factors.timing(self.vector, index, table.examples))
 
 
-def source_weights(examples: Sequence[Example]) -> Any:
-    """Weights by source, one on average; runs whose chips mostly wait tell little about chips and weigh less."""
+def row_weights(examples: Sequence[Example]) -> Any:
+    """Inverse variances; runs whose chips mostly wait tell little about chips and weigh less."""
     count = Counter(e.source for e in examples)
-    weights = np.array([(count[e.source] + FEW) ** -SOURCE_POWER * min(1.0, e.busy_fraction / BUSY) for e in examples])
-    return weights / weights.mean()
+    spread = ROW**2 * (1 + SHARED * (np.array([count[e.source] for e in examples]) - 1))
+    return np.array([min(1.0, e.busy_fraction / BUSY) for e in examples]) / spread
+
+
+def huber(distance: Any, knee: float) -> Any:
+    """Half the square up to a knee, and a line beyond it."""
+    size = np.abs(distance)
+    return np.where(size < knee, size**2 / 2, knee * size - knee**2 / 2)
+
+
+def huber_pull(distance: Any, knee: float) -> Any:
+    """What Huber's loss weighs a distance by, beside the square."""
+    return np.minimum(1.0, knee / np.maximum(np.abs(distance), 1e-9))
 
 
 def fit(table: Table, start: Fit | None = None) -> Fit:
@@ -139,11 +148,11 @@ def fit(table: Table, start: Fit | None = None) -> Fit:
     if start is not None:
         known = {key: start.vector[i] for key, i in start.factors.at.items()}
         vector = np.array([known.get(key, 0.0) for key in factors.keys])
-    weights = source_weights(table.examples) * STRENGTH
+    weights = row_weights(table.examples)
     sources = membership(table.examples)
     count = len(vector)
     vector = np.append(vector, np.zeros(sources.shape[1]))
-    ridge = np.append(1 / factors.spreads**2, np.full(sources.shape[1], OFFSET**-2))
+    ridge = 1 / factors.spreads**2
     lam = 1.0
 
     def settled(vector: Any) -> Table:
@@ -154,18 +163,17 @@ def fit(table: Table, start: Fit | None = None) -> Fit:
     def loss(vector: Any) -> tuple[float, Any]:
         predicted = table.log_predicted(factors.timing(vector[:count], index, table.examples))
         rest = predicted + sources @ vector[count:] - table.log_seconds
-        size = np.abs(rest) / SCALE
-        huber = np.where(size < HUBER, size**2 / 2, HUBER * size - HUBER**2 / 2) * SCALE**2
-        return float((weights * huber).sum() + (ridge * vector**2).sum() / 2), rest
+        fits = (weights * huber(rest, HUBER)).sum() + huber(vector[count:], OFFSET_HUBER).sum() / OFFSET**2
+        return float(fits + (ridge * vector[:count] ** 2).sum() / 2), rest
 
     for _ in range(STEPS):
         table = settled(vector[:count])
         best, rest = loss(vector)
         jacobian = np.hstack([_jacobian(table, factors, vector[:count], index), sources])
-        size = np.abs(rest) / SCALE
-        pull = weights * np.where(size < HUBER, 1.0, HUBER / np.maximum(size, 1e-9))
-        hessian = (jacobian * pull[:, None]).T @ jacobian + np.diag(ridge)
-        gradient = jacobian.T @ (pull * rest) + ridge * vector
+        pull = weights * huber_pull(rest, HUBER)
+        drawn = np.append(ridge, huber_pull(vector[count:], OFFSET_HUBER) / OFFSET**2)
+        hessian = (jacobian * pull[:, None]).T @ jacobian + np.diag(drawn)
+        gradient = jacobian.T @ (pull * rest) + drawn * vector
         for _ in range(6):
             step = np.clip(np.linalg.solve(hessian + 0.05 * lam * np.diag(np.diag(hessian)), -gradient), -0.7, 0.7)
             now, _ = loss(vector + step)

@@ -13,10 +13,10 @@ from distsim.engine.calibrate import Factors, Fit, fit
 from distsim.engine.calibrate_evidence import corrected, write_evidence
 from distsim.engine.calibrate_table import Example, Table, example_of, in_state, nearest_states
 from distsim.engine.calibrate_write import Score, fitted_toml, folds, left_out, residuals_toml, score, write
-from distsim.engine.evidence import check_possible, setup_of
+from distsim.engine.evidence import assumed_of, check_possible, setup_of
 from distsim.engine.likeness import FOLDER
 from distsim.engine.measured import measured_seconds
-from distsim.engine.run_software import run_year
+from distsim.engine.run_profile import run_year
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run, read_runs
 from distsim.specs.timing import PLAIN
@@ -47,6 +47,8 @@ def examples_of(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
             if not seconds:
                 raise MissingCell(NO_TIME)
             check_possible(setup, seconds)
+            if assumed := assumed_of(run):
+                raise MissingCell(assumed)
             found.append(example_of(setup, seconds, run.id, run.source, run_year(run)))
         except MissingCell as missing:
             reasons[str(missing)] += 1

@@ -6,33 +6,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distsim import catalog
 from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
 from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_layout import assumed_degrees, fit_degrees, usual_chunks
 from distsim.engine.run_memory import peak_of_run
-from distsim.engine.run_software import attention_of, framework_of, recomputation_of, run_year, sharding_group
+from distsim.engine.run_profile import assumed_profile, cluster_of, framework_of, precision_of, run_year
+from distsim.engine.run_software import attention_of, recomputation_of, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop.run_models import model_of
 from distsim.interop.run_tuning import lengths_of, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
-from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
 from distsim.specs.job import OFFLOADS, Job
-from distsim.units import parse
-
-PRECISIONS = {
-    "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
-    "int8": "fp8",
-}  # fmt: skip
-"""Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
-
 
 ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own", "flash-4": "own", "cudnn": "own"}
 """Words of attention cells that name a kernel (own: written for Hopper or Blackwell)."""
 POWER_LIMITED = "500W power limit"
-EFA, EFA_NODES = "/node, EFA", {"h100-sxm": "p5.48xlarge"}
-"""What notes say of AWS's network, and the node that has it."""
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
 
@@ -49,6 +39,8 @@ class Replay:
     predicted_peak: float | None = None
     predicted_seconds: float | None = None
     interval: dict[str, float] | None = None
+    assumed: str = ""
+    """What no cell says and the prediction takes for granted."""
 
     @property
     def error(self) -> float | None:
@@ -87,7 +79,12 @@ def replay(run: Run) -> Replay:
     except MissingCell as contradiction:
         return Replay(run, reason=str(contradiction))
     measured = measured_peak_bytes(run, setup.framework.memory_decimal)
-    return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run))
+    return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run), assumed_of(run))
+
+
+def assumed_of(run: Run) -> str:
+    """What a replay takes for granted that no cell says; nothing where the cells say it all."""
+    return "; ".join(words for words in (assumed_profile(run), assumed_degrees(run)) if words)
 
 
 def fitting(setup: Setup) -> Setup:
@@ -146,12 +143,12 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
-    _fit_degrees(options, run)
+    fit_degrees(options, run)
     cluster = cluster_of(run)
     if cluster is not None and "zero_group" not in options:
         options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // (options.get("tp") or 1))
     if framework.usual.get("interleave") and run.count("vpp") is None:
-        options["vpp"] = _usual_chunks(options, model.layers)
+        options["vpp"] = usual_chunks(options, model.layers)
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)
     if not options.get("zero"):
@@ -169,21 +166,6 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     said = {"attention_kernel": named} if named else {}
     said |= recomputation_of(run, setup.framework).kernels
     return replace(setup, kernels=setup.kernels.model_copy(update=said)) if said else setup
-
-
-def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
-    """The recipe of a row: what its framework really does under the name in the cell."""
-    cell = run.text("precision") or ""
-    named = f"precision_{cell}"
-    recipe = cell if named in framework.usual else PRECISIONS.get(cell, default)
-    return str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
-
-
-def _usual_chunks(options: dict[str, Any], layers: int) -> int | None:
-    """A model chunk per layer, as recipes of deep pipelines have it, where layers and micro-batches divide."""
-    stages = options.get("pp") or 1
-    micro = options["global_batch"] // (options["micro_batch"] * options["dp"])
-    return layers // stages if stages > 1 and layers % stages == 0 and micro % stages == 0 else None
 
 
 def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
@@ -233,48 +215,3 @@ def _optimizer(text: str | None) -> str | None:
         if name in lower:
             return name
     return "adamw" if "adam" in lower else None
-
-
-def _fit_degrees(options: dict[str, Any], run: Run) -> None:
-    """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1."""
-    unstated = [name for name in ("tp", "pp") if name not in options]
-    if options["gpus"] > 1 and unstated and "dp" not in options and "zero" not in options and not run.text("fsdp_kind"):
-        raise MissingCell(f"{' and '.join(unstated)} and dp are blank: the layout is not stated")
-    parallel = 1
-    for name in ("tp", "pp", "cp"):
-        parallel *= options.get(name) or 1
-    gpus = options["gpus"]
-    if gpus % parallel:
-        raise MissingCell(f"tp*pp*cp = {parallel} does not divide n_gpus {gpus}")
-    dp = gpus // parallel
-    options["dp"] = dp
-    micro = options.get("micro_batch")
-    accumulate = run.count("grad_accum")
-    whole = options.get("global_batch")
-    if micro is None and whole is not None:
-        micro = whole // (dp * accumulate) if accumulate and whole % (dp * accumulate) == 0 else 1
-    if micro is None:
-        raise MissingCell("micro_batch and global_batch are blank")
-    options["micro_batch"] = micro
-    if whole is None:  # a pipeline whose batch is not told is taken to be full
-        stages = options.get("pp") or 1
-        options["global_batch"] = micro * dp * (accumulate or (4 * stages if stages > 1 else 1))
-    elif whole % (micro * dp):
-        raise MissingCell(f"global_batch {whole} is not a multiple of micro_batch {micro} * dp {dp}")
-
-
-def cluster_of(run: Run) -> Cluster | None:
-    """The GPU's usual node, or that of a cloud whose network the notes name, with the row's own count of GPUs and
-    network rate where it gives them."""
-    name = run.text("gpu")
-    assert name is not None
-    try:
-        on_efa = EFA in (run.text("notes") or "") and name in EFA_NODES
-        usual: Cluster = catalog.load("clusters", EFA_NODES[name]) if on_efa else catalog.usual_cluster(name)
-    except DistsimError:
-        return None
-    per_node = run.count("gpus_per_node")
-    rate = run.number("internode_gbps_per_gpu")
-    if per_node is None and rate is None:
-        return usual
-    return usual.adapted(per_node, parse(f"{rate} Gb/s", "B/s") if rate else None)

@@ -6,8 +6,8 @@ from distsim.specs.accelerator import Accelerator, Peak
 from distsim.specs.precision import Precision
 from distsim.specs.timing import family_of
 
-COMPILED_ONLY = {"Google": "maxtext"}
-"""Vendors whose chips take programs of one compiler alone (XLA), and the framework that stands for all that use it."""
+COMPILED_ONLY = {"tpu": "maxtext", "neuron": "neuronx"}
+"""Accelerators that take programs of one compiler alone, and the framework that stands for all that use it."""
 
 STAND_INS = {"fp8": "int8", "int8": "fp8"}
 """For narrow products; without these either they run as wide ones."""
@@ -42,7 +42,7 @@ def lacking_units(chip: Accelerator, precision: Precision) -> str:
 
 def other_software(chip: Accelerator, framework: str) -> str:
     """A note on a framework that does not run on an accelerator, or nothing."""
-    usual = COMPILED_ONLY.get(chip.vendor)
+    usual = COMPILED_ONLY.get(chip.architecture.split()[0])
     if usual is None or family_of(framework) == family_of(usual):
         return ""
-    return f"{framework} does not run on {chip.name}, whose programs XLA compiles: --framework {usual} does"
+    return f"{framework} does not run on {chip.name}, which has a compiler of its own: --framework {usual} does"

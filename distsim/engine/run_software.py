@@ -1,4 +1,5 @@
-"""What a measured run says of its software: the framework, what it recomputes, over how many ranks it shards."""
+"""What a measured run says of its software in words of its own: its name, what it recomputes, how it attends, over how
+many ranks it shards."""
 
 from __future__ import annotations
 
@@ -7,14 +8,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from distsim import catalog
-from distsim.engine.lacking import COMPILED_ONLY
-from distsim.errors import DistsimError
-from distsim.interop.run_release import release_year
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
 
-USUAL_YEAR = 2024.0
 TOLD = ((re.compile(r"\bpaxml (?:on |\()jax", re.I), "paxml"),
         (re.compile(r"\bmaxtext \(jax", re.I), "maxtext"))  # fmt: skip
 """How notes name the software where the cell names its relative, or the container that it came in."""
@@ -40,38 +37,9 @@ class Again(NamedTuple):
     """What a policy by name keeps."""
 
 
-def run_year(run: Run) -> float:
-    """The year of a run's software, to the month where a release is named; of the middle of all where nobody says."""
-    return release_year(run) or run.number("year") or USUAL_YEAR
-
-
-def framework_of(run: Run) -> Framework:
-    """The software profile of a row."""
-    name = run.text("framework")
-    if name is None:
-        raise MissingCell("framework is blank")
-    name = _told(run, name)
-    try:
-        framework: Framework = catalog.load("frameworks", name)
-    except DistsimError:
-        raise MissingCell(f"framework {name!r} has no profile") from None
-    older = framework.usual.get("older")
-    if older and run_year(run) <= framework.usual["older_until"]:
-        return catalog.load("frameworks", older)  # type: ignore[no-any-return]
-    return framework
-
-
-def _told(run: Run, name: str) -> str:
-    """The framework by what the notes and the chip say of it."""
-    told = next((known for pattern, known in TOLD if pattern.search(run.text("notes") or "")), None)
-    if told is not None:
-        return told
-    try:
-        vendor = catalog.load("gpus", run.text("gpu") or "").vendor
-    except DistsimError:
-        return name
-    only = COMPILED_ONLY.get(vendor)
-    return only if only is not None and family_of(name) != family_of(only) else name
+def told_software(run: Run) -> str | None:
+    """The framework that the notes name, if they name one."""
+    return next((known for pattern, known in TOLD if pattern.search(run.text("notes") or "")), None)
 
 
 def recomputation_of(run: Run, framework: Framework) -> Again:
@@ -96,17 +64,15 @@ def attention_of(run: Run, framework: Framework) -> str | None:
         raise MissingCell(f"attention {cell!r} is a kernel that is not described")
     if cell:
         return "eager" if "eager" in cell or "unfused" in cell else "flash"
-    first = FLASH_YEARS.get((family_of(framework.name), _chip(run)), FLASH_YEAR)
+    first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), FLASH_YEAR)
     early = (run.number("year") or first) < first
     return "eager" if early or any(word in notes for word in UNFUSED) else None
 
 
-def _chip(run: Run) -> str:
+def chip_of(run: Run) -> str:
     """The architecture of the run's chip; nothing where it has no preset."""
-    try:
-        return str(catalog.load("gpus", run.text("gpu") or "").architecture.split()[0])
-    except DistsimError:
-        return ""
+    gpu = run.text("gpu") or ""
+    return str(catalog.load("gpus", gpu).architecture.split()[0]) if catalog.knows("gpus", gpu) else ""
 
 
 def sharding_group(run: Run, dp: int, domain: int) -> int | None:

@@ -112,6 +112,8 @@ def _row(one: Replay) -> dict[str, Any]:
     data: dict[str, Any] = {"id": one.run.id, "status": "skipped" if one.reason else "ok"}
     if one.reason:
         return {**data, "reason": one.reason}
+    if one.assumed:
+        data["assumed"] = one.assumed
     return {
         **data,
         "measured": {"step_seconds": one.measured_seconds, "peak_memory": _whole(one.measured_peak)},

@@ -10,20 +10,14 @@ from pathlib import Path
 from distsim import catalog
 from distsim.engine.candidates import checkpoint_of
 from distsim.engine.energy import draw
-from distsim.engine.evidence import (
-    check_possible,
-    cluster_of,
-    precision_of,
-    setup_of,
-    with_kernels_of,
-)
+from distsim.engine.evidence import check_possible, setup_of, with_kernels_of
 from distsim.engine.goodput import Policy, goodput
 from distsim.engine.layouts import best_options, with_options
 from distsim.engine.models import load_model
 from distsim.engine.pace import campaign_pace
 from distsim.engine.placement import embedding_as_layer
 from distsim.engine.resolve import Setup
-from distsim.engine.run_software import framework_of, run_year
+from distsim.engine.run_profile import cluster_of, framework_of, precision_of, run_year
 from distsim.engine.search_bounds import parse_bounds
 from distsim.engine.step import StepReport, step_of, timed
 from distsim.errors import DistsimError

@@ -13,6 +13,7 @@ from distsim.units import duration, gib
 
 ENOUGH_TO_PLOT = 3
 PLOT_COLUMNS, PLOT_LINES = 56, 18
+MOST_REMARKS = 12
 
 
 def percent(value: float | None, signed: bool = False) -> str:
@@ -42,17 +43,25 @@ def show(result: Validation, by: str | None, worst: int) -> None:
     if len(points) >= ENOUGH_TO_PLOT:
         out.print()
         out.print(scatter(points), markup=False)
-    reasons = Counter(one.reason for one in result.replays if one.reason)
-    if reasons:
-        rows = table("rows", "why skipped", numbers=("rows",), title="skipped")
-        for reason, count in reasons.most_common(12):
-            rows.add_row(str(count), reason)
-        if len(reasons) > 12:
-            rows.add_row(
-                str(sum(reasons.values()) - sum(count for _, count in reasons.most_common(12))), "other reasons"
-            )
-        out.print()
-        out.print(rows)
+    for title, said in (
+        ("assumed", [one.assumed for one in result.replays]),
+        ("skipped", [one.reason for one in result.replays]),
+    ):
+        told = Counter(words for words in said if words)
+        if told:
+            out.print()
+            out.print(_counted(title, told))
+
+
+def _counted(title: str, told: Counter[str]) -> object:
+    """How many rows share each remark, the most frequent first."""
+    rows = table("rows", "why", numbers=("rows",), title=title)
+    for words, count in told.most_common(MOST_REMARKS):
+        rows.add_row(str(count), words)
+    rest = sum(told.values()) - sum(count for _, count in told.most_common(MOST_REMARKS))
+    if rest:
+        rows.add_row(str(rest), "other reasons")
+    return rows
 
 
 def _show_times(
