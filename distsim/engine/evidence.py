@@ -9,7 +9,7 @@ from typing import Any
 from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
 from distsim.engine.resolve import Setup, resolve
-from distsim.engine.run_layout import assumed_degrees, fit_degrees, usual_chunks
+from distsim.engine.run_layout import assumed_batch, assumed_degrees, fit_degrees, unsaid_micro_batch, usual_chunks
 from distsim.engine.run_memory import peak_of_run
 from distsim.engine.run_profile import assumed_profile, cluster_of, framework_of, precision_of, run_year
 from distsim.engine.run_software import attention_of, recomputation_of, sharding_group
@@ -84,7 +84,8 @@ def replay(run: Run) -> Replay:
 
 def assumed_of(run: Run) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
-    return "; ".join(words for words in (assumed_profile(run), assumed_degrees(run)) if words)
+    told = (assumed_profile(run), assumed_degrees(run), assumed_batch(run, framework_of(run)))
+    return "; ".join(words for words in told if words)
 
 
 def fitting(setup: Setup) -> Setup:
@@ -143,6 +144,7 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
+    options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
     fit_degrees(options, run)
     cluster = cluster_of(run)
     if cluster is not None and "zero_group" not in options:

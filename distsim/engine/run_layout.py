@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from distsim.interop.runs import MissingCell, Run
+from distsim.specs.framework import Framework
 
 WIDEST = 8
 """GPUs that a tensor parallel group is taken to have at most where only the size of a replica is known."""
@@ -45,6 +46,19 @@ def fit_degrees(options: dict[str, Any], run: Run) -> None:
         options["global_batch"] = micro * dp * (accumulate or (4 * stages if stages > 1 else 1))
     elif whole % (micro * dp):
         raise MissingCell(f"global_batch {whole} is not a multiple of micro_batch {micro} * dp {dp}")
+
+
+def unsaid_micro_batch(run: Run, framework: Framework) -> int | None:
+    """Sequences per replica where no cell of the batch says anything and the framework has a usual number: what it
+    reports is throughput, which hardly depends on it."""
+    said = any(run.count(name) for name in ("micro_batch", "global_batch", "step_time_s", "samples_per_s"))
+    return None if said else framework.usual.get("unsaid_micro_batch")
+
+
+def assumed_batch(run: Run, framework: Framework) -> str:
+    """What is taken for granted of a batch that no cell tells."""
+    micro = unsaid_micro_batch(run, framework)
+    return f"batch is blank: taken as {micro} sequences per replica" if micro else ""
 
 
 def _replica_degrees(run: Run) -> dict[str, int]:

@@ -226,7 +226,7 @@ class Adapters(Spec):
     """The output layer is quantised with the layers' products."""
 
 
-REPLAY_WORDS = ("interleave", "older", "older_until", "recompute_until_fits")
+REPLAY_WORDS = ("interleave", "older", "older_until", "recompute_until_fits", "unsaid_micro_batch")
 """What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
 
 
