@@ -33,6 +33,8 @@ FLASH_BACKWARD_SHARE = 0.8
 TYPICAL_SHARE = 0.8
 """Best measured product over the datasheet rate where nobody measured an accelerator: the middle of those measured."""
 TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95, "cdna3": 0.55}  # as the members of each that were measured
+NARROW_SHARE = 0.95
+"""Best measured 8-bit product over the best 16-bit one, as shares of their peaks: 0.88 to 1.04 where both were."""
 NEWER = ("hopper", "blackwell")
 """Architectures whose tensor cores FlashAttention-2 was not written for."""
 DEFAULT_UNITS = 1
@@ -90,7 +92,8 @@ class Chip:
         typical = TYPICAL_SHARES.get(chip.architecture.split()[0], TYPICAL_SHARE)
         self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or reached.matmul_bf16 or typical
         narrow = narrow_units(peak, precision.math)
-        self.narrow_rate = getattr(peak, narrow) * (reached.matmul_fp8 or typical) if narrow else None
+        narrow_share = reached.matmul_fp8 or (NARROW_SHARE * reached.matmul_bf16 if reached.matmul_bf16 else typical)
+        self.narrow_rate = getattr(peak, narrow) * narrow_share if narrow else None
         newer = chip.architecture.split()[0] in NEWER
         self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][int(newer)]
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)

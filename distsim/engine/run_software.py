@@ -13,7 +13,7 @@ from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
 
 TOLD = ((re.compile(r"\bpaxml (?:on |\()jax", re.I), "paxml"),
-        (re.compile(r"\bmaxtext \(jax", re.I), "maxtext"))  # fmt: skip
+        (re.compile(r"\bmaxtext(?: \(jax|;| args)", re.I), "maxtext"))  # fmt: skip
 """How notes name the software where the cell names its relative, or the container that it came in."""
 FSDP = re.compile(r"\bici_fsdp_parallelism=(\d+)|\bFSDP=(\d+)")
 WITHIN_SLICE = ("within slice", "ici_fsdp_parallelism=-1")
