@@ -46,8 +46,9 @@ def main() -> None:
         if judged:
             inside = sum(one.covered is True for one in judged)
             ratios = [one.published / one.judged for one in judged]
-            out = statistics.median(map(abs, left_one_out(ratios)))
-            print(f"pace fitted to all others, {name}: median error {out:.0%}")
+            if len(ratios) > 1:
+                out = statistics.median(map(abs, left_one_out(ratios)))
+                print(f"pace fitted to all others, {name}: median error {out:.0%}")
             print(f"median error, {name}: {median_error(judged):.0%} ({len(judged)} runs, {inside} in their intervals)")
     if fit:
         write([one.published / one.judged for one in found if one.error is not None])

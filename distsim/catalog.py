@@ -32,6 +32,8 @@ KINDS: dict[str, tuple[str, str] | None] = {
     "runs": None,
 }
 SUFFIXES = {"runs": ".csv"}
+SPOKEN = {"prices": "price list", "failures": "failures preset", "facilities": "facility", "power": "power profile"}
+"""What one preset is called where it is not the kind without its s."""
 _ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
 
 
@@ -39,7 +41,7 @@ def kind_of(word: str) -> str:
     """The kind a word means, singular or plural: ``gpu`` and ``gpus`` are both ``gpus``."""
     lower = word.lower()
     for kind in KINDS:
-        if lower in (kind, kind.removesuffix("s")):
+        if lower in (kind, kind.removesuffix("s"), SPOKEN.get(kind)):
             return kind
     raise DistsimError(f"unknown kind {word!r}", did_you_mean(lower, KINDS), f"kinds: {', '.join(KINDS)}")
 
@@ -143,7 +145,7 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
     if _looks_like_path(name):
         raise DistsimError(f"no file {name!r}", did_you_mean(Path(name).stem, names(kind)) or _list_hint(kind))
     raise DistsimError(
-        f"unknown {kind.removesuffix('s')} {name!r}",
+        f"unknown {SPOKEN.get(kind, kind.removesuffix('s'))} {name!r}",
         did_you_mean(_plain(name), {**dict.fromkeys(names(kind)), **aliases(kind)}),
         _list_hint(kind),
     )

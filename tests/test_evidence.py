@@ -117,7 +117,8 @@ def test_a_chunked_loss_saves_what_is_in_transit_and_a_fused_one_all_logits() ->
     whole = peak()
     saved = whole - peak(loss_chunk_tokens=1024, loss_keeps_chunks=True)
     more = whole - peak(loss_chunk_tokens=1024)
-    assert more - saved == pytest.approx(logits * 4 * 7 / 8, rel=0.06)
+    kept_more = logits * 4 * 7 / 8 * (1 + setup.framework.overhead.fragmentation_fraction)
+    assert more - saved == pytest.approx(kept_more, rel=0.01)
     assert 0 < saved < more
 
 
@@ -125,7 +126,8 @@ def test_whole_fine_tuning_keeps_no_master_copy() -> None:
     setup = _setup(framework="huggingface")
     assert held_by(_run(finetune_kind="full"), setup, 2024).precision.name == "pure-bf16"
     assert held_by(_run(finetune_kind="full"), setup, 2024).optimizer.name == "adamw-foreach"
-    assert held_by(_run(finetune_kind="full", notes='method "Full-parameter"'), setup, 2024) is setup
+    scripted = held_by(_run(finetune_kind="full", notes='method "Full-parameter"'), setup, 2024)
+    assert (scripted.precision.name, scripted.recompute) == ("bf16", "full")
     assert held_by(_run(), setup, 2024) is setup
 
 
@@ -134,6 +136,71 @@ def test_only_replays_know_states_of_software() -> None:
     replayed = replay(run)
     assert replayed.setup is not None
     assert replayed.setup.kernels == catalog.load("frameworks", "nanotron").kernels
+
+
+def test_samples_of_varying_length_leave_blocks_that_fit_none() -> None:
+    """Missing in 40 runs of ms-swift: the logits of four to five samples of mean length, whatever the model is."""
+    for model in ("qwen-1_8b-chat", "qwen-7b-chat", "qwen-14b-chat", "yi-6b-chat", "yi-34b-chat"):
+        rows = [r for r in RUNS if r.source == "modelscope/ms-swift" and r.text("model") == model]
+        rows = [r for r in rows if r.text("finetune_kind") == "lora"]
+        errors = [abs(e) for r in rows if (e := replay(r).memory_error) is not None]
+        assert statistics.median(errors) < 0.12, model
+
+
+def test_exchanges_are_held_while_the_host_runs_ahead() -> None:
+    """Not where it waits for each of them, not with one tensor parallel rank, and never more than a layer has."""
+    options: dict[str, Any] = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 8, "framework": "nanotron", "seq": 4096,
+                               "micro_batch": 1, "global_batch": 32}  # fmt: skip
+    whole = 4096 * 4096 * 2
+    buffers = {tp: memory_of(resolve(Job(**options, tp=tp))).worst.categories["buffers"] for tp in (1, 2, 8)}
+    assert buffers[1] == pytest.approx(100e6)
+    for tp in (2, 8):
+        assert buffers[tp] == pytest.approx(100e6 + (55 + 2) * whole * (1 - 1 / tp))
+    setup = resolve(Job(**options, tp=8))
+    stalled = setup.kernels.model_copy(update=setup.framework.states["stalled"])
+    waits = memory_of(replace(setup, kernels=stalled)).worst.categories["buffers"]
+    assert waits == pytest.approx(100e6 + 2 * whole * 7 / 8)
+    single = memory_of(resolve(Job(**options | {"global_batch": 1}, tp=8))).worst.categories["buffers"]
+    assert single == pytest.approx(100e6 + (36 + 2) * whole * 7 / 8)
+
+
+def test_ties_of_work_close_a_stage_or_wait_for_the_next_layer() -> None:
+    model = resolve(Job(model="llama-7b", gpu="h100-sxm", gpus=8)).model  # its 32 layers, and a head of 1 / 4 of one
+    tied = model.model_copy(update={"layers": 16, "vocab": 4 * (4 * model.hidden + 3 * model.ffn)})  # a head of four
+    assert by_compute(tied, 4) == (6, 5, 5, 0)
+    assert by_compute(tied, 4, closes_ties=True) == (5, 5, 5, 1)
+    assert by_compute(tied, 2) == (11, 5)
+    assert by_compute(tied, 2, closes_ties=True) == (10, 6)
+
+
+def test_fsdp2_keeps_shards_beside_what_it_gathers() -> None:
+    """As torch 2.13's FSDPMemTracker counts without resharding, and while gradients are not reduced: shards of
+    3.74 GiB, unsharded parameters of 14.96 and gradients of 29.92."""
+    parameters = 8_030_261_248
+    for framework in ("torchtitan", "fsdp"):
+        categories = memory_of(_setup(framework=framework, zero=2)).worst.categories
+        assert categories["parameters"] == pytest.approx(parameters * 4 / 8)
+        assert categories["buffers"] == pytest.approx(parameters * 2)
+    staged = resolve(Job(model="llama-3-8b", gpu="h100-sxm", seq=8192, micro_batch=1, global_batch=16, gpus=8, pp=2,
+                         framework="torchtitan", zero=3))  # fmt: skip
+    for stage in memory_of(staged).stages:
+        assert stage.categories["buffers"] == pytest.approx(stage.categories["parameters"] * 4 * (2 + 4) / 4)
+
+
+def test_notes_name_the_software_and_the_micro_batch_of_a_run() -> None:
+    """torchao's table, and torchtitan's pipelines, whose memory no other reading explains."""
+    for name, bar in (("titan-0060", 0.1), ("titan-0013", 0.15), ("titan-0015", 0.05), ("titan-0017", 0.05)):
+        error = replay(next(run for run in RUNS if run.id == name)).memory_error
+        assert error is not None and abs(error) < bar, name
+
+
+def test_narrow_products_of_torchtitan_change_what_is_kept_and_no_state() -> None:
+    def worst(precision: str) -> Any:
+        return memory_of(_setup(framework="torchtitan", zero=3, recompute="selective", precision=precision)).worst
+
+    plain, fp8, fp4 = worst("fsdp-bf16"), worst("fp8"), worst("nvfp4")
+    assert fp8.categories == pytest.approx(plain.categories)
+    assert plain.saved.per_layer - fp4.saved.per_layer == 8192 * (4096 + 1024 + 14336 + 4096) * 2  # q, v, gate, down
 
 
 def test_no_row_raises_and_every_skip_has_a_reason() -> None:

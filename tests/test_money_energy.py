@@ -57,11 +57,33 @@ def test_energy_of_measured_runs(name: str) -> None:
 
 
 def test_typical_draw_of_a_node() -> None:
-    """A DGX H200 draws about 7.0 of its 10.2 kW under load; 8 B200 about 10 of 14.3."""
-    for gpu, cluster, kilowatts in (("h200-sxm", "dgx-h200", 7.0), ("b200-sxm", "dgx-b200", 10.0)):
+    """A DGX H200 draws about 7.0 of its 10.2 kW under load, 8 B200 about 10 of 14.3; 8 H100 in heavy training 76 % of
+    10.2 kW (Newkirk et al. 2025, arXiv:2506.14551)."""
+    for gpu, cluster, kilowatts in (
+        ("h200-sxm", "dgx-h200", 7.0), ("b200-sxm", "dgx-b200", 10.0), ("h100-sxm", "dgx-h100", 7.75),
+    ):  # fmt: skip
         watts = draw(catalog.load("gpus", gpu), catalog.load("clusters", cluster), 0.4)
         assert watts is not None
         assert watts.training * 8 / 1e3 == pytest.approx(kilowatts, rel=0.1)
+
+
+def test_measured_watts_of_gpt_3() -> None:
+    """330 W per V100 with memory, network, fans and host, at 24.6 TFLOP/s (Patterson et al. 2021, table 4); no figure
+    of the profile is from that run."""
+    watts = draw(catalog.load("gpus", "v100-sxm2-32gb"), catalog.load("clusters", "dgx-1-v100-32gb"), 24.6 / 125)
+    assert watts is not None
+    assert watts.training == pytest.approx(330, rel=0.10)
+
+
+def test_measured_watts_of_h100() -> None:
+    """Over 600 W while OLMo 2 trains (Morrison et al. 2025); 37 % less work per GPU took 6 % less power (Fernandez et
+    al. 2024)."""
+    card, node = catalog.load("gpus", "h100-sxm"), catalog.load("clusters", "dgx-h100")
+    seen = [draw(card, node, utilisation) for utilisation in (0.4, 0.4 * 0.63, 0.3)]
+    near, far, olmo = (0 if one is None else one.accelerator for one in seen)
+    assert near == pytest.approx(658, rel=0.01)
+    assert far == pytest.approx(620, rel=0.01)
+    assert olmo > 600
 
 
 def test_carbon_of_a_run() -> None:
@@ -87,6 +109,20 @@ def test_rent_against_buy() -> None:
     assert before.buying_so_far > before.renting_so_far
     assert year.buying_so_far < year.renting_so_far
     assert money.break_even_months(40_000, 0.2, 0.2, 0.5, 0.8) == float("inf")
+
+
+def test_a_hall_is_rented_for_what_may_be_drawn() -> None:
+    """10.2 kW of a DGX H100 at 163.44 dollars per kW and month are 1,667 dollars a month; its 8 GPUs share them."""
+    node = draw(catalog.load("gpus", "h100-sxm"), catalog.load("clusters", "dgx-h100"), 0.4)
+    assert node is not None
+    assert node.rated == pytest.approx(10_200 / 8)
+    monthly = money.hall_dollars_per_hour(node.rated, 163.44) * money.MONTH_HOURS
+    assert monthly * 8 == pytest.approx(1667, rel=1e-3)
+    system, house = system_for("h100-sxm"), catalog.load("facilities", "default")
+    assert system is not None
+    there = house.model_copy(update={"usd_per_kw_month": None})
+    hired, own = (ownership(system, 2.95, 880, one, node.rated) for one in (house, there))
+    assert hired.owned_per_hour - own.owned_per_hour == pytest.approx(monthly / 730 / house.utilisation)
 
 
 def test_books() -> None:

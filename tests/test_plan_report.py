@@ -15,16 +15,31 @@ from typing import Any
 import pytest
 from shell import Done, piped
 
+from distsim.catalog import load
 from distsim.cli import plan_report
+from distsim.engine.ownership import ownership
 from distsim.errors import DistsimError
+from distsim.report.html_cash import cash
 from distsim.report.html_scatter import Axis
 from distsim.report.markup import Html, element, table
+from distsim.specs.price import Purchase
 
 ASKED = ("llama-2-70b", "--tokens", "2T", "--gpu", "h100-sxm", "--gpus", "512,1024", "--deadline", "40d")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 NASTY = """</title><script>alert(1)</script> & "x" 'y' <b>"""
 LOADING = ("src", "href", "srcset", "data", "action", "poster", "xlink:href", "background")
+
+
+BOUGHT = {
+    "item": "8x",
+    "kind": "system",
+    "price": 300_000,
+    "gpu": "h100-sxm",
+    "gpus": 8,
+    "date": "2026",
+    "source": "a page",
+}
 
 
 def run(*words: str, folder: Path | None = None) -> Done:
@@ -108,7 +123,7 @@ def test_the_page_is_whole_and_alone(page: Page, written: tuple[Path, dict[str, 
 
 def test_every_figure_has_words(page: Page) -> None:
     drawings = page.tags.count("svg")
-    assert drawings == 4
+    assert drawings == 5  # trade, money, cash, memory, pipeline
     assert sum(1 for tag, name, value in page.attributes if (tag, name, value) == ("svg", "role", "img")) == drawings
     assert page.tags.count("figcaption") == page.tags.count("figure") == drawings
     assert page.tags.count("caption") == page.tags.count("table") >= 8
@@ -261,3 +276,18 @@ def test_a_browser_shows_it(written: tuple[Path, dict[str, Any]], page: Page, tm
     data = picture.read_bytes()
     assert struct.unpack(">II", data[16:24]) == (1200, 1600)
     assert len(data) > 40_000  # a blank page has about 9 kB
+
+
+def test_cash_lines_cross_where_buying_pays_off() -> None:
+    own = ownership(Purchase.model_validate(BOUGHT), 3.0, 900, load("facilities", "hyperscale"))
+    drawn = cash(own)
+    assert drawn is not None
+    assert f"paid off after {own.break_even_months:,.1f} months" in drawn
+    rent = own.years[-1].renting_so_far / len(own.years) / 12
+    running = (own.years[0].buying - own.price) / 12
+    months = own.break_even_months
+    assert own.price + running * months == pytest.approx(rent * months)
+    dear = ownership(Purchase.model_validate({**BOUGHT, "price": 9e6}), 3.0, 900, load("facilities", "hyperscale"))
+    assert "paid off" not in (cash(dear) or "")
+    short = load("facilities", "hyperscale").model_copy(update={"lifetime_years": 1})
+    assert cash(ownership(Purchase.model_validate(BOUGHT), 3.0, 900, short)) is None

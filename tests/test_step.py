@@ -146,7 +146,7 @@ def test_zero3_collapses_at_scale_where_3d_parallelism_holds() -> None:
     assert solid[2] > 0.8 * solid[0]
 
 
-def test_intervals_are_wider_for_unlike_jobs() -> None:
+def test_intervals_are_wider_for_jobs_that_wait() -> None:
     near = distsim.step(model="llama-3.1-70b", gpu="h100-sxm", gpus=64, tp=4, pp=4, cp=2, vpp=5, zero=1, seq=8192,
                         global_batch=128, framework="nemo")  # fmt: skip
     far = distsim.step(model="gpt2", gpu="rtx-4090", gpus=2, seq=1024, framework="litgpt")

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from distsim.engine.goodput import Policy
     from distsim.engine.planner import Request
 
+MEMORY = {"margin": (str, "share of the memory that stays free, 0.05 or 5% [default: none]")}
+MOST_KEPT = 1_000_000
+STORED = {"keep": (int, "checkpoints that stay in storage [default: 10]")}
 BOUNDED = {
     "tp": "tensor parallel degrees to try: 8, 1..8 or 1,2,4 [default: 1..8]",
     "pp": "pipeline stages to try [default: 1..16]",
@@ -65,7 +68,8 @@ def with_layouts(function: Callable[..., None]) -> Callable[..., None]:
         mine = {name: value for name, value in values.items() if name in names}
         function({name: value for name, value in values.items() if name not in names}, **mine)
 
-    job = [_parameter(name, kind, text) for name, (kind, text) in (*LOSSES.items(), *JOB.items())]
+    options = {**LOSSES, **JOB, **MEMORY, **STORED}
+    job = [_parameter(name, kind, text) for name, (kind, text) in options.items()]
     bounds = [_parameter(name, str, text) for name, text in BOUNDED.items()]
     parameters = [*own, *job, *bounds]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -103,18 +107,32 @@ def request_of(given: dict[str, Any]) -> Request:
             job, step_batch(given["global_batch"], job, model, tokens), rates,
             catalog.load("storage", given["storage"]), _policy(given, planned),
             parse_bounds({name: given[name] for name in BOUNDED}, []),
+            0.0 if given["margin"] is None else share("margin", given["margin"], "of the memory"),
         ),
         tokens, Wish(None if days is None else days / DAY, dollars),
         catalog.load("facilities", given["facility"]), terms_of(given["price"]), _words(given["gpu"]),
         _words(given["cluster"]), _sizes(given["gpus"]), _words(given["provider"]), given["compute_optimal"],
-        STALE_DAYS if age is None else age / DAY,
+        _kept(given["keep"]), STALE_DAYS if age is None else age / DAY,
     )  # fmt: skip
+
+
+def _kept(stated: int | None) -> int:
+    from distsim.engine.besides import USUAL_KEPT
+
+    if stated is not None and not 0 <= stated <= MOST_KEPT:
+        raise DistsimError(f"--keep {stated} is out of range", f"valid: 0 to {MOST_KEPT:,}")
+    return USUAL_KEPT if stated is None else stated
 
 
 def _quantity(given: dict[str, Any], name: str, unit: str) -> float | None:
     from distsim.units import parse
 
-    return None if given[name] is None else parse(given[name], unit, f"--{name.replace('_', '-')}")
+    text, option = given[name], f"--{name.replace('_', '-')}"
+    if text is None:
+        return None
+    if unit == "s" and text.strip().lstrip("+-").replace(".", "", 1).isdigit():
+        raise DistsimError(f"{option} {text} has no unit", f"write e.g. {text}d, {text}h or {text}min")
+    return parse(text, unit, option)
 
 
 def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:
@@ -134,14 +152,15 @@ def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:
         raise DistsimError(f"--maintenance-every {given['maintenance_every']} leaves no time to train", "e.g. 7d")
     if pause is not None:
         pauses_per_day = DAY / pause
+    spread = share("stragglers", given["stragglers"], "of the mean speed")
     return Policy(
         asynchronous=not given["blocking"], interval_seconds=_quantity(given, "checkpoint_every", "s"),
-        spares=given["spares"], pauses_per_day=pauses_per_day, straggler_spread=_share(given["stragglers"]),
+        spares=given["spares"], pauses_per_day=pauses_per_day, straggler_spread=spread,
         node_preempted_every=every, pace=campaign_pace() if given["pace"] is None else given["pace"],
     )  # fmt: skip
 
 
-def _share(text: str | None) -> float:
+def share(option: str, text: str | None, what: str) -> float:
     """``2%`` or ``0.02``."""
     if text is None:
         return 0.0
@@ -150,8 +169,8 @@ def _share(text: str | None) -> float:
         value = float(bare) / (100 if text.strip().endswith("%") else 1)
     except ValueError:
         value = float("nan")
-    if not 0 <= value <= 1:
-        raise DistsimError(f"--stragglers {text} is no spread of speeds", "give a share of the mean, e.g. 2% or 0.02")
+    if not 0 <= value < 1:
+        raise DistsimError(f"--{option} {text} is no share {what}", "give 0 to 0.99, e.g. 2% or 0.02")
     return value
 
 
@@ -164,5 +183,7 @@ def _sizes(text: str | None) -> tuple[int, ...]:
 
     for word in _words(text):
         if not word.isdigit() or not 1 <= int(word) <= LARGEST_DEGREE:
-            raise DistsimError(f"--gpus {text!r} is not a list of counts", "write e.g. --gpus 512,1024")
+            raise DistsimError(
+                f"--gpus {text!r} is not a list of counts", f"write e.g. --gpus 512,1024; each 1 to {LARGEST_DEGREE:,}"
+            )
     return tuple(int(word) for word in _words(text))

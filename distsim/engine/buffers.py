@@ -8,7 +8,15 @@ from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.states import States
 from distsim.engine.tuning import gathered_bytes
-from distsim.formulas.buffers import bucket_bytes, gathered_unit_bytes, step_copy_bytes_per_rank
+from distsim.formulas.buffers import (
+    EXCHANGES_PER_LAYER,
+    bucket_bytes,
+    gathered_unit_bytes,
+    held_exchange_bytes,
+    step_copy_bytes_per_rank,
+    whole_copies_bytes,
+)
+from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.layers.ledger import Block
 
 
@@ -41,7 +49,10 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
             bucket_elements=rules.gradient_bucket_elements, buckets=rules.gradient_buckets,
             bytes_per_element=precision.gradient_bytes,
         )  # fmt: skip
-    gathers = (y.zero >= 3) & (y.zero_group > 1)
+    whole = rules.gathers_copies & (y.zero >= 2) & ((y.zero == 2) | (y.pp > 1)) & (y.zero_group > 1)
+    if some(whole):
+        total = total + where(whole, 1, 0) * _whole_copies(setup, stage, figures)
+    gathers = (y.zero >= 3) & (y.zero_group > 1) & (where(whole, 1, 0) == 0)
     if some(gathers):
         unit, root = unit_parameters(setup, stage)
         total = total + where(gathers, 1, 0) * figures.use(
@@ -57,11 +68,37 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
             bytes_per_parameter=rules.step_copy_bytes,
             shards=where(y.zero >= 1, y.zero_group, 1),
         )
+    if setup.kernels.exchanges_held or setup.kernels.exchange_buffers:
+        total = total + _exchanges(setup, stage, figures)
     if rules.workspace_bytes:
         total = total + figures.note(
             "workspaces", rules.workspace_bytes, "B", setup.framework.source_of("buffers") or "preset"
         )
     return total
+
+
+def _whole_copies(setup: Setup, stage: Stage, figures: Figures) -> Number:
+    """Parameters that stay gathered, and gradients that a pipeline's stages add up before they are reduced."""
+    y = setup.layout
+    elements = sum(p.elements * times for p, times in stage.held())
+    gradients = where((y.pp > 1) & (y.micro_batches > 1), DTYPE_BYTES[setup.precision.reduce_dtype], 0)
+    return figures.use(
+        "gathered parameters and gradients", whole_copies_bytes, parameters=elements,
+        gathered_bytes=setup.precision.gather_bytes, gradient_bytes=gradients,
+    )  # fmt: skip
+
+
+def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
+    """What tensor parallel exchanges under sequence parallelism hold while the host runs ahead of the GPU."""
+    y, kernels = setup.layout, setup.kernels
+    fewest, most = kernels.held_stages
+    waits = (y.pp > 1) | (y.micro_batches == 1)
+    held = where(waits, kernels.exchanges_held_waiting, kernels.exchanges_held) * (y.pp >= fewest) * (y.pp <= most)
+    return where(y.sequence_parallel, 1, 0) * figures.use(
+        "exchanges", held_exchange_bytes, tokens=y.tokens, hidden=setup.model.hidden,
+        element_bytes=setup.precision.activation_bytes, tp=y.tp, held=held, per_layer=EXCHANGES_PER_LAYER,
+        layers=stage.layer_count * stage.in_flight, buffers=kernels.exchange_buffers,
+    )  # fmt: skip
 
 
 def overhead_bytes(setup: Setup, figures: Figures) -> Number:
@@ -77,4 +114,7 @@ def fragmentation_bytes(setup: Setup, churning: Number, figures: Figures) -> Num
     """What the caching allocator holds beyond what is allocated: a share of all that comes and goes, or of a part."""
     overhead = setup.framework.overhead
     source = setup.framework.source_of("overhead") or "preset"
-    return figures.note("fragmentation", overhead.fragmentation_fraction * churning, "B", source)
+    share = overhead.fragmentation_fraction
+    if setup.job.compile and setup.kernels.loss == "fused" and overhead.compiled_fragmentation_fraction is not None:
+        share = overhead.compiled_fragmentation_fraction
+    return figures.note("fragmentation", share * churning, "B", source)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime
 import re
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ import numpy as np
 from distsim import catalog
 from distsim.engine.calibrate import PRIORS, Fit, fit
 from distsim.engine.calibrate_table import Example, Table
-from distsim.engine.intervals import FAR, LEVEL, group_names
+from distsim.engine.intervals import LEVEL, elsewhere_name, group_names
 from distsim.engine.likeness import Correction
 from distsim.specs.timing import NAMES, Timing
 
@@ -113,42 +113,54 @@ def _tables(values: dict[tuple[int, str], dict[str, float]]) -> Iterator[tuple[s
 
 def residuals_toml(examples: Sequence[Example], near: tuple[Any, Any], far: Any, plain: Any) -> str:
     """The preset of residuals by group: ``near`` (residuals, likeness of the nearest run) from runs left out, ``far``
-    from whole sources left out, which stands for jobs that no measured run is near to; of these only runs in the
-    ``plain`` state of their software, as jobs are."""
+    from whole sources left out, which stands for jobs of no known source; of these only runs in the ``plain`` state of
+    their software, as jobs are."""
     groups: dict[str, list[float]] = defaultdict(list)
+    elsewhere: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for index, example in enumerate(examples):
         word = Correction(0.0, float(near[1][index]), ()).word
-        for name in group_names(example.framework, example.architecture, word, 0.0)[:-1]:
+        for name in group_names(example.framework, example.architecture, word):
             groups[name].append(float(near[0][index]))
         if plain[index]:
             busy = example.busy_fraction / float(np.exp(far[index]))
-            groups[group_names("", "", FAR, busy)[-1]].append(float(far[index]))
+            elsewhere[elsewhere_name(busy)].append((example.source, float(far[index])))
     lines = [
         "# Written by distsim calibrate (make calibrate): how far predictions of runs left out of the fit were off.",
         "# over, under: 90% of the runs' times lie between predicted * exp(-over) and predicted * exp(under).",
         'name = "residuals"',
     ]
     for name in sorted(groups):
-        over, under = spread(np.array(groups[name]))
-        lines += [
-            "",
-            f'[groups."{name}"]',
-            f"runs = {len(groups[name])}",
-            f"over = {_number(over)}",
-            f"under = {_number(under)}",
-        ]
+        lines += ["", f'[groups."{name}"]', f"runs = {len(groups[name])}", *_bounds(np.array(groups[name]))]
+    for name, pairs in sorted(elsewhere.items()):
+        sources, residuals = zip(*pairs, strict=True)
+        lines += ["", f'[groups."{name}"]', f"runs = {len(pairs)}", f"sources = {len(set(sources))}"]
+        lines += _bounds(np.array(residuals), sources)
     told = "cross-validation of presets/timing/fitted.toml: runs, or whole sources, left out"
     lines += ["", "[source]", f'other = "{told}"', _checked(), ""]
     return "\n".join(lines)
 
 
-def spread(residuals: Any) -> tuple[float, float]:
-    """Conformal bounds below and above: the quantile of a finite sample, each side with half of what may miss."""
-    count = len(residuals)
-    share = min(1.0, np.ceil((count + 1) * (1 + LEVEL) / 2) / count)
-    over = max(float(np.quantile(residuals, share, method="higher")), LEAST_SPREAD)
-    under = max(float(-np.quantile(residuals, 1 - share, method="lower")), LEAST_SPREAD)
-    return over, under
+def _bounds(residuals: Any, sources: Sequence[str] = ()) -> list[str]:
+    over, under = spread(residuals, sources)
+    return [f"over = {_number(over)}", f"under = {_number(under)}"]
+
+
+def spread(residuals: Any, sources: Sequence[str] = ()) -> tuple[float, float]:
+    """Conformal bounds below and above: the quantile of a finite sample, each side with half of what may miss. Where
+    runs have ``sources``, each source weighs alike, and their distributions are pooled."""
+    count = Counter(sources)
+    weights = np.array([1 / count[name] for name in sources]) if sources else np.ones(len(residuals))
+    finite = 0 if sources else 1
+    share = min(1.0, (len(residuals) + finite) * (1 + LEVEL) / 2 / len(residuals))
+    over, under = _quantile(residuals, weights, share), _quantile(-residuals, weights, share)
+    return max(over, LEAST_SPREAD), max(under, LEAST_SPREAD)
+
+
+def _quantile(values: Any, weights: Any, share: float) -> float:
+    """The smallest value that at least a ``share`` of the weights does not exceed."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order]) >= share * weights.sum() * (1 - 1e-12)
+    return float(values[order][reached.argmax() if reached.any() else -1])
 
 
 def write(folder: Path, fitted: str, residuals: str) -> None:

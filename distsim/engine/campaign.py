@@ -33,6 +33,10 @@ class Campaigns:
         """Wall seconds that a share of the campaigns does not exceed."""
         return float(numpy.quantile(self.seconds, share))
 
+    def share_within(self, seconds: float) -> float:
+        """Share of the campaigns that are done in so long."""
+        return float((self.seconds <= seconds).mean())
+
     def to_dict(self) -> dict[str, Any]:
         """Mean and quantiles in seconds."""
         return {

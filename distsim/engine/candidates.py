@@ -10,7 +10,7 @@ from distsim import catalog
 from distsim.engine.batch import StepBatch
 from distsim.engine.energy import draw
 from distsim.engine.flops import trained_parameters
-from distsim.engine.goodput import Checkpoint, Policy, goodput
+from distsim.engine.goodput import Checkpoint, Goodput, Policy, goodput
 from distsim.engine.layouts import best_options, with_options
 from distsim.engine.models import LoadedModel
 from distsim.engine.plan import Candidate
@@ -45,6 +45,8 @@ class Terms:
     policy: Policy
     bounds: Bounds = field(default_factory=Bounds)
     """Layouts that the user asks for."""
+    margin: float = 0.0
+    """Share of the memory that a layout leaves free."""
 
     def job_on(self, model: LoadedModel, cluster: str, gpus: int) -> Job:
         """The job on so many accelerators of a cluster, its layout open."""
@@ -67,7 +69,8 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
     spec: Cluster = catalog.load("clusters", cluster)
     key = (catalog.load("gpus", spec.gpu).name, spec.domain, gpus)
     if key not in known:
-        known[key] = best_options(terms.job_on(model, cluster, gpus), spec, gpus, terms.bounds, SHORTLIST)
+        job = terms.job_on(model, cluster, gpus)
+        known[key] = best_options(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin)
     timed = [step_of(candidate_setup(terms, model, cluster, gpus, layout)) for layout in known[key]]
     return _candidate(terms, model, min(timed, key=lambda report: report.seconds)) if timed else None
 
@@ -114,9 +117,14 @@ def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidat
     return Candidate(
         setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, report.interval.low,
         report.interval.high, y.seq * sequences, kept,
-        draw(setup.accelerator, setup.cluster, report.mfu), report.breakdown, report.mfu, sequences,
-        spot,
+        draw(setup.accelerator, setup.cluster, _campaign_utilisation(report, kept)), report.breakdown, report.mfu,
+        sequences, saved.total_bytes, report.memory.peak / report.memory.capacity, spot,
     )  # fmt: skip
+
+
+def _campaign_utilisation(report: StepReport, kept: Goodput) -> float | None:
+    """Utilisation at the pace of campaigns and stragglers, which the power follows; None for a chip without a peak."""
+    return None if report.mfu is None else report.mfu / kept.slow_steps
 
 
 Watch = Callable[[int, int], None]

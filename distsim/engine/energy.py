@@ -23,6 +23,8 @@ class Draw:
     overhead: float
     idle_accelerator: float
     figures: Figures
+    rated: float = 0.0
+    """The most that it may draw with its share of the node: what a hall is rented for."""
 
     @property
     def training(self) -> float:
@@ -59,7 +61,9 @@ def draw(accelerator: Accelerator, cluster: Cluster, utilisation: float | None) 
     )  # fmt: skip
     idle = figures.note("accelerator, waiting for a restart", full * profile.idle_fraction, "W",
                         profile.source_of("idle_fraction") or "")  # fmt: skip
-    return Draw(float(busy), _overhead(full, cluster, profile, figures), float(idle), figures)
+    rest = _overhead(full, cluster, profile, figures)
+    rated = full + rest if cluster.power is None else max(cluster.power / cluster.gpus_per_node, full)
+    return Draw(float(busy), rest, float(idle), figures, rated)
 
 
 def _overhead(full: float, cluster: Cluster, profile: PowerDraw, figures: Figures) -> float:

@@ -1,7 +1,9 @@
 """How sure a step time is: the spread of residuals of comparable measured runs (split conformal prediction).
 
-Residuals are of runs that were left out of fit and correction (Vovk et al. 2005; Barber et al. 2021), and where no run
-is near, of runs whose whole source was.
+Replays of a source that was measured before are compared with runs that were left out one fifth at a time (Vovk et al.
+2005; Barber et al. 2021). Everything else, each job of a user among it, runs on a cluster that no measured run tells
+of: its residuals are those of whole sources left out, each source weighing alike (Dunn, Wasserman and Ramdas 2022,
+arXiv:1809.07441: a new group is exchangeable with groups, not with runs).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from distsim.engine.work import Work
 
 LEVEL = 0.9
 RESIDUALS = "residuals"
-FAR = "unlike"
+ELSEWHERE = "elsewhere"
 FEW_RUNS = 12
 """Groups with fewer runs than this say too little about a tenth of them."""
 
@@ -27,12 +29,14 @@ PACES = {"busy": 0.35, "half-busy": 0.2, "waiting": 0.0}
 """Least share of a step that products take at the best measured rates, by word: what waits is known less well."""
 
 
-def group_names(framework: str, architecture: str, word: str, busy: float) -> list[str]:
-    """Groups of comparable runs, the most alike first; ``word`` says how near the nearest measured run is, ``busy``
-    what share of the predicted step is products."""
-    near = [f"{framework} {architecture} {word}", f"{framework} {word}"]
-    pace = next(pace for pace, least in PACES.items() if busy >= least)
-    return [*near, *([f"any {word}"] if word != FAR else []), f"any {FAR} {pace}"]
+def group_names(framework: str, architecture: str, word: str) -> list[str]:
+    """Groups of comparable runs of known sources, the most alike first; ``word`` says how near the nearest run is."""
+    return [f"{framework} {architecture} {word}", f"{framework} {word}", f"any {word}"]
+
+
+def elsewhere_name(busy: float) -> str:
+    """The group of runs of unknown sources; ``busy`` says what share of the predicted step is products."""
+    return f"{ELSEWHERE} {next(pace for pace, least in PACES.items() if busy >= least)}"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -48,11 +52,17 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     setup = work.setup
     architecture = setup.accelerator.architecture.split()[0]
     busy = products_of(stage_numbers(work), setup.layout.micro_batches) / seconds
-    names = tuple(group_names(setup.framework.name, architecture, correction.word, float(busy)))
-    groups = residuals_of(names)
-    for name in names:
-        known = groups.get(name)
-        if known is not None and known["runs"] >= FEW_RUNS:
-            told = f"{known['runs']} measured runs ({name})"
-            return Interval(LEVEL, seconds * math.exp(-known["over"]), seconds * math.exp(known["under"]), told)
-    raise AssertionError(f"residuals.toml has no group {names[-1]!r}")
+    elsewhere = elsewhere_name(float(busy))
+    known = group_names(setup.framework.name, architecture, correction.word) if correction.familiar else []
+    groups = residuals_of((*known, elsewhere))
+    for name in known:
+        group = groups.get(name)
+        if group is not None and group["runs"] >= FEW_RUNS:
+            return _around(seconds, group, f"{group['runs']} measured runs ({name})")
+    group = groups[elsewhere]
+    told = f"{group['runs']} measured runs of {group['sources']} sources, each left out whole ({elsewhere})"
+    return _around(seconds, group, told)
+
+
+def _around(seconds: float, group: dict[str, float], told: str) -> Interval:
+    return Interval(LEVEL, seconds * math.exp(-group["over"]), seconds * math.exp(group["under"]), told)

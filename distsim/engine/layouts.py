@@ -53,13 +53,16 @@ def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bou
     return replace(stated, given={**usual, **stated.given})
 
 
-def best_options(job: Job, cluster: Cluster, gpus: int, stated: Bounds, count: int) -> list[dict[str, Any]]:
-    """Options of the fastest layouts that fit, fastest first; none where none fits. Raises where none is allowed."""
+def best_options(
+    job: Job, cluster: Cluster, gpus: int, stated: Bounds, count: int, margin: float = 0.0
+) -> list[dict[str, Any]]:
+    """Options of the fastest layouts that fit, fastest first; none where none fits. Raises where none is allowed.
+    ``margin`` is a share of the memory that stays free."""
     refusal: DistsimError | None = None
     for wide in (False, True):
         bounds, specs = space(job, cluster, stated, wide), overrides_of(job, cluster)
         try:
-            found = search(Request(job, (gpus,), bounds, top=count, overrides=specs, brief=True)).best
+            found = search(Request(job, (gpus,), bounds, top=count, margin=margin, overrides=specs, brief=True)).best
         except DistsimError as error:
             refusal = error
             continue

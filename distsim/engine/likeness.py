@@ -68,6 +68,8 @@ class Correction(NamedTuple):
     nearest: float
     runs: tuple[str, ...]
     state: int = PLAIN
+    familiar: bool = False
+    """Whether the job is a run of a source whose other runs are known: same cluster, same settings."""
 
     @property
     def word(self) -> str:
@@ -125,9 +127,10 @@ def correction_of(setup: Setup, run: str = "", year: float | None = None, source
     all_known = evidence(setup.framework.name)
     newest = newest_year(all_known, setup.accelerator.name)
     here = likeness_of(setup, newest if year is None else year, source)
+    familiar = any(known.run != run and known.likeness.names[-1] == here.names[-1] for known in all_known)
     for known in all_known:
         if known.run == run and known.likeness == here:
-            return Correction(known.alone, known.nearest, (), known.alone_state)
+            return Correction(known.alone, known.nearest, (), known.alone_state, familiar)
     votes = [known.vote for known in all_known if known.vote]
     state, sure = _state(setup, here, votes) if votes and year is not None else (PLAIN, 1.0)
     total = 0.0
@@ -139,7 +142,7 @@ def correction_of(setup: Setup, run: str = "", year: float | None = None, source
             near.append((share * sure, known.run))
     near.sort(reverse=True)
     runs = tuple(name for share, name in near[:3] if share >= SIMILAR)
-    return Correction(total, near[0][0] if near else 0.0, runs, state)
+    return Correction(total, near[0][0] if near else 0.0, runs, state, familiar)
 
 
 def fullness_of(setup: Setup) -> float:

@@ -13,7 +13,7 @@ from distsim.engine.moments import Moment, highest, moments_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.saved import Saved, saved_of
 from distsim.engine.stages import Stage, build_stages
-from distsim.engine.states import States, states
+from distsim.engine.states import States, states, stored
 from distsim.specs.job import Job
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "framework")
@@ -119,6 +119,7 @@ def memory_of(setup: Setup) -> MemoryReport:
 
 def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str, Number], Moments]:
     """What a stage's program itself asks for at its peak, by category."""
+    setup = stored(setup)
     held = states(setup, stage.held(), figures)
     saved = saved_of(setup, stage)
     moments = moments_of(setup, stage, held, saved)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.figures import Figures
 from distsim.formulas import money
 from distsim.specs.dates import span
 from distsim.specs.facility import Facility
@@ -37,6 +38,9 @@ class Ownership:
     rent_per_hour: float
     break_even_months: float
     years: tuple[Year, ...]
+    parts: Mapping[str, float]
+    """What makes up an owned hour in use."""
+    figures: Figures
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; a break-even that never comes is null."""
@@ -44,37 +48,81 @@ class Ownership:
         return {
             "item": self.item, "date": self.date, "usd_per_gpu": self.price,
             "owned_usd_per_gpu_hour": self.owned_per_hour, "rent_usd_per_gpu_hour": self.rent_per_hour,
+            "owned_usd_per_gpu_hour_parts": dict(self.parts),
             "break_even_months": None if months == float("inf") else months,
             "years": [vars(year) for year in self.years],
         }  # fmt: skip
 
 
-def system_for(gpu: str) -> Purchase | None:
-    """The newest price of a system with an accelerator, whole clusters before bare nodes; None when none is known."""
-    found = []
-    for name in catalog.names("prices"):
-        prices: Price = catalog.load("prices", name)
-        found += [one for one in prices.purchases if one.gpu and catalog.load("gpus", one.gpu).name == gpu]
-    systems = [one for one in found if one.kind == "system" and one.gpus]
-    return max(systems, key=lambda one: (one.with_network, span(one.date)[1]), default=None)
+def system_for(gpu: str, lists: Sequence[str] = ()) -> Purchase | None:
+    """The newest price of a system with an accelerator, in dollars, whole clusters before bare nodes; from the lists
+    named if they have one, else from all that are known. None when none is."""
+    for names in (lists, catalog.names("prices")):
+        found = [one for name in names for one in _systems(catalog.load("prices", name), gpu)]
+        if found:
+            return max(found, key=lambda one: (one.with_network, span(one.date)[1]))
+    return None
 
 
-def ownership(purchase: Purchase, rent_per_hour: float, watts_per_gpu: float, facility: Facility) -> Ownership:
-    """What buying one accelerator with its share of a system means against a rent."""
-    network = 1.0 if purchase.with_network else 1 + facility.network_fraction
-    price = purchase.middle / (purchase.gpus or 1) * network
-    power = money.power_dollars_per_hour(watts_per_gpu, facility.pue, facility.usd_per_kwh or 0.0)
-    upkeep = money.upkeep_dollars_per_hour(price, facility.upkeep_fraction)
-    worn = money.depreciation_dollars_per_hour(price, facility.residual_fraction, facility.lifetime_years)
-    owned = money.owned_dollars_per_used_hour(worn, upkeep, power, facility.utilisation)
-    months = money.break_even_months(price, rent_per_hour, power, upkeep, facility.utilisation)
+def _systems(prices: Price, gpu: str) -> list[Purchase]:
+    worth = prices.usd_per_unit
+    return [
+        one.model_copy(update={"low": one.low * worth, "high": one.high * worth})
+        for one in prices.purchases
+        if one.kind == "system" and one.gpus and one.gpu and catalog.load("gpus", one.gpu).name == gpu
+    ]
+
+
+def ownership(
+    purchase: Purchase, rent_per_hour: float, watts_per_gpu: float, facility: Facility, rated_watts: float | None = None
+) -> Ownership:
+    """What buying one accelerator with its share of a system means against a rent. A hall is rented for the most that
+    it may draw, for what it draws where nobody says."""
+    figures = Figures()
+    price = _price(purchase, facility, figures)
+    watts = rated_watts or watts_per_gpu
+    power = figures.use("electricity, in use", money.power_dollars_per_hour, watts=watts_per_gpu, pue=facility.pue,
+                        usd_per_kwh=facility.usd_per_kwh or 0.0)  # fmt: skip
+    upkeep = figures.use("upkeep", money.upkeep_dollars_per_hour, price=price,
+                         upkeep_fraction_per_year=facility.upkeep_fraction)  # fmt: skip
+    worn = figures.use(
+        "depreciation", money.depreciation_dollars_per_hour, price=price,
+        residual_fraction=facility.residual_fraction, lifetime_years=facility.lifetime_years,
+    )  # fmt: skip
+    hall = figures.use("hall", money.hall_dollars_per_hour, rated_watts=watts,
+                       usd_per_kw_month=facility.usd_per_kw_month or 0.0)  # fmt: skip
+    owned = figures.use(
+        "owned, per hour in use", money.owned_dollars_per_used_hour, depreciation_per_hour=worn,
+        standing_per_hour=upkeep + hall, power_per_used_hour=power, utilisation=facility.utilisation,
+    )  # fmt: skip
+    months = figures.use(
+        "break-even", money.break_even_months, price=price, rent_per_hour=rent_per_hour, power_per_used_hour=power,
+        standing_per_hour=upkeep + hall, utilisation=facility.utilisation,
+    )  # fmt: skip
     used = facility.utilisation * money.YEAR_HOURS
-    running = power * used + upkeep * money.YEAR_HOURS
+    running = float(power * used + (upkeep + hall) * money.YEAR_HOURS)
+    standing = {"depreciation": worn, "upkeep": upkeep, "hall": hall}
+    parts = {name: float(cost / facility.utilisation) for name, cost in standing.items()}
+    parts["electricity"] = float(power)
     years = _years(price, running, rent_per_hour * used, facility)
     return Ownership(
         purchase.item, purchase.date, purchase.source, price, float(owned), rent_per_hour, float(months),
-        tuple(years),
+        tuple(years), parts, figures,
     )  # fmt: skip
+
+
+def _price(purchase: Purchase, facility: Facility, figures: Figures) -> float:
+    """Dollars of one accelerator with its share of system and network; notes what else the house assumes."""
+    network = 1.0 if purchase.with_network else 1 + facility.network_fraction
+    for label, name, unit in (
+        ("hall, per kW and month", "usd_per_kw_month", "USD"), ("electricity, per kWh", "usd_per_kwh", "USD"),
+        ("share of hours in use", "utilisation", "1"), ("life", "lifetime_years", "years"),
+    ):  # fmt: skip
+        value = getattr(facility, name)
+        if value is not None:
+            figures.note(label, value, unit, facility.source_of(name) or "")
+    price = purchase.middle / (purchase.gpus or 1) * network
+    return float(figures.note("price with its share of the network", price, "USD", purchase.source))
 
 
 def _years(price: float, running: float, rent: float, facility: Facility) -> Sequence[Year]:

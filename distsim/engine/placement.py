@@ -57,11 +57,12 @@ def _uneven(model: Model, layout: Layout) -> DistsimError:
     )
 
 
-def by_compute(model: Model, stages: int) -> tuple[int, ...]:
+def by_compute(model: Model, stages: int, closes_ties: bool = False) -> tuple[int, ...]:
     """Stages filled in model order: one ends with the block whose running share of all work passes its threshold.
 
     Work is counted in weights of matrix products; the output layer counts, the embedding does not
-    (huggingface/nanotron, trainer.py, build_model and get_block_compute_costs).
+    (huggingface/nanotron, models/base.py, build_model; models/llama.py, get_block_compute_costs). With ``closes_ties``
+    it also ends with a block that just reaches it.
     """
     width = model.heads * model.head_dim
     layer = 4 * width * model.hidden + (3 if model.gated else 2) * model.ffn * model.hidden
@@ -72,7 +73,8 @@ def by_compute(model: Model, stages: int) -> tuple[int, ...]:
     for index, cost in enumerate(costs):
         running += cost
         counts[stage] += 1 <= index <= model.layers
-        if running > total * (stage + 1) / stages and stage < stages - 1:
+        threshold = total * (stage + 1) / stages
+        if (running > threshold or (closes_ties and running == threshold)) and stage < stages - 1:
             stage += 1
     return tuple(counts)
 

@@ -9,11 +9,11 @@ from typing import Any
 from distsim.engine.energy import Draw
 from distsim.engine.goodput import Goodput
 from distsim.engine.intervals import LEVEL
-from distsim.engine.prices import Quote
+from distsim.engine.prices import RESERVED_YEARS, Quote
 from distsim.errors import DistsimError
 from distsim.formulas import energy, money
 from distsim.specs.facility import Facility
-from distsim.units import DAY
+from distsim.units import DAY, HOUR
 
 LONGEST_DAYS = 10 * 365.0
 """Plans that take longer are no plans."""
@@ -39,6 +39,9 @@ class Candidate:
     mfu: float | None = None
     global_batch: int | None = None
     """Sequences per step."""
+    checkpoint_bytes: float = 0.0
+    memory_fraction: float | None = None
+    """Of what a program can have on the fullest accelerator."""
     spot: Goodput | None = None
     """Goodput on machines that are taken away, where it is known how often that is."""
 
@@ -73,6 +76,15 @@ class Option:
         """Tokens trained for one dollar of rent."""
         return self.tokens / self.dollars
 
+    @property
+    def committed_dollars(self) -> float | None:
+        """What a reservation of these machines costs over its whole term; None where they are paid by the hour."""
+        years = RESERVED_YEARS.get(self.quote.term)
+        if years is None:
+            return None
+        hours = money.gpu_hours(self.candidate.gpus, max(years * money.YEAR_HOURS * HOUR, self.days * DAY))
+        return float(money.rent_dollars(hours, self.quote.usd_per_gpu_hour))
+
     def interval(self, value: float | None) -> dict[str, float] | None:
         """90 % of a figure that grows with the days."""
         if value is None:
@@ -93,12 +105,14 @@ class Option:
             "days": self.days, "days_interval": self.interval(self.days),
             "gpu_hours": self.gpu_hours, "gpu_hours_interval": self.interval(self.gpu_hours),
             "dollars": self.dollars, "dollars_interval": self.interval(self.dollars),
+            "committed_dollars": self.committed_dollars,
             "energy_kwh": self.energy_kwh, "energy_kwh_interval": self.interval(self.energy_kwh),
             "tonnes_co2e": self.tonnes_co2e, "goodput": one.goodput.fraction,
             "tokens_per_dollar": self.tokens_per_dollar, "tokens_per_dollar_interval": {
                 "level": LEVEL, "low": self.tokens / self.dollars_at(self.days_high),
                 "high": self.tokens / self.dollars_at(self.days_low),
             }, "step_seconds": one.step_seconds, "mfu": one.mfu,
+            "memory_fraction": one.memory_fraction,
             "interruptions": one.goodput.interruptions(self.tokens / one.tokens_per_step * one.step_seconds),
             "price": self.quote.to_dict(),
         }  # fmt: skip

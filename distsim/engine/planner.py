@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.engine import plan as plans
 from distsim.engine.batch import StepBatch
+from distsim.engine.besides import USUAL_KEPT, Besides, besides
 from distsim.engine.candidates import Terms, Watch, candidates
-from distsim.engine.flops import active_parameters, model_flops
+from distsim.engine.flops import active_parameters
 from distsim.engine.models import LoadedModel, load_model
 from distsim.engine.ownership import Ownership, ownership, system_for
-from distsim.engine.pace import campaign_pace
 from distsim.engine.plan import Option, Wish
+from distsim.engine.plan_scope import Scope, usual_notes
 from distsim.engine.prices import STALE_DAYS, Quote, best, price_lists, quotes, recent
 from distsim.engine.resolve import resolve
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
-from distsim.specs.accelerator import Accelerator
 from distsim.specs.facility import Facility
 from distsim.specs.job import Job
 from distsim.specs.price import Term
-from distsim.units import DAY, GIGA, count
 
 if TYPE_CHECKING:
     from distsim.engine.campaign import Campaigns
@@ -37,14 +36,6 @@ LONGEST_USUAL_SEQUENCE = 8192
 sections 3.2 and 3.4."""
 MANY_FAILURES, FEW_CAMPAIGNS = 2_000, 500
 """Campaigns of very many failures are alike: fewer of them are simulated."""
-USUAL_DAYS = 30.0
-USUAL_UTILISATION = 0.4
-LEAST_MEMORY = 40 * GIGA
-LARGEST_CLUSTER = 32_768
-GPU_VENDORS = ("NVIDIA", "AMD")
-"""Whose accelerators a plan looks at unless others are named: those that most frameworks run on."""
-SIZES = (0.5, 1, 2, 4)
-"""Cluster sizes that are tried, as multiples of what the deadline asks for at the usual utilisation."""
 
 
 class NoPlanError(DistsimError):
@@ -65,6 +56,8 @@ class Request:
     sizes: tuple[int, ...] = ()
     providers: tuple[str, ...] = ()
     compute_optimal: bool = False
+    kept: int = USUAL_KEPT
+    """Checkpoints that stay in storage."""
     price_days: float = STALE_DAYS
     """Prices so much older than the newest are left out."""
 
@@ -101,10 +94,16 @@ class Plan:
 
     def buying(self, option: Option) -> Ownership | None:
         """Buying the machines of an option instead; None where no system price or no power is known."""
-        system = system_for(option.candidate.gpu)
+        system = system_for(option.candidate.gpu, self.request.providers)
         if system is None or option.watts is None:
             return None
-        return ownership(system, option.quote.usd_per_gpu_hour, option.watts, self.request.facility)
+        draw = option.candidate.draw
+        rated = None if draw is None else draw.rated or None
+        return ownership(system, option.quote.usd_per_gpu_hour, option.watts, self.request.facility, rated)
+
+    def besides(self, option: Option) -> Besides:
+        """Storage and egress of an option."""
+        return besides(option, self.model.spec.vocab, self.request.kept, self.request.providers)
 
     def optimal_parameters(self, option: Option) -> float:
         """Parameters of the compute-optimal model for the budget, at an option's FLOPs per dollar."""
@@ -126,6 +125,7 @@ class Plan:
             "met": self.cheapest is not None,
             "nearest": [{"option": index[id(one)], "lacks": self.request.wish.lacks(one)} for one in self.nearest],
             "buying": None if buying is None else buying.to_dict(),
+            "besides": None if chosen is None else self.besides(chosen).to_dict(),
             "facility": self.request.facility.name, "failures": self.request.terms.failures.name,
             "storage": self.request.terms.storage.name, "notes": list(self.notes),
         }  # fmt: skip
@@ -175,9 +175,8 @@ def make_plan(request: Request, watch: Watch | None = None) -> Plan:
     lists = price_lists(request.providers)
     listed = [quote for term in request.price_terms for quote in quotes(lists, term)]
     offered = recent(listed, request.price_days)
-    clusters = _clusters(request, offered)
-    per_token = _flops_per_token(request, model, clusters[0])
-    places = [(name, size) for name in clusters for size in _sizes(request, name, per_token)]
+    scope = Scope(request, model, offered)
+    places = scope.places()
     _check_tokens(request, model)
     made = candidates(request.terms, model, places, watch)
     if not made:
@@ -194,7 +193,8 @@ def make_plan(request: Request, watch: Watch | None = None) -> Plan:
     found = plans.options(made, request.tokens, known, request.facility)
     if not found:
         raise _nothing_found(request, known)
-    return Plan(request, model, per_token, tuple(found), tuple(_notes(request, model, len(listed) - len(offered))))
+    notes = (*usual_notes(request, model, len(listed) - len(offered)), *scope.notes())
+    return Plan(request, model, scope.flops_per_token, tuple(found), notes)
 
 
 def _nothing_found(request: Request, known: Mapping[tuple[str, int], Sequence[Quote]]) -> NoPlanError:
@@ -204,11 +204,16 @@ def _nothing_found(request: Request, known: Mapping[tuple[str, int], Sequence[Qu
         sizes = ", ".join(map(str, sorted({gpus for _, gpus in known})))
         return NoPlanError(
             f"nobody rents out {sizes} accelerators as whole nodes of {' or '.join(map(str, nodes))}",
-            f"use whole nodes: --gpus {nodes[0]}",
+            f"use whole nodes: --gpus {_whole_nodes(request.sizes, nodes[0])}",
         )
     often = request.terms.policy.node_preempted_every is not None
     mend = "machines are taken away too often for so many of them" if often else "use more accelerators: --gpus 4096"
     return NoPlanError(f"every plan takes more than {plans.LONGEST_DAYS / 365:.0f} years", mend)
+
+
+def _whole_nodes(sizes: Sequence[int], node: int) -> str:
+    """The counts nearest to those asked for that are whole nodes."""
+    return ",".join(str(max(round(size / node), 1) * node) for size in sizes) or str(node)
 
 
 def _check_tokens(request: Request, model: LoadedModel) -> None:
@@ -218,73 +223,3 @@ def _check_tokens(request: Request, model: LoadedModel) -> None:
             f"{request.tokens:,.0f} tokens are less than one step of {per_step:,} tokens",
             "give more --tokens, or a smaller --global-batch",
         )
-
-
-def _clusters(request: Request, offered: Sequence[Quote]) -> list[str]:
-    """Clusters that are offered for rent in whole nodes, those asked for or all that can train."""
-    sold: dict[str, str] = {}
-    for quote in offered:
-        if quote.cluster and quote.gpus_per_instance >= catalog.load("clusters", quote.cluster).gpus_per_node:
-            sold[quote.cluster] = quote.gpu
-    wanted = {catalog.load("gpus", name).name for name in request.gpus}
-    named = {catalog.load("clusters", name).name for name in request.clusters}
-    chosen = [
-        cluster for cluster, gpu in sold.items()
-        if (not wanted or gpu in wanted) and (not named or cluster in named) and (wanted or named or _can_train(gpu))
-    ]  # fmt: skip
-    if not chosen:
-        asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
-        raise DistsimError(
-            f"nobody's {' or '.join(request.price_terms)} price for whole nodes of {asked} is known",
-            f"with such prices: {', '.join(sorted(set(sold.values()))) or 'none'}",
-            "other terms: --price on-demand, spot, reserved-1y; your own prices: presets/prices/NAME.toml",
-        )
-    return sorted(chosen)
-
-
-def _can_train(gpu: str) -> bool:
-    accelerator: Accelerator = catalog.load("gpus", gpu)
-    able = accelerator.peak.bf16 is not None and accelerator.memory >= LEAST_MEMORY
-    return able and accelerator.vendor in GPU_VENDORS
-
-
-def _flops_per_token(request: Request, model: LoadedModel, cluster: str) -> float:
-    return float(model_flops(resolve(request.terms.job.model_copy(update={"cluster": cluster, "model": model.spec}))))
-
-
-def _sizes(request: Request, cluster: str, flops_per_token: float) -> list[int]:
-    """Accelerators to try: as asked, or powers of two around what the deadline needs."""
-    spec = catalog.load("clusters", cluster)
-    most = LARGEST_CLUSTER if spec.network is not None else spec.domain
-    if request.sizes:
-        return [size for size in request.sizes if size <= most]
-    peak = catalog.load("gpus", spec.gpu).peak.bf16
-    seconds = (request.wish.days or USUAL_DAYS) * DAY
-    need = flops_per_token * request.tokens / (seconds * USUAL_UTILISATION * (peak or GIGA))
-    powers = {2 ** max(round(need * factor - 1).bit_length(), 0) for factor in SIZES}
-    return sorted({min(max(size, spec.gpus_per_node), most) for size in powers})
-
-
-def _notes(request: Request, model: LoadedModel, left_out: int) -> list[str]:
-    notes = [
-        "rent of accelerators only: no storage, egress, support or taxes; nobody asked whether so many are to be had",
-    ]
-    if (pace := campaign_pace()) == request.terms.policy.pace:
-        notes.append(f"steps take {pace:g} times as long as a benchmark's, as in published campaigns; --pace sets it")
-    if request.terms.batch.stated is None:
-        notes.append(request.terms.batch.words)
-    if request.terms.job.seq is not None and request.terms.job.seq < model.spec.context:
-        notes.append(f"sequences of {request.terms.job.seq:,} tokens, the model's context is {model.spec.context:,}")
-    if left_out:
-        notes.append(f"{left_out} prices are over {request.price_days:.0f} days older than the newest and left out")
-    if request.compute_optimal:
-        notes.append(
-            f"{count(request.tokens)} tokens are compute-optimal for {count(model.parameters)} parameters "
-            "(Chinchilla: about 20 per parameter); models that will serve long are trained on more"
-        )
-    if "spot" in request.price_terms and request.terms.policy.node_preempted_every is None:
-        notes.append(
-            "spot machines are taken away more often than the failure rate says, and no provider states how often: "
-            "not in it; --preempted-every 10d counts one loss of each node in ten days"
-        )
-    return notes

@@ -9,9 +9,11 @@ from typing import Any
 
 from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
-from distsim.specs.dates import age, span
+from distsim.specs.dates import age, dated, span
 from distsim.specs.price import TERMS, Offer, Price, Term
 
+RESERVED_YEARS: dict[Term, int] = {"reserved-1y": 1, "reserved-3y": 3}
+"""How long machines are paid for at a term, used or not; a reservation whose source is silent about it is not here."""
 STALE_DAYS = 365
 """Quotes that are so much older than the newest known one are no longer reckoned with."""
 
@@ -41,6 +43,10 @@ class Quote:
     def age(self, today: datetime.date) -> str:
         """How old the quote is."""
         return age(self.date, today)
+
+    def dated(self, today: datetime.date) -> str:
+        """Its date with its age: ``price of 2026-09, up to 2 months old``."""
+        return f"price of {dated(self.date, today)}"
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract, and more."""
@@ -94,8 +100,18 @@ def _day(quote: Quote) -> float:
 
 
 def _quote(prices: Price, offer: Offer, term: Term, rate: float) -> Quote:
-    gpu = catalog.load("gpus", offer.gpu)
-    cluster = offer.cluster or gpu.default_cluster or ""
+    try:
+        gpu = catalog.load("gpus", offer.gpu)
+        cluster = offer.cluster or gpu.default_cluster or ""
+        inside = catalog.load("gpus", catalog.load("clusters", cluster).gpu).name if cluster else gpu.name
+    except DistsimError as error:
+        raise DistsimError(error.problem, *error.hints, where=f"price list {prices.name}, {offer.instance}") from None
+    if inside != gpu.name:
+        raise DistsimError(
+            f"the offer is of {gpu.name}, its cluster {cluster} has {inside}",
+            f"name a cluster of {gpu.name}, or leave it out: its usual one is {gpu.default_cluster or 'not known'}",
+            where=f"price list {prices.name}, {offer.instance}",
+        )
     where = (offer.instance, offer.gpus, offer.region)
     return Quote(prices.provider, gpu.name, *where, term, rate, offer.date, offer.source, offer.doubt, cluster)
 

@@ -40,7 +40,7 @@ def layer_saved_bytes(setup: Setup, block: Block, recomputed: Number) -> Number:
     if setup.kernels.kept is not None:
         whole = where(setup.layout.selective, named_bytes(block, setup.kernels.kept), whole)
     elif "op" in setup.kernels.selective:
-        whole = where(setup.layout.selective, op_level_bytes(block), whole)
+        whole = where(setup.layout.selective, op_level_bytes(block, setup.kernels, setup.precision.math), whole)
     return where(recomputed, block.boundary.size_bytes, whole)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from distsim import catalog
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.figures import Figures
 from distsim.engine.resolve import Setup
@@ -36,6 +37,18 @@ class States:
     dense_parameters: Number
     """Elements that train on this rank before ZeRO shards them."""
     expert_parameters: Number
+
+
+NARROW = ("fp8", "fp4")
+
+
+def stored(setup: Setup) -> Setup:
+    """The setup with the recipe that its states are held in, where only matrix products know of a narrower one."""
+    held, precision = setup.framework.narrow_states, setup.precision
+    if not held or precision.math not in NARROW or precision.name == held:
+        return setup
+    recipe = catalog.load("precisions", held)
+    return replace(setup, precision=recipe.model_copy(update={"name": precision.name, "math": precision.math}))
 
 
 def sharding_group(layout: Layout, group: str) -> Number:
@@ -119,10 +132,11 @@ class _Fold:
         elif sample.held == "whole" and setup.framework.adapters.keeps_originals:
             copies = copies + setup.precision.parameter_bytes
         shared: dict[str, Any] = {"zero_stage": y.zero, "zero_group_size": sharding_group(y, sample.group)}
+        sharded = shared | ({"zero_stage": y.zero + (y.zero == 2)} if setup.framework.buffers.gathers_copies else {})
         name = _KINDS[sample.held]
         sums["parameters"] = sums["parameters"] + figures.use(
             f"{sample.group} {name}", parameter_bytes_per_rank, parameters=self.count,
-            bytes_per_parameter=weight_bytes(sample, setup.precision, setup.tuning) + copies, **shared,
+            bytes_per_parameter=weight_bytes(sample, setup.precision, setup.tuning) + copies, **sharded,
         )  # fmt: skip
         if not sample.trains:
             return

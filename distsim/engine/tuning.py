@@ -38,12 +38,13 @@ def tuning_of(
     mixed = precision.master_bytes > 0 or precision.autocast
     wide = rules.fp32 and not mixed
     quantised = filled["quantize"] or "none"
+    packed = None if quantised == "none" else catalog.load("quantizations", quantised)
     return Tuning(
         rank, frozenset(targets_named(filled["lora_targets"] or USUAL_TARGETS).split(",")), whole,
         bool(filled["lora_dropout"]), adapter,
         _plain(precision, precision.parameter_bytes) if rules.fp32 else precision,
         FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs, rules.splits_fused,
-        None if quantised == "none" else catalog.load("quantizations", quantised), rules.quantises_head,
+        packed, rules.quantises_head, rules.others_fp32 and packed is not None and not packed.leaves_others,
     )  # fmt: skip
 
 
@@ -93,7 +94,12 @@ def weight_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | No
     """Bytes per element of the weight itself, whatever holds it; cast copies not counted."""
     if parameter.held == "quantised" and tuning is not None and tuning.quantization is not None:
         return tuning.quantization.weight_bytes
-    return recipe_of(parameter, precision, tuning).parameter_bytes if parameter.trains else precision.parameter_bytes
+    if parameter.trains:
+        return recipe_of(parameter, precision, tuning).parameter_bytes
+    if tuning is None or not tuning.others_fp32:
+        return precision.parameter_bytes
+    cast = parameter.name == "head.weight" and tuning.product_bytes < FP32_BYTES  # autocast keeps one until backward
+    return FP32_BYTES + precision.activation_bytes * cast
 
 
 def reduced_in(setup: Setup) -> str:

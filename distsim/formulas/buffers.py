@@ -14,6 +14,12 @@ def gathered_unit_bytes(
     return (unit_parameters * units_alive + root_parameters) * bytes_per_parameter
 
 
+@formula(unit="B", source="torch fully_shard: reshard_after_forward, set_requires_gradient_sync; pipelining's stage.py")
+def whole_copies_bytes(parameters: Number, gathered_bytes: Number, gradient_bytes: Number) -> Number:
+    """Unsharded parameters, and gradients where they are added up over micro-batches before they are reduced."""
+    return parameters * (gathered_bytes + gradient_bytes)
+
+
 @formula(
     unit="B", source="DeepSpeed docs, zero_optimization: reduce_bucket_size and allgather_bucket_size count elements"
 )
@@ -28,3 +34,19 @@ def bucket_bytes(parameters: Number, bucket_elements: Number, buckets: Number, b
 def step_copy_bytes_per_rank(parameters: Number, bytes_per_parameter: Number, shards: Number) -> Number:
     """Copies of gradients that the optimizer's step makes for the rank's own shard."""
     return parameters * bytes_per_parameter / shards
+
+
+EXCHANGES_PER_LAYER = 4
+"""Two inputs gathered, and two products before their sum is scattered."""
+
+
+@formula(
+    unit="B",
+    source="torch Tensor.record_stream: memory that another stream used is free when the GPU has passed the use",
+)
+def held_exchange_bytes(
+    tokens: Number, hidden: Number, element_bytes: Number, tp: Number, held: Number, per_layer: Number, layers: Number,
+    buffers: Number,
+) -> Number:  # fmt: skip
+    """Gathered tensors of tensor parallel exchanges that live beside the activations, all ranks' parts but the own."""
+    return tokens * hidden * element_bytes * (1 - 1 / tp) * (minimum(held, per_layer * layers) + buffers)

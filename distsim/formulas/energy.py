@@ -7,11 +7,11 @@ from distsim.formula import formula
 
 WATTS_PER_KILOWATT = 1000.0
 KILOGRAMS_PER_TONNE = 1000.0
-MORRISON = "Morrison et al. 2025 (arXiv:2503.05804): 15 % to 85 % of the maximum during training"
+LINE = "straight line between the draw of an accelerator that only waits for others and its full draw (presets/power)"
 PATTERSON = "Patterson et al. 2021 (arXiv:2104.10350), section 2"
 
 
-@formula(unit="W", source=f"straight line between idle and full draw; {MORRISON}")
+@formula(unit="W", source=LINE)
 def accelerator_watts(
     full_watts: Number, least_fraction: Number, full_utilisation: Number, utilisation: Number
 ) -> Number:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.formula import formula
 from distsim.formulas.energy import WATTS_PER_KILOWATT
-from distsim.units import DAY, HOUR
+from distsim.units import DAY, GIGA, HOUR
 
 YEAR_HOURS = 365 * DAY / HOUR
 MONTH_HOURS = YEAR_HOURS / 12
@@ -24,6 +24,18 @@ def rent_dollars(billed_gpu_hours: Number, usd_per_gpu_hour: Number) -> Number:
     return billed_gpu_hours * usd_per_gpu_hour
 
 
+@formula(unit="USD", source="definition: GB kept times months times the price of a GB-month; 730 hours a month")
+def storage_dollars(stored_bytes: Number, seconds: Number, usd_per_gb_month: Number) -> Number:
+    """Rent of storage for what is kept all the while."""
+    return stored_bytes / GIGA * seconds / HOUR / MONTH_HOURS * usd_per_gb_month
+
+
+@formula(unit="USD", source="definition: bytes that leave, as GB, times the price of a GB")
+def egress_dollars(leaving_bytes: Number, usd_per_gb: Number) -> Number:
+    """What a provider asks for data that leaves its network."""
+    return leaving_bytes / GIGA * usd_per_gb
+
+
 @formula(unit="USD", source="definition: dollars per second over tokens per second, times a million")
 def million_tokens_dollars(usd_per_hour: Number, tokens_per_second: Number) -> Number:
     """Rent of the accelerators while a million tokens are trained; failures and pauses are not in it."""
@@ -34,6 +46,12 @@ def million_tokens_dollars(usd_per_hour: Number, tokens_per_second: Number) -> N
 def power_dollars_per_hour(watts: Number, pue: Number, usd_per_kwh: Number) -> Number:
     """Electricity of machines and of their cooling, per hour of running."""
     return watts / WATTS_PER_KILOWATT * pue * usd_per_kwh
+
+
+@formula(unit="USD/h", source="definition: kW that may be drawn times the rent of a kW; 730 hours a month")
+def hall_dollars_per_hour(rated_watts: Number, usd_per_kw_month: Number) -> Number:
+    """Rent of data-centre space with its cooling for a machine, per calendar hour; electricity is not in it."""
+    return rated_watts / WATTS_PER_KILOWATT * usd_per_kw_month / MONTH_HOURS
 
 
 @formula(unit="USD/h", source="straight-line depreciation, 8 760 hours a year")
@@ -51,10 +69,11 @@ def book_value(price: Number, residual_fraction: Number, lifetime_years: Number,
 
 @formula(unit="USD/h", source="definition: all that owning costs per calendar hour, over the hours used")
 def owned_dollars_per_used_hour(
-    depreciation_per_hour: Number, upkeep_per_hour: Number, power_per_used_hour: Number, utilisation: Number
+    depreciation_per_hour: Number, standing_per_hour: Number, power_per_used_hour: Number, utilisation: Number
 ) -> Number:
-    """Cost of one used hour of an owned machine; the idle hours are paid by the used ones."""
-    return (depreciation_per_hour + upkeep_per_hour) / utilisation + power_per_used_hour
+    """Cost of one used hour of an owned machine; the idle hours are paid by the used ones. ``standing`` are upkeep and
+    hall."""
+    return (depreciation_per_hour + standing_per_hour) / utilisation + power_per_used_hour
 
 
 @formula(unit="USD/h", source="share of the price per year, as support contracts are sold (8 to 12 % a year)")
@@ -65,9 +84,9 @@ def upkeep_dollars_per_hour(price: Number, upkeep_fraction_per_year: Number) -> 
 
 @formula(unit="months", source="definition: price over what a month of owning saves against renting; 730 hours a month")
 def break_even_months(
-    price: Number, rent_per_hour: Number, power_per_used_hour: Number, upkeep_per_hour: Number, utilisation: Number
+    price: Number, rent_per_hour: Number, power_per_used_hour: Number, standing_per_hour: Number, utilisation: Number
 ) -> Number:
     """Months after which a bought machine has cost less than renting its used hours; infinite where it never does."""
-    saved_per_month = ((rent_per_hour - power_per_used_hour) * utilisation - upkeep_per_hour) * MONTH_HOURS
+    saved_per_month = ((rent_per_hour - power_per_used_hour) * utilisation - standing_per_hour) * MONTH_HOURS
     never = saved_per_month <= 0
     return where(never, float("inf"), price / where(never, 1.0, saved_per_month))

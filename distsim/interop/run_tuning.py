@@ -25,14 +25,19 @@ class Lengths(NamedTuple):
 
     mean: int
     longest: int
+    varied: bool = False
+    """Whether their spread is told."""
 
 
 def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Job options of a run that trains adapters, empty where everything trains; what it leaves out is as ``usual``."""
+    """Job options of a run that fine-tunes; what one that trains adapters leaves out is as ``usual``."""
     kind = (run.text("finetune_kind") or "").lower()
-    if "lora" not in kind:
-        return {}
     notes = (run.text("notes") or "").lower()
+    spread: dict[str, Any] = {}
+    if "device_map model parallel" in notes:  # layers spread over the GPUs, one GPU at work at a time
+        spread = {"pp": run.count("n_gpus"), "dp": 1, "schedule": "naive"}
+    if "lora" not in kind:
+        return spread
     options = dict(usual)
     packed = options.pop("quantize", "nf4")
     by_model = options.pop("models", {})
@@ -44,8 +49,7 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
         options["lora_targets"] = targets
     if "lora (emb)" in notes:
         options["lora_whole"] = "embedding,head"
-    if "device_map model parallel" in notes:  # layers spread over the GPUs, one GPU at work at a time
-        options.update(pp=run.count("n_gpus"), dp=1, schedule="naive")
+    options.update(spread)
     if weights := re.search(r"weights ([^;]+)", notes):
         found = next((name for pattern, name in _QUANTISED if re.search(pattern, weights[1])), None)
     else:
@@ -78,7 +82,7 @@ def lengths_of(run: Run) -> Lengths | None:
         return None
     longest = int(cap[1])
     if spread := _SPREAD.search(notes):
-        return Lengths(round(_mean_below(float(spread[1]), float(spread[2]), longest)), longest)
+        return Lengths(round(_mean_below(float(spread[1]), float(spread[2]), longest)), longest, True)
     if mean := _MEAN.search(notes):
         return Lengths(min(round(int(mean[1]) / int(mean[2])), longest), longest)
     return None

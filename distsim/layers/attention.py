@@ -92,16 +92,10 @@ def residual(ctx: Context, name: str) -> list[Operation]:
 def framework_copies(ctx: Context) -> tuple[Tensor, ...]:
     """Tensors of hidden width that a framework's code keeps per layer beyond what the mathematics needs."""
     kernels, y, hidden = ctx.kernels, ctx.layout, ctx.model.hidden
-    if not (kernels.hidden_copies or kernels.tensor_parallel_copies or kernels.gathered_inputs):
+    if not (kernels.hidden_copies or kernels.tensor_parallel_copies):
         return ()
     copies = kernels.hidden_copies + kernels.tensor_parallel_copies * (y.tp > 1)
-    fewest, most = kernels.gathered_stages
-    kept = kernels.gathered_inputs * (y.pp >= fewest) * (y.pp <= most)
-    gathered = y.tokens * hidden * (1 - 1 / y.tp) * kept
-    return (
-        Tensor("layer.copies", ctx.sharded_tokens * hidden * copies, ctx.activation, "s b h/t"),
-        Tensor("layer.gathered_inputs", gathered, ctx.activation, "s b h"),
-    )
+    return (Tensor("layer.copies", ctx.sharded_tokens * hidden * copies, ctx.activation, "s b h/t"),)
 
 
 def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_heads: Number) -> list[Operation]:

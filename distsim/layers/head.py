@@ -47,9 +47,9 @@ def _loss(ctx: Context) -> Operation:
     logits = tokens * ctx.vocab_padded / shards
     act = ctx.activation
     whole = layout.tokens * ctx.vocab_padded / shards if kernels.loss_keeps_chunks else logits
-    kept = Tensor(
-        "loss.log_softmax" if kernels.loss == "eager" else "loss.logits_fp32", whole, FP32_BYTES, "s b v/t fp32"
-    )
+    kept = Tensor("loss.log_softmax", whole, FP32_BYTES, "s b v/t fp32")
+    if kernels.loss != "eager":
+        kept = Tensor("loss.logits_kept", whole, kernels.loss_kept_bytes, "s b v/t")
     saved = [kept]
     if kernels.loss == "eager":
         saved += [Tensor("loss.targets", layout.tokens, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, FP32_BYTES, "1")]

@@ -6,6 +6,7 @@ import functools
 
 from distsim.arrays import Number
 from distsim.layers.ledger import Block, Operation, Tensor
+from distsim.specs.framework import Kernels
 
 KEPT_OF_ATTENTION = ("attention.lse", "attention.rng")
 KEPT_INDICES = ("mlp.router.chosen",)
@@ -46,13 +47,17 @@ def _products(operation: Operation) -> list[Tensor]:
     ]
 
 
-def op_level_saved(block: Block) -> dict[str, Number]:
+def op_level_saved(block: Block, kernels: Kernels, math: str = "bf16") -> dict[str, Number]:
     """Bytes by name: the layer's input, every second product from the first on, attention, experts, top-k indices."""
+    escaped = math == "fp4" and not kernels.op_keeps_narrow
     assert block.boundary is not None
     kept: dict[str, Number] = {block.boundary.name: block.boundary.size_bytes}
     seen = 0
-    for operation in block.operations:
-        if operation.kind == "matmul" and operation.output is not None:
+    readers = (*block.operations[1:], None)
+    for operation, reader in zip(block.operations, readers, strict=True):
+        if reader is not None and reader.name.endswith(".residual") and not kernels.op_keeps_unread:
+            seen += 1  # an addition reads nothing in backward
+        elif operation.kind == "matmul" and operation.output is not None and not escaped:
             grouped = any(parameter.group == "expert" for parameter in operation.parameters)
             for product in _products(operation):
                 seen += 0 if grouped else 1
@@ -65,9 +70,9 @@ def op_level_saved(block: Block) -> dict[str, Number]:
     return kept
 
 
-def op_level_bytes(block: Block) -> Number:
+def op_level_bytes(block: Block, kernels: Kernels, math: str = "bf16") -> Number:
     """All of it together."""
-    return sum(op_level_saved(block).values())
+    return sum(op_level_saved(block, kernels, math).values())
 
 
 def named_bytes(block: Block, parts: tuple[str, ...]) -> Number:

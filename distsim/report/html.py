@@ -8,11 +8,26 @@ from distsim.engine.plan import Option
 from distsim.engine.plan_details import details
 from distsim.engine.planner import Plan, finish_dates
 from distsim.report import html_layout, html_sections
+from distsim.report.html_cash import cash
 from distsim.report.html_figures import figure, key, money_bar
 from distsim.report.html_scatter import lettered, round_dollars, scatter, shown
 from distsim.report.html_style import CSS
 from distsim.report.markup import Html, datum, element, items, joined, paragraph, section, table
-from distsim.report.plan import PARTS, dollars, layout_words, money_shares
+from distsim.report.plan import PARTS, layout_words, money_shares
+from distsim.report.plan_buying import HEAD, assumed, sentences
+from distsim.report.plan_words import (
+    KWH_PER_MWH,
+    besides,
+    carbon,
+    days,
+    dollars,
+    energy,
+    fullness,
+    interval,
+    kept,
+    number,
+    owed,
+)
 from distsim.units import DAY, count, days_words, duration
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -33,7 +48,7 @@ def page(made: Plan, seed: int, top: int, today: datetime.date, asked: str = "")
         element("h1", title), paragraph(*_question(made, today), class_="soft"), _contents(),
         element("main", "\n", joined([
             _answer(made, chosen, seed, today), _options(made, chosen, top), _trade(made, chosen),
-            _money(chosen), _buying(made, chosen), html_layout.memory(chosen, inside),
+            _money(chosen), _buying(made, chosen, today), html_layout.memory(chosen, inside),
             html_layout.pipeline(chosen, inside), html_sections.losses(made, chosen),
             html_sections.prices(made, today), html_sections.assumptions(made, chosen, inside, seed),
             html_sections.versions(made, inside, today, asked),
@@ -66,8 +81,8 @@ def _contents() -> Html:
 def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html:
     one, quote = chosen.candidate, chosen.quote
     what = f"{one.gpus:,} × {one.gpu} ({one.cluster}) from {quote.whose}"
-    cost = f"{chosen.days:,.1f} days, {dollars(chosen.dollars)}"
-    rate = f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour (price of {quote.date}, {quote.age(today)} old)"
+    cost = f"{days(chosen.days)}, {dollars(chosen.dollars)}"
+    rate = f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour ({quote.dated(today)})"
     if made.cheapest is None:
         told = [
             paragraph(element("strong", "No option keeps to the limits."), " Nearest: ", what, f": {cost}, {rate}.",
@@ -83,36 +98,39 @@ def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html
     if quickest is not None and quickest is not chosen:
         told.append(paragraph(
             f"Fastest{within}: {quickest.candidate.gpus:,} × {quickest.candidate.gpu} from "
-            f"{quickest.quote.whose}: {quickest.days:,.1f} days, {dollars(quickest.dollars)}."
+            f"{quickest.quote.whose}: {days(quickest.days)}, {dollars(quickest.dollars)}."
         ))  # fmt: skip
     dates = finish_dates(chosen, seed)
-    p10, p50, p90 = (dates.quantile(share) / DAY for share in (0.1, 0.5, 0.9))
+    p10, p50, p90 = (days(dates.quantile(share) / DAY) for share in (0.1, 0.5, 0.9))
+    share = "" if wish.days is None else f"; {kept(made, dates.share_within(wish.days * DAY))}"
     told += [_tiles(chosen), paragraph(
-        f"Finished after {p50:,.1f} days; one run in ten before {p10:,.1f}, one in ten after {p90:,.1f} "
+        f"Finished after {p50}; one run in ten before {p10}, one in ten after {p90}{share} "
         f"({len(dates.seconds):,} simulated campaigns, step time uncertain, {dates.failures.mean():,.0f} failures each "
         f"on average, seed {seed})."
     )]  # fmt: skip
+    told += [paragraph(f"Besides the rent: {words}.") for words in (besides(made, chosen, today),) if words]
+    told += [paragraph(words.capitalize(), ".") for words in fullness(chosen)]
+    if owed(chosen):
+        told.append(paragraph(element("strong", "Reserved. "), f"{owed(chosen)}."))
+    told.append(paragraph(f"{made.notes[0][0].upper()}{made.notes[0][1:]}.", class_="soft"))
     return section("answer", "Answer", *told, paragraph("Layout: ", layout_words(chosen), "."))
 
 
 def _miss(made: Plan, option: Option) -> list[str]:
     one = option.candidate
-    return [f"{one.gpus:,} × {one.gpu}", option.quote.whose, datum(option.days, f"{option.days:,.1f}"),
+    return [f"{one.gpus:,} × {one.gpu}", option.quote.whose, datum(option.days, number(option.days)),
             datum(option.dollars, dollars(option.dollars)), made.request.wish.lacks(option)]  # fmt: skip
 
 
 def _tiles(option: Option) -> Html:
     """The figures to remember."""
-    low, high = option.dollars_at(option.days_low), option.dollars_at(option.days_high)
-    kept = option.candidate.goodput
-    energy = "not known" if option.energy_kwh is None else f"{option.energy_kwh / 1e3:,.0f} MWh"
-    carbon = "" if option.tonnes_co2e is None else f"{option.tonnes_co2e:,.0f} t CO2e"
+    terms = option.candidate.goodput
     told = (
-        ("Rent", dollars(option.dollars), f"90 % interval {dollars(low)} to {dollars(high)}"),
-        ("Duration", f"{option.days:,.1f} days", f"90 % interval {option.days_low:,.1f} to {option.days_high:,.1f}"),
+        ("Rent", dollars(option.dollars), f"90 % interval {interval(option)}"),
+        ("Duration", days(option.days), f"90 % interval {days(option.days_low)} to {days(option.days_high)}"),
         ("GPU-hours", f"{option.gpu_hours:,.0f}", f"{count(option.tokens_per_dollar)} tokens per dollar"),
-        ("Goodput", f"{kept.fraction:.1%}", f"one failure per {duration(kept.mean_time_between_failures)}"),
-        ("Energy", energy, carbon),
+        ("Goodput", f"{terms.fraction:.1%}", f"one failure per {duration(terms.mean_time_between_failures)}"),
+        ("Energy", energy(option), carbon(option)),
     )
     tiles = [
         element("div", element("dt", name), element("dd", big, class_="big"), element("dd", small, class_="soft"))
@@ -135,9 +153,9 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
         rows.append([
             element("span", mark, class_="chosen") if option is chosen else mark, f"{one.gpus:,}", one.gpu, one.cluster,
             quote.whose, datum(quote.usd_per_gpu_hour, f"{quote.usd_per_gpu_hour:,.2f}"),
-            datum(option.days, f"{option.days:,.1f}"), f"{option.days_low:,.1f}–{option.days_high:,.1f}",
+            datum(option.days, number(option.days)), f"{number(option.days_low)}–{number(option.days_high)}",
             datum(option.gpu_hours, f"{option.gpu_hours:,.0f}"), datum(option.dollars, dollars(option.dollars)),
-            datum(option.energy_kwh, f"{(option.energy_kwh or 0) / 1e3:,.0f}"), f"{one.goodput.fraction:.1%}",
+            datum(option.energy_kwh, number((option.energy_kwh or 0) / KWH_PER_MWH, 0)), f"{one.goodput.fraction:.1%}",
             "-" if one.mfu is None else f"{one.mfu:.0%}",
         ])  # fmt: skip
     caption = (
@@ -172,25 +190,20 @@ def _money(option: Option) -> Html:
     )  # fmt: skip
 
 
-def _buying(made: Plan, option: Option) -> Html:
+def _buying(made: Plan, option: Option, today: datetime.date) -> Html:
     own = made.buying(option)
     title = "Rent or buy"
     if own is None:
         known = f"No price of a system with {option.candidate.gpu} is known."
         return section("buying", title, paragraph(known))
     house = made.request.facility
-    never = own.break_even_months == float("inf")
-    when = "never pays off" if never else f"pays off after {own.break_even_months:,.1f} months of use"
-    told = (
-        f"Per {option.candidate.gpu}: bought for {dollars(own.price)} ({own.item}, {own.date}, network included), an "
-        f"hour in use costs {dollars(own.owned_per_hour)} against {dollars(own.rent_per_hour)} of rent; buying {when}. "
-        f"In use {house.utilisation:.0%} of the time, written off in {house.lifetime_years:g} years to "
-        f"{house.residual_fraction:.0%}, upkeep {house.upkeep_fraction:.0%} a year."
-    )
+    told = [f"{one[0].upper()}{one[1:]}." for one in (*sentences(own, option, house, today), assumed(house))]
     rows = [
         [str(one.year), *(datum(value, dollars(value)) for value in
                           (one.buying, one.renting, one.buying_so_far, one.renting_so_far))]
         for one in own.years
     ]  # fmt: skip
-    head = ["year", "buying", "renting", "buying so far", "renting so far"]
-    return section("buying", title, paragraph(told), table("Cash of each year per accelerator", head, rows))
+    caption = "Dollars so far per accelerator; bought on the first day, sold at the end of its life"
+    plot = [] if (drawn := cash(own)) is None else [figure(caption, drawn)]
+    years = table("Cash of each year per accelerator", list(HEAD), rows)
+    return section("buying", f"{title}, per {option.candidate.gpu}", *map(paragraph, told), *plot, years)

@@ -10,7 +10,8 @@ from distsim.engine.plan import Option
 from distsim.report.bars import INKS
 from distsim.report.markup import Html, element, joined
 from distsim.report.memory import folded
-from distsim.report.plan import PARTS, dollars, money_shares
+from distsim.report.plan import PARTS, money_shares
+from distsim.report.plan_words import dollars
 from distsim.report.style import Colour
 from distsim.units import gib
 

@@ -11,8 +11,9 @@ from distsim.engine.plan import Option
 from distsim.engine.planner import Plan
 from distsim.report.html_figures import drawing, text
 from distsim.report.markup import Html, element
-from distsim.report.plan import dollars
 from distsim.report.plan_plot import DEAREST
+from distsim.report.plan_words import days as length
+from distsim.report.plan_words import dollars
 from distsim.units import days_words
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960.0, 440.0, 84.0, 24.0, 16.0, 52.0
@@ -83,7 +84,7 @@ def scatter(made: Plan, chosen: Option) -> Html:
     marks += [_lettered(made.options[index], letter, days, cost) for index, letter in letters.items()]
     ring = element("circle", class_="ring", cx=days.at(chosen.days), cy=cost.at(chosen.dollars), r=12)
     words = "; ".join(
-        f"{letter}: {made.options[index].days:,.1f} days, {dollars(made.options[index].dollars)}"
+        f"{letter}: {length(made.options[index].days)}, {dollars(made.options[index].dollars)}"
         for index, letter in letters.items()
     )
     parts = [*_scale(days, cost), *_limits(made, days, cost), *marks, ring]
@@ -131,7 +132,7 @@ def _limits(made: Plan, days: Axis, cost: Axis) -> list[Html]:
 
 def _hint(one: Option) -> Html:
     size = f"{one.candidate.gpus:,} × {one.candidate.gpu} from {one.quote.whose}"
-    return element("title", f"{size}: {one.days:,.1f} days, {dollars(one.dollars)}")
+    return element("title", f"{size}: {length(one.days)}, {dollars(one.dollars)}")
 
 
 def _mark(one: Option, days: Axis, cost: Axis) -> Html:

@@ -33,6 +33,9 @@ def losses(made: Plan, option: Option) -> Html:
     ]
     if draw is not None:
         told.append(table("Terms of the energy", head, [_row(one) for one in draw.figures], words))
+    own = made.buying(option)
+    if own is not None:
+        told.append(table("Terms of owning one accelerator", head, [_row(one) for one in own.figures], words))
     return section("losses", "What failures and checkpoints take", *told, items(kept.notes) if kept.notes else "")
 
 

@@ -9,8 +9,22 @@ from collections.abc import Sequence
 
 from distsim.engine.plan import Option
 from distsim.engine.planner import Plan, finish_dates
+from distsim.report.plan_buying import buying_lines
 from distsim.report.plan_plot import pareto_lines
 from distsim.report.plan_step import step_command
+from distsim.report.plan_words import (
+    KWH_PER_MWH,
+    besides,
+    carbon,
+    days,
+    dollars,
+    energy,
+    fullness,
+    interval,
+    kept,
+    number,
+    owed,
+)
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
 from distsim.units import DAY, count, days_words, duration
@@ -25,14 +39,6 @@ PARTS: dict[str, tuple[str, Colour]] = {
 }  # fmt: skip
 
 
-def dollars(amount: float) -> str:
-    """An amount as a person says it: ``$1.49M``, ``$830k``, ``$12.50``."""
-    for size, unit in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
-        if abs(amount) >= size:
-            return f"${amount / (1e3 if unit == 'k' else size):,.{0 if unit == 'k' else 2}f}{unit}"
-    return f"${amount:,.2f}" if abs(amount) < 100 else f"${amount:,.0f}"
-
-
 def lines(made: Plan, seed: int, top: int, today: datetime.date, term: Style) -> list[str]:
     """Everything but the explanations."""
     chosen = made.cheapest
@@ -42,8 +48,9 @@ def lines(made: Plan, seed: int, top: int, today: datetime.date, term: Style) ->
         chosen = made.nearest[0]
     else:
         told += [*folded(_summary(made, chosen, seed, today, term)), f"the step    {step_command(made, chosen)}", ""]
-    told += [*table(made, top, today, term), "", *pareto_lines(made.options, made.pareto, term), ""]
-    told += [*money_lines(chosen, term), "", *folded(_buying(made, chosen, term), 4)]
+    told += [*table(made, top, today, term), ""]
+    told += [*plot, ""] if (plot := pareto_lines(made.options, made.pareto, term)) else []
+    told += [*money_lines(chosen, term), "", *folded(buying_lines(made, chosen, today, term), 4)]
     return told + folded(_scaling(made, chosen), 4)
 
 
@@ -73,19 +80,25 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
     if quickest is not None and quickest is not chosen:
         told.append(_pick("fastest ", quickest, today, term))
     dates = finish_dates(chosen, seed)
-    p10, p50, p90 = (dates.quantile(share) / DAY for share in (0.1, 0.5, 0.9))
-    kept = chosen.candidate.goodput
-    carbon = "" if chosen.tonnes_co2e is None else f", {chosen.tonnes_co2e:,.0f} tCO2e"
-    energy = "not known" if chosen.energy_kwh is None else f"{chosen.energy_kwh / 1e3:,.0f} MWh{carbon}"
+    p10, p50, p90 = (days(dates.quantile(share) / DAY) for share in (0.1, 0.5, 0.9))
+    wish = made.request.wish.days
+    within = "" if wish is None else f"; {kept(made, dates.share_within(wish * DAY))}"
+    terms = chosen.candidate.goodput
+    bound = [f"reserved    {owed(chosen)}"] if owed(chosen) else []
+    tokens = [count(chosen.tokens / chosen.dollars_at(end)) for end in (chosen.days_high, chosen.days_low)]
     return [
         *told, "",
         f"{term.bold('cheapest in detail')}: {layout_words(chosen)}",
-        f"finished    after {p50:,.1f} days, one in ten before {p10:,.1f}, one in ten after {p90:,.1f} "
+        f"finished    after {p50}, one in ten before {p10}, one in ten after {p90}{within} "
         f"({len(dates.seconds):,} simulated campaigns, step time uncertain, seed {seed})",
-        f"failures    {dates.failures.mean():,.0f} expected, one per {duration(kept.mean_time_between_failures)}; "
-        f"goodput {kept.fraction:.1%}; a checkpoint every {duration(kept.interval)}",
-        f"energy      {energy}",
-        f"tokens      {count(chosen.tokens_per_dollar)} per dollar; {chosen.gpu_hours:,.0f} GPU-hours",
+        f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {chosen.gpu_hours:,.0f} GPU-hours",
+        *(f"besides     {words}" for words in (besides(made, chosen, today),) if words),
+        *bound,
+        *fullness(chosen),
+        f"tokens      {count(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
+        f"failures    {dates.failures.mean():,.0f} expected, one per {duration(terms.mean_time_between_failures)}; "
+        f"goodput {terms.fraction:.1%}; a checkpoint every {duration(terms.interval)}",
+        f"energy      {', '.join(filter(None, (energy(chosen), carbon(chosen))))}",
     ]  # fmt: skip
 
 
@@ -93,8 +106,8 @@ def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
     one, quote = option.candidate, option.quote
     return (
         f"{term.bold(word)}    {one.gpus:,} x {one.gpu} ({one.cluster}) from {quote.whose}: "
-        f"{term.bold(f'{option.days:,.1f} days')}, {term.bold(dollars(option.dollars))} "
-        f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour (price of {quote.date}, {quote.age(today)} old)"
+        f"{term.bold(days(option.days))}, {term.bold(dollars(option.dollars))} "
+        f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour ({quote.dated(today)})"
     )
 
 
@@ -107,7 +120,7 @@ def layout_words(option: Option) -> str:
 
 def _misses(made: Plan, term: Style) -> list[str]:
     rows = [
-        [f"{one.candidate.gpus:,} x {one.candidate.gpu}", one.quote.whose, f"{one.days:,.1f}", dollars(one.dollars),
+        [f"{one.candidate.gpus:,} x {one.candidate.gpu}", one.quote.whose, number(one.days), dollars(one.dollars),
          made.request.wish.lacks(one)]
         for one in made.nearest
     ]  # fmt: skip
@@ -139,10 +152,10 @@ def _cells(option: Option, today: datetime.date) -> dict[str, str]:
     one, quote = option.candidate, option.quote
     return {
         "GPUs": f"{one.gpus:,}", "accelerator": one.gpu, "cluster": one.cluster, "from": quote.whose,
-        "$/GPU-h": f"{quote.usd_per_gpu_hour:,.2f}", "price age": quote.age(today), "days": f"{option.days:,.1f}",
-        "90%": f"{option.days_low:,.1f}-{option.days_high:,.1f}", "GPU-hours": f"{option.gpu_hours:,.0f}",
+        "$/GPU-h": f"{quote.usd_per_gpu_hour:,.2f}", "price age": quote.age(today), "days": number(option.days),
+        "90%": f"{number(option.days_low)}-{number(option.days_high)}", "GPU-hours": f"{option.gpu_hours:,.0f}",
         "dollars": dollars(option.dollars),
-        "MWh": "-" if option.energy_kwh is None else f"{option.energy_kwh / 1e3:,.0f}",
+        "MWh": "-" if option.energy_kwh is None else number(option.energy_kwh / KWH_PER_MWH, 0),
         "goodput": f"{one.goodput.fraction:.1%}", "MFU": "-" if one.mfu is None else f"{one.mfu:.0%}",
     }  # fmt: skip
 
@@ -179,30 +192,6 @@ def money_lines(option: Option, term: Style) -> list[str]:
     return [title, bar, *columns(["", "", "", ""], rows, left=(0, 1))[1:]]
 
 
-def _buying(made: Plan, option: Option, term: Style) -> list[str]:
-    own = made.buying(option)
-    gpu = option.candidate.gpu
-    if own is None:
-        return [f"{term.bold('Rent or buy')}: no price of a system with {gpu} is known"]
-    house = made.request.facility
-    power = f"${house.usd_per_kwh or 0:g} per kWh"
-    never = own.break_even_months == float("inf")
-    late = ", beyond its life" if own.break_even_months > 12 * house.lifetime_years else ""
-    when = "never" if never else f"after {own.break_even_months:,.1f} months{late}"
-    rows = [
-        [str(one.year), *map(dollars, (one.buying, one.renting, one.buying_so_far, one.renting_so_far))]
-        for one in own.years
-    ]
-    return [
-        f"{term.bold('Rent or buy')}, per {gpu}: bought for {dollars(own.price)} ({own.item}, {own.date}, network "
-        f"included), an hour in use costs {dollars(own.owned_per_hour)} against {dollars(own.rent_per_hour)} of rent; "
-        f"buying pays off {when}",
-        *columns(["year", "buying", "renting", "buying so far", "renting so far"], rows),
-        f"in use {house.utilisation:.0%} of the time, written off in {house.lifetime_years:g} years to "
-        f"{house.residual_fraction:.0%}, upkeep {house.upkeep_fraction:.0%} a year, {power}",
-    ]
-
-
 def _scaling(made: Plan, option: Option) -> list[str]:
     if not made.request.compute_optimal:
         return []
@@ -216,9 +205,10 @@ def _scaling(made: Plan, option: Option) -> list[str]:
 
 
 def explained(made: Plan, term: Style) -> list[str]:
-    """Each term of goodput and energy of the chosen option, with its source."""
+    """Each term of goodput, energy and owning of the chosen option, with its source."""
     chosen = made.cheapest or made.nearest[0]
-    figures = [*chosen.candidate.goodput.figures, *(chosen.candidate.draw.figures if chosen.candidate.draw else [])]
+    draw, own = chosen.candidate.draw, made.buying(chosen)
+    figures = [*chosen.candidate.goodput.figures, *(draw.figures if draw else []), *(own.figures if own else [])]
     rows = [[one.label, f"{one.value:.6g}", one.unit, one.formula, one.source] for one in figures]
     title = term.bold(f"Terms of {chosen.candidate.gpus:,} x {chosen.candidate.gpu}")
     return [title, *columns(["term", "value", "unit", "formula", "source"], rows, left=(0, 2, 3, 4))]
@@ -229,12 +219,17 @@ def csv_lines(made: Plan) -> Sequence[str]:
     keys = ("cluster", "gpu", "gpus", "global_batch", "days", "gpu_hours", "dollars", "energy_kwh", "tonnes_co2e",
             "goodput", "spare_nodes", "tokens_per_dollar", "step_seconds", "mfu")  # fmt: skip
     layout = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "recompute")
+    spread = ("days", "dollars", "energy_kwh", "tokens_per_dollar")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*keys, *layout, "provider", "term", "usd_per_gpu_hour", "price_date", "pareto"])
+    ends = [f"{name}_{end}" for name in spread for end in ("low", "high")]
+    price = ("provider", "term", "usd_per_gpu_hour", "price_date", "pareto", "within_limits", "committed_dollars")
+    writer.writerow([*keys, *layout, *price, "memory_fraction", *ends])
     front = set(made.pareto)
     for index, option in enumerate(made.options):
         row, quote = option.to_dict(), option.quote
-        told = [quote.provider, quote.term, quote.usd_per_gpu_hour, quote.date, int(index in front)]
-        writer.writerow([*(row[key] for key in keys), *(row["layout"][key] for key in layout), *told])
+        told = [quote.provider, quote.term, quote.usd_per_gpu_hour, quote.date, int(index in front),
+                int(made.request.wish.met(option)), row["committed_dollars"], row["memory_fraction"]]  # fmt: skip
+        bounds = [(row[f"{name}_interval"] or {}).get(end) for name in spread for end in ("low", "high")]
+        writer.writerow([*(row[key] for key in keys), *(row["layout"][key] for key in layout), *told, *bounds])
     return out.getvalue().splitlines()

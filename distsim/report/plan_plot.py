@@ -7,16 +7,21 @@ import string
 from collections.abc import Sequence
 
 from distsim.engine.plan import Option
+from distsim.report.plan_words import days as length
 from distsim.report.style import GREEN, Style
 
 COLUMNS, LINES = 60, 14
 NARROWEST = 20
+FEWEST = 3
+"""Fewer different options are seen as well in the table."""
 DEAREST = 8.0
 """Options dearer than that many times the cheapest would only squeeze the plot; they are counted below it."""
 
 
 def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style) -> list[str]:
     """The plot of options in order of dollars, logarithmic both ways, and what each letter of the front stands for."""
+    if len({(one.days, one.dollars) for one in found}) < FEWEST:
+        return []
     width = max(NARROWEST, min(COLUMNS, term.width - 4))
     shown = [one for one in found if one.dollars <= DEAREST * found[0].dollars]
     cells = {index: _cell(shown, one, width) for index, one in enumerate(found) if one.dollars <= shown[-1].dollars}
@@ -29,10 +34,10 @@ def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style) -> 
         for line in reversed(range(LINES))
     ]
     days, cost = [one.days for one in shown], [one.dollars for one in shown]
-    left, right = f"{min(days):,.1f} days", f"{max(days):,.1f} days"
+    left, right = length(min(days)), length(max(days))
     title = f"{term.bold('Dollars (up) against days (across)')}, logarithmic; letters: nothing is faster and cheaper"
     legend = [
-        f"  {letter}  {found[index].days:,.1f} days, ${found[index].dollars:,.0f}: {found[index].candidate.gpus:,} x "
+        f"  {letter}  {length(found[index].days)}, ${found[index].dollars:,.0f}: {found[index].candidate.gpus:,} x "
         f"{found[index].candidate.gpu} from {found[index].quote.whose}"
         for index, letter in letters.items()
     ]

@@ -22,6 +22,8 @@ def price_list(prices: Price, origin: str, file: str, today: datetime.date) -> l
         made += [*_offers(prices, today), ""]
     if prices.purchases:
         made += [_purchases(prices, today), ""]
+    if prices.services:
+        made += [_services(prices, today), ""]
     if prices.exchange is not None:
         rate = prices.exchange
         made.append(
@@ -45,6 +47,14 @@ def _offers(prices: Price, today: datetime.date) -> list[RenderableType]:
         told += [NONE if rate is None else f"{rate:,.3f}" for rate in rates]
         made.add_row(*map(escape, [*told, offer.date, age(offer.date, today)]))
     return [made, *(escape(f"{mark.strip()} not planned with: {doubt}") for doubt, mark in doubts.items())]
+
+
+def _services(prices: Price, today: datetime.date) -> RenderableType:
+    made = table("besides", "USD", "per", "date", "age", "notes", numbers=("USD",))
+    for one in prices.services:
+        price, per = f"{one.price * prices.usd_per_unit:g}", "GB-month" if one.kind == "storage" else "GB that leaves"
+        made.add_row(*map(escape, [one.item, price, per, one.date, age(one.date, today), one.notes]))
+    return made
 
 
 def _purchases(prices: Price, today: datetime.date) -> RenderableType:

@@ -9,7 +9,7 @@ from distsim.engine.search import Choice, SearchReport
 from distsim.engine.search_alike import NEAR, Alike
 from distsim.report import terminal
 from distsim.report.memory import number
-from distsim.report.plan import dollars as money
+from distsim.report.plan_words import dollars as money
 from distsim.report.step import percent
 from distsim.report.style import VERMILLION, Style, bare, columns
 from distsim.units import DAY, duration

@@ -95,7 +95,12 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "failures": (("counted on", _stated("gpu")), ("gpus", _stated("gpus")), ("unplanned", _stated("unplanned"))),
     "storage": (("write", _stated("write_rate")), ("read", _stated("read_rate"))),
-    "facilities": (("PUE", _stated("pue")), ("$/kWh", _stated("usd_per_kwh")), ("kg/kWh", _stated("kg_co2e_per_kwh"))),
+    "facilities": (
+        ("PUE", _stated("pue")),
+        ("$/kWh", _stated("usd_per_kwh")),
+        ("$/kW-month", _stated("usd_per_kw_month")),
+        ("kg/kWh", _stated("kg_co2e_per_kwh")),
+    ),
     "models": (
         ("layers", _stated("layers")),
         ("hidden", _stated("hidden")),

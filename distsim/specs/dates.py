@@ -13,6 +13,7 @@ _QUARTER = re.compile(r"^(\d{4})-Q([1-4])$")
 _MONTH = re.compile(r"^(\d{4})-(\d{2})$")
 _YEARS = re.compile(r"^(\d{4})(?:-(\d{4}))?$")
 EXAMPLES = "2026-09-20, 2026-09, 2026-Q3, 2026 or 2025-2026"
+FUTURE = "dated in the future"
 DAYS_PER_MONTH = 30.44  # 365.25 / 12
 
 
@@ -51,7 +52,13 @@ def age(stated: str, today: datetime.date) -> str:
     """How old a figure is in words; one dated by a month or a year is at most as old as its first day."""
     first, last = span(stated)
     if first > today:
-        return "dated in the future"
+        return FUTURE
     days = (today - first).days
     words = f"{days} days" if days < 60 else f"{days / DAYS_PER_MONTH:.0f} months"
     return words if first == last else f"up to {words}"
+
+
+def dated(stated: str, today: datetime.date) -> str:
+    """A date with its age: ``2026-09, up to 2 months old``."""
+    old = age(stated, today)
+    return f"{stated}, {old if old == FUTURE else f'{old} old'}"

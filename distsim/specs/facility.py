@@ -20,6 +20,9 @@ class Facility(Sourced):
     usd_per_kwh: Annotated[Dollars, Field(le=10)] | None = None
     kg_co2e_per_kwh: Annotated[Ratio, Field(le=3)] | None = None
     """Of the grid it hangs on, as a yearly mean."""
+    usd_per_kw_month: Annotated[Dollars, Field(le=5000)] | None = None
+    """Rent of the hall with its cooling, per kW that the machines may draw; electricity comes on top. None where the
+    hall is there already."""
     upkeep_fraction: Annotated[Ratio, Field(le=1)] = 0.10
     """Support and spare parts per year, of the price of the machines."""
     network_fraction: Annotated[Ratio, Field(le=2)] = 0.10

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from distsim.errors import did_you_mean
+from distsim.specs.adapters import Adapters
 from distsim.specs.base import Sourced, Spec
 from distsim.specs.job import Job
 from distsim.specs.support import Supports
@@ -72,6 +73,8 @@ class Kernels(Spec):
     loss: Literal["fused", "eager"] = "fused"
     """``fused`` keeps fp32 logits once (vocabulary-parallel cross entropy); ``eager`` upcasts and keeps the fp32
     log-softmax, with bf16 logits, their upcast and their gradients in transit."""
+    loss_kept_bytes: float = Field(default=4, ge=0)
+    """Bytes per logit that a fused loss keeps: fp32, or the logits themselves where a compiler makes the rest again."""
     loss_transit_bytes: float | None = Field(default=None, ge=0)
     """Bytes per logit in transit while a fused loss is computed, beside what it keeps; None means one in the
     activation dtype."""
@@ -92,14 +95,23 @@ class Kernels(Spec):
     kept: tuple[KeptPart, ...] | None = None
     """Products whose outputs ``--recompute selective`` keeps, of a layer of which all else is computed again where
     backward needs it (XLA's policies of names); None: as ``selective`` says."""
+    op_keeps_unread: bool = True
+    """``op`` keeps products that no backward pass reads, too; a compiler drops them."""
+    op_keeps_narrow: bool = True
+    """``op`` knows products in 4 bits as products; kernels of their own escape its list."""
     hidden_copies: int = Field(default=0, ge=0)
     """Further tensors of hidden width that a layer's code keeps (contiguous copies, views made whole)."""
     tensor_parallel_copies: int = Field(default=0, ge=0)
     """Further ones with tp > 1 (buffers of asynchronous communication that autograd holds on to)."""
-    gathered_inputs: float = Field(default=0, ge=0)
-    """Inputs of column-parallel products that a layer keeps gathered, not sharded."""
-    gathered_stages: tuple[int, int] = (1, 1)
-    """Least and largest number of pipeline stages of the jobs that keep them."""
+    exchange_buffers: int = Field(default=0, ge=0)
+    """Buffers of a gathered input that tensor parallel exchanges keep for good."""
+    exchanges_held: float = Field(default=0, ge=0)
+    """Gathered tensors whose memory is not free again because the host runs ahead of the GPU: torch gives back what an
+    exchange on another stream used only when the GPU has passed it."""
+    exchanges_held_waiting: float = Field(default=0, ge=0)
+    """The same where the host waits in between: for its neighbours in a pipeline, for a step of one micro-batch."""
+    held_stages: tuple[int, int] = (1, 1024)
+    """Least and largest number of pipeline stages of the jobs that hold them."""
     regather_input: bool = True
     """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in
     backward (Megatron), instead of keeping the gathered input (torch DTensor)."""
@@ -131,6 +143,9 @@ class Buffers(Spec):
     gradients_grow: bool = False
     """Gradients come into being during the first backward pass and go after the step (plain torch), instead of living
     in buffers made beforehand (Megatron, DDP)."""
+    gathers_copies: bool = False
+    """FSDP2: the sharded parameters stay beside what is gathered from them, which ZeRO 2 and pipeline stages keep;
+    stages also keep whole gradients until their last micro-batch."""
     master_gradients: bool = False
     """Where gradients are narrower than the master copy, the step first makes wide copies of all of them."""
     step_counter_bytes: float = Field(default=0, ge=0)
@@ -151,6 +166,11 @@ class Overhead(Spec):
     """NCCL buffers per process group of more than one rank."""
     fragmentation_fraction: float = Field(default=0, ge=0, lt=1)
     """Reserved by the caching allocator beyond what is allocated, as a share of activations and buffers."""
+    compiled_fragmentation_fraction: float | None = Field(default=None, ge=0, lt=1)
+    """The same of compiled jobs, their loss included."""
+    kept_samples: float = Field(default=0, ge=0)
+    """Where lengths of samples vary: mean samples whose logits' blocks the allocator keeps, since longer ones do not
+    fit into them; for replays of measured runs only."""
 
 
 class Traffic(Spec):
@@ -208,24 +228,6 @@ class Traffic(Spec):
     """Tensor-parallel collectives run in pieces beside the matrix products."""
 
 
-class Adapters(Spec):
-    """How a framework runs LoRA adapters."""
-
-    fp32: bool = False
-    """Adapters and their states are fp32 whatever the frozen weights are (peft); else as all that trains. Without a
-    mixed precision recipe their products then run in fp32 too."""
-    own_inputs: bool = False
-    """Each adapted product casts its input for its adapter, and keeps the copy (peft)."""
-    splits_fused: bool = False
-    """A fused projection of queries, keys and values can have adapters for some of them (litgpt)."""
-    keeps_originals: bool = False
-    """Parts that train whole are copies; the frozen originals stay (peft's ``modules_to_save``)."""
-    quantises_on_gpu: bool = False
-    """Weights come onto the GPU whole and are quantised there, which may be the peak (litgpt)."""
-    quantises_head: bool = False
-    """The output layer is quantised with the layers' products."""
-
-
 REPLAY_WORDS = ("interleave", "older", "older_until", "recompute_until_fits", "unsaid_micro_batch")
 """What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
 
@@ -250,9 +252,12 @@ class Framework(Sourced):
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Kernels that differ in measured runs by the state of their software (specs/timing.py); only replays use them."""
+    """Kernels that differ in measured runs by the state of their software (specs/timing.py), and ``closes_ties`` of
+    stages (engine/placement.py); only the memory of replays uses them."""
     until: dict[int, dict[str, Any]] = Field(default_factory=dict)
     """Kernels of compiled measured runs up to a year; only the memory of replays uses them."""
+    narrow_states: str = ""
+    """The recipe whose states jobs have that multiply in 8 or 4 bits, where only products know of it (torchao)."""
     usual_loss_chunks: bool = False
     """Fine-tuning recipes compute the loss in chunks; only the memory of replays uses it."""
     usual_whole: dict[str, str] = Field(default_factory=dict)

@@ -95,6 +95,18 @@ class Purchase(Spec):
         return (self.low + self.high) / 2
 
 
+class Service(Spec):
+    """What a provider asks beside its machines: for a GB kept for a month, or for a GB that leaves."""
+
+    kind: Literal["storage", "egress"]
+    item: str
+    price: Annotated[Dollars, Field(ge=0, le=100)]
+    """Of 1e9 bytes, in the currency of the file; 0 where it is free."""
+    date: StatedDate
+    source: str = Field(min_length=3)
+    notes: str = ""
+
+
 class Exchange(Spec):
     """What one unit of a foreign currency is worth, on a day."""
 
@@ -114,6 +126,7 @@ class Price(Sourced):
     exchange: Exchange | None = None
     offers: tuple[Offer, ...] = ()
     purchases: tuple[Purchase, ...] = ()
+    services: tuple[Service, ...] = ()
 
     @model_validator(mode="after")
     def _dollars(self) -> Self:

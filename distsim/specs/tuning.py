@@ -30,6 +30,8 @@ class Quantization(Sourced):
     """Name of the format on the wire."""
     unpack_bytes: float = Field(default=0, ge=0)
     """Memory traffic per weight of unpacking it, beside reading the weight and writing the result."""
+    leaves_others: bool = False
+    """What is not quantised stays in the format it is stored in, where a framework otherwise makes it fp32."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Tuning:
     """A fused projection of queries, keys and values can have adapters for some of them."""
     quantization: Quantization | None
     quantises_head: bool
+    others_fp32: bool = False
+    """What is frozen beside quantised weights is held in fp32."""
 
     def trains(self, part: str) -> bool:
         """Whether ``embedding``, ``head`` or ``norms`` train whole."""

@@ -1,0 +1,61 @@
+"""Rent against buy in words and as a table: what an owned hour is made of, when buying pays off, cash of each year."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+from distsim.engine.ownership import Ownership
+from distsim.engine.plan import Option
+from distsim.engine.planner import Plan
+from distsim.report.plan_words import dollars
+from distsim.report.style import Style, columns
+from distsim.specs.dates import dated
+from distsim.specs.facility import Facility
+
+HEAD = ("year", "buying", "renting", "buying so far", "renting so far")
+YEAR_DAYS, YEAR_MONTHS = 365, 12
+
+
+def sentences(own: Ownership, option: Option, house: Facility, today: datetime.date) -> list[str]:
+    """What a buyer has to know, a sentence each; the first is about one accelerator."""
+    one = option.candidate
+    parts = ", ".join(f"{dollars(cost)} {name}" for name, cost in own.parts.items() if cost)
+    months = own.break_even_months
+    never = months == float("inf")
+    late = ", beyond its life" if not never and months > YEAR_MONTHS * house.lifetime_years else ""
+    when = "never" if never else f"after {months:,.1f} months{late}"
+    run = option.days / YEAR_DAYS * YEAR_MONTHS
+    return [
+        f"bought for {dollars(own.price)} ({own.item}, {dated(own.date, today)}, network included), an hour in use "
+        f"costs {dollars(own.owned_per_hour)} ({parts}) against {dollars(own.rent_per_hour)} of rent",
+        f"buying pays off {when}; this run takes {run:,.1f} months",
+        f"all {one.gpus:,} of them cost {dollars(own.price * one.gpus)} to buy",
+    ]
+
+
+def assumed(house: Facility) -> str:
+    """The house that the machines stand in."""
+    hall = (
+        "the hall is there" if house.usd_per_kw_month is None else f"hall at ${house.usd_per_kw_month:g} per kW-month"
+    )
+    known = house.usd_per_kwh is not None
+    power = f"${house.usd_per_kwh:g} per kWh" if known else "electricity not counted: no price of it is stated"
+    return (
+        f"in use {house.utilisation:.0%} of the time, written off in {house.lifetime_years:g} years to "
+        f"{house.residual_fraction:.0%}, upkeep {house.upkeep_fraction:.0%} a year, {hall}, {power}"
+    )
+
+
+def buying_lines(made: Plan, option: Option, today: datetime.date, term: Style) -> Sequence[str]:
+    """The section on the terminal."""
+    own, gpu = made.buying(option), option.candidate.gpu
+    if own is None:
+        return [f"{term.bold('Rent or buy')}: no price of a system with {gpu} is known"]
+    rows = [
+        [str(one.year), *map(dollars, (one.buying, one.renting, one.buying_so_far, one.renting_so_far))]
+        for one in own.years
+    ]
+    house = made.request.facility
+    told = "; ".join(sentences(own, option, house, today))
+    return [f"{term.bold('Rent or buy')}, per {gpu}: {told}", *columns(list(HEAD), rows), assumed(house)]

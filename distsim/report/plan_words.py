@@ -1,0 +1,97 @@
+"""Amounts of a plan as those who decide say them: dollars, days, energy, carbon; small ones in smaller units."""
+
+from __future__ import annotations
+
+import datetime
+
+from distsim.engine.plan import Option
+from distsim.engine.planner import Plan
+from distsim.specs.dates import dated
+from distsim.units import DAY, days_words, decimal_bytes, duration
+
+KWH_PER_MWH = 1000
+KG_PER_TONNE = 1000
+NEARLY_FULL = 0.95
+"""Predicted memory is off by some per cent (docs/memory.md): a layout beyond this may not fit after all."""
+
+
+def dollars(amount: float) -> str:
+    """An amount as a person says it: ``$1.49M``, ``$830k``, ``$12.50``."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
+        if abs(amount) >= size:
+            return f"${amount / (1e3 if unit == 'k' else size):,.{0 if unit == 'k' else 2}f}{unit}"
+    return f"${amount:,.2f}" if abs(amount) < 100 else f"${amount:,.0f}"
+
+
+def number(amount: float, digits: int = 1) -> str:
+    """A number for a column: so many digits after the point, but never a zero for what is not zero."""
+    return f"{amount:,.{digits}f}" if abs(amount) >= 1 or amount == 0 else f"{amount:.2g}"
+
+
+def days(length: float) -> str:
+    """``21.6 days``; below two days in hours, below two hours in minutes."""
+    return duration(length * DAY)
+
+
+def energy(option: Option) -> str:
+    """``428 MWh``, ``830 kWh``."""
+    kwh = option.energy_kwh
+    if kwh is None:
+        return "not known"
+    return f"{kwh:,.0f} kWh" if kwh < KWH_PER_MWH else f"{number(kwh / KWH_PER_MWH, 0)} MWh"
+
+
+def carbon(option: Option) -> str:
+    """``158 tCO2e``, ``310 kgCO2e``; nothing where the grid is not known."""
+    tonnes = option.tonnes_co2e
+    if tonnes is None:
+        return ""
+    return f"{tonnes * KG_PER_TONNE:,.0f} kgCO2e" if tonnes < 1 else f"{tonnes:,.0f} tCO2e"
+
+
+def interval(option: Option) -> str:
+    """The 90 % interval of the rent."""
+    return f"{dollars(option.dollars_at(option.days_low))} to {dollars(option.dollars_at(option.days_high))}"
+
+
+def kept(made: Plan, share: float) -> str:
+    """How many of the simulated campaigns keep to the deadline."""
+    wish = made.request.wish.days
+    return "" if wish is None else f"{share:.0%} within {days_words(wish)}"
+
+
+def owed(option: Option) -> str:
+    """What a reservation binds its buyer to; nothing for machines that are paid by the hour."""
+    whole = option.committed_dollars
+    if whole is None:
+        return ""
+    return (
+        f"{dollars(whole)} are owed for the whole term ({option.quote.term}), of which this run uses "
+        f"{dollars(option.dollars)} ({option.dollars / whole:.0%})"
+    )
+
+
+def fullness(option: Option) -> list[str]:
+    """A warning where the layout is predicted to fill the memory nearly to the last."""
+    used = option.candidate.memory_fraction
+    if used is None or used <= NEARLY_FULL:
+        return []
+    return [f"memory      {used:.1%} full by prediction: try it before you order, or leave some with --margin 5%"]
+
+
+def besides(made: Plan, option: Option, today: datetime.date) -> str:
+    """Storage and egress in words; nothing where the provider states neither."""
+    found = made.besides(option)
+    told = []
+    if found.storage is not None and found.storage_dollars is not None:
+        checkpoints = f"{found.kept} checkpoints of {decimal_bytes(found.checkpoint_bytes)}"
+        rate = f"${found.storage.price:g} per GB-month, price of {dated(found.storage.date, today)}"
+        told.append(
+            f"storage {dollars(found.storage_dollars)} ({checkpoints} and {decimal_bytes(found.token_bytes)} of tokens "
+            f"at {rate})"
+        )
+    if found.egress is not None and found.egress_dollars is not None:
+        told.append(
+            f"a checkpoint that leaves {dollars(found.egress_dollars)} (price of {dated(found.egress.date, today)})"
+        )
+    return ", ".join(told)

@@ -1,0 +1,305 @@
+"""What ``distsim plan`` says to those who decide: wrong input by name, what was left out, small and large amounts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from shell import Done, piped
+
+from distsim import catalog
+from distsim.engine.prices import price_lists, quotes
+from distsim.errors import DistsimError
+
+ASKED = ("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "64")
+CONTRACT = """
+provider = "Our contract"
+currency = "USD"
+
+[[offers]]
+instance = "8x H100"
+gpu = "h100-sxm"
+gpus = 8
+cluster = "dgx-h100"
+on_demand = 2.40
+reserved_1y = 1.95
+date = "2026-11-01"
+source = "offer 4711"
+"""
+
+
+def run(*words: str) -> Done:
+    return piped("plan", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--deadline", "30"), "--deadline 30 has no unit\n  write e.g. 30d, 30h or 30min"),
+        (("--maintenance-every", "7"), "--maintenance-every 7 has no unit"),
+        (("--gpus", "100000000"), "each 1 to 10,000,000"),
+        (("--facility", "nowhere"), "unknown facility 'nowhere'"),
+        (("--failures", "none"), "unknown failures preset 'none'"),
+        (("--provider", "coreweav"), "unknown price list 'coreweav'\n  did you mean coreweave"),
+    ],
+)
+def test_wrong_input_is_named_and_mended(words: tuple[str, ...], told: str) -> None:
+    done = run(*ASKED, *words)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_whole_nodes_near_what_was_asked() -> None:
+    done = run("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "100,20")
+    assert done.returncode == 1
+    assert "use whole nodes: --gpus 96,16" in done.stderr
+
+
+def test_an_accelerator_without_a_price_is_not_silently_left_out() -> None:
+    done = run("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm,tpu-v5e", "--gpus", "64")
+    assert done.returncode == 0
+    assert "no on-demand price for whole nodes of tpu-v5e is known: left out" in done.stderr
+
+
+def test_sizes_beyond_the_largest_are_a_note_unless_asked_for() -> None:
+    words = ("llama-3.1-405b", "--tokens", "15T", "--gpu", "h100-sxm", "--provider", "nebius", "--pp", "16")
+    capped = run(*words, "--deadline", "5d")
+    assert capped.returncode == 1
+    assert "sizes up to 32,768 accelerators are tried" in capped.stderr
+    asked = run(*words, "--gpus", "65536")
+    assert asked.returncode == 0
+    assert "65,536 x h100-sxm" in asked.stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("dgx-h100", "dgx-a100-80gb", "the offer is of h100-sxm, its cluster dgx-a100-80gb has a100-sxm4-80gb"),
+        ('gpu = "h100-sxm"', 'gpu = "h100-smx"', "price list mine, 8x H100: unknown gpu 'h100-smx'"),
+        ("dgx-h100", "dgx-h10", "price list mine, 8x H100: unknown cluster 'dgx-h10'"),
+    ],
+)
+def test_an_offer_that_contradicts_itself_is_refused(tmp_path: Path, old: str, new: str, told: str) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text(CONTRACT.replace(old, new), encoding="utf-8")
+    with pytest.raises(DistsimError) as refused:
+        quotes(price_lists([str(own)]), "on-demand")
+    assert told in refused.value.text()
+
+
+def test_every_shipped_offer_is_of_what_its_cluster_has() -> None:
+    assert len(quotes(price_lists(), "on-demand", doubtful=True)) > 50
+    assert catalog.names("prices")
+
+
+def test_a_price_dated_in_the_future_is_told_as_such(tmp_path: Path) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text(CONTRACT.replace("2026-11-01", "2199-11-01"), encoding="utf-8")
+    told = " ".join(run(*ASKED, "--provider", str(own)).stdout.split())
+    assert "(price of 2199-11-01, dated in the future)" in told
+
+
+def test_a_reservation_is_owed_whole(tmp_path: Path) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text(CONTRACT, encoding="utf-8")
+    words = (*ASKED, "--provider", str(own), "--price", "reserved-1y")
+    (option,) = json.loads(run(*words, "--json").stdout)["options"]
+    assert option["committed_dollars"] == pytest.approx(64 * 8760 * 1.95)
+    told = " ".join(run(*words).stdout.split())
+    assert "reserved $1.09M are owed for the whole term (reserved-1y), of which this run uses" in told
+    hourly = json.loads(run(*ASKED, "--provider", str(own), "--json").stdout)["options"][0]
+    assert hourly["committed_dollars"] is None
+
+
+def test_how_many_campaigns_keep_to_the_deadline() -> None:
+    words = (*ASKED, "--provider", "nebius")
+    answer = json.loads(run(*words, "--json").stdout)
+    days = answer["options"][0]["days"]
+    assert answer["campaigns"]["within_deadline"] is None
+    shares = [
+        json.loads(run(*words, "--deadline", f"{days * factor}d", "--json").stdout)["campaigns"]["within_deadline"]
+        for factor in (1.01, 1.5)
+    ]
+    assert 0.4 < shares[0] < 0.65  # the middle of a distribution whose width is that of the step time
+    assert shares[0] < shares[1] < 1
+    told = " ".join(run(*words, "--deadline", f"{days * 1.5}d").stdout.split())
+    assert f"{shares[1]:.0%} within" in told
+
+
+def test_intervals_stand_beside_dollars_and_tokens() -> None:
+    told = run(*ASKED, "--provider", "nebius").stdout
+    lines = {line[:12].strip(): line[12:] for line in told.splitlines() if line[:12].strip() in ("cost", "tokens")}
+    assert "90 % interval $" in lines["cost"]
+    assert "per dollar, 90 % interval" in lines["tokens"]
+
+
+def test_a_small_run_is_told_in_hours_and_kilowatt_hours(tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+    words = ("gpt2", "--tokens", "10B", "--gpu", "a100-sxm4-80gb", "--gpus", "8", "--report", str(page))
+    told = run(*words).stdout
+    assert " h, $" in told
+    assert "kWh, " in told
+    assert "kgCO2e" in told
+    assert "0 MWh" not in told
+    assert "0.0 days" not in told
+    html = page.read_text(encoding="utf-8")
+    assert "kWh<" in html
+    assert "0.0 days" not in html
+
+
+def test_few_options_need_no_plot() -> None:
+    one = run(*ASKED, "--provider", "nebius").stdout
+    assert "Days against dollars" not in one
+    assert "against days (across)" not in one
+    assert "against days (across)" in run("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm").stdout
+
+
+def test_what_an_owned_hour_is_made_of() -> None:
+    words = ("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "64", "--provider", "nebius")
+    hired, own = (
+        json.loads(run(*words, "--facility", house, "--json").stdout)["buying"] for house in ("default", "hyperscale")
+    )
+    parts = hired["owned_usd_per_gpu_hour_parts"]
+    assert sum(parts.values()) == pytest.approx(hired["owned_usd_per_gpu_hour"])
+    assert set(parts) == {"depreciation", "upkeep", "hall", "electricity"}
+    assert own["owned_usd_per_gpu_hour_parts"]["hall"] == 0
+    assert own["break_even_months"] < hired["break_even_months"]
+    told = " ".join(run(*words).stdout.split())
+    assert "depreciation, $" in told
+    assert "hall, $" in told
+    assert "all 64 of them cost $" in told
+    assert "months old, network included" in told
+
+
+def test_a_layout_that_is_nearly_full_says_so() -> None:
+    words = ("llama-2-70b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "64", "--provider", "nebius")
+    full = json.loads(run(*words, "--json").stdout)["options"][0]
+    spared = json.loads(run(*words, "--margin", "15%", "--json").stdout)["options"][0]
+    assert spared["memory_fraction"] <= 0.85 < full["memory_fraction"] <= 1
+    assert spared["step_seconds"] >= full["step_seconds"]
+    assert ("full by prediction" in run(*words).stdout) == (full["memory_fraction"] > 0.95)
+    assert "full by prediction" not in run(*words, "--margin", "15%").stdout
+
+
+def test_your_own_quote_to_buy_is_the_one_reckoned_with(tmp_path: Path) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text(
+        CONTRACT.replace('"USD"', '"EUR"')
+        + """
+[[purchases]]
+item = "our quote"
+kind = "system"
+gpu = "h100-sxm"
+gpus = 8
+price = 200000
+with_network = true
+date = "2026-10"
+source = "quote 12"
+
+[exchange]
+usd = 1.10
+date = "2026-11-01"
+source = "central bank"
+""",
+        encoding="utf-8",
+    )
+    buying = json.loads(run(*ASKED, "--provider", str(own), "--json").stdout)["buying"]
+    assert buying["item"] == "our quote"
+    assert buying["usd_per_gpu"] == pytest.approx(200_000 / 8 * 1.10)
+    assert buying["rent_usd_per_gpu_hour"] == pytest.approx(2.40 * 1.10)
+
+
+def test_electricity_without_a_price_is_told(tmp_path: Path) -> None:
+    house = tmp_path / "house.toml"
+    house.write_text('name = "mine"\npue = 1.3\n', encoding="utf-8")
+    told = " ".join(run(*ASKED, "--provider", "nebius", "--facility", str(house)).stdout.split())
+    assert "the hall is there, electricity not counted: no price of it is stated" in told
+    assert "$0 per kWh" not in told
+
+
+SERVICES = """
+[[services]]
+kind = "storage"
+item = "our bucket"
+price = 0.02
+date = "2026-10"
+source = "offer 4711"
+
+[[services]]
+kind = "egress"
+item = "out of the door"
+price = 0.05
+date = "2026-10"
+source = "offer 4711"
+"""
+
+
+def test_storage_and_egress_stand_beside_the_rent(tmp_path: Path) -> None:
+    """300B tokens in 2 bytes each and 14 bytes per parameter and checkpoint, for as long as the run takes."""
+    own = tmp_path / "mine.toml"
+    own.write_text(CONTRACT + SERVICES, encoding="utf-8")
+    words = (*ASKED, "--provider", str(own))
+    answer = json.loads(run(*words, "--keep", "3", "--json").stdout)
+    found, option = answer["besides"], answer["options"][0]
+    checkpoint = 14 * 6738415616
+    assert found["checkpoint_bytes"] == pytest.approx(checkpoint)
+    assert found["token_bytes"] == 600e9
+    months = option["days"] * 24 / 730
+    assert found["storage_dollars"] == pytest.approx((3 * checkpoint + 600e9) / 1e9 * 0.02 * months)
+    assert found["egress_dollars"] == pytest.approx(checkpoint / 1e9 * 0.05)
+    assert option["dollars"] == pytest.approx(option["gpu_hours"] * 2.40)
+    told = " ".join(run(*words).stdout.split())
+    assert "besides storage $" in told
+    assert "10 checkpoints of 94.3 GB and 600 GB of tokens at $0.02 per GB-month, price of 2026-10, " in told
+    assert "besides" not in run(*ASKED, "--provider", "lambda").stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('date = "2026-10"\nsource = "offer 4711"\n\n[[services]]', 'source = "offer 4711"\n\n[[services]]', "date"),
+        ("price = 0.05", "price = -0.05", "-0.05 is too small"),
+        ("price = 0.02", "price = 200", "200 is too large"),
+        ('kind = "egress"', 'kind = "ingress"', "ingress"),
+    ],
+)
+def test_services_are_refused_like_other_prices(tmp_path: Path, old: str, new: str, told: str) -> None:
+    own = tmp_path / "mine.toml"
+    assert old in SERVICES
+    own.write_text(CONTRACT + SERVICES.replace(old, new), encoding="utf-8")
+    done = run(*ASKED, "--provider", str(own))
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_keeping_a_senseless_number_of_checkpoints_is_refused() -> None:
+    done = run(*ASKED, "--keep", "-1")
+    assert done.returncode == 2
+    assert "--keep -1 is out of range" in done.stderr
+
+
+def test_the_terms_of_owning_are_explained_with_their_sources() -> None:
+    told = run(*ASKED, "--provider", "nebius", "--explain").stdout
+    lines = [
+        line for line in told.splitlines() if line.startswith(("hall", "depreciation", "break-even", "price with"))
+    ]
+    assert any("hall_dollars_per_hour" in line for line in lines)
+    assert any("CBRE" in line for line in lines)
+    assert any("break_even_months" in line for line in lines)
+
+
+def test_the_table_for_spreadsheets_holds_what_the_json_does() -> None:
+    words = ("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "32,64", "--provider", "nebius,aws",
+             "--price", "all", "--deadline", "6d")  # fmt: skip
+    answer = json.loads(run(*words, "--json").stdout)
+    rows = list(csv.DictReader(io.StringIO(run(*words, "--csv").stdout)))
+    assert len(rows) == len(answer["options"])
+    for row, option in zip(rows, answer["options"], strict=True):
+        assert row["days_low"] == str(option["days_interval"]["low"])
+        assert row["dollars_high"] == str(option["dollars_interval"]["high"])
+        assert row["committed_dollars"] == str(option["committed_dollars"] or "")
+        assert row["within_limits"] == str(int(option["days"] <= 6))
+    assert {row["within_limits"] for row in rows} == {"0", "1"}
