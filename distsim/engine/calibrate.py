@@ -48,7 +48,7 @@ SPREADS: dict[str, tuple[float, float, float, float, float]] = {
 LEVELS = ("general", "architecture", "family", "framework", "both")
 _EAGER = {"kernel_issue_seconds": 7e-5}  # hooks and wrappers around every module, as peft's and Qwen's recipes show
 # XLA hands over a whole step at once
-_COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6, "stream": 1.2}
+_COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6}
 # What is exposed when Transformer Engine's products take in and send out tiles as they go (assumed, fitted from there)
 _OVERLAPPED = {"tensor_factor": 0.6}
 PRIORS: dict[str, dict[str, float]] = {

@@ -191,8 +191,9 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
             forward.attention = operation.flops_forward / (chip.rate * SCAN_SHARE)
             backward.attention = operation.flops_backward / (chip.rate * SCAN_SHARE)
         first, second = moved_bytes(setup, operation)
-        forward.memory = stream_seconds(first, chip.bandwidth)
-        backward.memory = stream_seconds(second, chip.bandwidth)
+        left = setup.kernels.pass_share
+        forward.memory = stream_seconds(first * left, chip.bandwidth)
+        backward.memory = stream_seconds(second * left, chip.bandwidth)
     return forward, backward if operation.backward else Sums()
 
 

@@ -82,6 +82,8 @@ class Kernels(Spec):
     """Tokens per chunk where the loss is computed in chunks; 0 means all at once."""
     loss_keeps_chunks: bool = False
     """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once (Liger)."""
+    pass_share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the passes of norms, activations and the like that is left where a compiler fuses neighbours."""
     loss_kernel: Literal["one", "eager", "vocab-parallel"] | None = None
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
     recompute_stops_early: bool = False
