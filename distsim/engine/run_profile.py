@@ -48,7 +48,7 @@ def _profile_of(run: Run) -> tuple[str, str]:
         return told, ""
     only = COMPILED_ONLY.get(chip_of(run))
     if catalog.knows("frameworks", name):
-        if only is None or family_of(name) == family_of(only):
+        if only is None or family_of(catalog.load("frameworks", name).name) == family_of(only):
             return name, ""
         return only, f"framework {name!r} does not run on {run.text('gpu')}: timed like {only}"
     split = max(run.count("tp") or 1, run.count("pp") or 1) > 1
