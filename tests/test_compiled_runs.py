@@ -19,7 +19,7 @@ from distsim.engine.run_profile import framework_of
 from distsim.engine.run_software import attention_of, recomputation_of, sharding_group
 from distsim.engine.saved import layer_saved_bytes
 from distsim.engine.stages import build_stages
-from distsim.engine.weights import weight_bytes
+from distsim.engine.weights import weight_work
 from distsim.formulas.compute import head_share
 from distsim.interop.runs import Run, read_runs
 
@@ -136,8 +136,8 @@ def test_a_compiler_moves_less_for_weights_than_modules_do() -> None:
     stage = build_stages(setup)[0]
     rules = setup.framework.traffic.model_copy(update={"partitioned": False})
     modules = replace(setup, framework=setup.framework.model_copy(update={"traffic": rules}))
-    compiled = sum(weight_bytes(setup, stage))
-    assert compiled < 0.5 * sum(weight_bytes(modules, stage))
+    compiled, eager = (weight_work(one, stage) for one in (setup, modules))
+    assert compiled.forward + compiled.backward < 0.5 * (eager.forward + eager.backward)
 
 
 def test_int8_runs_on_int8_units() -> None:

@@ -143,7 +143,14 @@ def fit_batches(
                     result[key] = known[key]
                     continue
                 result[key] = fit_one([one for one in members if one.key == key], common, result)
-    return result
+    return {**same_rings(found, result), **result}
+
+
+def same_rings(found: Sequence[Batch], factors: Mapping[str, Factor]) -> dict[str, Factor]:
+    """Factors of gathers inside domains where nobody measured them but all-reduces run on the same rings: an
+    all-gather and a reduce-scatter together then take no less than an all-reduce, as everywhere both were measured."""
+    links = {one.key.split("/")[0] for one in found if one.key.endswith("/all_reduce") and one.rings_only}
+    return {f"{link}/gather": factors[f"{link}/all_reduce"] for link in links if is_intra(link)}
 
 
 def _touched(wanted: set[str], place: str, family: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from distsim.engine import nccl
 from distsim.engine.links import FAMILIES, network_for
-from distsim.engine.network import Group, group_of
+from distsim.engine.network import NVLS_GENERATION, Group, group_of
 from distsim.engine.pricing import op_named
 from distsim.errors import DistsimError
 from distsim.units import MICROSECOND
@@ -82,6 +82,8 @@ class Batch(NamedTuple):
     terms: tuple[Any, ...]
     """(long protocol?, latency, seconds over fabric, over NICs, at the protocol's cap), candidates by rows."""
     measured: Any
+    rings_only: bool = False
+    """Nothing but rings and trees of them inside a domain: the chip has no reduction in its switch."""
 
 
 def batches(rows: Iterable[Measurement]) -> list[Batch]:
@@ -104,7 +106,8 @@ def batches(rows: Iterable[Measurement]) -> list[Batch]:
         family = FAMILIES[op]
         link = f"{network.inter if group.nodes > 1 else network.intra}/{family}"
         terms = _terms(op, sizes, group)
-        found.append(Batch(link, f"{network.intra}/{family}", source, tuple(members), terms, measured))
+        rings = network.nvlink and network.generation < NVLS_GENERATION
+        found.append(Batch(link, f"{network.intra}/{family}", source, tuple(members), terms, measured, rings))
     return found
 
 

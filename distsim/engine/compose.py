@@ -11,6 +11,7 @@ from distsim.engine.resolve import Setup
 from distsim.engine.schedule_shape import paired, ramp_share
 from distsim.engine.work import Work
 from distsim.formulas.step import (
+    LEAST_SECONDS,
     check_seconds,
     exposed_seconds,
     jitter_share,
@@ -51,6 +52,7 @@ def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
     """What composing a step needs of the layout; ``state`` is that of the software (specs/timing.py)."""
     y = setup.layout
     return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "zero": y.zero, "micro_batches": y.micro_batches, "state": state,
+            "blocking": int(setup.kernels.launches == "blocking"),
             "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
             "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp),
             "paired": paired(y.schedule, y.pp)}  # fmt: skip
@@ -146,14 +148,9 @@ class MicroBatch(NamedTuple):
 
 def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> MicroBatch:
     """Seconds of one micro-batch on one stage."""
-    m, issue, never = y["micro_batches"], timing["kernel_issue_seconds"], timing["exposed_fraction"]
-    f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
-    forward = paced_seconds(f, stage["forward.kernels"] * issue)
-    backward = paced_seconds(b + r, (stage["backward.kernels"] + stage["recompute.kernels"]) * issue * BACKWARD_ISSUE)
-    exchange = {
-        name: tuple(product(stage[f"{key}_{phase}"], timing[factor] / m) for phase in PHASES[:2])
-        for name, key, factor in EXCHANGES
-    }
+    m, never = y["micro_batches"], timing["exposed_fraction"]
+    b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES[1:])
+    (forward, backward), exchange = exchanged(stage, y, timing)
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
     reduces = product(stage["reduce"] * timing["data_factor"] / m, where(y["zero"] >= 3, 1, 0))
@@ -169,6 +166,48 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
         left = exposed_seconds(exposed["expert_parallel"], forward + backward, 0.0)
         exposed["expert_parallel"] = where(y["paired"], left, exposed["expert_parallel"])
     return MicroBatch(forward, backward, (r, b + r), exposed, others)
+
+
+def _paced(gpu: Number, host: Number, y: Mapping[str, Number]) -> Number:
+    """Seconds of a phase that the GPU works for so long and the host issues for so long."""
+    paced = paced_seconds(gpu, host)
+    return paced if isinstance(y["blocking"], int) and not y["blocking"] else where(y["blocking"], gpu + host, paced)
+
+
+def host_seconds(stage: Mapping[str, Number], timing: Mapping[str, Number]) -> tuple[Number, Number]:
+    """What the host takes to issue forward, and backward with what is computed again."""
+    issue = timing["kernel_issue_seconds"]
+    again = stage["backward.kernels"] + stage["recompute.kernels"]
+    return stage["forward.kernels"] * issue, again * issue * BACKWARD_ISSUE
+
+
+def exchanged(
+    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]
+) -> tuple[tuple[Number, Number], dict[str, tuple[Number, Number]]]:
+    """A micro-batch's forward and backward without exchanges, and what exchanges add to each: they run in the GPU's
+    queue, so that a phase waits for GPU and exchanges or for the host, whichever is longer."""
+    m = y["micro_batches"]
+    f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
+    gpu, host = (f, b + r), host_seconds(stage, timing)
+    alone = _paced(gpu[0], host[0], y), _paced(gpu[1], host[1], y)
+    queued = {
+        name: [product(stage[f"{key}_{phase}"], timing[factor] / m) for phase in PHASES[:2]]
+        for name, key, factor in EXCHANGES
+    }
+    queued["tensor_parallel"][1] = queued["tensor_parallel"][1] + beside_products(stage, y, timing)
+    shares = []
+    for index in (0, 1):
+        waits = sum(pair[index] for pair in queued.values())
+        nothing = isinstance(waits, (int, float)) and waits == 0
+        longer = 0.0 if nothing else _paced(gpu[index] + waits, host[index], y) - alone[index]
+        shares.append(longer / maximum(waits, LEAST_SECONDS))
+    return alone, {name: (pair[0] * shares[0], pair[1] * shares[1]) for name, pair in queued.items()}
+
+
+def beside_products(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
+    """What is left of a micro-batch's tensor parallel exchanges that run beside products of backward."""
+    exchange = product(stage["tp_beside"], timing["tensor_factor"] / y["micro_batches"])
+    return _exposed(exchange, stage["backward.cover"] / timing["matmul"], timing["exposed_fraction"])
 
 
 def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], busy: Number) -> Number:

@@ -10,15 +10,17 @@ from distsim.engine.lacking import narrow_units, wide_units
 from distsim.engine.passes import BACKWARD_BYTES, launches, moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
-from distsim.engine.weights import optimizer_bytes, weight_bytes
+from distsim.engine.weights import optimizer_seconds, weight_work
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
     OLDER_ATTENTION,
     attention_share,
+    cached_share,
     causal_fraction,
     head_share,
     matmul_share,
+    power_limited_share,
     roofline_seconds,
     stream_seconds,
 )
@@ -27,7 +29,7 @@ from distsim.layers.recompute import kept_operations
 
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
-CLASSES = (*PRODUCTS, "memory", "kernels")
+CLASSES = (*PRODUCTS, "memory", "kernels", "cover")
 FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
 TYPICAL_SHARE = 0.8
@@ -39,6 +41,9 @@ NEWER = ("hopper", "blackwell")
 """Architectures whose tensor cores FlashAttention-2 was not written for."""
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
+TENSOR_CORE_MULTIPLE = 8
+"""Elements that a row of 2-byte operands must be a multiple of for tensor cores (NVIDIA, Matrix Multiplication
+Background User's Guide, section 3: 16 bytes): batched products of heads 108 or 150 wide run on fp32 units instead."""
 EXPERTS = ("mlp.experts.up", "mlp.experts.down")
 """Products of many small matrices, one per expert, of which the busiest rank has more."""
 SCAN_SHARE = 0.08
@@ -57,6 +62,8 @@ class Sums:
     attention: Number = 0.0
     memory: Number = 0.0
     kernels: Number = 0.0
+    cover: Number = 0.0
+    """Of the products, those that an exchange of the same operation may run beside."""
 
     def add(self, other: Sums, times: Number = 1) -> None:
         """Add ``times`` times another."""
@@ -94,11 +101,17 @@ class Chip:
         narrow = narrow_units(peak, precision.math)
         narrow_share = reached.matmul_fp8 or (NARROW_SHARE * reached.matmul_bf16 if reached.matmul_bf16 else typical)
         self.narrow_rate = getattr(peak, narrow) * narrow_share if narrow else None
-        newer = chip.architecture.split()[0] in NEWER
-        self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][int(newer)]
+        generation = chip.architecture.split()[0]
+        age = NEWER.index(generation) + 1 if generation in NEWER else 0
+        if chip.power and chip.rated_power:
+            limit = power_limited_share(chip.power, chip.rated_power)
+            self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
+        self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][age]
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
+        self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
         self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
+        self.cache = float(chip.chip.cache or 0)
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
 
@@ -133,10 +146,10 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
         found.phases["backward"].add(one.backward, count)
         found.phases["recompute"].add(one.again, again)
         found.phases["recompute"].add(one.dropped, where(y.selective, count, 0))
-    found.optimizer = stream_seconds(optimizer_bytes(setup, stage), chip.bandwidth)
-    forward, backward = weight_bytes(setup, stage)
-    found.phases["forward"].memory = found.phases["forward"].memory + stream_seconds(forward, chip.bandwidth)
-    found.phases["backward"].memory = found.phases["backward"].memory + stream_seconds(backward, chip.bandwidth)
+    found.optimizer = optimizer_seconds(setup, stage)
+    own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
+    forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
+    forward.kernels, backward.kernels = forward.kernels + own.hooks, backward.kernels + 2 * own.hooks
     return found
 
 
@@ -191,9 +204,10 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
             forward.attention = operation.flops_forward / (chip.rate * SCAN_SHARE)
             backward.attention = operation.flops_backward / (chip.rate * SCAN_SHARE)
         first, second = moved_bytes(setup, operation)
-        left = setup.kernels.pass_share
-        forward.memory = stream_seconds(first * left, chip.bandwidth)
-        backward.memory = stream_seconds(second * left, chip.bandwidth)
+        share = setup.kernels.pass_share * cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
+        first, second = first * share, second * share
+        forward.memory = stream_seconds(first, chip.bandwidth)
+        backward.memory = stream_seconds(second, chip.bandwidth)
     return forward, backward if operation.backward else Sums()
 
 
@@ -214,6 +228,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     name = ("grouped" if operation.name in EXPERTS else "matmul") + ("8" if narrow else "")
     setattr(forward, name, times[0])
     setattr(backward, name, times[1] + (times[2] if operation.weight_gradient else 0))
+    backward.cover = _cover(operation, times)
     if narrow:
         _quantise(setup, chip, (m * k * batch, m * n * batch, n * k * batch), forward, backward)
 
@@ -227,6 +242,16 @@ def _quantise(setup: Setup, chip: Chip, sizes: tuple[Number, Number, Number], fo
     forward.memory = stream_seconds(each * inputs + weight * weights, chip.bandwidth)
     gradients = each * outputs * (1 + again) + (each * inputs + weight * weights) * again
     backward.memory = stream_seconds(gradients, chip.bandwidth)
+
+
+def _cover(operation: Operation, times: list[Number]) -> Number:
+    """Seconds of the products that the operation's own exchanges may run beside."""
+    found: Number = 0.0
+    weight = times[2] if operation.weight_gradient else 0.0
+    for name, seconds in (("input gradient", times[1]), ("weight gradient", weight)):
+        crossing = sum(c.bytes_logical for c in operation.collectives if c.overlaps == name)
+        found = found + where(crossing > 0, seconds, 0.0)
+    return found
 
 
 def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
@@ -252,8 +277,9 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
         m, n, k = queries, value_width, keys
     moved = operation.bytes_read + operation.bytes_written
     flops = operation.flops_forward
+    rate = where(width % TENSOR_CORE_MULTIPLE == 0, chip.rate, minimum(chip.rate, chip.vector_rate))
     times = [
-        roofline_seconds(flops, chip.rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
+        roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
         for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
     ]
     forward.matmul = times[0]

@@ -8,21 +8,21 @@ from typing import Any
 
 from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
+from distsim.engine.profile import with_kernels
 from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_layout import assumed_batch, assumed_degrees, fit_degrees, unsaid_micro_batch, usual_chunks
 from distsim.engine.run_memory import peak_of_run
-from distsim.engine.run_profile import assumed_profile, cluster_of, framework_of, precision_of, run_year
+from distsim.engine.run_profile import assumed_profile, framework_of, precision_of, run_year, trained_whole
 from distsim.engine.run_software import attention_of, recomputation_of, sharding_group
 from distsim.errors import DistsimError
+from distsim.interop import run_notes
 from distsim.interop.run_models import model_of
-from distsim.interop.run_tuning import lengths_of, tuning_options
+from distsim.interop.run_tuning import lengths_of, spread_options, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.framework import Framework
 from distsim.specs.job import OFFLOADS, Job
 
-ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own", "flash-4": "own", "cudnn": "own"}
-"""Words of attention cells that name a kernel (own: written for Hopper or Blackwell)."""
-POWER_LIMITED = "500W power limit"
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
 
@@ -140,34 +140,43 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     model = model_of(run)
     lengths = lengths_of(run)
     more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
-    tuned = tuning_options(run, framework.usual_tuning)
-    options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **more}
+    tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run)}
+    again = recomputation_of(run, framework, model.layers // (run.count("pp") or 1)).options
+    options = {**framework.usual, **tuned, **again, **_stated(run, framework, more.get("seq")), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
-    fit_degrees(options, run)
+    fit_degrees(options, run, framework.usual.get("micro_batches_per_stage"))
     cluster = cluster_of(run)
     if cluster is not None and "zero_group" not in options:
         options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // (options.get("tp") or 1))
     if framework.usual.get("interleave") and run.count("vpp") is None:
         options["vpp"] = usual_chunks(options, model.layers)
+    if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
+        options["zero"] = framework.usual.get("pipelined_zero", 3)
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)
     if not options.get("zero"):
         options.pop("zero_group", None)
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
+    setup = trained_whole(run, setup)
     unsaid = run.text("recompute") is None
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
 
 def with_kernels_of(run: Run, setup: Setup) -> Setup:
-    """The setup with the attention kernel and the policy of recomputation that the row names, if it names some."""
-    cell = (run.text("attention") or "").lower()
-    named = next((kernel for word, kernel in ATTENTION_KERNELS.items() if word in cell), None)
-    said = {"attention_kernel": named} if named else {}
-    said |= recomputation_of(run, setup.framework).kernels
-    return replace(setup, kernels=setup.kernels.model_copy(update=said)) if said else setup
+    """The setup with its framework's kernels in the year of the run, and the attention kernel
+    and policy of recomputation that the row names."""
+    year, framework = run_year(run), setup.framework
+    own = next((dict(kernels) for last, kernels in sorted(framework.earlier.items()) if year < last + 1), {})
+    if setup.job.compile:
+        own = {name: kernel for name, kernel in own.items() if name not in framework.compiled}
+    if named := run_notes.attention_kernel(run):
+        own["attention_kernel"] = named
+    own |= recomputation_of(run, framework).kernels
+    where = f"framework {framework.name}, earlier"
+    return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
 
 
 def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
@@ -180,9 +189,10 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     seq = run.count("seq_len") or seq
     if seq is None:
         raise MissingCell("seq_len is blank")
+    run_notes.check_lengths(run)
     options: dict[str, Any] = {
-        "gpu": run.text("gpu"), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
-        "global_batch": run.count("global_batch"), "zero": run.number("zero_stage"),
+        "gpu": run_notes.gpu_of(run), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
+        "global_batch": run.count("global_batch"), "zero": run_notes.zero_stage(run),
         "sequence_parallel": run.flag("sequence_parallel"),
     }  # fmt: skip
     if run.flag("compile") and framework.compiled:
@@ -190,11 +200,8 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
     if attention := attention_of(run, framework):
         options["attention"] = attention
-    if POWER_LIMITED in (run.text("notes") or "") and options["gpu"] == "h100-sxm":
-        options["gpu"] = "h100-sxm-96gb-500w"  # the notes say that it is this part
     options["optimizer"] = _optimizer(run.text("optimizer"))
-    options.update(recomputation_of(run, framework).options)
-    options["offload"] = _offload(run.text("offload")) or options.get("offload")
+    options["offload"] = _offload(run.text("offload"))
     return {name: value for name, value in options.items() if value is not None}
 
 

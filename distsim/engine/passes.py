@@ -15,6 +15,9 @@ from distsim.layers.mlp import COMPOSED_ACTIVATIONS
 
 BACKWARD_BYTES = 2.0
 """Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
+NORM_BACKWARD = 2.5
+"""The same of a norm: one kernel reads the output's gradient and the input and writes the input's gradient, another
+reads both again for the weight's gradient."""
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
            "loss": (4, 2), "copy": (8, 8), "collective": (0, 0), "adapter": (3, 3), "unpack": (2, 2),
            "scan": (6, 14)}  # fmt: skip
@@ -24,9 +27,8 @@ FROZEN_KERNELS = 1
 """Kernels of the backward of a product whose weights are frozen."""
 ONCE_MORE = ("adapter", "unpack")
 """Kinds whose backward moves what forward moves."""
-CALL_KERNELS = 0.5
-"""Host work of issuing one collective, in kernels: in vTrain's sweep of 2023 short micro-batches take the host as
-long with four tensor parallel ranks as with one."""
+CALL_KERNELS = 1.0
+"""Host work of issuing one collective, in kernels: it has one, which the host issues like any other."""
 
 # Bytes per logit, forward and backward. Composed cross entropy in fp32: cast (6), log-softmax (three readings and one
 # writing, 16); its gradient (4), that of the log-softmax (20), cast (6). Vocabulary-parallel: cast (6), maximum (4),
@@ -61,13 +63,25 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         logits = operation.shape[0] * operation.shape[1]
         return logits * forward, logits * backward
     if operation.name == "attention.softmax":
-        size = size + sum(tensor.size_bytes for tensor in operation.saved)
-    elif operation.name == "attention.heads":
+        return _softmax_bytes(operation)
+    if operation.name == "attention.heads":
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
     cost = composed(setup, operation)
-    again = 1.0 if operation.kind in ONCE_MORE else BACKWARD_BYTES
+    again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
     return size * cost.forward, size * again * cost.backward
+
+
+def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
+    """The softmax reads scores and writes weights; dropout, and a cast, read these and write what multiplies values.
+    Backward passes over gradients instead, beside what was kept."""
+    scores, written = operation.bytes_read, operation.bytes_written
+    kept = sum(tensor.size_bytes for tensor in operation.saved)
+    mask = sum(tensor.size_bytes for tensor in operation.saved if tensor.name == "attention.dropout_mask")
+    if len(operation.saved) == 1 and written == kept:
+        return scores + kept, 2 * scores + kept
+    softmax = kept - mask
+    return scores + 2 * softmax + mask + written, 2 * written + mask + 2 * scores + softmax
 
 
 ROTATED = ("attention.query", "attention.key")

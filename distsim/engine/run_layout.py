@@ -19,8 +19,9 @@ def usual_chunks(options: dict[str, Any], layers: int) -> int | None:
     return layers // stages if stages > 1 and layers % stages == 0 and micro % stages == 0 else None
 
 
-def fit_degrees(options: dict[str, Any], run: Run) -> None:
-    """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1."""
+def fit_degrees(options: dict[str, Any], run: Run, per_stage: int | None) -> None:
+    """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1, or
+    as large as ``per_stage`` micro-batches per pipeline stage make it."""
     unstated = [name for name in ("tp", "pp") if name not in options]
     if options["gpus"] > 1 and unstated and "dp" not in options and "zero" not in options and not run.text("fsdp_kind"):
         raise MissingCell(f"{' and '.join(unstated)} and dp are blank: the layout is not stated")
@@ -34,7 +35,7 @@ def fit_degrees(options: dict[str, Any], run: Run) -> None:
     dp = gpus // parallel
     options["dp"] = dp
     micro = options.get("micro_batch")
-    accumulate = run.count("grad_accum")
+    accumulate = run.count("grad_accum") or (per_stage and (options.get("pp") or 1) > 1 and per_stage * options["pp"])
     whole = options.get("global_batch")
     if micro is None and whole is not None:
         micro = whole // (dp * accumulate) if accumulate and whole % (dp * accumulate) == 0 else 1

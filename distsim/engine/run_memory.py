@@ -11,8 +11,8 @@ from distsim.engine.likeness import correction_of
 from distsim.engine.memory import StageMemory, memory_of
 from distsim.engine.placement import by_compute
 from distsim.engine.profile import with_kernels
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.states import NARROW
+from distsim.engine.resolve import Setup
+from distsim.interop.run_notes import ON_DEEPSPEED
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import Run
 from distsim.layers.head import head
@@ -28,13 +28,6 @@ FUSED = "liger kernel"
 COMPILED, COMPILED_TRANSIT_BYTES = re.compile(r"cross-entropy-loss-fusion=true(?!.*fusion-impl=te)"), 6.0
 """Megatron-LM's flag for a loss that torch compiles, and what it has in transit per logit: one in bf16, one in fp32
 (NVIDIA/Megatron-LM core/fusions/fused_cross_entropy.py, on in-place semantics under torch.compile)."""
-ON_DEEPSPEED = "full-parameter"
-"""How notes name what QwenLM/Qwen's finetune_ds.sh does, which keeps a master copy and recomputes every layer."""
-RAN_TORCHTITAN, TORCHTITAN = "gpus, torchtitan,", "torchtitan"
-"""Notes of rows of torchao's table, whose cells name another framework."""
-SPLIT = re.compile(r"local batch (\d+) per dp rank split into pp microbatches")
-"""Notes of torchtitan's pipelines, which by default split a rank's batch into as many micro-batches as there are stages
-(pytorch/torchtitan distributed/pipeline.py)."""
 OWN_KERNELS, ASKED_FOR_FLASH = ("qwen", "baichuan"), "flash_attn 2.3.4"
 """Models whose own code of 2023 calls a flash kernel, and notes of runs that asked transformers for one; what other
 models took grows with the square of the length, as scores in memory do."""
@@ -46,7 +39,7 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     """Predicted peak in bytes of the rank that the framework reports, for the longest sample."""
     lengths = None if run.count("seq_len") else lengths_of(run)
     longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
-    held = held_by(run, _as_noted(run, replace(setup, layout=longest)), year)
+    held = held_by(run, replace(setup, layout=longest), year)
     report = memory_of(held)
     if OWN_SUM in (run.text("mem_kind") or ""):
         return max(_states_and_activations(stage) for stage in report.stages)
@@ -55,7 +48,7 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     counts = counts_of(run, setup)
     peak = float(stage.counted(counts))
     if lengths and lengths.varied and counts != "allocated":
-        return max(peak, _with_kept_samples(setup, report.stages[-1], lengths.mean))
+        return max(peak, _with_kept_samples(setup, report.stages[-1], lengths.varied))
     return peak
 
 
@@ -68,23 +61,6 @@ def _with_kept_samples(setup: Setup, last: StageMemory, mean: int) -> float:
     highest = max(moment.total for moment in last.moments)
     grown = float(last.peak - highest + during + kept * setup.framework.overhead.kept_samples)
     return min(grown, setup.accelerator.capacity)
-
-
-def _as_noted(run: Run, setup: Setup) -> Setup:
-    """The setup with the software and the micro-batch that notes name where cells say otherwise or nothing."""
-    notes = (run.text("notes") or "").lower()
-    y = setup.layout
-    if (local := SPLIT.search(notes)) and run.count("micro_batch") is None:
-        micro = max(int(local[1]) // y.pp, 1)
-        accumulated = max(y.micro_batch * y.micro_batches // micro, 1)
-        setup = replace(setup, layout=y.with_(micro_batch=micro, micro_batches=accumulated))
-    if RAN_TORCHTITAN not in notes or setup.framework.name == TORCHTITAN:
-        return setup
-    framework = catalog.load("frameworks", TORCHTITAN)
-    recipe = setup.precision.name if setup.precision.math in NARROW else framework.usual["precision_bf16"]
-    compiled = bool(run.flag("compile"))
-    job = setup.job.model_copy(update={"framework": TORCHTITAN, "precision": recipe, "compile": compiled})
-    return resolve(job, {"framework": framework, "cluster": setup.cluster})
 
 
 def _states_and_activations(stage: StageMemory) -> float:
@@ -116,7 +92,8 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
     if kernels:
         where = f"framework {framework.name}, states and until"
         setup = replace(setup, kernels=with_kernels(setup.kernels, kernels, where))
-    return _trained_whole(run, setup) if framework.usual_whole else setup
+    told = framework.usual_whole and run.text("finetune_kind") is not None and run.number("zero_stage") is None
+    return _scripted(run, setup) if told and ON_DEEPSPEED in (run.text("notes") or "").lower() else setup
 
 
 def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
@@ -133,22 +110,10 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     return {}
 
 
-def _trained_whole(run: Run, setup: Setup) -> Setup:
-    """The setup with the optimizer of scripts that fine-tune without DeepSpeed, and their precision of what trains
-    whole."""
-    if run.text("finetune_kind") is None or setup.layout.zero:
-        return setup
-    usual = setup.framework.usual_whole
-    precision, optimizer = usual.get("precision"), usual.get("optimizer")
-    scripted = ON_DEEPSPEED in (run.text("notes") or "").lower()
-    if scripted and run.text("recompute") is None:  # its step's copies in fp32 are as large as foreach's root
+def _scripted(run: Run, setup: Setup) -> Setup:
+    """The setup as a script that fine-tunes with DeepSpeed has it: it recomputes every layer, and its step's copies in
+    fp32 are as large as the root that torch's foreach optimizer makes."""
+    optimizer = setup.framework.usual_whole.get("optimizer", setup.optimizer.name)
+    if run.text("recompute") is None:
         setup = replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=-1, selective=0))
-    if setup.tuning is not None or scripted:
-        precision = None
-    if run.text("optimizer") and setup.optimizer.name != "adamw":
-        optimizer = None
-    return replace(
-        setup,
-        precision=catalog.load("precisions", precision) if precision else setup.precision,
-        optimizer=catalog.load("optimizers", optimizer) if optimizer else setup.optimizer,
-    )
+    return replace(setup, optimizer=catalog.load("optimizers", optimizer))

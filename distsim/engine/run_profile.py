@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distsim import catalog
 from distsim.engine.lacking import COMPILED_ONLY
+from distsim.engine.resolve import Setup
 from distsim.engine.run_software import chip_of, told_software
-from distsim.errors import DistsimError
+from distsim.interop import run_notes
 from distsim.interop.run_release import release_year
 from distsim.interop.runs import MissingCell, Run
-from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
-from distsim.units import parse
 
 PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
     "int8": "fp8",
 }  # fmt: skip
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
-EFA, EFA_NODES = "/node, EFA", {"h100-sxm": "p5.48xlarge"}
-"""What notes say of AWS's network, and the node that has it."""
 USUAL_YEAR = 2024.0
 UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
 """Whose profile stands for unknown software that splits models, that fine-tunes adapters, and for any other."""
@@ -33,15 +32,16 @@ def run_year(run: Run) -> float:
 def framework_of(run: Run) -> Framework:
     """The software profile of a row."""
     framework: Framework = catalog.load("frameworks", _profile_of(run)[0])
-    older = framework.usual.get("older")
-    if older and run_year(run) <= framework.usual["older_until"]:
-        return catalog.load("frameworks", older)  # type: ignore[no-any-return]
-    return framework
+    while (older := framework.usual.get("older")) and run_year(run) <= framework.usual["older_until"]:
+        framework = catalog.load("frameworks", older)
+    if not run_notes.overlaps_tensor_parallel(run):
+        return framework
+    return framework.model_copy(update={"traffic": framework.traffic.model_copy(update={"tp_in_pieces": True})})
 
 
 def _profile_of(run: Run) -> tuple[str, str]:
     """The name of a row's profile, and what was assumed where its cell names none."""
-    name = run.text("framework")
+    name = run_notes.framework_name(run)
     if name is None:
         raise MissingCell("framework is blank")
     if told := told_software(run):
@@ -66,21 +66,25 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     """The recipe of a row: what its framework really does under the name in the cell."""
     cell = run.text("precision") or ""
     recipe = cell if f"precision_{cell}" in framework.usual else PRECISIONS.get(cell, default)
+    if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
+        recipe = f"{recipe}_pure"
     return str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
 
 
-def cluster_of(run: Run) -> Cluster | None:
-    """The GPU's usual node, or that of a cloud whose network the notes name, with the row's own count of GPUs and
-    network rate where it gives them."""
-    name = run.text("gpu")
-    assert name is not None
-    try:
-        on_efa = EFA in (run.text("notes") or "") and name in EFA_NODES
-        usual: Cluster = catalog.load("clusters", EFA_NODES[name]) if on_efa else catalog.usual_cluster(name)
-    except DistsimError:
-        return None
-    per_node = run.count("gpus_per_node")
-    rate = run.number("internode_gbps_per_gpu")
-    if per_node is None and rate is None:
-        return usual
-    return usual.adapted(per_node, parse(f"{rate} Gb/s", "B/s") if rate else None)
+def trained_whole(run: Run, setup: Setup) -> Setup:
+    """The setup with the optimizer of scripts that fine-tune without DeepSpeed, and with their precision where
+    everything trains."""
+    scripted = run_notes.ON_DEEPSPEED in (run.text("notes") or "").lower()
+    usual = setup.framework.usual_whole
+    if not usual or run.text("finetune_kind") is None or setup.layout.zero or scripted:
+        return setup
+    precision, optimizer = usual.get("precision"), usual.get("optimizer")
+    if setup.tuning is not None:
+        precision = None
+    if run.text("optimizer") and setup.optimizer.name != "adamw":
+        optimizer = None
+    return replace(
+        setup,
+        precision=catalog.load("precisions", precision) if precision else setup.precision,
+        optimizer=catalog.load("optimizers", optimizer) if optimizer else setup.optimizer,
+    )

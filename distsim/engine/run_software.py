@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from distsim import catalog
+from distsim.interop import run_notes
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
@@ -42,19 +43,18 @@ def told_software(run: Run) -> str | None:
     return next((known for pattern, known in TOLD if pattern.search(run.text("notes") or "")), None)
 
 
-def recomputation_of(run: Run, framework: Framework) -> Again:
-    """What the cell says: a word of the command line, or one of the framework's own policies."""
+def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Again:
+    """What the cell says: one of the framework's own policies, or what it means of ``layers`` on a stage."""
     word = (run.text("recompute") or "").lower()
-    policy = framework.remat.get(word.removeprefix(OTHER))
+    plain = word.removeprefix(OTHER)
+    policy = framework.remat.get(plain)
     if policy is not None:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
         return Again(options, {"kept": policy.keeps})
-    if "selective" in word or "minimal" in word:
-        return Again({"recompute": "selective"}, {})
-    if word.startswith(OTHER):
-        plain = word.removeprefix(OTHER)
-        return Again({"recompute": plain} if plain in ("none", "full") else {}, {})
-    return Again({"recompute": word} if word else {}, {})
+    if word.startswith(OTHER) and plain in ("none", "full"):
+        return Again({"recompute": plain}, {})
+    said = run_notes.recompute_options(run, layers)
+    return Again({} if str(said.get("recompute")).startswith(OTHER) else said, {})
 
 
 def attention_of(run: Run, framework: Framework) -> str | None:

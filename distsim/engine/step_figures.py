@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from distsim.engine.compose import (
-    BACKWARD_ISSUE,
     BACKWARD_SHARE,
     EXCHANGES,
     MicroBatch,
     after_last,
+    beside_products,
+    exchanged,
     gpu_seconds,
+    host_seconds,
     layout_numbers,
     micro_batch,
     stage_numbers,
@@ -138,7 +140,7 @@ def _product(report: StepReport) -> Figures:
 
 
 def _computation(stage: _Stage, timing: Mapping[str, float]) -> Figures:
-    figures, numbers, issue = Figures(), stage.numbers, timing["kernel_issue_seconds"]
+    figures, numbers = Figures(), stage.numbers
     for phase in PHASES:
         for name, shares, words in KINDS:
             ideal = float(numbers[f"{phase}.{name}"])
@@ -151,24 +153,27 @@ def _computation(stage: _Stage, timing: Mapping[str, float]) -> Figures:
             source = f"{gaps:,.0f} kernels x kernel_gap_seconds {timing['kernel_gap_seconds']:.4g} ({FITTED})"
             figures.note(f"{phase}, gaps between kernels", gaps * timing["kernel_gap_seconds"], "s", source)
     f, b, r = (float(gpu_seconds(numbers, phase, timing)) for phase in PHASES)
-    _formula(figures, "forward", stage.batch.forward, paced_seconds, gpu_seconds=f,
-             host_seconds=numbers["forward.kernels"] * issue)  # fmt: skip
-    host = (numbers["backward.kernels"] + numbers["recompute.kernels"]) * issue * BACKWARD_ISSUE
+    hosts = host_seconds(numbers, timing)
+    _formula(figures, "forward", stage.batch.forward, paced_seconds, gpu_seconds=f, host_seconds=hosts[0])
     _formula(figures, "backward and recomputation", stage.batch.backward, paced_seconds, gpu_seconds=b + r,
-             host_seconds=host)  # fmt: skip
+             host_seconds=hosts[1])  # fmt: skip
     return figures
 
 
 def _exchanges(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
     figures, numbers, batch, m = Figures(), stage.numbers, stage.batch, y["micro_batches"]
     beside = {"forward": float(batch.forward), "backward": float(batch.backward)}
+    added = exchanged(numbers, y, timing)[1]
     for name, key, factor in EXCHANGES:
-        for phase in beside:
-            priced = float(numbers[f"{key}_{phase}"]) / m
-            if priced:
+        for index, phase in enumerate(beside):
+            seconds = float(added[name][index])
+            if seconds:
+                priced = float(numbers[f"{key}_{phase}"]) / m
                 source = f"{priced:.4g} s as distsim comm prices it x {factor} {timing[factor]:.4g} ({FITTED})"
-                figures.note(f"{name.replace('_', ' ')}, {phase}", priced * timing[factor], "s", source)
-                beside[phase] += priced * timing[factor]
+                if phase == "backward" and key == "tp" and numbers["tp_beside"]:
+                    source += f" and {float(beside_products(numbers, y, timing)):.4g} s that products do not hide"
+                figures.note(f"{name.replace('_', ' ')}, {phase}", seconds, "s", f"{source}; less where the host waits")
+                beside[phase] += seconds
     _gathers(figures, stage, beside, y, timing)
     if numbers["offload"]:
         _formula(figures, "offload that does not hide", batch.others["offload"], exposed_seconds,

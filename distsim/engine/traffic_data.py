@@ -100,7 +100,9 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
     y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
     ranks = sharing.shard.ranks
     gather, reduce = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[reduced_in(setup)]
-    syncs = exchange.syncs(y.micro_batches)
+    syncs, gathers = exchange.syncs(y.micro_batches), y.micro_batches
+    if rules.gathered_in_pipeline == "step" and y.pp > 1:  # stages keep what they gathered until their last backward
+        syncs, gathers = where(y.zero >= 3, syncs, 1), where(y.zero >= 3, gathers, 1)
     flows: list[Flow] = []
     for unit in units:
         trained = tuple(tensor for tensor in unit.tensors if tensor.trains)
@@ -112,7 +114,7 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
             size = elements_of(tensors, ranks, rules.padding) * each
             common = ("all_gather", sharing.shard, dtype)
             flows += [
-                Flow("parameters", *common, "forward", unit.count * y.micro_batches, size, hides),
+                Flow("parameters", *common, "forward", unit.count * gathers, size, hides),
                 Flow("parameters", *common, "backward", again * y.micro_batches, size, hides),
             ]
         flows += [

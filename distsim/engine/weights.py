@@ -1,30 +1,58 @@
-"""Memory traffic that grows with weights, not tokens: gradients, casts, gathered shards, the optimizer's step."""
+"""What grows with weights and not with tokens: the optimizer's step, accumulated gradients, casts, gathered shards."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, minimum, where
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
+from distsim.engine.states import sharding_group
 from distsim.engine.tuning import gathered_bytes, recipe_of
-from distsim.formulas.compute import optimizer_traffic_bytes
+from distsim.formulas.compute import GRACE_BANDWIDTH, HOST_BANDWIDTH, optimizer_traffic_bytes, stream_seconds
 from distsim.layers.ledger import Parameter
+from distsim.specs.accelerator import HostLink
 
 
-def held(setup: Setup, parameters: Iterable[tuple[Parameter, int]]) -> Iterator[tuple[Parameter, Number, Number]]:
+class WeightWork(NamedTuple):
+    """Of one micro-batch: seconds of traffic, and what the host does, in kernels."""
+
+    forward: Number
+    backward: Number
+    hooks: Number
+    """In forward; twice that in backward."""
+
+
+def _held(setup: Setup, parameters: Iterable[tuple[Parameter, int]]) -> Iterator[tuple[Parameter, Number, Number]]:
     """Each parameter with its elements on this rank before sharding, and the ranks that shard its states."""
-    from distsim.engine.states import sharding_group
-
     for parameter, count in parameters:
         yield parameter, parameter.elements * count, sharding_group(setup.layout, parameter.group)
 
 
-def optimizer_bytes(setup: Setup, stage: Stage) -> Number:
-    """What one optimizer step of a rank reads and writes."""
+def optimizer_seconds(setup: Setup, stage: Stage) -> Number:
+    """Traffic of one step at the bandwidth of what takes it: the accelerator, or its share of the host that holds the
+    states."""
+    bandwidth: Number = setup.accelerator.bandwidth
+    if "optimizer" in setup.offload:
+        sharers = minimum(setup.layout.gpus, setup.cluster.gpus_per_node)
+        bandwidth = host_bandwidth(setup.accelerator.host) / sharers
+    return stream_seconds(_optimizer_bytes(setup, stage), bandwidth)
+
+
+def host_bandwidth(link: HostLink | None) -> float:
+    """Bytes per second of a node's memory, by the generation of its link to accelerators."""
+    if link is not None and link.kind == "c2c":
+        return GRACE_BANDWIDTH
+    generations = sorted(HOST_BANDWIDTH)
+    stated = (link.generation if link is not None else None) or generations[0]
+    return HOST_BANDWIDTH[max((one for one in generations if one <= stated), default=generations[0])]
+
+
+def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
     y = setup.layout
     total: Number = 0
-    for parameter, elements, group in held(setup, stage.held()):
+    for parameter, elements, group in _held(setup, stage.held()):
         if not parameter.trains:
             continue
         precision = recipe_of(parameter, setup.precision, setup.tuning)
@@ -33,23 +61,27 @@ def optimizer_bytes(setup: Setup, stage: Stage) -> Number:
             for state in setup.optimizer.states if state.shape not in ("scalar", "factored")
         )  # fmt: skip
         shard = elements / where(y.zero >= 1, group, 1)
-        total = total + optimizer_traffic_bytes(shard, states, precision.gradient_bytes, precision.parameter_bytes)
+        moved = optimizer_traffic_bytes(
+            shard, states, precision.gradient_bytes, precision.parameter_bytes, precision.master_bytes,
+            int(precision.math == "fp16"),
+        )  # fmt: skip
+        total = total + moved * setup.optimizer.passes
         total = total + elements / where(y.zero >= 2, group, 1) * precision.gradient_bytes  # gradients set to zero
     return total
 
 
-def weight_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
-    """Bytes of one micro-batch, forward and backward: accumulated gradients, casts, gathered shards copied in and
-    out."""
-    y, precision = setup.layout, setup.precision
+def weight_work(setup: Setup, stage: Stage) -> WeightWork:
+    """Accumulated gradients, casts, gathered shards copied in and out, and hooks that fetch and release modules."""
+    y, precision, bandwidth = setup.layout, setup.precision, setup.accelerator.bandwidth
     partitioned = setup.framework.traffic.partitioned
     forward: Number = 0.0
     backward: Number = 0.0
-    for parameter, elements, group in held(setup, stage.parameters()):
+    for parameter, elements, group in _held(setup, stage.parameters()):
         own = elements / where(y.zero >= 2, group, 1) if partitioned else elements
         if parameter.trains:
             each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
-            backward = backward + own * 2 * each * where(y.micro_batches > 1, 1, where(each > 2, 0.5, 0))
+            accumulate = 2 * each * where(y.micro_batches > 1, 1, where(each > 2, 0.5, 0))
+            backward = backward + stream_seconds(own * accumulate, bandwidth)
         copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
         if parameter.held != "quantised":
             copied = (1 if partitioned else 2) * precision.activation_bytes
@@ -57,6 +89,7 @@ def weight_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
         matrix = parameter.kind == "matrix" and parameter.held != "quantised"
         narrowed = precision.autocast or (partitioned and precision.parameter_bytes > precision.activation_bytes)
         cast = (precision.parameter_bytes + precision.activation_bytes) * int(narrowed and matrix)
-        forward = forward + elements * gathered + where(y.zero >= 3, own, elements) * cast
-        backward = backward + elements * 2 * gathered
-    return forward, backward
+        forward = forward + stream_seconds(elements * gathered + where(y.zero >= 3, own, elements) * cast, bandwidth)
+        backward = backward + stream_seconds(elements * 2 * gathered, bandwidth)
+    modules = sum(one.copies * count for one, count in stage.parameters() if not one.name.endswith("bias"))
+    return WeightWork(forward, backward, where(y.zero >= 3, modules * setup.framework.traffic.module_hooks, 0))

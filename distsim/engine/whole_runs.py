@@ -17,7 +17,8 @@ from distsim.engine.models import load_model
 from distsim.engine.pace import campaign_pace
 from distsim.engine.placement import embedding_as_layer
 from distsim.engine.resolve import Setup
-from distsim.engine.run_profile import cluster_of, framework_of, precision_of, run_year
+from distsim.engine.run_cluster import cluster_of
+from distsim.engine.run_profile import framework_of, precision_of, run_year
 from distsim.engine.search_bounds import parse_bounds
 from distsim.engine.step import StepReport, step_of, timed
 from distsim.errors import DistsimError

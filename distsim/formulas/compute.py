@@ -17,17 +17,34 @@ DEPTH_HALF = 64.0
 """Depth (k) at which a product spends as long on filling and draining its pipeline as on multiplying."""
 WAVE_SHARE = 0.35
 """Share of a last, partly filled wave that is lost: libraries split along k to fill it (stream-k)."""
+IDLE_SHARE = 0.15
+"""Power of an idle chip over its rated one (Morrison et al. 2025, arXiv:2503.05804)."""
+POWER_EXPONENT = 0.65
+"""How the rate of products follows power above idle, where voltage falls with the clock: between 1/3, voltage in
+proportion, and 1, none. Fitted: torchtitan's runs on a 700 W Hopper limited to 500 W."""
+HOST_BANDWIDTH = {3: 256e9, 4: 410e9, 5: 614e9, 6: 1229e9}
+"""Bytes per second of host memory by the generation of PCIe: two sockets of Xeon Skylake (2 x 6 channels of DDR4-2666),
+EPYC Milan (2 x 8 of DDR4-3200), Xeon Sapphire Rapids (2 x 8 of DDR5-4800), EPYC Turin (2 x 12 of DDR5-6400). Of it
+DeepSpeed's CPU Adam reaches half (0.22 s per 1e9 parameters on the first, Ren et al. 2021, arXiv:2101.06840, table 4;
+recalled), about as an optimizer does on an accelerator."""
+GRACE_BANDWIDTH = 500e9
+"""Bytes per second of the LPDDR5X of one Grace (NVIDIA Grace datasheet; recalled)."""
+CACHE_RATE = 2.5
+"""Bandwidth of the last cache over that of memory, on an A100 (5.1 against 2.0 TB/s; recalled)."""
 ATTENTION_TILE = 128
 """Query rows of one block of flash attention (Dao 2023, arXiv:2307.08691, section 3.3)."""
 ATTENTION_HALF = 420.0
 """Key tokens at which a block of flash attention spends as long on its edges as on products, on an A100."""
 ATTENTION_HALF_RATE = 2.5e12
 """FLOP/s of one unit of an A100 at its best measured rate: edges weigh more where units multiply faster."""
-OLDER_ATTENTION = {"own": (1.0, 1.0), "flash-2": (1.0, 0.58), "triton": (0.57, 0.33), "flash-1": (0.45, 0.26)}
-"""Rate of a generation of flash attention over a kernel written for the chip, before Hopper and from it on. At 16,384
-tokens, causal, head size 128: FlashAttention-3 about 640 TFLOP/s on an H100 and FlashAttention-2 370 (Shah et al. 2024,
-arXiv:2407.08608, figure 5); FlashAttention-2 is 1.7 to 3 times as fast as FlashAttention, 1.3 to 2.5 times as its
-Triton version (Dao 2023, arXiv:2307.08691, section 4.1)."""
+OLDER_ATTENTION = {
+    "own": (1.0, 1.0, 1.0), "sdpa": (1.0, 0.58, 1.0), "flash-2": (1.0, 0.58, 0.58), "triton": (0.57, 0.33, 0.33),
+    "flash-1": (0.45, 0.26, 0.26),
+}  # fmt: skip
+"""Rate of a generation of flash attention over a kernel written for the chip: before Hopper, on it, and after it. At
+16,384 tokens, causal, head size 128: FlashAttention-3 about 640 TFLOP/s on an H100 and FlashAttention-2 370 (Shah et
+al. 2024, arXiv:2407.08608, figure 5); FlashAttention-2 is 1.7 to 3 times as fast as FlashAttention, 1.3 to 2.5 times as
+its Triton version (Dao 2023, arXiv:2307.08691, section 4.1)."""
 FULL_WIDTH = 128
 """Head size from which flash attention's products are deep enough for the tensor cores."""
 
@@ -48,6 +65,13 @@ def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number) 
     for rows, columns, reuse in TILES:
         best = maximum(best, reuse * _tile_share(m, n, batch, units, rows, columns))
     return best * k / (k + DEPTH_HALF)
+
+
+@formula(unit="1", source="clocks follow power above idle (fitted to runs at 500 W of a 700 W chip, docs/step.md)")
+def power_limited_share(watts: Number, rated_watts: Number) -> Number:
+    """Rate of products under a power limit over that at the rated power."""
+    idle = IDLE_SHARE * rated_watts
+    return (maximum(watts - idle, 0.0) / (rated_watts - idle)) ** POWER_EXPONENT
 
 
 @formula(unit="s", source="Williams et al. 2009, Roofline")
@@ -89,15 +113,36 @@ def attention_share(
     return depth * length * (filled + (1 - filled) * where(blocks > units, 0.5, 0.0))
 
 
+@formula(unit="1", source="a tensor is found again in the last cache the likelier the smaller it is; rates as measured")
+def cached_share(size_bytes: Number, cache_bytes: Number) -> Number:
+    """Time of traffic over tensors of a size, over what it takes at the bandwidth of memory."""
+    found = cache_bytes / maximum(cache_bytes + 2 * size_bytes, 1.0)
+    return 1 - found * (1 - 1 / CACHE_RATE)
+
+
 @formula(unit="s", source="bytes over bandwidth")
 def stream_seconds(size_bytes: Number, bandwidth: Number) -> Number:
     """A kernel that only moves bytes: elementwise, norm, softmax, cast, optimizer."""
     return size_bytes / bandwidth
 
 
-@formula(unit="B", source="Rajbhandari et al. 2020, ZeRO (arXiv:1910.02054), section 3.1: what Adam reads and writes")
+@formula(
+    unit="B",
+    source="Rajbhandari et al. 2020, ZeRO (arXiv:1910.02054), section 3.1: what Adam reads and writes; Micikevicius et "
+    "al. 2018 (arXiv:1710.03740), section 3.2: gradients are unscaled before the step",
+)
 def optimizer_traffic_bytes(
-    shard_elements: Number, state_bytes: Number, gradient_bytes: Number, parameter_bytes: Number
+    shard_elements: Number,
+    state_bytes: Number,
+    gradient_bytes: Number,
+    parameter_bytes: Number,
+    master_bytes: Number = 0.0,
+    scaled: int = 0,
 ) -> Number:
-    """One optimizer step on a shard: states read and written, gradients read twice, parameters written."""
-    return shard_elements * (2 * state_bytes + 2 * gradient_bytes + parameter_bytes)
+    """One optimizer step on a shard: states (the master copy among them) read and written, gradients read for their
+    norm and for the step, parameters written from the master copy. Gradients narrower than the master copy are widened
+    first, and those of a scaled loss are unscaled in place."""
+    narrow = where(master_bytes > gradient_bytes, 1, 0)
+    gradients = where(narrow > 0, master_bytes, gradient_bytes)
+    widened = narrow * (gradient_bytes + master_bytes)
+    return shard_elements * (2 * state_bytes + (2 + 2 * scaled) * gradients + widened + master_bytes + parameter_bytes)

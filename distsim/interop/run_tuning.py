@@ -16,28 +16,28 @@ _SPREAD = re.compile(r"mean (\d+)\+-(\d+) tokens")
 _MEAN = re.compile(r"mean (\d+) real tokens per step of (\d+) samples")
 _QUANTISED = ((r"int8|8-bit", "int8"), (r"gptq", "gptq-int4"), (r"bnb|4-bit|nf4|int4", "nf4"))
 _DEFAULT = "default"
+STEPS = 200
+"""Lengths at which the distribution of the longest sample is summed."""
 TINY = 1e-12
 """Where a series ends."""
 
 
 class Lengths(NamedTuple):
-    """Tokens of a sample: what a step takes on average, and the longest, which sets the peak of memory."""
+    """Tokens of a sample: what a step takes on average, filled up to the longest of a micro-batch, and the longest of
+    all, which sets the peak of memory."""
 
     mean: int
     longest: int
-    varied: bool = False
-    """Whether their spread is told."""
+    varied: int = 0
+    """What one sample has on average, where their spread is told."""
 
 
 def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     """Job options of a run that fine-tunes; what one that trains adapters leaves out is as ``usual``."""
     kind = (run.text("finetune_kind") or "").lower()
     notes = (run.text("notes") or "").lower()
-    spread: dict[str, Any] = {}
-    if "device_map model parallel" in notes:  # layers spread over the GPUs, one GPU at work at a time
-        spread = {"pp": run.count("n_gpus"), "dp": 1, "schedule": "naive"}
     if "lora" not in kind:
-        return spread
+        return {}
     options = dict(usual)
     packed = options.pop("quantize", "nf4")
     by_model = options.pop("models", {})
@@ -49,7 +49,6 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
         options["lora_targets"] = targets
     if "lora (emb)" in notes:
         options["lora_whole"] = "embedding,head"
-    options.update(spread)
     if weights := re.search(r"weights ([^;]+)", notes):
         found = next((name for pattern, name in _QUANTISED if re.search(pattern, weights[1])), None)
     else:
@@ -57,6 +56,13 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     if found and (kind.startswith("q") or weights):
         options["quantize"] = found
     return options
+
+
+def spread_options(run: Run) -> dict[str, Any]:
+    """Job options of a model whose layers are spread over the GPUs, one GPU at work at a time."""
+    if "device_map model parallel" not in (run.text("notes") or "").lower():
+        return {}
+    return {"pp": run.count("n_gpus"), "dp": 1, "schedule": "naive"}
 
 
 def _targets(notes: str) -> str | None:
@@ -82,14 +88,17 @@ def lengths_of(run: Run) -> Lengths | None:
         return None
     longest = int(cap[1])
     if spread := _SPREAD.search(notes):
-        return Lengths(round(_mean_below(float(spread[1]), float(spread[2]), longest)), longest, True)
+        samples = run.count("micro_batch") or 1
+        one, filled = (round(_mean_below(float(spread[1]), float(spread[2]), longest, n)) for n in (1, samples))
+        return Lengths(filled, longest, one)
     if mean := _MEAN.search(notes):
         return Lengths(min(round(int(mean[1]) / int(mean[2])), longest), longest)
     return None
 
 
-def _mean_below(mean: float, deviation: float, cap: float) -> float:
-    """Mean length of the samples of at most ``cap`` tokens, as trainers that drop longer ones have it.
+def _mean_below(mean: float, deviation: float, cap: float, samples: int = 1) -> float:
+    """Mean length of the longest of some samples of at most ``cap`` tokens: trainers drop longer ones, and fill up a
+    micro-batch to its longest.
 
     Lengths are taken to follow a gamma distribution: log-normal ones have too few short texts, so that runs with a low
     cap would compute near the chip's peak (docs/finetuning.md).
@@ -97,8 +106,11 @@ def _mean_below(mean: float, deviation: float, cap: float) -> float:
     if not deviation:
         return min(mean, cap)
     shape = (mean / deviation) ** 2
-    scaled = cap * shape / mean
-    return mean * _gamma_share(shape + 1, scaled) / _gamma_share(shape, scaled)
+    whole = _gamma_share(shape, cap * shape / mean)
+    if samples == 1:
+        return mean * _gamma_share(shape + 1, cap * shape / mean) / whole
+    shares = [_gamma_share(shape, cap * shape / mean * (step + 0.5) / STEPS) / whole for step in range(STEPS)]
+    return cap * (1 - sum(share**samples for share in shares) / STEPS)
 
 
 def _gamma_share(shape: float, value: float) -> float:

@@ -79,6 +79,8 @@ class Accelerator(Sourced):
     memory_kind: str | None = None
     bandwidth: BytesPerSecond
     power: Watts | None = None
+    rated_power: Watts | None = None
+    """Power of the same chip without the limit that ``power`` is; ``measured`` then holds for that one."""
     default_cluster: str | None = None
     peak: Peak
     link: ScaleUpLink | None = None

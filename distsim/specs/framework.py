@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 from distsim.errors import did_you_mean
 from distsim.specs.adapters import Adapters
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.buffers import Buffers, Overhead
 from distsim.specs.job import Job
 from distsim.specs.support import Supports
 from distsim.units import MIB
@@ -60,8 +61,9 @@ class Kernels(Spec):
     """Dropout with probability zero still keeps its mask (HF modules in training do not)."""
     router_fp32: bool = False
     """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
-    attention_kernel: Literal["own", "flash-2", "triton", "flash-1"] = "own"
-    """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any."""
+    attention_kernel: Literal["own", "sdpa", "flash-2", "triton", "flash-1"] = "own"
+    """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any; ``sdpa``
+    took cuDNN's on Blackwell only (torch before 2.10)."""
     attention_lse: bool = True
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
     rope: Literal["fused", "eager"] = "fused"
@@ -86,6 +88,8 @@ class Kernels(Spec):
     """Share of the passes of norms, activations and the like that is left where a compiler fuses neighbours."""
     loss_kernel: Literal["one", "eager", "vocab-parallel"] | None = None
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
+    launches: Literal["ahead", "blocking"] = "ahead"
+    """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""
     recompute_stops_early: bool = False
     """Recomputing a layer ends before its last product, whose result backward does not need: torch's checkpoint without
     reentrant autograd, and XLA."""
@@ -129,50 +133,6 @@ class Remat(Spec):
     """As ``kernels.kept``."""
     offload: bool = False
     """What is kept goes to the host's memory."""
-
-
-class Buffers(Spec):
-    """Communication buffers and workspaces on every GPU."""
-
-    gradient_bucket_elements: int = Field(default=0, ge=0)
-    """Elements of one gradient bucket beside the gradients themselves (0: reduced in place)."""
-    gradient_buckets: int = Field(default=0, ge=0)
-    """Buckets alive at once."""
-    gather_ahead_units: int = Field(default=1, ge=0)
-    """ZeRO-3: units gathered ahead of the one in use."""
-    keep_last_unit: bool = True
-    """ZeRO-3: the root unit (embedding, final norm, head) stays gathered from forward to backward."""
-    gradients_grow: bool = False
-    """Gradients come into being during the first backward pass and go after the step (plain torch), instead of living
-    in buffers made beforehand (Megatron, DDP)."""
-    gathers_copies: bool = False
-    """FSDP2: the sharded parameters stay beside what is gathered from them, which ZeRO 2 and pipeline stages keep;
-    stages also keep whole gradients until their last micro-batch."""
-    master_gradients: bool = False
-    """Where gradients are narrower than the master copy, the step first makes wide copies of all of them."""
-    step_counter_bytes: float = Field(default=0, ge=0)
-    """What one parameter tensor's step counter takes on the GPU, where the optimizer keeps one per tensor."""
-    step_copy_bytes: float = Field(default=0, ge=0)
-    """Bytes per parameter of the optimizer's shard for copies of gradients that the step makes and its allocator
-    keeps (DeepSpeed: the shard's gradients flattened, and in fp32)."""
-    workspace_bytes: float = Field(default=0, ge=0)
-    """Library workspaces (cuBLAS and the like)."""
-
-
-class Overhead(Spec):
-    """Bytes a GPU loses before the first tensor."""
-
-    context_bytes: float = Field(default=0, ge=0)
-    """CUDA context and kernels' code, as the driver shows it."""
-    communicator_bytes: float = Field(default=0, ge=0)
-    """NCCL buffers per process group of more than one rank."""
-    fragmentation_fraction: float = Field(default=0, ge=0, lt=1)
-    """Reserved by the caching allocator beyond what is allocated, as a share of activations and buffers."""
-    compiled_fragmentation_fraction: float | None = Field(default=None, ge=0, lt=1)
-    """The same of compiled jobs, their loss included."""
-    kept_samples: float = Field(default=0, ge=0)
-    """Where lengths of samples vary: mean samples whose logits' blocks the allocator keeps, since longer ones do not
-    fit into them; for replays of measured runs only."""
 
 
 class Traffic(Spec):
@@ -227,10 +187,18 @@ class Traffic(Spec):
     overlap_parameters: bool = True
     """Sharded parameters are gathered ahead of their use."""
     tp_overlap: bool = False
-    """Tensor-parallel collectives run in pieces beside the matrix products."""
+    """In backward, inputs are gathered beside the products of input gradients, and these are reduced beside those of
+    weight gradients."""
+    tp_in_pieces: bool = False
+    """Tensor-parallel collectives run in pieces beside the matrix products that take or give what they carry."""
+    gathered_in_pipeline: Literal["each", "step"] = "each"
+    """ZeRO 2 by layers with pipeline stages gathers and reduces for each micro-batch, or once per step (torch)."""
+    module_hooks: float = Field(default=0, ge=0)
+    """Host work of gathering and releasing one module's parameters under ZeRO 3, in kernels; twice that in backward."""
 
 
-REPLAY_WORDS = ("interleave", "older", "older_until", "recompute_until_fits", "unsaid_micro_batch")
+REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until",
+                "recompute_until_fits", "unsaid_micro_batch")  # fmt: skip
 """What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
 
 
@@ -260,6 +228,8 @@ class Framework(Sourced):
     """Kernels of compiled measured runs up to a year; only the memory of replays uses them."""
     narrow_states: str = ""
     """The recipe whose states jobs have that multiply in 8 or 4 bits, where only products know of it (torchao)."""
+    earlier: dict[int, dict[str, Any]] = Field(default_factory=dict)
+    """Kernels that were otherwise in software up to a year; only replays of measured runs use them."""
     usual_loss_chunks: bool = False
     """Fine-tuning recipes compute the loss in chunks; only the memory of replays uses it."""
     usual_whole: dict[str, str] = Field(default_factory=dict)

@@ -1,0 +1,37 @@
+"""The cluster of a measured run: the one that its row names, or the usual node of its GPU."""
+
+from __future__ import annotations
+
+from distsim import catalog
+from distsim.errors import DistsimError
+from distsim.interop.runs import Run
+from distsim.specs.cluster import Cluster
+from distsim.units import parse
+
+NAMED: dict[str, dict[str, str]] = {
+    "/node, EFA": {"h100-sxm": "p5.48xlarge"},
+    "Jean Zay": {"a100-sxm4-80gb": "jean-zay-a100", "v100-sxm2-32gb": "jean-zay-v100-32gb",
+                 "v100-sxm2-16gb": "jean-zay-v100-16gb"},
+    "Selene": {"a100-sxm4-80gb": "selene"},
+}  # fmt: skip
+"""What notes say of a machine or its network, and the presets of it by GPU."""
+HOMES = {"bigscience-workshop/": "Jean Zay"}
+"""Publishers that measured on one machine."""
+
+
+def cluster_of(run: Run) -> Cluster | None:
+    """The machine that notes or publisher name, or the GPU's usual node, with the row's own count of GPUs and network
+    rate where it gives them."""
+    name = run.text("gpu")
+    assert name is not None
+    told = " ".join((run.text("notes") or "", *(home for who, home in HOMES.items() if run.source.startswith(who))))
+    named = next((nodes[name] for words, nodes in NAMED.items() if words in told and name in nodes), None)
+    try:
+        usual: Cluster = catalog.load("clusters", named) if named else catalog.usual_cluster(name)
+    except DistsimError:
+        return None
+    per_node = run.count("gpus_per_node")
+    rate = run.number("internode_gbps_per_gpu")
+    if per_node is None and rate is None:
+        return usual
+    return usual.adapted(per_node, parse(f"{rate} Gb/s", "B/s") if rate else None)

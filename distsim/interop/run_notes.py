@@ -1,0 +1,72 @@
+"""What the notes of a measured run say of its hardware and software that no cell holds."""
+
+from __future__ import annotations
+
+import re
+
+from distsim.interop.run_tuning import lengths_of
+from distsim.interop.runs import MissingCell, Run
+
+ON_DEEPSPEED = "full-parameter"
+"""How notes name what QwenLM/Qwen's finetune_ds.sh does: ZeRO 3, with a master copy."""
+ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own", "flash-4": "own", "cudnn": "own"}
+"""Words of attention cells that name a kernel (own: written for Hopper or Blackwell)."""
+_PARTS = (
+    (re.compile(r"500W power limit|lower-TDP H100"), "h100-sxm-96gb-500w"),
+    (re.compile(r"H100 95 ?GiB"), "h100-sxm-94gb"),
+)
+"""Parts that go by the name of h100-sxm: with HBM2e, and with less power."""
+_TORCHTITAN = re.compile(r"\bGPUs, torchtitan\b")
+"""What benchmarks of a library ran."""
+_OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
+_UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
+
+
+def gpu_of(run: Run) -> str | None:
+    """The GPU's cell, or the part of that name that the notes describe."""
+    name, notes = run.text("gpu"), run.text("notes") or ""
+    if name != "h100-sxm":
+        return name
+    return next((part for words, part in _PARTS if words.search(notes)), name)
+
+
+def framework_name(run: Run) -> str | None:
+    """The framework's cell, or torchtitan where notes say that it ran."""
+    return "torchtitan" if _TORCHTITAN.search(run.text("notes") or "") else run.text("framework")
+
+
+def attention_kernel(run: Run) -> str | None:
+    """The kernel of flash attention that the row names."""
+    cell = (run.text("attention") or "").lower()
+    return next((kernel for word, kernel in ATTENTION_KERNELS.items() if word in cell), None)
+
+
+def exchanges_in_bf16(run: Run) -> bool:
+    """Whether gradients are reduced in 16 bits too (Composer's mixed precision PURE, not DEFAULT)."""
+    return "MP mode PURE" in (run.text("notes") or "")
+
+
+def overlaps_tensor_parallel(run: Run) -> bool:
+    """Whether tensor parallel exchanges run in pieces beside products (torch's asynchronous tensor parallelism)."""
+    return _OVERLAPPED.search(run.text("notes") or "") is not None
+
+
+def recompute_options(run: Run, layers: int) -> dict[str, str | int]:
+    """What of ``layers`` on a stage is computed again, where the cell says something."""
+    cell = (run.text("recompute") or "").lower()
+    if "selective layer" in cell:  # every second one, whole
+        return {"recompute": "full", "recompute_layers": layers // 2} if layers > 1 else {"recompute": "none"}
+    return {"recompute": "selective" if "selective" in cell or "minimal" in cell else cell} if cell else {}
+
+
+def zero_stage(run: Run) -> int | None:
+    """The cell, or 3 where everything trains by a script that runs on DeepSpeed whatever the number of GPUs."""
+    stage = run.number("zero_stage")
+    scripted = stage is None and ON_DEEPSPEED in (run.text("notes") or "").lower()
+    return 3 if scripted else None if stage is None else int(stage)
+
+
+def check_lengths(run: Run) -> None:
+    """Raise MissingCell where the length is only a cap and the notes do not tell how long samples are."""
+    if _UNPACKED.search(run.text("notes") or "") and lengths_of(run) is None:
+        raise MissingCell("seq_len is a cap: samples are not packed, and their lengths are not told")

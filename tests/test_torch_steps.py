@@ -1,0 +1,174 @@
+"""What makes steps of torch frameworks long: limits of power, kernels by year, hooks, hosts, and what notes tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from distsim import catalog
+from distsim.engine.compute import Chip, stage_compute
+from distsim.engine.evidence import setup_of
+from distsim.engine.exchange import exchange_of
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.stages import build_stages
+from distsim.engine.traffic_data import data_flows
+from distsim.engine.weights import host_bandwidth, optimizer_seconds, weight_work
+from distsim.engine.work import OVERLAPPED_SHARE, work_of
+from distsim.formulas.compute import cached_share, power_limited_share
+from distsim.interop.run_notes import framework_name, gpu_of, overlaps_tensor_parallel, recompute_options
+from distsim.interop.run_tuning import lengths_of
+from distsim.interop.runs import MissingCell, Run
+from distsim.specs.job import Job
+
+
+def _run(**cells: object) -> Run:
+    usual: dict[str, object] = {
+        "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": 8, "seq_len": 8192, "micro_batch": 1, "global_batch": 8,
+        "tp": 1, "pp": 1, "zero_stage": 3, "precision": "bf16", "framework": "torchtitan", "year": 2024,
+    }  # fmt: skip
+    return Run({name: str(value) for name, value in {**usual, **cells}.items()}, 2)
+
+
+def _setup(**options: Any) -> Setup:
+    usual = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "seq": 8192, "micro_batch": 1, "global_batch": 8}
+    return resolve(Job(**{**usual, **options}))
+
+
+def test_products_slow_down_under_a_power_limit_and_bandwidth_does_not() -> None:
+    whole, limited = (Chip(_setup(gpu=name)) for name in ("h100-sxm-94gb", "h100-sxm-96gb-500w"))
+    assert limited.rate / whole.rate == pytest.approx(power_limited_share(500, 700)) == pytest.approx(0.77, abs=0.01)
+    assert limited.unit_rate / whole.unit_rate == pytest.approx(limited.rate / whole.rate, rel=0.3)
+    assert limited.bandwidth == whole.bandwidth
+    assert power_limited_share(700, 700) == 1
+
+
+def test_small_tensors_are_found_in_the_cache() -> None:
+    assert cached_share(1e12, 50e6) == pytest.approx(1, abs=1e-3)
+    assert cached_share(1e5, 50e6) == pytest.approx(0.4, abs=0.01)
+    assert cached_share(1e8, 0) == 1
+
+
+def test_torch_attends_with_cudnn_by_year_and_chip() -> None:
+    def rate(year: int, gpu: str, **cells: object) -> float:
+        return Chip(setup_of(_run(year=year, gpu=gpu, **cells))).attention
+
+    assert rate(2024, "h100-sxm") == pytest.approx(0.58)
+    assert rate(2026, "h100-sxm") == rate(2025, "b200-sxm") == rate(2024, "a100-sxm4-80gb") == 1
+    assert rate(2024, "h100-sxm", attention="flash-3") == 1
+    assert rate(2025, "h100-sxm", framework="litgpt") == pytest.approx(0.58)
+
+
+def test_norms_are_composed_before_torch_fuses_them_unless_compiled() -> None:
+    assert setup_of(_run(year=2025)).kernels.norm == "eager"
+    assert setup_of(_run(year=2025, compile=1)).kernels.norm == "fused"
+    assert setup_of(_run(year=2026)).kernels.norm == "fused"
+    assert _setup(framework="fsdp", compile=True).kernels.norm == "fused"
+
+
+def test_offloaded_states_are_updated_at_the_hosts_bandwidth() -> None:
+    on_gpu = _setup(framework="deepspeed", zero=3)
+    on_host = replace(on_gpu, offload=("optimizer",))
+    stage = build_stages(on_gpu)[0]
+    ratio = optimizer_seconds(on_host, stage) / optimizer_seconds(on_gpu, stage)
+    assert ratio == pytest.approx(3350e9 * 8 / 614e9)  # eight ranks share two sockets of DDR5
+    assert host_bandwidth(None) == 256e9
+    grace = catalog.load("gpus", "gh200-96gb").host
+    assert host_bandwidth(grace) == 500e9
+
+
+def test_foreach_optimizers_pass_over_states_again() -> None:
+    fused, foreach = (_setup(framework="huggingface", optimizer=name) for name in ("adamw", "adamw-foreach"))
+    stage = build_stages(fused)[0]
+    assert 2.5 < optimizer_seconds(foreach, stage) / optimizer_seconds(fused, stage) < 2.86
+
+
+def test_deepspeed_hooks_each_module_under_zero_3() -> None:
+    def hooks(**options: Any) -> float:
+        setup = _setup(**options)
+        return float(weight_work(setup, build_stages(setup)[0]).hooks)
+
+    modules = 32 * 6 + 3  # two products of attention, two of the MLP, two norms; embedding, last norm, head
+    assert hooks(framework="deepspeed", zero=3) == 15 * modules
+    assert hooks(framework="deepspeed", zero=2) == hooks(framework="torchtitan", zero=3) == 0
+    setup = _setup(framework="deepspeed", zero=3)
+    phases = stage_compute(setup, build_stages(setup)[0]).phases
+    bare = replace(setup, layout=setup.layout.with_(zero=2))
+    less = stage_compute(bare, build_stages(bare)[0]).phases
+    assert phases["forward"].kernels - less["forward"].kernels == 15 * modules
+    assert phases["backward"].kernels - less["backward"].kernels == 30 * modules
+
+
+def test_torch_pipelines_gather_once_per_step() -> None:
+    def calls(**options: Any) -> float:
+        setup = _setup(framework="torchtitan", gpus=16, global_batch=64, **options)
+        flows = data_flows(setup, exchange_of(setup), build_stages(setup)[0])
+        return sum(float(flow.calls) for flow in flows if flow.purpose == "parameters")
+
+    assert calls(pp=2, zero=2) == 17  # 16 layers and the embedding
+    assert calls(pp=2, zero=3) > 8 * 17
+    setup = setup_of(_run(pp=4, n_gpus=32, micro_batch="", global_batch=64))
+    assert (setup.layout.zero, setup.layout.micro_batches, setup.layout.micro_batch) == (2, 4, 2)
+
+
+def test_asynchronous_tensor_parallelism_hides_a_part() -> None:
+    plain, hidden = (
+        work_of(setup_of(_run(tp=8, n_gpus=64, notes=notes))).stages[0].traffic for notes in ("vanilla TP", "async TP")
+    )
+    assert hidden["tp_forward"] == pytest.approx(plain["tp_forward"] * OVERLAPPED_SHARE)
+    assert hidden["reduce"] == plain["reduce"]
+    assert overlaps_tensor_parallel(_run(notes="1F1B, AsyncTP; x")) and not overlaps_tensor_parallel(_run())
+
+
+def test_notes_name_parts_and_frameworks() -> None:
+    assert gpu_of(_run(notes="H100 96GB at 500W power limit")) == "h100-sxm-96gb-500w"
+    assert gpu_of(_run(notes="H100 95 GiB (HBM2e) per log")) == "h100-sxm-94gb"
+    assert gpu_of(_run(gpu="b200-sxm", notes="500W power limit")) == "b200-sxm"
+    assert framework_name(_run(framework="torchtune", notes="8 GPUs, torchtitan, bs 1")) == "torchtitan"
+    assert framework_name(_run(framework="torchtune", notes="recipe")) == "torchtune"
+
+
+def test_composer_reduces_in_the_format_that_rows_name() -> None:
+    def reduced(notes: str) -> str:
+        return setup_of(_run(framework="llm-foundry", notes=notes)).precision.reduce_dtype
+
+    assert (reduced("MP mode PURE"), reduced("MP mode DEFAULT")) == ("bf16", "fp32")
+    assert _setup(framework="llm-foundry").precision.name == "fsdp-pure"
+
+
+def test_every_second_layer_is_computed_again() -> None:
+    setup = setup_of(_run(recompute="other:selective layer"))
+    assert (setup.recompute, setup.layout.recompute_layers, setup.layout.selective) == ("full", 16, 0)
+    assert recompute_options(_run(recompute="other:selective (op)"), 32) == {"recompute": "selective"}
+    assert recompute_options(_run(recompute=""), 32) == {}
+
+
+def test_samples_of_a_micro_batch_are_filled_up_to_the_longest() -> None:
+    def mean(samples: int) -> int:
+        found = lengths_of(_run(micro_batch=samples, notes="max_length 2048 (cap; mean 3234+-2548 tokens)"))
+        assert found is not None and found.longest == 2048
+        return found.mean
+
+    assert mean(1) == 1121
+    assert [round(mean(n) / mean(1), 2) for n in (2, 4)] == [1.28, 1.50]
+
+
+def test_lengths_below_a_cap_must_be_told() -> None:
+    with pytest.raises(MissingCell, match="cap"):
+        setup_of(_run(framework="torchtune", notes="max seq 4096 UNPACKED (real length shorter)"))
+
+
+def test_layers_spread_over_gpus_run_one_gpu_at_a_time() -> None:
+    notes = "naive device_map model parallel; max taken"
+    setup = setup_of(
+        _run(framework="huggingface", n_gpus=2, pp="", zero_stage="", dp=1, global_batch=16, finetune_kind="full",
+             notes=notes)
+    )  # fmt: skip
+    assert (setup.layout.pp, setup.layout.dp, setup.layout.schedule) == (2, 1, "naive")
+
+
+def test_full_parameter_scripts_run_on_deepspeed_whatever_the_gpus() -> None:
+    cells = {"framework": "huggingface", "n_gpus": 1, "zero_stage": "", "finetune_kind": "full"}
+    assert setup_of(_run(**cells, notes='method "Full-parameter"')).layout.zero == 3
+    assert setup_of(_run(**cells)).optimizer.name == "adamw-foreach"
