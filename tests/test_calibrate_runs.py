@@ -56,7 +56,7 @@ def test_an_odd_source_bends_no_framework(some: list[Example]) -> None:
     without, with_odd = (calibrate.fit(calibrate.Table.of(examples)) for examples in (rest, [*rest, *odd]))
     table = calibrate.Table.of(rest)
     moved = numpy.abs(with_odd.residuals(table)[0] - without.residuals(table)[0])
-    assert numpy.median(moved) < 0.02
+    assert numpy.median(moved) < 0.025
     assert moved.max() < 0.08
 
 

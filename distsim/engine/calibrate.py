@@ -48,7 +48,7 @@ SPREADS: dict[str, tuple[float, float, float, float, float]] = {
 LEVELS = ("general", "architecture", "family", "framework", "both")
 _EAGER = {"kernel_issue_seconds": 3.5e-5}  # launches of plain modules, which engine/passes.py counts one by one
 # XLA hands over a whole step at once
-_COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6, "stream": 1.2}
+_COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6}
 # What is exposed when Transformer Engine's products take in and send out tiles as they go (assumed, fitted from there)
 _OVERLAPPED = {"tensor_factor": 0.6}
 # Modules of Megatron core and Transformer Engine go through Python for each product (autograd functions, quantizers,
@@ -75,7 +75,8 @@ PRIORS: dict[str, dict[str, float]] = {
     "torchtitan": {"step_seconds": 0.05},
     # scripts that hold their tokens in memory and print without waiting for the GPU
     "torch-compile": {"kernel_issue_seconds": 1e-5, "stream": 1.0, "step_seconds": 0.004},
-    "maxtext": _COMPILED, "paxml": _COMPILED, "alpa": _COMPILED, "neuronx": _COMPILED,
+    # experts as batched products of one capacity, without groups of unlike sizes (MaxText, docs on MoE configuration)
+    "maxtext": {**_COMPILED, "grouped": 0.85}, "paxml": _COMPILED, "alpa": _COMPILED, "neuronx": _COMPILED,
 }  # fmt: skip
 """Where a framework has a property that others lack, the value that fitting starts from."""
 

@@ -18,12 +18,14 @@ from distsim.formulas.compute import (
     attention_share,
     cached_share,
     causal_fraction,
+    head_share,
     matmul_share,
     power_limited_share,
     roofline_seconds,
     stream_seconds,
 )
 from distsim.layers.ledger import Block, Operation
+from distsim.layers.recompute import kept_operations
 
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
@@ -33,6 +35,8 @@ FLASH_BACKWARD_SHARE = 0.8
 TYPICAL_SHARE = 0.8
 """Best measured product over the datasheet rate where nobody measured an accelerator: the middle of those measured."""
 TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95, "cdna3": 0.55}  # as the members of each that were measured
+NARROW_SHARE = 0.95
+"""Best measured 8-bit product over the best 16-bit one, as shares of their peaks: 0.88 to 1.04 where both were."""
 NEWER = ("hopper", "blackwell")
 """Architectures whose tensor cores FlashAttention-2 was not written for."""
 DEFAULT_UNITS = 1
@@ -98,7 +102,8 @@ class Chip:
         typical = TYPICAL_SHARES.get(chip.architecture.split()[0], TYPICAL_SHARE)
         self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or reached.matmul_bf16 or typical
         narrow = narrow_units(peak, precision.math)
-        self.narrow_rate = getattr(peak, narrow) * (reached.matmul_fp8 or typical) if narrow else None
+        narrow_share = reached.matmul_fp8 or (NARROW_SHARE * reached.matmul_bf16 if reached.matmul_bf16 else typical)
+        self.narrow_rate = getattr(peak, narrow) * narrow_share if narrow else None
         generation = chip.architecture.split()[0]
         age = NEWER.index(generation) + 1 if generation in NEWER else 0
         if chip.power and chip.rated_power:
@@ -108,8 +113,8 @@ class Chip:
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
+        self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
         self.cache = float(chip.chip.cache or 0)
-        self.units = chip.chip.units or DEFAULT_UNITS
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
 
@@ -154,7 +159,8 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
 def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
     """Sums over the operations of one block: how often it happens is an array along other axes of a search than its
     seconds."""
-    kinds = setup.kernels.selective
+    kinds, parts = setup.kernels.selective, setup.kernels.kept
+    kept = None if parts is None else kept_operations(parts)
     needed = _needed(setup, block)
     found = BlockSums(Sums(), Sums(), Sums(), Sums())
     products = 0
@@ -164,9 +170,11 @@ def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
         found.backward.add(backward)
         if place < needed:
             found.again.add(forward)
-        if "op" in kinds:  # by rows; layers/recompute.py counts the separate products of a row, as torch does
+        if kept is not None:
+            repeated: Number = place < needed and operation.name not in kept
+        elif "op" in kinds:  # by rows; layers/recompute.py counts the separate products of a row, as torch does
             products += operation.kind == "matmul"
-            repeated: Number = operation.kind != "attention" and (operation.kind != "matmul" or products % 2 == 0)
+            repeated = operation.kind != "attention" and (operation.kind != "matmul" or products % 2 == 0)
         else:
             repeated = operation.recompute_class in kinds and operation.recompute_class != ""
         if repeated:
@@ -199,7 +207,7 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
             forward.attention = operation.flops_forward / (chip.rate * SCAN_SHARE)
             backward.attention = operation.flops_backward / (chip.rate * SCAN_SHARE)
         first, second = moved_bytes(setup, operation)
-        share = cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
+        share = setup.kernels.pass_share * cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
         first, second = first * share, second * share
         forward.memory = stream_seconds(first, chip.bandwidth)
         backward.memory = stream_seconds(second, chip.bandwidth)
@@ -228,10 +236,19 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         setattr(sums, f"matmul{width}", own * (1 - grouped))
         setattr(sums, f"grouped{width}", own * grouped)
     backward.cover = _cover(operation, times)
-    if narrow:  # casts: read 2 bytes, write 1 (and its transpose)
-        inputs, outputs = m * k * batch, m * n * batch
-        forward.memory = stream_seconds(4 * inputs, chip.bandwidth)
-        backward.memory = stream_seconds(4 * outputs, chip.bandwidth)
+    if narrow:
+        _quantise(setup, chip, (m * k * batch, m * n * batch, n * k * batch), forward, backward)
+
+
+def _quantise(setup: Setup, chip: Chip, sizes: tuple[Number, Number, Number], forward: Sums, backward: Sums) -> None:
+    """Passes that make 8-bit operands of a product's input, output's gradient and weights."""
+    inputs, outputs, weights = sizes
+    precision = setup.precision
+    each, weight = precision.cast_bytes
+    again = 1 if precision.cast_each else 0
+    forward.memory = stream_seconds(each * inputs + weight * weights, chip.bandwidth)
+    gradients = each * outputs * (1 + again) + (each * inputs + weight * weights) * again
+    backward.memory = stream_seconds(gradients, chip.bandwidth)
 
 
 def _cover(operation: Operation, times: list[Number]) -> Number:
@@ -247,7 +264,7 @@ def _cover(operation: Operation, times: list[Number]) -> Number:
 def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     micro, heads, queries, keys, width, value_width = operation.shape
     share = chip.attention * attention_share(
-        micro, heads, queries, keys, (width + value_width) / 2, chip.units, chip.unit_rate
+        micro, heads, queries, keys, head_share((width + value_width) / 2, chip.array), chip.units, chip.unit_rate
     )
     part = causal_fraction(queries, keys, where(keys < queries, 1, 0))
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)

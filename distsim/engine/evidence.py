@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +11,18 @@ from distsim.engine.memory import memory_of
 from distsim.engine.profile import with_kernels
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_cluster import cluster_of
-from distsim.engine.run_layout import assumed_degrees, drop_idle, fit_degrees, idle_degrees, usual_chunks
+from distsim.engine.run_layout import (
+    assumed_batch,
+    assumed_degrees,
+    drop_idle,
+    fit_degrees,
+    idle_degrees,
+    unsaid_micro_batch,
+    usual_chunks,
+)
 from distsim.engine.run_memory import peak_of_run
 from distsim.engine.run_profile import assumed_profile, framework_of, precision_of, run_year, trained_whole
+from distsim.engine.run_software import attention_of, recomputation_of, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_models import model_of, without_prediction
@@ -24,7 +33,6 @@ from distsim.specs.job import OFFLOADS, Job
 
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
-FLASH_YEAR = 2023  # runs published before it precede flash attention in training frameworks (arXiv:2205.14135)
 
 
 @dataclass(frozen=True)
@@ -85,11 +93,12 @@ def replay(run: Run) -> Replay:
 
 def assumed_of(run: Run) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
-    return "; ".join(words for words in (assumed_profile(run), assumed_degrees(run)) if words)
+    told = (assumed_profile(run), assumed_degrees(run), assumed_batch(run, framework_of(run)))
+    return "; ".join(words for words in told if words)
 
 
 def fitting(setup: Setup) -> Setup:
-    """The setup with as many recomputed layers as it needs to fit, since it ran; itself where none or not all help."""
+    """The setup recomputing as much as it needs to fit, since it ran; itself where nothing helps."""
 
     def recomputing(layers: int) -> Setup:
         return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=layers, selective=0))
@@ -97,10 +106,22 @@ def fitting(setup: Setup) -> Setup:
     fewest, most = 1, max(setup.stage_layers)
     if setup.recompute == "full" or memory_of(setup).fits or not memory_of(recomputing(most)).fits:
         return setup
+    if setup.kernels.kept is not None:
+        return next((one for one in _with_less(setup) if memory_of(one).fits), recomputing(most))
     while fewest < most:
         middle = (fewest + most) // 2
         fewest, most = (fewest, middle) if memory_of(recomputing(middle)).fits else (middle + 1, most)
     return recomputing(most)
+
+
+def _with_less(setup: Setup) -> Iterator[Setup]:
+    """The setup under its framework's own policies, which hold for all layers, from the one that keeps most on."""
+    layout = setup.layout.with_(selective=1)
+    yield replace(setup, recompute="selective", layout=layout)
+    for policy in setup.framework.remat.values():
+        if not policy.offload:
+            kernels = setup.kernels.model_copy(update={"kept": policy.keeps})
+            yield replace(setup, recompute="selective", layout=layout, kernels=kernels)
 
 
 def check_possible(setup: Setup, seconds: float | None) -> None:
@@ -129,12 +150,16 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     lengths = lengths_of(run)
     more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
     tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run)}
-    again = run_notes.recompute_options(run, model.layers // (run.count("pp") or 1))
-    options = {**framework.usual, **tuned, **_stated(run, framework, more.get("seq")), **again, **more}
+    again = recomputation_of(run, framework, model.layers // (run.count("pp") or 1)).options
+    options = {**framework.usual, **tuned, **again, **_stated(run, framework, more.get("seq")), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
+    options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
     fit_degrees(options, run, framework.usual.get("micro_batches_per_stage"))
     drop_idle(options, model)
+    cluster = cluster_of(run)
+    if cluster is not None and "zero_group" not in options:
+        options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // (options.get("tp") or 1))
     if framework.usual.get("interleave") and run.count("vpp") is None:
         options["vpp"] = usual_chunks(options, model.layers)
     if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
@@ -146,20 +171,22 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     if framework.usual.get("trains_mtp") and model.mtp_layers and not without_prediction(run):
         options["mtp"] = model.mtp_layers
     job = Job.read({**options, "model": model, "framework": framework.name})
-    setup = with_kernels_of(run, resolve(job, {"cluster": cluster_of(run), "framework": framework}))
+    setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
     setup = trained_whole(run, setup)
     unsaid = run.text("recompute") is None
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
 
 def with_kernels_of(run: Run, setup: Setup) -> Setup:
-    """The setup with its framework's kernels in the year of the run, and the attention kernel that the row names."""
+    """The setup with its framework's kernels in the year of the run, and the attention kernel
+    and policy of recomputation that the row names."""
     year, framework = run_year(run), setup.framework
     own = next((dict(kernels) for last, kernels in sorted(framework.earlier.items()) if year < last + 1), {})
     if setup.job.compile:
         own = {name: kernel for name, kernel in own.items() if name not in framework.compiled}
     if named := run_notes.attention_kernel(run):
         own["attention_kernel"] = named
+    own |= recomputation_of(run, framework).kernels
     where = f"framework {framework.name}, earlier"
     return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
 
@@ -175,7 +202,6 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     if seq is None:
         raise MissingCell("seq_len is blank")
     run_notes.check_lengths(run)
-    attention = (run.text("attention") or "").lower()
     options: dict[str, Any] = {
         "gpu": run_notes.gpu_of(run), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
         "global_batch": run.count("global_batch"), "zero": run_notes.zero_stage(run),
@@ -184,12 +210,8 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     if run.flag("compile") and framework.compiled:
         options["compile"] = True
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
-    if not attention and (run.number("year") or FLASH_YEAR) < FLASH_YEAR:
-        attention = "eager"
-    if "flex" in attention:
-        raise MissingCell(f"attention {attention!r} is a kernel that is not described")
-    if attention:
-        options["attention"] = "eager" if "eager" in attention or "unfused" in attention else "flash"
+    if attention := attention_of(run, framework):
+        options["attention"] = attention
     options["optimizer"] = _optimizer(run.text("optimizer"))
     options["offload"] = _offload(run.text("offload"))
     return {name: value for name, value in options.items() if value is not None}

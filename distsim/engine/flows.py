@@ -9,6 +9,10 @@ from distsim.engine.network import Group, Network
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.precision import Precision
 
+INNERMOST = ("tp", "ep")
+LONGEST_AXIS = 16
+"""Chips along one axis of most slices (a v5e or v6e pod is 16 by 16)."""
+
 
 class Span(NamedTuple):
     """A process group: its name in the contract, its size, and how far apart its ranks are numbered.
@@ -31,7 +35,18 @@ class Span(NamedTuple):
         ranks = maximum(self.ranks, 1)
         local = where(ranks < fitting, ranks, fitting)
         nodes = -(-ranks // local)
-        return Group(ranks, ranks / nodes, nodes, network)
+        return Group(ranks, ranks / nodes, nodes, network, axes=self._axes(network))
+
+    def _axes(self, network: Network) -> Number:
+        """Axes of a torus: model parallel ranks lie along one, the groups around them along the others (MaxText's
+        guide to custom models counts so); a group that nothing is inside of has all."""
+        whole = network.torus_axes
+        if not whole:
+            return 0
+        others = maximum(whole - 1, 1)
+        if self.group in INNERMOST:
+            return where(self.stride > 1, others, where(self.ranks > LONGEST_AXIS, whole, 1))
+        return where(self.stride > 1, others, whole)
 
 
 class Fixed(NamedTuple):

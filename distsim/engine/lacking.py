@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from distsim.specs.accelerator import Accelerator, Peak
 from distsim.specs.precision import Precision
+from distsim.specs.timing import family_of
 
-STAND_INS = {"fp8": "int8"}
+COMPILED_ONLY = {"tpu": "maxtext", "neuron": "neuronx"}
+"""Accelerators that take programs of one compiler alone, and the framework that stands for all that use it."""
+
+STAND_INS = {"fp8": "int8", "int8": "fp8"}
 """For narrow products; without these either they run as wide ones."""
 
 
@@ -18,7 +22,7 @@ def wide_units(peak: Peak, wanted: str) -> str | None:
 
 def narrow_units(peak: Peak, wanted: str) -> str | None:
     """Units for products of one byte or less, where the recipe has such."""
-    if wanted not in ("fp8", "fp4"):
+    if wanted not in ("fp8", "int8", "fp4"):
         return None
     return next((name for name in (wanted, STAND_INS.get(wanted)) if name and getattr(peak, name)), None)
 
@@ -34,3 +38,11 @@ def lacking_units(chip: Accelerator, precision: Precision) -> str:
     used = narrow_units(peak, wanted) or counted
     words = f"{chip.name} has no {wanted} units for precision {precision.name}; timed at its {used} rate"
     return words if counted == used else f"{words}, MFU counted over that of {counted}"
+
+
+def other_software(chip: Accelerator, framework: str) -> str:
+    """A note on a framework that does not run on an accelerator, or nothing."""
+    usual = COMPILED_ONLY.get(chip.architecture.split()[0])
+    if usual is None or family_of(framework) == family_of(usual):
+        return ""
+    return f"{framework} does not run on {chip.name}, which has a compiler of its own: --framework {usual} does"

@@ -72,6 +72,8 @@ class Group(NamedTuple):
     nodes: Number
     network: Network
     sharing: Number = 1
+    axes: Number = 0
+    """Axes of a torus that the group lies along; 0: all."""
 
 
 def group_of(ranks: Number, ranks_per_node: Number, network: Network, sharing: Number = 1) -> Group:

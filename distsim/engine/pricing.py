@@ -69,11 +69,24 @@ _FACTORS = Network._fields.index("factors")
 
 def remembered(op: str, size_bytes: Number, group: Group) -> Priced:
     """``price``, looked up where plain numbers come again: alike stages and layouts, sweeps of runs."""
-    ranks, local, nodes, network, sharing = group
-    if not all(isinstance(one, (int, float)) for one in (size_bytes, ranks, nodes, network.nic_rate, network.hop)):
+    ranks, local, nodes, network, sharing, axes = group
+    if not all(
+        isinstance(one, (int, float)) for one in (size_bytes, ranks, nodes, axes, network.nic_rate, network.hop)
+    ):
         return price(op, size_bytes, group)
     factors = network.factors  # known by identity: kept with the price, so that no other can take its place
-    key = (op, size_bytes, ranks, local, nodes, sharing, id(factors), *network[:_FACTORS], *network[_FACTORS + 1 :])
+    key = (
+        op,
+        size_bytes,
+        ranks,
+        local,
+        nodes,
+        sharing,
+        axes,
+        id(factors),
+        *network[:_FACTORS],
+        *network[_FACTORS + 1 :],
+    )
     found = _PRICES.get(key)
     if found is None:
         if len(_PRICES) >= _MOST_PRICES:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from distsim.interop.runs import MissingCell, Run
+from distsim.specs.framework import Framework
 from distsim.specs.model import Model
 
 WIDEST = 8
@@ -55,6 +56,19 @@ def drop_idle(options: dict[str, Any], model: Model) -> list[str]:
     idle = ["vpp"] if (options.get("pp") or 1) == 1 else []
     idle += ["etp"] if model.experts is None else []
     return [f"{name} {value}" for name in idle if (value := options.pop(name, None) or 1) > 1]
+
+
+def unsaid_micro_batch(run: Run, framework: Framework) -> int | None:
+    """Sequences per replica where no cell of the batch says anything and the framework has a usual number: what it
+    reports is throughput, which hardly depends on it."""
+    said = any(run.count(name) for name in ("micro_batch", "global_batch", "step_time_s", "samples_per_s"))
+    return None if said else framework.usual.get("unsaid_micro_batch")
+
+
+def assumed_batch(run: Run, framework: Framework) -> str:
+    """What is taken for granted of a batch that no cell tells."""
+    micro = unsaid_micro_batch(run, framework)
+    return f"batch is blank: taken as {micro} sequences per replica" if micro else ""
 
 
 def _replica_degrees(run: Run) -> dict[str, int]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim import catalog
+from distsim.engine.lacking import COMPILED_ONLY
 from distsim.engine.resolve import Setup
+from distsim.engine.run_software import chip_of, told_software
 from distsim.interop import run_notes
 from distsim.interop.run_release import release_year
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
+from distsim.specs.timing import family_of
 
 PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
@@ -17,8 +20,6 @@ PRECISIONS = {
 }  # fmt: skip
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
 USUAL_YEAR = 2024.0
-UNKNOWN_ON = {"tpu": "maxtext", "neuron": "neuronx"}
-"""Whose profile stands for unknown software on an accelerator that has one compiler."""
 UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
 """Whose profile stands for unknown software that splits models, that fine-tunes adapters, and for any other."""
 
@@ -43,13 +44,16 @@ def _profile_of(run: Run) -> tuple[str, str]:
     name = run_notes.framework_name(run)
     if name is None:
         raise MissingCell("framework is blank")
+    if told := told_software(run):
+        return told, ""
+    only = COMPILED_ONLY.get(chip_of(run))
     if catalog.knows("frameworks", name):
-        return name, ""
-    gpu = run.text("gpu") or ""
-    chip = catalog.load("gpus", gpu).architecture.split()[0] if catalog.knows("gpus", gpu) else ""
+        if only is None or family_of(catalog.load("frameworks", name).name) == family_of(only):
+            return name, ""
+        return only, f"framework {name!r} does not run on {run.text('gpu')}: timed like {only}"
     split = max(run.count("tp") or 1, run.count("pp") or 1) > 1
     other = UNKNOWN_SPLIT if split else UNKNOWN_TUNING if run.text("lora_rank") else UNKNOWN
-    taken = UNKNOWN_ON.get(chip, other)
+    taken = only or other
     return taken, f"framework {name!r} has no profile: timed like {taken}"
 
 
@@ -60,7 +64,8 @@ def assumed_profile(run: Run) -> str:
 
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     """The recipe of a row: what its framework really does under the name in the cell."""
-    recipe = PRECISIONS.get(run.text("precision") or "", default)
+    cell = run.text("precision") or ""
+    recipe = cell if f"precision_{cell}" in framework.usual else PRECISIONS.get(cell, default)
     if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
         recipe = f"{recipe}_pure"
     return str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))

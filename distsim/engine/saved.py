@@ -9,7 +9,7 @@ from distsim.arrays import Number, minimum, where
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.layers.ledger import Block, saved_bytes
-from distsim.layers.recompute import op_level_bytes
+from distsim.layers.recompute import named_bytes, op_level_bytes
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,9 @@ def layer_saved_bytes(setup: Setup, block: Block, recomputed: Number) -> Number:
     """One layer's bytes: all its saved tensors, or only its input where it is ``recomputed``."""
     assert block.boundary is not None
     whole = saved_bytes(block.operations, setup.layout.selective, setup.kernels)
-    if "op" in setup.kernels.selective:
+    if setup.kernels.kept is not None:
+        whole = where(setup.layout.selective, named_bytes(block, setup.kernels.kept), whole)
+    elif "op" in setup.kernels.selective:
         whole = where(setup.layout.selective, op_level_bytes(block, setup.kernels, setup.precision.math), whole)
     return where(recomputed, block.boundary.size_bytes, whole)
 

@@ -10,7 +10,7 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
 from distsim.engine.flops import flops_convention, model_flops, peak_of, recompute_factor
-from distsim.engine.lacking import lacking_units
+from distsim.engine.lacking import lacking_units, other_software
 from distsim.engine.likeness import Correction, correction_of
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.resolve import Setup, resolve
@@ -83,8 +83,11 @@ class StepReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the job and the accelerator."""
-        lacking = lacking_units(self.setup.accelerator, self.setup.precision)
-        return (*self.setup.notes, lacking) if lacking else self.setup.notes
+        setup = self.setup
+        found = (
+            other_software(setup.accelerator, setup.framework.name), lacking_units(setup.accelerator, setup.precision)
+        )  # fmt: skip
+        return (*setup.notes, *filter(None, found))
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""

@@ -94,17 +94,23 @@ def hierarchical(size_bytes: Number, group: Group) -> Number:
 
 
 def torus(op: str, size_bytes: Number, group: Group) -> Candidate:
-    """A TPU slice as near to a cube (or square) as its size allows, every axis in use."""
+    """A TPU slice as near to a cube (or square) as its size allows, every axis of the group in use; several slices meet
+    over their hosts' network, each chip with its share of what crosses."""
     net, hop = group.network, profiles()["ici"]["hop"] * MICROSECOND
-    axes = minimum(net.torus_axes, maximum(1, ceil_log2(group.ranks)))
-    side = ceil_div(group.ranks ** (1.0 / axes) - _SLACK, 1)
+    along = where(group.axes > 0, group.axes, net.torus_axes)
+    axes = minimum(along, maximum(1, ceil_log2(group.local)))
+    side = ceil_div(group.local ** (1.0 / axes) - _SLACK, 1)
     rate = net.intra_rate / (2 * net.torus_axes)
+    many, nic = group.nodes > 1, maximum(net.nic_rate, 1.0)
+    far = where(many, net.hop, 0.0)
     if op == "send_recv":
-        return Candidate("torus", "", hop + 0 * group.ranks, rate * where(side > 2, 2, 1), FREE)
-    latency = axes * (side // 2) * hop
+        near = rate * where(side > 2, 2, 1)
+        return Candidate("torus", "", hop + far + 0 * group.ranks, where(many, minimum(near, nic), near), FREE)
+    latency = axes * (side // 2) * hop + far
     if op == "all_to_all":
         across = axes * where(side > 2, 2, 1) * rate / maximum(1.0, side * axes / 4)
-        return Candidate("torus", "", latency, across, FREE)
+        return Candidate("torus", "", latency, where(many, minimum(across, nic), across), FREE)
     trips = 2 if op == "all_reduce" else 1
-    stream = formulas.torus_all_gather_seconds(_UNIT, group.ranks, axes, side, 0.0, rate)
-    return Candidate("torus", "", trips * latency, _UNIT / (trips * stream), FREE)
+    stream = formulas.torus_all_gather_seconds(_UNIT, group.local, axes, side, 0.0, rate)
+    crossing = where(many, (group.nodes - 1) / group.nodes * _UNIT / (group.local * nic), 0.0)
+    return Candidate("torus", "", trips * latency, _UNIT / (trips * (stream + crossing)), FREE)

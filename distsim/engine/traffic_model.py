@@ -11,6 +11,7 @@ from distsim.engine.stages import Stage
 from distsim.engine.traffic_grids import grid_flows
 from distsim.formulas.traffic import distinct_copies
 from distsim.layers.ledger import Block, Collective, Operation
+from distsim.layers.recompute import kept_operations
 from distsim.specs.layout import Layout
 
 PURPOSES = {
@@ -52,7 +53,7 @@ def _block_flows(setup: Setup, exchange: Exchange, block: Block, count: Number, 
     for operation in block.operations:
         grid = grid_flows(setup, exchange, operation, y.micro_batches, count, again)
         flows += grid
-        dropped = operation.recompute_class and operation.recompute_class in setup.kernels.selective
+        dropped = _dropped(setup, operation)
         for collective in operation.collectives:
             if collective.group == "tp" and grid:
                 continue
@@ -73,6 +74,14 @@ def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
     placed = flow.span.placed(network)
     share = distinct_copies(where(placed.nodes > 1, placed.nodes, placed.ranks), experts.per_token)
     return flow._replace(bytes_logical=flow.bytes_logical * share)
+
+
+def _dropped(setup: Setup, operation: Operation) -> bool:
+    """Whether selective recomputation runs an operation again."""
+    kernels = setup.kernels
+    if kernels.kept is not None:
+        return operation.name not in kept_operations(kernels.kept)
+    return bool(operation.recompute_class) and operation.recompute_class in kernels.selective
 
 
 def _last_exchange(block: Block) -> Operation | None:

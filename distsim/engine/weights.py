@@ -73,20 +73,23 @@ def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
 def weight_work(setup: Setup, stage: Stage) -> WeightWork:
     """Accumulated gradients, casts, gathered shards copied in and out, and hooks that fetch and release modules."""
     y, precision, bandwidth = setup.layout, setup.precision, setup.accelerator.bandwidth
+    partitioned = setup.framework.traffic.partitioned
     forward: Number = 0.0
     backward: Number = 0.0
     for parameter, elements, group in _held(setup, stage.parameters()):
+        own = elements / where(y.zero >= 2, group, 1) if partitioned else elements
         if parameter.trains:
             each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
             accumulate = 2 * each * where(y.micro_batches > 1, 1, where(each > 2, 0.5, 0))
-            backward = backward + stream_seconds(elements * accumulate, bandwidth)
+            backward = backward + stream_seconds(own * accumulate, bandwidth)
         copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
         if parameter.held != "quantised":
-            copied = 2 * precision.activation_bytes
+            copied = (1 if partitioned else 2) * precision.activation_bytes
         gathered = where(y.zero >= 3, where(group > 1, copied, 0), 0)
         matrix = parameter.kind == "matrix" and parameter.held != "quantised"
-        cast = (precision.parameter_bytes + precision.activation_bytes) * int(precision.autocast and matrix)
-        forward = forward + stream_seconds(elements * (gathered + cast), bandwidth)
+        narrowed = precision.autocast or (partitioned and precision.parameter_bytes > precision.activation_bytes)
+        cast = (precision.parameter_bytes + precision.activation_bytes) * int(narrowed and matrix)
+        forward = forward + stream_seconds(elements * gathered + where(y.zero >= 3, own, elements) * cast, bandwidth)
         backward = backward + stream_seconds(elements * 2 * gathered, bandwidth)
     modules = sum(one.copies * count for one, count in stage.parameters() if not one.name.endswith("bias"))
     return WeightWork(forward, backward, where(y.zero >= 3, modules * setup.framework.traffic.module_hooks, 0))

@@ -90,13 +90,23 @@ def causal_fraction(queries: Number, keys: Number, windowed: Number) -> Number:
 
 
 @formula(
+    unit="1",
+    source="Dao 2023 (arXiv:2307.08691), section 4.1; for arrays MaxText, docs/guides/optimization/custom_model.md",
+)
+def head_share(width: Number, array: Number) -> Number:
+    """Share of the products' rate that heads of a width reach: on tensor cores narrow ones are not deep enough, of
+    systolic arrays of side ``array`` (0: none) they fill as much as they are wide."""
+    return where(array > 0, minimum(1.0, width / maximum(array, 1)), minimum(1.0, 0.5 + 0.5 * width / FULL_WIDTH))
+
+
+@formula(
     unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), sections 3.2 and 4.1: blocks, head sizes, lengths"
 )
 def attention_share(
-    batch: Number, heads: Number, queries: Number, keys: Number, width: Number, units: Number, unit_rate: Number
+    batch: Number, heads: Number, queries: Number, keys: Number, depth: Number, units: Number, unit_rate: Number
 ) -> Number:
-    """Share of a flash kernel's best rate that a shape reaches: depth of the head, length, blocks to fill the chip."""
-    depth = minimum(1.0, 0.5 + 0.5 * width / FULL_WIDTH)
+    """Share of a flash kernel's best rate that a shape reaches: ``depth`` of the head, length, blocks to fill the
+    chip."""
     length = keys / (keys + ATTENTION_HALF * unit_rate / ATTENTION_HALF_RATE)
     blocks = batch * heads * ceil_div(queries, ATTENTION_TILE)
     filled = (blocks / units) / maximum(ceil_div(blocks, units), 1)

@@ -1,6 +1,8 @@
-"""What op-level selective recomputation keeps of a layer (torchtitan's ``selective_ac_option = "op"``)."""
+"""What selective recomputation keeps of a layer where it is told by operations: torchtitan's ``op``, XLA's names."""
 
 from __future__ import annotations
+
+import functools
 
 from distsim.arrays import Number
 from distsim.layers.ledger import Block, Operation, Tensor
@@ -8,6 +10,25 @@ from distsim.specs.framework import Kernels
 
 KEPT_OF_ATTENTION = ("attention.lse", "attention.rng")
 KEPT_INDICES = ("mlp.router.chosen",)
+PARTS = {
+    "qkv": ("attention.qkv", "attention.query", "attention.query_down", "attention.query_up", "attention.kv_down",
+            "attention.kv_up", "attention.heads"),
+    "context": ("attention.core",),
+    "out": ("attention.projection",),
+    "up": ("mlp.up", "mlp.shared.up", "mlp.experts.up", "mlp.router"),
+    "down": ("mlp.down", "mlp.shared.down", "mlp.experts.down"),
+}  # fmt: skip
+"""What policies call a layer's products, and the operations whose outputs are kept with them."""
+
+
+SUMMED = ("attention.projection", "mlp.down")
+"""Products whose output is a sum over tensor parallel ranks, of which each then holds as much as of a layer's input."""
+
+
+@functools.cache
+def kept_operations(parts: tuple[str, ...]) -> frozenset[str]:
+    """The operations whose outputs a policy keeps."""
+    return frozenset(name for part in parts for name in PARTS[part])
 
 
 def _products(operation: Operation) -> list[Tensor]:
@@ -52,3 +73,16 @@ def op_level_saved(block: Block, kernels: Kernels, math: str = "bf16") -> dict[s
 def op_level_bytes(block: Block, kernels: Kernels, math: str = "bf16") -> Number:
     """All of it together."""
     return sum(op_level_saved(block, kernels, math).values())
+
+
+def named_bytes(block: Block, parts: tuple[str, ...]) -> Number:
+    """Bytes of the layer's input and of the outputs that a policy keeps."""
+    assert block.boundary is not None
+    kept = kept_operations(parts)
+    sizes: dict[str, Number] = {block.boundary.name: block.boundary.size_bytes}
+    for operation in block.operations:
+        if operation.name in kept and operation.output is not None:
+            whole = operation.name not in SUMMED
+            sizes[operation.output.name] = operation.output.size_bytes if whole else block.boundary.size_bytes
+            sizes.update({one.name: one.size_bytes for one in operation.saved if one.name in KEPT_OF_ATTENTION})
+    return sum(sizes.values())

@@ -54,9 +54,11 @@ class Measured(Spec):
 
 
 class Chip(Spec):
-    """Inside the chip: ``units`` counts SMs, CUs or cores, ``clock`` is the highest, ``cache`` the last level."""
+    """Inside the chip: ``units`` counts SMs, CUs or cores, ``clock`` is the highest, ``cache`` the last level.
+    ``array`` is the side of its systolic arrays, of which narrower products leave rows idle."""
 
     units: int | None = Field(default=None, ge=1)
+    array: int | None = Field(default=None, ge=1)
     clock: Hertz | None = None
     cache: Bytes | None = None
 

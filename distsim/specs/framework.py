@@ -5,10 +5,15 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from distsim.errors import did_you_mean
+from distsim.specs.adapters import Adapters
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.buffers import Buffers, Overhead
 from distsim.specs.job import Job
 from distsim.specs.support import Supports
 from distsim.units import MIB
+
+KeptPart = Literal["qkv", "context", "out", "up", "down"]
+"""Queries, keys and values; what attention makes of them; its projection; the two products of an MLP or of experts."""
 
 
 class Kernels(Spec):
@@ -79,6 +84,8 @@ class Kernels(Spec):
     """Tokens per chunk where the loss is computed in chunks; 0 means all at once."""
     loss_keeps_chunks: bool = False
     """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once (Liger)."""
+    pass_share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the passes of norms, activations and the like that is left where a compiler fuses neighbours."""
     loss_kernel: Literal["one", "eager", "vocab-parallel"] | None = None
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
     launches: Literal["ahead", "blocking"] = "ahead"
@@ -91,6 +98,9 @@ class Kernels(Spec):
     selective: tuple[str, ...] = ("core_attention",)
     """Kinds of operations that ``--recompute selective`` computes again (``core_attention``, ``activation``, ``norm``)
     or ``op``: keep only the outputs of matrix products and attention (torchtitan)."""
+    kept: tuple[KeptPart, ...] | None = None
+    """Products whose outputs ``--recompute selective`` keeps, of a layer of which all else is computed again where
+    backward needs it (XLA's policies of names); None: as ``selective`` says."""
     op_keeps_unread: bool = True
     """``op`` keeps products that no backward pass reads, too; a compiler drops them."""
     op_keeps_narrow: bool = True
@@ -116,48 +126,13 @@ class Kernels(Spec):
     around the whole ring whichever way they came (torch 2.13)."""
 
 
-class Buffers(Spec):
-    """Communication buffers and workspaces on every GPU."""
+class Remat(Spec):
+    """One of a framework's own policies of what a layer keeps for backward."""
 
-    gradient_bucket_elements: int = Field(default=0, ge=0)
-    """Elements of one gradient bucket beside the gradients themselves (0: reduced in place)."""
-    gradient_buckets: int = Field(default=0, ge=0)
-    """Buckets alive at once."""
-    gather_ahead_units: int = Field(default=1, ge=0)
-    """ZeRO-3: units gathered ahead of the one in use."""
-    keep_last_unit: bool = True
-    """ZeRO-3: the root unit (embedding, final norm, head) stays gathered from forward to backward."""
-    gradients_grow: bool = False
-    """Gradients come into being during the first backward pass and go after the step (plain torch), instead of living
-    in buffers made beforehand (Megatron, DDP)."""
-    gathers_copies: bool = False
-    """FSDP2: the sharded parameters stay beside what is gathered from them, which ZeRO 2 and pipeline stages keep;
-    stages also keep whole gradients until their last micro-batch."""
-    master_gradients: bool = False
-    """Where gradients are narrower than the master copy, the step first makes wide copies of all of them."""
-    step_counter_bytes: float = Field(default=0, ge=0)
-    """What one parameter tensor's step counter takes on the GPU, where the optimizer keeps one per tensor."""
-    step_copy_bytes: float = Field(default=0, ge=0)
-    """Bytes per parameter of the optimizer's shard for copies of gradients that the step makes and its allocator
-    keeps (DeepSpeed: the shard's gradients flattened, and in fp32)."""
-    workspace_bytes: float = Field(default=0, ge=0)
-    """Library workspaces (cuBLAS and the like)."""
-
-
-class Overhead(Spec):
-    """Bytes a GPU loses before the first tensor."""
-
-    context_bytes: float = Field(default=0, ge=0)
-    """CUDA context and kernels' code, as the driver shows it."""
-    communicator_bytes: float = Field(default=0, ge=0)
-    """NCCL buffers per process group of more than one rank."""
-    fragmentation_fraction: float = Field(default=0, ge=0, lt=1)
-    """Reserved by the caching allocator beyond what is allocated, as a share of activations and buffers."""
-    compiled_fragmentation_fraction: float | None = Field(default=None, ge=0, lt=1)
-    """The same of compiled jobs, their loss included."""
-    kept_samples: float = Field(default=0, ge=0)
-    """Where lengths of samples vary: mean samples whose logits' blocks the allocator keeps, since longer ones do not
-    fit into them; for replays of measured runs only."""
+    keeps: tuple[KeptPart, ...]
+    """As ``kernels.kept``."""
+    offload: bool = False
+    """What is kept goes to the host's memory."""
 
 
 class Traffic(Spec):
@@ -180,6 +155,10 @@ class Traffic(Spec):
     zero2: Literal["step", "forward"] = "step"
     """ZeRO 2 gathers updated parameters once after the step, or layer by layer in each forward (FSDP that does not
     reshard after forward)."""
+    partitioned: bool = False
+    """A compiler places the exchanges (XLA): shards are cast before they travel and arrive where products read them,
+    and of gradients only the rank's own part is stored wide. Else whole copies are cast, and gathers copied in and
+    out."""
     padding: Literal["none", "parameter", "unit"] = "none"
     """What is filled up to the number of shards: nothing, dimension 0 of each parameter (FSDP2), the unit (FSDP)."""
     no_sync: Literal["never", "unsharded", "always"] = "unsharded"
@@ -221,28 +200,8 @@ class Traffic(Spec):
     """Host work of gathering and releasing one module's parameters under ZeRO 3, in kernels; twice that in backward."""
 
 
-class Adapters(Spec):
-    """How a framework runs LoRA adapters."""
-
-    fp32: bool = False
-    """Adapters and their states are fp32 whatever the frozen weights are (peft); else as all that trains. Without a
-    mixed precision recipe their products then run in fp32 too."""
-    own_inputs: bool = False
-    """Each adapted product casts its input for its adapter, and keeps the copy (peft)."""
-    splits_fused: bool = False
-    """A fused projection of queries, keys and values can have adapters for some of them (litgpt)."""
-    keeps_originals: bool = False
-    """Parts that train whole are copies; the frozen originals stay (peft's ``modules_to_save``)."""
-    quantises_on_gpu: bool = False
-    """Weights come onto the GPU whole and are quantised there, which may be the peak (litgpt)."""
-    quantises_head: bool = False
-    """The output layer is quantised with the layers' products."""
-    others_fp32: bool = False
-    """Embedding, norms and output layer beside quantised weights become fp32 (prepare_model_for_kbit_training)."""
-
-
 REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until",
-                "recompute_until_fits", "trains_mtp")  # fmt: skip
+                "recompute_until_fits", "trains_mtp", "unsaid_micro_batch")  # fmt: skip
 """What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
 
 
@@ -261,6 +220,8 @@ class Framework(Sourced):
     """The framework preset whose modules run inside this one (torch DDP around Hugging Face): its kernels and families
     hold but for those stated here."""
     kernels: Kernels = Kernels()
+    remat: dict[str, Remat] = Field(default_factory=dict)
+    """Its own policies of recomputation by name, as measured runs name them."""
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)

@@ -26,6 +26,12 @@ class Precision(Sourced):
     """Further copies of the weights of matrix products (the fp8 weight)."""
     transpose_bytes: float = Field(default=0, ge=0)
     """The transposed copy that tensor cores before Blackwell need beside it: they read 8-bit operands one way only."""
+    cast_bytes: tuple[float, float] = (4, 0)
+    """Memory traffic per element of quantising an operand of an 8-bit product that is an activation or a gradient, and
+    one that is a weight: once where one scale serves all products of a tensor (read 2 bytes, write it and its
+    transpose), for each product anew where scales are found on the spot."""
+    cast_each: bool = False
+    """Each of a product's three quantises both its operands itself."""
     autocast: bool = False
     """fp32 parameters are cast for each matrix product, and the cast is kept for backward."""
     gather_dtype: str = "bf16"

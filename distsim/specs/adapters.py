@@ -1,0 +1,23 @@
+"""How a framework runs low-rank adapters beside frozen weights."""
+
+from distsim.specs.base import Spec
+
+
+class Adapters(Spec):
+    """How a framework runs LoRA adapters."""
+
+    fp32: bool = False
+    """Adapters and their states are fp32 whatever the frozen weights are (peft); else as all that trains. Without a
+    mixed precision recipe their products then run in fp32 too."""
+    own_inputs: bool = False
+    """Each adapted product casts its input for its adapter, and keeps the copy (peft)."""
+    splits_fused: bool = False
+    """A fused projection of queries, keys and values can have adapters for some of them (litgpt)."""
+    keeps_originals: bool = False
+    """Parts that train whole are copies; the frozen originals stay (peft's ``modules_to_save``)."""
+    quantises_on_gpu: bool = False
+    """Weights come onto the GPU whole and are quantised there, which may be the peak (litgpt)."""
+    quantises_head: bool = False
+    """The output layer is quantised with the layers' products."""
+    others_fp32: bool = False
+    """Embedding, norms and output layer beside quantised weights become fp32 (prepare_model_for_kbit_training)."""

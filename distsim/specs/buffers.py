@@ -1,0 +1,49 @@
+"""What a framework takes of a GPU's memory beside the model: buffers, workspaces, contexts."""
+
+from pydantic import Field
+
+from distsim.specs.base import Spec
+
+
+class Buffers(Spec):
+    """Communication buffers and workspaces on every GPU."""
+
+    gradient_bucket_elements: int = Field(default=0, ge=0)
+    """Elements of one gradient bucket beside the gradients themselves (0: reduced in place)."""
+    gradient_buckets: int = Field(default=0, ge=0)
+    """Buckets alive at once."""
+    gather_ahead_units: int = Field(default=1, ge=0)
+    """ZeRO-3: units gathered ahead of the one in use."""
+    keep_last_unit: bool = True
+    """ZeRO-3: the root unit (embedding, final norm, head) stays gathered from forward to backward."""
+    gradients_grow: bool = False
+    """Gradients come into being during the first backward pass and go after the step (plain torch), instead of living
+    in buffers made beforehand (Megatron, DDP)."""
+    gathers_copies: bool = False
+    """FSDP2: the sharded parameters stay beside what is gathered from them, which ZeRO 2 and pipeline stages keep;
+    stages also keep whole gradients until their last micro-batch."""
+    master_gradients: bool = False
+    """Where gradients are narrower than the master copy, the step first makes wide copies of all of them."""
+    step_counter_bytes: float = Field(default=0, ge=0)
+    """What one parameter tensor's step counter takes on the GPU, where the optimizer keeps one per tensor."""
+    step_copy_bytes: float = Field(default=0, ge=0)
+    """Bytes per parameter of the optimizer's shard for copies of gradients that the step makes and its allocator
+    keeps (DeepSpeed: the shard's gradients flattened, and in fp32)."""
+    workspace_bytes: float = Field(default=0, ge=0)
+    """Library workspaces (cuBLAS and the like)."""
+
+
+class Overhead(Spec):
+    """Bytes a GPU loses before the first tensor."""
+
+    context_bytes: float = Field(default=0, ge=0)
+    """CUDA context and kernels' code, as the driver shows it."""
+    communicator_bytes: float = Field(default=0, ge=0)
+    """NCCL buffers per process group of more than one rank."""
+    fragmentation_fraction: float = Field(default=0, ge=0, lt=1)
+    """Reserved by the caching allocator beyond what is allocated, as a share of activations and buffers."""
+    compiled_fragmentation_fraction: float | None = Field(default=None, ge=0, lt=1)
+    """The same of compiled jobs, their loss included."""
+    kept_samples: float = Field(default=0, ge=0)
+    """Where lengths of samples vary: mean samples whose logits' blocks the allocator keeps, since longer ones do not
+    fit into them; for replays of measured runs only."""

@@ -1,0 +1,183 @@
+"""Runs of frameworks that XLA compiles: what their rows say of software, and what the compiler does with a layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from distsim import Job, catalog
+from distsim.engine.compute import NARROW_SHARE, stage_compute
+from distsim.engine.evidence import assumed_of, replay, setup_of
+from distsim.engine.flows import Span
+from distsim.engine.lacking import other_software
+from distsim.engine.links import network_for
+from distsim.engine.pricing import price
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_profile import framework_of
+from distsim.engine.run_software import attention_of, recomputation_of, sharding_group
+from distsim.engine.saved import layer_saved_bytes
+from distsim.engine.stages import build_stages
+from distsim.engine.weights import weight_work
+from distsim.formulas.compute import head_share
+from distsim.interop.runs import Run, read_runs
+
+SHIPPED = Path(__file__).parent.parent / "presets" / "runs" / "published.csv"
+CELLS = {
+    "model": "llama-2-70b", "gpu": "tpu-v5p", "n_gpus": "256", "seq_len": "4096", "micro_batch": "2",
+    "global_batch": "512", "precision": "bf16", "zero_stage": "3", "framework": "maxtext", "year": "2025",
+}  # fmt: skip
+
+
+def row(**cells: str) -> Run:
+    return Run({**CELLS, **cells}, 1)
+
+
+def under(policy: str) -> Setup:
+    return setup_of(row(recompute=f"other:{policy}"))
+
+
+def test_a_row_names_its_software_by_cell_notes_or_chip() -> None:
+    assert framework_of(row()).name == "maxtext"
+    assert framework_of(row(framework="nemo-mlperf")).name == "maxtext"  # nothing else runs on a TPU
+    assert framework_of(row(framework="paxml")).name == "paxml"
+    assert not assumed_of(row(framework="levanter"))  # an alias
+    assert "does not run on tpu-v5p" in assumed_of(row(framework="nemo"))
+    on_gpu = {"gpu": "h100-sxm", "framework": "nemo"}
+    assert framework_of(row(**on_gpu)).name == "nemo"
+    assert framework_of(row(**on_gpu, notes="MaxText (JAX), per_device_batch_size 2")).name == "maxtext"
+    assert framework_of(row(gpu="h100-sxm", notes="plain XLA; Paxml on JAX/XLA")).name == "paxml"
+
+
+@pytest.mark.parametrize(
+    "cell, options, kept",
+    [
+        ("", {}, None),
+        ("full", {"recompute": "full"}, None),
+        ("other:full", {"recompute": "full"}, None),
+        ("other:minimal", {"recompute": "selective"}, ("qkv", "out", "up", "down")),
+        ("other:minimal_offloaded", {"recompute": "selective", "offload": "activations"}, ("qkv", "out", "up", "down")),
+        ("other:save_qkv_proj", {"recompute": "selective"}, ("qkv",)),
+        ("other:selective (op)", {"recompute": "selective"}, None),
+        ("other:nobody knows", {}, None),
+    ],
+)
+def test_a_cell_of_recomputation_is_a_word_or_a_policy(cell: str, options: dict, kept: tuple | None) -> None:
+    said = recomputation_of(row(recompute=cell), catalog.load("frameworks", "maxtext"))
+    assert said.options == options
+    assert said.kernels.get("kept") == kept
+
+
+def test_policies_trade_memory_for_time() -> None:
+    """From the one that keeps most to the one that keeps only a layer's input."""
+    words = (
+        "minimal_with_context",
+        "minimal",
+        "save_dot_with_context_except_mlp",
+        "save_dot_except_mlp",
+        "save_qkv_proj",
+    )
+    setups = [*map(under, words), setup_of(row(recompute="full"))]
+    stages = [build_stages(one)[0] for one in setups]
+    again = [stage_compute(one, stage).phases["recompute"] for one, stage in zip(setups, stages, strict=True)]
+    block = stages[0].layers[0][0]
+    full = [int(one.recompute == "full") for one in setups]
+    saved = [layer_saved_bytes(one, block, last) for one, last in zip(setups, full, strict=True)]
+    repeated = [sums.matmul for sums in again]
+    assert repeated == sorted(repeated) and repeated[1] == 0 < repeated[3]
+    assert again[0].attention == 0 < again[1].attention
+    assert saved[0] > saved[1] > saved[2] > saved[3] > saved[4] > saved[5]
+
+
+def test_saving_the_last_product_changes_nothing_but_memory() -> None:
+    """Backward never needs its output again, so that only what lies before is repeated."""
+    plain, more = under("save_dot_except_mlp"), under("save_dot_except_mlpwi")
+    sums = [stage_compute(one, build_stages(one)[0]).phases["recompute"] for one in (plain, more)]
+    assert sums[0] == sums[1]
+
+
+def test_all_shipped_policies_are_replayed() -> None:
+    runs = [run for run in read_runs(SHIPPED) if (run.text("recompute") or "").startswith("other:")]
+    reasons = [found.reason for found in map(replay, runs) if "recompute" in found.reason]
+    assert len(runs) > 10 and not reasons
+
+
+def test_throughput_alone_is_replayed_at_the_usual_batch() -> None:
+    """A step's time says nothing without its batch."""
+    told = row(micro_batch="", global_batch="", tokens_per_s_per_gpu="692")
+    assert setup_of(told).layout.micro_batch == 2 and "taken as 2" in assumed_of(told)
+    timed = replay(row(micro_batch="", global_batch="", step_time_s="5"))
+    assert timed.reason == "micro_batch and global_batch are blank"
+    assert setup_of(row(micro_batch="")).layout.micro_batch == 1
+
+
+def test_sharding_groups_of_slices_and_meshes() -> None:
+    assert sharding_group(row(fsdp_kind="FSDP within slice, DP across slices"), 1024, 256) == 256
+    assert sharding_group(row(fsdp_kind="MaxText FSDP=128 x DP=4"), 512, 8) == 128
+    assert sharding_group(row(notes="ici_data_parallelism=16 ici_fsdp_parallelism=48"), 768, 8960) == 48
+    assert sharding_group(row(notes="ici_fsdp_parallelism=-1"), 2048, 256) == 256
+    assert sharding_group(row(fsdp_kind="JAX mesh DP=1 FSDP=256"), 256, 8) is None
+    assert setup_of(row(fsdp_kind="MaxText FSDP=64 x DP=4")).layout.zero_group == 64
+
+
+def test_unfused_attention_by_notes_and_years() -> None:
+    pax = {"framework": "paxml", "gpu": "h100-sxm"}
+    frame = catalog.load("frameworks", "paxml")
+    assert attention_of(row(**pax, year="2023"), frame) == "eager"
+    assert attention_of(row(**pax, year="2024"), frame) is None
+    assert attention_of(row(**{**pax, "gpu": "a100-sxm4-80gb"}, year="2023"), frame) is None
+    assert attention_of(row(**pax, notes="plain XLA; Paxml on JAX/XLA"), frame) == "eager"
+    assert attention_of(row(**pax, year="2023", attention="flash"), frame) == "flash"
+
+
+def test_a_compiler_moves_less_for_weights_than_modules_do() -> None:
+    setup = setup_of(row())
+    stage = build_stages(setup)[0]
+    rules = setup.framework.traffic.model_copy(update={"partitioned": False})
+    modules = replace(setup, framework=setup.framework.model_copy(update={"traffic": rules}))
+    compiled, eager = (weight_work(one, stage) for one in (setup, modules))
+    assert compiled.forward + compiled.backward < 0.5 * (eager.forward + eager.backward)
+
+
+def test_int8_runs_on_int8_units() -> None:
+    """Trillium's are twice as fast as its fp8 and bf16 ones; each product quantises both operands itself."""
+    wide, narrow = (setup_of(row(gpu="tpu-v6e", precision=name)) for name in ("bf16", "int8"))
+    assert narrow.precision.name == "jax-int8"
+    found = [stage_compute(one, build_stages(one)[0]).phases["forward"] for one in (wide, narrow)]
+    head = found[1].matmul
+    assert found[1].matmul8 / (found[0].matmul - head) == pytest.approx(0.5 / NARROW_SHARE, rel=0.02)
+    assert found[1].memory > 1.5 * found[0].memory
+
+
+def test_model_parallel_ranks_lie_along_one_axis() -> None:
+    net = network_for("tpu-v5e")
+    size = 1e9
+    inner, outer, whole = (
+        price("all_gather", size, span.placed(net)).seconds
+        for span in (Span("tp", 16, 1), Span("zero", 16, 16), Span("zero", 256, 1))
+    )
+    assert inner == pytest.approx(outer)
+    assert inner / whole == pytest.approx(2 * (15 / 16) / (255 / 256), rel=0.01)
+
+
+def test_replicas_across_slices_meet_over_their_hosts() -> None:
+    net = network_for("tpu-v5e")
+    inside = price("all_reduce", 1e9, Span("dp", 4, 16).placed(net)).seconds
+    across = price("all_reduce", 1e9, Span("dp", 4, 256).placed(net)).seconds
+    assert across > 10 * inside
+    assert across == pytest.approx(2 * 3 / 4 * 1e9 / net.nic_rate, rel=0.01)
+
+
+def test_heads_fill_systolic_arrays_by_their_width() -> None:
+    assert head_share(128, 128) == head_share(256, 256) == head_share(128, 0) == 1
+    assert head_share(128, 256) == 0.5
+    assert head_share(64, 0) == 0.75
+
+
+def test_a_framework_that_cannot_run_there_is_noted() -> None:
+    chip = catalog.load("gpus", "tpu-v5p")
+    assert "--framework maxtext" in other_software(chip, "megatron-core")
+    assert not other_software(chip, "maxtext")
+    assert not other_software(catalog.load("gpus", "h100-sxm"), "megatron-core")
+    assert resolve(Job(model="llama-2-70b", gpu="tpu-v5p", gpus=256, framework="maxtext")).precision.name == "jax-bf16"
