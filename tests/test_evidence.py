@@ -16,7 +16,7 @@ from distsim.engine.evidence import replay, setup_of
 from distsim.engine.memory import memory_of
 from distsim.engine.placement import by_compute, embedding_as_layer
 from distsim.engine.resolve import Setup, resolve
-from distsim.engine.run_layout import assumed_degrees
+from distsim.engine.run_layout import assumed_layout, possible_degrees
 from distsim.engine.run_memory import held_by
 from distsim.engine.run_profile import trained_whole
 from distsim.engine.validate import quantile, shipped_runs
@@ -72,13 +72,22 @@ def test_batch_and_accumulation_tell_the_size_of_a_replica(
     cells = {**A_RUN, "n_gpus": gpus, "grad_accum": accumulate, "global_batch": batch, "zero_stage": 1}
     run = _run(**{**cells, "framework": "nemo", "dp": "", "micro_batch": ""})
     if degrees is None:
-        assert assumed_degrees(run) == ""
+        assert possible_degrees(run) == [{}]
         return
     layout = setup_of(run).layout
     assert (layout.tp, layout.pp, layout.cp) == degrees
     assert layout.micro_batches * layout.dp == batch
-    assert "from batch and accumulation" in assumed_degrees(run)
-    assert assumed_degrees(_run(**{**cells, "framework": "nemo", "tp": 1})) == ""
+    assert "from batch and accumulation" in assumed_layout(run, layout)
+    assert assumed_layout(_run(**{**cells, "framework": "nemo", "tp": 1}), layout) == ""
+
+
+def test_fine_tuning_splits_weights_only_as_far_as_memory_needs() -> None:
+    """One B200 holds 70B frozen in 16 bits, an H100 does not."""
+    cells = {"model": "llama-2-70b", "framework": "nemo-mlperf", "seq_len": 8192, "n_gpus": 16, "grad_accum": 1,
+             "global_batch": 2, "precision": "bf16", "finetune_kind": "lora", "lora_rank": 16}  # fmt: skip
+    large, small = (setup_of(_run(**cells, gpu=gpu)).layout for gpu in ("b200-sxm", "h100-sxm"))
+    assert (large.tp, large.cp) == (1, 8)
+    assert small.tp > 1 and small.tp * small.cp == 8
 
 
 def _setup(**options: Any) -> Setup:

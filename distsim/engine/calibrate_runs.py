@@ -47,7 +47,7 @@ def examples_of(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
             if not seconds:
                 raise MissingCell(NO_TIME)
             check_possible(setup, seconds)
-            if assumed := assumed_of(run):
+            if assumed := assumed_of(run, setup):
                 raise MissingCell(assumed)
             found.append(example_of(setup, seconds, run.id, run.source, run_year(run)))
         except MissingCell as missing:

@@ -13,10 +13,11 @@ from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_layout import (
     assumed_batch,
-    assumed_degrees,
+    assumed_layout,
     drop_idle,
     fit_degrees,
     idle_degrees,
+    possible_degrees,
     unsaid_micro_batch,
     usual_chunks,
 )
@@ -87,13 +88,13 @@ def replay(run: Run) -> Replay:
     except MissingCell as contradiction:
         return Replay(run, reason=str(contradiction))
     measured = measured_peak_bytes(run, setup.framework.memory_decimal)
-    told = "; ".join(words for words in (assumed_of(run), idle_degrees(run, setup.model)) if words)
+    told = "; ".join(words for words in (assumed_of(run, setup), idle_degrees(run, setup.model)) if words)
     return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run), told)
 
 
-def assumed_of(run: Run) -> str:
+def assumed_of(run: Run, setup: Setup) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
-    told = (assumed_profile(run), assumed_degrees(run), assumed_batch(run, framework_of(run)))
+    told = (assumed_profile(run), assumed_layout(run, setup.layout), assumed_batch(run, framework_of(run)))
     return "; ".join(words for words in told if words)
 
 
@@ -144,7 +145,17 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
 
 def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
-    Raises MissingCell or DistsimError."""
+    Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
+    *others, last = possible_degrees(run)
+    for degrees in others:
+        setup = _setup_of(run, more, degrees)
+        if memory_of(setup).fits:
+            return setup
+    return _setup_of(run, more, last)
+
+
+def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int]) -> Setup:
+    """The row as a setup, with ``degrees`` that it does not tell."""
     framework = framework_of(run)
     model = model_of(run)
     lengths = lengths_of(run)
@@ -155,7 +166,7 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
-    fit_degrees(options, run, framework.usual.get("micro_batches_per_stage"))
+    fit_degrees(options, run, degrees, framework.usual.get("micro_batches_per_stage"))
     drop_idle(options, model)
     cluster = cluster_of(run)
     if cluster is not None and "zero_group" not in options:

@@ -7,6 +7,7 @@ from typing import Any
 
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
+from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 
 WIDEST = 8
@@ -20,13 +21,13 @@ def usual_chunks(options: dict[str, Any], layers: int) -> int | None:
     return layers // stages if stages > 1 and layers % stages == 0 and micro % stages == 0 else None
 
 
-def fit_degrees(options: dict[str, Any], run: Run, per_stage: int | None) -> None:
+def fit_degrees(options: dict[str, Any], run: Run, degrees: dict[str, int], per_stage: int | None) -> None:
     """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1, or
     as large as ``per_stage`` micro-batches per pipeline stage make it."""
     unstated = [name for name in ("tp", "pp") if name not in options]
     if options["gpus"] > 1 and unstated and "dp" not in options and "zero" not in options and not run.text("fsdp_kind"):
         raise MissingCell(f"{' and '.join(unstated)} and dp are blank: the layout is not stated")
-    options.update(_replica_degrees(run))
+    options.update(degrees)
     parallel = 1
     for name in ("tp", "pp", "cp"):
         parallel *= options.get(name) or 1
@@ -71,27 +72,31 @@ def assumed_batch(run: Run, framework: Framework) -> str:
     return f"batch is blank: taken as {micro} sequences per replica" if micro else ""
 
 
-def _replica_degrees(run: Run) -> dict[str, int]:
-    """Where no degree is told, what a replica has by batch and accumulation: tensor parallel ranks up to a node; beyond
-    it pipeline stages, or context parallel ranks where micro-batches are fewer. Nothing where one is told."""
+def possible_degrees(run: Run) -> list[dict[str, int]]:
+    """Where no degree is told, what batch and accumulation say of a replica. Pre-training has tensor parallel ranks up
+    to a node, and beyond it pipeline stages, or context parallel ranks where micro-batches are fewer; fine-tuning has
+    context parallel ranks, and tensor parallel ones as far as memory needs them (as MLPerf's LoRA runs: their peaks of
+    memory are those of it within 2%). One empty answer where a degree is told."""
     told = [run.count(name) for name in ("tp", "pp", "cp", "ep", "dp")]
     gpus, micro, accumulate, whole = (run.count(n) for n in ("n_gpus", "micro_batch", "grad_accum", "global_batch"))
     at_once = (micro or 1) * (accumulate or 1)
-    if any(told) or not (gpus and accumulate and whole) or whole % at_once:
-        return {}
-    replicas = whole // at_once
-    if replicas >= gpus or gpus % replicas:
-        return {}
-    tp = math.gcd(gpus // replicas, WIDEST)
-    beyond = gpus // replicas // tp
-    return {"tp": tp, "pp" if accumulate >= beyond else "cp": beyond}
+    if any(told) or not (gpus and accumulate and whole) or whole % at_once or gpus % (whole // at_once):
+        return [{}]
+    ranks = gpus // (whole // at_once)
+    if ranks == 1:
+        return [{}]
+    widest = math.gcd(ranks, WIDEST)
+    if run.text("finetune_kind"):
+        return [{"tp": tp, "cp": ranks // tp} for tp in range(1, widest + 1) if widest % tp == 0]
+    beyond = ranks // widest
+    return [{"tp": widest, "pp" if accumulate >= beyond else "cp": beyond}]
 
 
-def assumed_degrees(run: Run) -> str:
+def assumed_layout(run: Run, layout: Layout) -> str:
     """What is taken for granted of a layout that no cell tells."""
-    degrees = _replica_degrees(run)
-    told = ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1)
-    return f"layout is blank: taken as {told} from batch and accumulation" if degrees else ""
+    taken = possible_degrees(run)[0]
+    told = ", ".join(f"{name} {degree}" for name in taken if (degree := getattr(layout, name)) > 1)
+    return f"layout is blank: taken as {told} from batch and accumulation" if taken else ""
 
 
 def idle_degrees(run: Run, model: Model) -> str:
