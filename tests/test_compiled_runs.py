@@ -9,7 +9,7 @@ import pytest
 
 from distsim import Job, catalog
 from distsim.engine.compute import NARROW_SHARE, stage_compute
-from distsim.engine.evidence import assumed_of, replay, setup_of
+from distsim.engine.evidence import replay, setup_of
 from distsim.engine.flows import Span
 from distsim.engine.lacking import other_software
 from distsim.engine.links import network_for
@@ -42,8 +42,8 @@ def test_a_row_names_its_software_by_cell_notes_or_chip() -> None:
     assert framework_of(row()).name == "maxtext"
     assert framework_of(row(framework="nemo-mlperf")).name == "maxtext"  # nothing else runs on a TPU
     assert framework_of(row(framework="paxml")).name == "paxml"
-    assert not assumed_of(row(framework="levanter"))  # an alias
-    assert "does not run on tpu-v5p" in assumed_of(row(framework="nemo"))
+    assert not replay(row(framework="levanter")).assumed  # an alias
+    assert "does not run on tpu-v5p" in replay(row(framework="nemo")).assumed
     on_gpu = {"gpu": "h100-sxm", "framework": "nemo"}
     assert framework_of(row(**on_gpu)).name == "nemo"
     assert framework_of(row(**on_gpu, notes="MaxText (JAX), per_device_batch_size 2")).name == "maxtext"
@@ -106,7 +106,7 @@ def test_all_shipped_policies_are_replayed() -> None:
 def test_throughput_alone_is_replayed_at_the_usual_batch() -> None:
     """A step's time says nothing without its batch."""
     told = row(micro_batch="", global_batch="", tokens_per_s_per_gpu="692")
-    assert setup_of(told).layout.micro_batch == 2 and "taken as 2" in assumed_of(told)
+    assert setup_of(told).layout.micro_batch == 2 and "taken as 2" in replay(told).assumed
     timed = replay(row(micro_batch="", global_batch="", step_time_s="5"))
     assert timed.reason == "micro_batch and global_batch are blank"
     assert setup_of(row(micro_batch="")).layout.micro_batch == 1

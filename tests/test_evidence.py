@@ -178,10 +178,10 @@ def test_exchanges_are_held_while_the_host_runs_ahead() -> None:
 def test_ties_of_work_close_a_stage_or_wait_for_the_next_layer() -> None:
     model = resolve(Job(model="llama-7b", gpu="h100-sxm", gpus=8)).model  # its 32 layers, and a head of 1 / 4 of one
     tied = model.model_copy(update={"layers": 16, "vocab": 4 * (4 * model.hidden + 3 * model.ffn)})  # a head of four
-    assert by_compute(tied, 4) == (6, 5, 5, 0)
-    assert by_compute(tied, 4, closes_ties=True) == (5, 5, 5, 1)
-    assert by_compute(tied, 2) == (11, 5)
-    assert by_compute(tied, 2, closes_ties=True) == (10, 6)
+    assert by_compute(tied, 4, closes_ties=False) == (6, 5, 5, 0)
+    assert by_compute(tied, 4) == (5, 5, 5, 1)
+    assert by_compute(tied, 2, closes_ties=False) == (11, 5)
+    assert by_compute(tied, 2) == (10, 6)
 
 
 def test_fsdp2_keeps_shards_beside_what_it_gathers() -> None:

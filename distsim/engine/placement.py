@@ -203,13 +203,13 @@ def even_else_parameters(model: Model, pp: int, vpp: int) -> Chunks:
     return tuple(counts)
 
 
-def by_compute(model: Model, pp: int, vpp: int = 1, closes_ties: bool = False) -> Chunks:
+def by_compute(model: Model, pp: int, vpp: int = 1, closes_ties: bool = True) -> Chunks:
     """Chunks filled in model order: one ends with the block whose running share of all work passes its threshold.
 
     Work is counted in weights of matrix products; the output layer counts, the embedding does not
-    (huggingface/nanotron, models/base.py, build_model; models/llama.py, get_block_compute_costs). With ``closes_ties``
-    it also ends with a block that just reaches it. More stages than blocks leave the last ones with nothing but the
-    head or less.
+    (huggingface/nanotron, models/base.py, build_model; models/llama.py, get_block_compute_costs). With ``closes_ties``,
+    as in its newer versions, it also ends with a block that just reaches it. More stages than blocks leave the last
+    ones with nothing but the head or less.
     """
     chunks = pp * vpp
     width = model.heads * model.head_dim

@@ -83,8 +83,8 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
         kernels |= next((own for last, own in framework.until.items() if year < last + 1), {})
     if framework.states:
         own = dict(framework.states.get(STATE_NAMES[correction_of(setup, run.id, year, run.source).state], {}))
-        if own.pop("closes_ties", False) and setup.layout.pp > 1:
-            setup = replace(setup, chunk_layers=by_compute(setup.model, setup.layout.pp, closes_ties=True))
+        if not own.pop("closes_ties", True) and setup.layout.pp > 1:
+            setup = replace(setup, chunk_layers=by_compute(setup.model, setup.layout.pp, closes_ties=False))
         kernels |= own
     kernels |= _loss_of(run, setup)
     if ASKED_FOR_FLASH in (run.text("notes") or "") and not (run.text("model") or "").startswith(OWN_KERNELS):
