@@ -10,7 +10,10 @@ import statistics
 import sys
 from pathlib import Path
 
+import numpy
+
 from distsim import catalog
+from distsim.engine.calibrate_write import spread
 from distsim.engine.pace import PACE, campaign_pace, fitted_pace, left_one_out
 from distsim.engine.whole_runs import WholeRun, median_error, shipped, whole_runs
 
@@ -55,12 +58,14 @@ def main() -> None:
 
 
 def write(ratios: list[float]) -> None:
-    """The preset with the pace that makes the median ratio 1."""
+    """The preset with the pace that makes the median ratio 1, and how far each run lies from the pace of all others."""
     file = catalog.path("timing", PACE)
     stretch = campaign_pace() * fitted_pace(ratios)
-    left_out = statistics.median(map(abs, left_one_out(ratios)))
+    errors = left_one_out(ratios)
+    over, under = spread(numpy.log1p(errors))
     text = file.read_text(encoding="utf-8")
-    for name, value in (("stretch", stretch), ("left_out_error", left_out)):
+    known = {"stretch": stretch, "left_out_error": statistics.median(map(abs, errors)), "over": over, "under": under}
+    for name, value in known.items():
         text = re.sub(rf"(?m)^{name} = [0-9.]+$", f"{name} = {value:.2f}", text)
         print(f"{file}: {name} = {value:.2f}")
     file.write_text(text, encoding="utf-8")

@@ -13,6 +13,7 @@ from distsim.engine.flops import trained_parameters
 from distsim.engine.goodput import Checkpoint, Goodput, Policy, goodput
 from distsim.engine.layouts import best_options, with_options
 from distsim.engine.models import LoadedModel
+from distsim.engine.pace import campaign_ends, campaign_pace
 from distsim.engine.plan import Candidate
 from distsim.engine.resolve import Setup
 from distsim.engine.search_bounds import Bounds
@@ -114,9 +115,11 @@ def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidat
     layout |= {"sequence_parallel": bool(y.sequence_parallel), "recompute": setup.recompute}
     layout["stage_layers"] = list(setup.chunk_layers) if len(set(setup.chunk_layers)) > 1 else None
     sequences = y.micro_batch * y.micro_batches * y.dp
+    low, high = report.interval.low, report.interval.high
+    if terms.policy.pace == campaign_pace():
+        low, high = (end * report.seconds for end in campaign_ends(low / report.seconds, high / report.seconds))
     return Candidate(
-        setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, report.interval.low,
-        report.interval.high, y.seq * sequences, kept,
+        setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, low, high, y.seq * sequences, kept,
         draw(setup.accelerator, setup.cluster, _campaign_utilisation(report, kept)), report.breakdown, report.mfu,
         sequences, saved.total_bytes, report.memory.peak / report.memory.capacity, spot,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -13,6 +14,13 @@ PACE = "pace"
 def campaign_pace() -> float:
     """Steps of campaigns over steps as predicted from benchmark runs (presets/timing/pace.toml)."""
     return float(catalog.raw("timing", PACE)["stretch"])
+
+
+def campaign_ends(low: float, high: float) -> tuple[float, float]:
+    """Ends of a 90% interval of a campaign's steps over their prediction: those of step times, or where that is wider
+    those of whole runs that were published (their hours at the common pace, over what was predicted)."""
+    preset = catalog.raw("timing", PACE)
+    return min(low, math.exp(-preset["over"])), max(high, math.exp(preset["under"]))
 
 
 def pace_source(pace: float) -> str:
