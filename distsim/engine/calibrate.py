@@ -63,7 +63,7 @@ _CAPTURED = {"kernel_issue_seconds": 1e-5}
 PRIORS: dict[str, dict[str, float]] = {
     "nanotron": {"stall_seconds": 0.46, "layer_stall_seconds": 0.0027},
     # Narayanan et al. 2021, table 2: 175B under ZeRO-3, parameter by parameter and not ahead of use
-    "deepspeed-2021": {"gather_factor": 4.0, "data_factor": 4.0, "exposed_fraction": 1.0},
+    "deepspeed-2021": {"gather_factor": 5.0, "data_factor": 5.0, "exposed_fraction": 1.0},
     # the same in 2022, where step times less their computation on 256 to 1,024 GPUs are about half of that, and nine of
     # fifteen seconds of it stay however long a micro-batch computes
     "deepspeed": {"gather_factor": 2.0, "data_factor": 2.0, "exposed_fraction": 0.6},
