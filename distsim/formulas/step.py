@@ -7,8 +7,9 @@ from distsim.formula import formula
 
 SMOOTH = 6
 """Sharpness of the change from waiting for the GPU to waiting for the host."""
-SPANNING_SHARE = 0.09
-"""What an exchange of a tensor parallel group over two nodes waits unchecked, over what it waits for checks."""
+SPANNING_SHARE, SPANNING_POWER = 0.15, 0.15
+"""What an exchange of a tensor parallel group over several nodes waits unchecked, over what it waits for checks, and
+how that grows with the nodes of a group."""
 CHECK_OVERLAP = 1.4
 """How little checks on the host overlap with what the GPU does: 1 would be not at all."""
 FILL_SHARE = 1 / 3
@@ -51,7 +52,7 @@ def check_seconds(
 ) -> Number:
     """Host time of a micro-batch's tensor parallel exchanges on one stage: where it compares all ranks before each of
     them, in turn (PyTorch's debug level DETAIL); else a share of it where the group spans nodes."""
-    spanning = where(tp > node_size, SPANNING_SHARE * (tp / node_size) ** 0.5, 0.0)
+    spanning = where(tp > node_size, SPANNING_SHARE * (tp / node_size) ** SPANNING_POWER, 0.0)
     return layer_stall * layers * (tp - 1) * where(checked > 0, where(nodes > 1, 1.0, 0.0), spanning)
 
 
