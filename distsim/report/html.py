@@ -105,7 +105,7 @@ def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html
     share = "" if wish.days is None else f"; {kept(made, dates.share_within(wish.days * DAY))}"
     told += [_tiles(chosen), paragraph(
         f"Finished after {p50}; one run in ten before {p10}, one in ten after {p90}{share} "
-        f"({len(dates.seconds):,} simulated campaigns, step time uncertain, {dates.failures.mean():,.0f} failures each "
+        f"({len(dates.seconds):,} simulated campaigns, step time uncertain, {dates.failures.mean():,.1f} failures each "
         f"on average, seed {seed})."
     )]  # fmt: skip
     told += [paragraph(f"Besides the rent: {words}.") for words in (besides(made, chosen, today),) if words]
