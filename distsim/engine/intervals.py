@@ -60,7 +60,7 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
         if group is not None and group["runs"] >= FEW_RUNS:
             return _around(seconds, group, f"{group['runs']} measured runs ({name})")
     group = groups[elsewhere]
-    told = f"{group['runs']} measured runs of {group['sources']} sources, each left out whole ({elsewhere})"
+    told = f"{group['runs']:,} runs of {group['sources']} sources, each left out whole ({elsewhere.split()[-1]} steps)"
     return _around(seconds, group, told)
 
 
