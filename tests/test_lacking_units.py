@@ -26,7 +26,8 @@ def test_wide_products(gpu: str, wide: str, units: str) -> None:
     ("gpu", "narrow", "units"),
     [
         ("h100-sxm", "fp8", "fp8"),
-        ("a100-sxm4-80gb", "fp8", "int8"),
+        ("a100-sxm4-80gb", "fp8", None),
+        ("gaudi3", "int8", "fp8"),
         ("h100-sxm", "fp4", None),
         ("h100-sxm", "bf16", None),
     ],
@@ -45,7 +46,7 @@ def test_fp32_without_tf32_is_counted_against_fp32() -> None:
     [
         ("h100-sxm", "fp8", ""), ("a100-sxm4-80gb", "bf16", ""), ("b200-sxm", "mxfp8", ""),
         ("h100-sxm", "mxfp8", "no units that scale blocks"), ("h100-sxm", "nvfp4", "timed at its bf16 rate"),
-        ("a100-sxm4-80gb", "fp8", "at its int8 rate, MFU counted over that of bf16"),
+        ("a100-sxm4-80gb", "fp8", "no fp8 units for precision fp8; timed at its bf16 rate"),
         ("v100-sxm2-32gb", "bf16", "no bf16 units for precision bf16; timed at its fp16 rate"),
         ("v100-sxm2-32gb", "fp32", "timed at its fp32 rate"),
     ],

@@ -9,8 +9,8 @@ from distsim.specs.timing import family_of
 COMPILED_ONLY = {"tpu": "maxtext", "neuron": "neuronx"}
 """Accelerators that take programs of one compiler alone, and the framework that stands for all that use it."""
 
-STAND_INS = {"fp8": "int8", "int8": "fp8"}
-"""For narrow products; without these either they run as wide ones."""
+STAND_INS = {"int8": "fp8"}
+"""For narrow products; others run as wide ones, as fp8 does on a chip whose only 8-bit units are for integers."""
 
 
 def wide_units(peak: Peak, wanted: str) -> str | None:
