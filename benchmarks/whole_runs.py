@@ -52,7 +52,8 @@ def main() -> None:
             if len(ratios) > 1:
                 out = statistics.median(map(abs, left_one_out(ratios)))
                 print(f"pace fitted to all others, {name}: median error {out:.0%}")
-            print(f"median error, {name}: {median_error(judged):.0%} ({len(judged)} runs, {inside} in their intervals)")
+            told = f"{len(judged)} runs, {inside} in the intervals of their steps"
+            print(f"median error, {name}: {median_error(judged):.0%} ({told})")
     if fit:
         write([one.published / one.judged for one in found if one.error is not None])
 

@@ -14,7 +14,7 @@ from distsim import catalog
 from distsim.engine.campaign import simulate
 from distsim.engine.figures import Figures
 from distsim.engine.goodput import Checkpoint, Goodput, Policy, goodput, rate_per_gpu_hour
-from distsim.engine.pace import campaign_pace, pace_source
+from distsim.engine.pace import campaign_ends, campaign_pace, pace_source
 from distsim.errors import DistsimError
 from distsim.formulas import goodput as forms
 from distsim.units import DAY, HOUR, MINUTE
@@ -228,6 +228,13 @@ def test_every_term_has_a_source() -> None:
 def test_wrong_input_is_named(problem: str, call: object) -> None:
     with pytest.raises(DistsimError, match=problem):
         call()  # type: ignore[operator]
+
+
+def test_intervals_of_campaigns_are_never_narrower_than_those_of_steps() -> None:
+    low, high = campaign_ends(0.99, 1.01)
+    assert low < 0.9 and high > 1.1
+    assert campaign_ends(0.3, 4.0) == (0.3, 4.0)
+    assert campaign_ends(0.3, 1.0) == (0.3, high)
 
 
 def test_the_pace_of_campaigns_says_where_it_is_from() -> None:

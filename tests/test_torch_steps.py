@@ -38,10 +38,12 @@ def _setup(**options: Any) -> Setup:
 
 def test_products_slow_down_under_a_power_limit_and_bandwidth_does_not() -> None:
     whole, limited = (Chip(_setup(gpu=name)) for name in ("h100-sxm-94gb", "h100-sxm-96gb-500w"))
-    assert limited.rate / whole.rate == pytest.approx(power_limited_share(500, 700)) == pytest.approx(0.77, abs=0.01)
+    assert (
+        limited.rate / whole.rate == pytest.approx(power_limited_share(500, 700, 0.15)) == pytest.approx(0.77, abs=0.01)
+    )
     assert limited.unit_rate / whole.unit_rate == pytest.approx(limited.rate / whole.rate, rel=0.3)
     assert limited.bandwidth == whole.bandwidth
-    assert power_limited_share(700, 700) == 1
+    assert power_limited_share(700, 700, 0.15) == 1
 
 
 def test_small_tensors_are_found_in_the_cache() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, product, where
+from distsim.engine.energy import profile_of
 from distsim.engine.lacking import narrow_units, wide_units
 from distsim.engine.passes import BACKWARD_BYTES, launches, moved_bytes
 from distsim.engine.resolve import Setup
@@ -107,7 +108,7 @@ class Chip:
         generation = chip.architecture.split()[0]
         age = NEWER.index(generation) + 1 if generation in NEWER else 0
         if chip.power and chip.rated_power:
-            limit = power_limited_share(chip.power, chip.rated_power)
+            limit = power_limited_share(chip.power, chip.rated_power, profile_of(chip).idle_fraction)
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
         self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][age]
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)

@@ -47,8 +47,8 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     stage = ranks[setup.framework.memory_rank]
     counts = counts_of(run, setup)
     peak = float(stage.counted(counts))
-    if lengths and lengths.varied and counts != "allocated":
-        return max(peak, _with_kept_samples(setup, report.stages[-1], lengths.varied))
+    if lengths and lengths.each and counts != "allocated":
+        return max(peak, _with_kept_samples(setup, report.stages[-1], lengths.each))
     return peak
 
 

@@ -14,7 +14,7 @@ from distsim.engine.evidence import check_possible, setup_of, with_kernels_of
 from distsim.engine.goodput import Policy, goodput
 from distsim.engine.layouts import best_options, with_options
 from distsim.engine.models import load_model
-from distsim.engine.pace import campaign_ends, campaign_pace
+from distsim.engine.pace import campaign_pace
 from distsim.engine.resolve import Setup
 from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_profile import framework_of, precision_of, run_year
@@ -64,7 +64,7 @@ class WholeRun:
 
     @property
     def covered(self) -> bool | None:
-        """Whether the published hours lie in the 90 % interval; None where there are none."""
+        """Whether the published hours lie in the 90 % interval of the step time; None where there are none."""
         low, high = self.spread
         return low * self.judged <= self.published <= high * self.judged if self.published else None
 
@@ -119,7 +119,7 @@ def whole_run(run: Run) -> WholeRun:
         setup.accelerator, setup.cluster, None if report.mfu is None else report.mfu * report.seconds / seconds
     )
     watts = None if power is None else power.accelerator
-    spread = campaign_ends(interval.low / now, interval.high / now)
+    spread = (interval.low / now, interval.high / now)
     return WholeRun(run, "", setup, published, hours, hours * stretch(run, report), watts, spread)
 
 

@@ -17,8 +17,6 @@ DEPTH_HALF = 64.0
 """Depth (k) at which a product spends as long on filling and draining its pipeline as on multiplying."""
 WAVE_SHARE = 0.35
 """Share of a last, partly filled wave that is lost: libraries split along k to fill it (stream-k)."""
-IDLE_SHARE = 0.15
-"""Power of an idle chip over its rated one (Morrison et al. 2025, arXiv:2503.05804)."""
 POWER_EXPONENT = 0.65
 """How the rate of products follows power above idle, where voltage falls with the clock: between 1/3, voltage in
 proportion, and 1, none. Fitted: torchtitan's runs on a 700 W Hopper limited to 500 W."""
@@ -68,9 +66,9 @@ def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number) 
 
 
 @formula(unit="1", source="clocks follow power above idle (fitted to runs at 500 W of a 700 W chip, docs/step.md)")
-def power_limited_share(watts: Number, rated_watts: Number) -> Number:
-    """Rate of products under a power limit over that at the rated power."""
-    idle = IDLE_SHARE * rated_watts
+def power_limited_share(watts: Number, rated_watts: Number, idle_fraction: Number) -> Number:
+    """Rate of products under a power limit over that at the rated power, of which an idle chip draws a fraction."""
+    idle = idle_fraction * rated_watts
     return (maximum(watts - idle, 0.0) / (rated_watts - idle)) ** POWER_EXPONENT
 
 

@@ -28,7 +28,7 @@ class Lengths(NamedTuple):
 
     mean: int
     longest: int
-    varied: int = 0
+    each: int = 0
     """What one sample has on average, where their spread is told."""
 
 
