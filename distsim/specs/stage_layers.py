@@ -20,7 +20,7 @@ def parse(text: str) -> tuple[int, ...]:
     Megatron-core's ``--pipeline-model-parallel-layout`` takes it. Raises ValueError."""
     found = _layout(text) if re.search("[EtmL|]", text) else _counts(text)
     if len(found) > MOST or sum(found) > MOST:
-        raise ValueError(f"stage_layers {text!r} names more than {MOST} stages or layers")
+        raise ValueError(f"{text!r} names more than {MOST} stages or layers")
     return found
 
 
@@ -42,7 +42,7 @@ def _counts(text: str) -> tuple[int, ...]:
         else:
             counts += [int(match[1])] * min(int(match[2] or 1), MOST)
     if not words or not counts:
-        raise ValueError(f"stage_layers {text!r} is no list of layer counts; write e.g. {EXAMPLES}")
+        raise ValueError(f"{text!r} is no list of layer counts; write e.g. {EXAMPLES}")
     return tuple(counts)
 
 
@@ -51,15 +51,13 @@ def _layout(text: str) -> tuple[int, ...]:
     chunks = _expanded(text).split("|")
     for index, chunk in enumerate(chunks):
         if _CHUNK.fullmatch(chunk) is None:
-            raise ValueError(
-                f"stage_layers {text!r}: part {index} is {chunk!r}, not embedding E, layers t, MTP m, loss L"
-            )
+            raise ValueError(f"{text!r}: part {index} is {chunk!r}, not embedding E, layers t, MTP m, loss L")
     whole = "".join(chunks)
     ends = chunks[0].startswith("E") and chunks[-1].endswith("L")
     if not ends or whole.count("E") != 1 or whole.count("L") != 1:
-        raise ValueError(f"stage_layers {text!r}: one E has to begin the first part, one L to end the last")
+        raise ValueError(f"{text!r}: one E has to begin the first part, one L to end the last")
     if "m" in whole[: whole.rfind("t")]:
-        raise ValueError(f"stage_layers {text!r}: an MTP layer m comes before the last layer t")
+        raise ValueError(f"{text!r}: an MTP layer m comes before the last layer t")
     return tuple(chunk.count("t") for chunk in chunks)
 
 
@@ -69,13 +67,13 @@ def _expanded(text: str) -> str:
     def repeat(match: re.Match[str]) -> str:
         times = int(match[2] or 1)
         if times * len(match[1]) > MOST:
-            raise ValueError(f"stage_layers {text!r} names more than {MOST} stages or layers")
+            raise ValueError(f"{text!r} names more than {MOST} stages or layers")
         return match[1] * times
 
     short = re.sub(r"[\s,]", "", text)
     for pattern in (_LETTER, _GROUP):
         while (longer := pattern.sub(repeat, short)) != short:
             if len(longer) > MOST:
-                raise ValueError(f"stage_layers {text!r} names more than {MOST} stages or layers")
+                raise ValueError(f"{text!r} names more than {MOST} stages or layers")
             short = longer
     return short
