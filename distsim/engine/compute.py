@@ -83,7 +83,7 @@ class StageCompute:
     optimizer: Number = 0.0
 
 
-WIDE_PRODUCTS = ("head", "mlp.router", "mlp.shared.gate")
+WIDE_PRODUCTS = ("head", "head.transform", "head.pooler", "head.sentence", "mlp.router", "mlp.shared.gate")
 """Products that 8-bit recipes leave in 16 bits."""
 
 
@@ -200,7 +200,7 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     if operation.kind == "matmul":
         _matmul(setup, chip, operation, forward, backward)
     elif operation.kind == "attention" and operation.name == "attention.core":
-        _flash(chip, operation, forward, backward)
+        _flash(chip, operation, forward, backward, setup.model.causal)
     elif operation.kind == "attention":
         _batched(chip, operation, forward, backward)
     else:
@@ -262,12 +262,12 @@ def _cover(operation: Operation, times: list[Number]) -> Number:
     return found
 
 
-def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
+def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums, causal: bool) -> None:
     micro, heads, queries, keys, width, value_width = operation.shape
     share = chip.attention * attention_share(
         micro, heads, queries, keys, head_share((width + value_width) / 2, chip.array), chip.units, chip.unit_rate
     )
-    part = causal_fraction(queries, keys, where(keys < queries, 1, 0))
+    part = causal_fraction(queries, keys, where(keys < queries, 1, 0)) if causal else 1.0
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
     forward.attention = maximum(operation.flops_forward * part / (chip.rate * share), moved)
     backward.attention = maximum(

@@ -9,7 +9,9 @@ from distsim.engine.compute import PHASES
 from distsim.engine.lacking import wide_units
 from distsim.engine.resolve import Setup
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
-from distsim.layers.network import network_parameters, plain_context
+from distsim.layers.ledger import Parameter
+from distsim.layers.network import layer_kinds, network_parameters, plain_context
+from distsim.layers.prediction import positions
 
 if TYPE_CHECKING:
     from distsim.engine.work import Work
@@ -17,13 +19,16 @@ if TYPE_CHECKING:
 FROZEN_SHARE = 2 / 3
 """Work of a frozen matrix over that of a trained one: output and input gradient, no weight gradient."""
 
+ONCE_PER_SEQUENCE = ("head.pooler", "head.sentence", "head.unused")
+"""Parameters of the head that a token does not pass through."""
+
 
 def active_parameters(setup: Setup) -> Number:
     """Parameters that one token passes through, without the input embedding; a tied matrix counts as the head.
 
     Frozen ones count two thirds: of the three products of a trained matrix one is the weight's gradient.
     """
-    model, total = setup.model, 0.0
+    model, total, layers = setup.model, 0.0, layer_kinds(setup.model)
     routed = model.experts.per_token / model.experts.count if model.experts is not None else 1.0
     for part, (parameters, times) in network_parameters(plain_context(model, setup.tuning)).items():
         if part == "embedding" and not model.tied_embeddings:
@@ -32,10 +37,18 @@ def active_parameters(setup: Setup) -> Number:
             if part == "embedding" and parameter.name != "embedding.weight":
                 continue
             share = (routed if parameter.group == "expert" else 1) * (1 if parameter.trains else FROZEN_SHARE)
-            total += times * parameter.elements * share
+            total += times * parameter.elements * share * (1 if part in layers else _output_share(setup, parameter))
     return total + model.mtp_trained * model.vocab * (
         model.embedding_width or model.hidden
     )  # each uses the output layer
+
+
+def _output_share(setup: Setup, parameter: Parameter) -> Number:
+    """Share of the tokens that pass a matrix of the head, of which encoders may read some positions only."""
+    if parameter.name.startswith(ONCE_PER_SEQUENCE):
+        return 0.0
+    context = setup.context()
+    return positions(context) / context.layout.tokens
 
 
 def trained_parameters(setup: Setup) -> Number:
@@ -59,9 +72,9 @@ def model_flops(setup: Setup) -> Number:
 
 
 def least_flops(setup: Setup) -> Number:
-    """FLOPs of one token that no kernel can avoid: causal attention within its windows, nothing recomputed."""
+    """FLOPs of one token that no kernel can avoid: attention to what it sees within its windows, nothing recomputed."""
     model, seq = setup.model, setup.layout.seq
-    reach = min(seq, model.window) if model.window else seq / 2
+    reach = min(seq, model.window) if model.window else seq / 2 if model.causal else seq
     return model_flops_per_token(
         active_parameters(setup), model.attention_layers + model.mtp_trained, model.heads, model.head_dim, reach
     )
@@ -74,7 +87,7 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
         return hardware_flops_per_token(model.layers, model.hidden, model.vocab, seq)
     if not convention.startswith("model"):
         return None
-    reach = seq / 2 if "causal" in convention else seq
+    reach = seq / 2 if "causal" in convention and model.causal else seq
     return model_flops_per_token(
         active_parameters(setup), model.layers + model.mtp_trained, model.heads, model.head_dim, reach
     )

@@ -53,6 +53,8 @@ def load_model(name: str | Model) -> LoadedModel:
 
 def with_prediction(model: Model, layers: int, lora_rank: int | None) -> Model:
     """The model with so many layers of multi-token prediction."""
+    if layers and not model.causal:
+        raise DistsimError(f"--mtp {layers}: {model.name} is an encoder, which predicts no later tokens")
     if layers and (model.pattern or lora_rank):
         why = f"{model.name} is a hybrid" if model.pattern else "only adapters train"
         raise DistsimError(f"--mtp {layers}: layers of multi-token prediction are not covered where {why}")

@@ -32,8 +32,9 @@ CALL_KERNELS = 1.0
 
 # Bytes per logit, forward and backward. Composed cross entropy in fp32: cast (6), log-softmax (three readings and one
 # writing, 16); its gradient (4), that of the log-softmax (20), cast (6). Vocabulary-parallel: cast (6), maximum (4),
-# difference (8), exponential (8), sum (4), quotient (8); product (8), cast (6). One kernel: 2 or 4 each way.
-LOSS_BYTES = {"eager": (22.0, 30.0), "vocab-parallel": (38.0, 14.0), "one": (4.0, 4.0)}
+# difference (8), exponential (8), sum (4), quotient (8); product (8), cast (6). One kernel: 2 or 4 each way. Composed
+# on the 2-byte logits themselves: log-softmax (8); its gradient (2), that of the log-softmax (10).
+LOSS_BYTES = {"eager": (22.0, 30.0), "narrow": (8.0, 12.0), "vocab-parallel": (38.0, 14.0), "one": (4.0, 4.0)}
 
 
 class Cost(NamedTuple):
@@ -104,7 +105,8 @@ def launches(setup: Setup, operation: Operation) -> tuple[Number, Number]:
 def loss_kernel(setup: Setup) -> str:
     """How the framework makes its loss: a key of LOSS_BYTES."""
     kernels = setup.kernels
-    return kernels.loss_kernel or ("eager" if kernels.loss == "eager" else "one")
+    eager = "eager" if kernels.loss_upcast or setup.precision.autocast else "narrow"
+    return kernels.loss_kernel or (eager if kernels.loss == "eager" else "one")
 
 
 def composed(setup: Setup, operation: Operation) -> Cost:

@@ -1,4 +1,4 @@
-"""Token and position embeddings."""
+"""Token, position and segment embeddings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INDEX_BYTES = 8  # token ids are int64
 
 
 def embedding(ctx: Context) -> list[Operation]:
-    """Looking tokens up (vocabulary-parallel under tp), positions, dropout."""
+    """Looking tokens up (vocabulary-parallel under tp), positions, segments, dropout."""
     model, layout = ctx.model, ctx.layout
     width = model.embedding_width or model.hidden
     rows = ctx.vocab_padded / layout.tp
@@ -22,16 +22,9 @@ def embedding(ctx: Context) -> list[Operation]:
     parameters = [Parameter("embedding.weight", rows * width, "embedding", rows, width)]
     if model.positions == "learned":
         saved.append(Tensor("embedding.positions", layout.seq / layout.cp, INDEX_BYTES, "s"))
-        parameters.append(
-            Parameter(
-                "embedding.position_weight",
-                model.position_rows * model.hidden,
-                "embedding",
-                model.position_rows,
-                model.hidden,
-                tensor_parallel=False,
-            )
-        )
+        parameters.append(_table("embedding.position_weight", model.position_rows, model.hidden))
+    if model.token_types:
+        parameters.append(_table("embedding.type_weight", model.token_types, model.hidden))
     if ctx.dropout and (model.embedding_dropout or ctx.kernels.dropout_always):
         saved.append(Tensor("embedding.dropout_mask", elements, MASK_BYTES, "s b h mask"))
     if model.positions == "rotary" and ctx.kernels.rope == "eager" and not ctx.kernels.rope_tables_per_layer:
@@ -63,3 +56,8 @@ def embedding(ctx: Context) -> list[Operation]:
         source = Tensor("embedding.output", elements, stream, "s b h")
         operations.append(norm(ctx, "embedding.norm", ctx.sharded_tokens, model.hidden, source))
     return operations
+
+
+def _table(name: str, rows: int, width: int) -> Parameter:
+    """A small table that every tensor-parallel rank holds."""
+    return Parameter(name, rows * width, "embedding", rows, width, tensor_parallel=False)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from distsim.arrays import minimum, where
+from dataclasses import replace
+
+from distsim.arrays import Number, minimum, where
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
 from distsim.layers.norm import norm
+from distsim.layers.prediction import own_positions, pooler, positions, transform
 from distsim.layers.tensor_parallel import column_collectives
 from distsim.units import FP32_BYTES
 
@@ -30,63 +33,92 @@ def _head(ctx: Context) -> list[Operation]:
     if width != model.hidden:
         source = Tensor("head.wide", layout.tokens * model.hidden, ctx.activation, "s b h")
         operations.append(linear(ctx, "head.project_out", layout.tokens, model.hidden, width, source, sharded=False))
-    normalised = Tensor("head.normalised", ctx.sharded_tokens * width, ctx.activation, "s b h")
-    output = linear(
-        ctx,
-        "head",
-        layout.tokens,
-        width,
-        ctx.vocab_padded / layout.tp,
-        normalised,
-        bias=model.head_bias,
-        cast_input=True,
-        collectives=column_collectives(ctx),
-    )
-    return [*operations, output, _loss(ctx)]
+    operations += [*pooler(ctx), *transform(ctx), *_output(ctx, width), _loss(ctx)]
+    return _with_unused(operations, model.output.unused)
+
+
+def _output(ctx: Context, width: int) -> list[Operation]:
+    """The output layer: over the vocabulary, or over the classes of a task, which no rank shares out."""
+    model, rows = ctx.model, own_positions(ctx)
+    out = model.output
+    pooled = out.pooler and out.predicts == "sequence-classes"
+    source = Tensor("head.pooler.output" if pooled else "head.normalised", rows * width, ctx.activation, "s b h")
+    if out.over_vocabulary:
+        shard, collectives = ctx.vocab_padded / ctx.layout.tp, column_collectives(ctx)
+        return [
+            linear(ctx, "head", positions(ctx), width, shard, source, bias=model.head_bias, cast_input=True,
+                   collectives=collectives)
+        ]  # fmt: skip
+    if not out.classes:
+        return []
+    return [linear(ctx, "head", rows, width, out.classes, source, bias=True, cast_input=True, sharded=False)]
+
+
+def _with_unused(operations: list[Operation], unused: int) -> list[Operation]:
+    """The rows, the first of which holds what no loss reads."""
+    if not unused:
+        return operations
+    first = operations[0]
+    held = Parameter("head.unused.weight", unused, "vector", tensor_parallel=False)
+    return [replace(first, parameters=(*first.parameters, held)), *operations[1:]]
+
+
+def _logits(ctx: Context) -> tuple[Number, Number, Number]:
+    """Positions, their logits each, and the ranks that share these out."""
+    out, layout = ctx.model.output, ctx.layout
+    if out.over_vocabulary:
+        return positions(ctx), ctx.vocab_padded, 1 + (layout.tp - 1) * layout.loss_parallel
+    return own_positions(ctx), out.classes, 1
 
 
 def _loss(ctx: Context) -> Operation:
     """Cross entropy. The fp32 logits (or their log-softmax) are the largest single tensor of many jobs."""
-    layout, kernels = ctx.layout, ctx.kernels
+    kernels = ctx.kernels
+    everywhere, each, shards = _logits(ctx)
     chunk = kernels.loss_chunk_tokens
-    tokens = minimum(layout.tokens, chunk) if chunk else layout.tokens
-    shards = 1 + (layout.tp - 1) * layout.loss_parallel
-    logits = tokens * ctx.vocab_padded / shards
+    tokens = minimum(everywhere, chunk) if chunk else everywhere
+    logits = tokens * each / shards
     act = ctx.activation
-    whole = layout.tokens * ctx.vocab_padded / shards if kernels.loss_keeps_chunks else logits
-    kept = Tensor("loss.log_softmax", whole, FP32_BYTES, "s b v/t fp32")
+    wide = FP32_BYTES if kernels.loss_upcast or ctx.precision.autocast else act
+    whole = everywhere * each / shards if kernels.loss_keeps_chunks else logits
+    kept = Tensor("loss.log_softmax", whole, wide, "s b v/t fp32")
     if kernels.loss != "eager":
         kept = Tensor("loss.logits_kept", whole, kernels.loss_kept_bytes, "s b v/t")
     saved = [kept]
     if kernels.loss == "eager":
-        saved += [Tensor("loss.targets", layout.tokens, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, FP32_BYTES, "1")]
+        saved += [Tensor("loss.targets", everywhere, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, wide, "1")]
     if ctx.model.attention_softcap:  # Gemma 2 caps the logits as it caps the scores
         saved.append(Tensor("loss.softcap", logits, act, "s b v/t"))
     half = Tensor("loss.logits", logits, act, "s b v/t")
     if kernels.loss != "eager" and kernels.loss_transit_bytes is not None:
         half = half._replace(bytes_each=kernels.loss_transit_bytes)
-    upcast = Tensor("loss.upcast", logits, FP32_BYTES, "s b v/t fp32")
+    upcast = Tensor("loss.upcast", logits, wide, "s b v/t fp32")
     eager = kernels.loss == "eager"
     # eager: bf16 logits and their fp32 upcast are alive when the log-softmax is made; in backward the fp32
-    # gradients of the log-softmax and of its input
-    forward = (half, upcast) if eager and act != FP32_BYTES else (half,)
-    sharded = where(layout.tp > 1, layout.loss_parallel, 0)
-    gathered = layout.tokens * ctx.vocab_padded * act * where(layout.tp > 1, 1 - layout.loss_parallel, 0)
+    # gradients of the log-softmax and of its input, which is 16 bits wide where nothing was upcast
+    forward = (half, upcast) if eager and act != wide else (half,)
+    backward = (upcast, upcast if kernels.loss_upcast else half) if eager else (half,)
     return Operation(
         "loss",
         "loss",
         bytes_read=logits * act,
-        bytes_written=logits * FP32_BYTES,
-        shape=(layout.tokens, ctx.vocab_padded / shards),
+        bytes_written=logits * wide,
+        shape=(everywhere, each / shards),
         saved=tuple(saved),
         transient_forward=forward,
-        transient_backward=(upcast, upcast) if eager else (half,),
-        collectives=(
-            Collective(
-                "all_reduce", "tp", layout.tokens * FP32_BYTES * sharded, "forward", calls=3, bytes_each=FP32_BYTES
-            ),
-            Collective("all_gather", "tp", gathered, "forward"),
-        ),
+        transient_backward=backward,
+        collectives=_loss_collectives(ctx) if ctx.model.output.over_vocabulary else (),
+    )
+
+
+def _loss_collectives(ctx: Context) -> tuple[Collective, ...]:
+    """Maximum, sum and target over the ranks that share the vocabulary, or its logits gathered."""
+    layout, tokens = ctx.layout, positions(ctx)
+    sharded = where(layout.tp > 1, layout.loss_parallel, 0)
+    gathered = tokens * ctx.vocab_padded * ctx.activation * where(layout.tp > 1, 1 - layout.loss_parallel, 0)
+    return (
+        Collective("all_reduce", "tp", tokens * FP32_BYTES * sharded, "forward", calls=3, bytes_each=FP32_BYTES),
+        Collective("all_gather", "tp", gathered, "forward"),
     )
 
 

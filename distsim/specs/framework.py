@@ -80,6 +80,10 @@ class Kernels(Spec):
     loss_transit_bytes: float | None = Field(default=None, ge=0)
     """Bytes per logit in transit while a fused loss is computed, beside what it keeps; None means one in the
     activation dtype."""
+    loss_upcast: bool = True
+    """An ``eager`` loss works on fp32 logits; off where it reads those of the output layer (BERT in Hugging Face)."""
+    predicted_share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the positions whose logits an encoder's training computes: all, or those that are masked."""
     loss_chunk_tokens: int = Field(default=0, ge=0)
     """Tokens per chunk where the loss is computed in chunks; 0 means all at once."""
     loss_keeps_chunks: bool = False

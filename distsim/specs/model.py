@@ -1,10 +1,11 @@
-"""What a network is: the shape of a decoder, dense or mixture-of-experts, as its authors' configuration states it."""
+"""What a network is: the shape of a decoder or an encoder, dense or mixture-of-experts, as its authors state it."""
 
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.output import Output
 
 Norm = Literal["layernorm", "rmsnorm"]
 Positions = Literal["rotary", "learned", "sinusoidal", "alibi", "none"]
@@ -78,7 +79,8 @@ MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
 
 
 class Model(Sourced):
-    """A decoder-only transformer. Counts are plain numbers; widths are in elements."""
+    """A transformer of one kind of layers: a decoder, or an encoder where ``causal`` is off. Counts are plain numbers;
+    widths are in elements."""
 
     aliases: tuple[str, ...] = ()
     family: str
@@ -108,13 +110,17 @@ class Model(Sourced):
     """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
     final_norm: bool = True
     embedding_norm: bool = False
-    """A norm after the word embedding (BLOOM)."""
+    """A norm after the embedding (BLOOM, BERT)."""
     qk_norm: Literal["none", "head", "full"] = "none"
     """Norm on queries and keys: per head (``head_dim`` weights; Qwen3) or over all heads at once (OLMoE)."""
     qk_norm_bias: bool = False
     """The norms on queries and keys are layernorms with biases (Phi-1/2 and Persimmon where they have such norms)."""
     attention_gate: bool = False
     """Attention's output is scaled, element by element, by a sigmoid of one more projection (AFMoE)."""
+    causal: bool = True
+    """A token sees only those before it; encoders (BERT) see all."""
+    token_types: int = Field(default=0, ge=0)
+    """Rows of a table of segments that is added to the embedding (BERT 2, RoBERTa 1)."""
     positions: Positions
     position_rows: int = Field(default=0, ge=0)
     """Rows of a learned position table (OPT has two more than its context)."""
@@ -124,7 +130,9 @@ class Model(Sourced):
     attention_output_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False
-    """The output layer has a bias (Phi, GPT-J)."""
+    """The output layer has a bias (Phi, GPT-J, BERT)."""
+    output: Output = Output()
+    """What comes between the last layer and the loss."""
     tied_embeddings: bool
     """Input embedding and output layer share one matrix."""
     embedding_width: int | None = Field(default=None, ge=1)
@@ -163,6 +171,10 @@ class Model(Sourced):
             raise ValueError("pattern and mamba or experts do not go together")
         if (self.positions == "learned") != (self.position_rows > 0):
             raise ValueError("position_rows must be given for learned positions, and only for them")
+        if self.tied_embeddings and not self.output.over_vocabulary:
+            raise ValueError(f"tied_embeddings must be false where output.predicts is {self.output.predicts!r}")
+        if not self.causal and (self.pattern or self.mtp_layers):
+            raise ValueError("causal is false, which goes with neither a pattern of mixers nor mtp_layers")
         return self
 
     @property
