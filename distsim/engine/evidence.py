@@ -26,7 +26,7 @@ from distsim.engine.run_profile import assumed_profile, framework_of, precision_
 from distsim.engine.run_software import attention_of, recomputation_of, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
-from distsim.interop.run_models import model_of, without_prediction
+from distsim.interop.run_models import assumed_model, model_of, without_prediction
 from distsim.interop.run_tuning import lengths_of, spread_options, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.framework import Framework
@@ -94,7 +94,10 @@ def replay(run: Run) -> Replay:
 
 def assumed_of(run: Run, setup: Setup) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
-    told = (assumed_profile(run), assumed_layout(run, setup.layout), assumed_batch(run, framework_of(run)))
+    told = (
+        assumed_model(run), assumed_profile(run), assumed_layout(run, setup.layout),
+        assumed_batch(run, framework_of(run)),
+    )  # fmt: skip
     return "; ".join(words for words in told if words)
 
 
@@ -162,7 +165,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
     tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run)}
     again = recomputation_of(run, framework, model.layers // (run.count("pp") or 1)).options
-    options = {**framework.usual, **tuned, **again, **_stated(run, framework, more.get("seq")), **more}
+    options = {**framework.usual, **tuned, **again, **_stated(run, framework, more.get("seq"), model.causal), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
@@ -202,7 +205,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
 
 
-def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
+def _stated(run: Run, framework: Framework, seq: int | None, causal: bool) -> dict[str, Any]:
     """What the row says, as job options; ``seq`` where its notes tell lengths that its cell does not."""
     gpus = run.count("n_gpus")
     if gpus is None:
@@ -221,7 +224,7 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     if run.flag("compile") and framework.compiled:
         options["compile"] = True
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
-    if attention := attention_of(run, framework):
+    if attention := attention_of(run, framework, causal):
         options["attention"] = attention
     options["optimizer"] = _optimizer(run.text("optimizer"))
     options["offload"] = _offload(run.text("offload"))

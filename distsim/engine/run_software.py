@@ -25,6 +25,9 @@ FLASH_YEAR = 2023
 FLASH_YEARS = {("jax", "hopper"): 2024}
 """Where it came later: Transformer Engine uses cuDNN's on Hopper since January 2024 (its release notes, v1.2). Of the
 same layouts in JAX-Toolbox's tables, those of 2023 on H100 take longer by what unfused attention costs."""
+ENCODER_FLASH_YEAR = 2024
+"""Where a token sees all others: Megatron's kernel was for causal masks, and transformers' BERT composed its attention
+until 4.41 (its release notes, May 2024)."""
 UNFUSED = ("plain xla", "without flash attention")
 """What notes call attention that is composed of products and a softmax."""
 
@@ -57,14 +60,15 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Again:
     return Again({} if str(said.get("recompute")).startswith(OTHER) else said, {})
 
 
-def attention_of(run: Run, framework: Framework) -> str | None:
+def attention_of(run: Run, framework: Framework, causal: bool = True) -> str | None:
     """``flash`` or ``eager``, as the cell, the notes or the year say; None where nothing does."""
     cell, notes = (run.text("attention") or "").lower(), (run.text("notes") or "").lower()
     if "flex" in cell:
         raise MissingCell(f"attention {cell!r} is a kernel that is not described")
     if cell:
         return "eager" if "eager" in cell or "unfused" in cell else "flash"
-    first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), FLASH_YEAR)
+    usual = FLASH_YEAR if causal else ENCODER_FLASH_YEAR
+    first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), usual)
     early = (run.number("year") or first) < first
     return "eager" if early or any(word in notes for word in UNFUSED) else None
 

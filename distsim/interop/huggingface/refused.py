@@ -13,7 +13,8 @@ _OTHER = "a decoder whose layers differ from one another in ways that no formula
 
 _GROUPS: dict[str, str] = {
     _ENCODER: "bert-generation big_bird data2vec-text deberta deberta-v2 electra ernie albert funnel longformer "
-    "mobilebert modernbert-decoder mpnet nomic_bert reformer rembert roc_bert roformer squeezebert xlm xlnet xmod flaubert",
+    "mobilebert modernbert-decoder mpnet nomic_bert reformer rembert roc_bert roformer squeezebert xlm xlnet xmod "
+    "flaubert",
     _BOTH: "t5 mt5 umt5 longt5 switch_transformers t5gemma t5gemma2 bart mbart plbart pegasus pegasus_x "
     "bigbird_pegasus blenderbot blenderbot-small marian m2m_100 nllb-moe fsmt led mvp prophetnet encoder-decoder",
     _RECURRENT: "mamba mamba2 mamba3 falcon_mamba rwkv rwkv5 rwkv6 rwkv7 xlstm gated_deltanet retnet",
