@@ -22,8 +22,15 @@ from distsim.engine.run_layout import (
     usual_chunks,
 )
 from distsim.engine.run_memory import peak_of_run
-from distsim.engine.run_profile import assumed_profile, framework_of, precision_of, run_year, trained_whole
-from distsim.engine.run_software import attention_of, recomputation_of, sharding_group
+from distsim.engine.run_profile import (
+    assumed_precision,
+    assumed_profile,
+    framework_of,
+    precision_of,
+    run_year,
+    trained_whole,
+)
+from distsim.engine.run_software import assumed_recompute, attention_of, recomputation_of, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
@@ -95,7 +102,8 @@ def replay(run: Run) -> Replay:
 def assumed_of(run: Run, setup: Setup) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
     told = (
-        assumed_model(run), assumed_profile(run), assumed_layout(run, setup.layout),
+        assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
+        assumed_recompute(run, setup.framework), assumed_layout(run, setup.layout),
         assumed_batch(run, framework_of(run)),
     )  # fmt: skip
     return "; ".join(words for words in told if words)

@@ -4,11 +4,10 @@ many ranks it shards."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.interop import run_notes
+from distsim.interop.run_recompute import Said, said_by, unknown
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
@@ -32,32 +31,33 @@ UNFUSED = ("plain xla", "without flash attention")
 """What notes call attention that is composed of products and a softmax."""
 
 
-class Again(NamedTuple):
-    """What a run's cell says of recomputation."""
-
-    options: Mapping[str, Any]
-    """As job options."""
-    kernels: Mapping[str, Any]
-    """What a policy by name keeps."""
-
-
 def told_software(run: Run) -> str | None:
     """The framework that the notes name, if they name one."""
     return next((known for pattern, known in TOLD if pattern.search(run.text("notes") or "")), None)
 
 
-def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Again:
-    """What the cell says: one of the framework's own policies, or what it means of ``layers`` on a stage."""
-    word = (run.text("recompute") or "").lower()
-    plain = word.removeprefix(OTHER)
+def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
+    """What the cell says: one of the framework's own policies, or what it means of ``layers`` on a stage. Raises
+    MissingCell where it does not say what is computed again."""
+    cell = (run.text("recompute") or "").lower()
+    plain = cell.removeprefix(OTHER)
     policy = framework.remat.get(plain)
     if policy is not None:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
-        return Again(options, {"kept": policy.keeps})
-    if word.startswith(OTHER) and plain in ("none", "full"):
-        return Again({"recompute": plain}, {})
-    said = run_notes.recompute_options(run, layers)
-    return Again({} if str(said.get("recompute")).startswith(OTHER) else said, {})
+        return Said(options, {"kept": policy.keeps})
+    if said := said_by(plain, layers, run.count("vpp") or 1) if plain else None:
+        return said
+    words = run_notes.recompute_options(run, layers)
+    if str(words.get("recompute")) == cell and cell not in ("", "selective"):
+        if not cell.startswith(OTHER):
+            raise unknown(cell)
+        return Said({}, assumed=f"recompute {plain!r} is no policy that is known: as where nobody says")
+    return Said(words)
+
+
+def assumed_recompute(run: Run, framework: Framework) -> str:
+    """What is taken for granted of a cell that names a policy in words of its own."""
+    return recomputation_of(run, framework).assumed
 
 
 def attention_of(run: Run, framework: Framework, causal: bool = True) -> str | None:
