@@ -36,7 +36,7 @@ def _head(ctx: Context) -> list[Operation]:
         "head",
         layout.tokens,
         width,
-        ctx.vocab_padded / layout.tp,
+        ctx.vocab_padded / layout.vocab_ranks,
         normalised,
         bias=model.head_bias,
         cast_input=True,
@@ -50,7 +50,7 @@ def _loss(ctx: Context) -> Operation:
     layout, kernels = ctx.layout, ctx.kernels
     chunk = kernels.loss_chunk_tokens
     tokens = minimum(layout.tokens, chunk) if chunk else layout.tokens
-    shards = 1 + (layout.tp - 1) * layout.loss_parallel
+    shards = (1 + (layout.tp - 1) * layout.loss_parallel) * (layout.vocab_ranks / layout.tp)
     logits = tokens * ctx.vocab_padded / shards
     act = ctx.activation
     whole = layout.tokens * ctx.vocab_padded / shards if kernels.loss_keeps_chunks else logits
