@@ -234,6 +234,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, causal: bool) -> di
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
     if attention := attention_of(run, framework, causal):
         options["attention"] = attention
+    options.update(run_notes.pipeline_options(run))
     options["optimizer"] = _optimizer(run.text("optimizer"))
     options["offload"] = _offload(run.text("offload"))
     return {name: value for name, value in options.items() if value is not None}

@@ -44,7 +44,7 @@ def _output(ctx: Context, width: int) -> list[Operation]:
     pooled = out.pooler and out.predicts == "sequence-classes"
     source = Tensor("head.pooler.output" if pooled else "head.normalised", rows * width, ctx.activation, "s b h")
     if out.over_vocabulary:
-        shard, collectives = ctx.vocab_padded / ctx.layout.tp, column_collectives(ctx)
+        shard, collectives = ctx.vocab_padded / ctx.layout.vocab_ranks, column_collectives(ctx)
         return [
             linear(ctx, "head", positions(ctx), width, shard, source, bias=model.head_bias, cast_input=True,
                    collectives=collectives)
@@ -67,7 +67,8 @@ def _logits(ctx: Context) -> tuple[Number, Number, Number]:
     """Positions, their logits each, and the ranks that share these out."""
     out, layout = ctx.model.output, ctx.layout
     if out.over_vocabulary:
-        return positions(ctx), ctx.vocab_padded, 1 + (layout.tp - 1) * layout.loss_parallel
+        shards = (1 + (layout.tp - 1) * layout.loss_parallel) * (layout.vocab_ranks / layout.tp)
+        return positions(ctx), ctx.vocab_padded, shards
     return own_positions(ctx), out.classes, 1
 
 

@@ -259,8 +259,8 @@ class Framework(Sourced):
     ] = "even"
     """How layers are put on pipeline stages, as engine/placement.py says: ``even`` refuses what does not divide; the
     others take it, ``recipe`` as users of Megatron-core do."""
-    memory_rank: Literal["first", "last", "largest"] = "largest"
-    """Whose memory runs with this framework report: rank 0's (first stage), the last rank's, or the largest."""
+    memory_rank: Literal["first", "largest"] = "largest"
+    """Whose memory runs with this framework report: rank 0's (first stage), or the largest."""
     memory_counts: Literal["allocated", "reserved", "device"] = "device"
     """What the framework's own peak-memory figure counts (measured runs are compared with it)."""
     memory_decimal: bool = False
