@@ -38,10 +38,17 @@ def _pretrained(run: Run) -> Model:
     return _given(run) or _from_cells(run, run.text("model") or "?", run.text("family") or "")
 
 
+def _meant(run: Run) -> str:
+    """The model's name; MLPerf's BERT is the large one (mlcommons/training_policies, benchmarks)."""
+    name = run.text("model") or "?"
+    large = _plain(name) == "bert" and re.search("mlperf|mlcommons", f"{run.text('source')} {run.text('framework')}")
+    return "bert-large" if large else name
+
+
 def _given(run: Run) -> Model | None:
     """The preset that the row names, with the row's own counts where its special parts hold; None where only cells tell
     what the layers are."""
-    name = run.text("model") or "?"
+    name = _meant(run)
     preset = _preset(name)
     if preset is not None and _same_shape(preset, run):
         return preset
