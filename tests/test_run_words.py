@@ -30,7 +30,9 @@ def _replay(**cells: Any) -> Replay:
     return replay(_run(**cells))
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "esm", "esm2", "ESM-2", "megatron-bert", "geneformer"])
+@pytest.mark.parametrize(
+    "family", ["bert", "roberta", "esm", "esm2", "ESM-2", "megatron-bert", "geneformer", "amplify", "esm2nv"]
+)
 def test_encoders_are_replayed(family: str) -> None:
     found = _replay(**{**BERT, "family": family})
     assert not found.reason and not found.assumed
@@ -74,7 +76,9 @@ def test_masked_positions_alone_on_deepspeed() -> None:
     ("family", "words"),
     [
         ("t5", "encoder with a decoder"), ("mt5", "encoder with a decoder"), ("ul2", "encoder with a decoder"),
-        ("flan-t5", "encoder with a decoder"), ("bart", "encoder with a decoder"), ("mamba2", "state-space"),
+        ("flan-t5", "encoder with a decoder"), ("prott5", "encoder with a decoder"),
+        ("megamolbart", "encoder with a decoder"), ("encoder-decoder", "encoder with a decoder"),
+        ("bart", "encoder with a decoder"), ("mamba2", "state-space"),
         ("hyena", "convolutional"), ("evo2", "convolutional"), ("stripedhyena", "convolutional"),
         ("my-hybrid", "recurrent"), ("jamba", "state-space"), ("vit", "images"), ("llava", "images"),
         ("stable-diffusion", "images"), ("clip", "images"), ("deberta-v2", "differ from BERT's"),
@@ -90,6 +94,9 @@ def test_what_is_no_decoder_is_refused_by_what_it_is(family: str, words: str) ->
 
 def test_a_decoder_that_nobody_knows_is_taken_as_gpt_and_that_is_said() -> None:
     assert _replay(family="zyxw").assumed == "family 'zyxw' is not known: layers as GPT's"
+    found = _replay(**{**BERT, "family": "biobert"})
+    assert found.assumed == "family 'biobert' is not known: layers as BERT's"
+    assert found.setup is not None and not found.setup.model.causal
     assert _replay(family="moe-llama").assumed == "family 'moe-llama' is not known: layers as Llama's"
     for family in ("llama", "gpt", "internlm2", "baichuan", "qwen2-moe", "opt", "pythia"):
         assert not _replay(family=family).assumed, family

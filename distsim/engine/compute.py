@@ -265,9 +265,7 @@ def _cover(operation: Operation, times: list[Number]) -> Number:
 def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums, causal: bool) -> None:
     micro, heads, queries, keys, width, value_width = operation.shape
     local = where(keys < queries, 1, 0)
-    reach = (
-        keys if causal else where(local > 0, keys, 2 * keys)
-    )  # a block's edges cost alike, its keys are twice as many
+    reach = keys if causal else where(local > 0, keys, 2 * keys)  # as long edges, of blocks with twice the keys
     depth = head_share((width + value_width) / 2, chip.array)
     share = chip.attention * attention_share(micro, heads, queries, reach, depth, chip.units, chip.unit_rate)
     part = causal_fraction(queries, keys, local) if causal else 1.0

@@ -64,27 +64,31 @@ TRAITS: dict[str, Traits] = {
     "geneformer": {**_ROBERTA, "activation": "relu", "token_types": 0},
     "esm": _ESM,
     "esm2": _ESM,
+    "amplify": {**_LLAMA, "causal": False, "head_bias": True},
     "modernbert": {
         "gated": True, "activation": "gelu", "norm": "layernorm", "norm_bias": False, "positions": "rotary",
         "tied_embeddings": True, "causal": False, "head_bias": True, "output": {"transform": True},
     },
 }  # fmt: skip
+_STAND_INS = {"Llama": _LLAMA, "BERT": _BERT, "GPT": _GPT}
+_ENCODER = re.compile("bert|encoder|masked")
 _LLAMA_LIKE = ("llama", "mixtral", "phi3", "chatglm", "gpt-oss", "deepseek", "mistral", "internlm", "baichuan", "yi",
                "aquila", "olmo", "glm", "kimi", "grok", "smollm", "minicpm", "ernie4", "granite")  # fmt: skip
-_NAMES = {"gptneox": "gpt-neox", "gpt-neo-x": "gpt-neox", "pythia": "gpt-neox", "cerebras-gpt": "gpt2", "esm-2": "esm2"}
+_NAMES = {"gptneox": "gpt-neox", "gpt-neo-x": "gpt-neox", "pythia": "gpt-neox", "cerebras-gpt": "gpt2", "esm-2": "esm2",
+          "esm1b": "esm", "esm-1b": "esm", "esm1nv": "esm", "esm2nv": "esm2"}  # fmt: skip
 GPT2_VOCAB = 50_257  # Radford et al. 2019; Megatron's examples use its tokenizer
 VOCABULARIES = {
     "bert": 30_522, "megatron-bert": 30_522, "roberta": 50_265, "xlm-roberta": 250_002, "modernbert": 50_368,
-    "esm": 33, "esm2": 33, "geneformer": 25_426, "llama": 32_000,
+    "esm": 33, "esm2": 33, "amplify": 27, "geneformer": 25_426, "llama": 32_000,
 }  # fmt: skip
-"""Devlin et al. 2018, Liu et al. 2019, Conneau et al. 2019, Warner et al. 2024, Lin et al. 2022, Theodoris et al. 2023
-(recalled), Touvron et al. 2023 (arXiv:2302.13971)."""
+"""Devlin et al. 2018, Liu et al. 2019, Conneau et al. 2019, Warner et al. 2024, Lin et al. 2022, Fournier et al. 2024,
+Theodoris et al. 2023 (recalled), Touvron et al. 2023 (arXiv:2302.13971)."""
 _BOTH, _STATE = "an encoder with a decoder", "a network with state-space, recurrent or convolutional layers"
 _OTHER_ENCODER = "an encoder whose layers differ from BERT's"
-_IMAGES = "a network of images, or one with a part that is"
+_IMAGES = "a network of images, or one with a part for them"
 MISSING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(rf"(?<![a-z])(?:{words})", re.IGNORECASE), what) for words, what in (
-        (r"[fm]?t5(?![a-z])|flan|umt5|byt5|ul2|m?bart|pegasus|marian|nllb|whisper|switch|encoder.?decoder|seq2seq",
+        (r"\w*t5(?![a-z])|flan|ul2|\w*bart(?![a-z])|pegasus|marian|nllb|whisper|switch|encoder.?decoder|seq2seq",
          _BOTH),
         (r"albert|deberta|electra|xlnet|longformer|big.?bird|funnel|reformer", _OTHER_ENCODER),
         (r"mamba|jamba|rwkv|hyena|evo\d?(?![a-z])|striped|retnet|xlstm|zamba|griffin|recurrent|rnn|lstm|\w*-?hybrid",
@@ -108,7 +112,13 @@ def traits_of(family: str, name: str) -> Traits:
         raise MissingCell(f"family is blank and {name!r} is no preset")
     if what := _missing(family):
         raise MissingCell(f"family {family!r} is {what}, which distsim has no layers for yet")
-    return _LLAMA if "llama" in family.lower() else _GPT
+    return _STAND_INS[stand_in(family)]
+
+
+def stand_in(family: str) -> str:
+    """Whose layers an unknown family is taken to have, as messages name them."""
+    lower = family.lower()
+    return "Llama" if "llama" in lower else "BERT" if _ENCODER.search(lower) else "GPT"
 
 
 def known_family(family: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.interop.models import known_model
-from distsim.interop.run_families import known_family, traits_of, usual_vocab
+from distsim.interop.run_families import known_family, stand_in, traits_of, usual_vocab
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.model import Model
 from distsim.specs.output import Output
@@ -30,7 +30,7 @@ def assumed_model(run: Run) -> str:
     family = run.text("family")
     if family is None or known_family(family) or _given(run) is not None:
         return ""
-    return f"family {family!r} is not known: layers as {'Llama' if 'llama' in family.lower() else 'GPT'}'s"
+    return f"family {family!r} is not known: layers as {stand_in(family)}'s"
 
 
 def _pretrained(run: Run) -> Model:
