@@ -93,7 +93,7 @@ MISSING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"albert|deberta|electra|xlnet|longformer|big.?bird|funnel|reformer", _OTHER_ENCODER),
         (r"mamba|jamba|rwkv|hyena|evo\d?(?![a-z])|striped|retnet|xlstm|zamba|griffin|recurrent|rnn|lstm|\w*-?hybrid",
          _STATE),
-        (r"vit(?![a-z])|clip|siglip|dino|swin|resnet|convnext|unet|stable.?diffusion|sdxl|diffusion|dit(?![a-z])|flux"
+        (r"vit(?:[sblhg]\d*)?(?![a-z])|clip|siglip|dino|swin|resnet|convnext|unet|stable.?diffusion|sdxl|diffusion|dit(?![a-z])|flux"
          r"|imagen|llava|vlm|neva|blip|flamingo|detr|\w*rcnn|ssd", _IMAGES),
         (r"alphafold|openfold|esmfold|diffdock|equidock|molmim|gnn|gcn|dlrm|wav2vec|hubert|conformer",
          "no network of transformer layers alone"),
