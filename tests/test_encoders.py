@@ -55,7 +55,8 @@ def test_count_of_presets(name: str) -> None:
 def test_rounded_presets() -> None:
     """Sizes as their authors name them; NeMo's 4B is Megatron's 3.9B without its binary head."""
     sizes = {"megatron-bert-336m": 0.336, "megatron-bert-1.3b": 1.28, "megatron-bert-3.9b": 3.87,
-             "geneformer-10m": 0.0103, "megatron-bert-4b": 3.86, "megatron-bert-20b": 22.0, "megatron-bert-100b": 98.2}  # fmt: skip
+             "geneformer-10m": 0.0103, "megatron-bert-4b": 3.86,
+             "megatron-bert-20b": 22.0, "megatron-bert-100b": 98.2}  # fmt: skip
     for name, billions in sizes.items():
         assert load_model(name).parameters / 1e9 == pytest.approx(billions, rel=3e-3)
 
