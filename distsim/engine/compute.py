@@ -199,8 +199,8 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     forward, backward = Sums(kernels=before), Sums(kernels=after)
     if operation.kind == "matmul":
         _matmul(setup, chip, operation, forward, backward)
-    elif operation.kind == "attention" and operation.name == "attention.core":
-        _flash(chip, operation, forward, backward, setup.model.causal)
+    elif operation.kind == "attention" and operation.name.endswith(".core"):
+        _flash(chip, operation, forward, backward)
     elif operation.kind == "attention":
         _batched(chip, operation, forward, backward)
     else:
@@ -262,13 +262,13 @@ def _cover(operation: Operation, times: list[Number]) -> Number:
     return found
 
 
-def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums, causal: bool) -> None:
+def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     micro, heads, queries, keys, width, value_width = operation.shape
     local = where(keys < queries, 1, 0)
-    reach = keys if causal else where(local > 0, keys, 2 * keys)  # as long edges, of blocks with twice the keys
+    reach = keys if operation.causal else where(local > 0, keys, 2 * keys)  # edges as long, of twice the keys
     depth = head_share((width + value_width) / 2, chip.array)
     share = chip.attention * attention_share(micro, heads, queries, reach, depth, chip.units, chip.unit_rate)
-    part = causal_fraction(queries, keys, local) if causal else 1.0
+    part = causal_fraction(queries, keys, local) if operation.causal else 1.0
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
     forward.attention = maximum(operation.flops_forward * part / (chip.rate * share), moved)
     backward.attention = maximum(
@@ -280,7 +280,7 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
     """Scores and weighted sum as batched products over the whole score matrix."""
     micro, heads, queries, keys, width, value_width = operation.shape
     batch = micro * heads
-    if operation.name == "attention.scores":
+    if operation.name.endswith(".scores"):
         m, n, k = queries, keys, width
     else:
         m, n, k = queries, value_width, keys

@@ -12,6 +12,7 @@ from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_tok
 from distsim.layers.ledger import Parameter
 from distsim.layers.network import layer_kinds, network_parameters, plain_context
 from distsim.layers.prediction import positions
+from distsim.specs.model import Model
 
 if TYPE_CHECKING:
     from distsim.engine.work import Work
@@ -37,18 +38,32 @@ def active_parameters(setup: Setup) -> Number:
             if part == "embedding" and parameter.name != "embedding.weight":
                 continue
             share = (routed if parameter.group == "expert" else 1) * (1 if parameter.trains else FROZEN_SHARE)
-            total += times * parameter.elements * share * (1 if part in layers else _output_share(setup, parameter))
+            total += times * parameter.elements * share * _token_share(setup, part, parameter, part in layers)
     return total + model.mtp_trained * model.vocab * (
         model.embedding_width or model.hidden
     )  # each uses the output layer
 
 
-def _output_share(setup: Setup, parameter: Parameter) -> Number:
-    """Share of the tokens that pass a matrix of the head, of which encoders may read some positions only."""
+def _token_share(setup: Setup, part: str, parameter: Parameter, layer: bool) -> Number:
+    """Share of the tokens of ``--seq`` that pass a matrix: a decoder behind an encoder reads others, and the head of an
+    encoder some positions only."""
+    behind = (setup.model.decoder_context or 0) / setup.layout.seq
+    if layer:
+        return behind if part == "decoder" and not parameter.name.startswith("cross.kv") else 1.0
     if parameter.name.startswith(ONCE_PER_SEQUENCE):
         return 0.0
     context = setup.context()
-    return positions(context) / context.layout.tokens
+    return behind if setup.model.encoder_layers else positions(context) / context.layout.tokens
+
+
+def attended(model: Model, seq: Number, reach: Number) -> tuple[Number, Number]:
+    """Layers with attention, and the keys that a token of ``--seq`` meets in each; ``reach`` of its own sequence. Of an
+    encoder with a decoder both together, as one layer."""
+    if not model.encoder_layers:
+        return model.attention_layers + model.mtp_trained, reach
+    behind = model.decoder_context or 0
+    decoders = model.layers - model.encoder_layers
+    return 1, model.encoder_layers * seq + decoders * behind / seq * (behind * reach / seq + seq)
 
 
 def trained_parameters(setup: Setup) -> Number:
@@ -66,18 +81,16 @@ def flops_convention(setup: Setup) -> str:
 def model_flops(setup: Setup) -> Number:
     """Model FLOPs of one token."""
     model, seq = setup.model, setup.layout.seq
-    return model_flops_per_token(
-        active_parameters(setup), model.attention_layers + model.mtp_trained, model.heads, model.head_dim, seq
-    )
+    layers, keys = attended(model, seq, seq)
+    return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 
 
 def least_flops(setup: Setup) -> Number:
     """FLOPs of one token that no kernel can avoid: attention to what it sees within its windows, nothing recomputed."""
     model, seq = setup.model, setup.layout.seq
     reach = min(seq, model.window) if model.window else seq / 2 if model.causal else seq
-    return model_flops_per_token(
-        active_parameters(setup), model.attention_layers + model.mtp_trained, model.heads, model.head_dim, reach
-    )
+    layers, keys = attended(model, seq, reach)
+    return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 
 
 def stated_flops(setup: Setup, convention: str) -> Number | None:

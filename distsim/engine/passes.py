@@ -63,9 +63,9 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         forward, backward = LOSS_BYTES[loss_kernel(setup)]
         logits = operation.shape[0] * operation.shape[1]
         return logits * forward, logits * backward
-    if operation.name == "attention.softmax":
+    if operation.name.endswith(".softmax"):
         return _softmax_bytes(operation)
-    if operation.name == "attention.heads":
+    if operation.name.endswith(".heads"):
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
     cost = composed(setup, operation)
@@ -78,7 +78,7 @@ def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
     Backward passes over gradients instead, beside what was kept."""
     scores, written = operation.bytes_read, operation.bytes_written
     kept = sum(tensor.size_bytes for tensor in operation.saved)
-    mask = sum(tensor.size_bytes for tensor in operation.saved if tensor.name == "attention.dropout_mask")
+    mask = sum(tensor.size_bytes for tensor in operation.saved if tensor.name.endswith(".dropout_mask"))
     if len(operation.saved) == 1 and written == kept:
         return scores + kept, 2 * scores + kept
     softmax = kept - mask

@@ -25,7 +25,7 @@ from distsim.engine.compose import (
 )
 from distsim.engine.compute import PHASES, Chip, operation_sums
 from distsim.engine.figures import Figures
-from distsim.engine.flops import active_parameters
+from distsim.engine.flops import active_parameters, attended
 from distsim.engine.stages import build_stages
 from distsim.engine.step import StepReport
 from distsim.formulas.compute import matmul_share, roofline_seconds
@@ -243,8 +243,9 @@ def _step(
     figures.note("correction by alike runs, a factor", scale, "1", f"presets/timing/evidence; {nearest}")
     figures.note("step", report.seconds, "s", f"all parts; residuals: {report.interval.basis}")
     model = report.setup.model
+    layers, keys = attended(model, layout.seq, layout.seq)
     figures.use("model FLOPs of a token", model_flops_per_token, parameters=active_parameters(report.setup),
-                layers=model.layers, heads=model.heads, head_width=model.head_dim, seq=layout.seq)  # fmt: skip
+                layers=layers, heads=model.heads, head_width=model.head_dim, seq=keys)  # fmt: skip
     if report.peak:
         figures.use("MFU", flops_utilisation, flops_per_second=report.model_flops_per_second_per_gpu, peak=report.peak)
     return figures

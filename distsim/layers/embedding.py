@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distsim.layers.core_attention import MASK_BYTES, rope_table
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
@@ -23,6 +25,10 @@ def embedding(ctx: Context) -> list[Operation]:
     if model.positions == "learned":
         saved.append(Tensor("embedding.positions", layout.seq / layout.cp, INDEX_BYTES, "s"))
         parameters.append(_table("embedding.position_weight", model.position_rows, model.hidden))
+    if model.positions == "relative":
+        buckets = model.position_rows * model.heads / layout.tp
+        stacks = 2 if model.encoder_layers else 1
+        parameters.append(Parameter("embedding.relative_bias", stacks * buckets, "embedding", model.position_rows))
     if model.token_types:
         parameters.append(_table("embedding.type_weight", model.token_types, model.hidden))
     if ctx.dropout and (model.embedding_dropout or ctx.kernels.dropout_always):
@@ -46,7 +52,7 @@ def embedding(ctx: Context) -> list[Operation]:
             Collective("all_reduce", "tp", size * (1 - sp), "forward"),
         ),
     )
-    operations = [lookup]
+    operations = [lookup, *_second(ctx)]
     if width != model.hidden:
         source = Tensor("embedding.narrow", layout.tokens * width, ctx.precision.kept_input_bytes, "s b w")
         operations.append(
@@ -56,6 +62,23 @@ def embedding(ctx: Context) -> list[Operation]:
         source = Tensor("embedding.output", elements, stream, "s b h")
         operations.append(norm(ctx, "embedding.norm", ctx.sharded_tokens, model.hidden, source))
     return operations
+
+
+def _second(ctx: Context) -> list[Operation]:
+    """The lookup of a decoder behind an encoder, in the same table."""
+    if not ctx.model.encoder_layers:
+        return []
+    ctx = replace(ctx, layer=ctx.model.layers - 1).side
+    elements, stream = ctx.sharded_tokens * ctx.model.hidden, ctx.precision.stream_bytes
+    saved = [Tensor("embedding.decoder_tokens", ctx.layout.tokens, INDEX_BYTES, "s b")]
+    if ctx.dropout and ctx.model.embedding_dropout:
+        saved.append(Tensor("embedding.decoder_dropout_mask", elements, MASK_BYTES, "s b h mask"))
+    return [
+        Operation(
+            "embedding.decoder", "embedding", bytes_read=elements * stream, bytes_written=elements * stream,
+            shape=(ctx.layout.tokens, ctx.model.hidden), saved=tuple(saved),
+        )
+    ]  # fmt: skip
 
 
 def _table(name: str, rows: int, width: int) -> Parameter:

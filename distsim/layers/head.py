@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.arrays import Number, minimum, where
+from distsim.layers.core_attention import MASK_BYTES
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
@@ -24,17 +25,44 @@ def head(ctx: Context) -> list[Operation]:
 
 
 def _head(ctx: Context) -> list[Operation]:
+    before, ctx = _encoder_end(ctx), replace(ctx, layer=ctx.model.layers - 1).side
     model, layout = ctx.model, ctx.layout
     stream = Tensor("head.input", ctx.sharded_tokens * model.hidden, ctx.precision.stream_bytes, "s b h")
-    operations: list[Operation] = []
+    operations = before
     if model.final_norm:
         operations.append(norm(ctx, "final_norm", ctx.sharded_tokens, model.hidden, stream))
+        operations += _end_dropout(ctx, "final_norm")
     width = model.embedding_width or model.hidden
     if width != model.hidden:
         source = Tensor("head.wide", layout.tokens * model.hidden, ctx.activation, "s b h")
         operations.append(linear(ctx, "head.project_out", layout.tokens, model.hidden, width, source, sharded=False))
     operations += [*pooler(ctx), *transform(ctx), *_output(ctx, width), _loss(ctx)]
     return _with_unused(operations, model.output.unused)
+
+
+def _encoder_end(ctx: Context) -> list[Operation]:
+    """The norm after an encoder's last layer, whose output all layers of a decoder read."""
+    model = ctx.model
+    if not model.encoder_layers:
+        return []
+    stream = Tensor("encoder.output", ctx.sharded_tokens * model.hidden, ctx.precision.stream_bytes, "s b h")
+    last = norm(ctx, "encoder.norm", ctx.sharded_tokens, model.hidden, stream)
+    given = stream._replace(name="encoder.given", bytes_each=ctx.precision.kept_input_bytes)
+    return [replace(last, saved=(*last.saved, given)), *_end_dropout(ctx, "encoder")]
+
+
+def _end_dropout(ctx: Context, name: str) -> list[Operation]:
+    """Dropout after the last norm of a stack, where there are two stacks (T5)."""
+    if not (ctx.model.encoder_layers and ctx.dropout and ctx.model.hidden_dropout):
+        return []
+    elements, each = ctx.sharded_tokens * ctx.model.hidden, ctx.precision.stream_bytes
+    mask = Tensor(f"{name}.dropout_mask", elements, MASK_BYTES, "s b h mask")
+    return [
+        Operation(
+            f"{name}.dropout", "elementwise", bytes_read=elements * each, bytes_written=elements * each,
+            shape=(elements,), saved=(mask,),
+        )
+    ]  # fmt: skip
 
 
 def _output(ctx: Context, width: int) -> list[Operation]:

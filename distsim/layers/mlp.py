@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number
 from distsim.layers.attention import residual
+from distsim.layers.core_attention import MASK_BYTES
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
@@ -44,7 +45,7 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
             tokens,
             inner,
             model.hidden,
-            product(ctx, name, tokens, inner),
+            _dropped(ctx, name, tokens, inner),
             bias=model.mlp_bias,
             bias_whole=True,
             collectives=row_collectives(ctx),
@@ -56,6 +57,12 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
 def product(ctx: Context, name: str, tokens: Number, inner: Number) -> Tensor:
     """The activation's output: the down projection's input."""
     return Tensor(f"{name}.product", tokens * inner, ctx.precision.kept_input_bytes, "s b f/t")
+
+
+def _dropped(ctx: Context, name: str, tokens: Number, inner: Number) -> Tensor:
+    """The down projection's input where dropout makes it anew."""
+    kept = product(ctx, name, tokens, inner)
+    return kept._replace(name=f"{name}.dropped") if ctx.dropout and ctx.model.mlp_dropout else kept
 
 
 def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operation:
@@ -82,6 +89,8 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
         saved.append(before)
         if model.activation == "relu2" and ctx.precision.autocast and kernels.activation == "eager":
             saved.append(before._replace(name=f"{name}.square_input", bytes_each=4))  # powers run in fp32
+    if ctx.dropout and model.mlp_dropout:
+        saved.append(Tensor(f"{name}.dropout_mask", elements, MASK_BYTES, "s b f/t mask"))
     reads = 2 if model.gated else 1
     passing = ERF_PASSING if model.activation == "gelu_erf" and kernels.activation == "eager" else 0
     return Operation(

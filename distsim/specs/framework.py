@@ -26,6 +26,8 @@ class Kernels(Spec):
     """The eager RMSNorm multiplies by its weight before casting back (Gemma, OLMo 2): the kept product is fp32 too."""
     norm_weight_copy: bool = False
     """The eager RMSNorm's weight is made anew in fp32 for each call (Gemma's ``1 + weight``)."""
+    norm_keeps_input: bool = False
+    """The eager RMSNorm multiplies its input in the activation dtype, which it keeps beside the fp32 copy (T5)."""
     layernorm: Literal["fused", "fp32", "eager"] = "fused"
     """``fp32`` runs the fused kernel on an fp32 copy of the input (OLMo 1); ``eager`` composes the norm and keeps the
     centred input twice and the normalised product, all in fp32 (Cohere)."""
@@ -45,8 +47,9 @@ class Kernels(Spec):
     sdpa: bool = False
     """``flash`` means torch's scaled_dot_product_attention, which picks the kernel: flash for 2-byte activations, the
     memory-efficient one for fp32, masks or unlike value widths, plain products for grouped fp32 keys."""
-    attention_mask: Literal["none", "window", "always"] = "none"
-    """A dense mask of ``s x s`` per sequence is made in each layer: for sliding windows, or always (Falcon)."""
+    attention_mask: Literal["none", "window", "always", "bias"] = "none"
+    """A dense mask of ``s x s`` per sequence is made in each layer: for sliding windows, or always (Falcon); ``bias``
+    has one per head instead (T5)."""
     qkv_matrices: int = Field(default=1, ge=1, le=3)
     """Separate modules that read the attention's input (autocast casts it for each)."""
     gate_up_fused: bool = True

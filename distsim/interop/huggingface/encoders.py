@@ -1,4 +1,4 @@
-"""Encoders: which output a configuration's class has, and what of BERT's relatives no table can say."""
+"""Encoders: which output a configuration's class has, what of BERT's kin no table can say, and T5's two stacks."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ TASKS = {
 ENDS = re.compile(f"({'|'.join((*LANGUAGE, *TASKS))})$")
 ONE_CLASS = {"MultipleChoice": 1, "NextSentencePrediction": 2, "QuestionAnswering": 2}
 USUAL_LABELS = 2
+TARGET_SHARE = 4
+"""Tokens that T5's encoder reads for each that its decoder does, where it was trained: 512 for about 114 (Raffel et al.
+2020, section 3.1.4)."""
 
 
 def bert(fields: Fields, values: Values) -> Values:
@@ -72,6 +75,26 @@ def modernbert(fields: Fields, values: Values) -> Values:
         pattern = tuple(layer % every != 0 for layer in range(every))
         found |= {"window_pattern": pattern} if any(pattern) else {"window": None, "window_pattern": ()}
     return found
+
+
+def t5(fields: Fields, values: Values) -> Values:
+    """T5: layers of both stacks, an activation that may be gated, dropout on the MLP's inner width too."""
+    name, kind = fields.find("feed_forward_proj")
+    gated = str(kind).startswith("gated-")
+    plain = str(kind).removeprefix("gated-")
+    if not plain:
+        raise fields.wrong(name, kind, "an activation such as relu or gated-gelu is needed")
+    decoders = fields.whole("num_decoder_layers") or values["layers"]
+    fields.settled("relative_attention_max_distance", "dense_act_fn", "is_gated_act")
+    return {
+        "layers": values["layers"] + decoders,
+        "encoder_layers": values["layers"],
+        "decoder_context": max(values["context"] // TARGET_SHARE, 1),
+        "gated": gated,
+        "activation": "gelu_new" if gated and plain == "gelu" else plain,
+        "position_rows": fields.whole("relative_attention_num_buckets") or 32,
+        "mlp_dropout": values["hidden_dropout"],
+    }
 
 
 def _task(fields: Fields) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from distsim.interop.huggingface.encoders import bert, distilbert, esm, modernbert, roberta
+from distsim.interop.huggingface.encoders import bert, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
 
 Values = dict[str, Any]
@@ -149,4 +149,5 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "qwen": qwen,
     "roberta": roberta,
     "stablelm": stablelm,
+    "t5": t5,
 }
