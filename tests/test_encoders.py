@@ -146,7 +146,7 @@ def test_windows_of_modernbert() -> None:
         ({"model_type": "bert", "num_hidden_layers": 2, "architectures": ["BertForChess"]}, "MaskedLM"),
         ({"model_type": "bret", "num_hidden_layers": 2}, "did you mean bert"),
         ({"model_type": "deberta-v2", "num_hidden_layers": 2}, "differ from BERT's"),
-        ({"model_type": "t5", "num_layers": 2}, "an encoder with a decoder"),
+        ({"model_type": "bart", "encoder_layers": 2}, "an encoder with a decoder"),
     ],
 )
 def test_what_is_refused(config: dict[str, Any], words: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
-from distsim.engine.models import load_model, with_prediction
+from distsim.engine.models import length_notes, load_model, with_prediction
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.profile import kernels_for
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
@@ -264,11 +264,7 @@ def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Lay
         schedule=schedule or ("interleaved-1f1b" if vpp > 1 else "1f1b"), attention=filled["attention"],
         vocab_parallel=filled["vocab_parallel"] or "",
     )  # fmt: skip
-    if layout.seq > model.context:
-        notes.append(
-            f"{layout.seq} tokens per sequence is longer than the {model.context} that {model.name} was made for"
-        )
-    return layout, notes
+    return layout, [*notes, *length_notes(model, layout.seq)]
 
 
 def _usual_etp(filled: dict[str, Any], model: Model) -> int:
