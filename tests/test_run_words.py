@@ -92,6 +92,13 @@ def test_what_is_no_decoder_is_refused_by_what_it_is(family: str, words: str) ->
     assert known_family(family) is None
 
 
+def test_t5_by_the_names_of_presets() -> None:
+    row = {"model": "T5-3B", "family": "t5", "layers": 24, "hidden": 1024, "heads": 32, "ffn_hidden": 16384,
+           "vocab": 32128, "seq_len": 512}  # fmt: skip
+    assert setup_of(_run(**row)).model.name == "t5-3b"
+    assert "only presets describe" in _replay(**{**row, "layers": 12}).reason
+
+
 def test_a_decoder_that_nobody_knows_is_taken_as_gpt_and_that_is_said() -> None:
     assert _replay(family="zyxw").assumed == "family 'zyxw' is not known: layers as GPT's"
     found = _replay(**{**BERT, "family": "biobert"})

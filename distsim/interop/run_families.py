@@ -111,7 +111,8 @@ def traits_of(family: str, name: str) -> Traits:
     if not family:
         raise MissingCell(f"family is blank and {name!r} is no preset")
     if what := _missing(family):
-        raise MissingCell(f"family {family!r} is {what}, which distsim has no layers for yet")
+        why = "which only presets describe" if what == _BOTH else "which distsim has no layers for yet"
+        raise MissingCell(f"family {family!r} is {what}, {why}")
     return _STAND_INS[stand_in(family)]
 
 

@@ -99,7 +99,10 @@ _SHAPE = {"layers": "layers", "hidden": "hidden", "heads": "heads", "kv_heads": 
 
 
 def _same_shape(preset: Model, run: Run) -> bool:
-    same = all(run.count(cell) in (None, getattr(preset, field)) for cell, field in _SHAPE.items())
+    told = {cell: run.count(cell) for cell in _SHAPE}
+    if preset.encoder_layers and told["layers"] == preset.encoder_layers:  # rows count the layers of one stack
+        told["layers"] = preset.layers
+    same = all(told[cell] in (None, getattr(preset, field)) for cell, field in _SHAPE.items())
     tied = run.flag("tied_embeddings")
     return same and run.count("vocab") in (None, preset.vocab) and tied in (None, preset.tied_embeddings)
 
