@@ -61,7 +61,7 @@ _OLDER = {"kernel_issue_seconds": 8e-5}
 # MLPerf Training v5.0: each layer of a NeMo submission is a captured graph (docs.nvidia.com/dl-cuda-graph, examples)
 _CAPTURED = {"kernel_issue_seconds": 1e-5}
 PRIORS: dict[str, dict[str, float]] = {
-    "nanotron": {"stall_seconds": 0.46, "layer_stall_seconds": 0.0027},
+    "nanotron": {"stall_seconds": 0.46, "layer_stall_seconds": 0.0021},
     # Narayanan et al. 2021, table 2: 175B under ZeRO-3, parameter by parameter and not ahead of use
     "deepspeed-2021": {"gather_factor": 5.0, "data_factor": 5.0, "exposed_fraction": 1.0},
     # the same in 2022, where step times less their computation on 256 to 1,024 GPUs are about half of that, and nine of

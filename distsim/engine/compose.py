@@ -18,8 +18,8 @@ from distsim.formulas.step import (
     jitter_share,
     paced_seconds,
     ramp_seconds,
+    spanning_seconds,
     stall_seconds,
-    waiting_seconds,
 )  # fmt: skip
 from distsim.specs.timing import CHECKED, PLAIN, STALLED
 
@@ -232,10 +232,11 @@ def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mappin
     stall, layer_stall = timing["stall_seconds"], timing["layer_stall_seconds"]
     if isinstance(stall, float) and stall == layer_stall == 0:
         return 0.0
-    m, pp, nodes = y["micro_batches"], y["pp"], y["nodes"]
-    checks = check_seconds(layer_stall, y["state"] >= CHECKED, nodes, y["node_size"], stage["layers"], y["tp"])
-    lost = stall_seconds(stall, y["state"] >= STALLED, nodes, pp, m)
-    return lost + waiting_seconds(checks, busy) * m / (m + pp - 1)
+    nodes, size, layers, tp = y["nodes"], y["node_size"], stage["layers"], y["tp"]
+    checks = check_seconds(layer_stall, y["state"] >= CHECKED, nodes, size, layers, tp)
+    host = sum(host_seconds(stage, timing)) + checks
+    waits = where(checks > 0, paced_seconds(busy, host) - busy, spanning_seconds(layer_stall, size, layers, tp))
+    return stall_seconds(stall, y["state"] >= STALLED, nodes, y["pp"], y["micro_batches"]) + waits
 
 
 def _exposed(exchange: Number, compute: Number, never: Number) -> Number:
