@@ -41,7 +41,13 @@ def stage_numbers(work: Work) -> list[dict[str, Number]]:
     """Each distinct stage as flat numbers; of devices that hold two stages, the mean of both."""
     found = []
     for stage in work.stages:
-        flat: dict[str, Number] = {"count": stage.count, "layers": stage.layers, "optimizer": stage.compute.optimizer}
+        flat: dict[str, Number] = {
+            "count": stage.count,
+            "layers": stage.layers,
+            "optimizer": stage.compute.optimizer,
+            "orthogonal": stage.compute.orthogonal.seconds,
+            "updates": stage.compute.orthogonal.kernels,
+        }
         for phase in PHASES:
             for name in CLASSES:
                 flat[f"{phase}.{name}"] = getattr(stage.compute.phases[phase], name)
@@ -255,5 +261,12 @@ def after_last(
     return {
         "data_parallel": data + stage["dp_step"] * timing["data_factor"],
         "tensor_parallel": stage["tp_step"],
-        "optimizer": stage["optimizer"] / timing["optimizer"],
+        "optimizer": stage["optimizer"] / timing["optimizer"] + _orthogonal(stage, timing),
     }  # fmt: skip
+
+
+def _orthogonal(stage: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
+    """What orthogonalising every matrix adds to the optimizer's step: products, or the host that launches them."""
+    if isinstance(stage["updates"], (int, float)) and stage["updates"] == 0:
+        return 0.0
+    return paced_seconds(stage["orthogonal"] / timing["matmul"], stage["updates"] * timing["kernel_issue_seconds"])

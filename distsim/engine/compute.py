@@ -8,6 +8,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.energy import profile_of
 from distsim.engine.lacking import narrow_units, wide_units
+from distsim.engine.orthogonal import Orthogonal, orthogonal_work
 from distsim.engine.passes import BACKWARD_BYTES, launches, moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
@@ -81,6 +82,7 @@ class StageCompute:
 
     phases: dict[str, Sums] = field(default_factory=lambda: {phase: Sums() for phase in PHASES})
     optimizer: Number = 0.0
+    orthogonal: Orthogonal = field(default_factory=Orthogonal)
 
 
 WIDE_PRODUCTS = ("head", "mlp.router", "mlp.shared.gate")
@@ -151,6 +153,7 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
         found.phases["recompute"].add(one.again, again)
         found.phases["recompute"].add(one.dropped, where(y.selective, count, 0))
     found.optimizer = optimizer_seconds(setup, stage)
+    found.orthogonal = orthogonal_work(setup, stage, chip.rate, chip.units)
     own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
     forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
     forward.kernels, backward.kernels = forward.kernels + own.hooks, backward.kernels + 2 * own.hooks

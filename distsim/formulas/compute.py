@@ -118,6 +118,13 @@ def cached_share(size_bytes: Number, cache_bytes: Number) -> Number:
     return 1 - found * (1 - 1 / CACHE_RATE)
 
 
+@formula(unit="1", source="Jordan et al. 2024, Muon: An optimizer for hidden layers in neural networks")
+def newton_schulz_flops(short: Number, long: Number, rounds: Number) -> Number:
+    """Floating-point operations of orthogonalising a matrix of ``short`` by ``long``: in each round its product with
+    its own transpose, that squared, and that times the matrix."""
+    return rounds * (4 * short**2 * long + 2 * short**3)
+
+
 @formula(unit="s", source="bytes over bandwidth")
 def stream_seconds(size_bytes: Number, bandwidth: Number) -> Number:
     """A kernel that only moves bytes: elementwise, norm, softmax, cast, optimizer."""
