@@ -15,7 +15,9 @@ from distsim.engine.weights import optimizer_seconds, weight_work
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
+    ATTENTION_TILE,
     OLDER_ATTENTION,
+    array_share,
     attention_share,
     cached_share,
     causal_fraction,
@@ -115,6 +117,7 @@ class Chip:
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
         self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
+        self.attention_block = chip.chip.attention_block or ATTENTION_TILE
         self.cache = float(chip.chip.cache or 0)
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
@@ -215,6 +218,11 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     return forward, backward if operation.backward else Sums()
 
 
+def product_share(chip: Chip, m: Number, n: Number, k: Number, batch: Number) -> Number:
+    """Share of the sustained peak that a product's shape allows, on a systolic array or on many small units."""
+    return array_share(m, n, k, chip.array) if chip.array else matmul_share(m, n, k, batch, chip.units)
+
+
 def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     """A product with weights: forward, input gradient and weight gradient each have their own shape."""
     m, n, k, batch = operation.shape
@@ -227,7 +235,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     flops = 2 * m * n * k * batch
     moved = (m * k + k * n + m * n) * batch * each
     times = [
-        roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
+        roofline_seconds(flops, rate * product_share(chip, a, b, c, batch), moved, chip.bandwidth)
         for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
     ]
     width = "8" if narrow else ""
@@ -267,7 +275,7 @@ def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> N
     share = chip.attention * attention_share(
         micro, heads, queries, keys, head_share((width + value_width) / 2, chip.array), chip.units, chip.unit_rate
     )
-    part = causal_fraction(queries, keys, where(keys < queries, 1, 0))
+    part = causal_fraction(queries, keys, where(keys < queries, 1, 0), chip.attention_block)
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
     forward.attention = maximum(operation.flops_forward * part / (chip.rate * share), moved)
     backward.attention = maximum(
@@ -287,7 +295,7 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
     flops = operation.flops_forward
     rate = where(width % TENSOR_CORE_MULTIPLE == 0, chip.rate, minimum(chip.rate, chip.vector_rate))
     times = [
-        roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
+        roofline_seconds(flops, rate * product_share(chip, a, b, c, batch), moved, chip.bandwidth)
         for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
     ]
     forward.matmul = times[0]

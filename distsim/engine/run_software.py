@@ -65,7 +65,9 @@ def attention_of(run: Run, framework: Framework) -> str | None:
     if cell:
         return "eager" if "eager" in cell or "unfused" in cell else "flash"
     first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), FLASH_YEAR)
-    early = (run.number("year") or first) < first
+    early = (run.number("year") or first) < first or (run.number("seq_len") or first) < framework.usual.get(
+        "flash_tokens", 0
+    )
     return "eager" if early or any(word in notes for word in UNFUSED) else None
 
 
@@ -73,6 +75,12 @@ def chip_of(run: Run) -> str:
     """The architecture of the run's chip; nothing where it has no preset."""
     gpu = run.text("gpu") or ""
     return str(catalog.load("gpus", gpu).architecture.split()[0]) if catalog.knows("gpus", gpu) else ""
+
+
+def gpu_name(run: Run) -> str:
+    """The preset that the run's chip is; nothing where it has none."""
+    gpu = run.text("gpu") or ""
+    return str(catalog.load("gpus", gpu).name) if catalog.knows("gpus", gpu) else ""
 
 
 def sharding_group(run: Run, dp: int, domain: int) -> int | None:

@@ -65,6 +65,16 @@ def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number) 
     return best * k / (k + DEPTH_HALF)
 
 
+@formula(
+    unit="1", source="MaxText, docs/guides/optimization/custom_model.md; AWS Neuron documentation, NKI, tensor engine"
+)
+def array_share(m: Number, n: Number, k: Number, array: Number) -> Number:
+    """Share of a systolic array of side ``array`` that a product fills: one operand stands in it, cut into squares,
+    and the other streams through, the next square loading meanwhile, so that neither depth nor waves cost anything."""
+    rows, columns, depth = (x / (ceil_div(x, array) * array) for x in (m, n, k))
+    return depth * maximum(rows, columns)
+
+
 @formula(unit="1", source="clocks follow power above idle (fitted to runs at 500 W of a 700 W chip, docs/step.md)")
 def power_limited_share(watts: Number, rated_watts: Number, idle_fraction: Number) -> Number:
     """Rate of products under a power limit over that at the rated power, of which an idle chip draws a fraction."""
@@ -81,9 +91,10 @@ def roofline_seconds(flops: Number, rate: Number, size_bytes: Number, bandwidth:
 @formula(
     unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), section 3: blocks above the diagonal are left out"
 )
-def causal_fraction(queries: Number, keys: Number, windowed: Number) -> Number:
-    """Share of the score matrix that a causal kernel computes; a sliding window is whole but for its ends."""
-    half = (1 + ATTENTION_TILE / maximum(keys, ATTENTION_TILE)) / 2
+def causal_fraction(queries: Number, keys: Number, windowed: Number, block: Number = ATTENTION_TILE) -> Number:
+    """Share of the score matrix that a causal kernel computes: blocks on the diagonal are whole; a sliding window is
+    whole but for its ends."""
+    half = (1 + block / maximum(keys, block)) / 2
     return where(windowed > 0, 1.0, half)
 
 
