@@ -14,8 +14,10 @@ from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
 
 TOLD = ((re.compile(r"\bpaxml (?:on |\()jax", re.I), "paxml"),
-        (re.compile(r"\bmaxtext(?: \(jax|;| args)", re.I), "maxtext"))  # fmt: skip
-"""How notes name the software where the cell names its relative, or the container that it came in."""
+        (re.compile(r"\bmaxtext(?: \(jax|;| args)", re.I), "maxtext"),
+        (re.compile(r"\bautocast:bf16\+sr\b", re.I), "neuronx-nemo"))  # fmt: skip
+"""How notes name the software where the cell names its relative, or the container that it came in; bf16 with stochastic
+rounding all through is what NeMo Megatron for Neuron runs, its successor keeps fp32 in the optimizer."""
 FSDP = re.compile(r"\bici_fsdp_parallelism=(\d+)|\bFSDP=(\d+)")
 WITHIN_SLICE = ("within slice", "ici_fsdp_parallelism=-1")
 """How sources say that shards stay in one domain of fast links (a TPU slice), with replicas across."""
@@ -65,9 +67,8 @@ def attention_of(run: Run, framework: Framework) -> str | None:
     if cell:
         return "eager" if "eager" in cell or "unfused" in cell else "flash"
     first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), FLASH_YEAR)
-    early = (run.number("year") or first) < first or (run.number("seq_len") or first) < framework.usual.get(
-        "flash_tokens", 0
-    )
+    long = framework.usual.get("flash_tokens", 0)
+    early = (run.number("year") or first) < first or (run.number("seq_len") or long) < long
     return "eager" if early or any(word in notes for word in UNFUSED) else None
 
 
