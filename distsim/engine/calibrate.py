@@ -77,7 +77,7 @@ PRIORS: dict[str, dict[str, float]] = {
     "torch-compile": {"kernel_issue_seconds": 1e-5, "stream": 1.0, "step_seconds": 0.004},
     # experts as batched products of one capacity, without groups of unlike sizes (MaxText, docs on MoE configuration)
     "maxtext": {**_COMPILED, "grouped": 0.85}, "paxml": _COMPILED, "alpa": _COMPILED, "neuronx": _COMPILED,
-    "neuronx-nemo": _COMPILED,
+    "neuronx-nemo": _COMPILED, "habana": _COMPILED,
 }  # fmt: skip
 """Where a framework has a property that others lack, the value that fitting starts from."""
 

@@ -24,9 +24,10 @@ WITHIN_SLICE = ("within slice", "ici_fsdp_parallelism=-1")
 OTHER = "other:"
 FLASH_YEAR = 2023
 """Runs published before it precede flash attention in training frameworks (arXiv:2205.14135)."""
-FLASH_YEARS = {("jax", "hopper"): 2024}
+FLASH_YEARS = {("jax", "hopper"): 2024, ("habana", "gaudi"): 2024}
 """Where it came later: Transformer Engine uses cuDNN's on Hopper since January 2024 (its release notes, v1.2). Of the
-same layouts in JAX-Toolbox's tables, those of 2023 on H100 take longer by what unfused attention costs."""
+same layouts in JAX-Toolbox's tables, those of 2023 on H100 take longer by what unfused attention costs. On Gaudi,
+Intel's GPT-3 for MLPerf v3.0 of June 2023 composes it (its run_gpt.sh)."""
 UNFUSED = ("plain xla", "without flash attention")
 """What notes call attention that is composed of products and a softmax."""
 
