@@ -17,13 +17,12 @@ from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
     ATTENTION_TILE,
     OLDER_ATTENTION,
-    array_share,
     attention_share,
     cached_share,
     causal_fraction,
     head_share,
-    matmul_share,
     power_limited_share,
+    product_share,
     roofline_seconds,
     stream_seconds,
 )
@@ -218,9 +217,13 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     return forward, backward if operation.backward else Sums()
 
 
-def product_share(chip: Chip, m: Number, n: Number, k: Number, batch: Number) -> Number:
-    """Share of the sustained peak that a product's shape allows, on a systolic array or on many small units."""
-    return array_share(m, n, k, chip.array) if chip.array else matmul_share(m, n, k, batch, chip.units)
+def _three(chip: Chip, rate: Number, shape: tuple[Number, ...], flops: Number, moved: Number) -> list[Number]:
+    """Seconds of a product forward, of its input gradient and of its weight gradient."""
+    m, n, k, batch = shape
+    return [
+        roofline_seconds(flops, rate * product_share(a, b, c, batch, chip.units, chip.array), moved, chip.bandwidth)
+        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
+    ]
 
 
 def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
@@ -232,12 +235,8 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     rate, each = (chip.narrow_rate, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
     if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
         rate, each = chip.wide_rate, setup.tuning.product_bytes
-    flops = 2 * m * n * k * batch
     moved = (m * k + k * n + m * n) * batch * each
-    times = [
-        roofline_seconds(flops, rate * product_share(chip, a, b, c, batch), moved, chip.bandwidth)
-        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
-    ]
+    times = _three(chip, rate, (m, n, k, batch), 2 * m * n * k * batch, moved)
     width = "8" if narrow else ""
     seconds = (times[0], times[1] + (times[2] if operation.weight_gradient else 0))
     grouped = 1 - ALONE / maximum(batch, 1) if operation.name in EXPERTS else 0
@@ -292,11 +291,7 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
     else:
         m, n, k = queries, value_width, keys
     moved = operation.bytes_read + operation.bytes_written
-    flops = operation.flops_forward
     rate = where(width % TENSOR_CORE_MULTIPLE == 0, chip.rate, minimum(chip.rate, chip.vector_rate))
-    times = [
-        roofline_seconds(flops, rate * product_share(chip, a, b, c, batch), moved, chip.bandwidth)
-        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
-    ]
+    times = _three(chip, rate, (m, n, k, batch), operation.flops_forward, moved)
     forward.matmul = times[0]
     backward.matmul = times[1] + times[2]

@@ -24,7 +24,7 @@ from distsim.engine.run_layout import (
 )
 from distsim.engine.run_memory import peak_of_run
 from distsim.engine.run_profile import assumed_profile, framework_of, precision_of, run_year, trained_whole
-from distsim.engine.run_software import attention_of, recomputation_of, sharding_group
+from distsim.engine.run_software import assumed_policy, attention_of, recomputation_of, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_models import model_of, without_prediction
@@ -96,7 +96,7 @@ def replay(run: Run) -> Replay:
 def assumed_of(run: Run, setup: Setup) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
     batch = assumed_batch(run, setup.framework, setup.layout.micro_batch)
-    told = (assumed_profile(run), assumed_layout(run, setup.layout), batch)
+    told = (assumed_profile(run), assumed_layout(run, setup.layout), batch, assumed_policy(run, setup.framework))
     return "; ".join(words for words in told if words)
 
 
@@ -190,7 +190,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
     setup = trained_whole(run, setup)
-    unsaid = run.text("recompute") is None
+    unsaid = not again
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
 

@@ -60,6 +60,14 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Again:
     return Again({} if str(said.get("recompute")).startswith(OTHER) else said, {})
 
 
+def assumed_policy(run: Run, framework: Framework) -> str:
+    """What is taken for granted where a cell names a policy of recomputation that the framework's preset lacks."""
+    cell = run.text("recompute")
+    if cell is None or not framework.remat or recomputation_of(run, framework).options:
+        return ""
+    return f"recompute {cell!r} is no policy of {framework.name}: taken as what fits"
+
+
 def attention_of(run: Run, framework: Framework) -> str | None:
     """``flash`` or ``eager``, as the cell, the notes or the year say; None where nothing does."""
     cell, notes = (run.text("attention") or "").lower(), (run.text("notes") or "").lower()

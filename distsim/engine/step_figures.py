@@ -23,12 +23,12 @@ from distsim.engine.compose import (
     micro_batch,
     stage_numbers,
 )
-from distsim.engine.compute import PHASES, Chip, operation_sums, product_share
+from distsim.engine.compute import PHASES, Chip, operation_sums
 from distsim.engine.figures import Figures
 from distsim.engine.flops import active_parameters
 from distsim.engine.stages import build_stages
 from distsim.engine.step import StepReport
-from distsim.formulas.compute import array_share, matmul_share, roofline_seconds
+from distsim.formulas.compute import array_share, matmul_share, product_share, roofline_seconds
 from distsim.formulas.flops import flops_utilisation, model_flops_per_token
 from distsim.formulas.step import exposed_seconds, jitter_share, paced_seconds, ramp_seconds
 from distsim.layers.ledger import Operation
@@ -125,7 +125,7 @@ def _product(report: StepReport) -> Figures:
     m, n, k, batch = largest.shape
     narrow = bool(sums.matmul8)
     rate, each = (chip.narrow_rate or 0.0, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
-    share = product_share(chip, m, n, k, batch)
+    share = product_share(m, n, k, batch, chip.units, chip.array)
     moved = (m * k + k * n + m * n) * batch * each
     seconds = roofline_seconds(2 * m * n * k * batch, rate * share, moved, chip.bandwidth)
     if not math.isclose(seconds, sums.matmul8 if narrow else sums.matmul, rel_tol=1e-9):

@@ -75,6 +75,11 @@ def array_share(m: Number, n: Number, k: Number, array: Number) -> Number:
     return depth * maximum(rows, columns)
 
 
+def product_share(m: Number, n: Number, k: Number, batch: Number, units: Number, array: int) -> Number:
+    """Share of the sustained peak that a product's shape allows on a chip: systolic arrays, or many small units."""
+    return array_share(m, n, k, array) if array else matmul_share(m, n, k, batch, units)
+
+
 @formula(unit="1", source="clocks follow power above idle (fitted to runs at 500 W of a 700 W chip, docs/step.md)")
 def power_limited_share(watts: Number, rated_watts: Number, idle_fraction: Number) -> Number:
     """Rate of products under a power limit over that at the rated power, of which an idle chip draws a fraction."""
