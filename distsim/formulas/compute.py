@@ -65,9 +65,7 @@ def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number) 
     return best * k / (k + DEPTH_HALF)
 
 
-@formula(
-    unit="1", source="MaxText, docs/guides/optimization/custom_model.md; AWS Neuron documentation, NKI, tensor engine"
-)
+@formula(unit="1", source="MaxText, docs/guides/optimization/custom_model.md; AWS Neuron, nki.isa.nc_matmul")
 def array_share(m: Number, n: Number, k: Number, array: Number) -> Number:
     """Share of a systolic array of side ``array`` that a product fills: one operand stands in it, cut into squares,
     and the other streams through, the next square loading meanwhile, so that neither depth nor waves cost anything."""
