@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from distsim.engine.run_software import gpu_name
@@ -74,7 +75,8 @@ def unsaid_micro_batch(run: Run, framework: Framework) -> int | None:
 def scripted(run: Run, framework: Framework, model: Model) -> Run:
     """The row with what the framework's own script for its model and accelerator sets where its cells are blank;
     scripts that fix a batch stand for rows that say nothing of it."""
-    recipe = framework.recipes.get(gpu_name(run), {}).get(model.name)
+    own, name = framework.recipes.get(gpu_name(run), {}), re.sub(r"[\s_]+", "-", model.name.lower())
+    recipe = own.get(name) or framework.recipes.get("any", {}).get(name)
     if recipe is None or (recipe.micro_batch and states_batch(run)):
         return run
     said = {name: run.text(name) for name in ("micro_batch", "recompute")}

@@ -231,7 +231,7 @@ class Framework(Sourced):
     remat: dict[str, Remat] = Field(default_factory=dict)
     """Its own policies of recomputation by name, as measured runs name them."""
     recipes: dict[str, dict[str, Recipe]] = Field(default_factory=dict)
-    """Its own scripts by accelerator and model; replays fill with them what a row leaves blank."""
+    """Its own scripts by accelerator (or ``any``) and model; replays fill with them what a row leaves blank."""
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)
