@@ -95,10 +95,11 @@ def roofline_seconds(flops: Number, rate: Number, size_bytes: Number, bandwidth:
     unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), section 3: blocks above the diagonal are left out"
 )
 def causal_fraction(queries: Number, keys: Number, windowed: Number, block: Number = ATTENTION_TILE) -> Number:
-    """Share of the score matrix that a causal kernel computes: blocks on the diagonal are whole; a sliding window is
-    whole but for its ends."""
+    """Share of the queries' products with ``keys`` that a causal kernel computes: blocks on the diagonal are whole. A
+    sliding window of ``keys`` is as much longer as a block, where that is less than all that is not to come."""
     half = (1 + block / maximum(keys, block)) / 2
-    return where(windowed > 0, 1.0, half)
+    all_before = (1 + block / maximum(queries, block)) / 2 * queries / keys
+    return where(windowed > 0, minimum(1 + block / keys, all_before), half)
 
 
 @formula(
