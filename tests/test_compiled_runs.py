@@ -173,6 +173,7 @@ def test_heads_fill_systolic_arrays_by_their_width() -> None:
     assert head_share(128, 128) == head_share(256, 256) == head_share(128, 0) == 1
     assert head_share(128, 256) == 0.5
     assert head_share(64, 0) == 0.75
+    assert head_share(192, 128) == 0.75  # latent attention: two arrays deep, the second half empty
 
 
 def test_a_framework_that_cannot_run_there_is_noted() -> None:

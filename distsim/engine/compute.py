@@ -271,9 +271,9 @@ def _cover(operation: Operation, times: list[Number]) -> Number:
 
 def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     micro, heads, queries, keys, width, value_width = operation.shape
-    share = chip.attention * attention_share(
-        micro, heads, queries, keys, head_share((width + value_width) / 2, chip.array), chip.units, chip.unit_rate
-    )
+    taken = width / head_share(width, chip.array) + value_width / head_share(value_width, chip.array)
+    depth = (width + value_width) / taken
+    share = chip.attention * attention_share(micro, heads, queries, keys, depth, chip.units, chip.unit_rate)
     part = causal_fraction(queries, keys, where(keys < queries, 1, 0), chip.attention_block)
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
     forward.attention = maximum(operation.flops_forward * part / (chip.rate * share), moved)

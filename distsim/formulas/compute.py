@@ -108,8 +108,9 @@ def causal_fraction(queries: Number, keys: Number, windowed: Number, block: Numb
 )
 def head_share(width: Number, array: Number) -> Number:
     """Share of the products' rate that heads of a width reach: on tensor cores narrow ones are not deep enough, of
-    systolic arrays of side ``array`` (0: none) they fill as much as they are wide."""
-    return where(array > 0, minimum(1.0, width / maximum(array, 1)), minimum(1.0, 0.5 + 0.5 * width / FULL_WIDTH))
+    whole systolic arrays of side ``array`` (0: none) they fill as much as they are wide."""
+    side = maximum(array, 1)
+    return where(array > 0, width / (ceil_div(width, side) * side), minimum(1.0, 0.5 + 0.5 * width / FULL_WIDTH))
 
 
 @formula(
