@@ -16,13 +16,14 @@ from distsim.engine.weights import optimizer_seconds, weight_work
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
+    ATTENTION_TILE,
     OLDER_ATTENTION,
     attention_share,
     cached_share,
     causal_fraction,
     head_share,
-    matmul_share,
     power_limited_share,
+    product_share,
     roofline_seconds,
     stream_seconds,
 )
@@ -117,6 +118,7 @@ class Chip:
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
         self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
+        self.attention_block = chip.chip.attention_block or ATTENTION_TILE
         self.cache = float(chip.chip.cache or 0)
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
@@ -218,6 +220,15 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     return forward, backward if operation.backward else Sums()
 
 
+def _three(chip: Chip, rate: Number, shape: tuple[Number, ...], flops: Number, moved: Number) -> list[Number]:
+    """Seconds of a product forward, of its input gradient and of its weight gradient."""
+    m, n, k, batch = shape
+    return [
+        roofline_seconds(flops, rate * product_share(a, b, c, batch, chip.units, chip.array), moved, chip.bandwidth)
+        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
+    ]
+
+
 def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     """A product with weights: forward, input gradient and weight gradient each have their own shape."""
     m, n, k, batch = operation.shape
@@ -227,12 +238,8 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     rate, each = (chip.narrow_rate, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
     if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
         rate, each = chip.wide_rate, setup.tuning.product_bytes
-    flops = 2 * m * n * k * batch
     moved = (m * k + k * n + m * n) * batch * each
-    times = [
-        roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
-        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
-    ]
+    times = _three(chip, rate, (m, n, k, batch), 2 * m * n * k * batch, moved)
     width = "8" if narrow else ""
     seconds = (times[0], times[1] + (times[2] if operation.weight_gradient else 0))
     grouped = 1 - ALONE / maximum(batch, 1) if operation.name in EXPERTS else 0
@@ -267,10 +274,10 @@ def _cover(operation: Operation, times: list[Number]) -> Number:
 
 def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     micro, heads, queries, keys, width, value_width = operation.shape
-    share = chip.attention * attention_share(
-        micro, heads, queries, keys, head_share((width + value_width) / 2, chip.array), chip.units, chip.unit_rate
-    )
-    part = causal_fraction(queries, keys, where(keys < queries, 1, 0))
+    taken = width / head_share(width, chip.array) + value_width / head_share(value_width, chip.array)
+    depth = (width + value_width) / taken
+    share = chip.attention * attention_share(micro, heads, queries, keys, depth, chip.units, chip.unit_rate)
+    part = causal_fraction(queries, keys, where(keys < queries, 1, 0), chip.attention_block)
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
     forward.attention = maximum(operation.flops_forward * part / (chip.rate * share), moved)
     backward.attention = maximum(
@@ -287,11 +294,7 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
     else:
         m, n, k = queries, value_width, keys
     moved = operation.bytes_read + operation.bytes_written
-    flops = operation.flops_forward
     rate = where(width % TENSOR_CORE_MULTIPLE == 0, chip.rate, minimum(chip.rate, chip.vector_rate))
-    times = [
-        roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
-        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
-    ]
+    times = _three(chip, rate, (m, n, k, batch), operation.flops_forward, moved)
     forward.matmul = times[0]
     backward.matmul = times[1] + times[2]

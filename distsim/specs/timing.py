@@ -64,6 +64,7 @@ FAMILIES = {
     "torch": ("torchtitan", "fsdp", "llm-foundry", "torchtune", "litgpt", "huggingface", "torch-ddp", "deepspeed",
               "deepspeed-2021", "torch-compile"),
     "jax": ("maxtext", "paxml", "alpa"),
+    "neuronx": ("neuronx", "neuronx-nemo"),
 }  # fmt: skip
 """Frameworks that share code, so that one without measured runs is like its relatives."""
 
