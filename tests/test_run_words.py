@@ -195,5 +195,5 @@ def test_what_leaves_recomputation_open_is_refused_with_the_choices(cell: str) -
 
 
 def test_a_policy_that_nobody_knows_is_said_to_be_left_out() -> None:
-    assert "'my_policy' is no policy that is known" in _replay(recompute="other:my_policy").assumed
+    assert "'other:my_policy' is no policy of megatron-core" in _replay(recompute="other:my_policy").assumed
     assert "one in 4" in _replay(recompute="uniform:4").assumed

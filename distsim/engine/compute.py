@@ -7,21 +7,21 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.energy import profile_of
+from distsim.engine.flash import flash_seconds
 from distsim.engine.lacking import narrow_units, wide_units
-from distsim.engine.passes import BACKWARD_BYTES, launches, moved_bytes
+from distsim.engine.orthogonal import Orthogonal, orthogonal_work
+from distsim.engine.passes import launches, moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.weights import optimizer_seconds, weight_work
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
+    ATTENTION_TILE,
     OLDER_ATTENTION,
-    attention_share,
     cached_share,
-    causal_fraction,
-    head_share,
-    matmul_share,
     power_limited_share,
+    product_share,
     roofline_seconds,
     stream_seconds,
 )
@@ -31,8 +31,6 @@ from distsim.layers.recompute import kept_operations
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
 CLASSES = (*PRODUCTS, "memory", "kernels", "cover")
-FLASH_BACKWARD_SHARE = 0.8
-"""Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
 TYPICAL_SHARE = 0.8
 """Best measured product over the datasheet rate where nobody measured an accelerator: the middle of those measured."""
 TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95, "cdna3": 0.55}  # as the members of each that were measured
@@ -81,6 +79,7 @@ class StageCompute:
 
     phases: dict[str, Sums] = field(default_factory=lambda: {phase: Sums() for phase in PHASES})
     optimizer: Number = 0.0
+    orthogonal: Orthogonal = field(default_factory=Orthogonal)
 
 
 WIDE_PRODUCTS = ("head", "head.transform", "head.pooler", "head.sentence", "mlp.router", "mlp.shared.gate")
@@ -115,6 +114,7 @@ class Chip:
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
         self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
+        self.attention_block = chip.chip.attention_block or ATTENTION_TILE
         self.cache = float(chip.chip.cache or 0)
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
@@ -151,6 +151,7 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
         found.phases["recompute"].add(one.again, again)
         found.phases["recompute"].add(one.dropped, where(y.selective, count, 0))
     found.optimizer = optimizer_seconds(setup, stage)
+    found.orthogonal = orthogonal_work(setup, stage, chip.rate, chip.units)
     own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
     forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
     forward.kernels, backward.kernels = forward.kernels + own.hooks, backward.kernels + 2 * own.hooks
@@ -200,7 +201,7 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     if operation.kind == "matmul":
         _matmul(setup, chip, operation, forward, backward)
     elif operation.kind == "attention" and operation.name.endswith(".core"):
-        _flash(chip, operation, forward, backward)
+        forward.attention, backward.attention = flash_seconds(chip, operation)
     elif operation.kind == "attention":
         _batched(chip, operation, forward, backward)
     else:
@@ -215,6 +216,15 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     return forward, backward if operation.backward else Sums()
 
 
+def _three(chip: Chip, rate: Number, shape: tuple[Number, ...], flops: Number, moved: Number) -> list[Number]:
+    """Seconds of a product forward, of its input gradient and of its weight gradient."""
+    m, n, k, batch = shape
+    return [
+        roofline_seconds(flops, rate * product_share(a, b, c, batch, chip.units, chip.array), moved, chip.bandwidth)
+        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
+    ]
+
+
 def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     """A product with weights: forward, input gradient and weight gradient each have their own shape."""
     m, n, k, batch = operation.shape
@@ -224,12 +234,8 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     rate, each = (chip.narrow_rate, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
     if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
         rate, each = chip.wide_rate, setup.tuning.product_bytes
-    flops = 2 * m * n * k * batch
     moved = (m * k + k * n + m * n) * batch * each
-    times = [
-        roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
-        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
-    ]
+    times = _three(chip, rate, (m, n, k, batch), 2 * m * n * k * batch, moved)
     width = "8" if narrow else ""
     seconds = (times[0], times[1] + (times[2] if operation.weight_gradient else 0))
     grouped = 1 - ALONE / maximum(batch, 1) if operation.name in EXPERTS else 0
@@ -262,20 +268,6 @@ def _cover(operation: Operation, times: list[Number]) -> Number:
     return found
 
 
-def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
-    micro, heads, queries, keys, width, value_width = operation.shape
-    local = where(keys < queries, 1, 0)
-    reach = keys if operation.causal else where(local > 0, keys, 2 * keys)  # edges as long, of twice the keys
-    depth = head_share((width + value_width) / 2, chip.array)
-    share = chip.attention * attention_share(micro, heads, queries, reach, depth, chip.units, chip.unit_rate)
-    part = causal_fraction(queries, keys, local) if operation.causal else 1.0
-    moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
-    forward.attention = maximum(operation.flops_forward * part / (chip.rate * share), moved)
-    backward.attention = maximum(
-        operation.flops_backward * part / (chip.rate * share * FLASH_BACKWARD_SHARE), moved * BACKWARD_BYTES
-    )
-
-
 def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     """Scores and weighted sum as batched products over the whole score matrix."""
     micro, heads, queries, keys, width, value_width = operation.shape
@@ -285,11 +277,7 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
     else:
         m, n, k = queries, value_width, keys
     moved = operation.bytes_read + operation.bytes_written
-    flops = operation.flops_forward
     rate = where(width % TENSOR_CORE_MULTIPLE == 0, chip.rate, minimum(chip.rate, chip.vector_rate))
-    times = [
-        roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
-        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
-    ]
+    times = _three(chip, rate, (m, n, k, batch), operation.flops_forward, moved)
     forward.matmul = times[0]
     backward.matmul = times[1] + times[2]

@@ -18,6 +18,7 @@ from distsim.engine.run_layout import (
     fit_degrees,
     idle_degrees,
     possible_degrees,
+    scripted,
     unsaid_micro_batch,
     usual_chunks,
 )
@@ -104,22 +105,25 @@ def assumed_of(run: Run, setup: Setup) -> str:
     told = (
         assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
         assumed_recompute(run, setup.framework), assumed_layout(run, setup.layout),
-        assumed_batch(run, framework_of(run)),
+        assumed_batch(run, setup.framework, setup.layout.micro_batch),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
 
 
 def fitting(setup: Setup) -> Setup:
-    """The setup recomputing as much as it needs to fit, since it ran; itself where nothing helps."""
+    """The setup recomputing as much as it needs to fit, since it ran; itself where nothing helps, but all of it under
+    policies for all layers: what then still does not fit is on the host."""
 
     def recomputing(layers: int) -> Setup:
         return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=layers, selective=0))
 
     fewest, most = 1, max(setup.stage_layers)
-    if setup.recompute == "full" or memory_of(setup).fits or not memory_of(recomputing(most)).fits:
+    if setup.recompute == "full" or memory_of(setup).fits:
         return setup
     if setup.kernels.kept is not None:
         return next((one for one in _with_less(setup) if memory_of(one).fits), recomputing(most))
+    if not memory_of(recomputing(most)).fits:
+        return setup
     while fewest < most:
         middle = (fewest + most) // 2
         fewest, most = (fewest, middle) if memory_of(recomputing(middle)).fits else (middle + 1, most)
@@ -169,6 +173,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     """The row as a setup, with ``degrees`` that it does not tell."""
     framework = framework_of(run)
     model = model_of(run)
+    run = scripted(run, framework, model)
     lengths = lengths_of(run)
     more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
     tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run)}
@@ -195,7 +200,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
     setup = trained_whole(run, setup)
-    unsaid = run.text("recompute") is None
+    unsaid = not again
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
 

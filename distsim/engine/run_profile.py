@@ -17,6 +17,8 @@ from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
 
 USUAL_YEAR = 2024.0
+GRAPHS = {"gaudi": "habana"}
+"""Accelerators whose software makes graphs of what frameworks do, and the profile that its runs take."""
 UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
 """Whose profile stands for unknown software that splits models, that fine-tunes adapters, and for any other."""
 
@@ -43,6 +45,9 @@ def _profile_of(run: Run) -> tuple[str, str]:
         raise MissingCell("framework is blank")
     if told := told_software(run):
         return told, ""
+    if (graphs := GRAPHS.get(chip_of(run))) and catalog.knows("frameworks", name):
+        known = catalog.load("frameworks", name).name == graphs
+        return graphs, "" if known else f"{name} makes graphs on {run.text('gpu')}: timed like {graphs}"
     only = COMPILED_ONLY.get(chip_of(run))
     if catalog.knows("frameworks", name):
         if only is None or family_of(catalog.load("frameworks", name).name) == family_of(only):

@@ -13,17 +13,20 @@ from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
 
 TOLD = ((re.compile(r"\bpaxml (?:on |\()jax", re.I), "paxml"),
-        (re.compile(r"\bmaxtext(?: \(jax|;| args)", re.I), "maxtext"))  # fmt: skip
-"""How notes name the software where the cell names its relative, or the container that it came in."""
+        (re.compile(r"\bmaxtext(?: \(jax|;| args)", re.I), "maxtext"),
+        (re.compile(r"\bautocast:bf16\+sr\b", re.I), "neuronx-nemo"))  # fmt: skip
+"""How notes name the software where the cell names its relative, or the container that it came in; bf16 with stochastic
+rounding all through is what NeMo Megatron for Neuron runs, its successor keeps fp32 in the optimizer."""
 FSDP = re.compile(r"\bici_fsdp_parallelism=(\d+)|\bFSDP=(\d+)")
 WITHIN_SLICE = ("within slice", "ici_fsdp_parallelism=-1")
 """How sources say that shards stay in one domain of fast links (a TPU slice), with replicas across."""
 OTHER = "other:"
 FLASH_YEAR = 2023
 """Runs published before it precede flash attention in training frameworks (arXiv:2205.14135)."""
-FLASH_YEARS = {("jax", "hopper"): 2024}
+FLASH_YEARS = {("jax", "hopper"): 2024, ("habana", "gaudi"): 2024}
 """Where it came later: Transformer Engine uses cuDNN's on Hopper since January 2024 (its release notes, v1.2). Of the
-same layouts in JAX-Toolbox's tables, those of 2023 on H100 take longer by what unfused attention costs."""
+same layouts in JAX-Toolbox's tables, those of 2023 on H100 take longer by what unfused attention costs. On Gaudi,
+Intel's GPT-3 for MLPerf v3.0 of June 2023 composes it (its run_gpt.sh)."""
 ENCODER_FLASH_YEAR = 2024
 """Where a token sees all others: Megatron's kernel was for causal masks, and transformers' BERT composed its attention
 until 4.41 (its release notes, May 2024)."""
@@ -51,7 +54,8 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     if str(words.get("recompute")) == cell and cell not in ("", "selective"):
         if not cell.startswith(OTHER):
             raise unknown(cell)
-        return Said({}, assumed=f"recompute {plain!r} is no policy that is known: as where nobody says")
+        taken = "what fits" if framework.usual.get("recompute_until_fits") else "where nobody says"
+        return Said({}, assumed=f"recompute {cell!r} is no policy of {framework.name}: taken as {taken}")
     return Said(words)
 
 
@@ -69,7 +73,8 @@ def attention_of(run: Run, framework: Framework, causal: bool = True) -> str | N
         return "eager" if "eager" in cell or "unfused" in cell else "flash"
     usual = FLASH_YEAR if causal else ENCODER_FLASH_YEAR
     first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), usual)
-    early = (run.number("year") or first) < first
+    long = framework.usual.get("flash_tokens", 0)
+    early = (run.number("year") or first) < first or (run.number("seq_len") or long) < long
     return "eager" if early or any(word in notes for word in UNFUSED) else None
 
 
@@ -77,6 +82,12 @@ def chip_of(run: Run) -> str:
     """The architecture of the run's chip; nothing where it has no preset."""
     gpu = run.text("gpu") or ""
     return str(catalog.load("gpus", gpu).architecture.split()[0]) if catalog.knows("gpus", gpu) else ""
+
+
+def gpu_name(run: Run) -> str:
+    """The preset that the run's chip is; nothing where it has none."""
+    gpu = run.text("gpu") or ""
+    return str(catalog.load("gpus", gpu).name) if catalog.knows("gpus", gpu) else ""
 
 
 def sharding_group(run: Run, dp: int, domain: int) -> int | None:

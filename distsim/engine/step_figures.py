@@ -28,7 +28,7 @@ from distsim.engine.figures import Figures
 from distsim.engine.flops import active_parameters, attended
 from distsim.engine.stages import build_stages
 from distsim.engine.step import StepReport
-from distsim.formulas.compute import matmul_share, roofline_seconds
+from distsim.formulas.compute import array_share, matmul_share, product_share, roofline_seconds
 from distsim.formulas.flops import flops_utilisation, model_flops_per_token
 from distsim.formulas.step import exposed_seconds, jitter_share, paced_seconds, ramp_seconds
 from distsim.layers.ledger import Operation
@@ -125,15 +125,18 @@ def _product(report: StepReport) -> Figures:
     m, n, k, batch = largest.shape
     narrow = bool(sums.matmul8)
     rate, each = (chip.narrow_rate or 0.0, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
-    share = matmul_share(m, n, k, batch, chip.units)
+    share = product_share(m, n, k, batch, chip.units, chip.array)
     moved = (m * k + k * n + m * n) * batch * each
     seconds = roofline_seconds(2 * m * n * k * batch, rate * share, moved, chip.bandwidth)
     if not math.isclose(seconds, sums.matmul8 if narrow else sums.matmul, rel_tol=1e-9):
         return figures
     source = "best measured product, presets/gpus"
     figures.note(f"{largest.name}: rate of the best measured product", rate, "FLOP/s", source)
-    figures.use(f"{largest.name}: share of it that the shape allows", matmul_share, m=m, n=n, k=k, batch=batch,
-                units=chip.units)  # fmt: skip
+    words = f"{largest.name}: share of it that the shape allows"
+    if chip.array:
+        figures.use(words, array_share, m=m, n=n, k=k, array=chip.array)
+    else:
+        figures.use(words, matmul_share, m=m, n=n, k=k, batch=batch, units=chip.units)
     figures.use(f"{largest.name}: seconds at that share", roofline_seconds, flops=2 * m * n * k * batch,
                 rate=rate * share, size_bytes=moved, bandwidth=chip.bandwidth)  # fmt: skip
     return figures

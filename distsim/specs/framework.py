@@ -133,6 +133,14 @@ class Kernels(Spec):
     around the whole ring whichever way they came (torch 2.13)."""
 
 
+class Recipe(Spec):
+    """What a framework's own script sets for a model on an accelerator."""
+
+    micro_batch: int | None = Field(default=None, ge=1)
+    recompute: str | None = None
+    """As a measured run's cell has it: what is computed again, or ``other:`` and one of the framework's policies."""
+
+
 class Remat(Spec):
     """One of a framework's own policies of what a layer keeps for backward."""
 
@@ -208,7 +216,7 @@ class Traffic(Spec):
 
 
 REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until",
-                "recompute_until_fits", "trains_mtp", "unsaid_micro_batch")  # fmt: skip
+                "recompute_until_fits", "trains_mtp", "unsaid_micro_batch", "flash_tokens")  # fmt: skip
 """What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
 
 
@@ -229,6 +237,8 @@ class Framework(Sourced):
     kernels: Kernels = Kernels()
     remat: dict[str, Remat] = Field(default_factory=dict)
     """Its own policies of recomputation by name, as measured runs name them."""
+    recipes: dict[str, dict[str, Recipe]] = Field(default_factory=dict)
+    """Its own scripts by accelerator (or ``any``) and model; replays fill with them what a row leaves blank."""
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)
