@@ -197,3 +197,21 @@ def test_what_leaves_recomputation_open_is_refused_with_the_choices(cell: str) -
 def test_a_policy_that_nobody_knows_is_said_to_be_left_out() -> None:
     assert "'other:my_policy' is no policy of megatron-core" in _replay(recompute="other:my_policy").assumed
     assert "one in 4" in _replay(recompute="uniform:4").assumed
+
+
+@pytest.mark.parametrize("cell", ["family", "framework", "precision", "recompute", "model", "finetune_kind"])
+def test_no_word_is_too_long_or_too_odd(cell: str) -> None:
+    for text in (
+        "1" * 9999,
+        "block:" + "9" * 5000,
+        "9" * 500 + "%",
+        "-" * 300,
+        "[",
+        "modules",
+        "\\",
+        "é" * 400,
+        "a-" * 500,
+        "\0",
+    ):
+        found = _replay(**{cell: text})
+        assert found.reason or found.predicted_seconds

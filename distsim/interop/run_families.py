@@ -101,6 +101,8 @@ MISSING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )  # fmt: skip
 """What families are that distsim has no layers for, by how their names begin, or a word in them."""
+LONGEST = 80
+"""Letters of a family's name that are read."""
 
 
 def traits_of(family: str, name: str) -> Traits:
@@ -135,7 +137,8 @@ def known_family(family: str) -> str | None:
 
 def _missing(family: str) -> str:
     """What a family is that there are no layers for; empty where it may be a decoder."""
-    return next((what for pattern, what in MISSING if pattern.search(family)), "") or REFUSED.get(family.lower(), "")
+    name = family[:LONGEST]
+    return next((what for pattern, what in MISSING if pattern.search(name)), "") or REFUSED.get(name.lower(), "")
 
 
 def usual_vocab(family: str) -> int:

@@ -90,7 +90,7 @@ def _preset(name: str) -> Model | None:
         try:
             if model := known_model(candidate):
                 return model
-        except DistsimError:
+        except (DistsimError, OSError, ValueError):  # what is no preset, nor even taken as a name of a file
             continue
     return None
 

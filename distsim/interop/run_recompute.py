@@ -16,10 +16,10 @@ WHOLE = ("full", "true", "yes", "on", "1", "all", "uniform", "full-uniform", "fu
          "checkpointing", "gradient-checkpointing", "activation-checkpointing")  # fmt: skip
 NOTHING = ("none", "false", "no", "off", "0")
 SELECTIVE = ("sel", "selective-ac")
-UNIFORM = re.compile(r"(?:full[-:])?uniform[-:]?(\d+)$")
-BLOCK = re.compile(r"(?:full[-:])?block[-:](\d+)$")
-SHARE = re.compile(r"(\d+(?:\.\d+)?)%$")
-EVERY = re.compile(r"every-(?:(other)|(\d+))(?:st|nd|rd|th)?(?:-layers?)?$")
+UNIFORM = re.compile(r"(?:full[-:])?uniform[-:]?(\d{1,4})$")
+BLOCK = re.compile(r"(?:full[-:])?block[-:](\d{1,4})$")
+SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%$")
+EVERY = re.compile(r"every-(?:(other)|(\d{1,4}))(?:st|nd|rd|th)?(?:-layers?)?$")
 MODULES = {
     "core-attn": "core_attention", "core-attention": "core_attention", "attn": "core_attention",
     "attention": "core_attention", "layernorm": "norm", "norm": "norm", "norms": "norm", "rmsnorm": "norm",
