@@ -99,6 +99,17 @@ def test_t5_by_the_names_of_presets() -> None:
     assert "only presets describe" in _replay(**{**row, "layers": 12}).reason
 
 
+def test_families_that_configurations_have() -> None:
+    """Falcon, GPT-J, StarCoder 2 and others are known to be what their configurations make them."""
+    falcon, gptj = (setup_of(_run(family=family)).model for family in ("falcon", "GPT-J"))
+    assert falcon.parallel_blocks and falcon.norms_per_layer == 1 and not falcon.gated and not falcon.mlp_bias
+    assert gptj.parallel_blocks and gptj.head_bias and gptj.positions == "rotary"
+    for family in ("starcoder2", "gpt_neo", "cohere", "stablelm", "xlm-roberta-xl", "distilbert", "camembert"):
+        found = _replay(family=family)
+        assert not found.assumed and not found.reason, family
+    assert known_family("nemotron_h") is None
+
+
 def test_a_decoder_that_nobody_knows_is_taken_as_gpt_and_that_is_said() -> None:
     assert _replay(family="zyxw").assumed == "family 'zyxw' is not known: layers as GPT's"
     found = _replay(**{**BERT, "family": "biobert"})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
+from distsim.errors import DistsimError
 from distsim.interop.huggingface.refused import REFUSED
 from distsim.interop.runs import MissingCell
 
@@ -74,6 +76,13 @@ _STAND_INS = {"Llama": _LLAMA, "BERT": _BERT, "GPT": _GPT}
 _ENCODER = re.compile("bert|encoder|masked")
 _LLAMA_LIKE = ("llama", "mixtral", "phi3", "chatglm", "gpt-oss", "deepseek", "mistral", "internlm", "baichuan", "yi",
                "aquila", "olmo", "glm", "kimi", "grok", "smollm", "minicpm", "ernie4", "granite")  # fmt: skip
+_SHAPE = {"hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32, "intermediate_size": 16384,
+          "vocab_size": 50_000, "max_position_embeddings": 2048}  # fmt: skip
+_TRAIT_FIELDS = ("gated", "activation", "norm", "norm_affine", "norm_bias", "norms_per_layer", "parallel_blocks",
+                 "final_norm", "embedding_norm", "qk_norm", "qk_norm_bias", "positions", "rotary_fraction", "qkv_bias",
+                 "attention_output_bias", "mlp_bias", "head_bias", "tied_embeddings", "causal", "token_types", "output",
+                 "attention_dropout", "hidden_dropout", "embedding_dropout")  # fmt: skip
+"""What configurations say of a family's layers whatever their shape."""
 _NAMES = {"gptneox": "gpt-neox", "gpt-neo-x": "gpt-neox", "pythia": "gpt-neox", "cerebras-gpt": "gpt2", "esm-2": "esm2",
           "esm1b": "esm", "esm-1b": "esm", "esm1nv": "esm", "esm2nv": "esm2"}  # fmt: skip
 GPT2_VOCAB = 50_257  # Radford et al. 2019; Megatron's examples use its tokenizer
@@ -109,7 +118,7 @@ def traits_of(family: str, name: str) -> Traits:
     """Traits of a family as runs.csv names it; raises MissingCell where nothing is known of it."""
     known = known_family(family)
     if known is not None:
-        return _LLAMA if known == "llama" else TRAITS[known]
+        return _LLAMA if known == "llama" else TRAITS.get(known) or _configured(known) or _GPT
     if not family:
         raise MissingCell(f"family is blank and {name!r} is no preset")
     if what := _missing(family):
@@ -132,7 +141,26 @@ def known_family(family: str) -> str | None:
         return lower
     if _missing(family):
         return None
-    return "llama" if lower.startswith(_LLAMA_LIKE) else None
+    if lower.startswith(_LLAMA_LIKE):
+        return "llama"
+    return lower if _configured(lower) else None
+
+
+@functools.cache
+def _configured(name: str) -> Traits | None:
+    """Traits of a family whose configurations are read, as these have them where they say nothing but a shape."""
+    from distsim.interop.huggingface import read_config
+    from distsim.interop.huggingface.families import supported
+
+    plain = {one.replace("_", "").replace("-", ""): one for one in supported()}
+    family = plain.get(name.replace("-", ""))
+    if family is None:
+        return None
+    try:
+        model = read_config({"model_type": family, **_SHAPE}).model
+    except DistsimError:
+        return None
+    return None if model.pattern or model.encoder_layers else model.model_dump(include=set(_TRAIT_FIELDS))
 
 
 def _missing(family: str) -> str:
