@@ -9,7 +9,8 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
     (re.compile(rf"(?<![a-z])(?:{words})", re.IGNORECASE), profile, split) for words, profile, split in (
         (r"gpt-?neox|megatron-?(?:deepspeed|ds)|deepspeed.?megatron", "megatron-deepspeed", ""),
         (r"megatron.?lm|vocabulary.?parallel", "megatron-lm", ""),
-        (r"megatron|mcore|transformer.?engine", _MEGATRON, ""),
+        (r"megatron|mcore|transformer.?engine|simumax", _MEGATRON, ""),
+        (r"intern.?evo|internlm|paddle|oneflow", "megatron-lm", ""),  # fused norms and rotation, layers split as there
         (r"(?:bio)?nemo", "nemo", ""),
         (r"mesh.?tensorflow|mesh.?tf|gshard|lingvo|tensorflow|praxis|saxml", "paxml", ""),
         (r"maxtext|easylm|jax|flax|haiku|axlearn|xla|torch.?xla|torchprime|scalax|kauldron|gemma-?jax", _XLA, ""),
@@ -20,7 +21,7 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"nanotron|picotron", "nanotron", ""),
         (r"ddp|distributed.?data.?parallel|horovod|apex|deep.?learning.?examples", "torch-ddp", "megatron-lm"),
         (r"hugging.?face|hf(?![a-z])|transformers|trainer|accelerate|peft|swift|optimum", "huggingface", "megatron-lm"),
-        (r"fsdp|torch|lightning|fabric|olmo|fairscale|fairseq|metaseq|vescale|veomni|open.?instruct|open.?lm", _TORCH,
+        (r"fsdp|torch|lightning|fabric|olmo|fairscale|fairseq|metaseq|colossal|vescale|veomni|open.?instruct|open.?lm", _TORCH,
          "torchtitan"),
     )
 )  # fmt: skip
