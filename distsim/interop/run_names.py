@@ -21,8 +21,8 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"nanotron|picotron", "nanotron", ""),
         (r"ddp|distributed.?data.?parallel|horovod|apex|deep.?learning.?examples", "torch-ddp", "megatron-lm"),
         (r"hugging.?face|hf(?![a-z])|transformers|trainer|accelerate|peft|swift|optimum", "huggingface", "megatron-lm"),
-        (r"fsdp|torch|lightning|fabric|olmo|fairscale|fairseq|metaseq|colossal|vescale|veomni|open.?instruct|open.?lm", _TORCH,
-         "torchtitan"),
+        (r"fsdp|torch|lightning|fabric|olmo|fairscale|fairseq|metaseq|colossal|vescale|veomni|open.?(?:instruct|lm)",
+         _TORCH, "torchtitan"),
     )
 )  # fmt: skip
 """Words of a framework's name, the profile that is nearest, and the one where the run splits its model if that one
