@@ -60,16 +60,19 @@ _RECIPE = {"kernel_issue_seconds": 1.2e-4, "step_seconds": 0.015}
 _OLDER = {"kernel_issue_seconds": 8e-5}
 # MLPerf Training v5.0: each layer of a NeMo submission is a captured graph (docs.nvidia.com/dl-cuda-graph, examples)
 _CAPTURED = {"kernel_issue_seconds": 1e-5}
+# Narayanan et al. 2021, table 2: 175B under ZeRO-3, parameter by parameter and not ahead of use
+_FETCHED = {"gather_factor": 5.0, "exposed_fraction": 1.0}
+# the same in 2022, where step times less their computation on 256 to 1,024 GPUs are about half of that, and nine of
+# fifteen seconds of it stay however long a micro-batch computes
+_AHEAD = {"gather_factor": 2.0, "exposed_fraction": 0.6}
 PRIORS: dict[str, dict[str, float]] = {
     "nanotron": {"stall_seconds": 0.46, "layer_stall_seconds": 0.0027},
-    # Narayanan et al. 2021, table 2: 175B under ZeRO-3, parameter by parameter and not ahead of use
-    "deepspeed-2021": {"gather_factor": 5.0, "data_factor": 5.0, "exposed_fraction": 1.0},
-    # the same in 2022, where step times less their computation on 256 to 1,024 GPUs are about half of that, and nine of
-    # fifteen seconds of it stay however long a micro-batch computes
-    "deepspeed": {"gather_factor": 2.0, "data_factor": 2.0, "exposed_fraction": 0.6},
+    "deepspeed-2021": {**_FETCHED, "data_factor": 5.0}, "deepspeed": {**_AHEAD, "data_factor": 2.0},
+    # the same engine under Megatron's layers, where gradients without ZeRO 3 are reduced after the last micro-batch
+    "megatron-deepspeed-2021": _FETCHED, "megatron-deepspeed-2022": _AHEAD,
     "nemo": _OVERLAPPED | _RECIPE, "nemo-mlperf": _OVERLAPPED | _CAPTURED,
     "megatron-bridge": _OVERLAPPED | _CORE, "megatron-core": _OVERLAPPED | _CORE, "megatron-lm": _CORE,
-    "megatron-deepspeed": _OLDER,
+    "megatron-deepspeed": _AHEAD | _OLDER,
     "huggingface": _EAGER, "torchtune": _EAGER, "litgpt": _EAGER,
     # batches are tokenised between steps, and norms taken of every DTensor by itself
     "torchtitan": {"step_seconds": 0.05},

@@ -224,7 +224,7 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     if attention := attention_of(run, framework):
         options["attention"] = attention
     options["optimizer"] = _optimizer(run.text("optimizer"))
-    options["offload"] = _offload(run.text("offload"))
+    options["offload"] = _offload(run_notes.offloaded(run))
     return {name: value for name, value in options.items() if value is not None}
 
 
