@@ -94,7 +94,8 @@ def replay(run: Run) -> Replay:
 
 def assumed_of(run: Run, setup: Setup) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
-    told = (assumed_profile(run), assumed_layout(run, setup.layout), assumed_batch(run, framework_of(run)))
+    framework = framework_of(run)
+    told = (assumed_profile(run), assumed_layout(run, setup.layout, framework), assumed_batch(run, framework))
     return "; ".join(words for words in told if words)
 
 
@@ -146,7 +147,7 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
 def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
-    *others, last = possible_degrees(run)
+    *others, last = possible_degrees(run, framework_of(run))
     for degrees in others:
         setup = _setup_of(run, more, degrees)
         if memory_of(setup).fits:
