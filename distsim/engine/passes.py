@@ -35,9 +35,9 @@ CALL_KERNELS = 1.0
 # difference (8), exponential (8), sum (4), quotient (8); product (8), cast (6). One kernel: 2 or 4 each way.
 LOSS_BYTES = {"eager": (22.0, 30.0), "vocab-parallel": (38.0, 14.0), "one": (4.0, 4.0)}
 
-# Bytes per score that a softmax composed in fp32 moves beyond a fused one, forward and backward. Forward: cast (6), scale
-# (8), mask in place (9), softmax (8), cast (6), for 4. Backward: cast (6), softmax (12), mask (9), scale (8), cast (6),
-# for 6. Source of the steps: NVIDIA/Megatron-LM, fused_softmax.py, forward_torch_softmax.
+# Bytes per score that a softmax composed in fp32 moves beyond a fused one, forward and backward. Forward: cast (6),
+# scale (8), mask in place (9), softmax (8), cast (6), for 4. Backward: cast (6), softmax (12), mask (9), scale (8),
+# cast (6), for 6. Source of the steps: NVIDIA/Megatron-LM, fused_softmax.py, forward_torch_softmax.
 COMPOSED_SOFTMAX = (33.0, 35.0)
 COMPOSED_SOFTMAX_KERNELS = 4
 """Launches beyond that of a fused softmax, each way."""
