@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import distsim
+from distsim.catalog import load
 from distsim.engine.calibrate import PRIORS
 from distsim.engine.evidence import assumed_of, setup_of
 from distsim.engine.memory import memory_of
@@ -76,7 +77,15 @@ def test_other_software_composes_as_its_profile_says() -> None:
 def test_zero_3_under_megatron_fetches_as_deepspeed_did() -> None:
     for year in ("-2021", ""):
         under, alone = PRIORS[f"megatron-deepspeed{year}"], PRIORS[f"deepspeed{year}"]
-        assert under["gather_factor"] == alone["gather_factor"] and "data_factor" not in under
+        assert under["gather_factor"] == alone["gather_factor"] and under["data_factor"] < alone["data_factor"]
+
+
+def test_gradients_that_nothing_hides_take_what_nccl_takes() -> None:
+    """The profiles that reduce after the last micro-batch are those that start above the family's factor."""
+    for name in ("megatron-2021", "megatron-deepspeed-2021", "megatron-deepspeed-2022", "megatron-deepspeed"):
+        assert not load("frameworks", name).traffic.overlap_gradients and PRIORS[name]["data_factor"] > 1
+    assert load("frameworks", "megatron-lm").traffic.overlap_gradients
+    assert "data_factor" not in PRIORS["megatron-lm"]
 
 
 def test_nccl_reaches_a_part_of_omni_path() -> None:
