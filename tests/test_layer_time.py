@@ -16,6 +16,7 @@ from distsim.engine.resolve import Setup, resolve
 from distsim.engine.stages import build_stages
 from distsim.engine.work import work_of
 from distsim.formulas.compute import optimizer_traffic_bytes
+from distsim.formulas.step import BLOCKING_SECONDS
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
@@ -87,8 +88,9 @@ def test_a_host_that_waits_for_each_kernel_adds_its_time() -> None:
     assert y["blocking"] == 1
     timing = A100.model_dump()
     waiting, ahead = (sum(compose(stages, {**y, "blocking": how}, timing).values()) for how in (1, 0))
-    kernels = stages[0]["forward.kernels"] + 0.7 * stages[0]["backward.kernels"]
-    assert waiting - ahead == pytest.approx(kernels * timing["kernel_issue_seconds"], rel=0.1)
+    before, after = stages[0]["forward.kernels"], stages[0]["backward.kernels"]
+    issued = (before + 0.7 * after) * timing["kernel_issue_seconds"]
+    assert waiting - ahead == pytest.approx(issued + (before + after) * BLOCKING_SECONDS, rel=0.1)
 
 
 def test_heads_that_tensor_cores_cannot_read_are_slow() -> None:

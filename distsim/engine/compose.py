@@ -12,6 +12,7 @@ from distsim.engine.schedule_shape import both_ways, paired, ramp_share
 from distsim.engine.stages import build_stages
 from distsim.engine.work import Work, kinds_of
 from distsim.formulas.step import (
+    BLOCKING_SECONDS,
     LEAST_SECONDS,
     check_seconds,
     exposed_seconds,
@@ -197,11 +198,14 @@ def _paced(gpu: Number, host: Number, y: Mapping[str, Number]) -> Number:
     return paced if isinstance(y["blocking"], int) and not y["blocking"] else where(y["blocking"], gpu + host, paced)
 
 
-def host_seconds(stage: Mapping[str, Number], timing: Mapping[str, Number]) -> tuple[Number, Number]:
-    """What the host takes to issue forward, and backward with what is computed again."""
-    issue = timing["kernel_issue_seconds"]
+def host_seconds(
+    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]
+) -> tuple[Number, Number]:
+    """What the host takes to issue forward, and backward with what is computed again; and to wait for each kernel,
+    where it does."""
+    issue, wait = timing["kernel_issue_seconds"], y["blocking"] * BLOCKING_SECONDS
     again = stage["backward.kernels"] + stage["recompute.kernels"]
-    return stage["forward.kernels"] * issue, again * issue * BACKWARD_ISSUE
+    return stage["forward.kernels"] * (issue + wait), again * (issue * BACKWARD_ISSUE + wait)
 
 
 def exchanged(
@@ -211,7 +215,7 @@ def exchanged(
     queue, so that a phase waits for GPU and exchanges or for the host, whichever is longer."""
     m = y["micro_batches"]
     f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
-    gpu, host = (f, b + r), host_seconds(stage, timing)
+    gpu, host = (f, b + r), host_seconds(stage, y, timing)
     alone = _paced(gpu[0], host[0], y), _paced(gpu[1], host[1], y)
     queued = {
         name: [product(stage[f"{key}_{phase}"], timing[factor] / m) for phase in PHASES[:2]]
@@ -240,7 +244,7 @@ def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mappin
         return 0.0
     nodes, size, layers, tp = y["nodes"], y["node_size"], stage["layers"], y["tp"]
     checks = check_seconds(layer_stall, y["state"] >= CHECKED, nodes, size, layers, tp)
-    host = sum(host_seconds(stage, timing)) + checks
+    host = sum(host_seconds(stage, y, timing)) + checks
     waits = where(checks > 0, paced_seconds(busy, host) - busy, spanning_seconds(layer_stall, size, layers, tp))
     return stall_seconds(stall, y["state"] >= STALLED, nodes, y["pp"], y["micro_batches"]) + waits
 

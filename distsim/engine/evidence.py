@@ -104,7 +104,7 @@ def assumed_of(run: Run, setup: Setup) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
     told = (
         assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
-        assumed_recompute(run, setup.framework), assumed_layout(run, setup.layout),
+        assumed_recompute(run, setup.framework), assumed_layout(run, setup.layout, setup.framework),
         assumed_batch(run, setup.framework, setup.layout.micro_batch),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
@@ -161,7 +161,7 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
 def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
-    *others, last = possible_degrees(run)
+    *others, last = possible_degrees(run, framework_of(run))
     for degrees in others:
         setup = _setup_of(run, more, degrees)
         if memory_of(setup).fits:
@@ -241,7 +241,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, causal: bool) -> di
         options["attention"] = attention
     options.update(run_notes.pipeline_options(run))
     options["optimizer"] = _optimizer(run.text("optimizer"))
-    options["offload"] = _offload(run.text("offload"))
+    options["offload"] = _offload(run_notes.offloaded(run))
     return {name: value for name, value in options.items() if value is not None}
 
 

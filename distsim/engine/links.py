@@ -126,7 +126,7 @@ def network_for(
         switch=switch,
         domain=domain,
         inter=name,
-        nic_rate=rate,
+        nic_rate=rate * known.get("share", 1.0),
         hop=measured_hop if measured_hop is not None else known["hop"] * MICROSECOND,
         factors=profiled(profile) if library in ("nccl", "rccl") else {},
         rings=mesh,

@@ -36,7 +36,7 @@ class Network(NamedTuple):
     inter: str
     """Class of the network between domains, such as ``ib-ndr``."""
     nic_rate: Number
-    """One GPU's share of its node's NICs at line rate; 0 when there is no network."""
+    """One GPU's share of its node's NICs, at what the library reaches of the line rate; 0 when there is no network."""
     hop: Number
     """Effective seconds of one tree hop between nodes with a short message."""
     factors: Mapping[str, Factor] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, maximum, where
 from distsim.engine.resolve import Setup
 from distsim.layers.ledger import Operation
 from distsim.layers.mlp import COMPOSED_ACTIVATIONS
@@ -35,6 +35,13 @@ CALL_KERNELS = 1.0
 # difference (8), exponential (8), sum (4), quotient (8); product (8), cast (6). One kernel: 2 or 4 each way. Composed
 # on the 2-byte logits themselves: log-softmax (8); its gradient (2), that of the log-softmax (10).
 LOSS_BYTES = {"eager": (22.0, 30.0), "narrow": (8.0, 12.0), "vocab-parallel": (38.0, 14.0), "one": (4.0, 4.0)}
+
+# Bytes per score that a softmax composed in fp32 moves beyond a fused one, forward and backward. Forward: cast (6),
+# scale (8), mask in place (9), softmax (8), cast (6), for 4. Backward: cast (6), softmax (12), mask (9), scale (8),
+# cast (6), for 6. Source of the steps: NVIDIA/Megatron-LM, fused_softmax.py, forward_torch_softmax.
+COMPOSED_SOFTMAX = (33.0, 35.0)
+COMPOSED_SOFTMAX_KERNELS = 4
+"""Launches beyond that of a fused softmax, each way."""
 
 
 class Cost(NamedTuple):
@@ -64,7 +71,9 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         logits = operation.shape[0] * operation.shape[1]
         return logits * forward, logits * backward
     if operation.name.endswith(".softmax"):
-        return _softmax_bytes(operation)
+        again = composed_softmax(setup) * operation.shape[0]
+        forward, backward = _softmax_bytes(operation)
+        return forward + again * COMPOSED_SOFTMAX[0], backward + again * COMPOSED_SOFTMAX[1]
     if operation.name.endswith(".heads"):
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
@@ -85,6 +94,15 @@ def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
     return scores + 2 * softmax + mask + written, 2 * written + mask + 2 * scores + softmax
 
 
+def composed_softmax(setup: Setup) -> Number:
+    """1 where a layout does not meet what the framework's fused softmax asks for, else 0."""
+    kernels, y = setup.kernels, setup.layout
+    if not kernels.softmax_group:
+        return 0
+    unmet = where(y.micro_batch * (setup.model.heads // y.tp) % kernels.softmax_group > 0, 1, 0)
+    return maximum(unmet, where(y.seq > kernels.softmax_keys, 1, 0))
+
+
 ROTATED = ("attention.query", "attention.key")
 
 
@@ -93,6 +111,9 @@ def launches(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     before, after = KERNELS[operation.kind]
     cost = composed(setup, operation)
     before, after = (max(before, cost.kernels[0]), max(after, cost.kernels[1]))
+    if operation.name.endswith(".softmax"):
+        more = composed_softmax(setup) * COMPOSED_SOFTMAX_KERNELS
+        return before + more, after + more
     if operation.kind == "matmul" and not operation.weight_gradient:
         after = FROZEN_KERNELS
     calls = [

@@ -14,6 +14,8 @@ from distsim.specs.model import Model
 
 WIDEST = 8
 """GPUs that a tensor parallel group is taken to have at most where only the size of a replica is known."""
+SHARDED = 2
+"""ZeRO stage from which sharding, not pipelining, makes room for a model."""
 
 
 def usual_chunks(options: dict[str, Any], layers: int) -> int | None:
@@ -90,14 +92,17 @@ def assumed_batch(run: Run, framework: Framework, micro_batch: int) -> str:
     return f"batch is blank: taken as {micro_batch} sequences per replica" if unsaid else ""
 
 
-def possible_degrees(run: Run) -> list[dict[str, int]]:
-    """Where no degree is told, what batch and accumulation say of a replica. Pre-training has tensor parallel ranks up
+def possible_degrees(run: Run, framework: Framework | None = None) -> list[dict[str, int]]:
+    """Where a framework that splits models leaves only its stages open, as many as may be, the fewest first. Where no
+    degree is told, what batch and accumulation say of a replica. Pre-training has tensor parallel ranks up
     to a node, and beyond it pipeline stages, or context parallel ranks where micro-batches are fewer; fine-tuning has
     context parallel ranks, and tensor parallel ones as far as memory needs them (as MLPerf's LoRA runs: their peaks of
     memory are those of it within 2%). One empty answer where a degree is told."""
     told = [run.count(name) for name in ("tp", "pp", "cp", "ep", "dp")]
     gpus, micro, accumulate, whole = (run.count(n) for n in ("n_gpus", "micro_batch", "grad_accum", "global_batch"))
     at_once = (micro or 1) * (accumulate or 1)
+    if framework is not None and (stages := _possible_stages(run, framework)):
+        return [{"pp": count} for count in stages]
     if any(told) or not (gpus and accumulate and whole) or whole % at_once or gpus % (whole // at_once):
         return [{}]
     ranks = gpus // (whole // at_once)
@@ -110,8 +115,25 @@ def possible_degrees(run: Run) -> list[dict[str, int]]:
     return [{"tp": widest, "pp" if accumulate >= beyond else "cp": beyond}]
 
 
-def assumed_layout(run: Run, layout: Layout) -> str:
+def _possible_stages(run: Run, framework: Framework) -> list[int]:
+    """Numbers of pipeline stages where tensor parallel groups are told and neither stages nor replicas."""
+    tensor, gpus = run.count("tp") or 1, run.count("n_gpus") or 1
+    others = [run.count(name) for name in ("pp", "cp", "ep", "dp", "zero_stage")]
+    sharded = (framework.usual.get("zero") or 0) >= SHARDED or run.text("fsdp_kind")
+    if tensor == 1 or any(one is not None for one in others) or sharded or gpus % tensor:
+        return []
+    ranks, layers, whole = gpus // tensor, run.count("layers"), run.count("global_batch")
+    return [
+        count
+        for count in range(1, ranks + 1)
+        if ranks % count == 0 and (layers or count) % count == 0 and (whole or 0) % (ranks // count) == 0
+    ]
+
+
+def assumed_layout(run: Run, layout: Layout, framework: Framework | None = None) -> str:
     """What is taken for granted of a layout that no cell tells."""
+    if framework is not None and len(_possible_stages(run, framework)) > 1:
+        return f"pp and dp are blank: taken as the fewest stages that fit, pp {layout.pp}"
     taken = possible_degrees(run)[0]
     told = ", ".join(f"{name} {degree}" for name in taken if (degree := getattr(layout, name)) > 1)
     return f"layout is blank: taken as {told} from batch and accumulation" if taken else ""

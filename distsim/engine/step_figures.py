@@ -82,7 +82,7 @@ def sections(report: StepReport) -> list[Section]:
     after = f" on stage {last.place}, which takes longest" if several else ""
     found = [
         Section("A product of a middle layer, forward", _product(report)),
-        Section(f"Computation of one micro-batch{where}", _computation(slowest, timing)),
+        Section(f"Computation of one micro-batch{where}", _computation(slowest, y, timing)),
         Section(f"Exchanges of one micro-batch{where}", _exchanges(slowest, y, timing)),
         Section(f"After the last micro-batch{after}", _after(last, y, timing)),
         Section("The step", _step(report, stages, slowest, y, timing)),
@@ -142,7 +142,7 @@ def _product(report: StepReport) -> Figures:
     return figures
 
 
-def _computation(stage: _Stage, timing: Mapping[str, float]) -> Figures:
+def _computation(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
     figures, numbers = Figures(), stage.numbers
     for phase in PHASES:
         for name, shares, words in KINDS:
@@ -156,7 +156,7 @@ def _computation(stage: _Stage, timing: Mapping[str, float]) -> Figures:
             source = f"{gaps:,.0f} kernels x kernel_gap_seconds {timing['kernel_gap_seconds']:.4g} ({FITTED})"
             figures.note(f"{phase}, gaps between kernels", gaps * timing["kernel_gap_seconds"], "s", source)
     f, b, r = (float(gpu_seconds(numbers, phase, timing)) for phase in PHASES)
-    hosts = host_seconds(numbers, timing)
+    hosts = host_seconds(numbers, y, timing)
     _formula(figures, "forward", stage.batch.forward, paced_seconds, gpu_seconds=f, host_seconds=hosts[0])
     _formula(figures, "backward and recomputation", stage.batch.backward, paced_seconds, gpu_seconds=b + r,
              host_seconds=hosts[1])  # fmt: skip

@@ -16,6 +16,10 @@ FILL_SHARE = 0.41
 """What a stalling exchange loses while a pipeline fills and drains, over what it loses in between."""
 STALL_POWER = 0.05
 """Growth of stalls with nodes."""
+BLOCKING_SECONDS = 20e-6
+"""What waiting for a kernel costs the host beside issuing it. BigScience's 200B on 80 A100 ran at 91.0 TFLOP/s with
+CUDA_LAUNCH_BLOCKING=1 and at 97.2 without (bigscience-workshop/bigscience, tr11-176B-ml/chronicles-prequel.md, dealing
+with JZ hanging; no difference on 160): 3.5 ms per layer and micro-batch, of which issuing its kernels is 2.4."""
 LEAST_SECONDS = 1e-12
 """Keeps a phase without kernels from dividing by zero."""
 

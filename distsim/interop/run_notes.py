@@ -18,6 +18,10 @@ _PARTS = (
 """Parts that go by the name of h100-sxm: with HBM2e, and with less power."""
 _TORCHTITAN = re.compile(r"\bGPUs, torchtitan\b")
 """What benchmarks of a library ran."""
+_HUGGING_FACE = re.compile(r"section: HF \+ Deepspeed", re.IGNORECASE)
+"""A table of Hugging Face's models on DeepSpeed among those of Megatron."""
+_FULL_OFFLOAD = re.compile(r"\bfull offload\b", re.IGNORECASE)
+"""Optimizer states and parameters in host memory (DeepSpeed's ZeRO-Infinity, without NVMe)."""
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
 _SCHEDULES = tuple(
@@ -41,8 +45,17 @@ def gpu_of(run: Run) -> str | None:
 
 
 def framework_name(run: Run) -> str | None:
-    """The framework's cell, or torchtitan where notes say that it ran."""
-    return "torchtitan" if _TORCHTITAN.search(run.text("notes") or "") else run.text("framework")
+    """The framework's cell, or what notes say that ran."""
+    notes = run.text("notes") or ""
+    if _TORCHTITAN.search(notes):
+        return "torchtitan"
+    return "deepspeed" if _HUGGING_FACE.search(notes) else run.text("framework")
+
+
+def offloaded(run: Run) -> str | None:
+    """The cell, or optimizer and parameters where it is blank and the notes say that all went to host memory."""
+    told = "optimizer, parameters" if _FULL_OFFLOAD.search(run.text("notes") or "") else None
+    return run.text("offload") or told
 
 
 def attention_kernel(run: Run) -> str | None:

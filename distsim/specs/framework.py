@@ -40,6 +40,11 @@ class Kernels(Spec):
     activated gate, or four where the product is clamped and composed (GPT-OSS)."""
     softmax: Literal["fused", "eager"] = "fused"
     """Eager attention: ``fused`` keeps the probabilities once, in the activation dtype; ``eager`` also in fp32."""
+    softmax_group: int = Field(default=0, ge=0)
+    """Sequences times heads of a rank that a fused softmax takes at once: where that does not divide them, it is
+    composed of elementary steps in fp32; 0 means that any number goes."""
+    softmax_keys: int = Field(default=0, ge=0)
+    """The longest sequence that a fused softmax with groups takes."""
     expand_kv: bool = True
     """Eager attention copies grouped keys and values to all heads before the products."""
     scores_fp32: bool = False

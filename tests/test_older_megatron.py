@@ -1,0 +1,124 @@
+"""Megatron of 2021 to 2023 and its relatives: fused softmaxes and what they ask for, ZeRO 3 under Megatron's layers,
+Omni-Path, and rows whose layout is told in part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distsim
+from distsim.catalog import load
+from distsim.engine.calibrate import PRIORS
+from distsim.engine.evidence import assumed_of, setup_of
+from distsim.engine.memory import memory_of
+from distsim.engine.passes import composed_softmax, launches, moved_bytes
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_layout import possible_degrees
+from distsim.engine.run_profile import framework_of
+from distsim.engine.stages import build_stages
+from distsim.interop.run_notes import framework_name, offloaded
+from distsim.interop.runs import Run
+from distsim.layers.ledger import Operation
+from distsim.specs.job import Job
+
+A_LAYER: dict[str, Any] = {
+    "model": "megatron-1.7b", "gpu": "a100-sxm4-80gb", "gpus": 8, "tp": 8, "micro_batch": 1, "global_batch": 1,
+    "seq": 1024, "attention": "eager", "framework": "megatron-deepspeed", "precision": "fp16",
+}  # fmt: skip
+
+
+def _run(**cells: object) -> Run:
+    return Run({name: str(value) for name, value in cells.items()}, 2)
+
+
+def _softmax(**options: Any) -> tuple[Setup, Operation]:
+    setup = resolve(Job.read({**A_LAYER, **options}))
+    block = build_stages(setup)[0].layers[0][0]
+    return setup, next(one for one in block.operations if one.name == "attention.softmax")
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "tp", "seq", "composed"),
+    [(1, 8, 1024, 1), (2, 8, 1024, 1), (4, 8, 1024, 0), (1, 2, 1024, 0), (4, 1, 1024, 0), (4, 1, 2052, 1)],
+)
+def test_a_fused_softmax_takes_four_matrices_of_scores_at_once(
+    micro_batch: int, tp: int, seq: int, composed: int
+) -> None:
+    """24 heads: one rank of eight has three, so that only four sequences make a multiple of four."""
+    setup, softmax = _softmax(micro_batch=micro_batch, global_batch=micro_batch, tp=tp, gpus=tp, seq=seq)
+    assert composed_softmax(setup) == composed
+    n = softmax.shape[0]
+    forward, backward = moved_bytes(setup, softmax)
+    assert (forward / n, backward / n) == ((42, 46) if composed else (9, 11))
+    assert launches(setup, softmax) == ((5, 5) if composed else (1, 1))
+
+
+def test_arrays_of_layouts_take_either_kernel() -> None:
+    setup, softmax = _softmax()
+    many = setup.layout.with_(micro_batch=np.array([1, 2, 4, 8]))
+    found = composed_softmax(resolve(Job.read(A_LAYER))), composed_softmax(_with(setup, many))
+    assert found[0] == 1 and list(found[1]) == [1, 1, 0, 0]
+    assert list(launches(_with(setup, many), softmax)[0]) == [5, 5, 1, 1]
+
+
+def _with(setup: Setup, layout: Any) -> Setup:
+    from dataclasses import replace
+
+    return replace(setup, layout=layout)
+
+
+def test_other_software_composes_as_its_profile_says() -> None:
+    setup, _ = _softmax(framework="huggingface", tp=1, gpus=1)
+    assert composed_softmax(setup) == 0
+
+
+def test_zero_3_under_megatron_fetches_as_deepspeed_did() -> None:
+    for year in ("-2021", ""):
+        under, alone = PRIORS[f"megatron-deepspeed{year}"], PRIORS[f"deepspeed{year}"]
+        assert under["gather_factor"] == alone["gather_factor"] and under["data_factor"] < alone["data_factor"]
+
+
+def test_gradients_that_nothing_hides_take_what_nccl_takes() -> None:
+    """The profiles that reduce after the last micro-batch are those that start above the family's factor."""
+    for name in ("megatron-2021", "megatron-deepspeed-2021", "megatron-deepspeed-2022", "megatron-deepspeed"):
+        assert not load("frameworks", name).traffic.overlap_gradients and PRIORS[name]["data_factor"] > 1
+    assert load("frameworks", "megatron-lm").traffic.overlap_gradients
+    assert "data_factor" not in PRIORS["megatron-lm"]
+
+
+def test_nccl_reaches_a_part_of_omni_path() -> None:
+    """As many bits per second by InfiniBand take a third of the time."""
+    common: dict[str, Any] = {"op": "all_reduce", "gpu": "a100-sxm4-80gb", "gpus": 64, "gpus_per_node": 8,
+                              "bytes": 2**30, "internode_gbps_per_gpu": 50}  # fmt: skip
+    slow, fast = (distsim.collective(network=kind, **common).seconds for kind in ("omnipath", "ib-hdr"))
+    assert slow == pytest.approx(fast / 0.35, rel=0.1)
+
+
+PARTLY: dict[str, Any] = {"model": "gpt3-175b", "layers": 96, "seq_len": 2048, "gpu": "h100-sxm", "tp": 8,
+                          "global_batch": 1152, "precision": "bf16"}  # fmt: skip
+
+
+def test_stages_that_nobody_tells_are_the_fewest_that_fit_and_are_no_evidence() -> None:
+    run = _run(**PARTLY, framework="megatron-lm", n_gpus=96)
+    setup = setup_of(run)
+    y = setup.layout
+    assert y.tp * y.pp * y.dp == 96 and y.pp > 1 and memory_of(setup).fits
+    assert not memory_of(setup_of(_run(**PARTLY, framework="megatron-lm", n_gpus=96, pp=y.pp // 2))).fits
+    assert f"fewest stages that fit, pp {y.pp}" in assumed_of(run, setup)
+
+
+@pytest.mark.parametrize("cells", [{"pp": 1}, {"dp": 12}, {"zero_stage": 1}, {"framework": "torchtitan"}, {"tp": 1}])
+def test_layouts_that_are_told_or_sharded_stay_as_they_are(cells: dict[str, Any]) -> None:
+    run = _run(**{**PARTLY, "framework": "megatron-lm", "n_gpus": 96, **cells})
+    assert possible_degrees(run, framework_of(run)) == [{}]
+
+
+def test_hugging_face_models_on_deepspeed_among_megatrons_tables() -> None:
+    notes = "section: HF + Deepspeed Zero 3 + Full Offload; date 05-28"
+    run = _run(framework="megatron-deepspeed", year=2021, notes=notes)
+    assert framework_name(run) == "deepspeed" and framework_of(run).name == "deepspeed-2021"
+    assert offloaded(run) == "optimizer, parameters"
+    assert offloaded(_run(notes=notes, offload="optimizer cpu")) == "optimizer cpu"
+    assert framework_name(_run(framework="megatron-deepspeed", notes="section: Megatron")) == "megatron-deepspeed"
