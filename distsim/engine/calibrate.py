@@ -46,7 +46,7 @@ SPREADS: dict[str, tuple[float, float, float, float, float]] = {
     "layer_stall_seconds": (0, 0, 0, 0.2, 0),
 }  # fmt: skip
 LEVELS = ("general", "architecture", "family", "framework", "both")
-_EAGER = {"kernel_issue_seconds": 3.5e-5}  # launches of plain modules, which engine/passes.py counts one by one
+_EAGER = {"kernel_issue_seconds": 3.5e-5}  # launches of plain modules, which engine/launches.py counts one by one
 # XLA hands over a whole step at once
 _COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6}
 # What is exposed when Transformer Engine's products take in and send out tiles as they go (assumed, fitted from there)
@@ -76,7 +76,7 @@ PRIORS: dict[str, dict[str, float]] = {
     # scripts that hold their tokens in memory and print without waiting for the GPU
     "torch-compile": {"kernel_issue_seconds": 1e-5, "stream": 1.0, "step_seconds": 0.004},
     # experts as batched products of one capacity, without groups of unlike sizes (MaxText, docs on MoE configuration)
-    "maxtext": {**_COMPILED, "grouped": 0.85}, "paxml": _COMPILED, "alpa": _COMPILED, "neuronx": _COMPILED,
+    "maxtext": {**_COMPILED, "grouped": 1.0}, "paxml": _COMPILED, "alpa": _COMPILED, "neuronx": _COMPILED,
 }  # fmt: skip
 """Where a framework has a property that others lack, the value that fitting starts from."""
 

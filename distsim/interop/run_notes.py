@@ -19,6 +19,7 @@ _PARTS = (
 _TORCHTITAN = re.compile(r"\bGPUs, torchtitan\b")
 """What benchmarks of a library ran."""
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
+_BALANCED = re.compile(r"force[- ]balanced|force_load_balancing", re.IGNORECASE)
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
 
 
@@ -44,6 +45,11 @@ def attention_kernel(run: Run) -> str | None:
 def exchanges_in_bf16(run: Run) -> bool:
     """Whether gradients are reduced in 16 bits too (Composer's mixed precision PURE, not DEFAULT)."""
     return "MP mode PURE" in (run.text("notes") or "")
+
+
+def balanced_router(run: Run) -> bool:
+    """Whether the benchmark sends each expert as many tokens."""
+    return _BALANCED.search(run.text("notes") or "") is not None
 
 
 def overlaps_tensor_parallel(run: Run) -> bool:

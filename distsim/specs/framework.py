@@ -9,6 +9,7 @@ from distsim.specs.adapters import Adapters
 from distsim.specs.base import Sourced, Spec
 from distsim.specs.buffers import Buffers, Overhead
 from distsim.specs.job import Job
+from distsim.specs.recipes import Recipe
 from distsim.specs.support import Supports
 from distsim.units import MIB
 
@@ -90,6 +91,21 @@ class Kernels(Spec):
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
     launches: Literal["ahead", "blocking"] = "ahead"
     """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""
+    graphs: Literal["none", "modules", "iteration"] = "none"
+    """CUDA graphs that the host launches in place of kernels: none; of attention, Mamba and routers, all but experts,
+    whose shapes only the router knows; or of all of a step's forward and backward."""
+    expert_products: Literal["grouped", "loop"] = "grouped"
+    """A rank's experts are multiplied in one kernel, or one expert after another."""
+    expert_counts: Literal["host", "device"] = "device"
+    """Who must know how many tokens each expert got before its kernels are issued: where it is the host, it waits for
+    the GPU, whose queue is empty when it goes on."""
+    expert_bias: Literal["fused", "composed"] = "fused"
+    """Biases of experts' outputs are added with the routers' weights in one kernel, or expert by expert in plain
+    torch."""
+    router: Literal["learned", "balanced"] = "learned"
+    """Where tokens go: to the experts that the router chooses, or to all alike, as benchmarks force it to."""
+    expert_overlap: bool = False
+    """Exchanges of experts run beside another micro-batch's computation."""
     recompute_stops_early: bool = False
     """Recomputing a layer ends before its last product, whose result backward does not need: torch's checkpoint without
     reentrant autograd, and XLA."""
@@ -240,6 +256,8 @@ class Framework(Sourced):
     say; only the memory of replays uses them."""
     families: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that differ for one model family, e.g. ``families.gemma.norm_weight_fp32``."""
+    recipes: tuple[Recipe, ...] = ()
+    """Kernels that its own recipes set for some models, chips and precisions; where several fit, later ones win."""
     buffers: Buffers = Buffers()
     traffic: Traffic = Traffic()
     overhead: Overhead = Overhead()
