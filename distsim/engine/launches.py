@@ -14,6 +14,9 @@ KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise":
            "scan": (6, 14)}  # fmt: skip
 """Kernels that a fused operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute;
 ``adapter`` is all of an adapter but its products: cast, drop, scale, add."""
+ROUTER_KERNELS = (12, 8)
+"""What a router composed of plain operations launches beside its product: scores in fp32, the best of them, masks,
+counts, auxiliary loss."""
 FROZEN_KERNELS = 1
 """Kernels of the backward of a product whose weights are frozen."""
 CALL_KERNELS = 1.0
@@ -72,6 +75,8 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     before, after = (max(before, cost.kernels[0]), max(after, cost.kernels[1]))
     if operation.kind == "matmul" and not operation.weight_gradient:
         after = FROZEN_KERNELS
+    if operation.name == "mlp.router" and setup.kernels.routing == "composed":
+        before, after = before + ROUTER_KERNELS[0], after + ROUTER_KERNELS[1]
     calls = [
         sum(where(c.bytes_logical > 0, CALL_KERNELS, 0) for c in operation.collectives if c.phase == phase)
         for phase in ("forward", "backward")

@@ -102,6 +102,8 @@ class Kernels(Spec):
     expert_bias: Literal["fused", "composed"] = "fused"
     """Biases of experts' outputs are added with the routers' weights in one kernel, or expert by expert in plain
     torch."""
+    routing: Literal["fused", "composed"] = "fused"
+    """Choosing experts takes a few kernels, or plain operations one by one."""
     router: Literal["learned", "balanced"] = "learned"
     """Where tokens go: to the experts that the router chooses, or to all alike, as benchmarks force it to."""
     expert_overlap: bool = False
