@@ -24,9 +24,9 @@ def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> K
 
 
 def recipes_of(framework: Framework, model: Model, chip: Accelerator, precision: str) -> tuple[Recipe, ...]:
-    """The framework's own recipes that fit a job."""
+    """The framework's own recipes that fit a job; none that ended, which only replays of their time bring in."""
     where = (chip.architecture, chip.name)
-    return tuple(recipe for recipe in framework.recipes if recipe.fits(where, precision, model))
+    return tuple(one for one in framework.recipes if one.until is None and one.fits(where, precision, model))
 
 
 def recipe_kernels(framework: Framework, model: Model, chip: Accelerator, precision: str) -> dict[str, Any]:

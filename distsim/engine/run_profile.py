@@ -35,7 +35,8 @@ def framework_of(run: Run) -> Framework:
     while (older := framework.usual.get("older")) and run_year(run) <= framework.usual["older_until"]:
         framework = catalog.load("frameworks", older)
     if known := framework.recipes:
-        released = tuple(recipe for recipe in known if recipe.since <= run_year(run))
+        own = [recipe for recipe in known if recipe.released(run_year(run))]
+        released = tuple(recipe.model_copy(update={"until": None}) for recipe in own)
         framework = framework.model_copy(update={"recipes": released})
     if not run_notes.overlaps_tensor_parallel(run):
         return framework

@@ -13,6 +13,8 @@ class Recipe(Spec):
 
     since: float = Field(default=0, ge=0)
     """The first release that has them, as a year with its months as a fraction; earlier runs are replayed without."""
+    until: float | None = None
+    """The first release that does not have them any more."""
     architectures: tuple[str, ...] = ()
     """First words of the accelerator's architecture."""
     gpus: tuple[str, ...] = ()
@@ -30,6 +32,10 @@ class Recipe(Spec):
     and chip."""
     again: tuple[str, ...] | None = None
     """Operations, or kinds of them, that its runs compute again; only replays of rows that do not say use it."""
+
+    def released(self, year: float) -> bool:
+        """Whether software of a year, with its months as a fraction, has them."""
+        return self.since <= year and (self.until is None or year < self.until)
 
     def fits(self, chip: tuple[str, str], precision: str, model: Model) -> bool:
         """Whether a job on a chip, by its architecture and name, in this precision, with this model is meant."""
