@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.chip import Chip
+from distsim.engine.expert_load import busiest_rank
 from distsim.engine.launches import launches
 from distsim.engine.passes import BACKWARD_BYTES, moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.weights import optimizer_seconds, weight_work
 from distsim.formulas.compute import (
-    BUSIEST_RANK,
     attention_share,
     cached_share,
     causal_fraction,
@@ -195,7 +195,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     width = "8" if narrow else ""
     seconds = (times[0], times[1] + (times[2] if operation.weight_gradient else 0))
     grouped = 1 - ALONE / maximum(batch, 1) if operation.name in EXPERTS else 0
-    uneven = BUSIEST_RANK if operation.name in EXPERTS and setup.kernels.router == "learned" else 1.0
+    uneven = busiest_rank(setup) if operation.name in EXPERTS else 1.0
     for sums, own in zip((forward, backward), seconds, strict=True):
         setattr(sums, f"matmul{width}", own * (1 - grouped))
         setattr(sums, f"grouped{width}", own * grouped * uneven)
