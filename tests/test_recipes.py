@@ -210,3 +210,23 @@ def test_what_a_recipe_leaves_out_fits_everything() -> None:
     assert not Recipe(experts=False).fits(chip, "bf16", setup.model)
     assert Recipe(since=2025.5, until=2026).released(2025.5)
     assert not Recipe(since=2025.5, until=2026).released(2026)
+
+
+def test_gathers_of_tensor_parallel_ranks_carry_what_products_read() -> None:
+    """8 bits under fp8, but for the head's; what is reduced stays in 16."""
+
+    def sizes(precision: str, **kernels: Any) -> dict[str, float]:
+        setup = changed(job(model="llama-7b", ep=1, tp=2, precision=precision), **kernels)
+        block = build_stages(setup)[0].layers[0][0]
+        found = next(one for one in block.operations if one.name == "mlp.up").collectives
+        return {c.op: float(c.bytes_logical) for c in found if c.phase == "backward"}
+
+    wide, narrow = sizes("fp8", tp_gathers="wide"), sizes("fp8")
+    assert narrow["all_gather"] == wide["all_gather"] / 2
+    assert narrow["reduce_scatter"] == wide["reduce_scatter"]
+    assert sizes("bf16") == wide
+    setup = job(model="llama-7b", ep=1, tp=2, precision="fp8")
+    head = build_stages(setup)[0].head
+    assert head is not None
+    gathers = [c for one in head.operations for c in one.collectives if c.op == "all_gather" and c.bytes_logical]
+    assert gathers and all(c.bytes_each == 2 for c in gathers)

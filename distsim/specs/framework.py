@@ -102,6 +102,8 @@ class Kernels(Spec):
     expert_bias: Literal["fused", "composed"] = "fused"
     """Biases of experts' outputs are added with the routers' weights in one kernel, or expert by expert in plain
     torch."""
+    tp_gathers: Literal["wide", "quantised"] = "wide"
+    """Tensor parallel all-gathers carry activations, or the 8 or 4 bits that products will read."""
     routing: Literal["fused", "composed"] = "fused"
     """Choosing experts takes a few kernels, or plain operations one by one."""
     router: Literal["learned", "balanced"] = "learned"
