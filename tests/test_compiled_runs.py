@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from distsim import Job, catalog, load_model
-from distsim.engine.compute import NARROW_SHARE, stage_compute
+from distsim.engine.chip import NARROW_SHARE
+from distsim.engine.compute import stage_compute
 from distsim.engine.evidence import replay, setup_of
 from distsim.engine.flows import Span
 from distsim.engine.lacking import other_software

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.engine.chip import Chip
 from distsim.engine.compose import compose, exchanged, layout_numbers, stage_numbers
-from distsim.engine.compute import Chip, operation_sums
+from distsim.engine.compute import operation_sums
 from distsim.engine.evidence import setup_of
 from distsim.engine.passes import moved_bytes
 from distsim.engine.resolve import Setup, resolve

@@ -12,8 +12,9 @@ import distsim
 from distsim.catalog import load
 from distsim.engine.calibrate import PRIORS
 from distsim.engine.evidence import assumed_of, setup_of
+from distsim.engine.launches import launches
 from distsim.engine.memory import memory_of
-from distsim.engine.passes import composed_softmax, launches, moved_bytes
+from distsim.engine.passes import composed_softmax, moved_bytes
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_layout import possible_degrees
 from distsim.engine.run_profile import framework_of
@@ -52,7 +53,7 @@ def test_a_fused_softmax_takes_four_matrices_of_scores_at_once(
     n = softmax.shape[0]
     forward, backward = moved_bytes(setup, softmax)
     assert (forward / n, backward / n) == ((42, 46) if composed else (9, 11))
-    assert launches(setup, softmax) == ((5, 5) if composed else (1, 1))
+    assert launches(setup, softmax).kernels == ((5, 5) if composed else (1, 1))
 
 
 def test_arrays_of_layouts_take_either_kernel() -> None:
@@ -60,7 +61,7 @@ def test_arrays_of_layouts_take_either_kernel() -> None:
     many = setup.layout.with_(micro_batch=np.array([1, 2, 4, 8]))
     found = composed_softmax(resolve(Job.read(A_LAYER))), composed_softmax(_with(setup, many))
     assert found[0] == 1 and list(found[1]) == [1, 1, 0, 0]
-    assert list(launches(_with(setup, many), softmax)[0]) == [5, 5, 1, 1]
+    assert list(launches(_with(setup, many), softmax).kernels[0]) == [5, 5, 1, 1]
 
 
 def _with(setup: Setup, layout: Any) -> Setup:

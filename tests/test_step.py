@@ -203,4 +203,4 @@ def test_one_expert_alone_is_nearly_a_plain_product() -> None:
         layer = next(iter(stage_numbers(work_of(setup))))
         return float(layer["forward.matmul"] / (layer["forward.matmul"] + layer["forward.grouped"]))
 
-    assert dense(8) > ALONE > 2.5 * dense(1)
+    assert dense(8) > 0.95 * ALONE > 2.5 * dense(1)  # the busiest rank has more grouped ones

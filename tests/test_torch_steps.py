@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from distsim import catalog
-from distsim.engine.compute import Chip, stage_compute
+from distsim.engine.chip import Chip
+from distsim.engine.compute import stage_compute
 from distsim.engine.evidence import setup_of
 from distsim.engine.exchange import exchange_of
 from distsim.engine.resolve import Setup, resolve

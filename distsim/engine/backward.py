@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from distsim.arrays import Number, maximum
-from distsim.layers.ledger import Operation, distinct_saved
+from distsim.layers.ledger import Operation, distinct_saved, dropped_by
 from distsim.specs.framework import Kernels
 
 
@@ -30,7 +30,7 @@ def remaining_bytes(operations: tuple[Operation, ...], until: int, selective: Nu
     What selective recomputation dropped is there again for the operations that dropped it.
     """
     ahead = operations[: until + 1]
-    again = operations[until].recompute_class in kernels.selective
+    again = dropped_by(operations[until], kernels.selective)
     kept = distinct_saved(ahead) if again else distinct_saved(ahead, selective, kernels)
     return sum(kept.values()) + sum(distinct_saved(ahead, weight_copies=True).values())
 

@@ -46,7 +46,7 @@ SPREADS: dict[str, tuple[float, float, float, float, float]] = {
     "layer_stall_seconds": (0, 0, 0, 0.2, 0),
 }  # fmt: skip
 LEVELS = ("general", "architecture", "family", "framework", "both")
-_EAGER = {"kernel_issue_seconds": 3.5e-5}  # launches of plain modules, which engine/passes.py counts one by one
+_EAGER = {"kernel_issue_seconds": 3.5e-5}  # launches of plain modules, which engine/launches.py counts one by one
 # XLA hands over a whole step at once
 _COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6}
 # What is exposed when Transformer Engine's products take in and send out tiles as they go (assumed, fitted from there)
@@ -83,7 +83,7 @@ PRIORS: dict[str, dict[str, float]] = {
     # scripts that hold their tokens in memory and print without waiting for the GPU
     "torch-compile": {"kernel_issue_seconds": 1e-5, "stream": 1.0, "step_seconds": 0.004},
     # experts as batched products of one capacity, without groups of unlike sizes (MaxText, docs on MoE configuration)
-    "maxtext": {**_COMPILED, "grouped": 0.85}, "paxml": _COMPILED, "alpa": _COMPILED, "habana": _COMPILED,
+    "maxtext": {**_COMPILED, "grouped": 1.0}, "paxml": _COMPILED, "alpa": _COMPILED, "habana": _COMPILED,
     # neuronx-distributed pipeline/comm.py, NeMo's p2p_communication.py for Neuron: each of a micro-batch's four
     # transfers is a collective of two ranks in a graph of its own, with nothing beside it
     "neuronx": {**_COMPILED, "pipeline_factor": 2.0}, "neuronx-nemo": {**_COMPILED, "pipeline_factor": 2.0},

@@ -75,11 +75,12 @@ def _of_devices(setup: Setup, found: list[dict[str, Number]]) -> list[dict[str, 
 def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
     """What composing a step needs of the layout; ``state`` is that of the software (specs/timing.py)."""
     y = setup.layout
+    beside = 1 - 1 / y.micro_batches if setup.kernels.expert_overlap else paired(y.schedule, y.pp)
     return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "zero": y.zero, "micro_batches": y.micro_batches, "state": state,
             "blocking": int(setup.kernels.launches == "blocking"),
             "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
             "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp),
-            "paired": paired(y.schedule, y.pp)}  # fmt: skip
+            "paired": beside}  # fmt: skip
 
 
 def compose(
@@ -145,6 +146,7 @@ def gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Nu
         product_seconds(stage, phase, timing)
         + stage[f"{phase}.attention"] / timing["attention"] + stage[f"{phase}.memory"] / timing["stream"]
         + stage[f"{phase}.kernels"] * timing["kernel_gap_seconds"]
+        + stage[f"{phase}.waits"] * timing["kernel_issue_seconds"]
     )  # fmt: skip
 
 
@@ -187,8 +189,8 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
     }  # fmt: skip
     exposed = {name: sum(pair) for name, pair in exchange.items()}
     if not isinstance(y["paired"], int) or y["paired"]:
-        left = exposed_seconds(exposed["expert_parallel"], forward + backward, 0.0)
-        exposed["expert_parallel"] = where(y["paired"], left, exposed["expert_parallel"])
+        hidden = exposed["expert_parallel"] - exposed_seconds(exposed["expert_parallel"], forward + backward, 0.0)
+        exposed["expert_parallel"] = exposed["expert_parallel"] - hidden * where(y["paired"], y["paired"], 0.0)
     return MicroBatch(forward, backward, (r, b + r), exposed, others)
 
 
@@ -204,8 +206,11 @@ def host_seconds(
     """What the host takes to issue forward, and backward with what is computed again; and to wait for each kernel,
     where it does."""
     issue, wait = timing["kernel_issue_seconds"], y["blocking"] * BLOCKING_SECONDS
-    again = stage["backward.kernels"] + stage["recompute.kernels"]
-    return stage["forward.kernels"] * (issue + wait), again * (issue * BACKWARD_ISSUE + wait)
+    issued, run = (
+        (stage[f"forward.{name}"], stage[f"backward.{name}"] + stage[f"recompute.{name}"])
+        for name in ("issued", "kernels")
+    )
+    return issued[0] * issue + run[0] * wait, issued[1] * issue * BACKWARD_ISSUE + run[1] * wait
 
 
 def exchanged(

@@ -6,40 +6,27 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, product, where
-from distsim.engine.energy import profile_of
+from distsim.engine.chip import Chip
+from distsim.engine.expert_load import busiest_rank
 from distsim.engine.flash import flash_seconds
-from distsim.engine.lacking import narrow_units, wide_units
+from distsim.engine.launches import launches
 from distsim.engine.orthogonal import Orthogonal, orthogonal_work
-from distsim.engine.passes import launches, moved_bytes
+from distsim.engine.passes import moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.weights import optimizer_seconds, weight_work
-from distsim.errors import DistsimError
 from distsim.formulas.compute import (
-    ATTENTION_HALF_RATE,
-    ATTENTION_TILE,
-    OLDER_ATTENTION,
     cached_share,
-    power_limited_share,
     product_share,
     roofline_seconds,
     stream_seconds,
 )
-from distsim.layers.ledger import Block, Operation
+from distsim.layers.ledger import Block, Operation, dropped_by
 from distsim.layers.recompute import kept_operations
 
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
-CLASSES = (*PRODUCTS, "memory", "kernels", "cover")
-TYPICAL_SHARE = 0.8
-"""Best measured product over the datasheet rate where nobody measured an accelerator: the middle of those measured."""
-TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95, "cdna3": 0.55}  # as the members of each that were measured
-NARROW_SHARE = 0.95
-"""Best measured 8-bit product over the best 16-bit one, as shares of their peaks: 0.88 to 1.04 where both were."""
-NEWER = ("hopper", "blackwell")
-"""Architectures whose tensor cores FlashAttention-2 was not written for."""
-DEFAULT_UNITS = 1
-"""Units of an accelerator that does not state them: waves of tiles then cost nothing."""
+CLASSES = (*PRODUCTS, "memory", "kernels", "issued", "waits", "cover")
 TENSOR_CORE_MULTIPLE = 8
 """Elements that a row of 2-byte operands must be a multiple of for tensor cores (NVIDIA, Matrix Multiplication
 Background User's Guide, section 3: 16 bytes): batched products of heads 108 or 150 wide run on fp32 units instead."""
@@ -48,9 +35,8 @@ EXPERTS = ("mlp.experts.up", "mlp.experts.down")
 ALONE = 0.7
 """Part of the experts' products that is as fast as a dense one where a rank has a single expert: nothing is grouped
 then, but the busiest rank still has more tokens than the mean."""
-SCAN_SHARE = 0.08
-"""Rate of a chunked scan's products over flash attention's. Recalled: Dao and Gu 2024 (arXiv:2405.21060), figure 10. At
-a state of 64 a scan takes as long as FlashAttention-2 at 2 to 3 thousand tokens, for a thirteenth of its work."""
+LOOP_STREAMS = 4
+"""Products of experts that run at once where a loop issues them (Transformer Engine, multi-stream cuBLAS)."""
 
 
 @dataclass
@@ -64,6 +50,10 @@ class Sums:
     attention: Number = 0.0
     memory: Number = 0.0
     kernels: Number = 0.0
+    issued: Number = 0.0
+    """Work of the host, in operations issued from Python."""
+    waits: Number = 0.0
+    """The part of it during which the GPU has nothing to do."""
     cover: Number = 0.0
     """Of the products, those that an exchange of the same operation may run beside."""
 
@@ -84,39 +74,6 @@ class StageCompute:
 
 WIDE_PRODUCTS = ("head", "head.transform", "head.pooler", "head.sentence", "mlp.router", "mlp.shared.gate")
 """Products that 8-bit recipes leave in 16 bits."""
-
-
-class Chip:
-    """Rates of one accelerator under one precision recipe."""
-
-    def __init__(self, setup: Setup) -> None:
-        chip, peak, precision = setup.accelerator, setup.accelerator.peak, setup.precision
-        wide = "fp32" if precision.activation_bytes > 2 else "fp16" if precision.math == "fp16" else "bf16"
-        named = precision.math if wide == "fp32" else wide
-        units = wide_units(peak, named)
-        if not units:
-            raise DistsimError(f"{chip.name} states no peak rate for {precision.name}", "add it under [peak]")
-        stated: float = getattr(peak, units)
-        self.rate = stated
-        reached = chip.measured
-        typical = TYPICAL_SHARES.get(chip.architecture.split()[0], TYPICAL_SHARE)
-        self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or reached.matmul_bf16 or typical
-        narrow = narrow_units(peak, precision.math)
-        narrow_share = reached.matmul_fp8 or (NARROW_SHARE * reached.matmul_bf16 if reached.matmul_bf16 else typical)
-        self.narrow_rate = getattr(peak, narrow) * narrow_share if narrow else None
-        generation = chip.architecture.split()[0]
-        age = NEWER.index(generation) + 1 if generation in NEWER else 0
-        if chip.power and chip.rated_power:
-            limit = power_limited_share(chip.power, chip.rated_power, profile_of(chip).idle_fraction)
-            self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
-        self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][age]
-        self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
-        self.vector_rate = peak.fp32 or stated
-        self.bandwidth = chip.bandwidth
-        self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
-        self.attention_block = chip.chip.attention_block or ATTENTION_TILE
-        self.cache = float(chip.chip.cache or 0)
-        self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
 
 class BlockSums(NamedTuple):
@@ -154,7 +111,8 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
     found.orthogonal = orthogonal_work(setup, stage, chip.rate, chip.units)
     own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
     forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
-    forward.kernels, backward.kernels = forward.kernels + own.hooks, backward.kernels + 2 * own.hooks
+    for sums, hooks in ((forward, own.hooks), (backward, 2 * own.hooks)):
+        sums.kernels, sums.issued = sums.kernels + hooks, sums.issued + hooks
     return found
 
 
@@ -178,7 +136,7 @@ def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
             products += operation.kind == "matmul"
             repeated = operation.kind != "attention" and (operation.kind != "matmul" or products % 2 == 0)
         else:
-            repeated = operation.recompute_class in kinds and operation.recompute_class != ""
+            repeated = dropped_by(operation, kinds)
         if repeated:
             found.dropped.add(forward)
     return found
@@ -196,8 +154,9 @@ def _needed(setup: Setup, block: Block) -> int:
 
 def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums, Sums]:
     """Forward and backward seconds of one row of the ledger."""
-    before, after = launches(setup, operation)
-    forward, backward = Sums(kernels=before), Sums(kernels=after)
+    found = launches(setup, operation)
+    forward = Sums(kernels=found.kernels[0], issued=found.issued[0], waits=found.waits)
+    backward = Sums(kernels=found.kernels[1], issued=found.issued[1])
     if operation.kind == "matmul":
         _matmul(setup, chip, operation, forward, backward)
     elif operation.kind == "attention" and operation.name.endswith(".core"):
@@ -206,8 +165,8 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
         _batched(chip, operation, forward, backward)
     else:
         if operation.kind == "scan":
-            forward.attention = operation.flops_forward / (chip.rate * SCAN_SHARE)
-            backward.attention = operation.flops_backward / (chip.rate * SCAN_SHARE)
+            forward.attention = operation.flops_forward / chip.scan_rate
+            backward.attention = operation.flops_backward / chip.scan_rate
         first, second = moved_bytes(setup, operation)
         share = setup.kernels.pass_share * cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
         first, second = first * share, second * share
@@ -235,13 +194,15 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
         rate, each = chip.wide_rate, setup.tuning.product_bytes
     moved = (m * k + k * n + m * n) * batch * each
-    times = _three(chip, rate, (m, n, k, batch), 2 * m * n * k * batch, moved)
+    together = minimum(batch, LOOP_STREAMS) if setup.kernels.expert_products == "loop" else batch
+    times = _three(chip, rate, (m, n, k, together), 2 * m * n * k * batch, moved)
     width = "8" if narrow else ""
     seconds = (times[0], times[1] + (times[2] if operation.weight_gradient else 0))
     grouped = 1 - ALONE / maximum(batch, 1) if operation.name in EXPERTS else 0
+    uneven = busiest_rank(setup) if operation.name in EXPERTS else 1.0
     for sums, own in zip((forward, backward), seconds, strict=True):
         setattr(sums, f"matmul{width}", own * (1 - grouped))
-        setattr(sums, f"grouped{width}", own * grouped)
+        setattr(sums, f"grouped{width}", own * grouped * uneven)
     backward.cover = _cover(operation, times)
     if narrow:
         _quantise(setup, chip, (m * k * batch, m * n * batch, n * k * batch), forward, backward)

@@ -8,7 +8,7 @@ from typing import Any
 
 from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
-from distsim.engine.profile import with_kernels
+from distsim.engine.profile import recipes_of, with_kernels
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_layout import (
@@ -199,9 +199,19 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
         options["mtp"] = model.mtp_layers
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
-    setup = trained_whole(run, setup)
+    setup = recomputing_as_recipes(run, trained_whole(run, setup))
     unsaid = not again
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
+
+
+def recomputing_as_recipes(run: Run, setup: Setup) -> Setup:
+    """The setup with what the framework's own recipes compute again, where the row does not say."""
+    again = [one.again for one in recipes_of(setup.framework, setup.model, setup.accelerator, setup.precision.name)]
+    names = next((kinds for kinds in reversed(again) if kinds is not None), ())
+    if not names or run.text("recompute") is not None or setup.tuning is not None:
+        return setup
+    kernels = with_kernels(setup.kernels, {"selective": names}, f"framework {setup.framework.name}, recipes")
+    return replace(setup, kernels=kernels, recompute="selective", layout=setup.layout.with_(selective=1))
 
 
 def with_kernels_of(run: Run, setup: Setup) -> Setup:
@@ -213,6 +223,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own = {name: kernel for name, kernel in own.items() if name not in framework.compiled}
     if named := run_notes.attention_kernel(run):
         own["attention_kernel"] = named
+    if run_notes.balanced_router(run):
+        own["router"] = "balanced"
     own |= recomputation_of(run, framework).kernels
     where = f"framework {framework.name}, earlier"
     return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup

@@ -10,7 +10,7 @@ from distsim.formulas.compute import attention_share, causal_fraction, head_shar
 from distsim.layers.ledger import Operation
 
 if TYPE_CHECKING:
-    from distsim.engine.compute import Chip
+    from distsim.engine.chip import Chip
 
 FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""

@@ -1,4 +1,4 @@
-"""What one operation moves through memory and how many kernels it launches, fused or composed of elementary ones.
+"""What one operation moves through memory, fused or composed of elementary operations.
 
 The ledger says what an operation reads and writes at best. Code that composes it passes over its tensors again for each
 elementary step; each step reads its operands and writes its result. The counts follow from the steps.
@@ -18,17 +18,8 @@ BACKWARD_BYTES = 2.0
 NORM_BACKWARD = 2.5
 """The same of a norm: one kernel reads the output's gradient and the input and writes the input's gradient, another
 reads both again for the weight's gradient."""
-KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
-           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0), "adapter": (3, 3), "unpack": (2, 2),
-           "scan": (6, 14)}  # fmt: skip
-"""Kernels that a fused operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute;
-``adapter`` is all of an adapter but its products: cast, drop, scale, add."""
-FROZEN_KERNELS = 1
-"""Kernels of the backward of a product whose weights are frozen."""
 ONCE_MORE = ("adapter", "unpack")
 """Kinds whose backward moves what forward moves."""
-CALL_KERNELS = 1.0
-"""Host work of issuing one collective, in kernels: it has one, which the host issues like any other."""
 
 # Bytes per logit, forward and backward. Composed cross entropy in fp32: cast (6), log-softmax (three readings and one
 # writing, 16); its gradient (4), that of the log-softmax (20), cast (6). Vocabulary-parallel: cast (6), maximum (4),
@@ -42,6 +33,12 @@ LOSS_BYTES = {"eager": (22.0, 30.0), "narrow": (8.0, 12.0), "vocab-parallel": (3
 COMPOSED_SOFTMAX = (33.0, 35.0)
 COMPOSED_SOFTMAX_KERNELS = 4
 """Launches beyond that of a fused softmax, each way."""
+
+
+COMPOSED_BIAS = (28.0, 40.0)
+"""Bytes per element of an expert's output, forward and backward, of its bias times the router's weight where torch
+composes it: product in fp32 (4), sum (10), concatenation (8), cast (6); cast (6), gradients of the sum (6), of the bias
+and of the weights (12 each), concatenation (4)."""
 
 
 class Cost(NamedTuple):
@@ -78,6 +75,10 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
     cost = composed(setup, operation)
+    if operation.name == "mlp.combine" and setup.model.experts is not None and setup.model.experts.bias:
+        forward, backward = COMPOSED_BIAS if setup.kernels.expert_bias == "composed" else (0.0, 0.0)
+        routed, width = operation.shape
+        return size + forward * routed * width, size * BACKWARD_BYTES + backward * routed * width
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
     return size * cost.forward, size * again * cost.backward
 
@@ -104,23 +105,6 @@ def composed_softmax(setup: Setup) -> Number:
 
 
 ROTATED = ("attention.query", "attention.key")
-
-
-def launches(setup: Setup, operation: Operation) -> tuple[Number, Number]:
-    """Kernels and collectives that the host issues, forward and backward."""
-    before, after = KERNELS[operation.kind]
-    cost = composed(setup, operation)
-    before, after = (max(before, cost.kernels[0]), max(after, cost.kernels[1]))
-    if operation.name.endswith(".softmax"):
-        more = composed_softmax(setup) * COMPOSED_SOFTMAX_KERNELS
-        return before + more, after + more
-    if operation.kind == "matmul" and not operation.weight_gradient:
-        after = FROZEN_KERNELS
-    calls = [
-        sum(where(c.bytes_logical > 0, CALL_KERNELS, 0) for c in operation.collectives if c.phase == phase)
-        for phase in ("forward", "backward")
-    ]
-    return before + calls[0], after + calls[1]
 
 
 def loss_kernel(setup: Setup) -> str:

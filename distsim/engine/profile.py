@@ -6,8 +6,10 @@ from typing import Any
 
 from distsim import catalog
 from distsim.errors import DistsimError
+from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework, Kernels
 from distsim.specs.model import Model
+from distsim.specs.recipes import Recipe
 
 
 def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> Kernels:
@@ -19,6 +21,18 @@ def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> K
         overrides |= framework.compiled
         where += " and compiled"
     return with_kernels(own, overrides, where) if overrides else own
+
+
+def recipes_of(framework: Framework, model: Model, chip: Accelerator, precision: str) -> tuple[Recipe, ...]:
+    """The framework's own recipes that fit a job; none that ended, which only replays of their time bring in."""
+    where = (chip.architecture, chip.name)
+    return tuple(one for one in framework.recipes if one.until is None and one.fits(where, precision, model))
+
+
+def recipe_kernels(framework: Framework, model: Model, chip: Accelerator, precision: str) -> dict[str, Any]:
+    """What the framework's recipes set for this model on this accelerator."""
+    return {name: value for recipe in recipes_of(framework, model, chip, precision)
+            for name, value in recipe.kernels.items()}  # fmt: skip
 
 
 def _base(framework: Framework, model: Model) -> Kernels:

@@ -9,7 +9,7 @@ from distsim import catalog
 from distsim.arrays import Number, round_up, where
 from distsim.engine.models import length_notes, load_model, with_prediction
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
-from distsim.engine.profile import kernels_for
+from distsim.engine.profile import kernels_for, recipe_kernels, with_kernels
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.tuning import tuning_of, tuning_options
 from distsim.engine.vocabulary import check_vocabulary
@@ -119,6 +119,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         refuse_unsupported(framework, model, layout, offload)
     precision = catalog.load("precisions", filled["precision"])
     kernels = kernels_for(framework, model, bool(filled["compile"]))
+    if special := recipe_kernels(framework, model, accelerator, precision.name):
+        kernels = with_kernels(kernels, special, f"framework {framework.name}, recipes")
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
     if job.dropout is not None and not any(rates) and not kernels.dropout_always:
         notes.append(f"--{'' if job.dropout else 'no-'}dropout has no effect: {model.name} has none")

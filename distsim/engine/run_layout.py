@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from distsim.engine.run_software import gpu_name
+from distsim.interop.run_models import model_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
@@ -77,12 +78,12 @@ def unsaid_micro_batch(run: Run, framework: Framework) -> int | None:
 def scripted(run: Run, framework: Framework, model: Model) -> Run:
     """The row with what the framework's own script for its model and accelerator sets where its cells are blank;
     scripts that fix a batch stand for rows that say nothing of it."""
-    own, name = framework.recipes.get(gpu_name(run), {}), re.sub(r"[\s_]+", "-", model.name.lower())
-    recipe = own.get(name) or framework.recipes.get("any", {}).get(name)
-    if recipe is None or (recipe.micro_batch and states_batch(run)):
+    own, name = framework.scripts.get(gpu_name(run), {}), re.sub(r"[\s_]+", "-", model.name.lower())
+    script = own.get(name) or framework.scripts.get("any", {}).get(name)
+    if script is None or (script.micro_batch and states_batch(run)):
         return run
     said = {name: run.text(name) for name in ("micro_batch", "recompute")}
-    filled = {name: str(value) for name, value in recipe.model_dump(exclude_none=True).items() if said[name] is None}
+    filled = {name: str(value) for name, value in script.model_dump(exclude_none=True).items() if said[name] is None}
     return Run({**run.cells, **filled}, run.line)
 
 
@@ -122,11 +123,11 @@ def _possible_stages(run: Run, framework: Framework) -> list[int]:
     sharded = (framework.usual.get("zero") or 0) >= SHARDED or run.text("fsdp_kind")
     if tensor == 1 or any(one is not None for one in others) or sharded or gpus % tensor:
         return []
-    ranks, layers, whole = gpus // tensor, run.count("layers"), run.count("global_batch")
+    ranks, layers, whole = gpus // tensor, run.count("layers") or model_of(run).layers, run.count("global_batch")
     return [
         count
         for count in range(1, ranks + 1)
-        if ranks % count == 0 and (layers or count) % count == 0 and (whole or 0) % (ranks // count) == 0
+        if ranks % count == 0 and layers % count == 0 and (whole or 0) % (ranks // count) == 0
     ]
 
 

@@ -33,6 +33,10 @@ def framework_of(run: Run) -> Framework:
     framework: Framework = catalog.load("frameworks", _profile_of(run)[0])
     while (older := framework.usual.get("older")) and run_year(run) <= framework.usual["older_until"]:
         framework = catalog.load("frameworks", older)
+    if known := framework.recipes:
+        own = [recipe for recipe in known if recipe.released(run_year(run))]
+        released = tuple(recipe.model_copy(update={"until": None}) for recipe in own)
+        framework = framework.model_copy(update={"recipes": released})
     if not run_notes.overlaps_tensor_parallel(run):
         return framework
     return framework.model_copy(update={"traffic": framework.traffic.model_copy(update={"tp_in_pieces": True})})
@@ -69,7 +73,8 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     recipe = _recipe(run, framework)[0] or default
     if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
         recipe = f"{recipe}_pure"
-    return str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
+    replayed = {name: real for known in framework.recipes for name, real in known.replayed.items()}
+    return replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
 
 
 def assumed_precision(run: Run, framework: Framework) -> str:

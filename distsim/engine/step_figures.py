@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from distsim.engine.chip import Chip
 from distsim.engine.compose import (
     BACKWARD_SHARE,
     EXCHANGES,
@@ -23,7 +24,7 @@ from distsim.engine.compose import (
     micro_batch,
     stage_numbers,
 )
-from distsim.engine.compute import PHASES, Chip, operation_sums
+from distsim.engine.compute import PHASES, operation_sums
 from distsim.engine.figures import Figures
 from distsim.engine.flops import active_parameters, attended
 from distsim.engine.stages import build_stages
@@ -155,6 +156,10 @@ def _computation(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float
         if gaps:
             source = f"{gaps:,.0f} kernels x kernel_gap_seconds {timing['kernel_gap_seconds']:.4g} ({FITTED})"
             figures.note(f"{phase}, gaps between kernels", gaps * timing["kernel_gap_seconds"], "s", source)
+        if waits := float(numbers[f"{phase}.waits"]):
+            source = f"{waits:,.0f} operations x kernel_issue_seconds {timing['kernel_issue_seconds']:.4g} ({FITTED})"
+            words = f"{phase}, idle while the host issues what waits for the router's counts"
+            figures.note(words, waits * timing["kernel_issue_seconds"], "s", source)
     f, b, r = (float(gpu_seconds(numbers, phase, timing)) for phase in PHASES)
     hosts = host_seconds(numbers, y, timing)
     _formula(figures, "forward", stage.batch.forward, paced_seconds, gpu_seconds=f, host_seconds=hosts[0])

@@ -10,7 +10,7 @@ from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.traffic_grids import grid_flows
 from distsim.formulas.traffic import distinct_copies
-from distsim.layers.ledger import Block, Collective, Operation
+from distsim.layers.ledger import Block, Collective, Operation, dropped_by
 from distsim.layers.recompute import kept_operations
 from distsim.specs.layout import Layout
 
@@ -81,7 +81,7 @@ def _dropped(setup: Setup, operation: Operation) -> bool:
     kernels = setup.kernels
     if kernels.kept is not None:
         return operation.name not in kept_operations(kernels.kept)
-    return bool(operation.recompute_class) and operation.recompute_class in kernels.selective
+    return dropped_by(operation, kernels.selective)
 
 
 def _last_exchange(block: Block) -> Operation | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from distsim.arrays import Number
 from distsim.engine.compute import BlockSums, StageCompute, stage_compute
 from distsim.engine.exchange import Exchange, exchange_of
+from distsim.engine.expert_load import busiest_exchange
 from distsim.engine.flows import Fixed, Flow
 from distsim.engine.network import Network
 from distsim.engine.resolve import Setup
@@ -80,6 +81,8 @@ def traffic_seconds(
     for flow in stage_flows(setup, exchange, network, stage):
         kind = kind_of(flow)
         exposed = OVERLAPPED_SHARE if setup.framework.traffic.tp_in_pieces and kind.startswith("tp_") else 1.0
+        if kind.startswith("ep_"):
+            exposed = busiest_exchange(setup)
         # not in place: arrays broadcast
         sums[kind] = sums[kind] + price(flow, network).seconds * (flow.calls / flow.every * exposed)
     return sums

@@ -43,6 +43,9 @@ OLDER_ATTENTION = {
 16,384 tokens, causal, head size 128: FlashAttention-3 about 640 TFLOP/s on an H100 and FlashAttention-2 370 (Shah et
 al. 2024, arXiv:2407.08608, figure 5); FlashAttention-2 is 1.7 to 3 times as fast as FlashAttention, 1.3 to 2.5 times as
 its Triton version (Dao 2023, arXiv:2307.08691, section 4.1)."""
+BUSIEST_RANK = 1.2
+"""Tokens of the expert parallel rank that gets most over the mean, under a learned router with an auxiliary loss
+(assumed)."""
 FULL_WIDTH = 128
 """Head size from which flash attention's products are deep enough for the tensor cores."""
 

@@ -23,6 +23,7 @@ _HUGGING_FACE = re.compile(r"section: HF \+ Deepspeed", re.IGNORECASE)
 _FULL_OFFLOAD = re.compile(r"\bfull offload\b", re.IGNORECASE)
 """Optimizer states and parameters in host memory (DeepSpeed's ZeRO-Infinity, without NVMe)."""
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
+_BALANCED = re.compile(r"force[- ]balanced|force_load_balancing", re.IGNORECASE)
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
 _SCHEDULES = tuple(
     (name, re.compile(rf"\b{words}\b", re.IGNORECASE))
@@ -67,6 +68,11 @@ def attention_kernel(run: Run) -> str | None:
 def exchanges_in_bf16(run: Run) -> bool:
     """Whether gradients are reduced in 16 bits too (Composer's mixed precision PURE, not DEFAULT)."""
     return "MP mode PURE" in (run.text("notes") or "")
+
+
+def balanced_router(run: Run) -> bool:
+    """Whether the benchmark sends each expert as many tokens."""
+    return _BALANCED.search(run.text("notes") or "") is not None
 
 
 def overlaps_tensor_parallel(run: Run) -> bool:

@@ -72,7 +72,7 @@ def _output(ctx: Context, width: int) -> list[Operation]:
     pooled = out.pooler and out.predicts == "sequence-classes"
     source = Tensor("head.pooler.output" if pooled else "head.normalised", rows * width, ctx.activation, "s b h")
     if out.over_vocabulary:
-        shard, collectives = ctx.vocab_padded / ctx.layout.vocab_ranks, column_collectives(ctx)
+        shard, collectives = ctx.vocab_padded / ctx.layout.vocab_ranks, column_collectives(ctx, narrow=False)
         return [
             linear(ctx, "head", positions(ctx), width, shard, source, bias=model.head_bias, cast_input=True,
                    collectives=collectives)

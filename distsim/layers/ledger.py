@@ -157,6 +157,11 @@ class Block:
     """The block's input: all that full recomputation keeps."""
 
 
+def dropped_by(operation: Operation, kinds: tuple[str, ...]) -> bool:
+    """Whether selective recomputation of these kinds, or operations by name, runs an operation again."""
+    return (operation.recompute_class != "" and operation.recompute_class in kinds) or operation.name in kinds
+
+
 def distinct_saved(
     operations: Iterable[Operation],
     selective: Number = 0,
@@ -171,7 +176,7 @@ def distinct_saved(
     dropped = kernels.selective if kernels is not None else ()
     sizes: dict[str, Number] = {}
     for operation in operations:
-        keep = where(selective, 0, 1) if operation.recompute_class in dropped else 1
+        keep = where(selective, 0, 1) if dropped_by(operation, dropped) else 1
         for tensor in operation.saved:
             if tensor.weight_copy != weight_copies:
                 continue

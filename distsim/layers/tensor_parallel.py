@@ -13,13 +13,29 @@ def boundary_bytes(ctx: Context, bytes_each: Number | None = None) -> Number:
     return layout.tokens * ctx.model.hidden * each * (layout.tp > 1)
 
 
-def column_collectives(ctx: Context, matrices: int = 1) -> tuple[Collective, ...]:
-    """Entering a region: all-gather under sequence parallelism (again in backward), else an all-reduce in backward."""
+def gathered_bytes_each(ctx: Context, narrow: bool = True) -> Number:
+    """Bytes of an element that is gathered: as its product reads it, where it is quantised before it travels."""
+    quantised = narrow and ctx.kernels.tp_gathers == "quantised"
+    return ctx.precision.kept_input_bytes if quantised else ctx.activation
+
+
+def column_collectives(ctx: Context, matrices: int = 1, narrow: bool = True) -> tuple[Collective, ...]:
+    """Entering a region: all-gather under sequence parallelism (again in backward), else an all-reduce in backward.
+    ``narrow``: its products are among those that a recipe has in 8 or 4 bits."""
     layout, size = ctx.layout, boundary_bytes(ctx)
+    each = gathered_bytes_each(ctx, narrow)
+    gathered = boundary_bytes(ctx, each) * layout.sequence_parallel
     with_sp, without = size * layout.sequence_parallel, size * (1 - layout.sequence_parallel)
     return (
-        Collective("all_gather", "tp", with_sp, "forward"),
-        Collective("all_gather", "tp", with_sp * ctx.kernels.regather_input, "backward", overlaps="input gradient"),
+        Collective("all_gather", "tp", gathered, "forward", bytes_each=each),
+        Collective(
+            "all_gather",
+            "tp",
+            gathered * ctx.kernels.regather_input,
+            "backward",
+            overlaps="input gradient",
+            bytes_each=each,
+        ),
         Collective("reduce_scatter", "tp", with_sp, "backward", overlaps="weight gradient"),
         Collective("all_reduce", "tp", without, "backward", overlaps="weight gradient", matrices=matrices),
     )
@@ -28,9 +44,11 @@ def column_collectives(ctx: Context, matrices: int = 1) -> tuple[Collective, ...
 def row_collectives(ctx: Context) -> tuple[Collective, ...]:
     """Leaving a region: reduce-scatter (all-gather in backward) under sequence parallelism, else an all-reduce."""
     layout, size = ctx.layout, boundary_bytes(ctx)
+    each = gathered_bytes_each(ctx)
+    gathered = boundary_bytes(ctx, each) * layout.sequence_parallel
     with_sp, without = size * layout.sequence_parallel, size * (1 - layout.sequence_parallel)
     return (
         Collective("reduce_scatter", "tp", with_sp, "forward"),
-        Collective("all_gather", "tp", with_sp, "backward"),
+        Collective("all_gather", "tp", gathered, "backward", bytes_each=each),
         Collective("all_reduce", "tp", without, "forward"),
     )

@@ -12,7 +12,7 @@ from distsim.engine.figures import Figure
 from distsim.engine.memory import MemoryReport, StageMemory
 from distsim.engine.resolve import Setup
 from distsim.formula import REGISTRY
-from distsim.layers.ledger import Operation
+from distsim.layers.ledger import Operation, dropped_by
 from distsim.report import terminal
 from distsim.report.style import Style, columns
 from distsim.units import gib
@@ -118,10 +118,10 @@ def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
 def _saved_rows(operations: tuple[Operation, ...], setup: Setup) -> Iterator[list[str]]:
     """Each storage once, under the operation that keeps it first; what selective recompute drops says so."""
     dropping = setup.kernels.selective if setup.layout.selective else ()
-    kept = {tensor.name for one in operations if one.recompute_class not in dropping for tensor in one.saved}
+    kept = {tensor.name for one in operations if not dropped_by(one, dropping) for tensor in one.saved}
     seen: set[str] = set()
     for operation in operations:
-        dropped = operation.recompute_class in dropping
+        dropped = dropped_by(operation, dropping)
         for tensor in operation.saved:
             if not tensor.elements or tensor.name in seen or (dropped and tensor.name in kept):
                 continue

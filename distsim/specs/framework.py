@@ -9,11 +9,10 @@ from distsim.specs.adapters import Adapters
 from distsim.specs.base import Sourced, Spec
 from distsim.specs.buffers import Buffers, Overhead
 from distsim.specs.job import Job
+from distsim.specs.recipes import Recipe
+from distsim.specs.scripts import KeptPart, Remat, Script
 from distsim.specs.support import Supports
 from distsim.units import MIB
-
-KeptPart = Literal["qkv", "context", "out", "up", "down"]
-"""Queries, keys and values; what attention makes of them; its projection; the two products of an MLP or of experts."""
 
 
 class Kernels(Spec):
@@ -102,6 +101,25 @@ class Kernels(Spec):
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
     launches: Literal["ahead", "blocking"] = "ahead"
     """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""
+    graphs: Literal["none", "modules", "iteration"] = "none"
+    """CUDA graphs that the host launches in place of kernels: none; of attention, Mamba and routers, all but experts,
+    whose shapes only the router knows; or of all of a step's forward and backward."""
+    expert_products: Literal["grouped", "loop"] = "grouped"
+    """A rank's experts are multiplied in one kernel, or one expert after another."""
+    expert_counts: Literal["host", "device"] = "device"
+    """Who must know how many tokens each expert got before its kernels are issued: where it is the host, it waits for
+    the GPU, whose queue is empty when it goes on."""
+    expert_bias: Literal["fused", "composed"] = "fused"
+    """Biases of experts' outputs are added with the routers' weights in one kernel, or expert by expert in plain
+    torch."""
+    tp_gathers: Literal["wide", "quantised"] = "wide"
+    """Tensor parallel all-gathers carry activations, or the 8 or 4 bits that products will read."""
+    routing: Literal["fused", "composed"] = "fused"
+    """Choosing experts takes a few kernels, or plain operations one by one."""
+    router: Literal["learned", "balanced"] = "learned"
+    """Where tokens go: to the experts that the router chooses, or to all alike, as benchmarks force it to."""
+    expert_overlap: bool = False
+    """Exchanges of experts run beside another micro-batch's computation."""
     recompute_stops_early: bool = False
     """Recomputing a layer ends before its last product, whose result backward does not need: torch's checkpoint without
     reentrant autograd, and XLA."""
@@ -136,23 +154,6 @@ class Kernels(Spec):
     cp_gradients: Literal["reduce", "fp32_ring"] = "reduce"
     """Context parallelism: key and value gradients go the way keys and values came, in the activation dtype, or in fp32
     around the whole ring whichever way they came (torch 2.13)."""
-
-
-class Recipe(Spec):
-    """What a framework's own script sets for a model on an accelerator."""
-
-    micro_batch: int | None = Field(default=None, ge=1)
-    recompute: str | None = None
-    """As a measured run's cell has it: what is computed again, or ``other:`` and one of the framework's policies."""
-
-
-class Remat(Spec):
-    """One of a framework's own policies of what a layer keeps for backward."""
-
-    keeps: tuple[KeptPart, ...]
-    """As ``kernels.kept``."""
-    offload: bool = False
-    """What is kept goes to the host's memory."""
 
 
 class Traffic(Spec):
@@ -242,7 +243,7 @@ class Framework(Sourced):
     kernels: Kernels = Kernels()
     remat: dict[str, Remat] = Field(default_factory=dict)
     """Its own policies of recomputation by name, as measured runs name them."""
-    recipes: dict[str, dict[str, Recipe]] = Field(default_factory=dict)
+    scripts: dict[str, dict[str, Script]] = Field(default_factory=dict)
     """Its own scripts by accelerator (or ``any``) and model; replays fill with them what a row leaves blank."""
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""
@@ -262,6 +263,8 @@ class Framework(Sourced):
     say; only the memory of replays uses them."""
     families: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that differ for one model family, e.g. ``families.gemma.norm_weight_fp32``."""
+    recipes: tuple[Recipe, ...] = ()
+    """Kernels that its own recipes set for some models, chips and precisions; where several fit, later ones win."""
     buffers: Buffers = Buffers()
     traffic: Traffic = Traffic()
     overhead: Overhead = Overhead()

@@ -14,8 +14,8 @@ class Timing(Spec):
     """Share of the best measured rate that a large product sustains inside a step (clocks, epilogues)."""
     matmul_narrow: float = Field(default=1.0, gt=0)
     """The same of products in 8 or 4 bits, over that: what slows one width inside a step slows the other too."""
-    grouped: float = Field(default=0.6, gt=0)
-    """Share that the grouped products of experts keep of a dense product's: small groups, and the busiest rank's."""
+    grouped: float = Field(default=0.9, gt=0)
+    """Share that the grouped products of experts keep of a dense product's: small groups."""
     attention: float = Field(default=0.8, gt=0)
     """Share of the best measured product rate that flash attention reaches at long sequences and 128-wide heads."""
     stream: float = Field(default=0.75, gt=0)
@@ -29,8 +29,8 @@ class Timing(Spec):
     """Exposed time of tensor parallel exchanges over their priced time: below 1 where they overlap with products."""
     context_factor: float = Field(default=1.0, ge=0)
     """The same for context parallel exchanges."""
-    expert_factor: float = Field(default=1.2, ge=0)
-    """The same for expert parallel exchanges, which also wait for the busiest rank."""
+    expert_factor: float = Field(default=1.0, ge=0)
+    """The same for expert parallel exchanges."""
     data_factor: float = Field(default=1.1, ge=0)
     """Time of gradient reduction over its priced time: above 1 where it competes with computation."""
     gather_factor: float = Field(default=1.1, ge=0)

@@ -1,0 +1,97 @@
+"""How many kernels an operation runs, what of them the host issues, and where the GPU waits for it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from distsim.arrays import Number, where
+from distsim.engine.passes import COMPOSED_SOFTMAX_KERNELS, composed, composed_softmax
+from distsim.engine.resolve import Setup
+from distsim.layers.ledger import Operation
+
+KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
+           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0), "adapter": (3, 3), "unpack": (2, 2),
+           "scan": (6, 14)}  # fmt: skip
+"""Kernels that a fused operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute;
+``adapter`` is all of an adapter but its products: cast, drop, scale, add."""
+ROUTER_KERNELS = (12, 8)
+"""What a router composed of plain operations launches beside its product: scores in fp32, the best of them, masks,
+counts, auxiliary loss."""
+FROZEN_KERNELS = 1
+"""Kernels of the backward of a product whose weights are frozen."""
+CALL_KERNELS = 1.0
+"""Host work of issuing one collective, in kernels: it has one, which the host issues like any other."""
+EXPERT_KERNELS = {"wide": (1, 2), "narrow": (4, 7)}
+"""Kernels of one expert in a loop over a rank's experts: its products; in 8 or 4 bits with the quantisation of its
+tokens or their gradients and the reordering of both operands' scales for each product."""
+LOOP_ISSUE = 0.03
+"""Host time of a kernel that a loop in compiled code issues, over that of an operation issued from Python."""
+DYNAMIC = ("mlp.dispatch", "mlp.experts.up", "mlp.experts.activation", "mlp.experts.down", "mlp.combine")
+"""Operations whose shapes depend on where the router sends tokens, so that no graph of a module holds them."""
+AFTER_COUNTS = 0.25
+"""Part of a dispatch that the host issues while the GPU has nothing to do, once it has read how many tokens each expert
+got: what sorts tokens by expert; all later kernels are issued while that runs."""
+UNGRAPHED_DISPATCH = 0.5
+"""Part of a dispatch that comes after its preparation, which graphs of modules hold (--cuda-graph-scope
+moe_preprocess)."""
+EXPERT_PRODUCTS = ("mlp.experts.up", "mlp.experts.down")
+GRAPHED_GAP = 0.3
+"""Time between two kernels of a CUDA graph, over that between two that were issued one by one: about 1.5 us against 5
+(NVIDIA, Constant Time Launch for Straight-Line CUDA Graphs, 2024; recalled)."""
+
+
+class Launches(NamedTuple):
+    """Of one operation, forward and backward."""
+
+    kernels: tuple[Number, Number]
+    """On the GPU, as gaps between them count."""
+    issued: tuple[Number, Number]
+    """Work of the host, in operations issued from Python."""
+    waits: Number
+    """Part of forward's that the GPU waits for: its queue is empty when the host has read the router's counts."""
+
+
+def launches(setup: Setup, operation: Operation) -> Launches:
+    """What an operation runs on the GPU and costs the host."""
+    before, after = _single(setup, operation)
+    more, later = _each_expert(setup, operation)
+    kernels = before + more, after + later
+    issued = before + more * LOOP_ISSUE, after + later * LOOP_ISSUE
+    graphs = setup.kernels.graphs
+    if graphs == "iteration" or (graphs == "modules" and operation.name not in DYNAMIC):
+        return Launches((kernels[0] * GRAPHED_GAP, kernels[1] * GRAPHED_GAP), (0.0, 0.0), 0.0)
+    waits: Number = 0.0
+    if operation.name == "mlp.dispatch":
+        waits = before * AFTER_COUNTS * (setup.kernels.expert_counts == "host")
+        left = UNGRAPHED_DISPATCH if graphs == "modules" else 1.0
+        issued = issued[0] * left, issued[1] * left
+    return Launches(kernels, issued, waits)
+
+
+def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Kernels and collectives of an operation, those of experts counted once."""
+    before, after = KERNELS[operation.kind]
+    cost = composed(setup, operation)
+    before, after = (max(before, cost.kernels[0]), max(after, cost.kernels[1]))
+    if operation.name.endswith(".softmax"):
+        more = composed_softmax(setup) * COMPOSED_SOFTMAX_KERNELS
+        before, after = before + more, after + more
+    if operation.kind == "matmul" and not operation.weight_gradient:
+        after = FROZEN_KERNELS
+    if operation.name == "mlp.router" and setup.kernels.routing == "composed":
+        before, after = before + ROUTER_KERNELS[0], after + ROUTER_KERNELS[1]
+    calls = [
+        sum(where(c.bytes_logical > 0, CALL_KERNELS, 0) for c in operation.collectives if c.phase == phase)
+        for phase in ("forward", "backward")
+    ]
+    return before + calls[0], after + calls[1]
+
+
+def _each_expert(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Kernels that a loop over the rank's experts launches."""
+    if operation.name not in EXPERT_PRODUCTS or setup.kernels.expert_products == "grouped":
+        return 0.0, 0.0
+    experts = operation.shape[3]
+    width = "narrow" if setup.precision.kept_input_bytes < setup.precision.activation_bytes else "wide"
+    forward, backward = EXPERT_KERNELS[width]
+    return experts * forward, experts * (backward if operation.weight_gradient else backward / 2)

@@ -1,0 +1,27 @@
+"""What a framework's own scripts set, and its policies of what layers keep."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from distsim.specs.base import Spec
+
+KeptPart = Literal["qkv", "context", "out", "up", "down"]
+"""Queries, keys and values; what attention makes of them; its projection; the two products of an MLP or of experts."""
+
+
+class Script(Spec):
+    """What a framework's own script sets for a model on an accelerator."""
+
+    micro_batch: int | None = Field(default=None, ge=1)
+    recompute: str | None = None
+    """As a measured run's cell has it: what is computed again, or ``other:`` and one of the framework's policies."""
+
+
+class Remat(Spec):
+    """One of a framework's own policies of what a layer keeps for backward."""
+
+    keeps: tuple[KeptPart, ...]
+    """As ``kernels.kept``."""
+    offload: bool = False
+    """What is kept goes to the host's memory."""

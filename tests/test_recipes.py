@@ -1,0 +1,232 @@
+"""Experts and the host: launches in loops, waits for the router's counts, CUDA graphs, and recipes by release."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from distsim import Job
+from distsim.engine.compose import exchanged, layout_numbers, micro_batch, stage_numbers
+from distsim.engine.evidence import setup_of
+from distsim.engine.launches import (
+    AFTER_COUNTS,
+    EXPERT_KERNELS,
+    GRAPHED_GAP,
+    LOOP_ISSUE,
+    ROUTER_KERNELS,
+    launches,
+)  # fmt: skip
+from distsim.engine.passes import COMPOSED_BIAS, moved_bytes
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_profile import framework_of, precision_of
+from distsim.engine.saved import layer_saved_bytes
+from distsim.engine.stages import build_stages
+from distsim.engine.work import work_of
+from distsim.formulas.compute import BUSIEST_RANK
+from distsim.interop.runs import Run
+from distsim.layers.ledger import Block, Operation, dropped_by
+from distsim.specs.recipes import Recipe
+from distsim.specs.timing import Timing
+
+TABLE = '"{release} NeMo Container / Pre-Training Performance"'
+CELLS = {
+    "model": "qwen3-30b-a3b", "gpu": "gb200", "n_gpus": "8", "seq_len": "4096", "micro_batch": "4", "ep": "8",
+    "tp": "1", "pp": "1", "cp": "1", "dp": "8", "global_batch": "512", "precision": "fp8-mx",
+    "framework": "megatron-bridge", "year": "2026",
+}  # fmt: skip
+TIMING = Timing(kernel_issue_seconds=1.6e-4, step_seconds=0.02).model_dump()
+
+
+def row(release: str = "26.04", **cells: str) -> Run:
+    return Run({**CELLS, "source": TABLE.format(release=release), **cells}, 1)
+
+
+def job(**more: Any) -> Setup:
+    options = {"model": "qwen3-30b-a3b", "gpu": "h100-sxm", "gpus": 8, "ep": 8, "seq": 4096, "global_batch": 64}
+    return resolve(Job(**{**options, "framework": "megatron-core", **more}))
+
+
+def changed(setup: Setup, **kernels: Any) -> Setup:
+    return replace(setup, kernels=setup.kernels.model_copy(update=kernels))
+
+
+def experts_of(setup: Setup) -> Block:
+    return next(block for block, _ in build_stages(setup)[0].layers if block.name.startswith("moe"))
+
+
+def operation(setup: Setup, name: str) -> Operation:
+    return next(one for one in experts_of(setup).operations if one.name == name)
+
+
+def first_stage(setup: Setup) -> dict[str, Any]:
+    return stage_numbers(work_of(setup))[0]
+
+
+def seconds(setup: Setup) -> float:
+    one = micro_batch(first_stage(setup), layout_numbers(setup), TIMING)
+    return float(one.seconds)
+
+
+def test_a_loop_launches_as_many_kernels_as_a_rank_has_experts() -> None:
+    setup = job()
+    up = operation(setup, "mlp.experts.up")
+    assert up.shape[3] == 128 / 8
+    loop, grouped = launches(setup, up), launches(changed(setup, expert_products="grouped"), up)
+    assert loop.kernels[0] - grouped.kernels[0] == 16 * EXPERT_KERNELS["wide"][0]
+    assert loop.issued[1] - grouped.issued[1] == pytest.approx(16 * EXPERT_KERNELS["wide"][1] * LOOP_ISSUE)
+    narrow = launches(job(precision="fp8"), up)
+    assert narrow.kernels[0] - grouped.kernels[0] == 16 * EXPERT_KERNELS["narrow"][0]
+
+
+def test_the_gpu_waits_for_the_host_only_where_the_host_reads_the_routers_counts() -> None:
+    setup = job()
+    dispatch = operation(setup, "mlp.dispatch")
+    found = launches(setup, dispatch)
+    assert found.waits == found.issued[0] * AFTER_COUNTS
+    assert launches(changed(setup, expert_counts="device"), dispatch).waits == 0
+    assert all(not launches(setup, one).waits for one in experts_of(setup).operations if one is not dispatch)
+    assert seconds(setup) > seconds(changed(setup, expert_counts="device"))
+
+
+def test_a_composed_router_is_many_launches() -> None:
+    setup = job()
+    router = operation(setup, "mlp.router")
+    composed, fused = launches(setup, router), launches(changed(setup, routing="fused"), router)
+    assert (composed.issued[0] - fused.issued[0], composed.issued[1] - fused.issued[1]) == ROUTER_KERNELS
+
+
+def test_graphs_spare_the_host_and_shorten_gaps() -> None:
+    """Of modules: all but what depends on where tokens go; of whole steps: everything."""
+    plain = job(precision="fp8")
+    modules, steps = changed(plain, graphs="modules"), changed(plain, graphs="iteration")
+    numbers = [first_stage(one) for one in (plain, modules, steps)]
+    issued = [float(one["forward.issued"]) for one in numbers]
+    assert issued[0] > 2 * issued[1] > 0 == issued[2]
+    assert numbers[2]["forward.waits"] == 0 < numbers[1]["forward.waits"]
+    core = operation(plain, "attention.core")
+    assert launches(modules, core).kernels[0] == launches(plain, core).kernels[0] * GRAPHED_GAP
+    times = [seconds(one) for one in (plain, modules, steps)]
+    assert times[0] > times[1] > times[2]
+
+
+def test_the_busiest_rank_has_more_tokens_unless_a_benchmark_balances_them() -> None:
+    learned = job()
+    balanced = changed(learned, router="balanced")
+    one, other = first_stage(learned), first_stage(balanced)
+    assert one["forward.grouped"] == pytest.approx(BUSIEST_RANK * other["forward.grouped"])
+    assert one["ep_forward"] == pytest.approx(BUSIEST_RANK * other["ep_forward"])
+    stated = first_stage(job(expert_imbalance=1.5))
+    assert stated["forward.grouped"] == pytest.approx(1.5 * other["forward.grouped"])
+    assert stated["ep_forward"] == pytest.approx(1.5 * other["ep_forward"], rel=0.05)
+    alone = job(ep=1)
+    assert first_stage(alone)["forward.grouped"] == first_stage(changed(alone, router="balanced"))["forward.grouped"]
+    assert setup_of(row(notes="MoE: token distribution force-balanced, dropless")).kernels.router == "balanced"
+    assert setup_of(row()).kernels.router == "learned"
+
+
+def test_exchanges_of_experts_hide_behind_all_other_micro_batches() -> None:
+    setup = changed(job(), expert_overlap=True)
+    numbers, layout = first_stage(setup), layout_numbers(setup)
+    assert setup.layout.micro_batches == 8
+    shown = sum(exchanged(numbers, layout, TIMING)[1]["expert_parallel"])
+    left = micro_batch(numbers, layout, TIMING).exchange["expert_parallel"]
+    assert left == pytest.approx(shown / 8)
+
+
+def test_composed_biases_of_experts_pass_over_their_output_many_times() -> None:
+    setup = job(model="gpt-oss-20b", gpus=8, ep=8)
+    combine = operation(setup, "mlp.combine")
+    composed, fused = moved_bytes(setup, combine), moved_bytes(changed(setup, expert_bias="fused"), combine)
+    elements = combine.shape[0] * combine.shape[1]
+    assert composed[0] - fused[0] == COMPOSED_BIAS[0] * elements
+    assert composed[1] - fused[1] == COMPOSED_BIAS[1] * elements
+
+
+def test_operations_may_be_computed_again_by_name() -> None:
+    plain = job()
+    names = ("mlp.experts.down", "norm")
+    again = changed(replace(plain, layout=plain.layout.with_(selective=1)), selective=names)
+    block = experts_of(plain)
+    assert {one.name for one in block.operations if dropped_by(one, names)} >= {"mlp.experts.down", "mlp.norm"}
+    assert not dropped_by(operation(plain, "mlp.residual"), ("", "norm"))
+    assert layer_saved_bytes(again, experts_of(again), 0) < layer_saved_bytes(plain, block, 0)
+    repeated = first_stage(again)["recompute.grouped"]
+    assert 0 < repeated < first_stage(again)["forward.grouped"]
+
+
+@pytest.mark.parametrize(
+    ("release", "cells", "graphs", "counts"),
+    [
+        ("25.07", {}, "none", "host"), ("25.09", {}, "iteration", "device"), ("26.04", {}, "modules", "host"),
+        ("26.06", {}, "iteration", "device"), ("26.06", {"precision": "bf16"}, "modules", "host"),
+        ("26.06", {"gpu": "h100-sxm", "precision": "fp8"}, "none", "host"),
+        ("26.06", {"model": "qwen3-8b", "ep": ""}, "none", "host"),
+        ("26.04", {"gpu": "b200-sxm", "model": "qwen3-235b-a22b"}, "none", "host"),
+    ],
+)  # fmt: skip
+def test_recipes_hold_since_their_release(release: str, cells: dict[str, str], graphs: str, counts: str) -> None:
+    setup = setup_of(row(release, **cells))
+    assert (setup.kernels.graphs, setup.kernels.expert_counts) == (graphs, counts)
+
+
+def test_a_job_of_ones_own_has_the_latest_recipes_and_none_that_ended() -> None:
+    own = {"framework": "megatron-bridge", "gpu": "gb300"}
+    assert job(**own, precision="mxfp8").kernels.graphs == "iteration"
+    assert job(**own, precision="fp8").kernels.graphs == "modules"  # those of 25.09 dropped tokens
+    assert job(precision="fp8", gpu="gb300").kernels.graphs == "none"
+
+
+def test_recipes_say_what_is_computed_again_where_the_row_does_not() -> None:
+    cells = {"model": "deepseek-v3", "n_gpus": "256", "pp": "8", "ep": "8", "dp": "32", "global_batch": "4096"}
+    said = setup_of(row("26.04", **cells, gpu="b300-sxm"))
+    assert said.recompute == "selective"
+    assert said.kernels.selective == ("attention.query_up", "attention.kv_up")
+    assert setup_of(row("26.04", **cells, gpu="b300-sxm", recompute="none")).recompute == "none"
+    assert setup_of(row("26.06", **cells, gpu="b300-sxm")).recompute == "none"
+    assert job(framework="megatron-bridge", gpu="b300-sxm", gpus=64, model="deepseek-v3").recompute == "none"
+
+
+def test_precision_of_recipes_by_year() -> None:
+    for year, taken in (("2023", "bf16-fp32-grads"), ("2025", "bf16")):
+        run = Run({**CELLS, "framework": "nemo", "precision": "bf16", "year": year}, 1)
+        assert precision_of(run, framework_of(run)) == taken
+
+
+def test_a_whole_steps_graph_is_as_much_faster_as_measured() -> None:
+    """The same layout on GB200 took 10.04 s in the tables of 26.04 and 6.44 in those of 26.06."""
+    before, after = (
+        seconds(setup_of(row(release, notes="token distribution force-balanced"))) for release in ("26.04", "26.06")
+    )
+    assert before / after == pytest.approx(10.04 / 6.44, rel=0.12)
+
+
+def test_what_a_recipe_leaves_out_fits_everything() -> None:
+    setup = job()
+    chip = (setup.accelerator.architecture, setup.accelerator.name)
+    assert Recipe().fits(chip, "bf16", setup.model)
+    assert not Recipe(gpus=("gb200",)).fits(chip, "bf16", setup.model)
+    assert not Recipe(experts=False).fits(chip, "bf16", setup.model)
+    assert Recipe(since=2025.5, until=2026).released(2025.5)
+    assert not Recipe(since=2025.5, until=2026).released(2026)
+
+
+def test_gathers_of_tensor_parallel_ranks_carry_what_products_read() -> None:
+    """8 bits under fp8, but for the head's; what is reduced stays in 16."""
+
+    def sizes(precision: str, **kernels: Any) -> dict[str, float]:
+        setup = changed(job(model="llama-7b", ep=1, tp=2, precision=precision), **kernels)
+        block = build_stages(setup)[0].layers[0][0]
+        found = next(one for one in block.operations if one.name == "mlp.up").collectives
+        return {c.op: float(c.bytes_logical) for c in found if c.phase == "backward"}
+
+    wide, narrow = sizes("fp8", tp_gathers="wide"), sizes("fp8")
+    assert narrow["all_gather"] == wide["all_gather"] / 2
+    assert narrow["reduce_scatter"] == wide["reduce_scatter"]
+    assert sizes("bf16") == wide
+    setup = job(model="llama-7b", ep=1, tp=2, precision="fp8")
+    head = build_stages(setup)[0].head
+    assert head is not None
+    gathers = [c for one in head.operations for c in one.collectives if c.op == "all_gather" and c.bytes_logical]
+    assert gathers and all(c.bytes_each == 2 for c in gathers)
