@@ -16,6 +16,7 @@ from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
     OLDER_ATTENTION,
+    PORTABLE_ATTENTION,
     attention_share,
     cached_share,
     causal_fraction,
@@ -111,6 +112,8 @@ class Chip:
             limit = power_limited_share(chip.power, chip.rated_power, profile_of(chip).idle_fraction)
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
         self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][age]
+        if setup.kernels.sdpa and generation.startswith("cdna"):
+            self.attention *= PORTABLE_ATTENTION
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
@@ -226,16 +229,17 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         rate, each = chip.wide_rate, setup.tuning.product_bytes
     flops = 2 * m * n * k * batch
     moved = (m * k + k * n + m * n) * batch * each
+    last = chip.rate if narrow and setup.precision.wide_weight_gradient else rate
     times = [
-        roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
-        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
+        roofline_seconds(flops, peak * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
+        for peak, a, b, c in ((rate, m, n, k), (rate, m, k, n), (last, k, n, m))
     ]
-    width = "8" if narrow else ""
-    seconds = (times[0], times[1] + (times[2] if operation.weight_gradient else 0))
     grouped = 1 - ALONE / maximum(batch, 1) if operation.name in EXPERTS else 0
-    for sums, own in zip((forward, backward), seconds, strict=True):
-        setattr(sums, f"matmul{width}", own * (1 - grouped))
-        setattr(sums, f"grouped{width}", own * grouped)
+    found = (forward, narrow, times[0]), (backward, narrow, times[1]), (backward, narrow and last == rate, times[2])
+    for sums, in_8_bits, own in found[: 3 if operation.weight_gradient else 2]:
+        for name, part in (("matmul", own * (1 - grouped)), ("grouped", own * grouped)):
+            kind = f"{name}8" if in_8_bits else name
+            setattr(sums, kind, getattr(sums, kind) + part)
     backward.cover = _cover(operation, times)
     if narrow:
         _quantise(setup, chip, (m * k * batch, m * n * batch, n * k * batch), forward, backward)
@@ -249,6 +253,7 @@ def _quantise(setup: Setup, chip: Chip, sizes: tuple[Number, Number, Number], fo
     again = 1 if precision.cast_each else 0
     forward.memory = stream_seconds(each * inputs + weight * weights, chip.bandwidth)
     gradients = each * outputs * (1 + again) + (each * inputs + weight * weights) * again
+    gradients = gradients + precision.rescale_bytes * (inputs + weights)
     backward.memory = stream_seconds(gradients, chip.bandwidth)
 
 

@@ -22,7 +22,14 @@ from distsim.engine.run_layout import (
     usual_chunks,
 )
 from distsim.engine.run_memory import peak_of_run
-from distsim.engine.run_profile import assumed_profile, framework_of, precision_of, run_year, trained_whole
+from distsim.engine.run_profile import (
+    assumed_profile,
+    framework_of,
+    precision_of,
+    run_year,
+    trained_whole,
+    unpacked_then,
+)
 from distsim.engine.run_software import attention_of, recomputation_of, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
@@ -183,7 +190,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
         options["mtp"] = model.mtp_layers
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
-    setup = trained_whole(run, setup)
+    setup = unpacked_then(run, trained_whole(run, setup))
     unsaid = run.text("recompute") is None
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
@@ -213,6 +220,7 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     if seq is None:
         raise MissingCell("seq_len is blank")
     run_notes.check_lengths(run)
+    run_notes.check_plain(run)
     options: dict[str, Any] = {
         "gpu": run_notes.gpu_of(run), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
         "global_batch": run.count("global_batch"), "zero": run_notes.zero_stage(run),

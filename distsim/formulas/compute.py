@@ -43,6 +43,9 @@ OLDER_ATTENTION = {
 16,384 tokens, causal, head size 128: FlashAttention-3 about 640 TFLOP/s on an H100 and FlashAttention-2 370 (Shah et
 al. 2024, arXiv:2407.08608, figure 5); FlashAttention-2 is 1.7 to 3 times as fast as FlashAttention, 1.3 to 2.5 times as
 its Triton version (Dao 2023, arXiv:2307.08691, section 4.1)."""
+PORTABLE_ATTENTION = 0.7
+"""Rate of torch's own flash attention on AMD (AOTriton) over a kernel written for the chip: on MI300X those of AITER
+are 1.18 to 1.62 times as fast in forward (midiareshadi.github.io/blog/attn-dsl-bench)."""
 FULL_WIDTH = 128
 """Head size from which flash attention's products are deep enough for the tensor cores."""
 

@@ -14,20 +14,25 @@ ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own
 _PARTS = (
     (re.compile(r"500W power limit|lower-TDP H100"), "h100-sxm-96gb-500w"),
     (re.compile(r"H100 95 ?GiB"), "h100-sxm-94gb"),
+    (re.compile(r"power[- ]limited B200"), "b200-sxm-750w"),
 )
-"""Parts that go by the name of h100-sxm: with HBM2e, and with less power."""
+"""Parts that go by the name of h100-sxm and b200-sxm: with HBM2e, and with less power."""
+_OWN_PARTS = {("pytorch/ao", "h100-sxm"): "h100-sxm-96gb-500w"}
+"""Whose machines have another part: torchao's roofline_utils.py knows Meta's H100 by its 2.4 TB/s, and Meta's
+benchmarks set 500 W (pytorch/helion pull request 347, pytorch/torchtitan benchmarks)."""
 _TORCHTITAN = re.compile(r"\bGPUs, torchtitan\b")
 """What benchmarks of a library ran."""
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
+_CHECKED = "TORCH_DISTRIBUTED_DEBUG=DETAIL"
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
 
 
 def gpu_of(run: Run) -> str | None:
     """The GPU's cell, or the part of that name that the notes describe."""
     name, notes = run.text("gpu"), run.text("notes") or ""
-    if name != "h100-sxm":
-        return name
-    return next((part for words, part in _PARTS if words.search(notes)), name)
+    own = next((part for (who, chip), part in _OWN_PARTS.items() if run.source.startswith(who) and chip == name), None)
+    told = next((part for words, part in _PARTS if words.search(notes)), None)
+    return own or (told if told and name == "-".join(told.split("-")[:2]) else name)
 
 
 def framework_name(run: Run) -> str | None:
@@ -44,6 +49,12 @@ def attention_kernel(run: Run) -> str | None:
 def exchanges_in_bf16(run: Run) -> bool:
     """Whether gradients are reduced in 16 bits too (Composer's mixed precision PURE, not DEFAULT)."""
     return "MP mode PURE" in (run.text("notes") or "")
+
+
+def scaled_by_rows(run: Run) -> str:
+    """What notes say of the scales of 8-bit products, as the end of a recipe's name."""
+    notes = run.text("notes") or ""
+    return "_rowwise_gw_hp" if "rowwise_with_gw_hp" in notes else "_rowwise" if "rowwise" in notes else ""
 
 
 def overlaps_tensor_parallel(run: Run) -> bool:
@@ -64,6 +75,12 @@ def zero_stage(run: Run) -> int | None:
     stage = run.number("zero_stage")
     scripted = stage is None and ON_DEEPSPEED in (run.text("notes") or "").lower()
     return 3 if scripted else None if stage is None else int(stage)
+
+
+def check_plain(run: Run) -> None:
+    """Raise MissingCell where the software was slowed down for debugging, by as much as nobody tells."""
+    if _CHECKED in (run.text("notes") or ""):
+        raise MissingCell(f"every collective was compared among all ranks first ({_CHECKED})")
 
 
 def check_lengths(run: Run) -> None:

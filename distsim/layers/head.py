@@ -40,7 +40,7 @@ def _head(ctx: Context) -> list[Operation]:
         normalised,
         bias=model.head_bias,
         cast_input=True,
-        collectives=column_collectives(ctx),
+        collectives=column_collectives(ctx, narrow=False),
     )
     return [*operations, output, _loss(ctx)]
 

@@ -13,13 +13,17 @@ def boundary_bytes(ctx: Context, bytes_each: Number | None = None) -> Number:
     return layout.tokens * ctx.model.hidden * each * (layout.tp > 1)
 
 
-def column_collectives(ctx: Context, matrices: int = 1) -> tuple[Collective, ...]:
-    """Entering a region: all-gather under sequence parallelism (again in backward), else an all-reduce in backward."""
+def column_collectives(ctx: Context, matrices: int = 1, narrow: bool = True) -> tuple[Collective, ...]:
+    """Entering a region: all-gather under sequence parallelism (again in backward), else an all-reduce in backward.
+    Products that are not ``narrow`` stay in 16 bits under an 8-bit recipe."""
     layout, size = ctx.layout, boundary_bytes(ctx)
     with_sp, without = size * layout.sequence_parallel, size * (1 - layout.sequence_parallel)
+    each = ctx.precision.exchange_bytes if narrow else 0
+    gathered = _gathered(ctx, each)
+    again = gathered * ctx.kernels.regather_input
     return (
-        Collective("all_gather", "tp", with_sp, "forward"),
-        Collective("all_gather", "tp", with_sp * ctx.kernels.regather_input, "backward", overlaps="input gradient"),
+        Collective("all_gather", "tp", gathered, "forward", bytes_each=each),
+        Collective("all_gather", "tp", again, "backward", overlaps="input gradient", bytes_each=each),
         Collective("reduce_scatter", "tp", with_sp, "backward", overlaps="weight gradient"),
         Collective("all_reduce", "tp", without, "backward", overlaps="weight gradient", matrices=matrices),
     )
@@ -29,8 +33,14 @@ def row_collectives(ctx: Context) -> tuple[Collective, ...]:
     """Leaving a region: reduce-scatter (all-gather in backward) under sequence parallelism, else an all-reduce."""
     layout, size = ctx.layout, boundary_bytes(ctx)
     with_sp, without = size * layout.sequence_parallel, size * (1 - layout.sequence_parallel)
+    each = ctx.precision.exchange_bytes
     return (
         Collective("reduce_scatter", "tp", with_sp, "forward"),
-        Collective("all_gather", "tp", with_sp, "backward"),
+        Collective("all_gather", "tp", _gathered(ctx, each), "backward", bytes_each=each),
         Collective("all_reduce", "tp", without, "forward"),
     )
+
+
+def _gathered(ctx: Context, each: float) -> Number:
+    """What is gathered under sequence parallelism, in the activation's bytes or narrower ones."""
+    return boundary_bytes(ctx, each or None) * ctx.layout.sequence_parallel
