@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, product, where
+from distsim.engine.attention_rates import attention_rates
 from distsim.engine.energy import profile_of
 from distsim.engine.lacking import narrow_units, wide_units
 from distsim.engine.passes import BACKWARD_BYTES, launches, moved_bytes
@@ -15,8 +16,6 @@ from distsim.engine.weights import optimizer_seconds, weight_work
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
-    OLDER_ATTENTION,
-    PORTABLE_ATTENTION,
     attention_share,
     cached_share,
     causal_fraction,
@@ -32,15 +31,11 @@ from distsim.layers.recompute import kept_operations
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
 CLASSES = (*PRODUCTS, "memory", "kernels", "cover")
-FLASH_BACKWARD_SHARE = 0.8
-"""Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
 TYPICAL_SHARE = 0.8
 """Best measured product over the datasheet rate where nobody measured an accelerator: the middle of those measured."""
 TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95, "cdna3": 0.55}  # as the members of each that were measured
 NARROW_SHARE = 0.95
 """Best measured 8-bit product over the best 16-bit one, as shares of their peaks: 0.88 to 1.04 where both were."""
-NEWER = ("hopper", "blackwell")
-"""Architectures whose tensor cores FlashAttention-2 was not written for."""
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
 TENSOR_CORE_MULTIPLE = 8
@@ -106,14 +101,10 @@ class Chip:
         narrow = narrow_units(peak, precision.math)
         narrow_share = reached.matmul_fp8 or (NARROW_SHARE * reached.matmul_bf16 if reached.matmul_bf16 else typical)
         self.narrow_rate = getattr(peak, narrow) * narrow_share if narrow else None
-        generation = chip.architecture.split()[0]
-        age = NEWER.index(generation) + 1 if generation in NEWER else 0
         if chip.power and chip.rated_power:
             limit = power_limited_share(chip.power, chip.rated_power, profile_of(chip).idle_fraction)
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
-        self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][age]
-        if setup.kernels.sdpa and generation.startswith("cdna"):
-            self.attention *= PORTABLE_ATTENTION
+        self.attention = attention_rates(setup)
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
@@ -269,15 +260,13 @@ def _cover(operation: Operation, times: list[Number]) -> Number:
 
 def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     micro, heads, queries, keys, width, value_width = operation.shape
-    share = chip.attention * attention_share(
-        micro, heads, queries, keys, head_share((width + value_width) / 2, chip.array), chip.units, chip.unit_rate
-    )
+    depth = head_share((width + value_width) / 2, chip.array, chip.unit_rate)
+    reached = chip.rate * attention_share(micro, heads, queries, keys, depth, chip.units, chip.unit_rate)
+    before, after = (reached * share for share in chip.attention)
     part = causal_fraction(queries, keys, where(keys < queries, 1, 0))
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
-    forward.attention = maximum(operation.flops_forward * part / (chip.rate * share), moved)
-    backward.attention = maximum(
-        operation.flops_backward * part / (chip.rate * share * FLASH_BACKWARD_SHARE), moved * BACKWARD_BYTES
-    )
+    forward.attention = maximum(operation.flops_forward * part / before, moved)
+    backward.attention = maximum(operation.flops_backward * part / after, moved * BACKWARD_BYTES)
 
 
 def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:

@@ -43,11 +43,16 @@ OLDER_ATTENTION = {
 16,384 tokens, causal, head size 128: FlashAttention-3 about 640 TFLOP/s on an H100 and FlashAttention-2 370 (Shah et
 al. 2024, arXiv:2407.08608, figure 5); FlashAttention-2 is 1.7 to 3 times as fast as FlashAttention, 1.3 to 2.5 times as
 its Triton version (Dao 2023, arXiv:2307.08691, section 4.1)."""
-PORTABLE_ATTENTION = 0.7
-"""Rate of torch's own flash attention on AMD (AOTriton) over a kernel written for the chip: on MI300X those of AITER
-are 1.18 to 1.62 times as fast in forward (midiareshadi.github.io/blog/attn-dsl-bench)."""
+PORTABLE_ATTENTION = (0.7, 0.24)
+"""Rate of torch's own flash attention on AMD (AOTriton) over kernels written for the chip. Forward on MI300X, where
+AITER's are 1.18 to 1.62 times as fast (midiareshadi.github.io/blog/attn-dsl-bench); backward with grouped heads on
+MI355X (Hu et al. 2025, HipKittens, arXiv:2511.08083, introduction)."""
 FULL_WIDTH = 128
-"""Head size from which flash attention's products are deep enough for the tensor cores."""
+"""Head size that attention's best rate is stated for."""
+EXPONENTIALS = 0.065
+"""Time of exponentials that products do not hide, over that of products 128 wide, on an A100, whose unit does 16 a
+clock beside 2,048 operations: of heads 64 wide FlashAttention-2 has 0.94 of the rate (0.92 in Dao 2023, figure 5;
+recalled). Later units multiply faster and do as many exponentials."""
 
 
 def _tile_share(m: Number, n: Number, batch: Number, units: Number, rows: int, columns: int) -> Number:
@@ -92,12 +97,16 @@ def causal_fraction(queries: Number, keys: Number, windowed: Number) -> Number:
 
 @formula(
     unit="1",
-    source="Dao 2023 (arXiv:2307.08691), section 4.1; for arrays MaxText, docs/guides/optimization/custom_model.md",
+    source="Dao 2023 (arXiv:2307.08691), section 3.1: exponentials beside products; for arrays MaxText, "
+    "docs/guides/optimization/custom_model.md",
 )
-def head_share(width: Number, array: Number) -> Number:
-    """Share of the products' rate that heads of a width reach: on tensor cores narrow ones are not deep enough, of
-    systolic arrays of side ``array`` (0: none) they fill as much as they are wide."""
-    return where(array > 0, minimum(1.0, width / maximum(array, 1)), minimum(1.0, 0.5 + 0.5 * width / FULL_WIDTH))
+def head_share(width: Number, array: Number, unit_rate: Number) -> Number:
+    """Share of the products' rate that heads of a width reach: each score takes an exponential, whatever the width of
+    the products before and after it; of systolic arrays of side ``array`` (0: none) heads fill as much as they are
+    wide."""
+    exposed = EXPONENTIALS * unit_rate / ATTENTION_HALF_RATE
+    narrow = (1 + exposed) / (1 + exposed * FULL_WIDTH / width)
+    return where(array > 0, minimum(1.0, width / maximum(array, 1)), minimum(1.0, narrow))
 
 
 @formula(
