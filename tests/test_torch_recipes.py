@@ -11,6 +11,7 @@ from distsim.engine.attention_rates import FLASH_BACKWARD_SHARE, attention_rates
 from distsim.engine.compute import Chip, StageCompute, stage_compute
 from distsim.engine.evidence import setup_of
 from distsim.engine.exchange import exchange_of
+from distsim.engine.passes import moved_bytes
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_profile import precision_of, unpacked_then
 from distsim.engine.run_software import told_software
@@ -147,3 +148,19 @@ def test_tinyllama_is_lit_gpt_with_fused_kernels() -> None:
     assert told_software(run) == "tinyllama"
     kernels = catalog.load("frameworks", "tinyllama").kernels
     assert {kernels.norm, kernels.activation, kernels.rope, kernels.loss} == {"fused"}
+
+
+def test_compiled_adapters_scale_and_add_in_one_kernel() -> None:
+    def moved(compiled: bool) -> float:
+        setup = _setup(framework="torchtune", gpus=1, global_batch=1, lora_rank=8, lora_targets="q", compile=compiled)
+        block = build_stages(setup)[0].layers[1][0]
+        adapter = next(one for one in block.operations if one.kind == "adapter")
+        return float(moved_bytes(setup, adapter)[0])
+
+    assert moved(True) / moved(False) == pytest.approx(3 / 5)
+
+
+def test_a_fused_projection_has_one_adapter() -> None:
+    setup = _setup(model="qwen-7b", framework="huggingface", gpus=1, global_batch=1, lora_rank=8, lora_targets="q,k,v")
+    block = build_stages(setup)[0].layers[0][0]
+    assert [one.name for one in block.operations if one.kind == "adapter"] == ["attention.qkv.lora_add"]
