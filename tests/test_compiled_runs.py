@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distsim import Job, catalog
+from distsim import Job, catalog, load_model
 from distsim.engine.compute import NARROW_SHARE, stage_compute
 from distsim.engine.evidence import replay, setup_of
 from distsim.engine.flows import Span
@@ -20,7 +20,7 @@ from distsim.engine.run_software import attention_of, recomputation_of, sharding
 from distsim.engine.saved import layer_saved_bytes
 from distsim.engine.stages import build_stages
 from distsim.engine.weights import weight_work
-from distsim.formulas.compute import head_share
+from distsim.formulas.compute import array_share, causal_fraction, head_share
 from distsim.interop.runs import Run, read_runs
 
 SHIPPED = Path(__file__).parent.parent / "presets" / "runs" / "published.csv"
@@ -176,6 +176,7 @@ def test_heads_fill_systolic_arrays_by_their_width() -> None:
     assert head_share(64, 0, a100) == pytest.approx(0.94, abs=0.01)  # exponentials weigh more where products are faster
     assert head_share(64, 0, h100) == pytest.approx(0.88, abs=0.01)
     assert head_share(256, 0, a100) == 1
+    assert head_share(192, 128, a100) == 0.75  # latent attention: two arrays deep, the second half empty
 
 
 def test_a_framework_that_cannot_run_there_is_noted() -> None:
@@ -184,3 +185,76 @@ def test_a_framework_that_cannot_run_there_is_noted() -> None:
     assert not other_software(chip, "maxtext")
     assert not other_software(catalog.load("gpus", "h100-sxm"), "megatron-core")
     assert resolve(Job(model="llama-2-70b", gpu="tpu-v5p", gpus=256, framework="maxtext")).precision.name == "jax-bf16"
+
+
+def test_a_systolic_array_is_filled_by_depth_and_one_other_side() -> None:
+    assert array_share(4096, 28672, 8192, 128) == 1
+    assert array_share(4096, 4096, 128, 256) == 0.5  # half of its rows hold nothing
+    assert array_share(1, 4096, 4096, 128) == 1  # weights stand, one row streams through
+    assert array_share(192, 192, 128, 128) == pytest.approx(0.75)
+
+
+def test_blocks_on_the_diagonal_are_whole() -> None:
+    assert causal_fraction(2048, 2048, 0, 2048) == 1
+    assert causal_fraction(8192, 8192, 0, 2048) == pytest.approx(0.625)
+    assert causal_fraction(32768, 4096, 1, 2048) == pytest.approx(1.5)  # each block of queries sees a block more
+    assert causal_fraction(8192, 4096, 1, 2048) == pytest.approx(1.25)  # as much as without the window
+    assert causal_fraction(4096, 4096, 0) == pytest.approx((1 + 128 / 4096) / 2)
+
+
+THROUGHPUT = {"gpu": "tpu-v6e", "micro_batch": "", "global_batch": "", "tokens_per_s_per_gpu": "900"}
+
+
+def test_a_row_of_throughput_is_run_as_the_script_of_its_model_has_it() -> None:
+    setup = setup_of(row(**THROUGHPUT))
+    assert setup.layout.micro_batch == 2 and setup.kernels.kept == ("qkv",) and setup.job.offload == "activations"
+    assert "taken as 2 sequences" in replay(row(**THROUGHPUT)).assumed
+    assert setup_of(row(**THROUGHPUT, recompute="full")).recompute == "full"
+    stated = setup_of(row(**THROUGHPUT | {"micro_batch": "3"}))
+    assert stated.layout.micro_batch == 3 and stated.recompute == "full"  # what fits
+    experts = setup_of(row(**THROUGHPUT, model="mixtral-8x7b"))
+    assert experts.layout.micro_batch == 12
+    assert setup_of(row(**THROUGHPUT, model="llama-2-13b")).layout.micro_batch == 2  # no script: the usual
+
+
+def test_what_no_policy_makes_fit_is_computed_again_whole() -> None:
+    assert setup_of(row(gpu="tpu-v6e", micro_batch="8", global_batch="2048")).recompute == "full"
+
+
+def test_a_policy_that_nobody_described_is_said() -> None:
+    replayed = replay(row(recompute="other:keep_odd_layers"))
+    assert "'other:keep_odd_layers' is no policy of maxtext" in replayed.assumed
+    assert not replay(row(recompute="other:minimal")).assumed
+
+
+TRAINIUM = {"gpu": "trn1-neuroncore", "framework": "neuronx", "tp": "8", "micro_batch": "1", "global_batch": "256",
+            "zero_stage": ""}  # fmt: skip
+
+
+def test_neuron_composes_attention_but_for_long_sequences() -> None:
+    short = setup_of(row(**TRAINIUM))
+    assert short.layout.attention == "eager" and short.recompute == "selective"
+    assert setup_of(row(**TRAINIUM, seq_len="8192")).layout.attention == "flash"
+    assert setup_of(row(**TRAINIUM, attention="flash")).layout.attention == "flash"
+
+
+def test_stochastic_rounding_all_through_names_nemo_for_neuron() -> None:
+    notes = 'data type label "Autocast:BF16+SR"; Neuron SDK 2.15.0'
+    whole = setup_of(row(**TRAINIUM, notes=notes))
+    assert whole.framework.name == "neuronx-nemo" and whole.recompute == "full"
+    assert whole.precision.name == "pure-bf16"
+    large = setup_of(row(**TRAINIUM | {"tp": "32", "pp": "8", "model": "gpt3-175b", "seq_len": "2048"}, notes=notes))
+    assert large.recompute == "selective"
+    mixed = row(**TRAINIUM, notes='data type label "Autocast:BF16+FP32Optimizer"')
+    assert framework_of(mixed).name == "neuronx"
+    assert load_model("gpt3-46b").parameters == pytest.approx(46e9, rel=0.02)
+
+
+def test_gaudi_runs_graphs_whatever_the_framework() -> None:
+    cells = {"gpu": "gaudi2", "tp": "8", "pp": "8", "model": "gpt3-175b", "seq_len": "2048", "zero_stage": ""}
+    replayed = replay(row(**cells, framework="nemo-mlperf", year="2023"))
+    assert "timed like habana" in replayed.assumed and replayed.setup is not None
+    y = replayed.setup.layout
+    assert (y.attention, y.sequence_parallel, y.zero) == ("eager", False, 0)
+    assert setup_of(row(**cells, framework="optimum-habana")).layout.attention == "flash"
+    assert not replay(row(**cells, framework="habana")).assumed

@@ -38,7 +38,8 @@ WORDS = {
     "offload": ["none", "optimizer", "all"],
     "offload_to": ["cpu", "nvme", "tape"],
     "quantize": ["none", "int8", "nf4", "int2"],
-    "stage_layers": ["16,16", "1,31", "8,8,8,8", "32", "0,32", ",", "-1,33"],
+    "vocab_parallel": ["vocab-1", "vocab-2", "interlaced", "vocab-3"],
+    "stage_layers": ["16,16", "1,31", "8,8,8,8", "32", "balanced", "0,32", ",", "-1,33"],
 }
 SMALL = st.sampled_from([0, 1, 1, 2, 2, 3, 4, 8, 16, 64])
 ABSURD = st.sampled_from([-1, 10**7, 10**9, 10**18, 2**63, 10**30])

@@ -128,11 +128,12 @@ def test_torchtitan_part_is_not_a_plain_h100() -> None:
 
 
 def test_half_chips_are_half() -> None:
-    for half, whole in (("mi250x-gcd", "mi250x"), ("trn1-neuroncore", "trainium1")):
+    parts = (("mi250x-gcd", "mi250x", 2), ("trn1-neuroncore", "trainium1", 2), ("trn2-neuroncore", "trainium2", 4))
+    for half, whole, count in parts:
         small, large = catalog.load("gpus", half), catalog.load("gpus", whole)
-        assert 2 * small.memory == large.memory
-        assert 2 * small.peak.bf16 == large.peak.bf16
-        assert 2 * small.bandwidth == pytest.approx(large.bandwidth)
+        assert count * small.memory == large.memory
+        assert count * small.peak.bf16 == large.peak.bf16
+        assert count * small.bandwidth == pytest.approx(large.bandwidth)
 
 
 def test_rack_is_one_domain_of_small_nodes() -> None:

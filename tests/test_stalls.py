@@ -20,7 +20,7 @@ from distsim.engine.resolve import resolve
 from distsim.engine.stalls import SEVERAL, Vote, distinct_state, likeliest, state_of
 from distsim.engine.step import breakdown_of, timing_of
 from distsim.engine.work import work_of
-from distsim.formulas.step import check_seconds, stall_seconds, waiting_seconds
+from distsim.formulas.step import check_seconds, spanning_seconds, stall_seconds
 from distsim.interop.runs import read_runs
 from distsim.specs.job import Job
 from distsim.specs.timing import CHECKED, NAMES, PLAIN, STALLED, STATES, Timing
@@ -28,15 +28,33 @@ from distsim.specs.timing import CHECKED, NAMES, PLAIN, STALLED, STATES, Timing
 SWEEP = "vinjn/nanotron-ultrascale-playbook"
 
 
-def test_checks_are_paid_per_layer_and_rank_and_hide_little() -> None:
+def test_checks_are_paid_per_layer_and_rank() -> None:
     common = {"layer_stall": 0.003, "nodes": 4, "node_size": 8, "layers": 10}
     assert check_seconds(**common, checked=1, tp=1) == 0
-    assert check_seconds(**common, checked=1, tp=9) == pytest.approx(0.003 * 10 * 8)
-    assert check_seconds(**common, checked=0, tp=8) == 0
-    assert 0 < check_seconds(**common, checked=0, tp=16) < check_seconds(**common, checked=1, tp=16) / 5
+    assert check_seconds(**common, checked=1, tp=8) == pytest.approx(0.003 * 10 * 8)
+    assert check_seconds(**common, checked=1, tp=16) > 2 * check_seconds(**common, checked=1, tp=8)
+    assert check_seconds(**common, checked=0, tp=16) == 0
     assert check_seconds(**{**common, "nodes": 1}, checked=1, tp=8) == 0
-    assert waiting_seconds(1.0, 0.0) == 1 and waiting_seconds(0.0, 1.0) == 0
-    assert 0.5 < waiting_seconds(1.0, 1.0) < 1
+
+
+def test_groups_over_several_nodes_wait_unchecked_too() -> None:
+    common = {"layer_stall": 0.003, "node_size": 8, "layers": 10}
+    assert spanning_seconds(**common, tp=8) == 0
+    checked = check_seconds(**common, checked=1, nodes=4, tp=16)
+    assert 0 < spanning_seconds(**common, tp=16) < spanning_seconds(**common, tp=32) < checked
+
+
+def test_checks_hide_behind_what_the_gpu_does() -> None:
+    """The host sets the pace of small micro-batches, the GPU that of large ones."""
+    options = {"model": "llama-7b", "framework": "nanotron", "gpu": "h100-sxm", "gpus": 16, "tp": 8, "seq": 4096}
+    lost = {}
+    for micro in (1, 16):
+        setup = resolve(Job(**options, micro_batch=micro, global_batch=64))
+        work, timing = work_of(setup), timing_of(setup)
+        both = [sum(breakdown_of(work, timing, state).values()) for state in (PLAIN, CHECKED)]
+        lost[micro] = (both[1] - both[0]) / setup.layout.micro_batches
+    assert lost[1] > 0.4
+    assert lost[16] < lost[1] / 5
 
 
 def test_stalls_count_neighbours() -> None:

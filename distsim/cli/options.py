@@ -26,7 +26,11 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "dp": (int, "data parallel degree [default: what the others leave of --gpus]"),
     "vpp": (int, "model chunks per pipeline stage (interleaving)"),
     "schedule": (str, "pipeline schedule [default: 1f1b, or interleaved-1f1b with --vpp]"),
-    "stage_layers": (str, "layers per stage or chunk: 7,8,8,9; 4*15,1; 3,...,2; or Megatron's layout Et*3|(tt|)*29m|L"),
+    "stage_layers": (
+        str,
+        "layers per stage or chunk: 7,8,8,9; 4*15,1; 3,...,2; balanced; or Megatron's Et*3|(tt|)*9|L",
+    ),
+    "vocab_parallel": (str, "stages share the vocabulary: vocab-1, vocab-2 or interlaced [default: its ends hold it]"),
     "zero": (int, "sharded over data parallel: 0 nothing, 1 optimizer, 2 + gradients, 3 + parameters"),
     "zero_group": (int, "ranks per sharding group where fewer than dp (HSDP) [default: dp*cp]"),
     "sequence_parallel": (bool, "Megatron sequence parallelism [default: on with tp > 1]"),

@@ -61,7 +61,7 @@ _OLDER = {"kernel_issue_seconds": 8e-5}
 # MLPerf Training v5.0: each layer of a NeMo submission is a captured graph (docs.nvidia.com/dl-cuda-graph, examples)
 _CAPTURED = {"kernel_issue_seconds": 1e-5}
 PRIORS: dict[str, dict[str, float]] = {
-    "nanotron": {"stall_seconds": 0.46, "layer_stall_seconds": 0.0027},
+    "nanotron": {"stall_seconds": 0.46, "layer_stall_seconds": 0.0021},
     # Narayanan et al. 2021, table 2: 175B under ZeRO-3, parameter by parameter and not ahead of use
     "deepspeed-2021": {"gather_factor": 5.0, "data_factor": 5.0, "exposed_fraction": 1.0},
     # the same in 2022, where step times less their computation on 256 to 1,024 GPUs are about half of that, and nine of
@@ -76,7 +76,10 @@ PRIORS: dict[str, dict[str, float]] = {
     # scripts that hold their tokens in memory and print without waiting for the GPU
     "torch-compile": {"kernel_issue_seconds": 1e-5, "stream": 1.0, "step_seconds": 0.004},
     # experts as batched products of one capacity, without groups of unlike sizes (MaxText, docs on MoE configuration)
-    "maxtext": {**_COMPILED, "grouped": 0.85}, "paxml": _COMPILED, "alpa": _COMPILED, "neuronx": _COMPILED,
+    "maxtext": {**_COMPILED, "grouped": 0.85}, "paxml": _COMPILED, "alpa": _COMPILED, "habana": _COMPILED,
+    # neuronx-distributed pipeline/comm.py, NeMo's p2p_communication.py for Neuron: each of a micro-batch's four
+    # transfers is a collective of two ranks in a graph of its own, with nothing beside it
+    "neuronx": {**_COMPILED, "pipeline_factor": 2.0}, "neuronx-nemo": {**_COMPILED, "pipeline_factor": 2.0},
 }  # fmt: skip
 """Where a framework has a property that others lack, the value that fitting starts from."""
 

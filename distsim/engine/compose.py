@@ -18,8 +18,8 @@ from distsim.formulas.step import (
     jitter_share,
     paced_seconds,
     ramp_seconds,
+    spanning_seconds,
     stall_seconds,
-    waiting_seconds,
 )  # fmt: skip
 from distsim.specs.timing import CHECKED, PLAIN, STALLED
 
@@ -41,7 +41,13 @@ def stage_numbers(work: Work) -> list[dict[str, Number]]:
     """Each distinct stage as flat numbers; of devices that hold two stages, the mean of both."""
     found = []
     for stage in work.stages:
-        flat: dict[str, Number] = {"count": stage.count, "layers": stage.layers, "optimizer": stage.compute.optimizer}
+        flat: dict[str, Number] = {
+            "count": stage.count,
+            "layers": stage.layers,
+            "optimizer": stage.compute.optimizer,
+            "orthogonal": stage.compute.orthogonal.seconds,
+            "updates": stage.compute.orthogonal.kernels,
+        }
         for phase in PHASES:
             for name in CLASSES:
                 flat[f"{phase}.{name}"] = getattr(stage.compute.phases[phase], name)
@@ -232,10 +238,11 @@ def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mappin
     stall, layer_stall = timing["stall_seconds"], timing["layer_stall_seconds"]
     if isinstance(stall, float) and stall == layer_stall == 0:
         return 0.0
-    m, pp, nodes = y["micro_batches"], y["pp"], y["nodes"]
-    checks = check_seconds(layer_stall, y["state"] >= CHECKED, nodes, y["node_size"], stage["layers"], y["tp"])
-    lost = stall_seconds(stall, y["state"] >= STALLED, nodes, pp, m)
-    return lost + waiting_seconds(checks, busy) * m / (m + pp - 1)
+    nodes, size, layers, tp = y["nodes"], y["node_size"], stage["layers"], y["tp"]
+    checks = check_seconds(layer_stall, y["state"] >= CHECKED, nodes, size, layers, tp)
+    host = sum(host_seconds(stage, timing)) + checks
+    waits = where(checks > 0, paced_seconds(busy, host) - busy, spanning_seconds(layer_stall, size, layers, tp))
+    return stall_seconds(stall, y["state"] >= STALLED, nodes, y["pp"], y["micro_batches"]) + waits
 
 
 def _exposed(exchange: Number, compute: Number, never: Number) -> Number:
@@ -254,5 +261,12 @@ def after_last(
     return {
         "data_parallel": data + stage["dp_step"] * timing["data_factor"],
         "tensor_parallel": stage["tp_step"],
-        "optimizer": stage["optimizer"] / timing["optimizer"],
+        "optimizer": stage["optimizer"] / timing["optimizer"] + _orthogonal(stage, timing),
     }  # fmt: skip
+
+
+def _orthogonal(stage: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
+    """What orthogonalising every matrix adds to the optimizer's step: products, or the host that launches them."""
+    if isinstance(stage["updates"], (int, float)) and stage["updates"] == 0:
+        return 0.0
+    return paced_seconds(stage["orthogonal"] / timing["matmul"], stage["updates"] * timing["kernel_issue_seconds"])

@@ -8,20 +8,20 @@ from typing import NamedTuple
 from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.attention_rates import attention_rates
 from distsim.engine.energy import profile_of
+from distsim.engine.flash import flash_seconds
 from distsim.engine.lacking import narrow_units, wide_units
-from distsim.engine.passes import BACKWARD_BYTES, launches, moved_bytes
+from distsim.engine.orthogonal import Orthogonal, orthogonal_work
+from distsim.engine.passes import launches, moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.weights import optimizer_seconds, weight_work
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
-    attention_share,
+    ATTENTION_TILE,
     cached_share,
-    causal_fraction,
-    head_share,
-    matmul_share,
     power_limited_share,
+    product_share,
     roofline_seconds,
     stream_seconds,
 )
@@ -77,9 +77,10 @@ class StageCompute:
 
     phases: dict[str, Sums] = field(default_factory=lambda: {phase: Sums() for phase in PHASES})
     optimizer: Number = 0.0
+    orthogonal: Orthogonal = field(default_factory=Orthogonal)
 
 
-WIDE_PRODUCTS = ("head", "mlp.router", "mlp.shared.gate")
+WIDE_PRODUCTS = ("head", "head.transform", "head.pooler", "head.sentence", "mlp.router", "mlp.shared.gate")
 """Products that 8-bit recipes leave in 16 bits."""
 
 
@@ -109,6 +110,7 @@ class Chip:
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
         self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
+        self.attention_block = chip.chip.attention_block or ATTENTION_TILE
         self.cache = float(chip.chip.cache or 0)
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 
@@ -145,6 +147,7 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
         found.phases["recompute"].add(one.again, again)
         found.phases["recompute"].add(one.dropped, where(y.selective, count, 0))
     found.optimizer = optimizer_seconds(setup, stage)
+    found.orthogonal = orthogonal_work(setup, stage, chip.rate, chip.units)
     own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
     forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
     forward.kernels, backward.kernels = forward.kernels + own.hooks, backward.kernels + 2 * own.hooks
@@ -193,8 +196,8 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     forward, backward = Sums(kernels=before), Sums(kernels=after)
     if operation.kind == "matmul":
         _matmul(setup, chip, operation, forward, backward)
-    elif operation.kind == "attention" and operation.name == "attention.core":
-        _flash(chip, operation, forward, backward)
+    elif operation.kind == "attention" and operation.name.endswith(".core"):
+        forward.attention, backward.attention = flash_seconds(chip, operation)
     elif operation.kind == "attention":
         _batched(chip, operation, forward, backward)
     else:
@@ -209,6 +212,15 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     return forward, backward if operation.backward else Sums()
 
 
+def _three(chip: Chip, rate: Number, shape: tuple[Number, ...], flops: Number, moved: Number) -> list[Number]:
+    """Seconds of a product forward, of its input gradient and of its weight gradient."""
+    m, n, k, batch = shape
+    return [
+        roofline_seconds(flops, rate * product_share(a, b, c, batch, chip.units, chip.array), moved, chip.bandwidth)
+        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
+    ]
+
+
 def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     """A product with weights: forward, input gradient and weight gradient each have their own shape."""
     m, n, k, batch = operation.shape
@@ -218,15 +230,14 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     rate, each = (chip.narrow_rate, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
     if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
         rate, each = chip.wide_rate, setup.tuning.product_bytes
-    flops = 2 * m * n * k * batch
     moved = (m * k + k * n + m * n) * batch * each
-    last = chip.rate if narrow and setup.precision.wide_weight_gradient else rate
-    times = [
-        roofline_seconds(flops, peak * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
-        for peak, a, b, c in ((rate, m, n, k), (rate, m, k, n), (last, k, n, m))
-    ]
+    product = (m, n, k, batch), 2 * m * n * k * batch, moved
+    times = _three(chip, rate, *product)
+    last = narrow and not setup.precision.wide_weight_gradient
+    if narrow and not last:
+        times[2] = _three(chip, chip.rate, *product)[2]
     grouped = 1 - ALONE / maximum(batch, 1) if operation.name in EXPERTS else 0
-    found = (forward, narrow, times[0]), (backward, narrow, times[1]), (backward, narrow and last == rate, times[2])
+    found = (forward, narrow, times[0]), (backward, narrow, times[1]), (backward, last, times[2])
     for sums, in_8_bits, own in found[: 3 if operation.weight_gradient else 2]:
         for name, part in (("matmul", own * (1 - grouped)), ("grouped", own * grouped)):
             kind = f"{name}8" if in_8_bits else name
@@ -258,31 +269,16 @@ def _cover(operation: Operation, times: list[Number]) -> Number:
     return found
 
 
-def _flash(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
-    micro, heads, queries, keys, width, value_width = operation.shape
-    depth = head_share((width + value_width) / 2, chip.array, chip.unit_rate)
-    reached = chip.rate * attention_share(micro, heads, queries, keys, depth, chip.units, chip.unit_rate)
-    before, after = (reached * share for share in chip.attention)
-    part = causal_fraction(queries, keys, where(keys < queries, 1, 0))
-    moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
-    forward.attention = maximum(operation.flops_forward * part / before, moved)
-    backward.attention = maximum(operation.flops_backward * part / after, moved * BACKWARD_BYTES)
-
-
 def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     """Scores and weighted sum as batched products over the whole score matrix."""
     micro, heads, queries, keys, width, value_width = operation.shape
     batch = micro * heads
-    if operation.name == "attention.scores":
+    if operation.name.endswith(".scores"):
         m, n, k = queries, keys, width
     else:
         m, n, k = queries, value_width, keys
     moved = operation.bytes_read + operation.bytes_written
-    flops = operation.flops_forward
     rate = where(width % TENSOR_CORE_MULTIPLE == 0, chip.rate, minimum(chip.rate, chip.vector_rate))
-    times = [
-        roofline_seconds(flops, rate * matmul_share(a, b, c, batch, chip.units), moved, chip.bandwidth)
-        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
-    ]
+    times = _three(chip, rate, (m, n, k, batch), operation.flops_forward, moved)
     forward.matmul = times[0]
     backward.matmul = times[1] + times[2]

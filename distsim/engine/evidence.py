@@ -18,11 +18,13 @@ from distsim.engine.run_layout import (
     fit_degrees,
     idle_degrees,
     possible_degrees,
+    scripted,
     unsaid_micro_batch,
     usual_chunks,
 )
 from distsim.engine.run_memory import peak_of_run
 from distsim.engine.run_profile import (
+    assumed_precision,
     assumed_profile,
     framework_of,
     precision_of,
@@ -30,10 +32,10 @@ from distsim.engine.run_profile import (
     trained_whole,
     unpacked_then,
 )
-from distsim.engine.run_software import attention_of, recomputation_of, sharding_group
+from distsim.engine.run_software import assumed_recompute, attention_of, recomputation_of, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
-from distsim.interop.run_models import model_of, without_prediction
+from distsim.interop.run_models import assumed_model, model_of, without_prediction
 from distsim.interop.run_tuning import lengths_of, spread_options, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.framework import Framework
@@ -101,21 +103,28 @@ def replay(run: Run) -> Replay:
 
 def assumed_of(run: Run, setup: Setup) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
-    told = (assumed_profile(run), assumed_layout(run, setup.layout), assumed_batch(run, framework_of(run)))
+    told = (
+        assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
+        assumed_recompute(run, setup.framework), assumed_layout(run, setup.layout),
+        assumed_batch(run, setup.framework, setup.layout.micro_batch),
+    )  # fmt: skip
     return "; ".join(words for words in told if words)
 
 
 def fitting(setup: Setup) -> Setup:
-    """The setup recomputing as much as it needs to fit, since it ran; itself where nothing helps."""
+    """The setup recomputing as much as it needs to fit, since it ran; itself where nothing helps, but all of it under
+    policies for all layers: what then still does not fit is on the host."""
 
     def recomputing(layers: int) -> Setup:
         return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=layers, selective=0))
 
     fewest, most = 1, max(setup.stage_layers)
-    if setup.recompute == "full" or memory_of(setup).fits or not memory_of(recomputing(most)).fits:
+    if setup.recompute == "full" or memory_of(setup).fits:
         return setup
     if setup.kernels.kept is not None:
         return next((one for one in _with_less(setup) if memory_of(one).fits), recomputing(most))
+    if not memory_of(recomputing(most)).fits:
+        return setup
     while fewest < most:
         middle = (fewest + most) // 2
         fewest, most = (fewest, middle) if memory_of(recomputing(middle)).fits else (middle + 1, most)
@@ -165,11 +174,12 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     """The row as a setup, with ``degrees`` that it does not tell."""
     framework = framework_of(run)
     model = model_of(run)
+    run = scripted(run, framework, model)
     lengths = lengths_of(run)
     more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
     tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run)}
     again = recomputation_of(run, framework, model.layers // (run.count("pp") or 1)).options
-    options = {**framework.usual, **tuned, **again, **_stated(run, framework, more.get("seq")), **more}
+    options = {**framework.usual, **tuned, **again, **_stated(run, framework, more.get("seq"), model.causal), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
@@ -191,7 +201,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
     setup = unpacked_then(run, trained_whole(run, setup))
-    unsaid = run.text("recompute") is None
+    unsaid = not again
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
 
@@ -209,7 +219,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
 
 
-def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
+def _stated(run: Run, framework: Framework, seq: int | None, causal: bool) -> dict[str, Any]:
     """What the row says, as job options; ``seq`` where its notes tell lengths that its cell does not."""
     gpus = run.count("n_gpus")
     if gpus is None:
@@ -229,8 +239,9 @@ def _stated(run: Run, framework: Framework, seq: int | None) -> dict[str, Any]:
     if run.flag("compile") and framework.compiled:
         options["compile"] = True
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
-    if attention := attention_of(run, framework):
+    if attention := attention_of(run, framework, causal):
         options["attention"] = attention
+    options.update(run_notes.pipeline_options(run))
     options["optimizer"] = _optimizer(run.text("optimizer"))
     options["offload"] = _offload(run.text("offload"))
     return {name: value for name, value in options.items() if value is not None}

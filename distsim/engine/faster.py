@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.step import StepReport, seconds_of
 from distsim.errors import DistsimError
+from distsim.specs.job import Job
 from distsim.specs.rules import divisors
+from distsim.specs.stage_layers import BALANCED
 
 LEAST_GAIN = 0.005
 """Gains below half a per cent are within the noise of any run."""
@@ -37,7 +39,7 @@ def faster(report: StepReport, most: int = 3) -> list[Faster]:
     same = {name: getattr(report.setup, name) for name in ("accelerator", "cluster", "framework")}
     for kind, words, options in changes(report.setup):
         try:
-            setup = resolve(report.setup.job.model_copy(update={**_kept(report.setup), **options}), same)
+            setup = resolve(_changed(report.setup, options), same)
             seconds = seconds_of(setup)
         except DistsimError:
             continue
@@ -57,11 +59,12 @@ def faster(report: StepReport, most: int = 3) -> list[Faster]:
     return found
 
 
-def _kept(setup: Setup) -> dict[str, Any]:
-    """What every change leaves as it is: the GPUs and the tokens of a step."""
-    y = setup.layout
-    return {"gpus": y.gpus, "global_batch": y.micro_batch * y.micro_batches * y.dp, "dp": None, "stage_layers": None,
-            "zero_group": None}  # fmt: skip
+def _changed(setup: Setup, options: dict[str, Any]) -> Job:
+    """The job with other options, the GPUs and the tokens of a step as they are."""
+    y, job = setup.layout, setup.job
+    layers = BALANCED if job.stage_layers == BALANCED or "stage_layers" in options else None
+    kept = {"gpus": y.gpus, "global_batch": y.micro_batch * y.micro_batches * y.dp, "dp": None, "zero_group": None}
+    return job.model_copy(update={**kept, **options, "stage_layers": layers})
 
 
 def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -89,5 +92,7 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
             yield "zero", f"ZeRO {zero}", {"zero": zero}
     if y.attention == "eager":
         yield "attention", "flash attention", {"attention": "flash"}
+    if y.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
+        yield "stage-layers", "stages of equal work", {"stage_layers": "balanced"}
     if setup.framework.compiled and not job.compile:
         yield "compile", "torch.compile", {"compile": True}

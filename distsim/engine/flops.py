@@ -9,7 +9,10 @@ from distsim.engine.compute import PHASES
 from distsim.engine.lacking import wide_units
 from distsim.engine.resolve import Setup
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
-from distsim.layers.network import network_parameters, plain_context
+from distsim.layers.ledger import Parameter
+from distsim.layers.network import layer_kinds, network_parameters, plain_context
+from distsim.layers.prediction import positions
+from distsim.specs.model import Model
 
 if TYPE_CHECKING:
     from distsim.engine.work import Work
@@ -17,13 +20,16 @@ if TYPE_CHECKING:
 FROZEN_SHARE = 2 / 3
 """Work of a frozen matrix over that of a trained one: output and input gradient, no weight gradient."""
 
+ONCE_PER_SEQUENCE = ("head.pooler", "head.sentence", "head.unused")
+"""Parameters of the head that a token does not pass through."""
+
 
 def active_parameters(setup: Setup) -> Number:
     """Parameters that one token passes through, without the input embedding; a tied matrix counts as the head.
 
     Frozen ones count two thirds: of the three products of a trained matrix one is the weight's gradient.
     """
-    model, total = setup.model, 0.0
+    model, total, layers = setup.model, 0.0, layer_kinds(setup.model)
     routed = model.experts.per_token / model.experts.count if model.experts is not None else 1.0
     for part, (parameters, times) in network_parameters(plain_context(model, setup.tuning)).items():
         if part == "embedding" and not model.tied_embeddings:
@@ -32,10 +38,32 @@ def active_parameters(setup: Setup) -> Number:
             if part == "embedding" and parameter.name != "embedding.weight":
                 continue
             share = (routed if parameter.group == "expert" else 1) * (1 if parameter.trains else FROZEN_SHARE)
-            total += times * parameter.elements * share
+            total += times * parameter.elements * share * _token_share(setup, part, parameter, part in layers)
     return total + model.mtp_trained * model.vocab * (
         model.embedding_width or model.hidden
     )  # each uses the output layer
+
+
+def _token_share(setup: Setup, part: str, parameter: Parameter, layer: bool) -> Number:
+    """Share of the tokens of ``--seq`` that pass a matrix: a decoder behind an encoder reads others, and the head of an
+    encoder some positions only."""
+    behind = (setup.model.decoder_context or 0) / setup.layout.seq
+    if layer:
+        return behind if part == "decoder" and not parameter.name.startswith("cross.kv") else 1.0
+    if parameter.name.startswith(ONCE_PER_SEQUENCE):
+        return 0.0
+    context = setup.context()
+    return behind if setup.model.encoder_layers else positions(context) / context.layout.tokens
+
+
+def attended(model: Model, seq: Number, reach: Number) -> tuple[Number, Number]:
+    """Layers with attention, and the keys that a token of ``--seq`` meets in each; ``reach`` of its own sequence. Of an
+    encoder with a decoder both together, as one layer."""
+    if not model.encoder_layers:
+        return model.attention_layers + model.mtp_trained, reach
+    behind = model.decoder_context or 0
+    decoders = model.layers - model.encoder_layers
+    return 1, model.encoder_layers * seq + decoders * behind / seq * (behind * reach / seq + seq)
 
 
 def trained_parameters(setup: Setup) -> Number:
@@ -53,18 +81,16 @@ def flops_convention(setup: Setup) -> str:
 def model_flops(setup: Setup) -> Number:
     """Model FLOPs of one token."""
     model, seq = setup.model, setup.layout.seq
-    return model_flops_per_token(
-        active_parameters(setup), model.attention_layers + model.mtp_trained, model.heads, model.head_dim, seq
-    )
+    layers, keys = attended(model, seq, seq)
+    return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 
 
 def least_flops(setup: Setup) -> Number:
-    """FLOPs of one token that no kernel can avoid: causal attention within its windows, nothing recomputed."""
+    """FLOPs of one token that no kernel can avoid: attention to what it sees within its windows, nothing recomputed."""
     model, seq = setup.model, setup.layout.seq
-    reach = min(seq, model.window) if model.window else seq / 2
-    return model_flops_per_token(
-        active_parameters(setup), model.attention_layers + model.mtp_trained, model.heads, model.head_dim, reach
-    )
+    reach = min(seq, model.window) if model.window else seq / 2 if model.causal else seq
+    layers, keys = attended(model, seq, reach)
+    return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 
 
 def stated_flops(setup: Setup, convention: str) -> Number | None:
@@ -74,7 +100,7 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
         return hardware_flops_per_token(model.layers, model.hidden, model.vocab, seq)
     if not convention.startswith("model"):
         return None
-    reach = seq / 2 if "causal" in convention else seq
+    reach = seq / 2 if "causal" in convention and model.causal else seq
     return model_flops_per_token(
         active_parameters(setup), model.layers + model.mtp_trained, model.heads, model.head_dim, reach
     )

@@ -53,7 +53,20 @@ def load_model(name: str | Model) -> LoadedModel:
 
 def with_prediction(model: Model, layers: int, lora_rank: int | None) -> Model:
     """The model with so many layers of multi-token prediction."""
+    if layers and not model.causal:
+        raise DistsimError(f"--mtp {layers}: {model.name} is an encoder, which predicts no later tokens")
     if layers and (model.pattern or lora_rank):
         why = f"{model.name} is a hybrid" if model.pattern else "only adapters train"
         raise DistsimError(f"--mtp {layers}: layers of multi-token prediction are not covered where {why}")
     return model.model_copy(update={"mtp_trained": layers}) if layers else model
+
+
+def length_notes(model: Model, seq: int) -> list[str]:
+    """What a user should know of the tokens per sequence."""
+    notes = []
+    if seq > model.context:
+        notes.append(f"{seq} tokens per sequence is longer than the {model.context} that {model.name} was made for")
+    if model.encoder_layers:
+        read = model.decoder_context
+        notes.append(f"tokens are those that {model.name}'s encoder reads; its decoder reads {read} per sequence")
+    return notes

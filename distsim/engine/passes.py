@@ -32,8 +32,9 @@ CALL_KERNELS = 1.0
 
 # Bytes per logit, forward and backward. Composed cross entropy in fp32: cast (6), log-softmax (three readings and one
 # writing, 16); its gradient (4), that of the log-softmax (20), cast (6). Vocabulary-parallel: cast (6), maximum (4),
-# difference (8), exponential (8), sum (4), quotient (8); product (8), cast (6). One kernel: 2 or 4 each way.
-LOSS_BYTES = {"eager": (22.0, 30.0), "vocab-parallel": (38.0, 14.0), "one": (4.0, 4.0)}
+# difference (8), exponential (8), sum (4), quotient (8); product (8), cast (6). One kernel: 2 or 4 each way. Composed
+# on the 2-byte logits themselves: log-softmax (8); its gradient (2), that of the log-softmax (10).
+LOSS_BYTES = {"eager": (22.0, 30.0), "narrow": (8.0, 12.0), "vocab-parallel": (38.0, 14.0), "one": (4.0, 4.0)}
 
 
 class Cost(NamedTuple):
@@ -64,9 +65,9 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         forward, backward = LOSS_BYTES[loss_kernel(setup)]
         logits = operation.shape[0] * operation.shape[1]
         return logits * forward, logits * backward
-    if operation.name == "attention.softmax":
+    if operation.name.endswith(".softmax"):
         return _softmax_bytes(operation)
-    if operation.name == "attention.heads":
+    if operation.name.endswith(".heads"):
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
     cost = composed(setup, operation)
@@ -79,7 +80,7 @@ def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
     Backward passes over gradients instead, beside what was kept."""
     scores, written = operation.bytes_read, operation.bytes_written
     kept = sum(tensor.size_bytes for tensor in operation.saved)
-    mask = sum(tensor.size_bytes for tensor in operation.saved if tensor.name == "attention.dropout_mask")
+    mask = sum(tensor.size_bytes for tensor in operation.saved if tensor.name.endswith(".dropout_mask"))
     if len(operation.saved) == 1 and written == kept:
         return scores + kept, 2 * scores + kept
     softmax = kept - mask
@@ -106,7 +107,8 @@ def launches(setup: Setup, operation: Operation) -> tuple[Number, Number]:
 def loss_kernel(setup: Setup) -> str:
     """How the framework makes its loss: a key of LOSS_BYTES."""
     kernels = setup.kernels
-    return kernels.loss_kernel or ("eager" if kernels.loss == "eager" else "one")
+    eager = "eager" if kernels.loss_upcast or setup.precision.autocast else "narrow"
+    return kernels.loss_kernel or (eager if kernels.loss == "eager" else "one")
 
 
 def composed(setup: Setup, operation: Operation) -> Cost:

@@ -6,19 +6,21 @@ This is the one place that decides it; memory, traffic, time, search and replays
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from distsim.arrays import Number
 from distsim.engine.partition import split
 from distsim.engine.schedule_shape import turns_back
 from distsim.errors import DistsimError
-from distsim.layers.network import layer_kind, network_parameters, plain_context
+from distsim.layers.ledger import flops_forward
+from distsim.layers.network import head_block, layer_blocks, layer_kind, network_parameters, plain_context
 from distsim.schedules.action import wave
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.rules import divisors, listed
-from distsim.specs.stage_layers import REST
+from distsim.specs.stage_layers import BALANCED, REST
 
 ELSEWHERE = "or --framework megatron-core, which places them unevenly; or --stage-layers with another framework"
 Chunks = tuple[int, ...]
@@ -31,7 +33,7 @@ def chunk_layers(given: Sequence[int] | None, model: Model, layout: Layout, fram
     cannot place the layers.
     """
     if given is not None:
-        chunks = _stated(given, model, layout)
+        chunks = balanced(model, layout) if tuple(given) == BALANCED else _stated(given, model, layout)
         if len(set(chunks)) > 1 and not framework.supports.uneven:
             raise DistsimError(
                 f"{framework.name} puts as many layers in each of {len(chunks)} chunks, but --stage-layers does not",
@@ -49,13 +51,17 @@ def stage_sums(chunks: Sequence[int], pp: int, schedule: Number = "1f1b") -> Chu
     return tuple(sum(chunks[stage::pp]) for stage in range(pp))
 
 
-def placement_note(chunks: Chunks, model: Model, layout: Layout, framework: Framework) -> str:
-    """Which stage has how many layers by a framework's own rule, where they are not all alike; else nothing."""
-    if len(set(chunks)) == 1:
+def placement_note(
+    given: Sequence[int] | None, chunks: Chunks, model: Model, layout: Layout, framework: Framework
+) -> str:
+    """Which stage has how many layers by a rule, where they are not all alike; nothing where their user said it."""
+    if len(set(chunks)) == 1 or (given is not None and tuple(given) != BALANCED):
         return ""
     told = _runs(stage_sums(chunks, layout.pp, layout.schedule), "stage")
     if layout.vpp > 1:
         told = f"{_runs(chunks, 'chunk')}; {told}"
+    if given is not None:
+        return f"the {model.layers} layers, balanced by their operations: {told}"
     return f"{framework.name} places the {model.layers} layers: {told}; --stage-layers places them otherwise"
 
 
@@ -225,6 +231,17 @@ def by_compute(model: Model, pp: int, vpp: int = 1, closes_ties: bool = True) ->
         if (running > threshold or (closes_ties and running == threshold)) and chunk < chunks - 1:
             chunk += 1
     return tuple(counts)
+
+
+def balanced(model: Model, layout: Layout) -> Chunks:
+    """The chunks whose slowest computes least: floating-point operations of layers, and of the output layer where the
+    last stage holds it."""
+    ctx = replace(plain_context(model), layout=layout)
+    costs = {kind: float(flops_forward(block.operations)) for kind, (block, _) in layer_blocks(ctx).items()}
+    layers = [costs[layer_kind(model, layer)] for layer in range(model.layers)]
+    head = 0.0 if layout.vocab_parallel else float(flops_forward(head_block(ctx).operations))
+    *counts, last = split([*layers, head], layout.pp * layout.vpp).sizes
+    return (*counts, last - 1)
 
 
 PLACES: dict[str, Callable[[Model, int, int], Chunks]] = {

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
-from distsim.engine.models import load_model, with_prediction
+from distsim.engine.models import length_notes, load_model, with_prediction
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.profile import kernels_for
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.tuning import tuning_of, tuning_options
+from distsim.engine.vocabulary import check_vocabulary
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
 from distsim.specs.accelerator import Accelerator
@@ -84,6 +85,7 @@ class Setup:
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning),
             **({"mtp": self.model.mtp_trained} if self.model.mtp_trained else {}),
+            **({"vocab_parallel": y.vocab_parallel} if y.vocab_parallel else {}),
         }  # fmt: skip
 
 
@@ -104,6 +106,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     model = with_prediction(model, filled["mtp"] or 0, filled["lora_rank"])
     accelerator, cluster = _hardware(filled, given)
     layout, notes = _layout(filled, model, cluster)
+    check_vocabulary(model, layout)
     notes += chunk_notes
     problems = broken(model, layout)
     if problems:
@@ -120,7 +123,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     if job.dropout is not None and not any(rates) and not kernels.dropout_always:
         notes.append(f"--{'' if job.dropout else 'no-'}dropout has no effect: {model.name} has none")
     chunks = chunk_layers(filled["stage_layers"], model, layout, framework)
-    if filled["stage_layers"] is None and (note := placement_note(chunks, model, layout, framework)):
+    if note := placement_note(filled["stage_layers"], chunks, model, layout, framework):
         notes.append(note)
     most = max(stage_sums(chunks, layout.pp, layout.schedule))
     if layout.recompute_layers > most:
@@ -130,7 +133,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     return Setup(
         job, model, accelerator, cluster, framework, kernels, precision,
         catalog.load("optimizers", filled["optimizer"]), layout, chunks, filled["recompute"],
-        padded_vocab(framework, model, layout.tp), origins, tuple(notes),
+        padded_vocab(framework, model, layout.vocab_ranks), origins, tuple(notes),
         offload,
         tuning_of(filled, job, framework, model, precision),
     )  # fmt: skip
@@ -259,12 +262,9 @@ def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Lay
         seq=filled["seq"] or model.context, micro_batch=filled["micro_batch"], micro_batches=micro_batches,
         selective=int(filled["recompute"] == "selective"), recompute_layers=_recompute_layers(filled),
         schedule=schedule or ("interleaved-1f1b" if vpp > 1 else "1f1b"), attention=filled["attention"],
+        vocab_parallel=filled["vocab_parallel"] or "",
     )  # fmt: skip
-    if layout.seq > model.context:
-        notes.append(
-            f"{layout.seq} tokens per sequence is longer than the {model.context} that {model.name} was made for"
-        )
-    return layout, notes
+    return layout, [*notes, *length_notes(model, layout.seq)]
 
 
 def _usual_etp(filled: dict[str, Any], model: Model) -> int:

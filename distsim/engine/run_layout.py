@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
+from distsim.engine.run_software import gpu_name
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
@@ -59,17 +61,33 @@ def drop_idle(options: dict[str, Any], model: Model) -> list[str]:
     return [f"{name} {value}" for name in idle if (value := options.pop(name, None) or 1) > 1]
 
 
+def states_batch(run: Run) -> bool:
+    """Whether any cell says something of the batch."""
+    return any(run.count(name) for name in ("micro_batch", "global_batch", "step_time_s", "samples_per_s"))
+
+
 def unsaid_micro_batch(run: Run, framework: Framework) -> int | None:
     """Sequences per replica where no cell of the batch says anything and the framework has a usual number: what it
     reports is throughput, which hardly depends on it."""
-    said = any(run.count(name) for name in ("micro_batch", "global_batch", "step_time_s", "samples_per_s"))
-    return None if said else framework.usual.get("unsaid_micro_batch")
+    return None if states_batch(run) else framework.usual.get("unsaid_micro_batch")
 
 
-def assumed_batch(run: Run, framework: Framework) -> str:
+def scripted(run: Run, framework: Framework, model: Model) -> Run:
+    """The row with what the framework's own script for its model and accelerator sets where its cells are blank;
+    scripts that fix a batch stand for rows that say nothing of it."""
+    own, name = framework.recipes.get(gpu_name(run), {}), re.sub(r"[\s_]+", "-", model.name.lower())
+    recipe = own.get(name) or framework.recipes.get("any", {}).get(name)
+    if recipe is None or (recipe.micro_batch and states_batch(run)):
+        return run
+    said = {name: run.text(name) for name in ("micro_batch", "recompute")}
+    filled = {name: str(value) for name, value in recipe.model_dump(exclude_none=True).items() if said[name] is None}
+    return Run({**run.cells, **filled}, run.line)
+
+
+def assumed_batch(run: Run, framework: Framework, micro_batch: int) -> str:
     """What is taken for granted of a batch that no cell tells."""
-    micro = unsaid_micro_batch(run, framework)
-    return f"batch is blank: taken as {micro} sequences per replica" if micro else ""
+    unsaid = unsaid_micro_batch(run, framework)
+    return f"batch is blank: taken as {micro_batch} sequences per replica" if unsaid else ""
 
 
 def possible_degrees(run: Run) -> list[dict[str, int]]:

@@ -31,6 +31,8 @@ COMPILED, COMPILED_TRANSIT_BYTES = re.compile(r"cross-entropy-loss-fusion=true(?
 OWN_KERNELS, ASKED_FOR_FLASH = ("qwen", "baichuan"), "flash_attn 2.3.4"
 """Models whose own code of 2023 calls a flash kernel, and notes of runs that asked transformers for one; what other
 models took grows with the square of the length, as scores in memory do."""
+LOGGED = re.compile(r"max over logged steps", re.IGNORECASE)
+"""Notes of peaks from Megatron-LM's own logs, which its last rank prints; others measured all ranks."""
 OWN_SUM = "params+grads+optimizer + activations"
 """What a source adds up itself."""
 
@@ -44,7 +46,8 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     if OWN_SUM in (run.text("mem_kind") or ""):
         return max(_states_and_activations(stage) for stage in report.stages)
     ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
-    stage = ranks[setup.framework.memory_rank]
+    logged = LOGGED.search(run.text("notes") or "")
+    stage = ranks["last" if logged else setup.framework.memory_rank]
     counts = counts_of(run, setup)
     peak = float(stage.counted(counts))
     if lengths and lengths.each and counts != "allocated":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from distsim import catalog
@@ -9,17 +10,15 @@ from distsim.engine.lacking import COMPILED_ONLY
 from distsim.engine.resolve import Setup
 from distsim.engine.run_software import chip_of, told_software
 from distsim.interop import run_notes
+from distsim.interop.run_names import MIXED, PRECISIONS, nearest_profile, precision_like
 from distsim.interop.run_release import release_year
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
 
-PRECISIONS = {
-    "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
-    "int8": "fp8",
-}  # fmt: skip
-"""Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name."""
 USUAL_YEAR = 2024.0
+GRAPHS = {"gaudi": "habana"}
+"""Accelerators whose software makes graphs of what frameworks do, and the profile that its runs take."""
 UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
 """Whose profile stands for unknown software that splits models, that fine-tunes adapters, and for any other."""
 
@@ -46,6 +45,9 @@ def _profile_of(run: Run) -> tuple[str, str]:
         raise MissingCell("framework is blank")
     if told := told_software(run):
         return told, ""
+    if (graphs := GRAPHS.get(chip_of(run))) and catalog.knows("frameworks", name):
+        known = catalog.load("frameworks", name).name == graphs
+        return graphs, "" if known else f"{name} makes graphs on {run.text('gpu')}: timed like {graphs}"
     only = COMPILED_ONLY.get(chip_of(run))
     if catalog.knows("frameworks", name):
         if only is None or family_of(catalog.load("frameworks", name).name) == family_of(only):
@@ -53,7 +55,7 @@ def _profile_of(run: Run) -> tuple[str, str]:
         return only, f"framework {name!r} does not run on {run.text('gpu')}: timed like {only}"
     split = max(run.count("tp") or 1, run.count("pp") or 1) > 1
     other = UNKNOWN_SPLIT if split else UNKNOWN_TUNING if run.text("lora_rank") else UNKNOWN
-    taken = only or other
+    taken = only or nearest_profile(name, split=split) or other
     return taken, f"framework {name!r} has no profile: timed like {taken}"
 
 
@@ -64,13 +66,39 @@ def assumed_profile(run: Run) -> str:
 
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     """The recipe of a row: what its framework really does under the name in the cell."""
-    cell = run.text("precision") or ""
-    recipe = cell if f"precision_{cell}" in framework.usual else PRECISIONS.get(cell, default)
+    recipe = _recipe(run, framework)[0] or default
     if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
         recipe = f"{recipe}_pure"
     if recipe == "fp8" and "precision_fp8_rowwise" in framework.usual:
         recipe += run_notes.scaled_by_rows(run)
     return str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
+
+
+def assumed_precision(run: Run, framework: Framework) -> str:
+    """Which recipe stands for a cell that names none exactly; nothing where it does, or is blank."""
+    return _recipe(run, framework)[1]
+
+
+def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
+    """The recipe that a cell names, None where it names none; and what was assumed where it is not that name."""
+    cell = re.sub(r"[\s_]+", "-", (run.text("precision") or "").lower())
+    if not cell or f"precision_{cell}" in framework.usual:
+        return cell or None, ""
+    if cell in MIXED:
+        wide = "bf16" if _has_bf16(run) else "fp16"
+        return wide, f"precision {cell!r} names no format: timed as {wide}"
+    if known := PRECISIONS.get(cell):
+        return known, ""
+    if catalog.knows("precisions", cell):
+        return str(catalog.load("precisions", cell).name), ""
+    like = precision_like(cell)
+    return like, f"precision {cell!r} is no recipe of distsim: {f'timed as {like}' if like else 'taken as blank'}"
+
+
+def _has_bf16(run: Run) -> bool:
+    """Whether the run's chip states a rate for bf16; taken for granted where it has no preset."""
+    gpu = run.text("gpu") or ""
+    return not catalog.knows("gpus", gpu) or catalog.load("gpus", gpu).peak.bf16 is not None
 
 
 def trained_whole(run: Run, setup: Setup) -> Setup:

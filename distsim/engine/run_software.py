@@ -4,38 +4,34 @@ many ranks it shards."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.interop import run_notes
+from distsim.interop.run_recompute import Said, said_by, unknown
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
 
 TOLD = ((re.compile(r"\bpaxml (?:on |\()jax", re.I), "paxml"),
-        (re.compile(r"\bmaxtext(?: \(jax|;| args)", re.I), "maxtext"))  # fmt: skip
-"""How notes name the software where the cell names its relative, or the container that it came in."""
+        (re.compile(r"\bmaxtext(?: \(jax|;| args)", re.I), "maxtext"),
+        (re.compile(r"\bautocast:bf16\+sr\b", re.I), "neuronx-nemo"))  # fmt: skip
+"""How notes name the software where the cell names its relative, or the container that it came in; bf16 with stochastic
+rounding all through is what NeMo Megatron for Neuron runs, its successor keeps fp32 in the optimizer."""
 FSDP = re.compile(r"\bici_fsdp_parallelism=(\d+)|\bFSDP=(\d+)")
 WITHIN_SLICE = ("within slice", "ici_fsdp_parallelism=-1")
 """How sources say that shards stay in one domain of fast links (a TPU slice), with replicas across."""
 OTHER = "other:"
 FLASH_YEAR = 2023
 """Runs published before it precede flash attention in training frameworks (arXiv:2205.14135)."""
-FLASH_YEARS = {("jax", "hopper"): 2024}
+FLASH_YEARS = {("jax", "hopper"): 2024, ("habana", "gaudi"): 2024}
 """Where it came later: Transformer Engine uses cuDNN's on Hopper since January 2024 (its release notes, v1.2). Of the
-same layouts in JAX-Toolbox's tables, those of 2023 on H100 take longer by what unfused attention costs."""
+same layouts in JAX-Toolbox's tables, those of 2023 on H100 take longer by what unfused attention costs. On Gaudi,
+Intel's GPT-3 for MLPerf v3.0 of June 2023 composes it (its run_gpt.sh)."""
+ENCODER_FLASH_YEAR = 2024
+"""Where a token sees all others: Megatron's kernel was for causal masks, and transformers' BERT composed its attention
+until 4.41 (its release notes, May 2024)."""
 UNFUSED = ("plain xla", "without flash attention")
 """What notes call attention that is composed of products and a softmax."""
-
-
-class Again(NamedTuple):
-    """What a run's cell says of recomputation."""
-
-    options: Mapping[str, Any]
-    """As job options."""
-    kernels: Mapping[str, Any]
-    """What a policy by name keeps."""
 
 
 PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama"}
@@ -48,29 +44,42 @@ def told_software(run: Run) -> str | None:
     return own or next((known for pattern, known in TOLD if pattern.search(run.text("notes") or "")), None)
 
 
-def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Again:
-    """What the cell says: one of the framework's own policies, or what it means of ``layers`` on a stage."""
-    word = (run.text("recompute") or "").lower()
-    plain = word.removeprefix(OTHER)
+def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
+    """What the cell says: one of the framework's own policies, or what it means of ``layers`` on a stage. Raises
+    MissingCell where it does not say what is computed again."""
+    cell = (run.text("recompute") or "").lower()
+    plain = cell.removeprefix(OTHER)
     policy = framework.remat.get(plain)
     if policy is not None:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
-        return Again(options, {"kept": policy.keeps})
-    if word.startswith(OTHER) and plain in ("none", "full"):
-        return Again({"recompute": plain}, {})
-    said = run_notes.recompute_options(run, layers)
-    return Again({} if str(said.get("recompute")).startswith(OTHER) else said, {})
+        return Said(options, {"kept": policy.keeps})
+    if said := said_by(plain, layers, run.count("vpp") or 1) if plain else None:
+        return said
+    words = run_notes.recompute_options(run, layers)
+    if str(words.get("recompute")) == cell and cell not in ("", "selective"):
+        if not cell.startswith(OTHER):
+            raise unknown(cell)
+        taken = "what fits" if framework.usual.get("recompute_until_fits") else "where nobody says"
+        return Said({}, assumed=f"recompute {cell!r} is no policy of {framework.name}: taken as {taken}")
+    return Said(words)
 
 
-def attention_of(run: Run, framework: Framework) -> str | None:
+def assumed_recompute(run: Run, framework: Framework) -> str:
+    """What is taken for granted of a cell that names a policy in words of its own."""
+    return recomputation_of(run, framework).assumed
+
+
+def attention_of(run: Run, framework: Framework, causal: bool = True) -> str | None:
     """``flash`` or ``eager``, as the cell, the notes or the year say; None where nothing does."""
     cell, notes = (run.text("attention") or "").lower(), (run.text("notes") or "").lower()
     if "flex" in cell:
         raise MissingCell(f"attention {cell!r} is a kernel that is not described")
     if cell:
         return "eager" if "eager" in cell or "unfused" in cell else "flash"
-    first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), FLASH_YEAR)
-    early = (run.number("year") or first) < first
+    usual = FLASH_YEAR if causal else ENCODER_FLASH_YEAR
+    first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), usual)
+    long = framework.usual.get("flash_tokens", 0)
+    early = (run.number("year") or first) < first or (run.number("seq_len") or long) < long
     return "eager" if early or any(word in notes for word in UNFUSED) else None
 
 
@@ -78,6 +87,12 @@ def chip_of(run: Run) -> str:
     """The architecture of the run's chip; nothing where it has no preset."""
     gpu = run.text("gpu") or ""
     return str(catalog.load("gpus", gpu).architecture.split()[0]) if catalog.knows("gpus", gpu) else ""
+
+
+def gpu_name(run: Run) -> str:
+    """The preset that the run's chip is; nothing where it has none."""
+    gpu = run.text("gpu") or ""
+    return str(catalog.load("gpus", gpu).name) if catalog.knows("gpus", gpu) else ""
 
 
 def sharding_group(run: Run, dp: int, domain: int) -> int | None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from distsim.schedules.registry import chunks_for, find
-from distsim.specs.stage_layers import REST
+from distsim.specs.stage_layers import BALANCED, REST
 
 
 def chunks_of_stages(filled: dict[str, Any], origins: dict[str, str]) -> None:
     """Fill in how many chunks a stage has where layers are stated for more chunks than there are stages."""
     given, pp = filled["stage_layers"], filled["pp"]
-    if given is not None and REST not in given and origins["vpp"] == "default" and len(given) % pp == 0:
+    if (
+        given is not None
+        and REST not in given
+        and tuple(given) != BALANCED
+        and origins["vpp"] == "default"
+        and len(given) % pp == 0
+    ):
         chunks = len(given) // pp
         if pp > 1 and chunks > 1:
             filled["vpp"], origins["vpp"] = chunks, "stage_layers"

@@ -94,7 +94,7 @@ def search(
 def placed(best: Sequence[Choice]) -> list[str]:
     """How the framework places layers in the best layout, where they do not divide."""
     setups = [choice.report.setup for choice in best[:1]]
-    notes = [placement_note(one.chunk_layers, one.model, one.layout, one.framework) for one in setups]
+    notes = [placement_note(None, one.chunk_layers, one.model, one.layout, one.framework) for one in setups]
     return [f"layout 1: {note}" for note in notes if note]
 
 

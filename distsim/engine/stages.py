@@ -9,6 +9,7 @@ from itertools import accumulate
 from distsim.arrays import Number
 from distsim.engine.resolve import Setup
 from distsim.engine.schedule_shape import both_ways, head_in_flight, in_flight, turns_back
+from distsim.engine.vocabulary import held_with_vocabulary, shared_rows
 from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
 from distsim.layers.network import embedding_block, first_block, head_block, layer_block, layer_kind, untied
 from distsim.schedules.action import wave
@@ -109,17 +110,14 @@ def _built(setup: Setup) -> list[Stage]:
             if kind not in blocks:
                 blocks[kind] = layer_block(replace(ctx, layer=setup.model.layers - 1))
             counts[kind] = counts.get(kind, 0) + setup.model.mtp_trained
-        head = head_block(ctx) if index == last else None
-        if head is not None and last == 0:
-            head = untied(head, ctx)
-        embedding = embedding_block(ctx) if index == 0 else None
+        embedding, head = _ends(ctx, index == 0, index == last)
         stages.append(
             Stage(
                 index,
                 embedding,
-                _with_first(ctx, embedding, [(blocks[kind], count) for kind, count in counts.items()]),
+                _with_first(ctx, index, embedding, [(blocks[kind], count) for kind, count in counts.items()]),
                 head,
-                in_flight(y.schedule, y.pp, y.micro_batches, y.vpp, index),
+                held_with_vocabulary(y, in_flight(y.schedule, y.pp, y.micro_batches, y.vpp, index)),
                 head_in_flight(y.schedule, y.pp, y.micro_batches),
             )
         )
@@ -128,11 +126,24 @@ def _built(setup: Setup) -> list[Stage]:
     return stages
 
 
+def _ends(ctx: Context, first: bool, last: bool) -> tuple[Block | None, Block | None]:
+    """Embedding and head of a stage; stages between the ends have none, or share the vocabulary's rows."""
+    embedding = embedding_block(ctx) if first or ctx.layout.vocab_parallel else None
+    head = head_block(ctx) if last or ctx.layout.vocab_parallel else None
+    if embedding is not None and not first:
+        embedding = replace(embedding, operations=shared_rows(embedding.operations))
+    if head is not None and not last:
+        head = replace(head, operations=shared_rows(head.operations))
+    if head is not None and embedding is not None:
+        head = untied(head, ctx)
+    return embedding, head
+
+
 def _with_first(
-    ctx: Context, embedding: Block | None, layers: list[tuple[Block, int]]
+    ctx: Context, index: int, embedding: Block | None, layers: list[tuple[Block, int]]
 ) -> tuple[tuple[Block, int], ...]:
     """The layers of a stage; the first of all apart where nothing before it trains."""
-    if embedding is None or ctx.tuning is None or any(p.trains for p in parameters_of(embedding.operations)):
+    if index or embedding is None or ctx.tuning is None or any(p.trains for p in parameters_of(embedding.operations)):
         return tuple(layers)
     if not layers:
         return ()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, exp, where
 from distsim.specs.timing import CHECKED, PLAIN, STALLED
 
-WEIGHTS = {"hidden": 0.4, "gpus": 0.6, "tp": 0.6, "pp": 0.2, "micro_batch": 0.3, "micro_batches": 0.2, "zero": 0.6,
+WEIGHTS = {"hidden": 0.4, "gpus": 0.6, "tp": 0.4, "pp": 0.13, "micro_batch": 0.3, "micro_batches": 0.2, "zero": 0.6,
            "data_parallel": 0.8, "pipeline": 1.5, "fullness": 1.2, "too_large": 1.5}  # fmt: skip
 """Distance of a doubling of each, of a ZeRO stage, of having data or pipeline parallelism, of the peak of memory by a
 whole GPU, and of not fitting (for what newer software had no memory, only runs of older software remain); chosen by

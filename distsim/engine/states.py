@@ -19,7 +19,7 @@ from distsim.formulas.states import (
 )
 from distsim.layers.ledger import Parameter
 from distsim.specs.layout import Layout
-from distsim.specs.optimizer import Optimizer
+from distsim.specs.optimizer import Optimizer, State
 from distsim.specs.precision import Precision
 
 ZERO_OFFLOAD = "Ren et al. 2021, ZeRO-Offload (arXiv:2101.06840), section 4; ZeRO-Infinity (arXiv:2104.07857)"
@@ -58,15 +58,18 @@ def sharding_group(layout: Layout, group: str) -> Number:
     return minimum(layout.expert_data_parallel, maximum(layout.zero_group * layout.tp // (layout.ep * layout.etp), 1))
 
 
+def states_of(optimizer: Optimizer, parameter: Parameter) -> list[State]:
+    """The states that an optimizer keeps for a parameter."""
+    kind = "matrices" if parameter.kind == "matrix" else "vectors"
+    return [state for state in optimizer.states if state.of in ("all", kind)]
+
+
 def state_bytes(
     optimizer: Optimizer, precision: Precision, parameter: Parameter, step_counter_bytes: Number = 0
 ) -> Number:
     """Optimizer bytes of one parameter tensor, with its master copy, before sharding."""
     total: Number = parameter.elements * precision.master_bytes * optimizer.master_copy
-    matrix = parameter.kind == "matrix"
-    for state in optimizer.states:
-        if (state.of == "matrices" and not matrix) or (state.of == "vectors" and matrix):
-            continue
+    for state in states_of(optimizer, parameter):
         each = precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
         if state.shape == "scalar":
             total = total + (parameter.copies if parameter.group == "dense" else 1) * step_counter_bytes

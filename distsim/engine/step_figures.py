@@ -25,10 +25,10 @@ from distsim.engine.compose import (
 )
 from distsim.engine.compute import PHASES, Chip, operation_sums
 from distsim.engine.figures import Figures
-from distsim.engine.flops import active_parameters
+from distsim.engine.flops import active_parameters, attended
 from distsim.engine.stages import build_stages
 from distsim.engine.step import StepReport
-from distsim.formulas.compute import matmul_share, roofline_seconds
+from distsim.formulas.compute import array_share, matmul_share, product_share, roofline_seconds
 from distsim.formulas.flops import flops_utilisation, model_flops_per_token
 from distsim.formulas.step import exposed_seconds, jitter_share, paced_seconds, ramp_seconds
 from distsim.layers.ledger import Operation
@@ -125,15 +125,18 @@ def _product(report: StepReport) -> Figures:
     m, n, k, batch = largest.shape
     narrow = bool(sums.matmul8)
     rate, each = (chip.narrow_rate or 0.0, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
-    share = matmul_share(m, n, k, batch, chip.units)
+    share = product_share(m, n, k, batch, chip.units, chip.array)
     moved = (m * k + k * n + m * n) * batch * each
     seconds = roofline_seconds(2 * m * n * k * batch, rate * share, moved, chip.bandwidth)
     if not math.isclose(seconds, sums.matmul8 if narrow else sums.matmul, rel_tol=1e-9):
         return figures
     source = "best measured product, presets/gpus"
     figures.note(f"{largest.name}: rate of the best measured product", rate, "FLOP/s", source)
-    figures.use(f"{largest.name}: share of it that the shape allows", matmul_share, m=m, n=n, k=k, batch=batch,
-                units=chip.units)  # fmt: skip
+    words = f"{largest.name}: share of it that the shape allows"
+    if chip.array:
+        figures.use(words, array_share, m=m, n=n, k=k, array=chip.array)
+    else:
+        figures.use(words, matmul_share, m=m, n=n, k=k, batch=batch, units=chip.units)
     figures.use(f"{largest.name}: seconds at that share", roofline_seconds, flops=2 * m * n * k * batch,
                 rate=rate * share, size_bytes=moved, bandwidth=chip.bandwidth)  # fmt: skip
     return figures
@@ -243,8 +246,9 @@ def _step(
     figures.note("correction by alike runs, a factor", scale, "1", f"presets/timing/evidence; {nearest}")
     figures.note("step", report.seconds, "s", f"all parts; residuals: {report.interval.basis}")
     model = report.setup.model
+    layers, keys = attended(model, layout.seq, layout.seq)
     figures.use("model FLOPs of a token", model_flops_per_token, parameters=active_parameters(report.setup),
-                layers=model.layers, heads=model.heads, head_width=model.head_dim, seq=layout.seq)  # fmt: skip
+                layers=layers, heads=model.heads, head_width=model.head_dim, seq=keys)  # fmt: skip
     if report.peak:
         figures.use("MFU", flops_utilisation, flops_per_second=report.model_flops_per_second_per_gpu, peak=report.peak)
     return figures

@@ -6,6 +6,7 @@ from distsim.arrays import Number, where
 from distsim.engine.flows import Flow, Span, dtype_name
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage, folded, head_stage
+from distsim.engine.vocabulary import vocabulary_flows
 from distsim.formulas.traffic import boundary_sends, pipeline_boundary_bytes
 from distsim.layers.ledger import parameters_of
 from distsim.layers.mtp import SHARED_EMBEDDING
@@ -32,7 +33,7 @@ def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
                  boundary_sends(y.micro_batches, y.vpp, received[phase]) * (1 - y.sequence_parallel), size * y.tp)
             for phase in ("forward", "backward")
         ]  # fmt: skip
-    return flows + _tied_embedding(setup, stage)
+    return flows + _tied_embedding(setup, stage) + vocabulary_flows(setup.context())
 
 
 def _local_ends(setup: Setup, index: int) -> dict[str, Number]:
@@ -56,7 +57,8 @@ def _neighbours(setup: Setup, index: int, step: int) -> Span:
 def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
     """First and last stage each hold the shared matrix and add up its gradient (Narayanan et al. 2021)."""
     y, precision, tied = setup.layout, setup.precision, setup.model.tied_embeddings
-    if not (tied or setup.model.mtp_trained) or stage.index not in (0, y.pp - 1) or head_stage(setup) == 0:
+    apart = stage.index in (0, y.pp - 1) and head_stage(setup) != 0 and not y.vocab_parallel
+    if not (apart and (tied or setup.model.mtp_trained)):
         return []
     block = stage.embedding if stage.embedding is not None else stage.head
     assert block is not None

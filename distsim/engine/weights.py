@@ -8,7 +8,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, minimum, where
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
-from distsim.engine.states import sharding_group
+from distsim.engine.states import sharding_group, states_of
 from distsim.engine.tuning import gathered_bytes, recipe_of
 from distsim.formulas.compute import GRACE_BANDWIDTH, HOST_BANDWIDTH, optimizer_traffic_bytes, stream_seconds
 from distsim.layers.ledger import Parameter
@@ -58,7 +58,7 @@ def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
         precision = recipe_of(parameter, setup.precision, setup.tuning)
         states = precision.master_bytes + sum(
             precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
-            for state in setup.optimizer.states if state.shape not in ("scalar", "factored")
+            for state in states_of(setup.optimizer, parameter) if state.shape not in ("scalar", "factored")
         )  # fmt: skip
         shard = elements / where(y.zero >= 1, group, 1)
         moved = optimizer_traffic_bytes(

@@ -73,6 +73,19 @@ def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number) 
     return best * k / (k + DEPTH_HALF)
 
 
+@formula(unit="1", source="MaxText, docs/guides/optimization/custom_model.md; AWS Neuron, nki.isa.nc_matmul")
+def array_share(m: Number, n: Number, k: Number, array: Number) -> Number:
+    """Share of a systolic array of side ``array`` that a product fills: one operand stands in it, cut into squares,
+    and the other streams through, the next square loading meanwhile, so that neither depth nor waves cost anything."""
+    rows, columns, depth = (x / (ceil_div(x, array) * array) for x in (m, n, k))
+    return depth * maximum(rows, columns)
+
+
+def product_share(m: Number, n: Number, k: Number, batch: Number, units: Number, array: int) -> Number:
+    """Share of the sustained peak that a product's shape allows on a chip: systolic arrays, or many small units."""
+    return array_share(m, n, k, array) if array else matmul_share(m, n, k, batch, units)
+
+
 @formula(unit="1", source="clocks follow power above idle (fitted to runs at 500 W of a 700 W chip, docs/step.md)")
 def power_limited_share(watts: Number, rated_watts: Number, idle_fraction: Number) -> Number:
     """Rate of products under a power limit over that at the rated power, of which an idle chip draws a fraction."""
@@ -89,10 +102,12 @@ def roofline_seconds(flops: Number, rate: Number, size_bytes: Number, bandwidth:
 @formula(
     unit="1", source="Dao 2023, FlashAttention-2 (arXiv:2307.08691), section 3: blocks above the diagonal are left out"
 )
-def causal_fraction(queries: Number, keys: Number, windowed: Number) -> Number:
-    """Share of the score matrix that a causal kernel computes; a sliding window is whole but for its ends."""
-    half = (1 + ATTENTION_TILE / maximum(keys, ATTENTION_TILE)) / 2
-    return where(windowed > 0, 1.0, half)
+def causal_fraction(queries: Number, keys: Number, windowed: Number, block: Number = ATTENTION_TILE) -> Number:
+    """Share of the queries' products with ``keys`` that a causal kernel computes: blocks on the diagonal are whole. A
+    sliding window of ``keys`` is as much longer as a block, where that is less than all that is not to come."""
+    half = (1 + block / maximum(keys, block)) / 2
+    all_before = (1 + block / maximum(queries, block)) / 2 * queries / keys
+    return where(windowed > 0, minimum(1 + block / keys, all_before), half)
 
 
 @formula(
@@ -102,11 +117,12 @@ def causal_fraction(queries: Number, keys: Number, windowed: Number) -> Number:
 )
 def head_share(width: Number, array: Number, unit_rate: Number) -> Number:
     """Share of the products' rate that heads of a width reach: each score takes an exponential, whatever the width of
-    the products before and after it; of systolic arrays of side ``array`` (0: none) heads fill as much as they are
-    wide."""
+    the products before and after it; of whole systolic arrays of side ``array`` (0: none) they fill as much as they
+    are wide."""
     exposed = EXPONENTIALS * unit_rate / ATTENTION_HALF_RATE
     narrow = (1 + exposed) / (1 + exposed * FULL_WIDTH / width)
-    return where(array > 0, minimum(1.0, width / maximum(array, 1)), minimum(1.0, narrow))
+    side = maximum(array, 1)
+    return where(array > 0, width / (ceil_div(width, side) * side), minimum(1.0, narrow))
 
 
 @formula(
@@ -128,6 +144,13 @@ def cached_share(size_bytes: Number, cache_bytes: Number) -> Number:
     """Time of traffic over tensors of a size, over what it takes at the bandwidth of memory."""
     found = cache_bytes / maximum(cache_bytes + 2 * size_bytes, 1.0)
     return 1 - found * (1 - 1 / CACHE_RATE)
+
+
+@formula(unit="1", source="Jordan et al. 2024, Muon: An optimizer for hidden layers in neural networks")
+def newton_schulz_flops(short: Number, long: Number, rounds: Number) -> Number:
+    """Floating-point operations of orthogonalising a matrix of ``short`` by ``long``: in each round its product with
+    its own transpose, that squared, and that times the matrix."""
+    return rounds * (4 * short**2 * long + 2 * short**3)
 
 
 @formula(unit="s", source="bytes over bandwidth")

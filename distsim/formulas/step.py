@@ -7,12 +7,12 @@ from distsim.formula import formula
 
 SMOOTH = 6
 """Sharpness of the change from waiting for the GPU to waiting for the host."""
-SPANNING_SHARE, SPANNING_POWER = 0.15, 0.15
+CHECKED_SPANNING = 1.24
+"""Time of a checked exchange of a group over several nodes, over one within a node."""
+SPANNING_SHARE, SPANNING_POWER = 0.09, 0.5
 """What an exchange of a tensor parallel group over several nodes waits unchecked, over what it waits for checks, and
 how that grows with the nodes of a group."""
-CHECK_OVERLAP = 1.4
-"""How little checks on the host overlap with what the GPU does: 1 would be not at all."""
-FILL_SHARE = 1 / 3
+FILL_SHARE = 0.41
 """What a stalling exchange loses while a pipeline fills and drains, over what it loses in between."""
 STALL_POWER = 0.05
 """Growth of stalls with nodes."""
@@ -50,18 +50,17 @@ def jitter_share(jitter: Number, nodes: Number) -> Number:
 def check_seconds(
     layer_stall: Number, checked: Number, nodes: Number, node_size: Number, layers: Number, tp: Number
 ) -> Number:
-    """Host time of a micro-batch's tensor parallel exchanges on one stage: where it compares all ranks before each of
-    them, in turn (PyTorch's debug level DETAIL); else a share of it where the group spans nodes."""
-    spanning = where(tp > node_size, SPANNING_SHARE * (tp / node_size) ** SPANNING_POWER, 0.0)
-    return layer_stall * layers * (tp - 1) * where(checked > 0, where(nodes > 1, 1.0, 0.0), spanning)
+    """What the host takes for a micro-batch's tensor parallel exchanges on one stage where it compares all ranks before
+    each of them, one after the other (PyTorch's debug level DETAIL), in jobs of several nodes."""
+    share = where(tp > node_size, CHECKED_SPANNING, 1.0) * where(checked > 0, where(nodes > 1, 1.0, 0.0), 0.0)
+    return layer_stall * layers * tp * where(tp > 1, share, 0.0)
 
 
 @formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/step.md)")
-def waiting_seconds(host_seconds: Number, busy_seconds: Number) -> Number:
-    """What exchanges that the host checks add to a phase of ``busy_seconds``: they stop the GPU's queue, so that little
-    hides."""
-    power = CHECK_OVERLAP
-    return (busy_seconds**power + host_seconds**power) ** (1 / power) - busy_seconds
+def spanning_seconds(layer_stall: Number, node_size: Number, layers: Number, tp: Number) -> Number:
+    """What a micro-batch's tensor parallel exchanges on one stage wait, unchecked, where groups span nodes."""
+    share = where(tp > node_size, SPANNING_SHARE * (tp / node_size) ** SPANNING_POWER, 0.0)
+    return layer_stall * layers * tp * share
 
 
 @formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/step.md)")

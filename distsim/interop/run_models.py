@@ -8,65 +8,47 @@ from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.interop.models import known_model
+from distsim.interop.run_families import known_family, stand_in, traits_of, usual_vocab
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.model import Model
+from distsim.specs.output import Output
 
-_GPT = {
-    "gated": False, "activation": "gelu", "norm": "layernorm", "positions": "learned", "qkv_bias": True,
-    "attention_output_bias": True, "mlp_bias": True, "tied_embeddings": True,
-    "attention_dropout": 0.1, "hidden_dropout": 0.1, "embedding_dropout": 0.1,
-}  # fmt: skip
-_LLAMA = {
-    "gated": True, "activation": "silu", "norm": "rmsnorm", "positions": "rotary", "tied_embeddings": False,
-}  # fmt: skip
-# What a family's layers look like, where a row gives only their shape. Source: each family's paper or public code.
-TRAITS: dict[str, dict[str, Any]] = {
-    "gpt": _GPT,
-    "gpt2": _GPT,
-    "moe-gpt": _GPT,
-    "bloom": {**_GPT, "positions": "alibi", "embedding_norm": True},
-    "mpt": {
-        "gated": False, "activation": "gelu", "norm": "layernorm", "norm_bias": False, "positions": "alibi",
-        "tied_embeddings": True,
-    },
-    "nemotron": {**_LLAMA, "gated": False, "activation": "relu2", "norm": "layernorm"},
-    "nemotron4": {**_LLAMA, "gated": False, "activation": "relu2", "norm": "layernorm"},
-    "qwen": {**_LLAMA, "qkv_bias": True},
-    "qwen2": {**_LLAMA, "qkv_bias": True},
-    "qwen3": {**_LLAMA, "qk_norm": "head"},
-    "qwen3-moe": {**_LLAMA, "qk_norm": "head"},
-    "gemma": {**_LLAMA, "activation": "gelu_pytorch_tanh", "tied_embeddings": True},
-    "gemma2": {**_LLAMA, "activation": "gelu_pytorch_tanh", "tied_embeddings": True, "norms_per_layer": 4},
-    "phi": {
-        **_GPT, "activation": "gelu_new", "positions": "rotary", "rotary_fraction": 0.4, "parallel_blocks": True,
-        "norms_per_layer": 1, "tied_embeddings": False, "attention_dropout": 0.0, "hidden_dropout": 0.0,
-        "embedding_dropout": 0.0,
-    },
-}  # fmt: skip
-GPT2_VOCAB = 50_257  # Radford et al. 2019; Megatron's examples use its tokenizer
-LLAMA_VOCAB = 32_000  # Touvron et al. 2023, arXiv:2302.13971
-_LLAMA_LIKE = ("llama", "mixtral", "phi3", "chatglm", "gpt-oss", "deepseek")
-# Families whose layers are not a decoder of attention and MLP blocks.
-UNSUPPORTED = ("bert", "t5", "mamba", "hybrid", "vit", "clip", "deepseek-v4")
-
-
-def traits_of(family: str, name: str) -> dict[str, Any]:
-    """Traits of a family as runs.csv names it; raises MissingCell where nothing is known of it."""
-    lower = family.lower()
-    if any(word in lower for word in UNSUPPORTED):
-        raise MissingCell(f"family {family!r} is not a decoder that distsim has layers for yet")
-    if lower in TRAITS:
-        return TRAITS[lower]
-    if lower.startswith(_LLAMA_LIKE):
-        return _LLAMA
-    if not lower:
-        raise MissingCell(f"family is blank and {name!r} is no preset")
-    return _LLAMA if "llama" in lower else _GPT
+TASK = {"predicts": "classes", "classes": 2}
+"""What fine-tuned encoders are taken to tell of each token: where a span starts and ends (Devlin et al. 2018, 4.2)."""
 
 
 def model_of(run: Run) -> Model:
-    """The run's model. Cells overrule a preset of the same name; what neither says comes from the family."""
+    """The run's model; an encoder that is fine-tuned has the output of a task."""
+    model = _pretrained(run)
+    if model.causal or run.text("finetune_kind") in (None, "pretrain", "mlm"):
+        return model
+    return model.model_copy(update={"output": Output.read(TASK), "tied_embeddings": False})
+
+
+def assumed_model(run: Run) -> str:
+    """What is taken for granted of layers whose family is unknown; nothing where it is known, or does not matter."""
+    family = run.text("family")
+    if family is None or known_family(family) or _given(run) is not None:
+        return ""
+    return f"family {family!r} is not known: layers as {stand_in(family)}'s"
+
+
+def _pretrained(run: Run) -> Model:
+    """Cells overrule a preset of the same name; what neither says comes from the family."""
+    return _given(run) or _from_cells(run, run.text("model") or "?", run.text("family") or "")
+
+
+def _meant(run: Run) -> str:
+    """The model's name; MLPerf's BERT is the large one (mlcommons/training_policies, benchmarks)."""
     name = run.text("model") or "?"
+    large = _plain(name) == "bert" and re.search("mlperf|mlcommons", f"{run.text('source')} {run.text('framework')}")
+    return "bert-large" if large else name
+
+
+def _given(run: Run) -> Model | None:
+    """The preset that the row names, with the row's own counts where its special parts hold; None where only cells tell
+    what the layers are."""
+    name = _meant(run)
     preset = _preset(name)
     if preset is not None and _same_shape(preset, run):
         return preset
@@ -74,13 +56,12 @@ def model_of(run: Run) -> Model:
         if preset is not None and run.count("layers") is None:
             return preset
         raise MissingCell(f"layers or hidden is blank and {name!r} is no preset")
-    family = run.text("family") or ""
-    if preset is not None and _variant(preset, run):
-        return _reshaped(preset, run)
-    return _from_cells(run, name, family)
+    return _reshaped(preset, run) if preset is not None and _variant(preset) else None
 
 
-_KINDS = re.compile(r"-(w/o|without|no)-mtp$|-(tokendrop|dropless)$")
+_KINDS = re.compile(
+    r"-(w/o|without|no)-mtp$|-(tokendrop|dropless)$|-(?:w/|with|without)-lddl$|(?:-\(?(?:squad|glue)\S*)?-fine-?tun\w*$"
+)
 """Ends of a model's name that say how it was trained, not what it is."""
 
 
@@ -109,7 +90,7 @@ def _preset(name: str) -> Model | None:
         try:
             if model := known_model(candidate):
                 return model
-        except DistsimError:
+        except (DistsimError, OSError, ValueError):  # what is no preset, nor even taken as a name of a file
             continue
     return None
 
@@ -118,12 +99,15 @@ _SHAPE = {"layers": "layers", "hidden": "hidden", "heads": "heads", "kv_heads": 
 
 
 def _same_shape(preset: Model, run: Run) -> bool:
-    same = all(run.count(cell) in (None, getattr(preset, field)) for cell, field in _SHAPE.items())
+    told = {cell: run.count(cell) for cell in _SHAPE}
+    if preset.encoder_layers and told["layers"] == preset.encoder_layers:  # rows count the layers of one stack
+        told["layers"] = preset.layers
+    same = all(told[cell] in (None, getattr(preset, field)) for cell, field in _SHAPE.items())
     tied = run.flag("tied_embeddings")
     return same and run.count("vocab") in (None, preset.vocab) and tied in (None, preset.tied_embeddings)
 
 
-def _variant(preset: Model, run: Run) -> bool:
+def _variant(preset: Model) -> bool:
     """The preset with other counts: same kind of layers, so its special parts (experts, latent attention) hold."""
     return preset.experts is not None or preset.latent_attention is not None
 
@@ -171,11 +155,6 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         },
         where=f"run {run.id}",
     )  # fmt: skip
-
-
-def usual_vocab(family: str) -> int:
-    """The vocabulary of a family whose row does not say it; few steps depend on it by more than a few per cent."""
-    return LLAMA_VOCAB if family.lower().startswith(_LLAMA_LIKE) else GPT2_VOCAB
 
 
 def _experts(run: Run, gated: bool) -> dict[str, Any] | None:

@@ -25,6 +25,16 @@ _TORCHTITAN = re.compile(r"\bGPUs, torchtitan\b")
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
 _CHECKED = "TORCH_DISTRIBUTED_DEBUG=DETAIL"
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
+_SCHEDULES = tuple(
+    (name, re.compile(rf"\b{words}\b", re.IGNORECASE))
+    for name, words in (
+        ("gpipe", "gpipe"), ("v-half", "v-half"), ("v-min", "v-min"), ("zb-h1", "zb-?h1"), ("zb-h2", "zb-?h2"),
+        ("zb-v", "zb-?v"), ("dualpipe", "dualpipe"), ("dualpipe-v", "dualpipe-?v"),
+    )
+)  # fmt: skip
+_VOCABULARY = re.compile(r"\b(vocab-[12]|interlaced)\b", re.IGNORECASE)
+"""Ways of vocabulary parallelism by the names that its authors gave them."""
+_REDISTRIBUTED = re.compile(r"\bredis\b|\blayers? redistribut", re.IGNORECASE)
 
 
 def gpu_of(run: Run) -> str | None:
@@ -60,6 +70,20 @@ def scaled_by_rows(run: Run) -> str:
 def overlaps_tensor_parallel(run: Run) -> bool:
     """Whether tensor parallel exchanges run in pieces beside products (torch's asynchronous tensor parallelism)."""
     return _OVERLAPPED.search(run.text("notes") or "") is not None
+
+
+def pipeline_options(run: Run) -> dict[str, str]:
+    """Schedule, placement of layers and of the vocabulary, where a pipeline's notes name one that is not the usual."""
+    notes = run.text("notes") or ""
+    if (run.count("pp") or 1) == 1:
+        return {}
+    named = [name for name, words in _SCHEDULES if words.search(notes)]
+    found = {"schedule": named[0]} if len(named) == 1 else {}
+    if shared := _VOCABULARY.search(notes):
+        found["vocab_parallel"] = shared[1].lower()
+    if _REDISTRIBUTED.search(notes):
+        found["stage_layers"] = "balanced"
+    return found
 
 
 def recompute_options(run: Run, layers: int) -> dict[str, str | int]:

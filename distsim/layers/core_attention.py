@@ -11,6 +11,7 @@ MASK_BYTES = 1  # a dropout mask is one byte per element
 INDEX_BYTES = 8  # position of each row's maximum, int64
 EFFICIENT_ROWS = 32  # the memory-efficient kernel pads its log-sum-exp to a multiple of this
 RNG_BYTES = 24  # seed and offset of a flash call: uint64[2] and one more
+MASKED = ("always", "bias")  # kinds of masks that rule the flash kernel out in every layer
 FLASH_BYTES = 2  # flash kernels take 2-byte queries, keys and values only
 FLASH_BACKWARD = 2.5  # two products forward, five backward (Dao 2022, FlashAttention, appendix B)
 
@@ -24,17 +25,24 @@ def _sdpa_choice(ctx: Context) -> str:
     """The kernel torch picks for scaled_dot_product_attention; windowed layers pass as flash (see ``_masked``)."""
     model, latent = ctx.model, ctx.model.latent_attention
     alike = latent is None or latent.value_dim == latent.nope_dim + latent.rope_dim
-    if ctx.activation <= FLASH_BYTES and alike and ctx.kernels.attention_mask != "always":
+    if ctx.activation <= FLASH_BYTES and alike and ctx.kernels.attention_mask not in MASKED:
         return "flash"
     grouped = model.kv_heads < model.heads and model.latent_attention is None
-    return "math" if grouped and ctx.kernels.attention_mask != "always" else "efficient"
+    return "math" if grouped and ctx.kernels.attention_mask not in MASKED else "efficient"
 
 
 def key_tokens(ctx: Context) -> Number:
     """Keys that a query can see at most: the sequence, or the sliding window."""
+    if ctx.keys is not None:
+        return ctx.keys
     if ctx.model.is_windowed(ctx.layer):
         return minimum(ctx.layout.seq, ctx.model.window)
     return ctx.layout.seq
+
+
+def _all_keys(ctx: Context) -> Number:
+    """Columns of the score matrix where it is made whole."""
+    return ctx.layout.seq if ctx.keys is None else ctx.keys
 
 
 def core_attention(
@@ -80,6 +88,7 @@ def core_attention(
             output,
             transient_backward=(output, query, key, value),
             recompute_class="core_attention",
+            causal=ctx.keys is None and not ctx.model.sees_all(ctx.layer),
         ),
     ]
 
@@ -87,7 +96,9 @@ def core_attention(
 def masked(ctx: Context) -> Number:
     """1 where a dense mask rules the flash kernel out in this layer, else 0."""
     kind = ctx.kernels.attention_mask
-    if kind == "always":
+    if kind == "bias" and ctx.keys is not None:
+        return 0  # distances to another stack's tokens have none
+    if kind in MASKED:
         return 1
     if kind == "none" or not ctx.model.is_windowed(ctx.layer):
         return 0
@@ -97,7 +108,8 @@ def masked(ctx: Context) -> Number:
 def _masked(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Keys, values and the mask itself where a dense mask rules flash out: grouped keys are then expanded."""
     model, layout, dense = ctx.model, ctx.layout, masked(ctx)
-    mask = Tensor("attention.mask", dense * layout.micro_batch * layout.seq * layout.seq, ctx.activation, "b s s")
+    copies = layout.micro_batch if ctx.kernels.attention_mask != "bias" else model.heads / layout.tp
+    mask = Tensor("attention.mask", dense * copies * layout.seq * _all_keys(ctx), ctx.activation, "b s s")
     if model.kv_heads == 1 or model.latent_attention:
         return key, value, (mask,)  # one head broadcasts without a copy
     expand = 1 + dense * (query.elements / key.elements - 1)
@@ -160,7 +172,7 @@ def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]
     """The scores, what the softmax (with soft cap, sinks and dropout) keeps, and the weights that multiply values."""
     model, layout, act = ctx.model, ctx.layout, ctx.activation
     rows = layout.micro_batch * heads * layout.seq / layout.cp
-    scores = rows * (layout.seq + (1 if model.attention_sinks else 0))
+    scores = rows * (_all_keys(ctx) + (1 if model.attention_sinks else 0))
     upcast = ctx.kernels.softmax == "eager" or ctx.precision.autocast
     raw = Tensor("attention.scores", scores, FP32_BYTES if upcast else act, "b a s s/t")
     weights = Tensor("attention.probabilities", scores, raw.bytes_each, "b a s s/t")
@@ -194,7 +206,7 @@ def _products(
     query, key, value = _expanded(ctx, query, key, value, projection, math)
     raw, kept, weights = _softmax(ctx, heads)
     layout = ctx.layout
-    shape = (layout.micro_batch, heads, layout.seq / layout.cp, layout.seq, width, value_width)
+    shape = (layout.micro_batch, heads, layout.seq / layout.cp, _all_keys(ctx), width, value_width)
     scores = Operation(
         "attention.scores", "attention", flops / 2, flops, query.size_bytes + key.size_bytes, raw.size_bytes,
         shape, transient_forward=(raw,), transient_backward=(raw, query, key), recompute_class="core_attention",

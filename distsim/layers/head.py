@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from distsim.arrays import minimum, where
+from dataclasses import replace
+
+from distsim.arrays import Number, minimum, where
+from distsim.layers.core_attention import MASK_BYTES
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
 from distsim.layers.norm import norm
+from distsim.layers.prediction import own_positions, pooler, positions, transform
 from distsim.layers.tensor_parallel import column_collectives
 from distsim.units import FP32_BYTES
 
@@ -21,72 +25,129 @@ def head(ctx: Context) -> list[Operation]:
 
 
 def _head(ctx: Context) -> list[Operation]:
+    before, ctx = _encoder_end(ctx), replace(ctx, layer=ctx.model.layers - 1).side
     model, layout = ctx.model, ctx.layout
     stream = Tensor("head.input", ctx.sharded_tokens * model.hidden, ctx.precision.stream_bytes, "s b h")
-    operations: list[Operation] = []
+    operations = before
     if model.final_norm:
         operations.append(norm(ctx, "final_norm", ctx.sharded_tokens, model.hidden, stream))
+        operations += _end_dropout(ctx, "final_norm")
     width = model.embedding_width or model.hidden
     if width != model.hidden:
         source = Tensor("head.wide", layout.tokens * model.hidden, ctx.activation, "s b h")
         operations.append(linear(ctx, "head.project_out", layout.tokens, model.hidden, width, source, sharded=False))
-    normalised = Tensor("head.normalised", ctx.sharded_tokens * width, ctx.activation, "s b h")
-    output = linear(
-        ctx,
-        "head",
-        layout.tokens,
-        width,
-        ctx.vocab_padded / layout.tp,
-        normalised,
-        bias=model.head_bias,
-        cast_input=True,
-        collectives=column_collectives(ctx, narrow=False),
-    )
-    return [*operations, output, _loss(ctx)]
+    operations += [*pooler(ctx), *transform(ctx), *_output(ctx, width), _loss(ctx)]
+    return _with_unused(operations, model.output.unused)
+
+
+def _encoder_end(ctx: Context) -> list[Operation]:
+    """The norm after an encoder's last layer, whose output all layers of a decoder read."""
+    model = ctx.model
+    if not model.encoder_layers:
+        return []
+    stream = Tensor("encoder.output", ctx.sharded_tokens * model.hidden, ctx.precision.stream_bytes, "s b h")
+    last = norm(ctx, "encoder.norm", ctx.sharded_tokens, model.hidden, stream)
+    given = stream._replace(name="encoder.given", bytes_each=ctx.precision.kept_input_bytes)
+    return [replace(last, saved=(*last.saved, given)), *_end_dropout(ctx, "encoder")]
+
+
+def _end_dropout(ctx: Context, name: str) -> list[Operation]:
+    """Dropout after the last norm of a stack, where there are two stacks (T5)."""
+    if not (ctx.model.encoder_layers and ctx.dropout and ctx.model.hidden_dropout):
+        return []
+    elements, each = ctx.sharded_tokens * ctx.model.hidden, ctx.precision.stream_bytes
+    mask = Tensor(f"{name}.dropout_mask", elements, MASK_BYTES, "s b h mask")
+    return [
+        Operation(
+            f"{name}.dropout", "elementwise", bytes_read=elements * each, bytes_written=elements * each,
+            shape=(elements,), saved=(mask,),
+        )
+    ]  # fmt: skip
+
+
+def _output(ctx: Context, width: int) -> list[Operation]:
+    """The output layer: over the vocabulary, or over the classes of a task, which no rank shares out."""
+    model, rows = ctx.model, own_positions(ctx)
+    out = model.output
+    pooled = out.pooler and out.predicts == "sequence-classes"
+    source = Tensor("head.pooler.output" if pooled else "head.normalised", rows * width, ctx.activation, "s b h")
+    if out.over_vocabulary:
+        shard, collectives = ctx.vocab_padded / ctx.layout.vocab_ranks, column_collectives(ctx, narrow=False)
+        return [
+            linear(ctx, "head", positions(ctx), width, shard, source, bias=model.head_bias, cast_input=True,
+                   collectives=collectives)
+        ]  # fmt: skip
+    if not out.classes:
+        return []
+    return [linear(ctx, "head", rows, width, out.classes, source, bias=True, cast_input=True, sharded=False)]
+
+
+def _with_unused(operations: list[Operation], unused: int) -> list[Operation]:
+    """The rows, the first of which holds what no loss reads."""
+    if not unused:
+        return operations
+    first = operations[0]
+    held = Parameter("head.unused.weight", unused, "vector", tensor_parallel=False)
+    return [replace(first, parameters=(*first.parameters, held)), *operations[1:]]
+
+
+def _logits(ctx: Context) -> tuple[Number, Number, Number]:
+    """Positions, their logits each, and the ranks that share these out."""
+    out, layout = ctx.model.output, ctx.layout
+    if out.over_vocabulary:
+        shards = (1 + (layout.tp - 1) * layout.loss_parallel) * (layout.vocab_ranks / layout.tp)
+        return positions(ctx), ctx.vocab_padded, shards
+    return own_positions(ctx), out.classes, 1
 
 
 def _loss(ctx: Context) -> Operation:
     """Cross entropy. The fp32 logits (or their log-softmax) are the largest single tensor of many jobs."""
-    layout, kernels = ctx.layout, ctx.kernels
+    kernels = ctx.kernels
+    everywhere, each, shards = _logits(ctx)
     chunk = kernels.loss_chunk_tokens
-    tokens = minimum(layout.tokens, chunk) if chunk else layout.tokens
-    shards = 1 + (layout.tp - 1) * layout.loss_parallel
-    logits = tokens * ctx.vocab_padded / shards
+    tokens = minimum(everywhere, chunk) if chunk else everywhere
+    logits = tokens * each / shards
     act = ctx.activation
-    whole = layout.tokens * ctx.vocab_padded / shards if kernels.loss_keeps_chunks else logits
-    kept = Tensor("loss.log_softmax", whole, FP32_BYTES, "s b v/t fp32")
+    wide = FP32_BYTES if kernels.loss_upcast or ctx.precision.autocast else act
+    whole = everywhere * each / shards if kernels.loss_keeps_chunks else logits
+    kept = Tensor("loss.log_softmax", whole, wide, "s b v/t fp32")
     if kernels.loss != "eager":
         kept = Tensor("loss.logits_kept", whole, kernels.loss_kept_bytes, "s b v/t")
     saved = [kept]
     if kernels.loss == "eager":
-        saved += [Tensor("loss.targets", layout.tokens, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, FP32_BYTES, "1")]
+        saved += [Tensor("loss.targets", everywhere, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, wide, "1")]
     if ctx.model.attention_softcap:  # Gemma 2 caps the logits as it caps the scores
         saved.append(Tensor("loss.softcap", logits, act, "s b v/t"))
     half = Tensor("loss.logits", logits, act, "s b v/t")
     if kernels.loss != "eager" and kernels.loss_transit_bytes is not None:
         half = half._replace(bytes_each=kernels.loss_transit_bytes)
-    upcast = Tensor("loss.upcast", logits, FP32_BYTES, "s b v/t fp32")
+    upcast = Tensor("loss.upcast", logits, wide, "s b v/t fp32")
     eager = kernels.loss == "eager"
     # eager: bf16 logits and their fp32 upcast are alive when the log-softmax is made; in backward the fp32
-    # gradients of the log-softmax and of its input
-    forward = (half, upcast) if eager and act != FP32_BYTES else (half,)
-    sharded = where(layout.tp > 1, layout.loss_parallel, 0)
-    gathered = layout.tokens * ctx.vocab_padded * act * where(layout.tp > 1, 1 - layout.loss_parallel, 0)
+    # gradients of the log-softmax and of its input, which is 16 bits wide where nothing was upcast
+    forward = (half, upcast) if eager and act != wide else (half,)
+    backward = (upcast, upcast if kernels.loss_upcast else half) if eager else (half,)
     return Operation(
         "loss",
         "loss",
         bytes_read=logits * act,
-        bytes_written=logits * FP32_BYTES,
-        shape=(layout.tokens, ctx.vocab_padded / shards),
+        bytes_written=logits * wide,
+        shape=(everywhere, each / shards),
         saved=tuple(saved),
         transient_forward=forward,
-        transient_backward=(upcast, upcast) if eager else (half,),
-        collectives=(
-            Collective(
-                "all_reduce", "tp", layout.tokens * FP32_BYTES * sharded, "forward", calls=3, bytes_each=FP32_BYTES
-            ),
-            Collective("all_gather", "tp", gathered, "forward"),
-        ),
+        transient_backward=backward,
+        collectives=_loss_collectives(ctx) if ctx.model.output.over_vocabulary else (),
+    )
+
+
+def _loss_collectives(ctx: Context) -> tuple[Collective, ...]:
+    """Maximum, sum and target over the ranks that share the vocabulary, or its logits gathered."""
+    layout, tokens = ctx.layout, positions(ctx)
+    sharded = where(layout.tp > 1, layout.loss_parallel, 0)
+    gathered = tokens * ctx.vocab_padded * ctx.activation * where(layout.tp > 1, 1 - layout.loss_parallel, 0)
+    return (
+        Collective("all_reduce", "tp", tokens * FP32_BYTES * sharded, "forward", calls=3, bytes_each=FP32_BYTES),
+        Collective("all_gather", "tp", gathered, "forward"),
     )
 
 

@@ -6,7 +6,7 @@ Every field of a row is a number or a numpy array over layouts; all else in dist
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from distsim.arrays import Number, where
@@ -107,6 +107,8 @@ class Operation:
     """False where the weights of a product are frozen: backward is then one product, not two."""
     backward: bool = True
     """False where nothing before it trains, so that backward ends after it."""
+    causal: bool = True
+    """Attention computes the scores of earlier keys alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,16 @@ class Context:
     vocab_padded: Number = 0
     tuning: Tuning | None = None
     """Adapters on frozen weights; None where everything trains."""
+    keys: Number | None = None
+    """Tokens that are attended to where they are another stack's; None: the layer's own."""
+
+    @property
+    def side(self) -> Context:
+        """The context with the tokens that its layer reads: fewer behind an encoder."""
+        model = self.model
+        if not model.is_decoder_layer(self.layer):
+            return self
+        return replace(self, layout=self.layout.with_(seq=model.decoder_context))
 
     @property
     def sharded_tokens(self) -> Number:

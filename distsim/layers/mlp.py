@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number
 from distsim.layers.attention import residual
+from distsim.layers.core_attention import MASK_BYTES
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
@@ -11,7 +12,10 @@ from distsim.layers.tensor_parallel import column_collectives, row_collectives
 # Tensors of the inner width that an activation composed of elementary operations keeps, beside its product.
 # gelu_new(x) = 0.5 x (1 + tanh(c (x + 0.044715 x^3))): x, tanh's output, and the two factors of the last product.
 # xIELU: its input, a square, an exponential and its difference from the input, and which branch was taken.
-COMPOSED_ACTIVATIONS = {"gelu_new": 4, "gelu_fast": 6, "quick_gelu": 3, "xielu": 4}
+# ESM's gelu(x) = 0.5 x (1 + erf(x / 2^0.5)): both factors and the argument of erf.
+COMPOSED_ACTIVATIONS = {"gelu_new": 4, "gelu_erf": 3, "gelu_fast": 6, "quick_gelu": 3, "xielu": 4}
+ERF_PASSING = 3
+"""Tensors that the backward of a composed erf makes on its way: a square, an exponential, its product."""
 
 
 def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None) -> list[Operation]:
@@ -41,7 +45,7 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
             tokens,
             inner,
             model.hidden,
-            product(ctx, name, tokens, inner),
+            _dropped(ctx, name, tokens, inner),
             bias=model.mlp_bias,
             bias_whole=True,
             collectives=row_collectives(ctx),
@@ -53,6 +57,12 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
 def product(ctx: Context, name: str, tokens: Number, inner: Number) -> Tensor:
     """The activation's output: the down projection's input."""
     return Tensor(f"{name}.product", tokens * inner, ctx.precision.kept_input_bytes, "s b f/t")
+
+
+def _dropped(ctx: Context, name: str, tokens: Number, inner: Number) -> Tensor:
+    """The down projection's input where dropout makes it anew."""
+    kept = product(ctx, name, tokens, inner)
+    return kept._replace(name=f"{name}.dropped") if ctx.dropout and ctx.model.mlp_dropout else kept
 
 
 def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operation:
@@ -69,7 +79,8 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
         saved.append(product(ctx, name, tokens, inner))  # relu's backward reads its output
     elif model.activation in COMPOSED_ACTIVATIONS and kernels.activation == "eager":
         parts = COMPOSED_ACTIVATIONS[model.activation]
-        wide = 4 if ctx.precision.autocast else act  # powers run in fp32 under autocast, and what follows from them
+        powers = ctx.precision.autocast and model.activation != "gelu_erf"
+        wide = 4 if powers else act  # powers run in fp32 under autocast, and what follows from them
         each = [wide] * (parts - 1) + [act]
         saved += [before._replace(name=f"{name}.intermediate_{i}", bytes_each=size) for i, size in enumerate(each)]
         if model.activation == "xielu":
@@ -78,7 +89,10 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
         saved.append(before)
         if model.activation == "relu2" and ctx.precision.autocast and kernels.activation == "eager":
             saved.append(before._replace(name=f"{name}.square_input", bytes_each=4))  # powers run in fp32
+    if ctx.dropout and model.mlp_dropout:
+        saved.append(Tensor(f"{name}.dropout_mask", elements, MASK_BYTES, "s b f/t mask"))
     reads = 2 if model.gated else 1
+    passing = ERF_PASSING if model.activation == "gelu_erf" and kernels.activation == "eager" else 0
     return Operation(
         f"{name}.activation",
         "elementwise",
@@ -88,7 +102,7 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
         saved=tuple(saved),
         transient_backward=(
             Tensor(f"{name}.product_gradient", elements, act, "s b f/t"),
-            before._replace(name=f"{name}.preactivation_gradient", elements=reads * elements),
+            before._replace(name=f"{name}.preactivation_gradient", elements=(reads + passing) * elements),
         ),
         parameters=_learned(model.activation_parameters, name),
         recompute_class="activation",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from distsim.arrays import Number
 from distsim.layers.adapters import first_tuned, tuned, untrained
 from distsim.layers.attention import attention, residual, sink_parameters
+from distsim.layers.cross_attention import cross_attention
 from distsim.layers.embedding import embedding
 from distsim.layers.head import head, tied_parameter
 from distsim.layers.ledger import Block, Context, Parameter, Tensor, parameters_of
@@ -24,9 +25,11 @@ from distsim.specs.tuning import Tuning
 
 def layer_kind(model: Model, layer: int) -> str:
     """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local; in
-    hybrids ``mamba``, ``attention``, ``moe`` or ``mlp``."""
+    hybrids ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder`` where there are both."""
     if model.pattern:
         return model.mixer(layer)
+    if model.encoder_layers:
+        return "decoder" if model.is_decoder_layer(layer) else "encoder"
     return ("moe" if model.is_moe_layer(layer) else "dense") + ("+window" if model.is_windowed(layer) else "")
 
 
@@ -43,6 +46,7 @@ def layer_block(ctx: Context) -> Block:
     model = ctx.model
     if model.pattern:
         return _single_mixer(ctx)
+    whole, ctx = ctx, ctx.side
     rows = ctx.sharded_tokens
     stream = rows * model.hidden
     boundary = Tensor("layer.input", stream, ctx.precision.stream_bytes, "s b h")
@@ -58,6 +62,8 @@ def layer_block(ctx: Context) -> Block:
         operations.append(
             norm(ctx, "attention.post_norm", rows, model.hidden, Tensor("attention.branch", stream, kept, "s b h"))
         )
+    if model.is_decoder_layer(ctx.layer):
+        operations += cross_attention(ctx, whole)
     if model.norms_per_layer >= 2:
         source = (
             boundary if model.parallel_blocks else Tensor("layer.middle", stream, ctx.precision.stream_bytes, "s b h")

@@ -59,6 +59,8 @@ def _kept(ctx: Context, name: str, elements: Number, width: Number, source: Tens
         return (upcast,)
     each = FP32_BYTES if kernels.norm_weight_fp32 else source.bytes_each
     product = Tensor(f"{name}.normalised", elements, each, "s b h")
+    if kernels.norm_keeps_input and rms:
+        return upcast, source, product
     if kernels.norm_weight_copy:
         return upcast, product, Tensor(f"{name}.weight_fp32", width, FP32_BYTES, "h fp32")
     return upcast, product

@@ -8,6 +8,7 @@ from distsim.engine.traffic import HOST_OPS, Row, TrafficReport
 from distsim.engine.traffic_compare import SyncCost, ZeroTraffic
 from distsim.report import terminal
 from distsim.report.hierarchy import picture
+from distsim.report.layout_words import layout_words
 from distsim.report.memory import flowed, tuning_lines
 from distsim.report.style import Style, bare, columns
 from distsim.units import decimal_bytes, duration
@@ -38,10 +39,9 @@ def head_lines(report: TrafficReport, term: Style) -> list[str]:
     """What was computed."""
     setup = report.setup
     y = setup.layout
-    degrees = [f"{name} {getattr(y, name)}" for name in ("tp", "pp", "vpp", "cp", "ep", "dp") if getattr(y, name) > 1]
     first = f"{term.bold(setup.model.name)} on {y.gpus} x {setup.accelerator.name} ({setup.cluster.name})"
     second = [
-        f"{', '.join([*(degrees or ['one GPU']), f'ZeRO {y.zero}'])}",
+        ", ".join(layout_words(y)),
         f"{y.micro_batches} x {y.micro_batch} x {y.seq:,} tokens per rank and step",
         f"{setup.precision.name}, {setup.framework.name}",
     ]

@@ -9,6 +9,7 @@ from distsim.engine.memory import CATEGORIES, MemoryReport, StageMemory
 from distsim.engine.mend import Mend, Mended
 from distsim.engine.resolve import Setup
 from distsim.report.bars import bar, legend
+from distsim.report.layout_words import layout_words
 from distsim.report.style import GREEN, VERMILLION, Style, bare, columns
 from distsim.specs.tuning import LETTERS, WHOLE
 from distsim.units import GIB, gib
@@ -77,15 +78,13 @@ def job_lines(report: MemoryReport, term: Style) -> list[str]:
     """What was computed, in a line or two."""
     setup = report.setup
     y = setup.layout
-    degrees = [f"{name} {getattr(y, name)}" for name in ("tp", "pp", "vpp", "cp", "ep", "dp") if getattr(y, name) > 1]
-    group = f" over {y.zero_group} ranks" if y.zero and y.zero_group != y.dp * y.cp else ""
     times = f"{y.micro_batches} micro-batch{'es' if y.micro_batches > 1 else ''}"
     batch = f"{times} of {y.micro_batch} x {y.seq:,} tokens per rank and step"
     offload = f", {' and '.join(setup.offload)} in host memory" if setup.offload else ""
     recompute = "" if setup.recompute == "none" else f", {setup.recompute} recompute"
     parts = [
         f"{term.bold(setup.model.name)} on {y.gpus} x {setup.accelerator.name}",
-        ", ".join([*(degrees or ["one GPU"]), f"ZeRO {y.zero}{group}"]),
+        ", ".join(layout_words(y)),
         batch,
         f"{setup.precision.name}, {setup.optimizer.name}, {setup.framework.name}{recompute}{offload}",
         *tuning_lines(setup),

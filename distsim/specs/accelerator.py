@@ -59,6 +59,8 @@ class Chip(Spec):
 
     units: int | None = Field(default=None, ge=1)
     array: int | None = Field(default=None, ge=1)
+    attention_block: int | None = Field(default=None, ge=1)
+    """Tokens along a block of the chip's usual flash attention kernel, where they are more than FlashAttention's."""
     clock: Hertz | None = None
     cache: Bytes | None = None
 

@@ -26,6 +26,8 @@ class Kernels(Spec):
     """The eager RMSNorm multiplies by its weight before casting back (Gemma, OLMo 2): the kept product is fp32 too."""
     norm_weight_copy: bool = False
     """The eager RMSNorm's weight is made anew in fp32 for each call (Gemma's ``1 + weight``)."""
+    norm_keeps_input: bool = False
+    """The eager RMSNorm multiplies its input in the activation dtype, which it keeps beside the fp32 copy (T5)."""
     layernorm: Literal["fused", "fp32", "eager"] = "fused"
     """``fp32`` runs the fused kernel on an fp32 copy of the input (OLMo 1); ``eager`` composes the norm and keeps the
     centred input twice and the normalised product, all in fp32 (Cohere)."""
@@ -45,8 +47,9 @@ class Kernels(Spec):
     sdpa: bool = False
     """``flash`` means torch's scaled_dot_product_attention, which picks the kernel: flash for 2-byte activations, the
     memory-efficient one for fp32, masks or unlike value widths, plain products for grouped fp32 keys."""
-    attention_mask: Literal["none", "window", "always"] = "none"
-    """A dense mask of ``s x s`` per sequence is made in each layer: for sliding windows, or always (Falcon)."""
+    attention_mask: Literal["none", "window", "always", "bias"] = "none"
+    """A dense mask of ``s x s`` per sequence is made in each layer: for sliding windows, or always (Falcon); ``bias``
+    has one per head instead (T5)."""
     qkv_matrices: int = Field(default=1, ge=1, le=3)
     """Separate modules that read the attention's input (autocast casts it for each)."""
     gate_up_fused: bool = True
@@ -80,6 +83,10 @@ class Kernels(Spec):
     loss_transit_bytes: float | None = Field(default=None, ge=0)
     """Bytes per logit in transit while a fused loss is computed, beside what it keeps; None means one in the
     activation dtype."""
+    loss_upcast: bool = True
+    """An ``eager`` loss works on fp32 logits; off where it reads those of the output layer (BERT in Hugging Face)."""
+    predicted_share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the positions whose logits an encoder's training computes: all, or those that are masked."""
     loss_chunk_tokens: int = Field(default=0, ge=0)
     """Tokens per chunk where the loss is computed in chunks; 0 means all at once."""
     loss_keeps_chunks: bool = False
@@ -124,6 +131,14 @@ class Kernels(Spec):
     cp_gradients: Literal["reduce", "fp32_ring"] = "reduce"
     """Context parallelism: key and value gradients go the way keys and values came, in the activation dtype, or in fp32
     around the whole ring whichever way they came (torch 2.13)."""
+
+
+class Recipe(Spec):
+    """What a framework's own script sets for a model on an accelerator."""
+
+    micro_batch: int | None = Field(default=None, ge=1)
+    recompute: str | None = None
+    """As a measured run's cell has it: what is computed again, or ``other:`` and one of the framework's policies."""
 
 
 class Remat(Spec):
@@ -201,7 +216,7 @@ class Traffic(Spec):
 
 
 REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until",
-                "recompute_until_fits", "trains_mtp", "unsaid_micro_batch")  # fmt: skip
+                "recompute_until_fits", "trains_mtp", "unsaid_micro_batch", "flash_tokens")  # fmt: skip
 """What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
 
 
@@ -222,6 +237,8 @@ class Framework(Sourced):
     kernels: Kernels = Kernels()
     remat: dict[str, Remat] = Field(default_factory=dict)
     """Its own policies of recomputation by name, as measured runs name them."""
+    recipes: dict[str, dict[str, Recipe]] = Field(default_factory=dict)
+    """Its own scripts by accelerator (or ``any``) and model; replays fill with them what a row leaves blank."""
     compiled: dict[str, Any] = Field(default_factory=dict)
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -255,8 +272,8 @@ class Framework(Sourced):
     ] = "even"
     """How layers are put on pipeline stages, as engine/placement.py says: ``even`` refuses what does not divide; the
     others take it, ``recipe`` as users of Megatron-core do."""
-    memory_rank: Literal["first", "last", "largest"] = "largest"
-    """Whose memory runs with this framework report: rank 0's (first stage), the last rank's, or the largest."""
+    memory_rank: Literal["first", "largest"] = "largest"
+    """Whose memory runs with this framework report: rank 0's (first stage), or the largest."""
     memory_counts: Literal["allocated", "reserved", "device"] = "device"
     """What the framework's own peak-memory figure counts (measured runs are compared with it)."""
     memory_decimal: bool = False

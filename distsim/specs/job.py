@@ -39,6 +39,8 @@ class Job(Spec):
     schedule: str | None = None
     stage_layers: tuple[int, ...] | None = None
     """Layers on each pipeline stage, or in each model chunk, where they are not as the framework places them."""
+    vocab_parallel: Literal["vocab-1", "vocab-2", "interlaced"] | None = None
+    """Pipeline stages share embedding and output layer by rows of the vocabulary, with so many barriers."""
     zero: Literal[0, 1, 2, 3] | None = None
     zero_group: int | None = _degree()
     sequence_parallel: bool | None = None

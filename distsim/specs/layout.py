@@ -38,6 +38,15 @@ class Layout:
     cp_mode: str = "ring"
     """How context parallel ranks see each other's keys: ring, all_gather, or all_to_all (heads for tokens)."""
 
+    vocab_parallel: str = ""
+    """How pipeline stages share the rows of embedding and output layer (specs/vocabulary.py); empty where the ends of
+    the pipeline hold them."""
+
+    @property
+    def vocab_ranks(self) -> Number:
+        """Ranks that share the vocabulary: tensor parallel ones, times the stages under vocabulary parallelism."""
+        return self.tp * (self.pp if self.vocab_parallel else 1)
+
     @property
     def model_parallel(self) -> Number:
         """Ranks that hold one copy of the model: tp * pp * cp."""

@@ -1,13 +1,14 @@
-"""What a network is: the shape of a decoder, dense or mixture-of-experts, as its authors' configuration states it."""
+"""What a network is: the shape of a decoder or an encoder, dense or mixture-of-experts, as its authors state it."""
 
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.output import Output
 
 Norm = Literal["layernorm", "rmsnorm"]
-Positions = Literal["rotary", "learned", "sinusoidal", "alibi", "none"]
+Positions = Literal["rotary", "learned", "relative", "sinusoidal", "alibi", "none"]
 
 
 class Experts(Spec):
@@ -78,7 +79,8 @@ MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
 
 
 class Model(Sourced):
-    """A decoder-only transformer. Counts are plain numbers; widths are in elements."""
+    """A transformer of one kind of layers: a decoder, or an encoder where ``causal`` is off. Counts are plain numbers;
+    widths are in elements."""
 
     aliases: tuple[str, ...] = ()
     family: str
@@ -108,23 +110,34 @@ class Model(Sourced):
     """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
     final_norm: bool = True
     embedding_norm: bool = False
-    """A norm after the word embedding (BLOOM)."""
+    """A norm after the embedding (BLOOM, BERT)."""
     qk_norm: Literal["none", "head", "full"] = "none"
     """Norm on queries and keys: per head (``head_dim`` weights; Qwen3) or over all heads at once (OLMoE)."""
     qk_norm_bias: bool = False
     """The norms on queries and keys are layernorms with biases (Phi-1/2 and Persimmon where they have such norms)."""
     attention_gate: bool = False
     """Attention's output is scaled, element by element, by a sigmoid of one more projection (AFMoE)."""
+    causal: bool = True
+    """A token sees only those before it; encoders (BERT) see all."""
+    encoder_layers: int = Field(default=0, ge=0)
+    """The first so many layers are an encoder's, to whose output each later one attends (T5); 0: one stack."""
+    decoder_context: int | None = Field(default=None, ge=1)
+    """Tokens per sequence that the layers after an encoder read; ``--seq`` is what the encoder reads."""
+    token_types: int = Field(default=0, ge=0)
+    """Rows of a table of segments that is added to the embedding (BERT 2, RoBERTa 1)."""
     positions: Positions
     position_rows: int = Field(default=0, ge=0)
-    """Rows of a learned position table (OPT has two more than its context)."""
+    """Rows of a learned position table (OPT has two more than its context), or of a table of biases to attention scores
+    by distance (T5's buckets), one per head and stack."""
     rotary_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of a head's width that is rotated (GPT-NeoX 0.25, Phi-2 0.4)."""
     qkv_bias: bool = False
     attention_output_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False
-    """The output layer has a bias (Phi, GPT-J)."""
+    """The output layer has a bias (Phi, GPT-J, BERT)."""
+    output: Output = Output()
+    """What comes between the last layer and the loss."""
     tied_embeddings: bool
     """Input embedding and output layer share one matrix."""
     embedding_width: int | None = Field(default=None, ge=1)
@@ -140,6 +153,8 @@ class Model(Sourced):
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
     hidden_dropout: float = Field(default=0.0, ge=0, lt=1)
     embedding_dropout: float = Field(default=0.0, ge=0, lt=1)
+    mlp_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout on the MLP's inner width (T5)."""
     experts: Experts | None = None
     latent_attention: LatentAttention | None = None
     mamba: Mamba | None = None
@@ -161,8 +176,23 @@ class Model(Sourced):
             raise ValueError(f"pattern must have one of {' '.join(MIXERS)} for each of {self.layers} layers")
         if ("M" in self.pattern) != (self.mamba is not None) or ("E" in self.pattern and self.experts is None):
             raise ValueError("pattern and mamba or experts do not go together")
-        if (self.positions == "learned") != (self.position_rows > 0):
-            raise ValueError("position_rows must be given for learned positions, and only for them")
+        if (self.positions in ("learned", "relative")) != (self.position_rows > 0):
+            raise ValueError("position_rows must be given for learned and relative positions, and only for them")
+        if self.tied_embeddings and not self.output.over_vocabulary:
+            raise ValueError(f"tied_embeddings must be false where output.predicts is {self.output.predicts!r}")
+        if not self.causal and (self.pattern or self.mtp_layers):
+            raise ValueError("causal is false, which goes with neither a pattern of mixers nor mtp_layers")
+        return self
+
+    @model_validator(mode="after")
+    def _two_stacks(self) -> Self:
+        if (self.encoder_layers > 0) != (self.decoder_context is not None):
+            raise ValueError("encoder_layers and decoder_context go together")
+        if self.encoder_layers >= self.layers:
+            raise ValueError(f"encoder_layers {self.encoder_layers} leave none of {self.layers} layers to a decoder")
+        special = self.experts or self.latent_attention or self.pattern or self.window or self.parallel_blocks
+        if self.encoder_layers and (special or self.mtp_layers or not self.causal):
+            raise ValueError("encoder_layers go with plain attention and dense MLPs only")
         return self
 
     @property
@@ -183,6 +213,14 @@ class Model(Sourced):
     def mixer(self, layer: int) -> str:
         """What a layer (from 0) of a hybrid consists of; empty where it has attention and MLP."""
         return MIXERS[self.pattern[layer]] if self.pattern else ""
+
+    def is_decoder_layer(self, layer: int) -> bool:
+        """Whether this layer (from 0) attends to an encoder's output."""
+        return 0 < self.encoder_layers <= layer
+
+    def sees_all(self, layer: int) -> bool:
+        """Whether a token of this layer (from 0) attends to later ones too."""
+        return not self.causal or layer < self.encoder_layers
 
     def is_moe_layer(self, layer: int) -> bool:
         """Whether the MLP of this layer (from 0) is a mixture of experts."""

@@ -28,6 +28,8 @@ class Optimizer(Sourced):
     """Uses the precision recipe's fp32 master copy (8-bit optimizers on bf16 weights do too)."""
     passes: float = Field(default=1, ge=1)
     """Memory traffic of the update over that of a fused one."""
+    newton_schulz: int = Field(default=0, ge=0)
+    """Rounds of the iteration that orthogonalises the update of each matrix (Muon); 0 where there is none."""
     step_states: float = Field(default=0, ge=0)
     """Further tensors as large as one state that live during the step: 1 where all parameters are updated at once by
     elementary operations (torch's ``foreach``), 0 where the update is fused."""

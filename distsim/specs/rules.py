@@ -68,6 +68,12 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: f"valid degrees: {listed(divisors(_groups(m)))}",
     ),
     Rule(
+        "one stage where there are two stacks",
+        lambda m, y: (y.pp * y.cp == 1) | (m.encoder_layers == 0),
+        lambda m, y: f"pp {y.pp} and cp {y.cp} given, but {m.name} is an encoder with a decoder, which only tp splits",
+        lambda m, y: "leave --pp and --cp out",
+    ),
+    Rule(
         "cp divides sequence",
         lambda m, y: y.seq % y.cp == 0,
         lambda m, y: f"context parallel degree {y.cp} does not divide the sequence of {y.seq} tokens",

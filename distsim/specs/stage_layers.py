@@ -6,18 +6,22 @@ import re
 
 REST = -1
 """Stands for the stages between those that are named, which share the rest of the layers equally."""
+BALANCED = (-2,)
+"""Stands for the split that makes the slowest stage as fast as possible."""
 MOST = 100_000
 """Chunks or layers, beyond any model: a typing slip."""
 _COUNT = re.compile(r"(\d{1,6})(?:\*(\d{1,6}))?")
 _LETTER = re.compile(r"([EtmL|])\*(\d{1,6})")
 _GROUP = re.compile(r"\(([EtmL|]*)\)(?:\*(\d{1,6}))?")
 _CHUNK = re.compile(r"E?t*m*L?")
-EXAMPLES = "7,8,8,9 or 4*15,1 or 3,...,2 or Et*3|(tt|)*29m|L"
+EXAMPLES = "7,8,8,9 or 4*15,1 or 3,...,2 or balanced or Et*3|(tt|)*29m|L"
 
 
 def parse(text: str) -> tuple[int, ...]:
     """``7,8,8,9``, ``4*15,1`` (15 fours), ``3,...,2`` (what is left is shared equally), or a layout string as
-    Megatron-core's ``--pipeline-model-parallel-layout`` takes it. Raises ValueError."""
+    Megatron-core's ``--pipeline-model-parallel-layout`` takes it, or ``balanced``. Raises ValueError."""
+    if text.strip().lower() == "balanced":
+        return BALANCED
     found = _layout(text) if re.search("[EtmL|]", text) else _counts(text)
     if len(found) > MOST or sum(found) > MOST:
         raise ValueError(f"{text!r} names more than {MOST} stages or layers")

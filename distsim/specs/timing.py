@@ -48,7 +48,7 @@ class Timing(Spec):
     stall_seconds: float = Field(default=0.0, ge=0)
     """Time lost per micro-batch and neighbouring pipeline stage in software that is ``STALLED``."""
     layer_stall_seconds: float = Field(default=0.0, ge=0)
-    """Time lost per layer, micro-batch and further tensor parallel rank in software that is ``CHECKED``."""
+    """Host time per layer, micro-batch and tensor parallel rank in software that is ``CHECKED``."""
 
 
 PLAIN, CHECKED, STALLED = STATES = (0, 1, 2)
@@ -64,6 +64,7 @@ FAMILIES = {
     "torch": ("torchtitan", "fsdp", "llm-foundry", "torchtune", "litgpt", "huggingface", "torch-ddp", "deepspeed",
               "deepspeed-2021", "torch-compile", "tinyllama"),
     "jax": ("maxtext", "paxml", "alpa"),
+    "neuronx": ("neuronx", "neuronx-nemo"),
 }  # fmt: skip
 """Frameworks that share code, so that one without measured runs is like its relatives."""
 

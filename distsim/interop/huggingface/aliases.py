@@ -56,6 +56,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "attn_dropout",
         "attn_config.attn_pdrop",
         "attention_dropout_prob",
+        "attention_probs_dropout_prob",
         "attn_dropout_prob",
     ),
     "hidden_dropout": (

@@ -55,9 +55,9 @@ def load_family(model_type: str, where: str = "") -> Family:
 
 
 def refuse(model_type: object, where: str = "") -> None:
-    """An error where ``model_type`` is known to be no decoder-only transformer."""
+    """An error where ``model_type`` is known to have layers that distsim has not."""
     if isinstance(model_type, str) and (what := REFUSED.get(model_type.strip().lower())):
-        raise _unsupported(model_type, f"it is {what}; distsim reads decoder-only transformers", where)
+        raise _unsupported(model_type, f"it is {what}; distsim reads decoders and BERT-like encoders", where)
 
 
 def _unsupported(model_type: str, why: str, where: str) -> DistsimError:

@@ -15,7 +15,9 @@ _PATTERNS = """
     router_.* .*aux_loss.* norm_topk_prob topk_group topk_method n_group n_groups scoring_func seq_aux moe_norm_min
     expert_selection.* .*jitter.* ep_size pretraining_tp layerdrop slow_but_exact reorder_and_upcast.* norm_type
     attn_impl attn_type attn_uses_sequence_id prefix_lm use_bidirectional.* use_flash_attn use_dynamic_ntk
-    use_logn_attn use_parallel_embedding bias_dropout_fusion gradient_checkpointing fp16 bf16 fp32 unk_.*
+    use_logn_attn use_parallel_embedding bias_dropout_fusion directionality pooler_.* vocab_list token_dropout
+    classifier_.* seq_classif_dropout qa_dropout deterministic.* sinusoidal_pos_embds reference_compile repad_.*
+    initializer_cutoff.* gradient_checkpointing fp16 bf16 fp32 unk_.*
 """
 _HARMLESS = re.compile(rf"(.*\.)?({'|'.join(_PATTERNS.split())})(\..*)?")
 

@@ -1,9 +1,9 @@
-"""Families that are not decoder-only transformers, with what they are: named in the error instead of guessed at."""
+"""Families whose layers distsim does not have, with what they are: named in the error instead of guessed at."""
 
 from __future__ import annotations
 
-_ENCODER = "an encoder"
-_BOTH = "an encoder with a decoder"
+_ENCODER = "an encoder whose layers differ from BERT's"
+_BOTH = "an encoder with a decoder whose layers differ from T5's"
 _RECURRENT = "a state-space or recurrent network"
 _HYBRID = "a hybrid of attention with recurrent, state-space or convolutional layers"
 _VISION = "a vision network"
@@ -12,10 +12,10 @@ _MULTI = "a network of several modalities without one text configuration"
 _OTHER = "a decoder whose layers differ from one another in ways that no formula here covers"
 
 _GROUPS: dict[str, str] = {
-    _ENCODER: "bert bert-generation big_bird camembert data2vec-text deberta deberta-v2 distilbert electra ernie esm "
-    "albert funnel longformer megatron-bert mobilebert modernbert modernbert-decoder mpnet nomic_bert reformer rembert "
-    "roberta roberta-prelayernorm roc_bert roformer squeezebert xlm xlm-roberta xlm-roberta-xl xlnet xmod flaubert",
-    _BOTH: "t5 mt5 umt5 longt5 switch_transformers t5gemma t5gemma2 bart mbart plbart pegasus pegasus_x "
+    _ENCODER: "bert-generation big_bird data2vec-text deberta deberta-v2 electra ernie albert funnel longformer "
+    "mobilebert modernbert-decoder mpnet nomic_bert reformer rembert roc_bert roformer squeezebert xlm xlnet xmod "
+    "flaubert",
+    _BOTH: "umt5 longt5 switch_transformers t5gemma t5gemma2 bart mbart plbart pegasus pegasus_x "
     "bigbird_pegasus blenderbot blenderbot-small marian m2m_100 nllb-moe fsmt led mvp prophetnet encoder-decoder",
     _RECURRENT: "mamba mamba2 mamba3 falcon_mamba rwkv rwkv5 rwkv6 rwkv7 xlstm gated_deltanet retnet",
     _HYBRID: "jamba bamba zamba zamba2 falcon_h1 granitemoehybrid qwen3_next qwen3_5 qwen3_5_moe "

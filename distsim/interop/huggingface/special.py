@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from distsim.interop.huggingface.encoders import bert, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
 
 Values = dict[str, Any]
@@ -134,13 +135,19 @@ def nemotron_h(fields: Fields, values: Values) -> Values:
 
 SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "baichuan": baichuan,
+    "bert": bert,
     "chatglm": chatglm,
+    "distilbert": distilbert,
+    "esm": esm,
     "falcon": falcon,
     "gpt_bigcode": gpt_bigcode,
     "gpt_neo": gpt_neo,
+    "modernbert": modernbert,
     "mpt": mpt,
     "nemotron_h": nemotron_h,
     "opt": opt,
     "qwen": qwen,
+    "roberta": roberta,
     "stablelm": stablelm,
+    "t5": t5,
 }

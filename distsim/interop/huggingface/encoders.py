@@ -1,0 +1,132 @@
+"""Encoders: which output a configuration's class has, what of BERT's kin no table can say, and T5's two stacks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from distsim.interop.huggingface.fields import Fields
+
+Values = dict[str, Any]
+LANGUAGE = ("MaskedLM", "LMHeadModel", "CausalLM", "PreTraining")
+POSITIONS = {"absolute": "learned", "rotary": "rotary"}
+TASKS = {
+    "SequenceClassification": "sequence-classes", "MultipleChoice": "sequence-classes",
+    "NextSentencePrediction": "sequence-classes", "TokenClassification": "classes", "QuestionAnswering": "classes",
+    "Model": "nothing",
+}  # fmt: skip
+"""Ends of class names, and what their output layer tells."""
+ENDS = re.compile(f"({'|'.join((*LANGUAGE, *TASKS))})$")
+ONE_CLASS = {"MultipleChoice": 1, "NextSentencePrediction": 2, "QuestionAnswering": 2}
+USUAL_LABELS = 2
+TARGET_SHARE = 4
+"""Tokens that T5's encoder reads for each that its decoder does, where it was trained: 512 for about 114 (Raffel et al.
+2020, section 3.1.4)."""
+
+
+def bert(fields: Fields, values: Values) -> Values:
+    """BERT and MegatronBERT: the pooler is there for sentences and in the bare model."""
+    task = _task(fields)
+    name, kind = fields.find("position_embedding_type")
+    if kind is not None and kind not in POSITIONS:
+        raise fields.wrong(name, kind, f"{' or '.join(POSITIONS)} is needed: relative positions are not supported")
+    positions = POSITIONS[kind or "absolute"]
+    output = _output(fields, task, pooled=True)
+    return {
+        "causal": fields.flag("is_decoder") or task in ("LMHeadModel", "CausalLM"),
+        "token_types": fields.whole("type_vocab_size", least=0) or 0,
+        "positions": positions,
+        "position_rows": values["context"] if positions == "learned" else 0,
+        **_with_output(output, values, bias=True),
+    }
+
+
+def roberta(fields: Fields, values: Values) -> Values:
+    """RoBERTa: as BERT, with positions that start after the padding's."""
+    found = bert(fields, values)
+    padding = fields.whole("pad_token_id", least=0) or 0
+    return {**found, "context": max(values["context"] - padding - 1, 1)}
+
+
+def esm(fields: Fields, values: Values) -> Values:
+    """ESM: as RoBERTa, with a gelu of its own, and a contact head that masked language models hold too."""
+    fields.settled("hidden_act")
+    found = roberta(fields, values)
+    output = found["output"]
+    contacts = values["layers"] * values["heads"] + 1
+    return {**found, "activation": "gelu_erf", "embedding_dropout": 0.0, "output": {**output, "unused": contacts}}
+
+
+def distilbert(fields: Fields, values: Values) -> Values:
+    """DistilBERT: as BERT without segments; only classifiers of sentences have a dense layer before the output."""
+    task = _task(fields)
+    found = bert(fields, values)
+    return {**found, **_with_output(_output(fields, task, pooled=task != "Model"), values, bias=True)}
+
+
+def modernbert(fields: Fields, values: Values) -> Values:
+    """ModernBERT: every third layer from the first on sees all tokens; every task has the masked model's transform."""
+    task = _task(fields)
+    output = {**_output(fields, task, pooled=False), "transform": task != "Model"}
+    found = {"causal": fields.flag("is_decoder"), **_with_output(output, values, bias=fields.flag("decoder_bias"))}
+    if fields.row("layer_types") is None and values.get("window"):
+        every = fields.whole("global_attn_every_n_layers") or 1
+        pattern = tuple(layer % every != 0 for layer in range(every))
+        found |= {"window_pattern": pattern} if any(pattern) else {"window": None, "window_pattern": ()}
+    return found
+
+
+def t5(fields: Fields, values: Values) -> Values:
+    """T5: layers of both stacks, an activation that may be gated, dropout on the MLP's inner width too."""
+    name, kind = fields.find("feed_forward_proj")
+    gated = str(kind).startswith("gated-")
+    plain = str(kind).removeprefix("gated-")
+    if not plain:
+        raise fields.wrong(name, kind, "an activation such as relu or gated-gelu is needed")
+    decoders = fields.whole("num_decoder_layers") or values["layers"]
+    fields.settled("relative_attention_max_distance", "dense_act_fn", "is_gated_act")
+    return {
+        "layers": values["layers"] + decoders,
+        "encoder_layers": values["layers"],
+        "decoder_context": max(values["context"] // TARGET_SHARE, 1),
+        "gated": gated,
+        "tied_embeddings": values["tied_embeddings"] and not gated,  # T5 1.1's is its own, whatever newer files say
+        "activation": "gelu_new" if gated and plain == "gelu" else plain,
+        "position_rows": fields.whole("relative_attention_num_buckets") or 32,
+        "mlp_dropout": values["hidden_dropout"],
+    }
+
+
+def _task(fields: Fields) -> str:
+    """The end of the class that a configuration names, which tells what it is trained for."""
+    names = fields.row("architectures") or [""]
+    found = ENDS.search(names[0]) if isinstance(names[0], str) else None
+    if found is None:
+        known = ", ".join((*LANGUAGE, *TASKS))
+        raise fields.wrong("architectures", names[0], f"a class is needed that ends in one of: {known}")
+    return found[1]
+
+
+def _output(fields: Fields, task: str, *, pooled: bool) -> Values:
+    """The output of a class; ``pooled`` where sentences have a dense layer before it."""
+    sentences = pooled and (task in ("PreTraining", "Model") or TASKS.get(task) == "sequence-classes")
+    output: Values = {"predicts": TASKS.get(task, "tokens"), "transform": task in LANGUAGE, "pooler": sentences}
+    if task == "PreTraining":
+        output["sentence_classes"] = USUAL_LABELS
+    if output["predicts"] in ("classes", "sequence-classes"):
+        output["classes"] = ONE_CLASS.get(task) or _labels(fields)
+    return output
+
+
+def _labels(fields: Fields) -> int:
+    """Labels of a classifier: their number, or the table of their names."""
+    names = fields.data.get("id2label")
+    named = len(names) if isinstance(names, Mapping) else 0
+    return fields.whole("num_labels", "_num_labels") or named or USUAL_LABELS
+
+
+def _with_output(output: Values, values: Values, *, bias: bool) -> Values:
+    """The output with what goes with it: only a vocabulary's matrix can be the embedding's."""
+    language = output["predicts"] == "tokens"
+    return {"output": output, "head_bias": bias, "tied_embeddings": values["tied_embeddings"] and language}

@@ -1,0 +1,60 @@
+"""Names that measured runs give to software and precision, beside those of presets: whose profile stands for them."""
+
+from __future__ import annotations
+
+import re
+
+_XLA, _MEGATRON, _TORCH = "maxtext", "megatron-core", "fsdp"
+NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
+    (re.compile(rf"(?<![a-z])(?:{words})", re.IGNORECASE), profile, split) for words, profile, split in (
+        (r"gpt-?neox|megatron-?(?:deepspeed|ds)|deepspeed.?megatron", "megatron-deepspeed", ""),
+        (r"megatron.?lm|vocabulary.?parallel", "megatron-lm", ""),
+        (r"megatron|mcore|transformer.?engine|simumax", _MEGATRON, ""),
+        (r"intern.?evo|internlm|paddle|oneflow", "megatron-lm", ""),  # fused norms and rotation, layers split as there
+        (r"(?:bio)?nemo", "nemo", ""),
+        (r"mesh.?tensorflow|mesh.?tf|gshard|lingvo|tensorflow|praxis|saxml", "paxml", ""),
+        (r"maxtext|easylm|jax|flax|haiku|axlearn|xla|torch.?xla|torchprime|scalax|kauldron|gemma-?jax", _XLA, ""),
+        (r"deepspeed|zero", "deepspeed", ""),
+        (r"neuron|nxd", "neuronx", ""),
+        (r"torchtitan|fsdp.?2", "torchtitan", ""),
+        (r"torchtune", "torchtune", ""),
+        (r"nanotron|picotron", "nanotron", ""),
+        (r"ddp|distributed.?data.?parallel|horovod|apex|deep.?learning.?examples", "torch-ddp", "megatron-lm"),
+        (r"hugging.?face|hf(?![a-z])|transformers|trainer|accelerate|peft|swift|optimum", "huggingface", "megatron-lm"),
+        (r"fsdp|torch|lightning|fabric|olmo|fairscale|fairseq|metaseq|colossal|vescale|veomni|open.?(?:instruct|lm)",
+         _TORCH, "torchtitan"),
+    )
+)  # fmt: skip
+"""Words of a framework's name, the profile that is nearest, and the one where the run splits its model if that one
+cannot."""
+PRECISIONS = {
+    "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
+    "int8": "fp8", "tf32": "fp32", "32": "fp32", "16": "fp16", "16-mixed": "fp16", "fp16-amp": "fp16",
+    "amp-fp16": "fp16", "bf16-amp": "bf16", "bf16-true": "pure-bf16",
+}  # fmt: skip
+"""Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name. ``tf32`` is
+what ``fp32`` is here: fp32 in memory, products on TF32 units where there are any."""
+MIXED = ("amp", "mixed", "mixed-precision", "autocast")
+"""Cells that name a way, not a format."""
+LIKE_PRECISIONS = tuple(
+    (re.compile(words), recipe) for words, recipe in (
+        (r"mx.?fp8|fp8.?mx", "mxfp8"), (r"fp4", "nvfp4"), (r"fp8|e4m3|e5m2", "fp8"), (r"bf16|bfloat", "bf16"),
+        (r"fp16|float16|half", "fp16"), (r"fp32|float32|single", "fp32"),
+    )
+)  # fmt: skip
+"""Other cells by the format that they name, the narrowest first: how blocks are scaled is not told apart."""
+NARROW_IN_MEMORY = re.compile(r"nf4|int4|int8.?weight|w\d+a16|gptq|awq")
+"""What only frozen weights have."""
+
+
+def nearest_profile(name: str, *, split: bool) -> str | None:
+    """The preset that a framework's name is nearest to; None where no word of it is known."""
+    found = next((one for one in NEAREST if one[0].search(name)), None)
+    return None if found is None else (found[2] if split and found[2] else found[1])
+
+
+def precision_like(cell: str) -> str | None:
+    """The recipe whose format a cell of another name has; None where it names none."""
+    if NARROW_IN_MEMORY.search(cell):
+        return None
+    return next((recipe for pattern, recipe in LIKE_PRECISIONS if pattern.search(cell)), None)

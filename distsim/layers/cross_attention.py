@@ -1,0 +1,56 @@
+"""Attention of a decoder's layer to what an encoder gives (Raffel et al. 2020, T5, arXiv:1910.10683, section 2.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from distsim.layers.attention import heads_per_rank, residual
+from distsim.layers.core_attention import core_attention
+from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.layers.linear import linear
+from distsim.layers.norm import norm
+from distsim.layers.tensor_parallel import column_collectives, row_collectives
+
+NAME = "cross"
+
+
+def cross_attention(ctx: Context, whole: Context) -> list[Operation]:
+    """Norm, queries of the layer's own tokens, keys and values of the encoder's (``whole``), core, projection."""
+    model, width, act = ctx.model, ctx.model.head_dim, ctx.activation
+    heads, kv_heads = heads_per_rank(ctx)
+    tokens, others = ctx.layout.tokens, whole.layout.tokens
+    rows = ctx.sharded_tokens * model.hidden
+    query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
+    key = Tensor("attention.key", others * kv_heads * width, act, "s b k d/t")
+    value = Tensor("attention.value", others * kv_heads * width, act, "s b k d/t")
+    core = core_attention(
+        replace(ctx, keys=whole.layout.seq), query, key, value, heads, width, width, value_projection=value.elements
+    )
+    kept = Tensor("attention.output", tokens * heads * width, ctx.precision.kept_input_bytes, "s b a d/t")
+    return [
+        norm(ctx, f"{NAME}.norm", ctx.sharded_tokens, model.hidden,
+             Tensor(f"{NAME}.residual_input", rows, ctx.precision.stream_bytes, "s b h")),
+        linear(ctx, f"{NAME}.query", tokens, model.hidden, heads * width,
+               Tensor(f"{NAME}.input", rows, ctx.precision.kept_input_bytes, "s b h"), bias=model.qkv_bias,
+               cast_input=True, collectives=column_collectives(ctx)),
+        linear(whole, f"{NAME}.kv", others, model.hidden, 2 * kv_heads * width, None, bias=model.qkv_bias, matrices=2,
+               collectives=column_collectives(whole)),
+        *map(_renamed, core),
+        linear(ctx, f"{NAME}.projection", tokens, heads * width, model.hidden, _own(kept),
+               bias=model.attention_output_bias, bias_whole=True, collectives=row_collectives(ctx)),
+        *residual(ctx, f"{NAME}.residual"),
+    ]  # fmt: skip
+
+
+def _own(tensor: Tensor) -> Tensor:
+    return tensor._replace(name=tensor.name.replace("attention", NAME, 1))
+
+
+def _renamed(operation: Operation) -> Operation:
+    """The row under this block's name, so that a layer keeps its tensors beside those of its own attention."""
+    return replace(
+        operation, name=operation.name.replace("attention", NAME, 1), saved=tuple(map(_own, operation.saved)),
+        output=None if operation.output is None else _own(operation.output),
+        transient_forward=tuple(map(_own, operation.transient_forward)),
+        transient_backward=tuple(map(_own, operation.transient_backward)),
+    )  # fmt: skip

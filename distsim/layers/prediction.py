@@ -1,0 +1,67 @@
+"""What encoders have between their last layer and their output: masked language models' transform, BERT's pooler.
+
+Devlin et al. 2018 (arXiv:1810.04805), section 3.1 and appendix A; Shoeybi et al. 2019 (arXiv:1909.08053) for the same
+under tensor parallelism, where every rank holds these small matrices.
+"""
+
+from __future__ import annotations
+
+from distsim.arrays import Number
+from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.layers.linear import linear
+from distsim.layers.norm import norm
+
+
+def positions(ctx: Context) -> Number:
+    """Positions on this rank whose logits are computed: all tokens, those that are masked, or one per sequence."""
+    model, layout = ctx.model, ctx.layout
+    if model.output.predicts == "sequence-classes":
+        return layout.micro_batch
+    masked = not model.causal and model.output.over_vocabulary
+    return layout.tokens * ctx.kernels.predicted_share if masked else layout.tokens
+
+
+def own_positions(ctx: Context) -> Number:
+    """Those of them that this rank holds between tensor-parallel regions."""
+    shards = 1 if ctx.model.output.predicts == "sequence-classes" else ctx.layout.sequence_shard
+    return positions(ctx) / shards
+
+
+def transform(ctx: Context) -> list[Operation]:
+    """Dense layer, activation, norm; empty where the model has none."""
+    if not ctx.model.output.transform:
+        return []
+    rows, hidden, act = own_positions(ctx), ctx.model.hidden, ctx.activation
+    source = Tensor("head.transform.input", rows * hidden, act, "s b h")
+    return [
+        linear(
+            ctx, "head.transform", rows, hidden, hidden, source, bias=ctx.model.mlp_bias, sharded=False, cast_input=True
+        ),
+        _pointwise("head.transform.activation", Tensor("head.transform.preactivation", rows * hidden, act, "s b h")),
+        norm(ctx, "head.transform.norm", rows, hidden, Tensor("head.transform.activated", rows * hidden, act, "s b h")),
+    ]
+
+
+def pooler(ctx: Context) -> list[Operation]:
+    """Dense layer and tanh on the first token of each sequence, with the second output where there is one."""
+    out = ctx.model.output
+    if not out.pooler:
+        return []
+    rows, hidden, act = ctx.layout.micro_batch, ctx.model.hidden, ctx.activation
+    first = Tensor("head.pooler.input", rows * hidden, act, "b h")
+    pooled = Tensor("head.pooler.output", rows * hidden, act, "b h")
+    found = [
+        linear(ctx, "head.pooler", rows, hidden, hidden, first, bias=True, sharded=False, cast_input=True),
+        _pointwise("head.pooler.activation", pooled),
+    ]
+    if out.sentence_classes:
+        found.append(linear(ctx, "head.sentence", rows, hidden, out.sentence_classes, pooled, bias=True, sharded=False))
+    return found
+
+
+def _pointwise(name: str, kept: Tensor) -> Operation:
+    """An activation, with what its backward reads."""
+    return Operation(
+        name, "elementwise", bytes_read=kept.size_bytes, bytes_written=kept.size_bytes, shape=(kept.elements,),
+        saved=(kept,), transient_backward=(kept._replace(name=f"{name}.gradient"),),
+    )  # fmt: skip

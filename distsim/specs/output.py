@@ -1,0 +1,40 @@
+"""What a network makes of its last layer, where that is not the plain output layer of a language model."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from distsim.specs.base import Spec
+
+Predicts = Literal["tokens", "classes", "sequence-classes", "nothing"]
+
+
+class Output(Spec):
+    """The modules between the last layer and the loss. By default one product with the vocabulary's matrix."""
+
+    predicts: Predicts = "tokens"
+    """Logits over the vocabulary, ``classes`` of them for each token (tagging, question answering) or for each sequence
+    (classification), or none (embeddings)."""
+    classes: int = Field(default=0, ge=0)
+    """Classes that a task tells apart; 0 where logits are over the vocabulary or there are none."""
+    transform: bool = False
+    """A dense layer, an activation and a norm come before the output layer (masked language models)."""
+    pooler: bool = False
+    """A dense layer and tanh on the first token of each sequence (BERT)."""
+    sentence_classes: int = Field(default=0, ge=0)
+    """Classes of a second output on what the pooler gives: next-sentence prediction has 2."""
+    unused: int = Field(default=0, ge=0)
+    """Parameters that the modules hold and no loss reads (ESM's contact head)."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.classes > 0) != (self.predicts in ("classes", "sequence-classes")):
+            raise ValueError(f"classes {self.classes} and predicts {self.predicts!r} do not go together")
+        if self.sentence_classes and not self.pooler:
+            raise ValueError(f"sentence_classes {self.sentence_classes} needs a pooler")
+        return self
+
+    @property
+    def over_vocabulary(self) -> bool:
+        """Whether logits are over the vocabulary."""
+        return self.predicts == "tokens"

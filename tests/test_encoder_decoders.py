@@ -1,0 +1,122 @@
+"""T5: two stacks, attention across them, biases by distance."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distsim import catalog
+from distsim.engine.figures import Figures
+from distsim.engine.flops import model_flops
+from distsim.engine.models import load_model
+from distsim.engine.moments import moments_of
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.saved import saved_of
+from distsim.engine.stages import build_stages
+from distsim.engine.states import states
+from distsim.errors import DistsimError
+from distsim.interop.huggingface import read_config
+from distsim.layers.ledger import distinct_saved, flops_forward
+from distsim.specs.job import Job
+
+# One step of T5ForConditionalGeneration on torch 2.13 fake tensors, recorded as tests/test_saved_tensors.py says.
+MEMORY = list(csv.DictReader((Path(__file__).parent / "oracles" / "torch_t5.csv").open()))
+# Counted on the instantiated modules of transformers 5.23; those of T5 1.1 and mT5, whose output layer is their own, as
+# published checkpoints have them.
+PRESETS = {
+    "t5-small": 60_506_624, "t5-base": 222_903_552, "t5-large": 737_668_096, "t5-3b": 2_851_598_336,
+    "t5-11b": 11_307_321_344, "flan-t5-xl": 2_849_757_184, "flan-t5-xxl": 11_135_332_352, "mt5-xl": 3_742_619_648,
+    "mt5-xxl": 12_921_057_280,
+}  # fmt: skip
+
+
+def _setup(model: Any, **options: Any) -> Setup:
+    usual = {"gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "precision": "pure-bf16"}
+    return resolve(Job(model=model, **{**usual, **options}))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_counts(name: str) -> None:
+    loaded = load_model(name)
+    assert loaded.parameters == PRESETS[name] == sum(loaded.parts().values())
+    assert set(loaded.parts()) == {"embedding", "encoder", "decoder", "head"}
+
+
+@pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
+def test_against_torch(row: dict[str, str]) -> None:
+    """Layers of both stacks to the byte where attention is composed, else within 0.1 %; peaks within 2 %."""
+    batch, eager = int(row["micro_batch"]), row["attn_impl"] == "eager"
+    spec = load_model(row["model"]).spec.model_copy(update={"decoder_context": int(row["dec_seq"])})
+    setup = _setup(
+        spec, seq=int(row["seq"]), micro_batch=batch, global_batch=batch, recompute=row["recompute"],
+        attention="eager" if eager else "flash",
+    )  # fmt: skip
+    stage = build_stages(setup)[0]
+    saved, held = saved_of(setup, stage), states(setup, stage.parameters(), Figures())
+    if row["recompute"] == "none":
+        kept = [sum(distinct_saved(block.operations).values()) for block, _ in stage.layers]
+        wanted = [int(row["saved_layer_mid"]), int(row["saved_declayer_mid"])]
+        assert kept == (wanted if eager else pytest.approx(wanted, rel=1e-3))
+        assert saved.total == pytest.approx(int(row["saved_total"]), rel=2e-3)
+    peak = max(moment.total for moment in moments_of(setup, stage, held, saved))
+    assert peak == pytest.approx(int(row["peak_total"]), rel=2e-2)
+
+
+def test_flops_follow_the_ledger() -> None:
+    """Three times the products of a forward pass, but for norms and the table of biases."""
+    for name in ("t5-3b", "flan-t5-xl"):
+        setup = _setup(name, seq=512, micro_batch=2)
+        stage = build_stages(setup)[0]
+        assert stage.head is not None
+        rows = [*stage.head.operations, *(one for block, times in stage.layers for one in block.operations * times)]
+        assert model_flops(setup) * 2 * 512 == pytest.approx(3 * flops_forward(rows), rel=2e-3)
+
+
+def test_decoders_do_their_work_on_fewer_tokens() -> None:
+    setup = _setup("t5-3b", micro_batch=8)
+    (encoder, _), (decoder, _) = build_stages(setup)[0].layers
+    sizes = [{one.name: one.shape[0] for one in block.operations} for block in (encoder, decoder)]
+    assert (sizes[0]["mlp.up"], sizes[1]["mlp.up"], sizes[1]["cross.kv"]) == (4096, 1024, 4096)
+    cores = {one.name: one for one in decoder.operations if one.name.endswith(".core")}
+    assert cores["attention.core"].causal and not cores["cross.core"].causal
+    assert cores["cross.core"].shape[2:4] == (128, 512)
+    assert not next(one for one in encoder.operations if one.name == "attention.core").causal
+
+
+def test_configurations() -> None:
+    stated = {"model_type": "t5", "d_model": 1024, "d_ff": 16384, "d_kv": 128, "num_layers": 24, "num_heads": 32}
+    model = read_config(stated).model
+    assert load_model(model).parameters == PRESETS["t5-3b"]
+    assert (model.layers, model.encoder_layers, model.decoder_context) == (48, 24, 128)
+    uneven = read_config({**stated, "num_decoder_layers": 12}).model
+    assert (uneven.layers, uneven.encoder_layers) == (36, 24)
+    gated = read_config({**stated, "feed_forward_proj": "gated-gelu"}).model
+    assert gated.gated and gated.activation == "gelu_new" and not gated.tied_embeddings
+    assert read_config({"model_type": "mt5", "d_model": 512, "num_layers": 8}).model.vocab == 250112
+
+
+@pytest.mark.parametrize("degree", ["pp", "cp"])
+def test_only_tensor_parallel_ranks_split_it(degree: str) -> None:
+    with pytest.raises(DistsimError, match="an encoder with a decoder"):
+        _setup("t5-3b", gpus=2, framework="megatron-core", **{degree: 2})
+    assert _setup("t5-3b", gpus=2, framework="megatron-core", tp=2).layout.tp == 2
+
+
+def test_what_the_decoder_reads_is_said() -> None:
+    assert any("its decoder reads 128" in note for note in _setup("t5-base").notes)
+
+
+def test_mistakes_in_a_model_file(tmp_path: Path) -> None:
+    text = Path(catalog.path("models", "t5-small")).read_text()
+    for old, new, words in (
+        ("decoder_context = 128\n", "", "go together"),
+        ("encoder_layers = 6", "encoder_layers = 12", "leave none"),
+        ("gated = false", "gated = false\nwindow = 64", "plain attention"),
+        ("position_rows = 32\n", "", "position_rows"),
+    ):
+        file = tmp_path / "mine.toml"
+        file.write_text(text.replace(old, new, 1))
+        with pytest.raises(DistsimError) as caught:
+            load_model(str(file))
+        assert words in str(caught.value)

@@ -1,0 +1,84 @@
+"""What Muon's orthogonalised updates cost a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import pytest
+
+import distsim
+from distsim import catalog
+from distsim.engine.orthogonal import orthogonal_work, orthogonalised
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.stages import build_stages
+from distsim.engine.states import states_of
+from distsim.engine.weights import optimizer_seconds
+from distsim.formulas.compute import newton_schulz_flops
+from distsim.specs.job import Job
+
+
+def setup(**options: Any) -> Setup:
+    given = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 16, "seq": 2048, "optimizer": "muon", **options}
+    return resolve(Job.read(given))
+
+
+def test_operations_are_those_of_the_products() -> None:
+    """Counted on arrays: 2 m n k for each product that the iteration does."""
+    counted = 0
+
+    def product(a: Any, b: Any) -> Any:
+        nonlocal counted
+        counted += 2 * a.shape[0] * a.shape[1] * b.shape[1]
+        return a @ b
+
+    x = numpy.ones((6, 10))
+    for _ in range(5):
+        gram = product(x, x.T)
+        update = product(gram, gram)
+        x = product(update, x)
+        x /= numpy.linalg.norm(x)
+    assert newton_schulz_flops(6, 10, 5) == counted
+
+
+def test_ranks_that_shard_states_take_matrices_in_turn() -> None:
+    whole, shared = setup(zero=0), setup(zero=1)
+    works = [orthogonal_work(one, build_stages(one)[0], 6e14, 132) for one in (whole, shared)]
+    assert works[0].seconds == pytest.approx(16 * works[1].seconds)
+    assert works[0].kernels == 16 * works[1].kernels == (5 * 3 + 6) * 4 * 32
+
+
+def test_stages_share_the_work_of_the_model() -> None:
+    one = setup(zero=0)
+    split = setup(zero=0, pp=4)
+    seconds = [orthogonal_work(split, stage, 6e14, 132).seconds for stage in build_stages(split)]
+    assert sum(seconds) == pytest.approx(orthogonal_work(one, build_stages(one)[0], 6e14, 132).seconds)
+
+
+def test_embeddings_and_output_layer_are_left_to_adam() -> None:
+    names = {p.name for p, _ in build_stages(setup())[0].parameters() if orthogonalised(p)}
+    assert not any("embedding" in name or "norm" in name or name.startswith("head") for name in names)
+    muon = catalog.load("optimizers", "muon")
+    kept = {p.kind: [s.name for s in states_of(muon, p)] for p, _ in build_stages(setup())[0].parameters()}
+    assert kept["matrix"] == ["momentum_buffer"]
+    assert "exp_avg_sq" in kept["embedding"]
+
+
+def test_muon_moves_fewer_bytes_and_multiplies_more() -> None:
+    adam, muon = setup(zero=0, optimizer="adamw"), setup(zero=0)
+    traffic = [optimizer_seconds(one, build_stages(one)[0]) for one in (adam, muon)]
+    assert traffic[1] < 0.9 * traffic[0]
+    parts = [distsim.step(one.job).to_dict()["breakdown"]["optimizer"] for one in (adam, muon)]
+    assert parts[1] > 3 * parts[0]
+
+
+def test_many_small_matrices_wait_for_the_host() -> None:
+    """A tiny model's step takes longer the more kernels are launched, not the more is multiplied."""
+    options = {"gpu": "gb200", "gpus": 8, "framework": "megatron-lm", "seq": 1024, "zero": 0}
+    times = {}
+    for optimizer in ("adamw", "muon"):
+        report = distsim.step(Job.read({**options, "model": "gpt2", "optimizer": optimizer}))
+        times[optimizer] = report.to_dict()["breakdown"]["optimizer"]
+    work = orthogonal_work(one := setup(**options, model="gpt2"), build_stages(one)[0], 1.6e15, 148)
+    assert times["muon"] - times["adamw"] > 10 * work.seconds
+    assert 0.05 < times["muon"] - times["adamw"] < 0.5

@@ -1,0 +1,229 @@
+"""Words of measured runs: families, frameworks, precisions and recomputation that no preset is named after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distsim.engine.evidence import Replay, replay, setup_of
+from distsim.interop.run_families import known_family, traits_of, usual_vocab
+from distsim.interop.run_recompute import said_by
+from distsim.interop.runs import MissingCell, Run
+
+BASE = {
+    "source": "made up", "family": "llama", "layers": 32, "hidden": 4096, "heads": 32, "ffn_hidden": 11008,
+    "vocab": 32000, "seq_len": 4096, "gpu": "h100-sxm", "n_gpus": 8, "tp": 1, "pp": 1, "dp": 8, "micro_batch": 1,
+    "global_batch": 16, "precision": "bf16", "recompute": "none", "framework": "megatron-core", "step_time_s": 5,
+    "year": 2025,
+}  # fmt: skip
+BERT = {
+    "family": "bert", "layers": 24, "hidden": 1024, "heads": 16, "ffn_hidden": 4096, "vocab": 30522, "seq_len": 512,
+}  # fmt: skip
+
+
+def _run(**cells: Any) -> Run:
+    return Run({name: str(value) for name, value in {**BASE, **cells}.items()}, 2)
+
+
+def _replay(**cells: Any) -> Replay:
+    return replay(_run(**cells))
+
+
+@pytest.mark.parametrize(
+    "family", ["bert", "roberta", "esm", "esm2", "ESM-2", "megatron-bert", "geneformer", "amplify", "esm2nv"]
+)
+def test_encoders_are_replayed(family: str) -> None:
+    found = _replay(**{**BERT, "family": family})
+    assert not found.reason and not found.assumed
+    assert found.setup is not None and not found.setup.model.causal
+    assert found.predicted_seconds is not None and found.predicted_seconds > 0
+
+
+def test_encoders_are_named_by_their_presets() -> None:
+    for name, preset in {
+        "BERT 4b without LDDL": "megatron-bert-4b", "BERT-large SQuAD fine-tune": "bert-large",
+        "esm2_t33_650M_UR50D": "esm2-650m", "ESM2 3B": "esm2-3b", "facebook/esm2_t48_15B_UR50D": "esm2-15b",
+    }.items():  # fmt: skip
+        blank = dict.fromkeys(("layers", "hidden", "heads", "ffn_hidden", "vocab"), "")
+        assert setup_of(_run(**{**blank, "model": name, "family": "bert", "seq_len": 512})).model.name == preset
+
+
+def test_mlperf_means_the_large_bert() -> None:
+    blank = dict.fromkeys(("layers", "hidden", "heads", "ffn_hidden", "vocab"), "")
+    row = {**blank, "model": "BERT", "family": "bert", "seq_len": 512}
+    assert setup_of(_run(**row, source="mlcommons/training_results")).model.name == "bert-large"
+    assert "no preset" in _replay(**row).reason
+
+
+def test_fine_tuned_encoders_have_the_output_of_a_task() -> None:
+    whole, task = (setup_of(_run(**BERT, finetune_kind=kind)).model for kind in ("pretrain", "full"))
+    assert whole.output.predicts == "tokens" and whole.tied_embeddings
+    assert task.output.predicts == "classes" and not task.tied_embeddings and not task.output.transform
+
+
+def test_encoders_attended_without_flash_for_longer() -> None:
+    for cells, year, kernel in ((BERT, 2023, "eager"), (BERT, 2024, "flash"), ({}, 2023, "flash"), ({}, 2022, "eager")):
+        assert setup_of(_run(**{**cells, "year": year})).layout.attention == kernel
+
+
+def test_masked_positions_alone_on_deepspeed() -> None:
+    assert setup_of(_run(**BERT, framework="deepspeed")).kernels.predicted_share == 0.15
+    assert setup_of(_run(**BERT)).kernels.predicted_share == 1
+
+
+@pytest.mark.parametrize(
+    ("family", "words"),
+    [
+        ("t5", "encoder with a decoder"), ("mt5", "encoder with a decoder"), ("ul2", "encoder with a decoder"),
+        ("flan-t5", "encoder with a decoder"), ("prott5", "encoder with a decoder"),
+        ("megamolbart", "encoder with a decoder"), ("encoder-decoder", "encoder with a decoder"),
+        ("bart", "encoder with a decoder"), ("mamba2", "state-space"),
+        ("hyena", "convolutional"), ("evo2", "convolutional"), ("stripedhyena", "convolutional"),
+        ("my-hybrid", "recurrent"), ("jamba", "state-space"), ("vit", "images"), ("llava", "images"),
+        ("stable-diffusion", "images"), ("clip", "images"), ("deberta-v2", "differ from BERT's"),
+        ("albert", "differ from BERT's"), ("openfold", "transformer layers alone"),
+        ("dlrm", "transformer layers alone"),
+    ],
+)  # fmt: skip
+def test_what_is_no_decoder_is_refused_by_what_it_is(family: str, words: str) -> None:
+    found = _replay(family=family)
+    assert words in found.reason and repr(family) in found.reason
+    assert known_family(family) is None
+
+
+def test_t5_by_the_names_of_presets() -> None:
+    row = {"model": "T5-3B", "family": "t5", "layers": 24, "hidden": 1024, "heads": 32, "ffn_hidden": 16384,
+           "vocab": 32128, "seq_len": 512}  # fmt: skip
+    assert setup_of(_run(**row)).model.name == "t5-3b"
+    assert "only presets describe" in _replay(**{**row, "layers": 12}).reason
+
+
+def test_families_that_configurations_have() -> None:
+    """Falcon, GPT-J, StarCoder 2 and others are known to be what their configurations make them."""
+    falcon, gptj = (setup_of(_run(family=family)).model for family in ("falcon", "GPT-J"))
+    assert falcon.parallel_blocks and falcon.norms_per_layer == 1 and not falcon.gated and not falcon.mlp_bias
+    assert gptj.parallel_blocks and gptj.head_bias and gptj.positions == "rotary"
+    for family in ("starcoder2", "gpt_neo", "cohere", "stablelm", "xlm-roberta-xl", "distilbert", "camembert"):
+        found = _replay(family=family)
+        assert not found.assumed and not found.reason, family
+    assert known_family("nemotron_h") is None
+
+
+def test_a_decoder_that_nobody_knows_is_taken_as_gpt_and_that_is_said() -> None:
+    assert _replay(family="zyxw").assumed == "family 'zyxw' is not known: layers as GPT's"
+    found = _replay(**{**BERT, "family": "biobert"})
+    assert found.assumed == "family 'biobert' is not known: layers as BERT's"
+    assert found.setup is not None and not found.setup.model.causal
+    assert _replay(family="moe-llama").assumed == "family 'moe-llama' is not known: layers as Llama's"
+    for family in ("llama", "gpt", "internlm2", "baichuan", "qwen2-moe", "opt", "pythia"):
+        assert not _replay(family=family).assumed, family
+    with pytest.raises(MissingCell, match="family is blank"):
+        traits_of("", "thing")
+    assert [usual_vocab(one) for one in ("esm2", "bert", "mixtral", "zyxw")] == [33, 30522, 32000, 50257]
+
+
+@pytest.mark.parametrize(
+    ("framework", "profile"),
+    [
+        ("gpt-neox", "megatron-deepspeed"), ("internevo", "megatron-lm"), ("simumax", "megatron-core"),
+        ("megatron-fsdp", "megatron-core"), ("NeMo 2.0", "nemo"), ("nemo2", "nemo"),
+        ("Megatron-LM (a fork)", "megatron-lm"), ("lightning", "fsdp"), ("fabric", "fsdp"), ("OLMo-core", "fsdp"),
+        ("torch", "fsdp"), ("PyTorch FSDP", "fsdp"), ("easylm", "maxtext"), ("jax", "maxtext"), ("xla", "maxtext"),
+        ("mesh-tensorflow", "paxml"), ("gshard", "paxml"), ("lingvo", "paxml"), ("deepspeed-chat", "deepspeed"),
+        ("PyTorch DDP 2.1", "torch-ddp"), ("accelerate 0.26", "huggingface"), ("something else", "fsdp"),
+    ],
+)  # fmt: skip
+def test_nearest_framework_and_it_is_said(framework: str, profile: str) -> None:
+    found = _replay(framework=framework)
+    assert found.setup is not None and found.setup.framework.name == profile
+    assert found.assumed == f"framework {framework!r} has no profile: timed like {profile}"
+
+
+def test_torch_that_splits_its_model_is_like_torchtitan() -> None:
+    split = {"tp": 2, "dp": 4}
+    assert setup_of(_run(framework="torch", **split)).framework.name == "torchtitan"
+    assert setup_of(_run(framework="something else", **split)).framework.name == "megatron-lm"
+
+
+@pytest.mark.parametrize(
+    ("cell", "recipe", "said"),
+    [
+        ("tf32", "fp32", ""), ("fp16-mixed", "fp16", ""), ("bf16-mixed", "bf16-fp32-grads", ""),
+        ("BF16", "bf16-fp32-grads", ""), ("bf16-true", "pure-bf16", ""), ("fp8-hybrid", "fp8", ""),
+        ("fp8-delayed", "fp8", ""), ("fp8-blockwise", "fp8", "timed as fp8"), ("fp8-cs", "fp8", "timed as fp8"),
+        ("mxfp8-e4m3", "mxfp8", "timed as mxfp8"), ("amp", "bf16-fp32-grads", "timed as bf16"),
+        ("nf4", "bf16-fp32-grads", "taken as blank"), ("posit", "bf16-fp32-grads", "taken as blank"),
+    ],
+)  # fmt: skip
+def test_precisions_by_other_names(cell: str, recipe: str, said: str) -> None:
+    found = _replay(precision=cell)
+    assert found.setup is not None and found.setup.precision.name == recipe
+    assert (said in found.assumed) if said else not found.assumed
+
+
+def test_mixed_precision_of_a_chip_without_bf16() -> None:
+    assert setup_of(_run(precision="amp", gpu="v100-sxm2-32gb")).precision.name == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("cell", "recompute", "layers"),
+    [
+        ("uniform", "full", -1), ("full:uniform:1", "full", -1), ("full:1", "full", -1), ("true", "full", -1),
+        ("block:4", "full", 4), ("full-block:4", "full", 4), ("block:40", "full", -1), ("block:0", "none", 0),
+        ("50%", "full", 16), ("every-2", "full", 16), ("other:every 4", "full", 8), ("0", "none", 0), ("no", "none", 0),
+        ("sel", "selective", 0), ("selective", "selective", 0), ("core_attn", "selective", 0), ("mlp", "selective", 0),
+    ],
+)  # fmt: skip
+def test_recomputation_by_other_names(cell: str, recompute: str, layers: int) -> None:
+    found = setup_of(_run(recompute=cell))
+    assert (found.recompute, found.layout.recompute_layers) == (recompute, layers)
+
+
+def test_modules_that_are_computed_again() -> None:
+    kinds = {
+        "core_attn": ("core_attention",), "moe_act": ("activation",), "layernorm, moe_act": ("norm", "activation"),
+        "selective modules [layernorm moe_act]": ("norm", "activation"),
+    }  # fmt: skip
+    for cell, wanted in kinds.items():
+        assert setup_of(_run(recompute=cell)).kernels.selective == wanted, cell
+    assert setup_of(_run(recompute="mlp")).kernels.kept == ("qkv", "context", "out")
+    assert "mla-up-proj left out" in _replay(recompute="selective modules [layernorm mla_up_proj]").assumed
+    times = [_replay(recompute=cell).predicted_seconds or 0 for cell in ("none", "mlp", "full")]
+    assert times[0] < times[1] < times[2]
+
+
+def test_blocks_are_counted_for_each_chunk() -> None:
+    said = said_by("block:2", 8, chunks=4)
+    assert said is not None and said.options == {"recompute": "full"}
+    said = said_by("block:1", 8, chunks=4)
+    assert said is not None and said.options == {"recompute": "full", "recompute_layers": 4}
+
+
+@pytest.mark.parametrize("cell", ["partial", "block", "full:4", "4", "some"])
+def test_what_leaves_recomputation_open_is_refused_with_the_choices(cell: str) -> None:
+    reason = _replay(recompute=cell).reason
+    assert repr(cell) in reason and "block:N" in reason and "core_attn" in reason
+
+
+def test_a_policy_that_nobody_knows_is_said_to_be_left_out() -> None:
+    assert "'other:my_policy' is no policy of megatron-core" in _replay(recompute="other:my_policy").assumed
+    assert "one in 4" in _replay(recompute="uniform:4").assumed
+
+
+@pytest.mark.parametrize("cell", ["family", "framework", "precision", "recompute", "model", "finetune_kind"])
+def test_no_word_is_too_long_or_too_odd(cell: str) -> None:
+    for text in (
+        "1" * 9999,
+        "block:" + "9" * 5000,
+        "9" * 500 + "%",
+        "-" * 300,
+        "[",
+        "modules",
+        "\\",
+        "é" * 400,
+        "a-" * 500,
+        "\0",
+    ):
+        found = _replay(**{cell: text})
+        assert found.reason or found.predicted_seconds

@@ -1,0 +1,178 @@
+"""Vocabulary shared by all stages of a pipeline, and stages of equal work."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import distsim
+from distsim.cli.app import run
+from distsim.engine.evidence import setup_of
+from distsim.engine.models import load_model
+from distsim.engine.placement import balanced
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.stages import build_stages
+from distsim.engine.traffic_pipeline import pipeline_flows
+from distsim.errors import DistsimError
+from distsim.interop.runs import Run
+from distsim.layers.ledger import flops_forward, parameters_of
+from distsim.specs.job import Job
+from distsim.specs.layout import Layout
+
+WAYS = ("vocab-1", "vocab-2", "interlaced")
+TIED, UNTIED = "gemma-7b", "llama-3-8b"
+
+
+def setup(model: str = TIED, **options: Any) -> Setup:
+    given = {"gpu": "a100-sxm4-80gb", "gpus": 8, "pp": 4, "global_batch": 64, "seq": 2048, **options}
+    return resolve(Job.read({"model": model, "framework": "megatron-lm", **given}))
+
+
+@pytest.mark.parametrize("model", [TIED, UNTIED])
+@pytest.mark.parametrize("way", WAYS)
+def test_shards_of_the_vocabulary_sum_to_the_whole(model: str, way: str) -> None:
+    whole, shared = setup(model), setup(model, vocab_parallel=way)
+    held = sum(p.elements * times for stage in build_stages(shared) for p, times in stage.parameters())
+    padded = (shared.vocab_padded - shared.model.vocab) * shared.model.hidden
+    assert held == load_model(shared.model).parameters + padded * (1 if shared.model.tied_embeddings else 2)
+    products = [
+        sum(flops_forward(op for op in stage.head.operations if op.name == "head") for stage in build_stages(one)
+            if stage.head) / one.vocab_padded
+        for one in (whole, shared)
+    ]  # fmt: skip
+    assert products[0] == pytest.approx(products[1], rel=1e-12)
+    rows = {parameters_of(s.embedding.operations)[0].elements for s in build_stages(shared) if s.embedding}
+    assert len(rows) == 1
+
+
+def test_positions_and_last_norm_stay_at_the_ends() -> None:
+    stages = build_stages(setup("gpt3-6.7b", vocab_parallel="vocab-1"))
+    names = [{p.name for p, _ in stage.parameters()} for stage in stages]
+    assert ["embedding.position_weight" in held for held in names] == [True, False, False, False]
+    assert ["final_norm.weight" in held for held in names] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(("way", "first"), [("", 4), ("vocab-1", 6), ("vocab-2", 5), ("interlaced", 6)])
+def test_micro_batches_in_flight(way: str, first: int) -> None:
+    stages = build_stages(setup(vocab_parallel=way or None))
+    assert stages[0].in_flight == first
+    assert [a.in_flight > b.in_flight for a, b in pairwise(stages)] == [True] * 3
+
+
+def test_no_more_in_flight_than_there_are() -> None:
+    assert build_stages(setup(vocab_parallel="vocab-1", global_batch=4))[0].in_flight == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_stage_takes_part_in_each_exchange(way: str) -> None:
+    one = setup(vocab_parallel=way)
+    per_stage = [
+        [(f.op, f.phase, f.bytes_logical, f.calls) for f in pipeline_flows(one, stage) if "vocab" in f.purpose]
+        for stage in build_stages(one)
+    ]
+    assert all(flows == per_stage[0] for flows in per_stage)
+    wide = one.layout.tokens * one.model.hidden * 2
+    assert sorted(size for _, _, size, _ in per_stage[0])[1:] == [wide] * 4
+    assert {calls for _, _, size, calls in per_stage[0] if size == wide} == {one.layout.micro_batches}
+    assert not any("tied" in f.purpose for stage in build_stages(one) for f in pipeline_flows(one, stage))
+
+
+def test_a_large_vocabulary_no_longer_sets_the_pace() -> None:
+    seconds = {way: distsim.step(setup(vocab_parallel=way or None).job).seconds for way in ("", *WAYS)}
+    even = distsim.step(setup(stage_layers="balanced").job).seconds
+    assert max(seconds[way] for way in WAYS) < even < seconds[""]
+    report = distsim.step(setup(vocab_parallel="vocab-2").job)
+    busy = [stage.compute.phases["forward"].matmul for stage in report.work.stages]
+    assert max(busy) < 1.02 * min(busy)
+
+
+def test_memory_is_that_of_its_shares() -> None:
+    ends, shared = (distsim.memory(setup(vocab_parallel=way).job) for way in (None, "vocab-2"))
+    kinds = ("parameters", "optimizer")
+    states = [sum(stage.categories[kind] for stage in one.stages for kind in kinds) for one in (ends, shared)]
+    table = setup().vocab_padded * setup().model.hidden
+    assert states[0] - states[1] == pytest.approx(table * (2 + 12), rel=1e-6)  # a tied matrix is held once, not twice
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [({"pp": 1}, "no effect with pp 1"), ({"vpp": 7}, "not worked into schedule interleaved-1f1b"),
+     ({"schedule": "gpipe"}, "not worked into schedule gpipe")],
+)  # fmt: skip
+def test_what_does_not_go_together_is_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DistsimError, match=problem):
+        setup(vocab_parallel="vocab-1", **options)
+
+
+def test_multi_token_prediction_is_refused() -> None:
+    with pytest.raises(DistsimError, match="--mtp 1 adds others"):
+        resolve(Job(model="deepseek-v3", gpus=64, pp=16, mtp=1, vocab_parallel="vocab-1"))
+
+
+def test_the_command_line_names_the_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["memory", TIED, "--pp", "4", "--gpus", "8", "--vocab-parallel", "vocab-3"]) == 2
+    assert "vocab-1, vocab-2, interlaced" in capsys.readouterr().err
+    assert run(["step", TIED, "--pp", "4", "--gpus", "8", "--vocab-parallel", "vocab-1", "--gantt"]) == 0
+    assert "vocab-1 over the stages" in capsys.readouterr().out
+
+
+# --stage-layers balanced
+
+
+def slowest(counts: tuple[int, ...], layer: float, head: float) -> float:
+    return max([count * layer for count in counts[:-1]] + [counts[-1] * layer + head])
+
+
+@given(st.integers(2, 5), st.sampled_from([1, 2, 8, 32]), st.booleans())
+@settings(deadline=None, max_examples=25)
+def test_balanced_is_the_best_split(pp: int, thousands: int, shared: bool) -> None:
+    model = load_model(UNTIED).spec.model_copy(update={"layers": 9, "vocab": thousands * 8192})
+    layout = Layout(pp=pp, seq=2048, vocab_parallel="vocab-1" if shared else "")
+    found = balanced(model, layout)
+    assert len(found) == pp
+    assert sum(found) == 9
+    width = model.heads * model.head_dim
+    products = 2 * model.hidden * (width * 2 + 2 * model.kv_heads * model.head_dim + 3 * model.ffn)
+    layer = products + 4 * 2048 * width  # scores and values, counted dense
+    head = 0 if shared else 2 * model.hidden * model.vocab
+    cuts = combinations(range(1, 10), pp - 1)  # the last stage may hold the head alone
+    every = [tuple(b - a for a, b in pairwise((0, *ends, 9))) for ends in cuts]
+    assert slowest(found, layer, head) <= min(slowest(one, layer, head) for one in every) * 1.0001
+
+
+def test_balanced_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
+    one = setup(stage_layers="balanced")
+    assert one.stage_layers == (7, 8, 8, 5)
+    assert any("balanced by their operations" in note for note in one.notes)
+    assert run(["memory", TIED, "--pp", "4", "--gpus", "8", "--stage-layers", "balanced"]) == 0
+    assert "5 on stage 3" in capsys.readouterr().err
+
+
+# Replays
+
+CELLS = {"id": "r", "source": "s", "model": "GPT", "family": "gpt", "layers": "32", "hidden": "3072", "heads": "24",
+         "kv_heads": "24", "head_dim": "128", "ffn_hidden": "12288", "gated_mlp": "0", "vocab": "262144",
+         "tied_embeddings": "0", "gpu": "a100-sxm4-80gb", "n_gpus": "8", "tp": "1", "pp": "8", "dp": "1",
+         "seq_len": "2048", "year": "2024",
+         "micro_batch": "1", "global_batch": "128", "precision": "bf16", "framework": "megatron-lm"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("notes", "way", "schedule", "layers"),
+    [("baseline, 1F1B", "", "1f1b", (4,) * 8), ("method Vocab-2", "vocab-2", "1f1b", (4,) * 8),
+     ("interlaced pipeline", "interlaced", "1f1b", (4,) * 8), ("V-Half, vocab-1", "vocab-1", "v-half", (4,) * 8),
+     ("Redis", "", "1f1b", (5, 6, 6, 6, 6, 3, 0, 0)), ("ZB-V", "", "zb-v", (4,) * 8)],
+)  # fmt: skip
+def test_notes_tell_how_a_pipeline_ran(notes: str, way: str, schedule: str, layers: tuple[int, ...]) -> None:
+    one = setup_of(Run({**CELLS, "notes": notes}, 2))
+    assert one.layout.vocab_parallel == way
+    assert one.layout.schedule == schedule
+    if notes == "Redis":
+        assert sum(one.stage_layers) == 32
+        assert one.stage_layers[-1] < 4
+    else:
+        assert one.stage_layers == layers
