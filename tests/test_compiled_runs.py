@@ -171,10 +171,13 @@ def test_replicas_across_slices_meet_over_their_hosts() -> None:
 
 
 def test_heads_fill_systolic_arrays_by_their_width() -> None:
-    assert head_share(128, 128) == head_share(256, 256) == head_share(128, 0) == 1
-    assert head_share(128, 256) == 0.5
-    assert head_share(64, 0) == 0.75
-    assert head_share(192, 128) == 0.75  # latent attention: two arrays deep, the second half empty
+    a100, h100 = 2.5e12, 6e12
+    assert head_share(128, 128, a100) == head_share(256, 256, a100) == head_share(128, 0, a100) == 1
+    assert head_share(128, 256, a100) == 0.5
+    assert head_share(64, 0, a100) == pytest.approx(0.94, abs=0.01)  # exponentials weigh more where products are faster
+    assert head_share(64, 0, h100) == pytest.approx(0.88, abs=0.01)
+    assert head_share(256, 0, a100) == 1
+    assert head_share(192, 128, a100) == 0.75  # latent attention: two arrays deep, the second half empty
 
 
 def test_a_framework_that_cannot_run_there_is_noted() -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from distsim.engine.attention_rates import attention_rates
 from distsim.engine.energy import profile_of
 from distsim.engine.lacking import narrow_units, wide_units
 from distsim.engine.resolve import Setup
 from distsim.errors import DistsimError
-from distsim.formulas.compute import ATTENTION_HALF_RATE, ATTENTION_TILE, OLDER_ATTENTION, power_limited_share
+from distsim.formulas.compute import ATTENTION_HALF_RATE, ATTENTION_TILE, power_limited_share
 
 TYPICAL_SHARE = 0.8
 """Best measured product over the datasheet rate where nobody measured an accelerator: the middle of those measured."""
 TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95, "cdna3": 0.55}  # as the members of each that were measured
 NARROW_SHARE = 0.95
 """Best measured 8-bit product over the best 16-bit one, as shares of their peaks: 0.88 to 1.04 where both were."""
-NEWER = ("hopper", "blackwell")
-"""Architectures whose tensor cores FlashAttention-2 was not written for."""
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
 SCAN_AGES = {"blackwell": 0.5}
@@ -44,12 +43,11 @@ class Chip:
         narrow_share = reached.matmul_fp8 or (NARROW_SHARE * reached.matmul_bf16 if reached.matmul_bf16 else typical)
         self.narrow_rate = getattr(peak, narrow) * narrow_share if narrow else None
         generation = chip.architecture.split()[0]
-        age = NEWER.index(generation) + 1 if generation in NEWER else 0
         if chip.power and chip.rated_power:
             limit = power_limited_share(chip.power, chip.rated_power, profile_of(chip).idle_fraction)
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
         self.scan_rate = self.rate * SCAN_SHARE * SCAN_AGES.get(generation, 1.0)
-        self.attention = OLDER_ATTENTION[setup.kernels.attention_kernel][age]
+        self.attention = attention_rates(setup)
         self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth

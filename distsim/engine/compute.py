@@ -195,14 +195,18 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         rate, each = chip.wide_rate, setup.tuning.product_bytes
     moved = (m * k + k * n + m * n) * batch * each
     together = minimum(batch, LOOP_STREAMS) if setup.kernels.expert_products == "loop" else batch
-    times = _three(chip, rate, (m, n, k, together), 2 * m * n * k * batch, moved)
-    width = "8" if narrow else ""
-    seconds = (times[0], times[1] + (times[2] if operation.weight_gradient else 0))
+    work = (m, n, k, together), 2 * m * n * k * batch, moved
+    times = _three(chip, rate, *work)
+    last = narrow and not setup.precision.wide_weight_gradient
+    if narrow and not last:
+        times[2] = _three(chip, chip.rate, *work)[2]
     grouped = 1 - ALONE / maximum(batch, 1) if operation.name in EXPERTS else 0
     uneven = busiest_rank(setup) if operation.name in EXPERTS else 1.0
-    for sums, own in zip((forward, backward), seconds, strict=True):
-        setattr(sums, f"matmul{width}", own * (1 - grouped))
-        setattr(sums, f"grouped{width}", own * grouped * uneven)
+    found = (forward, narrow, times[0]), (backward, narrow, times[1]), (backward, last, times[2])
+    for sums, in_8_bits, own in found[: 3 if operation.weight_gradient else 2]:
+        for name, part in (("matmul", own * (1 - grouped)), ("grouped", own * grouped * uneven)):
+            kind = f"{name}8" if in_8_bits else name
+            setattr(sums, kind, getattr(sums, kind) + part)
     backward.cover = _cover(operation, times)
     if narrow:
         _quantise(setup, chip, (m * k * batch, m * n * batch, n * k * batch), forward, backward)
@@ -216,6 +220,7 @@ def _quantise(setup: Setup, chip: Chip, sizes: tuple[Number, Number, Number], fo
     again = 1 if precision.cast_each else 0
     forward.memory = stream_seconds(each * inputs + weight * weights, chip.bandwidth)
     gradients = each * outputs * (1 + again) + (each * inputs + weight * weights) * again
+    gradients = gradients + precision.rescale_bytes * (inputs + weights)
     backward.memory = stream_seconds(gradients, chip.bandwidth)
 
 

@@ -30,6 +30,7 @@ from distsim.engine.run_profile import (
     precision_of,
     run_year,
     trained_whole,
+    unpacked_then,
 )
 from distsim.engine.run_software import assumed_recompute, attention_of, recomputation_of, sharding_group
 from distsim.errors import DistsimError
@@ -199,7 +200,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
         options["mtp"] = model.mtp_layers
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
-    setup = recomputing_as_recipes(run, trained_whole(run, setup))
+    setup = unpacked_then(run, recomputing_as_recipes(run, trained_whole(run, setup)))
     unsaid = not again
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 

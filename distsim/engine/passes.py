@@ -57,6 +57,8 @@ COMPOSED_ACTIVATION = Cost(6.0, 6.0, (8, 12))  # powers, products, sums and a ta
 # Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
 # products and a sum it moves them four times.
 FUSED_ROPE = Cost(1.0, 1.0, (1, 1))
+# An adapter's result is scaled (read, written) and added (two read, one written); compiled, both are one kernel.
+COMPILED_ADAPTER = Cost(3 / 5, 3 / 5)
 EAGER_ROPE = Cost(4.0, 4.0, (10, 10))
 
 
@@ -118,6 +120,8 @@ def composed(setup: Setup, operation: Operation) -> Cost:
     """How much more than one kernel the framework's code for this operation moves and launches."""
     kernels, model = setup.kernels, setup.model
     if setup.job.compile:
+        if operation.kind == "adapter":
+            return COMPILED_ADAPTER
         return FUSED_ROPE if operation.name == "attention.heads" and model.positions == "rotary" else Cost()
     if operation.kind == "norm" and kernels.norm == "eager" and model.norm == "rmsnorm":
         return EAGER_NORM

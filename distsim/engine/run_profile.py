@@ -73,6 +73,8 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     recipe = _recipe(run, framework)[0] or default
     if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
         recipe = f"{recipe}_pure"
+    if recipe == "fp8" and "precision_fp8_rowwise" in framework.usual:
+        recipe += run_notes.scaled_by_rows(run)
     replayed = {name: real for known in framework.recipes for name, real in known.replayed.items()}
     return replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
 
@@ -121,3 +123,13 @@ def trained_whole(run: Run, setup: Setup) -> Setup:
         precision=catalog.load("precisions", precision) if precision else setup.precision,
         optimizer=catalog.load("optimizers", optimizer) if optimizer else setup.optimizer,
     )
+
+
+def unpacked_then(run: Run, setup: Setup) -> Setup:
+    """The setup with the kernel that unpacked quantised weights in the year of the run."""
+    tuning = setup.tuning
+    packed = tuning.quantization if tuning is not None else None
+    if tuning is None or packed is None or run_year(run) > packed.older_until:
+        return setup
+    packed = packed.model_copy(update={"unpack_bytes": packed.older_unpack_bytes})
+    return replace(setup, tuning=replace(tuning, quantization=packed))

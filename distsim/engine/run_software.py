@@ -34,9 +34,14 @@ UNFUSED = ("plain xla", "without flash attention")
 """What notes call attention that is composed of products and a softmax."""
 
 
+PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama"}
+"""Repositories whose runs are of their own software."""
+
+
 def told_software(run: Run) -> str | None:
-    """The framework that the notes name, if they name one."""
-    return next((known for pattern, known in TOLD if pattern.search(run.text("notes") or "")), None)
+    """The framework that the notes or the publisher name, if they name one."""
+    own = next((known for who, known in PUBLISHERS.items() if run.source.startswith(who)), None)
+    return own or next((known for pattern, known in TOLD if pattern.search(run.text("notes") or "")), None)
 
 
 def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:

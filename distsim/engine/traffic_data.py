@@ -130,7 +130,10 @@ def _gathered(setup: Setup, unit: Unit, each: float) -> Iterator[tuple[str, floa
     """The tensors of a unit that travel in one number format: all of them, or quantised weights apart."""
     packed = setup.tuning.quantization if setup.tuning else None
     quantised = tuple(tensor for tensor in unit.tensors if tensor.held == "quantised")
-    yield setup.precision.gather_dtype, each, tuple(one for one in unit.tensors if one.held != "quantised")
+    dtype = setup.precision.gather_dtype
+    if dtype == "fp8" and unit.name == "root":  # embedding and head stay in 16 bits
+        dtype, each = "bf16", DTYPE_BYTES["bf16"]
+    yield dtype, each, tuple(one for one in unit.tensors if one.held != "quantised")
     if packed is not None and quantised:
         yield packed.dtype, packed.weight_bytes, quantised
 

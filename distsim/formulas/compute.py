@@ -46,8 +46,16 @@ its Triton version (Dao 2023, arXiv:2307.08691, section 4.1)."""
 BUSIEST_RANK = 1.2
 """Tokens of the expert parallel rank that gets most over the mean, under a learned router with an auxiliary loss
 (assumed)."""
+PORTABLE_ATTENTION = (0.7, 0.24)
+"""Rate of torch's own flash attention on AMD (AOTriton) over kernels written for the chip. Forward on MI300X, where
+AITER's are 1.18 to 1.62 times as fast (midiareshadi.github.io/blog/attn-dsl-bench); backward with grouped heads on
+MI355X (Hu et al. 2025, HipKittens, arXiv:2511.08083, introduction)."""
 FULL_WIDTH = 128
-"""Head size from which flash attention's products are deep enough for the tensor cores."""
+"""Head size that attention's best rate is stated for."""
+EXPONENTIALS = 0.065
+"""Time of exponentials that products do not hide, over that of products 128 wide, on an A100, whose unit does 16 a
+clock beside 2,048 operations: of heads 64 wide FlashAttention-2 has 0.94 of the rate (0.92 in Dao 2023, figure 5;
+recalled). Later units multiply faster and do as many exponentials."""
 
 
 def _tile_share(m: Number, n: Number, batch: Number, units: Number, rows: int, columns: int) -> Number:
@@ -107,13 +115,17 @@ def causal_fraction(queries: Number, keys: Number, windowed: Number, block: Numb
 
 @formula(
     unit="1",
-    source="Dao 2023 (arXiv:2307.08691), section 4.1; for arrays MaxText, docs/guides/optimization/custom_model.md",
+    source="Dao 2023 (arXiv:2307.08691), section 3.1: exponentials beside products; for arrays MaxText, "
+    "docs/guides/optimization/custom_model.md",
 )
-def head_share(width: Number, array: Number) -> Number:
-    """Share of the products' rate that heads of a width reach: on tensor cores narrow ones are not deep enough, of
-    whole systolic arrays of side ``array`` (0: none) they fill as much as they are wide."""
+def head_share(width: Number, array: Number, unit_rate: Number) -> Number:
+    """Share of the products' rate that heads of a width reach: each score takes an exponential, whatever the width of
+    the products before and after it; of whole systolic arrays of side ``array`` (0: none) they fill as much as they
+    are wide."""
+    exposed = EXPONENTIALS * unit_rate / ATTENTION_HALF_RATE
+    narrow = (1 + exposed) / (1 + exposed * FULL_WIDTH / width)
     side = maximum(array, 1)
-    return where(array > 0, width / (ceil_div(width, side) * side), minimum(1.0, 0.5 + 0.5 * width / FULL_WIDTH))
+    return where(array > 0, width / (ceil_div(width, side) * side), minimum(1.0, narrow))
 
 
 @formula(

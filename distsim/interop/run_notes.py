@@ -14,8 +14,12 @@ ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own
 _PARTS = (
     (re.compile(r"500W power limit|lower-TDP H100"), "h100-sxm-96gb-500w"),
     (re.compile(r"H100 95 ?GiB"), "h100-sxm-94gb"),
+    (re.compile(r"power[- ]limited B200"), "b200-sxm-750w"),
 )
-"""Parts that go by the name of h100-sxm: with HBM2e, and with less power."""
+"""Parts that go by the name of h100-sxm and b200-sxm: with HBM2e, and with less power."""
+_OWN_PARTS = {("pytorch/ao", "h100-sxm"): "h100-sxm-96gb-500w"}
+"""Whose machines have another part: torchao's roofline_utils.py knows Meta's H100 by its 2.4 TB/s, and Meta's
+benchmarks set 500 W (pytorch/helion pull request 347, pytorch/torchtitan benchmarks)."""
 _TORCHTITAN = re.compile(r"\bGPUs, torchtitan\b")
 """What benchmarks of a library ran."""
 _HUGGING_FACE = re.compile(r"section: HF \+ Deepspeed", re.IGNORECASE)
@@ -40,9 +44,9 @@ _REDISTRIBUTED = re.compile(r"\bredis\b|\blayers? redistribut", re.IGNORECASE)
 def gpu_of(run: Run) -> str | None:
     """The GPU's cell, or the part of that name that the notes describe."""
     name, notes = run.text("gpu"), run.text("notes") or ""
-    if name != "h100-sxm":
-        return name
-    return next((part for words, part in _PARTS if words.search(notes)), name)
+    own = next((part for (who, chip), part in _OWN_PARTS.items() if run.source.startswith(who) and chip == name), None)
+    told = next((part for words, part in _PARTS if words.search(notes)), None)
+    return own or (told if told and name == "-".join(told.split("-")[:2]) else name)
 
 
 def framework_name(run: Run) -> str | None:
@@ -73,6 +77,12 @@ def exchanges_in_bf16(run: Run) -> bool:
 def balanced_router(run: Run) -> bool:
     """Whether the benchmark sends each expert as many tokens."""
     return _BALANCED.search(run.text("notes") or "") is not None
+
+
+def scaled_by_rows(run: Run) -> str:
+    """What notes say of the scales of 8-bit products, as the end of a recipe's name."""
+    notes = run.text("notes") or ""
+    return "_rowwise_gw_hp" if "rowwise_with_gw_hp" in notes else "_rowwise" if "rowwise" in notes else ""
 
 
 def overlaps_tensor_parallel(run: Run) -> bool:

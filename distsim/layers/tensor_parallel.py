@@ -14,9 +14,10 @@ def boundary_bytes(ctx: Context, bytes_each: Number | None = None) -> Number:
 
 
 def gathered_bytes_each(ctx: Context, narrow: bool = True) -> Number:
-    """Bytes of an element that is gathered: as its product reads it, where it is quantised before it travels."""
-    quantised = narrow and ctx.kernels.tp_gathers == "quantised"
-    return ctx.precision.kept_input_bytes if quantised else ctx.activation
+    """Bytes of an element that is gathered: as its product reads it, where software or recipe quantise it first."""
+    if narrow and ctx.kernels.tp_gathers == "quantised":
+        return ctx.precision.kept_input_bytes
+    return (ctx.precision.exchange_bytes if narrow else 0) or ctx.activation
 
 
 def column_collectives(ctx: Context, matrices: int = 1, narrow: bool = True) -> tuple[Collective, ...]:

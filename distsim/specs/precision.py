@@ -32,6 +32,14 @@ class Precision(Sourced):
     transpose), for each product anew where scales are found on the spot."""
     cast_each: bool = False
     """Each of a product's three quantises both its operands itself."""
+    exchange_bytes: float = Field(default=0, ge=0)
+    """Bytes per element of the inputs and gradients that tensor parallel ranks gather for 8-bit products, where they
+    are cast first; 0 means the activation's."""
+    rescale_bytes: float = Field(default=0, ge=0)
+    """Memory traffic per element of what a product's two backward ones give, where a kernel of its own multiplies it by
+    the scales of rows and columns."""
+    wide_weight_gradient: bool = False
+    """The weight gradient's product stays in 16 bits."""
     autocast: bool = False
     """fp32 parameters are cast for each matrix product, and the cast is kept for backward."""
     gather_dtype: str = "bf16"

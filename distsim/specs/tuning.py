@@ -30,6 +30,10 @@ class Quantization(Sourced):
     """Name of the format on the wire."""
     unpack_bytes: float = Field(default=0, ge=0)
     """Memory traffic per weight of unpacking it, beside reading the weight and writing the result."""
+    older_unpack_bytes: float = Field(default=0, ge=0)
+    """The same of releases until ``older_until``, for replays of measured runs."""
+    older_until: float = 0
+    """Last year, to the month, of releases that unpacked in another way."""
     leaves_others: bool = False
     """What is not quantised stays in the format it is stored in, where a framework otherwise makes it fp32."""
 

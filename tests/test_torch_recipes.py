@@ -1,0 +1,161 @@
+"""8-bit recipes of torchao, the machines that its tables were measured on, and kernels that unpack and attend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distsim import catalog
+from distsim.engine.attention_rates import FLASH_BACKWARD_SHARE, attention_rates
+from distsim.engine.compute import Chip, StageCompute, stage_compute
+from distsim.engine.evidence import setup_of
+from distsim.engine.exchange import exchange_of
+from distsim.engine.passes import moved_bytes
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_profile import precision_of, unpacked_then
+from distsim.engine.run_software import told_software
+from distsim.engine.stages import build_stages
+from distsim.engine.traffic_data import data_flows
+from distsim.interop.run_notes import gpu_of
+from distsim.interop.run_tuning import tuning_options
+from distsim.interop.runs import Run
+from distsim.layers.tensor_parallel import column_collectives, row_collectives
+from distsim.specs.job import Job
+
+LAYERS, TOKENS, HIDDEN, QUERIES_KEYS_VALUES, INNER = 32, 8192, 4096, 6144, 14336  # Llama 3 8B
+INPUTS = TOKENS * (HIDDEN + HIDDEN + HIDDEN + INNER)  # of attention, its projection, the MLP and its second half
+OUTPUTS = TOKENS * (QUERIES_KEYS_VALUES + HIDDEN + 2 * INNER + HIDDEN)
+WEIGHTS = HIDDEN * (QUERIES_KEYS_VALUES + HIDDEN + 3 * INNER)
+
+
+def _run(source: str = "somebody", **cells: object) -> Run:
+    usual: dict[str, object] = {
+        "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": 8, "seq_len": 8192, "micro_batch": 1, "global_batch": 8,
+        "tp": 1, "pp": 1, "zero_stage": 3, "precision": "fp8", "framework": "torchtitan", "year": 2025,
+        "source": source,
+    }  # fmt: skip
+    return Run({name: str(value) for name, value in {**usual, **cells}.items()}, 2)
+
+
+def _setup(**options: Any) -> Setup:
+    usual = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "seq": 8192, "micro_batch": 1, "global_batch": 8,
+             "framework": "torchtitan"}  # fmt: skip
+    return resolve(Job(**{**usual, **options}))
+
+
+def _computed(precision: str) -> tuple[StageCompute, float]:
+    setup = _setup(precision=precision)
+    return stage_compute(setup, build_stages(setup)[0]), setup.accelerator.bandwidth
+
+
+def _more_bytes(precision: str, than: str, phase: str) -> float:
+    (one, bandwidth), (other, _) = _computed(precision), _computed(than)
+    return float((one.phases[phase].memory - other.phases[phase].memory) * bandwidth / LAYERS)
+
+
+def test_each_recipe_moves_the_bytes_that_torchao_counts() -> None:
+    """Above one that casts inputs and gradients in one pass of 4 bytes, and weights not at all."""
+    assert _more_bytes("torchao-tensorwise", "fp8", "forward") == pytest.approx(2 * INPUTS + 2 * WEIGHTS)
+    assert _more_bytes("torchao-tensorwise", "fp8", "backward") == pytest.approx(2 * OUTPUTS)
+    assert _more_bytes("torchao-rowwise", "fp8", "forward") == pytest.approx(4 * INPUTS + 10 * WEIGHTS)
+    rescaled = 4 * (INPUTS + WEIGHTS)  # input gradients and weight gradients, read and written once more
+    assert _more_bytes("torchao-rowwise", "fp8", "backward") == pytest.approx(4 * OUTPUTS + rescaled)
+
+
+def test_weight_gradients_in_16_bits_are_a_third_of_the_products() -> None:
+    (narrow, _), (mixed, _) = _computed("torchao-rowwise"), _computed("torchao-rowwise-gw-hp")
+    before, after = narrow.phases["backward"], mixed.phases["backward"]
+    assert after.matmul8 == pytest.approx(before.matmul8 / 2, rel=0.02)
+    assert after.matmul > before.matmul + before.matmul8 / 2
+    assert mixed.phases["forward"].matmul8 == narrow.phases["forward"].matmul8
+
+
+def test_only_tensorwise_scaling_gathers_in_8_bits() -> None:
+    def gathered(precision: str) -> float:
+        setup = _setup(precision=precision, zero=3)
+        flows = data_flows(setup, exchange_of(setup), build_stages(setup)[0])
+        return float(sum(flow.bytes_logical * flow.calls for flow in flows if flow.purpose == "parameters"))
+
+    whole, rows, tensors = (gathered(f"{name}") for name in ("fsdp-bf16", "torchao-rowwise", "torchao-tensorwise"))
+    assert rows == whole
+    assert whole - tensors == pytest.approx(2 * LAYERS * (WEIGHTS + 2 * HIDDEN), rel=1e-3)  # once each way
+    narrow = _setup(precision="torchao-tensorwise", tp=8, gpus=8, global_batch=1).context()
+    wide = _setup(precision="torchao-rowwise", tp=8, gpus=8, global_batch=1).context()
+    for make in (column_collectives, row_collectives):
+        for one, other in zip(make(narrow), make(wide), strict=True):
+            assert one.bytes_logical == other.bytes_logical / (2 if one.op == "all_gather" else 1)
+    assert column_collectives(narrow, narrow=False)[0].bytes_logical == column_collectives(wide)[0].bytes_logical
+
+
+@pytest.mark.parametrize(
+    ("cells", "recipe"),
+    [
+        ({"notes": "tensorwise + float8 all-gather"}, "torchao-tensorwise"),
+        ({"notes": "async TP float8 rowwise"}, "torchao-rowwise"),
+        ({"notes": "rowwise_with_gw_hp"}, "torchao-rowwise-gw-hp"),
+        ({"precision": "fp8-mx"}, "torchao-mxfp8"),
+        ({"precision": "nvfp4"}, "torchao-nvfp4"),
+        ({"precision": "bf16", "notes": "rowwise"}, "fsdp-bf16"),
+        ({"framework": "megatron-core", "notes": "rowwise"}, "fp8"),
+    ],
+)
+def test_rows_name_their_recipe(cells: dict[str, str], recipe: str) -> None:
+    run = _run(**cells)
+    assert precision_of(run, catalog.load("frameworks", run.text("framework") or "")) == recipe
+
+
+def test_metas_chips_have_metas_limits() -> None:
+    assert gpu_of(_run("pytorch/ao docs")) == "h100-sxm-96gb-500w"
+    assert gpu_of(_run("pytorch/ao docs", gpu="mi300x")) == "mi300x"
+    assert gpu_of(_run(gpu="b200-sxm", notes="8x power-limited B200, bs 1")) == "b200-sxm-750w"
+    assert gpu_of(_run(notes="a power-limited B200 beside it")) == "h100-sxm"
+    whole, limited = (Chip(_setup(gpu=name)) for name in ("b200-sxm", "b200-sxm-750w"))
+    assert limited.rate / whole.rate == pytest.approx(0.8, abs=0.01)
+
+
+def test_torch_attends_on_amd_with_a_portable_kernel() -> None:
+    own, portable = _setup(gpu="mi300x", framework="megatron-core"), _setup(gpu="mi300x")
+    assert attention_rates(own) == (1.0, FLASH_BACKWARD_SHARE)
+    assert attention_rates(portable) == pytest.approx((0.7, 0.24 * FLASH_BACKWARD_SHARE))
+    assert attention_rates(_setup()) == (1.0, FLASH_BACKWARD_SHARE)
+
+
+def test_weights_unpack_as_in_the_year_of_the_run() -> None:
+    def unpacked(name: str, year: float) -> float:
+        tuned = _run(year=year, framework="huggingface", finetune_kind="qlora", lora_rank=8, precision="bf16",
+                     zero_stage=0, n_gpus=1, global_batch=1, notes=f"weights {name}")  # fmt: skip
+        tuning = setup_of(tuned).tuning
+        assert tuning is not None and tuning.quantization is not None
+        return tuning.quantization.unpack_bytes
+
+    assert unpacked("int4 (bnb)", 2023) == 9.5
+    assert unpacked("int4 (bnb)", 2026) == 4.5
+    assert unpacked("int4 (gptq)", 2023) == unpacked("int4 (gptq)", 2026) == 14
+    assert tuning_options(_run(finetune_kind="qlora", notes="weights int8 (gptq)"), {})["quantize"] == "gptq-int8"
+    assert tuning_options(_run(finetune_kind="qlora", notes="weights int8"), {})["quantize"] == "int8"
+    plain = setup_of(_run())
+    assert unpacked_then(_run(), plain) is plain
+
+
+def test_tinyllama_is_lit_gpt_with_fused_kernels() -> None:
+    run = _run("jzhang38/TinyLlama README.md", framework="fsdp", precision="", model="tinyllama-1.1b", year=2023)
+    assert told_software(run) == "tinyllama"
+    kernels = catalog.load("frameworks", "tinyllama").kernels
+    assert {kernels.norm, kernels.activation, kernels.rope, kernels.loss} == {"fused"}
+
+
+def test_compiled_adapters_scale_and_add_in_one_kernel() -> None:
+    def moved(compiled: bool) -> float:
+        setup = _setup(framework="torchtune", gpus=1, global_batch=1, lora_rank=8, lora_targets="q", compile=compiled)
+        block = build_stages(setup)[0].layers[1][0]
+        adapter = next(one for one in block.operations if one.kind == "adapter")
+        return float(moved_bytes(setup, adapter)[0])
+
+    assert moved(True) / moved(False) == pytest.approx(3 / 5)
+
+
+def test_a_fused_projection_has_one_adapter() -> None:
+    setup = _setup(model="qwen-7b", framework="huggingface", gpus=1, global_batch=1, lora_rank=8, lora_targets="q,k,v")
+    block = build_stages(setup)[0].layers[0][0]
+    assert [one.name for one in block.operations if one.kind == "adapter"] == ["attention.qkv.lora_add"]
