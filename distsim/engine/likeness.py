@@ -24,8 +24,9 @@ DOUBLINGS = {
     "micro_batches": 6.0, "seq": 1.7, "vpp": 1.5,
 }  # fmt: skip
 DIFFERENCES = {"gpu": 0.6, "precision": 1.0, "recompute": 6.0, "zero": 3.0, "attention": 0.6,
-               "experts": 0.5, "model": 0.1, "source": 1.0}  # fmt: skip
-"""Distance between jobs that differ in these; runs of one publication share cluster and software, a job has none."""
+               "experts": 0.5, "model": 0.1, "source": 15.0}  # fmt: skip
+"""Distance between jobs that differ in these. Runs of one publication share cluster and software, which they do with
+hardly any other's and with no job of one's own: corrections from elsewhere made runs of unseen sources worse."""
 RANGE = 3.0
 """Distance over which likeness falls to 1/e."""
 NOISES = (0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0)
@@ -98,16 +99,17 @@ def what_trains(setup: Setup) -> str:
     return f"+lora+{setup.tuning.quantization.name}" if setup.tuning.quantization else "+lora"
 
 
-def distance(one: Likeness, other: Likeness) -> float:
-    """Distance between two jobs."""
+def distances(one: Likeness, other: Likeness) -> tuple[float, float]:
+    """Distance between two jobs, and what it would be had the same people measured both."""
     squared = 0.0
     for a, b in zip(one.numbers, other.numbers, strict=True):
         squared += (a - b) * (a - b)
-    if one.names != other.names:
-        for mine, yours, far in zip(one.names, other.names, DIFFERENCES.values(), strict=True):
+    if one.names[:-1] != other.names[:-1]:
+        for mine, yours, far in zip(one.names[:-1], other.names[:-1], DIFFERENCES.values(), strict=False):
             if mine != yours:
                 squared += far * far
-    return math.sqrt(squared)
+    elsewhere = DIFFERENCES["source"] if one.names[-1] != other.names[-1] else 0.0
+    return math.sqrt(squared + elsewhere * elsewhere), math.sqrt(squared)
 
 
 def alike(apart: Number) -> Number:
@@ -137,9 +139,9 @@ def correction_of(setup: Setup, run: str = "", year: float | None = None, source
     near: list[tuple[float, str]] = []
     for known in all_known:
         if known.state == state:
-            share = alike(distance(here, known.likeness))
-            total += known.weight * share
-            near.append((share * sure, known.run))
+            apart, besides = distances(here, known.likeness)
+            total += known.weight * alike(apart)
+            near.append((alike(apart if familiar else besides) * sure, known.run))
     near.sort(reverse=True)
     runs = tuple(name for share, name in near[:3] if share >= SIMILAR)
     return Correction(total, near[0][0] if near else 0.0, runs, state, familiar)

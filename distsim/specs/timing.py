@@ -16,7 +16,7 @@ class Timing(Spec):
     """The same of products in 8 or 4 bits, over that: what slows one width inside a step slows the other too."""
     grouped: float = Field(default=0.9, gt=0)
     """Share that the grouped products of experts keep of a dense product's: small groups."""
-    attention: float = Field(default=0.8, gt=0)
+    attention: float = Field(default=0.85, gt=0)
     """Share of the best measured product rate that flash attention reaches at long sequences and 128-wide heads."""
     stream: float = Field(default=0.75, gt=0)
     """Share of the datasheet's bandwidth over the bytes of engine/passes.py: low where code makes more passes than are
