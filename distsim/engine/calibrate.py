@@ -35,9 +35,9 @@ STEPS = 15
 SPREADS: dict[str, tuple[float, float, float, float, float]] = {
     "matmul": (0.04, 0.05, 0.04, 0.06, 0.1), "matmul_narrow": (0.05, 0.05, 0.04, 0.05, 0.05),
     "grouped": (0.3, 0.15, 0.2, 0.2, 0.2),
-    "attention": (0.1, 0.15, 0.1, 0.15, 0.1), "stream": (0.1, 0.08, 0.1, 0.12, 0.05),
+    "attention": (0.1, 0.15, 0.1, 0.15, 0.1), "stream": (0.07, 0.08, 0.07, 0.1, 0.05),
     "kernel_gap_seconds": (0.2, 0, 0.3, 0.5, 0.2), "kernel_issue_seconds": (0.3, 0, 0.4, 1, 0.4),
-    "tensor_factor": (0.3, 0, 0.3, 0.3, 0), "context_factor": (0.3, 0, 0.3, 0.3, 0),
+    "tensor_factor": (0.1, 0, 0.1, 0.2, 0), "context_factor": (0.3, 0, 0.3, 0.3, 0),
     "expert_factor": (0.3, 0, 0.3, 0.3, 0.2), "data_factor": (0.3, 0, 0.3, 0.3, 0),
     "gather_factor": (0.3, 0, 0.3, 0.3, 0),
     "exposed_fraction": (0.3, 0, 0.3, 0.3, 0), "pipeline_factor": (0.3, 0, 0.4, 0.5, 0),
