@@ -63,12 +63,13 @@ def folders(kind: str) -> list[tuple[str, str]]:
         ("user", os.path.join(config, "distsim", "presets")),
     ]
     shipped = os.path.join(shipped_folder(), kind)
+    ours = os.path.isdir(shipped)
     found = []
     for where, place in candidates:
         folder = os.path.join(place, kind)
-        if os.path.isdir(folder) and not (os.path.isdir(shipped) and os.path.samefile(folder, shipped)):
+        if os.path.isdir(folder) and not (ours and os.path.samefile(folder, shipped)):
             found.append((where, folder))
-    return [*found, ("shipped", shipped)] if os.path.isdir(shipped) else found
+    return [*found, ("shipped", shipped)] if ours else found
 
 
 def _files(kind: str) -> dict[str, tuple[str, str]]:

@@ -49,10 +49,11 @@ def _profile_of(run: Run) -> tuple[str, str]:
         raise MissingCell("framework is blank")
     if told := told_software(run):
         return told, ""
-    if (graphs := GRAPHS.get(chip_of(run))) and catalog.knows("frameworks", name):
+    chip = chip_of(run)
+    if (graphs := GRAPHS.get(chip)) and catalog.knows("frameworks", name):
         known = catalog.load("frameworks", name).name == graphs
         return graphs, "" if known else f"{name} makes graphs on {run.text('gpu')}: timed like {graphs}"
-    only = COMPILED_ONLY.get(chip_of(run))
+    only = COMPILED_ONLY.get(chip)
     if catalog.knows("frameworks", name):
         if only is None or family_of(catalog.load("frameworks", name).name) == family_of(only):
             return name, ""

@@ -6,9 +6,11 @@ from __future__ import annotations
 import re
 
 from distsim import catalog
+from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_recompute import Said, said_by, unknown
 from distsim.interop.runs import MissingCell, Run
+from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
 
@@ -85,14 +87,24 @@ def attention_of(run: Run, framework: Framework, causal: bool = True) -> str | N
 
 def chip_of(run: Run) -> str:
     """The architecture of the run's chip; nothing where it has no preset."""
-    gpu = run.text("gpu") or ""
-    return str(catalog.load("gpus", gpu).architecture.split()[0]) if catalog.knows("gpus", gpu) else ""
+    chip = _chip(run)
+    return chip.architecture.split()[0] if chip else ""
 
 
 def gpu_name(run: Run) -> str:
     """The preset that the run's chip is; nothing where it has none."""
-    gpu = run.text("gpu") or ""
-    return str(catalog.load("gpus", gpu).name) if catalog.knows("gpus", gpu) else ""
+    chip = _chip(run)
+    return chip.name if chip else ""
+
+
+def _chip(run: Run) -> Accelerator | None:
+    """The preset of the run's chip, where there is one."""
+    gpu = run.text("gpu")
+    try:
+        found: Accelerator | None = catalog.load("gpus", gpu) if gpu else None
+    except DistsimError:
+        found = None
+    return found
 
 
 def sharding_group(run: Run, dp: int, domain: int) -> int | None:
