@@ -96,8 +96,13 @@ def decimal_bytes(size_bytes: float, suffix: str = "B") -> str:
     """Bytes (or bytes per second) in powers of a thousand: ``1.07 GB``."""
     for prefix in ("T", "G", "M", "k"):
         if abs(size_bytes) >= _DECIMAL[prefix]:
-            return f"{size_bytes / _DECIMAL[prefix]:.3g} {prefix}{suffix}"
-    return f"{size_bytes:.3g} {suffix}"
+            return f"{_three_digits(size_bytes / _DECIMAL[prefix])} {prefix}{suffix}"
+    return f"{_three_digits(size_bytes)} {suffix}"
+
+
+def _three_digits(value: float) -> str:
+    """Three digits, or all of those before the point: ``1.07``, ``1,265``."""
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def duration(seconds: float) -> str:
