@@ -9,6 +9,7 @@ import pytest
 
 import distsim
 from distsim import catalog
+from distsim.engine.chip import Chip
 from distsim.engine.orthogonal import orthogonal_work, orthogonalised
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.stages import build_stages
@@ -43,7 +44,7 @@ def test_operations_are_those_of_the_products() -> None:
 
 def test_ranks_that_shard_states_take_matrices_in_turn() -> None:
     whole, shared = setup(zero=0), setup(zero=1)
-    works = [orthogonal_work(one, build_stages(one)[0], 6e14, 132) for one in (whole, shared)]
+    works = [orthogonal_work(one, build_stages(one)[0], Chip(one)) for one in (whole, shared)]
     assert works[0].seconds == pytest.approx(16 * works[1].seconds)
     assert works[0].kernels == 16 * works[1].kernels == (5 * 3 + 6) * 4 * 32
 
@@ -51,8 +52,8 @@ def test_ranks_that_shard_states_take_matrices_in_turn() -> None:
 def test_stages_share_the_work_of_the_model() -> None:
     one = setup(zero=0)
     split = setup(zero=0, pp=4)
-    seconds = [orthogonal_work(split, stage, 6e14, 132).seconds for stage in build_stages(split)]
-    assert sum(seconds) == pytest.approx(orthogonal_work(one, build_stages(one)[0], 6e14, 132).seconds)
+    seconds = [orthogonal_work(split, stage, Chip(split)).seconds for stage in build_stages(split)]
+    assert sum(seconds) == pytest.approx(orthogonal_work(one, build_stages(one)[0], Chip(one)).seconds)
 
 
 def test_embeddings_and_output_layer_are_left_to_adam() -> None:
@@ -79,6 +80,6 @@ def test_many_small_matrices_wait_for_the_host() -> None:
     for optimizer in ("adamw", "muon"):
         report = distsim.step(Job.read({**options, "model": "gpt2", "optimizer": optimizer}))
         times[optimizer] = report.to_dict()["breakdown"]["optimizer"]
-    work = orthogonal_work(one := setup(**options, model="gpt2"), build_stages(one)[0], 1.6e15, 148)
+    work = orthogonal_work(one := setup(**options, model="gpt2"), build_stages(one)[0], Chip(one))
     assert times["muon"] - times["adamw"] > 10 * work.seconds
     assert 0.05 < times["muon"] - times["adamw"] < 0.5

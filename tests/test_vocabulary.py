@@ -165,7 +165,8 @@ CELLS = {"id": "r", "source": "s", "model": "GPT", "family": "gpt", "layers": "3
     ("notes", "way", "schedule", "layers"),
     [("baseline, 1F1B", "", "1f1b", (4,) * 8), ("method Vocab-2", "vocab-2", "1f1b", (4,) * 8),
      ("interlaced pipeline", "interlaced", "1f1b", (4,) * 8), ("V-Half, vocab-1", "vocab-1", "v-half", (4,) * 8),
-     ("Redis", "", "1f1b", (5, 6, 6, 6, 6, 3, 0, 0)), ("ZB-V", "", "zb-v", (4,) * 8)],
+     ("Redis", "", "1f1b", (5, 6, 6, 6, 6, 3, 0, 0)), ("ZB-V", "", "zb-v", (4,) * 8),
+     ("DualPipeV", "", "dualpipe-v", (4,) * 8), ("DualPipe-V", "", "dualpipe-v", (4,) * 8)],
 )  # fmt: skip
 def test_notes_tell_how_a_pipeline_ran(notes: str, way: str, schedule: str, layers: tuple[int, ...]) -> None:
     one = setup_of(Run({**CELLS, "notes": notes}, 2))

@@ -108,7 +108,7 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
         found.phases["recompute"].add(one.again, again)
         found.phases["recompute"].add(one.dropped, where(y.selective, count, 0))
     found.optimizer = optimizer_seconds(setup, stage)
-    found.orthogonal = orthogonal_work(setup, stage, chip.rate, chip.units)
+    found.orthogonal = orthogonal_work(setup, stage, chip)
     own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
     forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
     for sums, hooks in ((forward, own.hooks), (backward, 2 * own.hooks)):

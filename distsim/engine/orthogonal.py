@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, where
+from distsim.engine.chip import Chip
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.states import sharding_group
-from distsim.formulas.compute import matmul_share, newton_schulz_flops
+from distsim.formulas.compute import newton_schulz_flops, product_share
 from distsim.layers.ledger import Parameter
 
 LAUNCHES = 3
@@ -24,11 +25,11 @@ class Orthogonal(NamedTuple):
     kernels: Number = 0.0
 
 
-def orthogonal_work(setup: Setup, stage: Stage, rate: float, units: float) -> Orthogonal:
+def orthogonal_work(setup: Setup, stage: Stage, chip: Chip) -> Orthogonal:
     """Work of one step; ranks that shard optimizer states take whole matrices in turn, others do all of them.
 
     Matrices inside the layers are orthogonalised as a tensor parallel rank holds them; embeddings and the output layer
-    are not. ``rate`` is that of products in bf16.
+    are not.
     """
     rounds = setup.optimizer.newton_schulz
     if not rounds:
@@ -41,10 +42,10 @@ def orthogonal_work(setup: Setup, stage: Stage, rate: float, units: float) -> Or
         group = where(setup.layout.zero >= 1, sharding_group(setup.layout, parameter.group), 1)
         count = parameter.copies * times / group
         short, long = _sides(parameter)
-        square, wide = (matmul_share(short, n, short, 1, units) for n in (short, long))
+        square, wide = (product_share(short, n, short, 1, chip.units, chip.array) for n in (short, long))
         part = 2 * short**3 * rounds  # the square's operations run at its own share of the rate
         rest = newton_schulz_flops(short, long, rounds) - part
-        each = (part / square + rest / wide) / rate
+        each = (part / square + rest / wide) / chip.rate
         seconds = seconds + each * count
         kernels = kernels + (rounds * LAUNCHES + LAUNCHES_BESIDES) * count
     return Orthogonal(seconds, kernels)

@@ -1,4 +1,5 @@
-"""What pipeline stages send each other: activations, their gradients, and the tied embedding's gradient."""
+"""What pipeline stages send each other: activations, their gradients, the tied embedding's gradient, and a vocabulary
+that all share."""
 
 from __future__ import annotations
 
@@ -6,10 +7,13 @@ from distsim.arrays import Number, where
 from distsim.engine.flows import Flow, Span, dtype_name
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage, folded, head_stage
-from distsim.engine.vocabulary import vocabulary_flows
 from distsim.formulas.traffic import boundary_sends, pipeline_boundary_bytes
 from distsim.layers.ledger import parameters_of
 from distsim.layers.mtp import SHARED_EMBEDDING
+from distsim.units import FP32_BYTES
+
+LOSS_REDUCTIONS = 3
+"""Maximum, sum and the target's logit, a number each per token."""
 
 
 def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
@@ -33,7 +37,7 @@ def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
                  boundary_sends(y.micro_batches, y.vpp, received[phase]) * (1 - y.sequence_parallel), size * y.tp)
             for phase in ("forward", "backward")
         ]  # fmt: skip
-    return flows + _tied_embedding(setup, stage) + vocabulary_flows(setup.context())
+    return flows + _tied_embedding(setup, stage) + _vocabulary(setup)
 
 
 def _local_ends(setup: Setup, index: int) -> dict[str, Number]:
@@ -69,3 +73,23 @@ def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
     name = dtype_name(precision.gradient_bytes, precision)
     span = Span("pp", 2, stride)
     return [Flow("tied embedding gradient", "all_reduce", span, name, "step", 1, size * precision.gradient_bytes)]
+
+
+def _vocabulary(setup: Setup) -> list[Flow]:
+    """What a rank exchanges with its likes on all stages, once per micro-batch: the embedding's partial sums, the last
+    layer's output for every stage's part of the logits, the loss's numbers, and the gradient of that output."""
+    y, precision = setup.layout, setup.precision
+    if not y.vocab_parallel:
+        return []
+    span = Span("pp", y.pp, y.model_parallel // y.pp * y.dp)
+    wide, calls = y.tokens * setup.model.hidden * precision.activation_bytes, y.micro_batches
+    dtype = dtype_name(precision.activation_bytes, precision)
+    hides = y.vocab_parallel != "interlaced"
+    numbers = y.tokens * FP32_BYTES
+    return [
+        Flow("vocabulary embedding", "all_reduce", span, dtype, "forward", calls, wide, hides),
+        Flow("vocabulary head", "broadcast", span, dtype, "forward", calls, wide, hides),
+        Flow("vocabulary loss", "all_reduce", span, "fp32", "forward", calls * LOSS_REDUCTIONS, numbers, hides),
+        Flow("vocabulary head", "reduce", span, dtype, "backward", calls, wide, hides),
+        Flow("vocabulary embedding", "broadcast", span, dtype, "backward", calls, wide, hides),
+    ]

@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.arrays import Number, minimum
-from distsim.engine.flows import Flow, Span, dtype_name
 from distsim.errors import DistsimError
-from distsim.layers.ledger import Context, Operation
+from distsim.layers.ledger import Operation
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
-from distsim.units import FP32_BYTES
 
 HELD = {"vocab-1": (1.0, 2), "vocab-2": (1.0, 1), "interlaced": (1.5, 0)}
 """Micro-batches that a stage holds, over those of 1F1B, and beyond them: with two barriers between the output layer's
@@ -21,8 +19,6 @@ forward and backward, with one, and with tensor-parallel-like exchanges in the p
 arXiv:2411.05288: p + 2, p + 1 and 1.5 p on the first stage)."""
 SCHEDULES = ("1f1b", "v-half")
 """Schedules that vocabulary passes were worked into there."""
-LOSS_REDUCTIONS = 3
-"""Maximum, sum and the target's logit, a number each per token."""
 
 
 def check_vocabulary(model: Model, layout: Layout) -> None:
@@ -56,26 +52,6 @@ def held_with_vocabulary(layout: Layout, in_flight: Number) -> Number:
         return in_flight
     share, beyond = HELD[layout.vocab_parallel]
     return minimum(in_flight * share + beyond, layout.micro_batches)
-
-
-def vocabulary_flows(ctx: Context) -> list[Flow]:
-    """What a rank exchanges with its likes on all stages, once per micro-batch: the embedding's partial sums, the last
-    layer's output for every stage's part of the logits, the loss's numbers, and the gradient of that output."""
-    y, precision = ctx.layout, ctx.precision
-    if not y.vocab_parallel:
-        return []
-    span = Span("pp", y.pp, y.model_parallel // y.pp * y.dp)
-    wide, calls = y.tokens * ctx.model.hidden * precision.activation_bytes, y.micro_batches
-    dtype = dtype_name(precision.activation_bytes, precision)
-    hides = y.vocab_parallel != "interlaced"
-    numbers = y.tokens * FP32_BYTES
-    return [
-        Flow("vocabulary embedding", "all_reduce", span, dtype, "forward", calls, wide, hides),
-        Flow("vocabulary head", "broadcast", span, dtype, "forward", calls, wide, hides),
-        Flow("vocabulary loss", "all_reduce", span, "fp32", "forward", calls * LOSS_REDUCTIONS, numbers, hides),
-        Flow("vocabulary head", "reduce", span, dtype, "backward", calls, wide, hides),
-        Flow("vocabulary embedding", "broadcast", span, dtype, "backward", calls, wide, hides),
-    ]
 
 
 def shared_rows(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:

@@ -33,7 +33,7 @@ _SCHEDULES = tuple(
     (name, re.compile(rf"\b{words}\b", re.IGNORECASE))
     for name, words in (
         ("gpipe", "gpipe"), ("v-half", "v-half"), ("v-min", "v-min"), ("zb-h1", "zb-?h1"), ("zb-h2", "zb-?h2"),
-        ("zb-v", "zb-?v"), ("dualpipe", "dualpipe"), ("dualpipe-v", "dualpipe-?v"),
+        ("zb-v", "zb-?v"), ("dualpipe", "dualpipe(?!-?v)"), ("dualpipe-v", "dualpipe-?v"),
     )
 )  # fmt: skip
 _VOCABULARY = re.compile(r"\b(vocab-[12]|interlaced)\b", re.IGNORECASE)
