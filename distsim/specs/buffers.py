@@ -31,6 +31,12 @@ class Buffers(Spec):
     keeps (DeepSpeed: the shard's gradients flattened, and in fp32)."""
     workspace_bytes: float = Field(default=0, ge=0)
     """Library workspaces (cuBLAS and the like)."""
+    older_workspace_bytes: float | None = Field(default=None, ge=0)
+    """The same before Hopper, where libraries take less."""
+    expert_workspace_bytes: float = Field(default=0, ge=0)
+    """Further workspaces where a rank's experts are multiplied on several streams."""
+    older_expert_workspace_bytes: float = Field(default=0, ge=0)
+    """The same before Hopper."""
 
 
 class Overhead(Spec):
