@@ -39,6 +39,14 @@ HIDDEN = 0.15
 DETERMINISTIC, DETERMINISTIC_WORKSPACE_BYTES = "deterministic mode", 71.3e6
 """Notes of runs with CUBLAS_WORKSPACE_CONFIG=:4096:8, and the workspaces they have before Hopper: 32 MiB for each of
 two handles of cuBLAS, which newer chips have anyway, and 4 MiB of Transformer Engine."""
+RESERVED = ("modelscope/ms-swift",)
+"""Sources that print torch.cuda.max_memory_reserved, whatever their rows say (swift/trainers/mixin.py)."""
+LOADED_WHOLE_UNTIL, LOADED_WHOLE_BYTES = 2024.0, 1.5e9
+"""Software before this year has all kernels of its libraries in a larger context, as nvidia-smi showed in 52 runs of
+BLOOM's layout scan (presets/frameworks/megatron-deepspeed.toml)."""
+QLORA_ON_DEEPSPEED, QLORA_BUCKETS_BYTES = 'method "Q-LoRA"', 2 * 2e8 * 2
+"""Notes of runs of QwenLM/Qwen's finetune_qlora_single_gpu.sh, which DeepSpeed runs in fp16, the loss too; and two
+buckets of its ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as well."""
 OWN_SUM = "params+grads+optimizer + activations"
 """What a source adds up itself."""
 
@@ -57,18 +65,18 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     counts = counts_of(run, setup)
     peak = float(stage.counted(counts))
     if lengths and lengths.each and counts != "allocated":
-        return max(peak, _with_kept_samples(setup, report.stages[-1], lengths.each))
+        return max(peak, _with_kept_samples(setup, report.stages[-1], lengths.each, counts))
     return peak
 
 
-def _with_kept_samples(setup: Setup, last: StageMemory, mean: int) -> float:
+def _with_kept_samples(setup: Setup, last: StageMemory, mean: int, counts: str) -> float:
     """The last stage's peak at the loss with what the allocator's cache keeps of logits of other lengths; it gives them
     back before it fails."""
     loss = head(replace(setup.context(), layout=setup.layout.with_(seq=mean)))[-1]
     kept = sum(tensor.size_bytes for tensor in (*loss.saved, *loss.transient_forward))
     during = max(moment.total for moment in last.moments if moment.name.startswith("loss"))
     highest = max(moment.total for moment in last.moments)
-    grown = float(last.peak - highest + during + kept * setup.framework.overhead.kept_samples)
+    grown = float(last.counted(counts) - highest + during + kept * setup.framework.overhead.kept_samples)
     return min(grown, setup.accelerator.capacity)
 
 
@@ -80,16 +88,14 @@ def _states_and_activations(stage: StageMemory) -> float:
 def counts_of(run: Run, setup: Setup) -> str:
     """What the run's figure counts: as its row says, else as its framework prints it."""
     kind = (run.text("mem_kind") or "").lower()
-    return next((word for word in ("allocated", "reserved") if word in kind), setup.framework.memory_counts)
+    usual = "reserved" if run.source.startswith(RESERVED) else setup.framework.memory_counts
+    return next((word for word in ("allocated", "reserved") if word in kind), usual)
 
 
 def held_by(run: Run, setup: Setup, year: float) -> Setup:
     """The setup with what the run held in memory by its year, its notes, and the state of software (specs/timing.py)
     that all other runs give this one. Step times do not see these."""
-    if DETERMINISTIC in (run.text("notes") or "") and setup.framework.buffers.older_workspace_bytes is not None:
-        wider = {"older_workspace_bytes": DETERMINISTIC_WORKSPACE_BYTES}
-        buffers = setup.framework.buffers.model_copy(update=wider)
-        setup = replace(setup, framework=setup.framework.model_copy(update={"buffers": buffers}))
+    setup = _beside(run, setup, year)
     framework = setup.framework
     kernels: dict[str, Any] = {}
     if setup.job.compile:
@@ -122,12 +128,31 @@ def host_ahead(setup: Setup, state: int) -> bool:
     return seconds < plain * (1 + HIDDEN)
 
 
+def _beside(run: Run, setup: Setup, year: float) -> Setup:
+    """The setup with the workspaces, buckets and context that its notes and year tell of."""
+    notes, framework = run.text("notes") or "", setup.framework
+    buffers: dict[str, Any] = {}
+    if DETERMINISTIC in notes and framework.buffers.older_workspace_bytes is not None:
+        buffers["older_workspace_bytes"] = DETERMINISTIC_WORKSPACE_BYTES
+    if QLORA_ON_DEEPSPEED in notes:
+        buffers["workspace_bytes"] = framework.buffers.workspace_bytes + QLORA_BUCKETS_BYTES
+    context = LOADED_WHOLE_BYTES if year < LOADED_WHOLE_UNTIL else 0.0
+    overhead = {"context_bytes": max(framework.overhead.context_bytes, context)}
+    update = {
+        "buffers": framework.buffers.model_copy(update=buffers),
+        "overhead": framework.overhead.model_copy(update=overhead),
+    }
+    return replace(setup, framework=framework.model_copy(update=update))
+
+
 def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     """Kernels of a loss in chunks or of one that is compiled, where the notes tell of it."""
     notes = (run.text("notes") or "").lower()
     tokens = setup.layout.micro_batch * setup.layout.seq // setup.layout.cp
     if FUSED in notes:  # as many chunks as words per hidden width, so that their logits are as large as the input
         return {"loss_chunk_tokens": -(-tokens * setup.model.hidden // setup.model.vocab)}
+    if QLORA_ON_DEEPSPEED.lower() in notes:
+        return {"loss_upcast": False}
     if COMPILED.search(notes):
         return {"loss_transit_bytes": COMPILED_TRANSIT_BYTES}
     recipe = setup.framework.usual_loss_chunks and run.text("finetune_kind") and STEPWISE not in notes
