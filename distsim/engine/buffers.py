@@ -22,8 +22,8 @@ from distsim.layers.ledger import Block
 SMALL_WORKSPACES = ("pascal", "volta", "turing", "ampere", "ada")
 """Chips before compute capability 9, for which cuBLAS and Transformer Engine take 4 to 8 MiB instead of 32."""
 FORWARDS_AHEAD = 0.5
-"""Forward passes per stage, less one, that the first stage's host is ahead of its GPU; found in nanotron's sweep for
-2, 4, 8 and 16 stages (docs/memory.md)."""
+"""Part of the micro-batches in flight, less one of them, by which the host is ahead of its GPU while a pipeline fills,
+even where it is slower; found on the first stage of 2, 4, 8 and 16 in nanotron's sweep (docs/memory.md)."""
 
 
 def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
@@ -105,13 +105,13 @@ def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
     """What tensor parallel exchanges under sequence parallelism hold while the host runs ahead of the GPU."""
     y, kernels = setup.layout, setup.kernels
     steady = where(y.pp > 1, kernels.exchanges_held_pipelined, kernels.exchanges_held)
-    held = where(y.micro_batches == 1, kernels.exchanges_held_waiting, steady) * (y.pp >= kernels.held_from_stages)
-    alternates = where((y.micro_batches == 1) | (y.micro_batches > y.pp), 1, 0)  # backward and forward passes
-    ahead = where(y.pp > 1, maximum(y.pp * FORWARDS_AHEAD - 1, alternates), 1)
+    held = where(y.micro_batches == 1, kernels.exchanges_held_waiting, steady)
+    alternating = where(y.micro_batches > y.pp, stage.in_flight, where(y.micro_batches == 1, 1, 0))
+    ahead = maximum(stage.in_flight * FORWARDS_AHEAD - 1, alternating * kernels.host_ahead)
     return where(y.sequence_parallel, 1, 0) * figures.use(
         "exchanges", held_exchange_bytes, tokens=y.tokens, hidden=setup.model.hidden,
         element_bytes=setup.precision.activation_bytes, tp=y.tp, held=held, per_layer=EXCHANGES_PER_LAYER,
-        layers=stage.layer_count * ahead, buffers=kernels.exchange_buffers,
+        layers=stage.layer_count * maximum(ahead, 0), buffers=kernels.exchange_buffers,
     )  # fmt: skip
 
 

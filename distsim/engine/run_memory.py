@@ -104,7 +104,7 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
         state = correction_of(setup, run.id, year, run.source).state
         own = dict(framework.states.get(STATE_NAMES[state], {}))
         if state == CHECKED and host_ahead(setup, state):
-            own.pop("held_from_stages", None)
+            own.pop("host_ahead", None)
         if not own.pop("closes_ties", True) and setup.layout.pp > 1:
             setup = replace(setup, chunk_layers=by_compute(setup.model, setup.layout.pp, closes_ties=False))
         kernels |= own

@@ -148,7 +148,7 @@ class Kernels(Spec):
     """The same in a step of one micro-batch, before and after which the host waits."""
     exchanges_held_pipelined: float = Field(default=0, ge=0)
     """The same with pipeline stages; at most those of engine/buffers.py."""
-    held_from_stages: int = Field(default=1, ge=1)
+    host_ahead: bool = True
     regather_input: bool = True
     """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in
     backward (Megatron), instead of keeping the gathered input (torch DTensor)."""
