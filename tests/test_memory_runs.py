@@ -174,6 +174,16 @@ def test_notes_and_years_tell_what_lies_beside_the_model() -> None:
     assert held_by(qlora, setup_of(qlora), 2025.0).framework.overhead.context_bytes == pytest.approx(0.6e9)
 
 
+def test_an_optimizer_that_steps_in_backward_leaves_no_gradients() -> None:
+    before, after = (held_by(run, setup_of(run), 2024.0) for run in (RUNS["misc-0107"], RUNS["misc-0110"]))
+    assert not before.framework.buffers.steps_in_backward and after.framework.buffers.steps_in_backward
+    peak = memory_of(after).worst
+    assert memory_of(before).worst.categories["gradients"] > 0 == peak.categories["gradients"]
+    assert peak.peak_moment.startswith("loss")
+    error = replay(RUNS["misc-0110"]).memory_error
+    assert error is not None and abs(error) < 0.07
+
+
 @pytest.mark.parametrize(
     ("part", "every", "bar"), [("NVIDIA/Megatron-LM", 3, 0.03), ("QwenLM/Qwen", 2, 0.09), ("modelscope", 3, 0.05)]
 )

@@ -23,6 +23,8 @@ CHUNKS = 8
 STEPWISE = "sequential technique:"
 """Notes of torchtune's README, which adds one technique after another; a chunked loss follows the first three."""
 CHUNKED = re.compile(rf"{STEPWISE} \+ (?!packed|compile)|(?<!{STEPWISE} \+ )chunked cross entropy")
+IN_BACKWARD = re.compile(rf"{STEPWISE} \+ (fuse|optimizer|activation offload|8-bit)")
+"""Those of its rows whose optimizer steps in backward."""
 FUSED = "liger kernel"
 """Notes of a loss whose logits live a chunk at a time (linkedin/Liger-Kernel ops/fused_linear_cross_entropy.py)."""
 COMPILED, COMPILED_TRANSIT_BYTES = re.compile(r"cross-entropy-loss-fusion=true(?!.*fusion-impl=te)"), 6.0
@@ -137,6 +139,8 @@ def _beside(run: Run, setup: Setup, year: float) -> Setup:
     if QLORA_ON_DEEPSPEED in notes:
         buffers["workspace_bytes"] = framework.buffers.workspace_bytes + QLORA_BUCKETS_BYTES
     context = LOADED_WHOLE_BYTES if year < LOADED_WHOLE_UNTIL else 0.0
+    if IN_BACKWARD.search(notes.lower()):
+        buffers["steps_in_backward"] = True
     overhead = {"context_bytes": max(framework.overhead.context_bytes, context)}
     update = {
         "buffers": framework.buffers.model_copy(update=buffers),

@@ -19,6 +19,8 @@ class Buffers(Spec):
     gradients_grow: bool = False
     """Gradients come into being during the first backward pass and go after the step (plain torch), instead of living
     in buffers made beforehand (Megatron, DDP)."""
+    steps_in_backward: bool = False
+    """Each parameter is updated, and its gradient freed, as soon as backward has made it."""
     gathers_copies: bool = False
     """FSDP2: the sharded parameters stay beside what is gathered from them, which ZeRO 2 and pipeline stages keep;
     stages also keep whole gradients until their last micro-batch."""
