@@ -162,6 +162,14 @@ def test_experts_of_megatron_are_cut_like_the_rest_where_no_cell_says() -> None:
     assert 60 * MIB < measured - held < 110 * MIB
 
 
+def test_tests_of_several_optimizer_instances_shard_over_a_part_of_the_replicas() -> None:
+    for name, group in (("mlmci-0091", 2), ("mlmci-0189", 1)):
+        setup = setup_of(RUNS[name])
+        assert (setup.layout.dp, setup.layout.zero_group) == (2 * group, group)
+        error = replay(RUNS[name]).memory_error
+        assert error is not None and abs(error) < 0.02
+
+
 def test_notes_and_years_tell_what_lies_beside_the_model() -> None:
     run = RUNS["mlmci-0098"]  # A100, deterministic
     held = held_by(run, setup_of(run), 2026.0)
