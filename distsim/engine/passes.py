@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, where
+from distsim.arrays import Number
 from distsim.engine.resolve import Setup
+from distsim.layers import core_attention
 from distsim.layers.ledger import Operation
 from distsim.layers.mlp import COMPOSED_ACTIVATIONS
 
@@ -89,9 +90,10 @@ def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
     """The softmax reads scores and writes weights; dropout, and a cast, read these and write what multiplies values.
     Backward passes over gradients instead, beside what was kept."""
     scores, written = operation.bytes_read, operation.bytes_written
-    kept = sum(tensor.size_bytes for tensor in operation.saved)
-    mask = sum(tensor.size_bytes for tensor in operation.saved if tensor.name.endswith(".dropout_mask"))
-    if len(operation.saved) == 1 and written == kept:
+    saved = [tensor for tensor in operation.saved if tensor.name != core_attention.COMPOSED]
+    kept = sum(tensor.size_bytes for tensor in saved)
+    mask = sum(tensor.size_bytes for tensor in saved if tensor.name.endswith(".dropout_mask"))
+    if len(saved) == 1 and written == kept:
         return scores + kept, 2 * scores + kept
     softmax = kept - mask
     return scores + 2 * softmax + mask + written, 2 * written + mask + 2 * scores + softmax
@@ -99,11 +101,7 @@ def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
 
 def composed_softmax(setup: Setup) -> Number:
     """1 where a layout does not meet what the framework's fused softmax asks for, else 0."""
-    kernels, y = setup.kernels, setup.layout
-    if not kernels.softmax_group:
-        return 0
-    unmet = where(y.micro_batch * (setup.model.heads // y.tp) % kernels.softmax_group > 0, 1, 0)
-    return maximum(unmet, where(y.seq > kernels.softmax_keys, 1, 0))
+    return core_attention.composed_softmax(setup.kernels, setup.layout, setup.model.heads)
 
 
 ROTATED = ("attention.query", "attention.key")

@@ -110,8 +110,9 @@ class Kernels(Spec):
     """Who must know how many tokens each expert got before its kernels are issued: where it is the host, it waits for
     the GPU, whose queue is empty when it goes on."""
     expert_bias: Literal["fused", "composed"] = "fused"
-    """Biases of experts' outputs are added with the routers' weights in one kernel, or expert by expert in plain
-    torch."""
+    """Biases of experts' outputs are added with the routers' weights in one kernel, or one by one in plain torch."""
+    expert_scale: Literal["after", "before"] = "after"
+    """Routers' weights multiply what experts give, or what their second product reads."""
     tp_gathers: Literal["wide", "quantised"] = "wide"
     """Tensor parallel all-gathers carry activations, or the 8 or 4 bits that products will read."""
     routing: Literal["fused", "composed"] = "fused"
@@ -121,7 +122,7 @@ class Kernels(Spec):
     expert_overlap: bool = False
     """Exchanges of experts run beside another micro-batch's computation."""
     recompute_stops_early: bool = False
-    """Recomputing a layer ends before its last product, whose result backward does not need: torch's checkpoint without
+    """Recomputing a layer ends before its last product, which backward does not read: torch's checkpoint without
     reentrant autograd, and XLA."""
     moe: Literal["grouped", "eager"] = "grouped"
     """``grouped`` permutes tokens and runs grouped matrix products; ``eager`` indexes and scales in plain torch."""
@@ -142,12 +143,12 @@ class Kernels(Spec):
     exchange_buffers: int = Field(default=0, ge=0)
     """Buffers of a gathered input that tensor parallel exchanges keep for good."""
     exchanges_held: float = Field(default=0, ge=0)
-    """Gathered tensors whose memory is not free again because the host runs ahead of the GPU: torch gives back what an
-    exchange on another stream used only when the GPU has passed it."""
+    """Gathered tensors whose memory is not free again because the host runs ahead of the GPU (formulas/buffers.py)."""
     exchanges_held_waiting: float = Field(default=0, ge=0)
-    """The same where the host waits in between: for its neighbours in a pipeline, for a step of one micro-batch."""
-    held_stages: tuple[int, int] = (1, 1024)
-    """Least and largest number of pipeline stages of the jobs that hold them."""
+    """The same in a step of one micro-batch, before and after which the host waits."""
+    exchanges_held_pipelined: float = Field(default=0, ge=0)
+    """The same with pipeline stages; at most those of engine/buffers.py."""
+    host_ahead: bool = True
     regather_input: bool = True
     """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in
     backward (Megatron), instead of keeping the gathered input (torch DTensor)."""
@@ -222,7 +223,8 @@ class Traffic(Spec):
 
 
 REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until",
-                "recompute_until_fits", "trains_mtp", "unsaid_micro_batch", "flash_tokens")  # fmt: skip
+                "recompute_until_fits", "trains_mtp", "unsaid_micro_batch", "flash_tokens",
+                "experts_like_tp")  # fmt: skip
 """What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
 
 
