@@ -105,7 +105,7 @@ def masked(ctx: Context) -> Number:
         return 1
     if kind == "none" or not ctx.model.is_windowed(ctx.layer):
         return 0
-    return where(ctx.layout.seq > ctx.model.window, 1, 0)
+    return where(ctx.layout.seq >= ctx.model.window, 1, 0)  # transformers leaves it out below the window only
 
 
 def _masked(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
