@@ -21,7 +21,8 @@ from distsim.interop.runs import Run
 from distsim.specs.timing import Timing
 
 TINY = {
-    "family": "gpt", "layers": "12", "hidden": "512", "heads": "8", "ffn_hidden": "2048", "vocab": "50257", "model": "gpt/tiny",
+    "model": "gpt/tiny", "family": "gpt", "layers": "12", "hidden": "512", "heads": "8", "ffn_hidden": "2048",
+    "vocab": "50257",
     "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "1024", "micro_batch": "4", "global_batch": "32", "tp": "1",
     "pp": "1", "dp": "8", "precision": "bf16", "recompute": "none", "framework": "megatron-lm", "year": "2026",
     "source": "somebody's tests",
