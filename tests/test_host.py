@@ -44,7 +44,7 @@ def told(setup: Setup, **traffic: Any) -> Setup:
     return replace(setup, framework=setup.framework.model_copy(update={"traffic": own}))
 
 
-def test_filling_what_is_allocated_costs_the_host_a_fifth_more() -> None:
+def test_filling_what_is_allocated_costs_the_host_more() -> None:
     plain, filled = setup_of(row()), setup_of(row(notes="dev env; deterministic mode; flags: --bf16=True"))
     assert filled.kernels.deterministic and not plain.kernels.deterministic
     assert not setup_of(row(notes="nondeterministic algorithms")).kernels.deterministic
