@@ -10,7 +10,7 @@ from distsim.engine.alignment import alignment
 from distsim.engine.chip import Chip
 from distsim.engine.expert_load import busiest_rank
 from distsim.engine.flash import flash_seconds
-from distsim.engine.launches import launches
+from distsim.engine.launches import CALL_KERNELS, launches
 from distsim.engine.orthogonal import Orthogonal, orthogonal_work
 from distsim.engine.passes import moved_bytes
 from distsim.engine.resolve import Setup
@@ -22,6 +22,7 @@ from distsim.formulas.compute import (
     roofline_seconds,
     stream_seconds,
 )
+from distsim.formulas.traffic import boundary_calls
 from distsim.layers.ledger import Block, Operation, dropped_by
 from distsim.layers.recompute import kept_operations
 
@@ -114,6 +115,9 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
     forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
     for sums, hooks in ((forward, own.hooks), (backward, 2 * own.hooks)):
         sums.kernels, sums.issued = sums.kernels + hooks, sums.issued + hooks
+    transfers = boundary_calls(y.vpp, y.pp, stage.index) * (setup.kernels.graphs != "iteration")
+    for sums in (forward, backward):
+        sums.issued = sums.issued + CALL_KERNELS * transfers
     return found
 
 

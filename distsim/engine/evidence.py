@@ -228,6 +228,10 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["attention_kernel"] = named
     if run_notes.balanced_router(run):
         own["router"] = "balanced"
+    if run_notes.deterministic(run):
+        own["deterministic"] = True
+    if graphs := run_notes.graphs_of(run):
+        own["graphs"] = graphs
     own |= recomputation_of(run, framework).kernels
     where = f"framework {framework.name}, earlier"
     return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup

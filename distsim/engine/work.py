@@ -16,7 +16,7 @@ from distsim.engine.stages import Stage, build_stages
 from distsim.engine.traffic_flows import network_of, price_of, stage_flows
 
 LINKS = ("tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
-         "gather_forward", "gather_backward", "reduce", "dp_step", "pp", "offload")  # fmt: skip
+         "gather_forward", "gather_backward", "reduce", "dp_step", "dp_ahead", "pp", "offload")  # fmt: skip
 """Kinds of traffic whose seconds are kept apart because different work can hide them."""
 
 OVERLAPPED_SHARE = 0.65
@@ -96,6 +96,8 @@ def kind_of(row: Flow) -> str:
     if group in ("dp", "zero"):
         if row.purpose == "parameters" and row.phase != "step":
             return f"gather_{row.phase}"
+        if row.phase == "step" and row.hides:
+            return "dp_ahead"
         return "reduce" if row.phase == "backward" and row.hides else "dp_step"
     if group == "pp":
         return "dp_step" if row.phase == "step" else "pp"
