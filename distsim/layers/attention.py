@@ -32,6 +32,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         outer,
         source,
         bias=model.qkv_bias,
+        bias_parts=() if model.key_bias else (outer - 2 * kv_heads * width, kv_heads * width),
         matrices=ctx.kernels.qkv_matrices,
         cast_input=True,
         parts=((outer - 2 * kv_heads * width), kv_heads * width, kv_heads * width),

@@ -15,6 +15,7 @@ from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.tuning import Tuning
+from distsim.units import FP32_BYTES
 
 Kind = Literal["matmul", "attention", "elementwise", "norm", "embedding", "loss", "copy", "collective", "adapter",
                "unpack", "scan"]  # fmt: skip
@@ -140,6 +141,11 @@ class Context:
     def sharded_tokens(self) -> Number:
         """Tokens of a micro-batch on this rank between tensor-parallel regions."""
         return self.layout.tokens / self.layout.sequence_shard
+
+    @property
+    def stream_bytes(self) -> float:
+        """Bytes per element of the residual stream, which some models keep in fp32 whatever the recipe."""
+        return FP32_BYTES if self.model.residual_fp32 else self.precision.stream_bytes
 
     @property
     def activation(self) -> float:

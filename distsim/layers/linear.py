@@ -19,6 +19,7 @@ def linear(
     bias: bool = False,
     bias_whole: bool = False,
     bias_elements: Number | None = None,
+    bias_parts: tuple[Number, ...] = (),
     copies: Number = 1,
     matrices: Number = 1,
     group: Literal["dense", "expert"] = "dense",
@@ -33,6 +34,7 @@ def linear(
     ``matrices`` counts separate modules read from one input (q, k, v).
     ``cast_input`` marks an input that autocast finds in fp32 (norms give fp32): each module casts it anew.
     ``parts`` are the output widths of the separate modules where they are not alike.
+    ``bias_parts`` are the widths of those modules that have a bias, where not all have one.
     ``bias_whole`` marks the bias of a row-parallel product, which every tensor-parallel rank holds.
     """
     elements = inner * outer * copies
@@ -42,8 +44,10 @@ def linear(
     )  # fmt: skip
     parameters = [weight]
     if bias:
-        size = outer * copies if bias_elements is None else bias_elements
-        parameters.append(_bias(weight, f"{name}.bias", size, sharded and not bias_whole))
+        size = sum(bias_parts) or (outer * copies if bias_elements is None else bias_elements)
+        own = _bias(weight, f"{name}.bias", size, sharded and not bias_whole)
+        several = matrices > 1 and bool(bias_parts)
+        parameters.append(own._replace(copies=len(bias_parts), parts=bias_parts) if several else own)
     saved = [] if kept_input is None else [kept_input]
     act = ctx.activation
     if ctx.precision.autocast:

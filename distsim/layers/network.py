@@ -16,6 +16,7 @@ from distsim.layers.mla import latent_attention
 from distsim.layers.mlp import mlp
 from distsim.layers.moe import moe
 from distsim.layers.norm import norm
+from distsim.layers.selective_scan import selective_scan
 from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -80,16 +81,18 @@ def layer_block(ctx: Context) -> Block:
 def _single_mixer(ctx: Context) -> Block:
     """A layer of a hybrid: norm, one mixer, residual."""
     model, rows = ctx.model, ctx.sharded_tokens
-    boundary = Tensor("layer.input", rows * model.hidden, ctx.precision.stream_bytes, "s b h")
+    boundary = Tensor("layer.input", rows * model.hidden, ctx.stream_bytes, "s b h")
+    read = boundary._replace(bytes_each=ctx.precision.stream_bytes) if ctx.kernels.norm == "eager" else boundary
     entering = rows if ctx.kernels.regather_input else ctx.layout.tokens
     kind = model.mixer(ctx.layer)
     place = "mlp" if kind in ("moe", "mlp") else "attention"
     source = Tensor(f"{place}.input", entering * model.hidden, ctx.precision.kept_input_bytes, "s b h")
     if kind == "mamba":
-        operations = [*mamba(ctx, source), *residual(ctx, "mamba.residual")]
+        mixer = selective_scan if model.mamba is not None and model.mamba.step_rank else mamba
+        operations = [*mixer(ctx, source), *residual(ctx, "mamba.residual")]
     else:
         operations = {"attention": attention, "moe": moe, "mlp": mlp}[kind](ctx, source)
-    first = norm(ctx, f"{place}.norm", rows, model.hidden, boundary)
+    first = norm(ctx, f"{place}.norm", rows, model.hidden, read)
     return Block(kind, tuned(ctx, [first, *operations]), boundary)
 
 

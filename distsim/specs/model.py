@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.inputs import Frames, Patches
 from distsim.specs.output import Output
 
 Norm = Literal["layernorm", "rmsnorm"]
@@ -63,7 +64,7 @@ class LatentAttention(Spec):
 
 
 class Mamba(Spec):
-    """Mamba-2 mixers (arXiv:2405.21060)."""
+    """Mamba-2 mixers (arXiv:2405.21060), or Mamba-1 (arXiv:2312.00752), whose heads are one channel each."""
 
     heads: int = Field(ge=1)
     head_dim: int = Field(ge=1)
@@ -73,6 +74,11 @@ class Mamba(Spec):
     """Groups of heads that share B and C."""
     convolution: int = Field(default=4, ge=1)
     """Taps of the convolution before the scan."""
+    step_rank: int | None = Field(default=None, ge=1)
+    """Mamba-1: rank of the projection to the step widths of the channels; None means Mamba-2."""
+    bias: bool = False
+    """The projections into and out of the mixer have biases."""
+    convolution_bias: bool = True
 
 
 MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
@@ -92,7 +98,8 @@ class Model(Sourced):
     head_dim: int = Field(ge=1)
     ffn: int = Field(ge=1)
     """Inner width of a dense MLP (of the dense layers, where experts are used elsewhere)."""
-    vocab: int = Field(ge=1)
+    vocab: int = Field(ge=0)
+    """Rows of the word embedding; 0 where images are read."""
     context: int = Field(ge=1)
     """Tokens per sequence that the model was made for: the default of ``--seq``."""
     gated: bool
@@ -106,6 +113,8 @@ class Model(Sourced):
     """Norms have biases; by default layernorms have and rmsnorms have not (MPT's layernorms have none)."""
     norms_per_layer: int = Field(default=2, ge=1, le=4)
     """Norms over the hidden width in a layer: 1 (one for parallel attention and MLP), 2, or 4 (Gemma 2 and 3)."""
+    residual_fp32: bool = False
+    """The residual stream is fp32 whatever else is (Mamba)."""
     parallel_blocks: bool = False
     """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
     final_norm: bool = True
@@ -129,9 +138,19 @@ class Model(Sourced):
     position_rows: int = Field(default=0, ge=0)
     """Rows of a learned position table (OPT has two more than its context), or of a table of biases to attention scores
     by distance (T5's buckets), one per head and stack."""
+    encoder_position_rows: int = Field(default=0, ge=0)
+    """Rows of a learned table of the encoder's own, where a decoder has ``position_rows`` (BART, Whisper)."""
+    fixed_encoder_positions: bool = False
+    """That table is stored but not trained: sines and cosines (Whisper)."""
     rotary_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of a head's width that is rotated (GPT-NeoX 0.25, Phi-2 0.4)."""
+    patches: Patches | None = None
+    """Images are read, not tokens (ViT)."""
+    frames: Frames | None = None
+    """The encoder reads sound, not tokens (Whisper)."""
     qkv_bias: bool = False
+    key_bias: bool = True
+    """Keys have a bias where queries and values have one (not so in Whisper)."""
     attention_output_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False
@@ -188,6 +207,10 @@ class Model(Sourced):
     def _two_stacks(self) -> Self:
         if (self.encoder_layers > 0) != (self.decoder_context is not None):
             raise ValueError("encoder_layers and decoder_context go together")
+        if not self.encoder_layers and (self.encoder_position_rows or self.frames):
+            raise ValueError("encoder_position_rows and frames need encoder_layers")
+        if (self.vocab == 0) != (self.patches is not None):
+            raise ValueError("vocab must be 0 where patches are read, and only there")
         if self.encoder_layers >= self.layers:
             raise ValueError(f"encoder_layers {self.encoder_layers} leave none of {self.layers} layers to a decoder")
         special = self.experts or self.latent_attention or self.pattern or self.window or self.parallel_blocks

@@ -12,8 +12,8 @@ Values = dict[str, Any]
 LANGUAGE = ("MaskedLM", "LMHeadModel", "CausalLM", "PreTraining")
 POSITIONS = {"absolute": "learned", "rotary": "rotary"}
 TASKS = {
-    "SequenceClassification": "sequence-classes", "MultipleChoice": "sequence-classes",
-    "NextSentencePrediction": "sequence-classes", "TokenClassification": "classes", "QuestionAnswering": "classes",
+    "SequenceClassification": "sequence-classes", "ImageClassification": "sequence-classes",
+    "MultipleChoice": "sequence-classes", "NextSentencePrediction": "sequence-classes", "TokenClassification": "classes", "QuestionAnswering": "classes",
     "Model": "nothing",
 }  # fmt: skip
 """Ends of class names, and what their output layer tells."""
@@ -27,12 +27,12 @@ TARGET_SHARE = 4
 
 def bert(fields: Fields, values: Values) -> Values:
     """BERT and MegatronBERT: the pooler is there for sentences and in the bare model."""
-    task = _task(fields)
+    task = task_of(fields)
     name, kind = fields.find("position_embedding_type")
     if kind is not None and kind not in POSITIONS:
         raise fields.wrong(name, kind, f"{' or '.join(POSITIONS)} is needed: relative positions are not supported")
     positions = POSITIONS[kind or "absolute"]
-    output = _output(fields, task, pooled=True)
+    output = output_of(fields, task, pooled=True)
     return {
         "causal": fields.flag("is_decoder") or task in ("LMHeadModel", "CausalLM"),
         "token_types": fields.whole("type_vocab_size", least=0) or 0,
@@ -60,15 +60,15 @@ def esm(fields: Fields, values: Values) -> Values:
 
 def distilbert(fields: Fields, values: Values) -> Values:
     """DistilBERT: as BERT without segments; only classifiers of sentences have a dense layer before the output."""
-    task = _task(fields)
+    task = task_of(fields)
     found = bert(fields, values)
-    return {**found, **_with_output(_output(fields, task, pooled=task != "Model"), values, bias=True)}
+    return {**found, **_with_output(output_of(fields, task, pooled=task != "Model"), values, bias=True)}
 
 
 def modernbert(fields: Fields, values: Values) -> Values:
     """ModernBERT: every third layer from the first on sees all tokens; every task has the masked model's transform."""
-    task = _task(fields)
-    output = {**_output(fields, task, pooled=False), "transform": task != "Model"}
+    task = task_of(fields)
+    output = {**output_of(fields, task, pooled=False), "transform": task != "Model"}
     found = {"causal": fields.flag("is_decoder"), **_with_output(output, values, bias=fields.flag("decoder_bias"))}
     if fields.row("layer_types") is None and values.get("window"):
         every = fields.whole("global_attn_every_n_layers") or 1
@@ -98,7 +98,7 @@ def t5(fields: Fields, values: Values) -> Values:
     }
 
 
-def _task(fields: Fields) -> str:
+def task_of(fields: Fields) -> str:
     """The end of the class that a configuration names, which tells what it is trained for."""
     names = fields.row("architectures") or [""]
     found = ENDS.search(names[0]) if isinstance(names[0], str) else None
@@ -108,7 +108,7 @@ def _task(fields: Fields) -> str:
     return found[1]
 
 
-def _output(fields: Fields, task: str, *, pooled: bool) -> Values:
+def output_of(fields: Fields, task: str, *, pooled: bool) -> Values:
     """The output of a class; ``pooled`` where sentences have a dense layer before it."""
     sentences = pooled and (task in ("PreTraining", "Model") or TASKS.get(task) == "sequence-classes")
     output: Values = {"predicts": TASKS.get(task, "tokens"), "transform": task in LANGUAGE, "pooler": sentences}

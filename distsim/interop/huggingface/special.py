@@ -7,6 +7,7 @@ from typing import Any
 
 from distsim.interop.huggingface.encoders import bert, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.modalities import bart, mamba, vit, whisper
 
 Values = dict[str, Any]
 
@@ -135,6 +136,7 @@ def nemotron_h(fields: Fields, values: Values) -> Values:
 
 SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "baichuan": baichuan,
+    "bart": bart,
     "bert": bert,
     "chatglm": chatglm,
     "distilbert": distilbert,
@@ -142,6 +144,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "falcon": falcon,
     "gpt_bigcode": gpt_bigcode,
     "gpt_neo": gpt_neo,
+    "mamba": mamba,
     "modernbert": modernbert,
     "mpt": mpt,
     "nemotron_h": nemotron_h,
@@ -150,4 +153,6 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "roberta": roberta,
     "stablelm": stablelm,
     "t5": t5,
+    "vit": vit,
+    "whisper": whisper,
 }
