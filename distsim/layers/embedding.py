@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.layers.core_attention import MASK_BYTES, rope_table
+from distsim.layers.disentangled import distance_table
 from distsim.layers.inputs import INDEX_BYTES, frame_rows, patch_rows, table
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
@@ -30,7 +31,7 @@ def embedding(ctx: Context) -> list[Operation]:
     if model.embedding_norm:
         rows.append(_norm(ctx, "embedding"))
         rows += [_norm(behind, "embedding.decoder")] if model.encoder_layers else []
-    return rows
+    return rows + distance_table(ctx)
 
 
 def _norm(ctx: Context, name: str) -> Operation:

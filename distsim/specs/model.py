@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.disentangled import Disentangled
 from distsim.specs.inputs import Frames, Patches
 from distsim.specs.output import Output
 
@@ -142,6 +143,8 @@ class Model(Sourced):
     """Rows of a learned table of the encoder's own, where a decoder has ``position_rows`` (BART, Whisper)."""
     fixed_encoder_positions: bool = False
     """That table is stored but not trained: sines and cosines (Whisper)."""
+    disentangled: Disentangled | None = None
+    """Scores compare words with distances too (DeBERTa)."""
     rotary_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of a head's width that is rotated (GPT-NeoX 0.25, Phi-2 0.4)."""
     patches: Patches | None = None

@@ -65,6 +65,35 @@ def distilbert(fields: Fields, values: Values) -> Values:
     return {**found, **_with_output(output_of(fields, task, pooled=task != "Model"), values, bias=True)}
 
 
+def deberta(fields: Fields, values: Values) -> Values:
+    """DeBERTa v2 and v3: scores by distance; only classifiers of sentences have a pooler; absolute positions seldom."""
+    task = task_of(fields)
+    if not fields.flag("relative_attention"):
+        raise fields.wrong("relative_attention", False, "true is needed")
+    name, kinds = fields.find("pos_att_type")
+    kinds = kinds.split("|") if isinstance(kinds, str) else kinds or []
+    if not isinstance(kinds, list) or not kinds or set(map(str, kinds)) - {"c2p", "p2c"}:
+        raise fields.wrong(name, kinds, "c2p, p2c or both are needed")
+    span = fields.whole("position_buckets", least=-1) or -1
+    if span < 1:
+        span = fields.whole("max_relative_positions", least=-1) or -1
+    absolute = fields.flag("position_biased_input")
+    fields.settled("max_relative_positions", "legacy", "conv_act", "conv_groups", "attention_head_size")
+    return {
+        "causal": False,
+        "token_types": fields.whole("type_vocab_size", least=0) or 0,
+        "positions": "learned" if absolute else "none",
+        "position_rows": values["context"] if absolute else 0,
+        "disentangled": {
+            "span": span if span > 0 else values["context"], "terms": len(set(map(str, kinds))),
+            "own_projections": not fields.flag("share_att_key"),
+            "norm": "layer_norm" in fields.text("norm_rel_ebd", default="none"),
+            "convolution": fields.whole("conv_kernel_size", least=0) or 0,
+        },
+        **_with_output(output_of(fields, task, pooled=task == "SequenceClassification"), values, bias=True),
+    }  # fmt: skip
+
+
 def modernbert(fields: Fields, values: Values) -> Values:
     """ModernBERT: every third layer from the first on sees all tokens; every task has the masked model's transform."""
     task = task_of(fields)

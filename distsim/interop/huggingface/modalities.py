@@ -62,6 +62,8 @@ def whisper(fields: Fields, values: Values) -> Values:
 def bart(fields: Fields, values: Values) -> Values:
     """BART: one word embedding for both stacks, a table of positions in each that starts two rows in."""
     rows = values["context"] + BART_OFFSET
+    if not values["tied_embeddings"]:
+        raise fields.wrong("tie_word_embeddings", False, "true is needed: stacks with words of their own are not covered")
     return {
         **stacks(fields, values),
         "decoder_context": values["context"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from distsim.interop.huggingface.encoders import bert, distilbert, esm, modernbert, roberta, t5
+from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
 from distsim.interop.huggingface.modalities import bart, mamba, vit, whisper
 
@@ -139,6 +139,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "bart": bart,
     "bert": bert,
     "chatglm": chatglm,
+    "deberta": deberta,
     "distilbert": distilbert,
     "esm": esm,
     "falcon": falcon,
