@@ -31,6 +31,8 @@ def embedding(ctx: Context) -> list[Operation]:
     if model.embedding_norm:
         rows.append(_norm(ctx, "embedding"))
         rows += [_norm(behind, "embedding.decoder")] if model.encoder_layers else []
+    if model.text:
+        rows.append(replace(_lookup(behind), name="embedding.text"))
     return rows + distance_table(ctx)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.arrays import Number, minimum, where
+from distsim.layers.contrast import contrast
 from distsim.layers.core_attention import MASK_BYTES
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
@@ -25,6 +26,8 @@ def head(ctx: Context) -> list[Operation]:
 
 
 def _head(ctx: Context) -> list[Operation]:
+    if ctx.model.text:
+        return contrast(ctx)
     before, ctx = _encoder_end(ctx), replace(ctx, layer=ctx.model.layers - 1).side
     model, layout = ctx.model, ctx.layout
     stream = Tensor("head.input", ctx.sharded_tokens * model.hidden, ctx.stream_bytes, "s b h")

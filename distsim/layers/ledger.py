@@ -131,8 +131,11 @@ class Context:
 
     @property
     def side(self) -> Context:
-        """The context with the tokens that its layer reads: fewer behind an encoder."""
+        """The context with the tokens that its layer reads: fewer behind an encoder, and the shape of a second stack."""
         model = self.model
+        if model.is_text_layer(self.layer):
+            text = model.text_model
+            return replace(self, model=text, layout=self.layout.with_(seq=text.context), vocab_padded=text.vocab)
         if not model.is_decoder_layer(self.layer):
             return self
         return replace(self, layout=self.layout.with_(seq=model.decoder_context))

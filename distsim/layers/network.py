@@ -26,9 +26,12 @@ from distsim.specs.tuning import Tuning
 
 def layer_kind(model: Model, layer: int) -> str:
     """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local; in
-    hybrids ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder`` where there are both."""
+    hybrids ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, ``image`` and ``text`` where there
+    are both."""
     if model.pattern:
         return model.mixer(layer)
+    if model.text:
+        return "text" if model.is_text_layer(layer) else "image"
     if model.encoder_layers:
         return "decoder" if model.is_decoder_layer(layer) else "encoder"
     return ("moe" if model.is_moe_layer(layer) else "dense") + ("+window" if model.is_windowed(layer) else "")
@@ -44,10 +47,10 @@ def layer_kinds(model: Model) -> dict[str, list[int]]:
 
 def layer_block(ctx: Context) -> Block:
     """The block of layer ``ctx.layer``, with adapters where only those train."""
-    model = ctx.model
-    if model.pattern:
+    if ctx.model.pattern:
         return _single_mixer(ctx)
     whole, ctx = ctx, ctx.side
+    model = ctx.model
     rows = ctx.sharded_tokens
     stream = rows * model.hidden
     boundary = Tensor("layer.input", stream, ctx.precision.stream_bytes, "s b h")
@@ -75,7 +78,7 @@ def layer_block(ctx: Context) -> Block:
     operations += feed(ctx, second)
     if model.norms_per_layer == 4:
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
-    return Block(layer_kind(model, ctx.layer), tuned(ctx, operations), boundary)
+    return Block(layer_kind(whole.model, ctx.layer), tuned(ctx, operations), boundary)
 
 
 def _single_mixer(ctx: Context) -> Block:

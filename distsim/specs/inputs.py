@@ -46,3 +46,24 @@ class Frames(Spec):
     """Frames that a convolution sees at once."""
     per_token: int = Field(default=2, ge=1)
     """Frames for each token: the stride of the second convolution."""
+
+
+class TextTower(Spec):
+    """A second stack, of causal layers over text, held against one that reads images (Radford et al. 2021, CLIP,
+    arXiv:2103.00020)."""
+
+    layers: int = Field(ge=1)
+    hidden: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    ffn: int = Field(ge=1)
+    vocab: int = Field(ge=1)
+    context: int = Field(ge=1)
+    """Tokens of the text that goes with an image."""
+    projection: int = Field(ge=1)
+    """Width to which both stacks are projected to be compared."""
+
+    @model_validator(mode="after")
+    def _whole_heads(self) -> Self:
+        if self.hidden % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide a hidden width of {self.hidden}")
+        return self

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced, Spec
 from distsim.specs.disentangled import Disentangled
-from distsim.specs.inputs import Frames, Patches
+from distsim.specs.inputs import Frames, Patches, TextTower
 from distsim.specs.output import Output
 
 Norm = Literal["layernorm", "rmsnorm"]
@@ -149,6 +149,8 @@ class Model(Sourced):
     """Share of a head's width that is rotated (GPT-NeoX 0.25, Phi-2 0.4)."""
     patches: Patches | None = None
     """Images are read, not tokens (ViT)."""
+    text: TextTower | None = None
+    """The last layers are a second stack, which reads the text that goes with an image (CLIP)."""
     frames: Frames | None = None
     """The encoder reads sound, not tokens (Whisper)."""
     qkv_bias: bool = False
@@ -214,6 +216,8 @@ class Model(Sourced):
             raise ValueError("encoder_position_rows and frames need encoder_layers")
         if (self.vocab == 0) != (self.patches is not None):
             raise ValueError("vocab must be 0 where patches are read, and only there")
+        if self.text and (self.patches is None or self.text.layers >= self.layers):
+            raise ValueError("text goes with patches, and its layers are the last of all layers")
         if self.encoder_layers >= self.layers:
             raise ValueError(f"encoder_layers {self.encoder_layers} leave none of {self.layers} layers to a decoder")
         special = self.experts or self.latent_attention or self.pattern or self.window or self.parallel_blocks
@@ -232,6 +236,19 @@ class Model(Sourced):
         return self.norm_affine and (self.norm == "layernorm" if self.norm_bias is None else self.norm_bias)
 
     @property
+    def text_model(self) -> Self:
+        """The second stack by itself."""
+        text = self.text
+        assert text is not None
+        shape = {name: getattr(text, name) for name in ("layers", "hidden", "heads", "ffn", "vocab", "context")}
+        return self.model_copy(
+            update=shape | {
+                "kv_heads": text.heads, "head_dim": text.hidden // text.heads, "position_rows": text.context,
+                "patches": None, "text": None, "causal": True, "embedding_norm": False,
+            }
+        )  # fmt: skip
+
+    @property
     def attention_layers(self) -> int:
         """Layers that have attention."""
         return self.pattern.count("*") if self.pattern else self.layers
@@ -243,6 +260,10 @@ class Model(Sourced):
     def is_decoder_layer(self, layer: int) -> bool:
         """Whether this layer (from 0) attends to an encoder's output."""
         return 0 < self.encoder_layers <= layer
+
+    def is_text_layer(self, layer: int) -> bool:
+        """Whether this layer (from 0) belongs to the second stack."""
+        return self.text is not None and layer >= self.layers - self.text.layers
 
     def sees_all(self, layer: int) -> bool:
         """Whether a token of this layer (from 0) attends to later ones too."""

@@ -27,14 +27,34 @@ def vit(fields: Fields, values: Values) -> Values:
     return {**found, "output": output, "tied_embeddings": False}
 
 
-def images(fields: Fields) -> Values:
+def images(fields: Fields, prefix: str = "") -> Values:
     """The squares that an image is cut into, and the table of their positions."""
-    patches = {"image": side(fields, "image_size"), "size": side(fields, "patch_size"),
-               "channels": fields.whole("num_channels") or 3}  # fmt: skip
+    patches: Values = {"image": side(fields, f"{prefix}image_size"), "size": side(fields, f"{prefix}patch_size"),
+                       "channels": fields.whole(f"{prefix}num_channels") or 3}  # fmt: skip
     if patches["size"] > patches["image"]:
-        raise fields.wrong("patch_size", patches["size"], f"it must fit into image_size {patches['image']}")
+        raise fields.wrong(f"{prefix}patch_size", patches["size"], f"it must fit into image_size {patches['image']}")
     tokens = (patches["image"] // patches["size"]) ** 2 + 1
     return {"patches": patches, "vocab": 0, "context": tokens, "position_rows": tokens}
+
+
+def clip(fields: Fields, values: Values) -> Values:
+    """CLIP: layers over images, then layers over text; both end in a projection to one width."""
+    fields.settled("text_config_dict", "vision_config_dict", "text_config.projection_dim", "vision_config.projection_dim",
+                   "logit_scale_init_value")  # fmt: skip
+    text = {
+        "layers": fields.needed("text_config.num_hidden_layers", most=10_000),
+        "hidden": fields.needed("text_config.hidden_size"), "heads": fields.needed("text_config.num_attention_heads"),
+        "ffn": fields.needed("text_config.intermediate_size"), "vocab": fields.needed("text_config.vocab_size"),
+        "context": fields.needed("text_config.max_position_embeddings"),
+        "projection": fields.needed("projection_dim"),
+    }  # fmt: skip
+    act = fields.text("text_config.hidden_act", default=values["activation"])
+    if act != values["activation"]:
+        raise fields.wrong("text_config.hidden_act", act, f"the images' {values['activation']} is needed")
+    found = images(fields, "vision_config.")
+    found["patches"]["bias"] = False
+    return {**found, "text": text, "layers": values["layers"] + text["layers"], "tied_embeddings": False,
+            "output": {"predicts": "nothing"}}  # fmt: skip
 
 
 def side(fields: Fields, name: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
-from distsim.interop.huggingface.modalities import bart, mamba, vit, whisper
+from distsim.interop.huggingface.modalities import bart, clip, mamba, vit, whisper
 
 Values = dict[str, Any]
 
@@ -139,6 +139,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "bart": bart,
     "bert": bert,
     "chatglm": chatglm,
+    "clip": clip,
     "deberta": deberta,
     "distilbert": distilbert,
     "esm": esm,
