@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from distsim.interop.huggingface.fields import Fields
+from distsim.specs.model import Model
+from distsim.specs.output import Output
 
 Values = dict[str, Any]
 LANGUAGE = ("MaskedLM", "LMHeadModel", "CausalLM", "PreTraining")
@@ -20,6 +22,13 @@ TASKS = {
 ENDS = re.compile(f"({'|'.join((*LANGUAGE, *TASKS))})$")
 ONE_CLASS = {"MultipleChoice": 1, "NextSentencePrediction": 2, "QuestionAnswering": 2}
 USUAL_LABELS = 2
+POOLED: dict[str, Callable[[str], bool]] = {
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "esm",
+                     "megatron-bert"), lambda task: True),
+    "distilbert": lambda task: task != "Model", "modernbert": lambda task: False, "vit": lambda task: task == "Model",
+    "deberta-v2": lambda task: task == "SequenceClassification",
+}  # fmt: skip
+"""Families of encoders whose classes are known here, and which of their tasks have a pooler."""
 TARGET_SHARE = 4
 """Tokens that T5's encoder reads for each that its decoder does, where it was trained: 512 for about 114 (Raffel et al.
 2020, section 3.1.4)."""
@@ -32,7 +41,7 @@ def bert(fields: Fields, values: Values) -> Values:
     if kind is not None and kind not in POSITIONS:
         raise fields.wrong(name, kind, f"{' or '.join(POSITIONS)} is needed: relative positions are not supported")
     positions = POSITIONS[kind or "absolute"]
-    output = output_of(fields, task, pooled=True)
+    output = output_of(fields, task, pooled=POOLED["bert"](task))
     return {
         "causal": fields.flag("is_decoder") or task in ("LMHeadModel", "CausalLM"),
         "token_types": fields.whole("type_vocab_size", least=0) or 0,
@@ -62,7 +71,7 @@ def distilbert(fields: Fields, values: Values) -> Values:
     """DistilBERT: as BERT without segments; only classifiers of sentences have a dense layer before the output."""
     task = task_of(fields)
     found = bert(fields, values)
-    return {**found, **_with_output(output_of(fields, task, pooled=task != "Model"), values, bias=True)}
+    return {**found, **_with_output(output_of(fields, task, pooled=POOLED["distilbert"](task)), values, bias=True)}
 
 
 def deberta(fields: Fields, values: Values) -> Values:
@@ -90,14 +99,14 @@ def deberta(fields: Fields, values: Values) -> Values:
             "norm": "layer_norm" in fields.text("norm_rel_ebd", default="none"),
             "convolution": fields.whole("conv_kernel_size", least=0) or 0,
         },
-        **_with_output(output_of(fields, task, pooled=task == "SequenceClassification"), values, bias=True),
+        **_with_output(output_of(fields, task, pooled=POOLED["deberta-v2"](task)), values, bias=True),
     }  # fmt: skip
 
 
 def modernbert(fields: Fields, values: Values) -> Values:
     """ModernBERT: every third layer from the first on sees all tokens; every task has the masked model's transform."""
     task = task_of(fields)
-    output = {**output_of(fields, task, pooled=False), "transform": task != "Model"}
+    output = {**output_of(fields, task, pooled=POOLED["modernbert"](task)), "transform": task != "Model"}
     found = {"causal": fields.flag("is_decoder"), **_with_output(output, values, bias=fields.flag("decoder_bias"))}
     if fields.row("layer_types") is None and values.get("window"):
         every = fields.whole("global_attn_every_n_layers") or 1
@@ -135,6 +144,28 @@ def task_of(fields: Fields) -> str:
         known = ", ".join((*LANGUAGE, *TASKS))
         raise fields.wrong("architectures", names[0], f"a class is needed that ends in one of: {known}")
     return found[1]
+
+
+def task_named(ending: str, family: str) -> str | None:
+    """The task of a class written small (bertformaskedlm, maskedlm) of a family; None where it is none, or another's."""
+    own = re.sub(r"[-_]", "", family.removesuffix("-v2"))
+    plain = re.sub(rf"^{own}(v2)?", "", ending).removeprefix("for")
+    return next((task for task in (*LANGUAGE, *TASKS) if task.lower() == plain), None)
+
+
+def with_task(model: Model, task: str, name: str) -> Model | None:
+    """An encoder with the output of another class of its family; None where the family has no such classes here."""
+    if model.family not in POOLED or (task == "ImageClassification") != (model.family == "vit" and task != "Model"):
+        return None
+    output = output_of(Fields({}, {}, name), task, pooled=POOLED[model.family](task))
+    if model.family in ("vit", "modernbert"):
+        output["transform"] = model.family == "modernbert" and task != "Model"
+    if output.get("classes") and model.output.classes and task == "ImageClassification":
+        output["classes"] = model.output.classes
+    output["unused"] = model.output.unused
+    tied = output["predicts"] == "tokens" and (model.tied_embeddings or not model.output.over_vocabulary)
+    changed = {"name": name, "output": Output(**output), "tied_embeddings": tied}
+    return model.model_copy(update=changed | ({} if model.family == "modernbert" else {"head_bias": True}))
 
 
 def output_of(fields: Fields, task: str, *, pooled: bool) -> Values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distsim.interop.huggingface.encoders import output_of, task_of
+from distsim.interop.huggingface.encoders import POOLED, output_of, task_of
 from distsim.interop.huggingface.fields import Fields
 
 Values = dict[str, Any]
@@ -18,7 +18,7 @@ def vit(fields: Fields, values: Values) -> Values:
     """ViT: squares of an image and a class token; classes told from that token, or a pooler in the bare model."""
     task = task_of(fields)
     found = images(fields)
-    output = {**output_of(fields, task, pooled=task == "Model"), "transform": False}
+    output = {**output_of(fields, task, pooled=POOLED["vit"](task)), "transform": False}
     if output["predicts"] not in ("sequence-classes", "nothing"):
         raise fields.wrong("architectures", fields.data.get("architectures"), "ViTForImageClassification is needed")
     if output["pooler"] and fields.whole("pooler_output_size") not in (None, values["hidden"]):
