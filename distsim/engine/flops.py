@@ -71,8 +71,8 @@ def _token_share(setup: Setup, part: str, parameter: Parameter, layer: bool) -> 
 
 
 def attended(model: Model, seq: Number, reach: Number) -> tuple[Number, Number]:
-    """Layers with attention, and the keys that a token of ``--seq`` meets in each; ``reach`` of its own sequence. Of two
-    stacks both together, as one layer."""
+    """Layers with attention, and the keys that a token of ``--seq`` meets in each; ``reach`` of its own sequence. Of
+    two stacks both together, as one layer."""
     if text := model.text:
         own = text.layers * text.context**2 / seq * text.hidden / (model.heads * model.head_dim)
         return 1, (model.layers - text.layers) * reach + own

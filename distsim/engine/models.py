@@ -69,4 +69,18 @@ def length_notes(model: Model, seq: int) -> list[str]:
     if model.encoder_layers:
         read = model.decoder_context
         notes.append(f"tokens are those that {model.name}'s encoder reads; its decoder reads {read} per sequence")
+    if patches := model.patches:
+        squares = f"tokens are squares of {patches.size} x {patches.size} pixels"
+        notes.append(f"{squares} and {patches.learned_tokens} learned: {seq} per image of {model.name}")
+    if text := model.text:
+        notes.append(f"each image has a text of {text.context} tokens, and is compared with those of its micro-batch")
     return notes
+
+
+def refuse_untimed(model: Model, attention: str) -> None:
+    """Raise DistsimError for what memory can be told of, and time cannot."""
+    if attention != "flash" and model.mamba is not None and model.mamba.step_rank:
+        raise DistsimError(
+            f"--attention {attention} composes the scans of {model.name} token by token, whose time is not covered",
+            "leave --attention out for the fused kernel; distsim memory knows both",
+        )

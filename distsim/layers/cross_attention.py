@@ -30,7 +30,9 @@ def cross_attention(ctx: Context, whole: Context) -> list[Operation]:
     if ctx.kernels.attention_output_copy and flash_kernel(ctx):
         kept = kept._replace(name="attention.output_copy", elements=kept.elements * (1 - masked(ctx)))
     # all layers read one tensor, which the encoder's end keeps; autocast casts it for each product
-    given = Tensor(f"{NAME}.given", whole.sharded_tokens * model.hidden, act, "s b h") if ctx.precision.autocast else None
+    given = (
+        Tensor(f"{NAME}.given", whole.sharded_tokens * model.hidden, act, "s b h") if ctx.precision.autocast else None
+    )
     return [
         norm(ctx, f"{NAME}.norm", ctx.sharded_tokens, model.hidden,
              Tensor(f"{NAME}.residual_input", rows, ctx.precision.stream_bytes, "s b h")),

@@ -39,7 +39,9 @@ def embedding(ctx: Context) -> list[Operation]:
 def _norm(ctx: Context, name: str) -> Operation:
     """The norm after an embedding."""
     rows, hidden = ctx.sharded_tokens, ctx.model.hidden
-    return norm(ctx, f"{name}.norm", rows, hidden, Tensor(f"{name}.output", rows * hidden, ctx.precision.stream_bytes, "s b h"))
+    return norm(
+        ctx, f"{name}.norm", rows, hidden, Tensor(f"{name}.output", rows * hidden, ctx.precision.stream_bytes, "s b h")
+    )
 
 
 def _lookup(ctx: Context) -> Operation:

@@ -17,8 +17,8 @@ PROJECTIONS = ("embedding.patches", "embedding.frames", "embedding.convolution")
 
 def table(name: str, rows: int, width: int, *, trains: bool = True) -> Parameter:
     """A small table that every tensor-parallel rank holds."""
-    held = "trained" if trains else "frozen"
-    return Parameter(name, rows * width, "embedding", rows, width, tensor_parallel=False, held=held)
+    whole = Parameter(name, rows * width, "embedding", rows, width, tensor_parallel=False)
+    return whole if trains else whole._replace(held="frozen")
 
 
 def patch_rows(ctx: Context) -> list[Operation]:
@@ -74,4 +74,3 @@ def _activated(name: str, kept: Tensor) -> Operation:
         name, "elementwise", bytes_read=kept.size_bytes, bytes_written=kept.size_bytes, shape=(kept.elements,),
         saved=(kept,), transient_backward=(kept._replace(name=f"{name}.gradient"),),
     )  # fmt: skip
-

@@ -131,7 +131,7 @@ class Context:
 
     @property
     def side(self) -> Context:
-        """The context with the tokens that its layer reads: fewer behind an encoder, and the shape of a second stack."""
+        """The context with the tokens that its layer reads: fewer behind an encoder; the shape of a second stack."""
         model = self.model
         if model.is_text_layer(self.layer):
             text = model.text_model

@@ -26,8 +26,8 @@ from distsim.specs.tuning import Tuning
 
 def layer_kind(model: Model, layer: int) -> str:
     """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local; in
-    hybrids ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, ``image`` and ``text`` where there
-    are both."""
+    hybrids ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where
+    there are both."""
     if model.pattern:
         return model.mixer(layer)
     if model.text:

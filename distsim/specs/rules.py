@@ -34,8 +34,8 @@ def _experts(model: Model) -> int:
 
 
 def _groups(model: Model) -> int:
-    """Groups of state-space mixers; any degree divides those of a model that has none."""
-    return model.mamba.groups if model.mamba else 0
+    """Groups of Mamba-2 mixers; any degree divides those of a model that has none."""
+    return model.mamba.groups if model.mamba and model.mamba.step_rank is None else 0
 
 
 def _two_stacks(model: Model) -> str:
@@ -60,13 +60,13 @@ def _uncut(model: Model) -> str:
 RULES: tuple[Rule, ...] = (
     Rule(
         "tp divides heads",
-        lambda m, y: m.heads % y.tp == 0,
+        lambda m, y: (m.attention_layers == 0) | (m.heads % y.tp == 0),
         lambda m, y: f"tensor parallel degree {y.tp} does not divide {m.heads} attention heads of {m.name}",
         lambda m, y: f"valid degrees: {listed(divisors(m.heads))}",
     ),
     Rule(
         "tp fits kv heads",
-        lambda m, y: (m.kv_heads % y.tp == 0) | (y.tp % m.kv_heads == 0),
+        lambda m, y: (m.attention_layers == 0) | (m.kv_heads % y.tp == 0) | (y.tp % m.kv_heads == 0),
         lambda m, y: (
             f"tensor parallel degree {y.tp} neither divides {m.kv_heads} key-value heads of {m.name} nor is a multiple"
         ),
@@ -83,7 +83,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "tp divides mamba groups",
         lambda m, y: _groups(m) % y.tp == 0,
-        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_groups(m)} groups of {m.name}'s Mamba mixers",
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_groups(m)} groups of {m.name}'s Mamba-2 mixers",
         lambda m, y: f"valid degrees: {listed(divisors(_groups(m)))}",
     ),
     Rule(
@@ -95,8 +95,14 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "tp divides the text's stack",
         lambda m, y: (m.text is None) | (_text(m) % y.tp == 0),
-        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_text(m)} attention heads of {m.name}'s text stack",
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_text(m)} heads of {m.name}'s text stack",
         lambda m, y: f"valid degrees: {listed([d for d in divisors(_text(m)) if m.heads % d == 0])}",
+    ),
+    Rule(
+        "tp splits mixers",
+        lambda m, y: (y.tp == 1) | (m.mamba is None or m.mamba.step_rank is None),
+        lambda m, y: f"tensor parallel degree {y.tp} given, but mixers of {m.name} (Mamba-1) are held whole",
+        lambda m, y: "leave --tp out",
     ),
     Rule(
         "cp cuts sequences that mixers can pass on",

@@ -15,7 +15,8 @@ LANGUAGE = ("MaskedLM", "LMHeadModel", "CausalLM", "PreTraining")
 POSITIONS = {"absolute": "learned", "rotary": "rotary"}
 TASKS = {
     "SequenceClassification": "sequence-classes", "ImageClassification": "sequence-classes",
-    "MultipleChoice": "sequence-classes", "NextSentencePrediction": "sequence-classes", "TokenClassification": "classes", "QuestionAnswering": "classes",
+    "MultipleChoice": "sequence-classes", "NextSentencePrediction": "sequence-classes",
+    "TokenClassification": "classes", "QuestionAnswering": "classes",
     "Model": "nothing",
 }  # fmt: skip
 """Ends of class names, and what their output layer tells."""
@@ -76,31 +77,32 @@ def distilbert(fields: Fields, values: Values) -> Values:
 
 def deberta(fields: Fields, values: Values) -> Values:
     """DeBERTa v2 and v3: scores by distance; only classifiers of sentences have a pooler; absolute positions seldom."""
-    task = task_of(fields)
-    if not fields.flag("relative_attention"):
-        raise fields.wrong("relative_attention", False, "true is needed")
-    name, kinds = fields.find("pos_att_type")
-    kinds = kinds.split("|") if isinstance(kinds, str) else kinds or []
-    if not isinstance(kinds, list) or not kinds or set(map(str, kinds)) - {"c2p", "p2c"}:
-        raise fields.wrong(name, kinds, "c2p, p2c or both are needed")
-    span = fields.whole("position_buckets", least=-1) or -1
-    if span < 1:
-        span = fields.whole("max_relative_positions", least=-1) or -1
-    absolute = fields.flag("position_biased_input")
-    fields.settled("max_relative_positions", "legacy", "conv_act", "conv_groups", "attention_head_size")
+    task, absolute = task_of(fields), fields.flag("position_biased_input")
+    fields.settled("legacy", "conv_act", "conv_groups", "attention_head_size")
     return {
         "causal": False,
         "token_types": fields.whole("type_vocab_size", least=0) or 0,
         "positions": "learned" if absolute else "none",
         "position_rows": values["context"] if absolute else 0,
-        "disentangled": {
-            "span": span if span > 0 else values["context"], "terms": len(set(map(str, kinds))),
-            "own_projections": not fields.flag("share_att_key"),
-            "norm": "layer_norm" in fields.text("norm_rel_ebd", default="none"),
-            "convolution": fields.whole("conv_kernel_size", least=0) or 0,
-        },
+        "disentangled": _disentangled(fields, values) if fields.flag("relative_attention") else None,
         **_with_output(output_of(fields, task, pooled=POOLED["deberta-v2"](task)), values, bias=True),
-    }  # fmt: skip
+    }
+
+
+def _disentangled(fields: Fields, values: Values) -> Values:
+    """What is compared with distances, and how many of these there are."""
+    name, kinds = fields.find("pos_att_type")
+    kinds = kinds.split("|") if isinstance(kinds, str) else kinds or []
+    if not isinstance(kinds, list) or not kinds or set(map(str, kinds)) - {"c2p", "p2c"}:
+        raise fields.wrong(name, kinds, "c2p, p2c or both are needed")
+    spans = [fields.whole(key, least=-1) or -1 for key in ("position_buckets", "max_relative_positions")]
+    return {
+        "span": next((span for span in spans if span > 0), values["context"]),
+        "terms": len(set(map(str, kinds))),
+        "own_projections": not fields.flag("share_att_key"),
+        "norm": "layer_norm" in fields.text("norm_rel_ebd", default="none"),
+        "convolution": fields.whole("conv_kernel_size", least=0) or 0,
+    }
 
 
 def modernbert(fields: Fields, values: Values) -> Values:
@@ -147,7 +149,7 @@ def task_of(fields: Fields) -> str:
 
 
 def task_named(ending: str, family: str) -> str | None:
-    """The task of a class written small (bertformaskedlm, maskedlm) of a family; None where it is none, or another's."""
+    """The task of a class of a family, written small (bertformaskedlm, maskedlm); None where it is no such class."""
     own = re.sub(r"[-_]", "", family.removesuffix("-v2"))
     plain = re.sub(rf"^{own}(v2)?", "", ending).removeprefix("for")
     return next((task for task in (*LANGUAGE, *TASKS) if task.lower() == plain), None)

@@ -39,8 +39,8 @@ def images(fields: Fields, prefix: str = "") -> Values:
 
 def clip(fields: Fields, values: Values) -> Values:
     """CLIP: layers over images, then layers over text; both end in a projection to one width."""
-    fields.settled("text_config_dict", "vision_config_dict", "text_config.projection_dim", "vision_config.projection_dim",
-                   "logit_scale_init_value")  # fmt: skip
+    fields.settled("text_config_dict", "vision_config_dict", "logit_scale_init_value")
+    fields.settled("text_config.projection_dim", "vision_config.projection_dim")
     text = {
         "layers": fields.needed("text_config.num_hidden_layers", most=10_000),
         "hidden": fields.needed("text_config.hidden_size"), "heads": fields.needed("text_config.num_attention_heads"),
@@ -83,7 +83,9 @@ def bart(fields: Fields, values: Values) -> Values:
     """BART: one word embedding for both stacks, a table of positions in each that starts two rows in."""
     rows = values["context"] + BART_OFFSET
     if not values["tied_embeddings"]:
-        raise fields.wrong("tie_word_embeddings", False, "true is needed: stacks with words of their own are not covered")
+        raise fields.wrong(
+            "tie_word_embeddings", False, "true is needed: stacks with words of their own are not covered"
+        )
     return {
         **stacks(fields, values),
         "decoder_context": values["context"],
@@ -97,7 +99,7 @@ def stacks(fields: Fields, values: Values) -> Values:
     encoders = fields.whole("encoder_layers") or values["layers"]
     for name, own in (("encoder_attention_heads", "heads"), ("encoder_ffn_dim", "ffn")):
         stated = fields.whole(name) or values[own]
-        if stated != values[own]:
+        if stated != values[own] and name not in fields.assumed:
             raise fields.wrong(name, stated, f"the decoder's {values[own]} is needed: stacks of one shape are covered")
     dropout = fields.number("activation_dropout", default=0.0)
     fields.settled("encoder_layerdrop", "decoder_layerdrop", "num_hidden_layers")
