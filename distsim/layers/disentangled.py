@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distsim.arrays import Number
+from distsim.arrays import Number, where
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
@@ -27,11 +27,21 @@ def distance_table(ctx: Context) -> list[Operation]:
         "embedding.distance_weight", kind.rows * model.hidden, "embedding", kind.rows, model.hidden,
         tensor_parallel=False,
     )  # fmt: skip
-    rows = [Operation("embedding.distances", "embedding", parameters=(table,))]
+    rows = [Operation("embedding.distances", "embedding", saved=_given(ctx, kind.rows), parameters=(table,))]
     if kind.norm:
         nothing = Tensor("embedding.distance_rows", 0, ctx.activation, "table")  # the table itself, no activation
         rows.append(norm(ctx, "embedding.distance_norm", kind.rows, model.hidden, nothing))
     return rows + _convolution(ctx, kind.convolution)
+
+
+def _given(ctx: Context, rows: int) -> tuple[Tensor, ...]:
+    """What recomputed layers are given beside their input, one for all: distances of pairs, their mask, the table."""
+    layout, again = ctx.layout, where(ctx.layout.recompute_layers != 0, 1, 0)
+    return (
+        Tensor("embedding.pair_distances", again * layout.seq**2, INDEX_BYTES, "s s index"),
+        Tensor("embedding.pair_mask", again * layout.micro_batch * layout.seq**2, MASK_BYTES, "b s s mask"),
+        Tensor("embedding.normalised_distances", again * rows * ctx.model.hidden, ctx.activation, "2k h"),
+    )
 
 
 def _convolution(ctx: Context, taps: int) -> list[Operation]:
