@@ -82,7 +82,8 @@ def _states(setup: Setup, copies: int = 1) -> Any:
 
 @pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
 def test_against_torch(row: dict[str, str]) -> None:
-    """States to PyTorch's rounding, layers to the byte but for Mamba's and what autocast makes of DeBERTa's."""
+    """States to PyTorch's rounding, layers to the byte but for Mamba's, and DeBERTa's under autocast: the recorder took
+    two casts of its distances for casts of weights, whose shape they have."""
     spec, batch = load_model(row["model"]).spec, int(row["micro_batch"])
     if row["dec_seq"]:
         spec = spec.model_copy(update={"decoder_context": int(row["dec_seq"])})
@@ -227,3 +228,13 @@ def test_step_counters_lie_where_torch_keeps_them(optimizer: str) -> None:
     held, stage = _states(setup), build_stages(setup)[0]
     assert held.optimizer == wanted
     assert moments_of(setup, stage, held, saved_of(setup, stage))[-1].total == pytest.approx(peak, rel=1e-6)
+
+
+def test_tokens_behind_an_encoder() -> None:
+    short, long = (_setup("whisper-small", decoder_seq=tokens) for tokens in (100, 448))
+    assert short.to_dict()["decoder_seq"] == 100 and "decoder_seq" not in _setup("gpt2").to_dict()
+    assert saved_of(short, build_stages(short)[0]).total < saved_of(long, build_stages(long)[0]).total
+    assert long.to_dict() == _setup("whisper-small").to_dict()
+    assert any("448 positions" in note for note in _setup("whisper-small", decoder_seq=449).notes)
+    with pytest.raises(DistsimError, match="no decoder behind an encoder"):
+        _setup("gpt2", decoder_seq=100)
