@@ -238,3 +238,12 @@ def test_tokens_behind_an_encoder() -> None:
     assert any("448 positions" in note for note in _setup("whisper-small", decoder_seq=449).notes)
     with pytest.raises(DistsimError, match="no decoder behind an encoder"):
         _setup("gpt2", decoder_seq=100)
+
+
+def test_images_per_second_are_told() -> None:
+    from distsim.report.step import figures
+    from distsim.report.style import Style
+
+    report = distsim.step(model="vit-base", gpu="h100-sxm", gpus=8, micro_batch=64)
+    told = next(line for line in figures(report, Style(100, 0, True)) if line.startswith("images"))
+    assert f"{report.tokens_per_second / 197:,.0f} images/s" in told

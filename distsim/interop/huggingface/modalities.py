@@ -112,7 +112,7 @@ def mamba(fields: Fields, values: Values) -> Values:
     name, rank = fields.find("time_step_rank")
     if rank in (None, "auto"):
         rank = -(-values["hidden"] // STEP_SHARE)
-    fields.settled("use_mambapy", "use_associative_scan", "rescale_prenorm_residual", "layer_types")
+    fields.settled("expand", "use_mambapy", "use_associative_scan", "rescale_prenorm_residual", "layer_types")
     mixer = {
         "heads": inner, "head_dim": 1, "state": fields.needed("state_size"), "groups": 1,
         "convolution": fields.needed("conv_kernel"), "step_rank": fields.as_whole(name, rank),
