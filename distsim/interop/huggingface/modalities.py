@@ -106,6 +106,21 @@ def stacks(fields: Fields, values: Values) -> Values:
     return {"layers": encoders + values["layers"], "encoder_layers": encoders, "mlp_dropout": dropout}
 
 
+def mamba2(fields: Fields, values: Values) -> Values:
+    """Mamba-2 alone, without attention and MLP."""
+    fields.settled("expand", "chunk_size", "time_step_rank", "rms_norm", "norm_before_gate", "rescale_prenorm_residual")
+    heads, width = fields.needed("num_heads"), fields.needed("head_dim")
+    mixer = {
+        "heads": heads, "head_dim": width, "state": fields.needed("state_size"), "groups": fields.needed("n_groups"),
+        "convolution": fields.needed("conv_kernel"), "bias": fields.flag("use_bias"),
+        "convolution_bias": fields.flag("use_conv_bias", default=True),
+    }  # fmt: skip
+    return {
+        "pattern": "M" * values["layers"], "mamba": mixer, "ffn": heads * width, "heads": 1, "kv_heads": 1,
+        "head_dim": values["hidden"], "residual_fp32": fields.flag("residual_in_fp32"),
+    }  # fmt: skip
+
+
 def mamba(fields: Fields, values: Values) -> Values:
     """Mamba-1: no attention and no MLP; every channel of the inner width is a head of its own."""
     inner = fields.whole("intermediate_size") or (fields.whole("expand") or 2) * values["hidden"]

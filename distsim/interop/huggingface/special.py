@@ -7,7 +7,7 @@ from typing import Any
 
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
-from distsim.interop.huggingface.modalities import bart, clip, mamba, vit, whisper
+from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, vit, whisper
 
 Values = dict[str, Any]
 
@@ -147,6 +147,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "gpt_bigcode": gpt_bigcode,
     "gpt_neo": gpt_neo,
     "mamba": mamba,
+    "mamba2": mamba2,
     "modernbert": modernbert,
     "mpt": mpt,
     "nemotron_h": nemotron_h,
