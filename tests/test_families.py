@@ -36,7 +36,7 @@ COUNTS = json.loads((ORACLES / "families.json").read_text())
 # encoders with the sum of their output as loss, BART without the mask that fake tensors alone make it pass.
 MEMORY = list(csv.DictReader((ORACLES / "torch_families.csv").open()))
 PRECISION = {"bf16": "pure-bf16", "fp32_amp": "amp-bf16", "fp32": "fp32"}
-TOTAL, TIGHT, LOOSE = 0.01, 0.012, 0.04
+TOTAL, TIGHT, LOOSE = 0.01, 0.012, 0.025
 
 
 @pytest.mark.parametrize("row", COUNTS, ids=lambda row: f"{row['config']['architectures'][0]}-{row['parameters']}")
@@ -103,7 +103,7 @@ def test_against_torch(row: dict[str, str]) -> None:
         wanted = [int(row[key]) for key in ("saved_layer_mid", "saved_declayer_mid") if row[key]]
         assert list(kept[: len(wanted)]) == pytest.approx(wanted, rel=TOTAL if loose else 0, abs=16)
     peak = max(moment.total for moment in moments_of(setup, stage, held, saved))
-    assert peak == pytest.approx(int(row["peak_total"]), rel=LOOSE if loose or row["recompute"] == "full" else TIGHT)
+    assert peak == pytest.approx(int(row["peak_total"]), rel=LOOSE if loose else TIGHT)
 
 
 FLOPS = ("vit-base-patch16-224", "whisper-small", "whisper-large-v3-turbo", "bart-large", "mamba-2.8b",

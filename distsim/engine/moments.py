@@ -57,6 +57,12 @@ def _parameters(block: Block | None) -> Number:
     return 0 if block is None else sum(elements(operation) for operation in block.operations)
 
 
+def _entry(stage: Stage) -> Number:
+    """Parameters whose gradients come last: the embedding's, but for a second stack's, which runs backward first."""
+    rows = () if stage.embedding is None else stage.embedding.operations
+    return sum(elements(operation) for operation in rows if operation.name != "embedding.text")
+
+
 def _weight_copies(setup: Setup, stage: Stage) -> Number:
     """Cast weights that layers which are not recomputed keep, and the head's."""
     wanted, count = setup.layout.recompute_layers, stage.layer_count
@@ -186,7 +192,7 @@ def _layers(step: _Step, stage: Stage, saved: Saved) -> None:
     first, _ = stage.layers[0]
     kept = layer_saved_bytes(setup, first, where(setup.layout.recompute_layers != 0, 1, 0))
     others = step.others + saved.embedding + kept
-    made = (_all_parameters(stage) - _parameters(stage.embedding) - _parameters(first)) * grown + tied
+    made = (_all_parameters(stage) - _entry(stage) - _parameters(first)) * grown + tied
     step.add("backward of the first layer", others + step.layer(first), made)
 
 
@@ -210,7 +216,7 @@ def _embedding(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Num
     table = stage.embedding.operations[0]
     if not table.backward:
         return
-    parameters = _parameters(stage.embedding)
+    parameters = _entry(stage)
     made = (_all_parameters(stage) - parameters) * grown
     fresh = parameters * step.gradients.fresh
     others = step.others + saved_bytes(stage.embedding.operations)
