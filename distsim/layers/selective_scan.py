@@ -16,9 +16,13 @@ CHUNK = 2048
 """Tokens after which the fused scan writes down its states (selective_scan_fwd_kernel.cuh, ``n_chunks``)."""
 PAIR = 2
 """Values of one element of the scan: a decay and a state."""
-FUSED_PASSES = 6
-"""Tensors of the inner width that the fused kernels read or write forward: convolution in and out, its output and the
-step widths read by the scan, the gate, the output."""
+FUSED_READS, FUSED_WRITES = 4, 3
+"""Tensors of the inner width that the fused kernels read forward (the convolution's input and output, step widths,
+gate) and write (the convolution's output, the scan's before and after the gate)."""
+SCAN_FLOPS = 9
+"""Operations per token, channel and state (Gu and Dao 2023, arXiv:2312.00752, appendix C: 9 B L D N)."""
+SCAN_BACKWARD = 3
+"""Operations of backward over forward's: the states again, and two gradients of each."""
 
 
 def selective_scan(ctx: Context, source: Tensor) -> list[Operation]:
@@ -43,7 +47,7 @@ def selective_scan(ctx: Context, source: Tensor) -> list[Operation]:
 
 
 def _scan(ctx: Context, inner: int, narrow: int, saved: list[Tensor]) -> Operation:
-    """Convolution, step widths, scan and gate: elementwise work at the bandwidth of memory."""
+    """Convolution, step widths, scan and gate: elementwise work, bound by memory or by vector units."""
     mixer, tokens, act = ctx.model.mamba, ctx.layout.tokens, ctx.activation
     assert mixer is not None
     parameters = [Parameter("mamba.convolution.weight", inner * mixer.convolution, "vector")]
@@ -52,14 +56,16 @@ def _scan(ctx: Context, inner: int, narrow: int, saved: list[Tensor]) -> Operati
     parameters += [
         Parameter("mamba.scan.decays", inner * mixer.state, "vector"), Parameter("mamba.scan.skip", inner, "vector"),
     ]  # fmt: skip
-    whole = tokens * inner * act
+    whole, flops = tokens * inner * act, SCAN_FLOPS * tokens * inner * mixer.state
     kept = sum(tensor.size_bytes for tensor in saved)
     fused = ctx.layout.attention == "flash"
     return Operation(
         "mamba.scan",
         "elementwise",
-        bytes_read=FUSED_PASSES / 2 * whole + tokens * narrow * act if fused else kept,
-        bytes_written=FUSED_PASSES / 2 * whole if fused else kept,
+        flops,
+        SCAN_BACKWARD * flops,
+        FUSED_READS * whole + tokens * narrow * act if fused else kept,
+        FUSED_WRITES * whole if fused else kept,
         shape=(tokens * inner,),
         saved=tuple(saved),
         output=Tensor("mamba.scan_output", tokens * inner, act, "s b e"),
