@@ -56,6 +56,7 @@ def test_counts(row: dict[str, Any]) -> None:
         ("roberta-base-robertamodel", 124_645_632), ("xlm-roberta-large-xlmrobertamodel", 559_890_432),
         ("deberta-v3-base-debertav2model", 183_831_552), ("vit-base-patch16-224-1000-classes", 86_567_656),
         ("vit-base-ViTModel", 86_389_248), ("distilbert-base-model", 66_362_880), ("vit-h-14", 632_045_800),
+        ("ViT-L/16", 304_326_632), ("google/vit-base-patch16-224", 86_567_656),
         ("clip-vit-l-14", 427_616_513), ("whisper-turbo", 808_878_080), ("mamba-790m", 793_204_224),
     ],
 )  # fmt: skip

@@ -42,6 +42,8 @@ def _read(name: str) -> Model:
     if Path(name).is_dir() and not catalog.knows("models", name):
         raise DistsimError("the folder holds no config.json", where=name)
     preset = _preset_of(hub) if (hub := hub_name(name)) else name
+    if hub and not catalog.knows("models", preset) and catalog.knows("models", dashed := name.replace("/", "-")):
+        preset = dashed  # ViT-L/16
     if not catalog.knows("models", preset) and (model := _with_class(preset)):
         return model
     found = catalog.load("models", preset)
