@@ -150,7 +150,7 @@ def test_windows_of_modernbert() -> None:
             "c2p",
         ),
         ({"model_type": "albert", "num_hidden_layers": 2}, "differ from BERT's"),
-        ({"model_type": "marian", "encoder_layers": 2}, "an encoder with a decoder"),
+        ({"model_type": "led", "encoder_layers": 2}, "an encoder with a decoder"),
     ],
 )
 def test_what_is_refused(config: dict[str, Any], words: str) -> None:

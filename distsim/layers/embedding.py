@@ -82,9 +82,10 @@ def _positions(ctx: Context) -> list[Parameter]:
     """Tables of positions or distances; an encoder that reads sound has its own beside its convolutions."""
     model, found = ctx.model, []
     if model.positions == "learned":
-        found.append(table("embedding.position_weight", model.position_rows, model.hidden))
-        if model.encoder_position_rows and not model.frames:
-            found.append(table("embedding.encoder_position_weight", model.encoder_position_rows, model.hidden))
+        own = model.fixed_positions != "both"
+        found.append(table("embedding.position_weight", model.position_rows, model.hidden, trains=own))
+        if rows := 0 if model.frames else model.encoder_position_rows:
+            found.append(table("embedding.encoder_position_weight", rows, model.hidden, trains=own))
     if model.positions == "relative":
         buckets = model.position_rows * model.heads / ctx.layout.tp
         stacks = 2 if model.encoder_layers else 1

@@ -56,7 +56,7 @@ def frame_rows(ctx: Context) -> list[Operation]:
     second = Tensor("embedding.frames.second_output", layout.tokens * model.hidden, act, "s b h")
     positions = table(
         "embedding.encoder_position_weight", model.encoder_position_rows, model.hidden,
-        trains=not model.fixed_encoder_positions,
+        trains=model.fixed_positions == "none",
     )  # fmt: skip
     return [
         linear(ctx, f"{PROJECTIONS[1]}.first", heard, frames.taps * frames.bins, model.hidden, sound, bias=True,

@@ -141,8 +141,8 @@ class Model(Sourced):
     by distance (T5's buckets), one per head and stack."""
     encoder_position_rows: int = Field(default=0, ge=0)
     """Rows of a learned table of the encoder's own, where a decoder has ``position_rows`` (BART, Whisper)."""
-    fixed_encoder_positions: bool = False
-    """That table is stored but not trained: sines and cosines (Whisper)."""
+    fixed_positions: Literal["none", "encoder", "both"] = "none"
+    """Tables that are stored but not trained, sines and cosines: the encoder's (Whisper) or both (Marian)."""
     disentangled: Disentangled | None = None
     """Scores compare words with distances too (DeBERTa)."""
     rotary_fraction: float = Field(default=1.0, gt=0, le=1)

@@ -82,16 +82,22 @@ def whisper(fields: Fields, values: Values) -> Values:
 def bart(fields: Fields, values: Values) -> Values:
     """BART: one word embedding for both stacks, a table of positions in each that starts two rows in."""
     rows = values["context"] + BART_OFFSET
-    if not values["tied_embeddings"]:
-        raise fields.wrong(
-            "tie_word_embeddings", False, "true is needed: stacks with words of their own are not covered"
-        )
-    return {
-        **stacks(fields, values),
-        "decoder_context": values["context"],
-        "position_rows": rows,
-        "encoder_position_rows": rows,
-    }
+    return {**translator(fields, values), "position_rows": rows, "encoder_position_rows": rows}
+
+
+def marian(fields: Fields, values: Values) -> Values:
+    """Marian, Pegasus and Blenderbot: as BART, with tables that start at the first row."""
+    if fields.whole("decoder_vocab_size") not in (None, values["vocab"]):
+        raise fields.wrong("decoder_vocab_size", fields.find("decoder_vocab_size")[1], "one vocabulary is covered")
+    rows = values["context"]
+    return {**translator(fields, values), "position_rows": rows, "encoder_position_rows": rows}
+
+
+def translator(fields: Fields, values: Values) -> Values:
+    """Two stacks that read words of one table; M2M-100 and NLLB compute their positions."""
+    if not values["tied_embeddings"] or not fields.flag("share_encoder_decoder_embeddings", default=True):
+        raise fields.wrong("tie_word_embeddings", False, "true is needed: stacks with words of their own are missing")
+    return {**stacks(fields, values), "decoder_context": values["context"]}
 
 
 def stacks(fields: Fields, values: Values) -> Values:

@@ -15,8 +15,8 @@ _GROUPS: dict[str, str] = {
     _ENCODER: "bert-generation big_bird data2vec-text deberta electra ernie albert funnel longformer "
     "mobilebert modernbert-decoder mpnet nomic_bert reformer rembert roc_bert roformer squeezebert xlm xlnet xmod "
     "flaubert",
-    _BOTH: "umt5 longt5 switch_transformers t5gemma t5gemma2 plbart pegasus pegasus_x "
-    "bigbird_pegasus blenderbot blenderbot-small marian m2m_100 nllb-moe fsmt led mvp prophetnet encoder-decoder",
+    _BOTH: "umt5 longt5 switch_transformers t5gemma t5gemma2 plbart pegasus_x "
+    "bigbird_pegasus blenderbot-small nllb-moe fsmt led mvp prophetnet encoder-decoder",
     _RECURRENT: "mamba3 rwkv rwkv5 rwkv6 rwkv7 xlstm gated_deltanet retnet",
     _HYBRID: "jamba bamba zamba zamba2 falcon_h1 granitemoehybrid qwen3_next qwen3_5 qwen3_5_moe "
     "qwen3_5_text qwen3_5_moe_text recurrent_gemma minimax kimi_linear lfm2 lfm2_moe lfm3 olmo_hybrid bailing_hybrid "

@@ -7,7 +7,7 @@ from typing import Any
 
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
-from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, vit, whisper
+from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
 
 Values = dict[str, Any]
 
@@ -148,6 +148,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "gpt_neo": gpt_neo,
     "mamba": mamba,
     "mamba2": mamba2,
+    "marian": marian,
     "modernbert": modernbert,
     "mpt": mpt,
     "nemotron_h": nemotron_h,
@@ -156,6 +157,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "roberta": roberta,
     "stablelm": stablelm,
     "t5": t5,
+    "translator": translator,
     "vit": vit,
     "whisper": whisper,
 }
