@@ -139,7 +139,8 @@ def _loss(ctx: Context) -> Operation:
     # eager: bf16 logits and their fp32 upcast are alive when the log-softmax is made; in backward the fp32
     # gradients of the log-softmax and of its input, which is 16 bits wide where nothing was upcast
     forward = (half, upcast) if eager and act != wide else (half,)
-    backward = (upcast, upcast if kernels.loss_upcast is True else half) if eager else (half,)
+    widened = kernels.loss_upcast is True or (kernels.loss_upcast == "autocast" and ctx.precision.autocast)
+    backward = (upcast, upcast if widened else half) if eager else (half,)
     if recast:
         forward, backward = (half,), (upcast,)
     return Operation(
