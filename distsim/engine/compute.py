@@ -175,9 +175,17 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
         first, second = moved_bytes(setup, operation)
         share = setup.kernels.pass_share * cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
         first, second = first * share, second * share
-        forward.memory = stream_seconds(first, chip.bandwidth)
-        backward.memory = stream_seconds(second, chip.bandwidth)
+        forward.memory = _passed(chip, first, operation.flops_forward, operation.kind)
+        backward.memory = _passed(chip, second, operation.flops_backward, operation.kind)
     return forward, backward if operation.backward else Sums()
+
+
+def _passed(chip: Chip, moved: Number, flops: Number, kind: str) -> Number:
+    """Seconds of a pass over memory, or of its arithmetic on vector units where that takes longer (Mamba-1's scan)."""
+    seconds = stream_seconds(moved, chip.bandwidth)
+    if kind != "elementwise" or (isinstance(flops, (int, float)) and not flops):
+        return seconds
+    return maximum(seconds, flops / chip.vector_rate)
 
 
 def _three(chip: Chip, rate: Number, shape: tuple[Number, ...], flops: Number, moved: Number) -> list[Number]:

@@ -110,7 +110,7 @@ ROTATED = ("attention.query", "attention.key")
 def loss_kernel(setup: Setup) -> str:
     """How the framework makes its loss: a key of LOSS_BYTES."""
     kernels = setup.kernels
-    eager = "eager" if kernels.loss_upcast or setup.precision.autocast else "narrow"
+    eager = "eager" if kernels.loss_upcast is True or setup.precision.autocast else "narrow"
     return kernels.loss_kernel or (eager if kernels.loss == "eager" else "one")
 
 

@@ -10,6 +10,7 @@ from distsim.engine.compute import BlockSums, StageCompute, stage_compute
 from distsim.engine.exchange import Exchange, exchange_of
 from distsim.engine.expert_load import busiest_exchange
 from distsim.engine.flows import Fixed, Flow
+from distsim.engine.models import refuse_untimed
 from distsim.engine.network import Network
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage, build_stages
@@ -48,6 +49,7 @@ class Work:
 
 def work_of(setup: Setup, price: Pricing = price_of) -> Work:
     """Fold ledger and traffic of a setup; stages that hold the same layers are folded once. ``price`` may remember."""
+    refuse_untimed(setup.model, setup.layout.attention)
     exchange, network = exchange_of(setup), network_of(setup)
     stages = build_stages(setup)
     known: dict[int, BlockSums] = {}

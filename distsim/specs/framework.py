@@ -87,8 +87,9 @@ class Kernels(Spec):
     loss_transit_bytes: float | None = Field(default=None, ge=0)
     """Bytes per logit in transit while a fused loss is computed, beside what it keeps; None means one in the
     activation dtype."""
-    loss_upcast: bool = True
-    """An ``eager`` loss works on fp32 logits; off where it reads those of the output layer (BERT in Hugging Face)."""
+    loss_upcast: bool | Literal["autocast"] = True
+    """An ``eager`` loss works on fp32 logits; off where it reads those of the output layer (BERT in Hugging Face);
+    ``autocast``: only there, since an fp32 buffer is added to them (BART)."""
     predicted_share: float = Field(default=1.0, gt=0, le=1)
     """Share of the positions whose logits an encoder's training computes: all, or those that are masked."""
     loss_chunk_tokens: int = Field(default=0, ge=0)
