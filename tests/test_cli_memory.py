@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import distsim
 from distsim.cli.app import run
 
 CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "buffers", "framework"]
@@ -271,3 +272,20 @@ def test_dropout_that_changes_nothing_is_noted(capsys: pytest.CaptureFixture[str
         1,
     )
     assert "dropout" not in capsys.readouterr().err
+
+
+def test_a_framework_that_nobody_named_rules_out_no_mend(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["llama-2-70b", "--gpus", "64", "--tp", "4", "--pp", "4", "--schedule", "zb-h1", "--global-batch", "64"]
+    assert run(["memory", *words]) == 1
+    assert "\n--zero 1 " in capsys.readouterr().out
+    assert run(["memory", *words, "--zero", "1"]) == 0
+
+
+def test_experts_that_no_other_rank_holds_are_not_gathered() -> None:
+    """At ZeRO 3 with ep = dp each rank has experts of its own: nothing of theirs is put together from shards."""
+    job = {"model": "mixtral-8x7b", "gpu": "b200-sxm", "gpus": 8, "ep": 8}
+    before, after = (distsim.memory(**job, zero=zero).stages[0].categories for zero in (2, 3))
+    attention = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 8 * 4096 + 2 * 4096  # with router and norms
+    root = 2 * 32000 * 4096 + 4096
+    assert after["buffers"] - before["buffers"] == pytest.approx((2 * attention + root) * 2, rel=0.01)
+    assert sum(after.values()) < sum(before.values())

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from distsim.arrays import Number
 from distsim.engine.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes
-from distsim.engine.exchange import memory_notes
+from distsim.engine.exchange import memory_notes, stated_exchange
 from distsim.engine.figures import Figures
 from distsim.engine.moments import Moment, highest, moments_of
 from distsim.engine.resolve import Setup, resolve
@@ -112,8 +112,9 @@ def memory(job: Job | None = None, /, **options: Any) -> MemoryReport:
 
 def memory_of(setup: Setup) -> MemoryReport:
     """Where every byte goes for a resolved setup."""
+    exchange = stated_exchange(setup)  # what step and comm would refuse
     stages = build_stages(setup)
-    setup = replace(setup, notes=(*setup.notes, *memory_notes(setup.job)))
+    setup = replace(setup, notes=(*setup.notes, *memory_notes(setup.job, exchange)))
     return MemoryReport(setup, tuple(_stage(setup, stage) for stage in stages))
 
 
