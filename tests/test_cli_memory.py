@@ -289,3 +289,11 @@ def test_experts_that_no_other_rank_holds_are_not_gathered() -> None:
     root = 2 * 32000 * 4096 + 4096
     assert after["buffers"] - before["buffers"] == pytest.approx((2 * attention + root) * 2, rel=0.01)
     assert sum(after.values()) < sum(before.values())
+
+
+def test_a_larger_gpu_is_no_slower_and_no_worse_joined(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not a card that is joined in pairs for one behind a switch, nor one that computes less."""
+    words = ["llama-3-70b", "--gpu", "h100-sxm", "--gpus", "32", "--tp", "8", "--pp", "4", "--seq", "65536"]
+    told = data(capsys, *words)
+    named = {mend["flags"].split("--gpu ")[1].split()[0] for mend in told["mends"] if "--gpu " in mend["flags"]}
+    assert named and named <= {"h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300"}
