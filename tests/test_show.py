@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,30 @@ def test_names_stay_whole_on_a_narrow_terminal() -> None:
     assert "a100-pcie-40gb " in told
     assert "aliases" not in told
     assert "aliases" in show("gpus", COLUMNS="100").stdout
+
+
+@pytest.mark.parametrize("kind", [kind for kind in catalog.KINDS if kind not in catalog.SUFFIXES])
+def test_lists_fit_eighty_columns_with_every_number_whole(kind: str) -> None:
+    narrow, wide = show(kind, COLUMNS="80").stdout, show(kind).stdout
+    assert max(map(len, narrow.splitlines())) <= 80
+    number = r"(?<![\w.-])\d[\d.]*(?![\w-])"
+    assert set(re.findall(number, narrow)) <= set(re.findall(number, wide))
+
+
+def test_headings_and_figures_are_not_broken_within_words() -> None:
+    assert "bandwidth" in show("gpus", COLUMNS="80").stdout.replace("\n", " ")
+    assert "overhead.compiled_fragmentation_fraction " in show("framework", "torchtitan", COLUMNS="80").stdout
+
+
+def test_models_tell_their_parameters() -> None:
+    assert re.search(r"^mixtral-8x7b +46\.7B .*2 of 8", show("models").stdout, re.MULTILINE)
+    assert "671B (671,026,404,352)" in show("model", "deepseek-v3").stdout
+    told = json.loads(show("model", "deepseek-v3", "--json").stdout)
+    assert told["parameters"] == sum(told["parts"].values()) == 671_026_404_352
+    assert 36e9 < told["parameters_per_token"] < 38e9
+
+
+def test_sources_follow_below_on_a_narrow_terminal() -> None:
+    out = show("gpu", "h100-sxm", COLUMNS="80").stdout
+    numbers = {int(line.split()[-1]) for line in out.splitlines() if line.startswith(("peak.", "link.", "memory"))}
+    assert all(re.search(rf"^ *{number}  +\S", out, re.MULTILINE) for number in numbers)

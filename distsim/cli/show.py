@@ -83,7 +83,9 @@ def _show_preset(kind: str, name: str, json: bool) -> None:
     raw, origin, file = catalog.raw(kind, name), catalog.origin(kind, name), str(catalog.path(kind, name))
     if json:
         figures = spec if isinstance(spec, dict) else spec.model_dump(mode="json")
-        return _print_json({"kind": kind, "name": raw["name"], "origin": origin, "file": file, "spec": figures})
+        more = _counted(name) if kind == "models" else {}
+        told = {"kind": kind, "name": raw["name"], "origin": origin, "file": file, **more, "spec": figures}
+        return _print_json(told)
     if kind == "prices":
         import datetime
 
@@ -92,7 +94,20 @@ def _show_preset(kind: str, name: str, json: bool) -> None:
         return _print(price_list(spec, origin, file, datetime.date.today()))
     from distsim.report import show as report
 
-    return _print(report.preset(raw["name"], origin, file, raw))
+    counted = report.counted_words(_counted(name)) if kind == "models" else None
+    return _print(report.preset(raw["name"], origin, file, raw, counted))
+
+
+def _counted(model: str) -> dict[str, Any]:
+    """What follows from a model's figures: its parameters, by part, and those that a token passes."""
+    from distsim.engine.flops import active_parameters
+    from distsim.engine.models import load_model
+    from distsim.engine.resolve import resolve
+    from distsim.specs.job import Job
+
+    loaded = load_model(model)
+    active = active_parameters(resolve(Job(model=loaded.spec, gpus=1)))
+    return {"parameters": loaded.parameters, "parts": loaded.parts(), "parameters_per_token": round(active)}
 
 
 def _print(lines: list[Any]) -> None:
