@@ -168,3 +168,20 @@ def test_memory_refuses_what_comm_refuses(capsys: pytest.CaptureFixture[str], wo
     told = answer(capsys, "llama-7b", "--gpus", "16", *words, code=2)
     assert run(["memory", "llama-7b", "--gpus", "16", *words]) == 2
     assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_the_plot_of_a_collective_fits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = answer(capsys, "--collective", "all_reduce", "--gpus", "16")
+    assert max(map(len, text.split("Simple")[-1].splitlines())) <= width
+
+
+def test_collectives_that_make_no_sense(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ("--collective", "all_reduce", "--gpus")
+    assert "nobody to exchange with" in answer(capsys, *words, "1", code=2)
+    assert "nan Gb/s is no rate" in answer(capsys, *words, "16", "--internode-gbps-per-gpu", "nan", code=2)
+    (tmp_path / "mine.toml").write_text("", encoding="utf-8")
+    assert "no [factor] of any link" in answer(capsys, "gpt2", "--profile", "mine.toml", code=2)

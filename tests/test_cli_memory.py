@@ -297,3 +297,33 @@ def test_a_larger_gpu_is_no_slower_and_no_worse_joined(capsys: pytest.CaptureFix
     told = data(capsys, *words)
     named = {mend["flags"].split("--gpu ")[1].split()[0] for mend in told["mends"] if "--gpu " in mend["flags"]}
     assert named and named <= {"h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300"}
+
+
+@pytest.mark.parametrize(
+    "words", ["comm llama-7b --gpus 8", "show models", "memory gpt2", "pipeline --stages 2 --micro 4"]
+)
+def test_nobody_who_reads_is_no_failure(words: str) -> None:
+    """A reader that left, with or without the errors, and an output that was closed from the start."""
+    for plumbing in ("| true", "2>&1 | true", ">&-", "> /dev/null 2>&-"):
+        command = f"{sys.executable} -m distsim {words} {plumbing}; echo ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        assert done.stdout.strip() == "0", (plumbing, done)
+        assert done.stderr == ""
+
+
+def test_an_error_that_nobody_reads_is_no_crash() -> None:
+    command = f"{sys.executable} -m distsim memory nope 2>&1 | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() in ("0", "2") and done.stderr == ""
+
+
+def test_a_switch_where_a_number_belongs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job.toml").write_text('model = "llama-7b"\ntp = true\n', encoding="utf-8")
+    code, _, err = answer(capsys, "--job", "job.toml")
+    assert code == 2
+    assert "job.toml: tp takes a value, not true" in err
+
+
+def test_what_is_no_number_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = answer(capsys, "mixtral-8x7b", "--ep", "8", "--expert-imbalance", "nan")
+    assert (code, "expert_imbalance nan is no number" in err) == (2, True)

@@ -83,8 +83,8 @@ def test_times_of_a_model_are_told_with_their_unit_and_their_job(
     for more in ([], ["--compare"]):
         assert run([*words, *more]) == 0
         out = capsys.readouterr().out
-        assert "llama-3-8b on a100-sxm4-80gb, 1 x 2,048 tokens a micro-batch, bf16, megatron-core" in out
-        assert re.search(r"slowest stage: forward [\d.]+ ms, backward [\d.]+ ms; a transfer [\d.]+ us", out)
+        assert "llama-3-8b on a100-sxm4-80gb, 1 x 2,048 tokens a micro-batch, bf16," in out
+        assert re.search(r"slowest stage: forward [\d.]+ ms, backward [\d.]+ ms; a transfer [\d.]+ [um]s", out)
         assert re.search(r"(makespan +|1f1b +1 +)[\d.]+ m?s", out)
         assert max(map(len, out.splitlines())) <= 80
 

@@ -123,3 +123,21 @@ def test_sources_follow_below_on_a_narrow_terminal() -> None:
     out = show("gpu", "h100-sxm", COLUMNS="80").stdout
     numbers = {int(line.split()[-1]) for line in out.splitlines() if line.startswith(("peak.", "link.", "memory"))}
     assert all(re.search(rf"^ *{number}  +\S", out, re.MULTILINE) for number in numbers)
+
+
+def test_a_configuration_is_shown_as_it_is_read(tmp_path: Path) -> None:
+    config = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+              "num_key_value_heads": 8, "vocab_size": 128256, "intermediate_size": 8192, "tie_word_embeddings": True}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    for name in (tmp_path, tmp_path / "config.json"):
+        assert "1.24B (1,235,814,400)" in show("model", str(name), COLUMNS="100").stdout
+        assert json.loads(show("model", str(name), "--json").stdout)["parameters"] == 1_235_814_400
+
+
+def test_a_list_with_own_presets_fits_too(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "broken.toml").write_text('name = "broken"', encoding="utf-8")
+    out = show("models", COLUMNS="80", DISTSIM_PRESETS=str(tmp_path)).stdout
+    assert re.search(r"^broken +- .*DISTSIM_PRESETS", out, re.MULTILINE)
+    assert re.search(r"^gpt2 +124M .*shipped", out, re.MULTILINE)
+    assert max(map(len, out.splitlines())) <= 80

@@ -55,6 +55,16 @@ def _version() -> str:
 
 def run(arguments: list[str]) -> int:
     """Run one command line; returns the exit code: 0 done, 1 the answer is no, 2 the input is wrong."""
+    try:
+        return _answered(arguments)
+    except BrokenPipeError:
+        return _unread()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _answered(arguments: list[str]) -> int:
     from distsim.errors import DistsimError
 
     try:
@@ -62,15 +72,18 @@ def run(arguments: list[str]) -> int:
     except DistsimError as error:
         print(f"error: {error.text()}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of our output went away: not an error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except BrokenPipeError:
+        raise
     except OSError as error:  # a full disk, a file that went away
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+
+
+def _unread() -> int:
+    """The reader of our output went away, which is not an error: what is left goes nowhere."""
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return 0
 
 
 def _run(arguments: list[str]) -> int:
@@ -105,6 +118,8 @@ def _call(name: str, arguments: list[str]) -> int:
     try:
         app(arguments, prog_name=f"distsim {name}")
     except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # which the library below takes for a failure
+            return _unread()
         code = stop.code
         return code if isinstance(code, int) else 0 if code is None else 2
     return 0

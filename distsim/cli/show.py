@@ -79,6 +79,8 @@ def _show_preset(kind: str, name: str, json: bool) -> None:
     if kind in catalog.SUFFIXES:
         typer.echo(catalog.path(kind, name).read_text(encoding="utf-8"), nl=False)
         return None
+    if kind == "models" and (config := _config_of(name)):
+        return _show_config(name, config, json)
     spec = catalog.load(kind, name)  # checks the file even where the table below shows it as it is written
     raw, origin, file = catalog.raw(kind, name), catalog.origin(kind, name), str(catalog.path(kind, name))
     if json:
@@ -96,6 +98,36 @@ def _show_preset(kind: str, name: str, json: bool) -> None:
 
     counted = report.counted_words(_counted(name)) if kind == "models" else None
     return _print(report.preset(raw["name"], origin, file, raw, counted))
+
+
+def _config_of(name: str) -> str | None:
+    """A Hugging Face configuration by its path, its folder or its name on the Hub; None for a preset."""
+    from distsim.interop.models import config_file
+
+    return str(found) if (found := config_file(name)) else None
+
+
+def _show_config(name: str, file: str, json: bool) -> None:
+    """A model as it is read from its configuration: what that states, and what the family adds."""
+    from distsim.interop.models import read_model
+
+    figures = read_model(name).model_dump(mode="json", exclude_defaults=True)
+    figures.pop("source", None)
+    if json:
+        model = figures["name"]
+        return _print_json({"kind": "models", "name": model, "origin": "file", "file": file, **_counted(name),
+                            "spec": read_model(name).model_dump(mode="json")})  # fmt: skip
+    from distsim.report import show as report
+
+    return _print(
+        report.preset(
+            figures["name"],
+            "a configuration, with its family's defaults",
+            file,
+            figures,
+            report.counted_words(_counted(name)),
+        )
+    )
 
 
 def _counted(model: str) -> dict[str, Any]:

@@ -27,9 +27,9 @@ def kinds(counts: Mapping[str, int]) -> list[RenderableType]:
 
 def names(kind: str, presets: Sequence[tuple[str, str, Preset]]) -> list[RenderableType]:
     """(name, origin, TOML) of every preset of a kind, with its main figures."""
-    narrow = console().width < ALIASES_FROM
-    spare = SPARE.get(kind, ()) if narrow else ()
-    columns = [column for column in COLUMNS.get(kind, ()) if column[0] not in spare]
+    width = console().width
+    narrow = width < ALIASES_FROM
+    columns = COLUMNS.get(kind, ())
     found = () if all(origin == "shipped" for _, origin, _ in presets) else ("found",)
     headers = ["name", *(header for header, _ in columns), *(() if narrow else ("aliases",)), *found]
     rows = []
@@ -37,9 +37,10 @@ def names(kind: str, presets: Sequence[tuple[str, str, Preset]]) -> list[Rendera
         cells = [name, *(show({"name": name, **preset}) for _, show in columns)]
         aliases = [] if narrow else [", ".join(preset.get("aliases", ()))]
         rows.append([*cells, *aliases, *([origin] if found else [])])
-    numbers = [header not in WORDS for header in headers]
     if narrow:
         _units_up(headers, rows)
+        _without_spare(headers, rows, SPARE.get(kind, ()), width)
+    numbers = [header not in WORDS for header in headers]
     made = table(*headers, numbers=tuple(one for one, number in zip(headers, numbers, strict=True) if number))
     made.padding = (0, 1, 0, 0) if narrow else made.padding
     for column, header in zip(made.columns, headers, strict=True):
@@ -48,6 +49,18 @@ def names(kind: str, presets: Sequence[tuple[str, str, Preset]]) -> list[Rendera
     for row in rows:
         made.add_row(*map(escape, row))
     return [made, NOTES[kind]] if kind in NOTES else [made]
+
+
+def _without_spare(headers: list[str], rows: list[list[str]], spare: Sequence[str], width: int) -> None:
+    """As many of the spare columns go as it takes for the rest to fit a terminal."""
+    gap = 2
+    for name in spare:
+        parts = [[*header.split("\n"), *(row[place] for row in rows)] for place, header in enumerate(headers)]
+        if sum(max(map(len, cells)) + gap for cells in parts) <= width:
+            return
+        place = next(place for place, header in enumerate(headers) if header.split("\n")[0] == name)
+        for row in (headers, *rows):
+            del row[place]
 
 
 def _units_up(headers: list[str], rows: list[list[str]]) -> None:
@@ -87,7 +100,7 @@ def preset(name: str, origin: str, file: str, data: Preset, counted: Mapping[str
         rows.append((figure, value, told))
     rows += [(figure, value, "counted from the figures above") for figure, value in (counted or {}).items()]
     checked = f", checked {source['checked']}" if "checked" in source else ""
-    last = escape(f"{name}: {origin} preset{checked}, {file}")
+    last = escape(f"{name}: {origin if ' ' in origin else f'{origin} preset'}{checked}, {file}")
     return [*(_with_notes(rows) if console().width < ALIASES_FROM else _with_sources(rows)), last]
 
 
@@ -103,7 +116,7 @@ def counted_words(counted: Mapping[str, Any]) -> dict[str, str]:
 def _with_sources(rows: Sequence[tuple[str, str, str]]) -> list[RenderableType]:
     """Each figure's source beside it."""
     made = table("figure", "value", "source")
-    made.columns[0].no_wrap = True
+    made.columns[0].no_wrap = max(len(figure) for figure, _, _ in rows) <= WORDS_WIDTH
     for column in made.columns[1:]:
         column.max_width = WORDS_WIDTH
     above = ""
@@ -117,7 +130,8 @@ def _with_notes(rows: Sequence[tuple[str, str, str]]) -> list[RenderableType]:
     """Numbers for the sources, which follow below, where three columns would break every word."""
     numbers: dict[str, int] = {}
     made, notes = table("figure", "value", "source"), table("", "source", numbers=("",))
-    made.columns[0].no_wrap = True
+    made.columns[0].no_wrap = max(len(figure) for figure, _, _ in rows) <= WORDS_WIDTH * 2 // 3
+    made.columns[2].no_wrap = True
     for figure, value, told in rows:
         number = numbers.setdefault(told, len(numbers) + 1) if told else ""
         made.add_row(escape(figure), escape(value), str(number))

@@ -176,9 +176,14 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("bytes moved to unpack it", _rounded("unpack_bytes")),
     ),
 }
-# Columns that a narrow terminal has no room for.
-SPARE = {"models": ("hidden", "vocab"), "frameworks": ("schedules",), "clusters": ("fabric", "one way"),
-         "prices": ("currency",)}  # fmt: skip
+# Columns that go, first to last, where a terminal has no room for all.
+SPARE: dict[str, tuple[str, ...]] = {
+    "models": ("hidden", "vocab", "context", "heads / kv"),
+    "gpus": ("fp8", "power"),
+    "clusters": ("fabric", "one way"),
+    "frameworks": ("schedules",),
+    "prices": ("currency", "accelerators"),
+}
 WHOLE = ("name", "gpu", "newest", "age", "heads / kv", "experts")
 """Columns whose cells are not broken: names that are typed again as they stand, dates and counts."""
 UNITS = {"GiB", "GB/s", "TFLOP/s", "W"}

@@ -11,6 +11,7 @@ from distsim.specs.tuning import WHOLE, targets_named
 
 OFFLOADS = ("optimizer", "parameters", "activations")
 """What can live in host memory instead of the GPU's."""
+SWITCHES = ("sequence_parallel", "compile", "dropout", "loss_parallel", "no_sync", "clip")
 LARGEST_DEGREE = 10_000_000  # beyond any machine: a typing slip, not a plan
 
 
@@ -116,6 +117,15 @@ class Job(Spec):
         if not words or set(words) - set(WHOLE):
             raise ValueError(f"{value!r} is not a choice; choices, joined by commas: {', '.join(WHOLE)}")
         return ",".join(word for word in WHOLE if word in words)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_are_no_switches(cls, options: Any) -> Any:
+        """``tp = true`` in a file is a slip, not one rank."""
+        for name, value in options.items() if isinstance(options, dict) else ():
+            if isinstance(value, bool) and name in cls.model_fields and name not in SWITCHES:
+                raise ValueError(f"{name} takes a value, not {str(value).lower()}; write e.g. {name} = 2")
+        return options
 
     @model_validator(mode="before")
     @classmethod
