@@ -170,7 +170,7 @@ def test_memory_refuses_what_comm_refuses(capsys: pytest.CaptureFixture[str], wo
     assert capsys.readouterr().err == told
 
 
-@pytest.mark.parametrize("width", [60, 80, 140])
+@pytest.mark.parametrize("width", [80, 140])
 def test_the_plot_of_a_collective_fits(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:

@@ -127,7 +127,8 @@ def test_sources_follow_below_on_a_narrow_terminal() -> None:
 
 def test_a_configuration_is_shown_as_it_is_read(tmp_path: Path) -> None:
     config = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
-              "num_key_value_heads": 8, "vocab_size": 128256, "intermediate_size": 8192, "tie_word_embeddings": True}  # fmt: skip
+              "num_key_value_heads": 8, "vocab_size": 128256, "intermediate_size": 8192,
+              "tie_word_embeddings": True}  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     for name in (tmp_path, tmp_path / "config.json"):
         assert "1.24B (1,235,814,400)" in show("model", str(name), COLUMNS="100").stdout

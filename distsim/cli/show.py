@@ -111,23 +111,15 @@ def _show_config(name: str, file: str, json: bool) -> None:
     """A model as it is read from its configuration: what that states, and what the family adds."""
     from distsim.interop.models import read_model
 
-    figures = read_model(name).model_dump(mode="json", exclude_defaults=True)
-    figures.pop("source", None)
+    spec, counted = read_model(name), _counted(name)
     if json:
-        model = figures["name"]
-        return _print_json({"kind": "models", "name": model, "origin": "file", "file": file, **_counted(name),
-                            "spec": read_model(name).model_dump(mode="json")})  # fmt: skip
+        told = {"kind": "models", "name": spec.name, "origin": "file", "file": file, **counted}
+        return _print_json({**told, "spec": spec.model_dump(mode="json")})
     from distsim.report import show as report
 
-    return _print(
-        report.preset(
-            figures["name"],
-            "a configuration, with its family's defaults",
-            file,
-            figures,
-            report.counted_words(_counted(name)),
-        )
-    )
+    figures = spec.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
+    origin = "a configuration, with its family's defaults"
+    return _print(report.preset(spec.name, origin, file, figures, report.counted_words(counted)))
 
 
 def _counted(model: str) -> dict[str, Any]:

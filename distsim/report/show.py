@@ -56,7 +56,7 @@ def _without_spare(headers: list[str], rows: list[list[str]], spare: Sequence[st
     gap = 2
     for name in spare:
         parts = [[*header.split("\n"), *(row[place] for row in rows)] for place, header in enumerate(headers)]
-        if sum(max(map(len, cells)) + gap for cells in parts) <= width:
+        if sum(max(map(len, cells)) + gap for cells in parts) - 1 <= width:
             return
         place = next(place for place, header in enumerate(headers) if header.split("\n")[0] == name)
         for row in (headers, *rows):
@@ -100,7 +100,8 @@ def preset(name: str, origin: str, file: str, data: Preset, counted: Mapping[str
         rows.append((figure, value, told))
     rows += [(figure, value, "counted from the figures above") for figure, value in (counted or {}).items()]
     checked = f", checked {source['checked']}" if "checked" in source else ""
-    last = escape(f"{name}: {origin if ' ' in origin else f'{origin} preset'}{checked}, {file}")
+    what = origin if " " in origin else f"{origin} preset"
+    last = escape(f"{name}: {what}{checked}, {file}")
     return [*(_with_notes(rows) if console().width < ALIASES_FROM else _with_sources(rows)), last]
 
 
