@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -327,3 +328,27 @@ def test_a_switch_where_a_number_belongs(tmp_path: Path, capsys: pytest.CaptureF
 def test_what_is_no_number_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = answer(capsys, "mixtral-8x7b", "--ep", "8", "--expert-imbalance", "nan")
     assert (code, "expert_imbalance nan is no number" in err) == (2, True)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+@pytest.mark.parametrize("framework", ["megatron-core", "torchtitan", "maxtext", "huggingface", "nanotron"])
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+def test_explained_rows_add_up_to_what_a_layer_keeps(
+    capsys: pytest.CaptureFixture[str], framework: str, recompute: str, attention: str
+) -> None:
+    words = ["llama-3-8b", "--gpus", "8", "--seq", "1024", "--framework", framework, "--recompute", recompute]
+    words += ["--attention", attention]
+    per_layer = data(capsys, *words)["stages"][0]["saved"]["per_layer"]
+    explained = answer(capsys, *words, "--explain")[1]
+    rows = explained.split("Kept for backward by a dense layer")[1].split("Parameters of that layer")[0]
+    sizes = [
+        int(found.replace(",", "")) for found in re.findall(r" ([\d,]+)  +[\d.]+ (?:[KMG]i)?B$", rows, re.MULTILINE)
+    ]
+    assert sizes[-1] == per_layer == sum(sizes[:-1])
+    assert ("recomputed" in rows) <= (recompute == "selective")
+
+
+def test_explained_full_recompute_says_what_is_kept_when(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["llama-3-8b", "--gpus", "8", "--seq", "1024", "--zero", "3", "--recompute", "full"]
+    assert "each layer of the stage keeps 8.0 MiB, its input" in answer(capsys, *words, "--explain")[1]
+    assert data(capsys, *words)["stages"][0]["saved"]["per_layer"] == 8 * 2**20
