@@ -352,3 +352,11 @@ def test_explained_full_recompute_says_what_is_kept_when(capsys: pytest.CaptureF
     words = ["llama-3-8b", "--gpus", "8", "--seq", "1024", "--zero", "3", "--recompute", "full"]
     assert "each layer of the stage keeps 8.0 MiB, its input" in answer(capsys, *words, "--explain")[1]
     assert data(capsys, *words)["stages"][0]["saved"]["per_layer"] == 8 * 2**20
+
+
+def test_a_long_context_that_nobody_asked_for_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    told = "--seq not given: 131,072 tokens taken, the whole context of llama-3.1-8b"
+    words = ["llama-3.1-8b", "--gpus", "8", "--cp", "8", "--tp", "1"]
+    assert told in answer(capsys, *words)[2]
+    assert told not in answer(capsys, *words, "--seq", "131072")[2]
+    assert "--seq not given" not in answer(capsys, "llama-3-8b", "--gpus", "8")[2]

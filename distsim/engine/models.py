@@ -61,9 +61,15 @@ def with_prediction(model: Model, layers: int, lora_rank: int | None) -> Model:
     return model.model_copy(update={"mtp_trained": layers}) if layers else model
 
 
-def length_notes(model: Model, seq: int) -> list[str]:
+LONG_CONTEXT = 32_768
+"""Above so many tokens a context is rarely what a job trains at, so that it is said when it is taken."""
+
+
+def length_notes(model: Model, seq: int, stated: bool = True) -> list[str]:
     """What a user should know of the tokens per sequence."""
     notes = []
+    if not stated and seq > LONG_CONTEXT:
+        notes.append(f"--seq not given: {seq:,} tokens taken, the whole context of {model.name}")
     if seq > model.context:
         notes.append(f"{seq} tokens per sequence is longer than the {model.context} that {model.name} was made for")
     if model.encoder_layers:

@@ -266,7 +266,7 @@ def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Lay
         schedule=schedule or ("interleaved-1f1b" if vpp > 1 else "1f1b"), attention=filled["attention"],
         vocab_parallel=filled["vocab_parallel"] or "",
     )  # fmt: skip
-    return layout, [*notes, *length_notes(model, layout.seq)]
+    return layout, [*notes, *length_notes(model, layout.seq, filled["seq"] is not None)]
 
 
 def _usual_etp(filled: dict[str, Any], model: Model) -> int:
