@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import distsim
 from distsim.cli.app import run
 
 ROOT = Path(__file__).parent.parent
@@ -58,3 +59,18 @@ def test_the_readme_leads_to_every_page() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     missing = [page.name for page in (ROOT / "docs").glob("*.md") if f"docs/{page.name}" not in readme]
     assert not missing
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({"micro_batch": 0}, "micro_batch 0 is too small"), ({"tpp": 2}, "did you mean tp"), ({"tp": "x"}, "tp")],
+)
+def test_the_library_tells_mistakes_like_the_command_line(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(distsim.DistsimError, match=told):
+        distsim.memory(model="llama-7b", **options)
+
+
+@pytest.mark.parametrize("ask", [distsim.memory, distsim.comm, distsim.step])
+def test_options_beside_a_job_are_not_ignored(ask: Any) -> None:
+    with pytest.raises(distsim.DistsimError, match="a Job and tp are given"):
+        ask(distsim.Job(model="llama-7b"), tp=2)

@@ -14,7 +14,7 @@ from distsim.engine.resolve import Setup, resolve
 from distsim.engine.saved import Saved, saved_of
 from distsim.engine.stages import Stage, build_stages
 from distsim.engine.states import States, states, stored
-from distsim.specs.job import Job
+from distsim.specs.job import Job, job_of
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "framework")
 
@@ -107,7 +107,7 @@ class MemoryReport:
 
 def memory(job: Job | None = None, /, **options: Any) -> MemoryReport:
     """Where every byte goes for a job, given as a Job or as its fields."""
-    return memory_of(resolve(job if job is not None else Job(**options)))
+    return memory_of(resolve(job_of(job, options)))
 
 
 def memory_of(setup: Setup) -> MemoryReport:

@@ -35,6 +35,8 @@ class Spec(BaseModel):
             return cls.model_validate(dict(data))
         except ValidationError as error:
             raise explain(error, cls, where) from None
+        except DistsimError as error:  # of a spec that explains its mistakes itself
+            raise DistsimError(error.problem, *error.hints, where=where or error.where) from None
 
 
 class Sourced(Spec):

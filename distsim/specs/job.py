@@ -1,11 +1,13 @@
 """A job as the user states it: the options of the command line with underscores, open ones left as None."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from distsim.errors import DistsimError
 from distsim.specs import stage_layers
-from distsim.specs.base import Spec
+from distsim.specs.base import Spec, explain
 from distsim.specs.model import Model
 from distsim.specs.tuning import WHOLE, targets_named
 
@@ -21,6 +23,15 @@ def _degree(**more: Any) -> Any:
 
 class Job(Spec):
     """What to run, on what, laid out how. Every open (None) field is filled by the framework's or distsim's default."""
+
+    if not TYPE_CHECKING:  # type checkers see the fields
+
+        def __init__(self, **options: Any) -> None:
+            """From keywords, as a program states them; what is wrong is told as on the command line."""
+            try:
+                super().__init__(**options)
+            except ValidationError as error:
+                raise explain(error, type(self)) from None
 
     model: str | Model
     gpu: str | None = None
@@ -142,3 +153,10 @@ class Job(Spec):
     def _split(cls, value: Any) -> Any:
         """As a person writes it on the command line."""
         return stage_layers.parse(value) if isinstance(value, str) else value
+
+
+def job_of(job: Job | None, options: Mapping[str, Any]) -> Job:
+    """The job that a function of the library is asked about: given whole, or by its options, not both."""
+    if job is not None and options:
+        raise DistsimError(f"a Job and {', '.join(options)} are given", "state all options in one of the two")
+    return job if job is not None else Job(**options)
