@@ -185,3 +185,16 @@ def test_collectives_that_make_no_sense(capsys: pytest.CaptureFixture[str], tmp_
     assert "nan Gb/s is no rate" in answer(capsys, *words, "16", "--internode-gbps-per-gpu", "nan", code=2)
     (tmp_path / "mine.toml").write_text("", encoding="utf-8")
     assert "no [factor] of any link" in answer(capsys, "gpt2", "--profile", "mine.toml", code=2)
+
+
+def test_explanations_name_their_job_and_count_like_the_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ("llama-3.1-405b", "--gpus", "2048", "--tp", "8", "--pp", "16", "--seq", "8192", "--global-batch", "256")
+    text = answer(capsys, *words, "--explain")
+    assert text.startswith("llama-3.1-405b on 2,048 x")
+    assert "Figures of one rank of stage" in text
+    assert "GiB" not in text  # decimal units, as in the table
+    assert re.search(r"stage_layers +7,8\*14,7 +framework megatron-core's placement", text)
+    assert max(map(len, text.splitlines())) <= 80

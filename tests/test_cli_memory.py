@@ -360,3 +360,11 @@ def test_a_long_context_that_nobody_asked_for_is_noted(capsys: pytest.CaptureFix
     assert told in answer(capsys, *words)[2]
     assert told not in answer(capsys, *words, "--seq", "131072")[2]
     assert "--seq not given" not in answer(capsys, "llama-3-8b", "--gpus", "8")[2]
+
+
+def test_large_jobs_fit_a_narrow_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ["llama-3.1-405b", "--gpus", "2048", "--tp", "8", "--pp", "16", "--global-batch", "256", "--zero", "1"]
+    code, out, _ = answer(capsys, *words)
+    assert code == 1 and "1,0" in out
+    assert max(map(len, out.splitlines())) <= 80

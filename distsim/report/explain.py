@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from distsim.engine.figures import Figure
@@ -56,10 +57,10 @@ def filled(expression: ast.expr, values: Mapping[str, Any]) -> str:
     return ast.unparse(_Filled(values).visit(copy))
 
 
-def figure_lines(figure: Figure) -> list[str]:
-    """One figure: its value, and how it came about."""
+def figure_lines(figure: Figure, size: Callable[[float], str] = gib) -> list[str]:
+    """One figure: its value, bytes in the words of ``size``, and how it came about."""
     plain = amount(figure.value) + ("" if figure.unit == "1" else f" {figure.unit}")
-    value = gib(figure.value) if figure.unit == "B" else plain
+    value = size(figure.value) if figure.unit == "B" else plain
     made = [f"{figure.label}: {value}"]
     if figure.formula:
         steps = steps_of(figure.formula)
@@ -173,6 +174,8 @@ def origin_of(setup: Setup, origins: Mapping[str, str], name: str) -> str:
     if name in origins:
         return origins[name]
     told = setup.origins.get(name, "")
+    if name == "stage_layers" and len(set(setup.chunk_layers)) > 1 and told != "you":
+        return f"framework {setup.framework.name}'s placement"
     return told if told and told != "you" else _FOLLOWS.get(name, "default")
 
 
@@ -180,9 +183,15 @@ def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
     """Every resolved option with its value and origin."""
     rows = []
     for name, value in setup.to_dict().items():
-        shown = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        shown = _counts(value) if isinstance(value, (list, tuple)) else str(value)
         rows.append([name, shown, origin_of(setup, origins, name)])
     return columns(["option", "value", "from"], rows, left=(0, 1, 2))
+
+
+def _counts(layers: Sequence[int]) -> str:
+    """``7,8*14,7``, as ``--stage-layers`` takes it."""
+    runs = [(number, len(list(alike))) for number, alike in itertools.groupby(layers)]
+    return ",".join(str(number) if times == 1 else f"{number}*{times}" for number, times in runs)
 
 
 def as_data(stage: StageMemory) -> list[dict[str, Any]]:

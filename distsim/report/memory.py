@@ -57,18 +57,26 @@ def number(size_bytes: float) -> str:
 def lines(report: MemoryReport, term: Style, every: bool = False) -> list[str]:
     """The job, the table, the bars and the verdict."""
     groups = folded(report.stages, every)
-    made = [*job_lines(report.setup, term), "", *table(groups), "", *chart(groups, report.capacity, term), ""]
+    made = [
+        *job_lines(report.setup, term),
+        "",
+        *table(groups, term.width),
+        "",
+        *chart(groups, report.capacity, term),
+        "",
+    ]
     return [*made, *verdict(report, term)]
 
 
-def table(groups: Sequence[Group]) -> list[str]:
+def table(groups: Sequence[Group], width: int) -> list[str]:
     """GiB by category, a row per group of stages."""
     header = ["stage", *CATEGORIES, "peak"]
     rows = [["", *["GiB"] * (len(CATEGORIES) + 1)]]
     for group in groups:
         sizes = [*(group.memory.categories[name] for name in CATEGORIES), group.memory.peak]
         rows.append([group.label, *(number(size) for size in sizes)])
-    return columns(header, rows)
+    made = columns(header, rows)
+    return made if max(map(len, made)) <= width else columns(header, rows, gap=1)
 
 
 def chart(groups: Sequence[Group], capacity: float, term: Style) -> list[str]:
