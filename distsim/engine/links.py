@@ -110,7 +110,7 @@ def network_for(
 
     if gpus_per_node is not None and gpus_per_node < 1:
         raise DistsimError(f"{gpus_per_node} GPUs per node", "give a whole number, at least 1")
-    if internode_gbps_per_gpu is not None and not 0 <= internode_gbps_per_gpu < math.inf:
+    if internode_gbps_per_gpu is not None and not internode_gbps_per_gpu < math.inf:
         raise DistsimError(f"{internode_gbps_per_gpu} Gb/s is no rate of a network", "give Gb/s per GPU, such as 400")
     accelerator = catalog.load("gpus", gpu) if isinstance(gpu, str) else gpu
     usual = cluster if cluster is not None else _usual_cluster(accelerator)
