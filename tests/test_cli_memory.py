@@ -368,3 +368,18 @@ def test_large_jobs_fit_a_narrow_terminal(capsys: pytest.CaptureFixture[str], mo
     code, out, _ = answer(capsys, *words)
     assert code == 1 and "1,0" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", ["memory", "comm", "step"])
+def test_help_tells_every_job_option_once_in_its_section(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from distsim.cli.help_sections import OWN, SECTIONS
+    from distsim.cli.options import JOB_OPTIONS
+
+    assert {name for names in SECTIONS.values() for name in names} == {*JOB_OPTIONS, "job", "show_config"}
+    assert run([command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    titles = [line.rstrip(":") for line in out.splitlines() if re.match(r"[A-Z].*:$", line)]
+    assert titles == ["Arguments", *SECTIONS, OWN]
+    for name in JOB_OPTIONS:
+        assert len(re.findall(rf"^  --{name.replace('_', '-')} [</]", out, re.MULTILINE)) == 1, name

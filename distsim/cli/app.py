@@ -6,6 +6,10 @@ import importlib
 import os
 import sys
 
+TYPE_CHECKING = False  # typing itself is left out: plain help costs no more than the interpreter
+if TYPE_CHECKING:
+    from distsim.cli.help_sections import SectionedCommand
+
 # name -> (group, what it answers). A command's module is imported when it is run, and only then.
 COMMANDS: dict[str, tuple[str, str]] = {
     "memory": ("Estimate", "where every byte on each GPU goes, and whether it fits"),
@@ -105,6 +109,12 @@ def _run(arguments: list[str]) -> int:
     return _call(name, arguments[1:])
 
 
+def _sectioned() -> type[SectionedCommand]:
+    from distsim.cli.help_sections import SectionedCommand
+
+    return SectionedCommand
+
+
 def _call(name: str, arguments: list[str]) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for plugins scans all installed packages
     import typer
@@ -114,7 +124,8 @@ def _call(name: str, arguments: list[str]) -> int:
     module = importlib.import_module(f"distsim.cli.{name}")
     function = narrowed(getattr(module, name), arguments)
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(name=name, no_args_is_help=getattr(module, "NO_ARGS_IS_HELP", False))(function)
+    look = _sectioned() if "--help" in arguments and name in ("memory", "comm", "step") else None
+    app.command(name=name, cls=look, no_args_is_help=getattr(module, "NO_ARGS_IS_HELP", False))(function)
     try:
         app(arguments, prog_name=f"distsim {name}")
     except SystemExit as stop:
