@@ -109,8 +109,10 @@ def _config_of(name: str) -> str | None:
 
 def _show_config(name: str, file: str, json: bool) -> None:
     """A model as it is read from its configuration: what that states, and what the family adds."""
-    from distsim.interop.models import read_model
+    from distsim.interop.models import read_model, unused_keys
 
+    for note in unused_keys(name):
+        typer.echo(f"note: {note}", err=True)
     spec, counted = read_model(name), _counted(name)
     if json:
         told = {"kind": "models", "name": spec.name, "origin": "file", "file": file, **counted}

@@ -61,6 +61,15 @@ def with_prediction(model: Model, layers: int, lora_rank: int | None) -> Model:
     return model.model_copy(update={"mtp_trained": layers}) if layers else model
 
 
+def reading_notes(model: str | Model) -> list[str]:
+    """What a user should know of how a model's file was read."""
+    if isinstance(model, Model):
+        return []
+    from distsim.interop.models import unused_keys
+
+    return unused_keys(model)
+
+
 LONG_CONTEXT = 32_768
 """Above so many tokens a context is rarely what a job trains at, so that it is said when it is taken."""
 
