@@ -164,14 +164,14 @@ WRONG = [
     (["llama-7b", "--schedule", "2f2b", "--pp", "2", "--gpus", "8"], "schedule"),
     (["llama-7b", "--zero", "4"], "zero"),
     (["llama-7b", "--gpus", "0"], "gpus"),
-    (["llama-7b", "--micro-batch", "-1"], "micro_batch"),
+    (["llama-7b", "--micro-batch", "-1"], "--micro-batch"),
     (["llama-7b", "--seq", "99999999999999999999"], "seq"),
     (["llama-7b", "--gpus", "7", "--tp", "2"], "does not divide 7 GPUs"),
     (["llama-7b", "--gpus", "8", "--dp", "4"], "dp 4"),
     (["llama-7b", "--zero-group", "2"], "no effect"),
     (["llama-7b", "--recompute-layers", "2"], "no effect"),
     (["llama-7b", "--stage-layers", "16,15", "--pp", "2", "--gpus", "8"], "31 layers"),
-    (["llama-7b", "--stage-layers", "a,b"], "stage_layers"),
+    (["llama-7b", "--stage-layers", "a,b"], "--stage-layers"),
     (["llama-7b", "--stage", "0"], "no effect without --explain"),
     (["llama-7b", "--stage", "9", "--explain"], "no stage 9"),
     (["llama-7b", "--cluster", "dgx-h100", "--gpu", "a100"], "cluster dgx-h100"),
@@ -327,7 +327,7 @@ def test_a_switch_where_a_number_belongs(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_what_is_no_number_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = answer(capsys, "mixtral-8x7b", "--ep", "8", "--expert-imbalance", "nan")
-    assert (code, "expert_imbalance nan is no number" in err) == (2, True)
+    assert (code, "--expert-imbalance nan is no number" in err) == (2, True)
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective"])
@@ -393,3 +393,9 @@ def test_keys_of_a_configuration_that_nobody_reads_are_noted(
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     _, _, err = answer(capsys, ".", "--gpus", "1", "--seq", "1024")
     assert "key 'num_key_value_head' was not used; did you mean num_key_value_heads" in err
+
+
+def test_mistakes_name_the_flag_that_was_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "error: --micro-batch 0 is too small" in answer(capsys, "gpt2", "--micro-batch", "0")[2]
+    (tmp_path / "job.toml").write_text('model = "gpt2"\nmicro_batch = 0\n', encoding="utf-8")
+    assert "error: job.toml: micro_batch 0 is too small" in answer(capsys, "--job", "job.toml")[2]
