@@ -76,7 +76,8 @@ def _recompute(setup: Setup) -> Iterator[Change]:
             shown = {"recompute": "full", "recompute_layers": count}
             yield Change("recompute", step, f"recompute {count} of {layers} layers per stage", shown)
             step += 1
-    yield Change("recompute", step + 2, "recompute all layers", {"recompute": "full"}, {"recompute_layers": None})
+    all_layers = {} if setup.job.recompute_layers is None else {"recompute_layers": layers}
+    yield Change("recompute", step + 2, "recompute all layers", {"recompute": "full", **all_layers})
 
 
 def _degrees(setup: Setup) -> Iterator[Change]:
@@ -123,7 +124,7 @@ def together(setup: Setup, combined: Sequence[Change]) -> tuple[dict[str, Any], 
     """(new values of the job's fields, what of them a user types) of several changes at once."""
     fields: dict[str, Any] = {}
     shown: dict[str, Any] = {}
-    for change in combined:
+    for change in sorted(combined, key=lambda one: one.family == "gpus"):  # the last word on how many there are
         fields.update(change.fields)
         shown.update(change.shown)
     if "gpus" in shown and setup.job.global_batch is None:  # an open global batch grows with the GPUs
