@@ -8,6 +8,7 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.resolve import Setup
 from distsim.specs.rules import divisors
+from distsim.specs.stage_layers import BALANCED
 
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
 EFFORTS = {
@@ -85,14 +86,18 @@ def _degrees(setup: Setup) -> Iterator[Change]:
     y = setup.layout
     most = {"tp": setup.cluster.gpus_per_node, "pp": setup.model.layers, "cp": LARGEST_CP}
     names = {"tp": "tensor parallelism", "pp": "pipeline stages", "cp": "context parallelism"}
-    hidden = {"dp": None, "stage_layers": None, "gpus": y.gpus, "zero_group": None}
+    hidden = {"dp": None, "gpus": y.gpus, "zero_group": None}
+    placed = setup.job.stage_layers not in (None, BALANCED)
     open_batch = setup.job.global_batch is None and y.dp > 1
     batch = {"global_batch": y.micro_batch * y.micro_batches * y.dp} if open_batch else {}
     for name, limit in most.items():
         old = getattr(y, name)
         wider = [size for size in divisors(y.gpus) if size > old and size % old == 0 and size <= limit]
         for step, size in enumerate(wider):
-            yield Change(name, step, f"{names[name]} {size}", {name: size, **batch}, hidden)
+            words, unplaced = f"{names[name]} {size}", {}
+            if placed and name == "pp":
+                words, unplaced = f"{words} (and no --stage-layers)", {"stage_layers": None}
+            yield Change(name, step, words, {name: size, **batch}, hidden | unplaced)
 
 
 def _optimizers(setup: Setup) -> Iterator[Change]:
