@@ -45,6 +45,8 @@ def validate(
     if worst < 0:
         raise DistsimError(f"--worst {worst} is negative", "give 0 or more")
     result = validate_file(runs if runs is not None else shipped_runs())
+    for words in result.odd:
+        typer.echo(f"note: {words}", err=True)
     if json:
         print(jsonlib.dumps(result.to_dict(by)))
     else:

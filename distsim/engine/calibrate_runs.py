@@ -12,13 +12,22 @@ import numpy as np
 from distsim.engine.calibrate import Factors, Fit, fit
 from distsim.engine.calibrate_evidence import corrected, write_evidence
 from distsim.engine.calibrate_table import Example, Table, example_of, in_state, nearest_states
-from distsim.engine.calibrate_write import Score, fitted_toml, folds, left_out, residuals_toml, score, write
+from distsim.engine.calibrate_write import (
+    Score,
+    fitted_toml,
+    folds,
+    left_out,
+    refuse_unwritable,
+    residuals_toml,
+    score,
+    write,
+)
 from distsim.engine.evidence import assumed_of, check_possible, setup_of
 from distsim.engine.likeness import FOLDER
 from distsim.engine.measured import measured_seconds
 from distsim.engine.run_profile import run_year
 from distsim.errors import DistsimError
-from distsim.interop.runs import MissingCell, Run, read_runs
+from distsim.interop.runs import MissingCell, Run, odd_cells, read_runs
 from distsim.specs.timing import PLAIN
 
 NO_TIME = "step_time_s, tokens_per_s_per_gpu, samples_per_s are blank, and no FLOP/s of a named count"
@@ -33,6 +42,8 @@ class Calibration:
     fitted: Fit
     examples: tuple[Example, ...]
     skipped: dict[str, int]
+    odd: list[str]
+    """Cells that hold no number where one is expected."""
     scores: dict[str, Score]
 
 
@@ -57,14 +68,30 @@ def examples_of(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
     return found, dict(reasons.most_common())
 
 
+def _examples_in(files: Sequence[Path]) -> tuple[list[Example], dict[str, int], list[str]]:
+    """The runs of all files, why others are not among them, and odd cells; a file that adds none is an error."""
+    examples: list[Example] = []
+    skipped: Counter[str] = Counter()
+    odd: list[str] = []
+    for file in files:
+        runs = read_runs(file)
+        found, reasons = examples_of(runs)
+        examples += found
+        skipped.update(reasons)
+        odd += odd_cells(runs)
+        if not found or (file == files[-1] and len(examples) < FEWEST):
+            few, most = (len(examples), f"give at least {FEWEST}") if found else (0, "distsim validate tells what each row lacks")
+            raise DistsimError(
+                f"{few} runs with a step time are too few to fit to", most,
+                *(f"skipped {count}: {reason}" for reason, count in list(reasons.items())[:3]), where=str(file),
+            )  # fmt: skip
+    return examples, dict(skipped.most_common()), odd
+
+
 def calibrate(files: Sequence[Path], folder: Path) -> Calibration:
     """Fit to all runs of the files and write the presets into a folder."""
-    examples, skipped = examples_of([run for file in files for run in read_runs(file)])
-    if len(examples) < FEWEST:
-        raise DistsimError(
-            f"{len(examples)} runs with a step time are too few to fit to", f"give at least {FEWEST}",
-            *(f"skipped {count}: {reason}" for reason, count in list(skipped.items())[:3]), where=str(files[-1]),
-        )  # fmt: skip
+    examples, skipped, odd = _examples_in(files)
+    refuse_unwritable(folder)  # before the fit, which takes minutes
     table = Table.of(examples)
     factors = Factors(examples)
     before = Fit(factors, np.zeros(len(factors.keys))).residuals(table)
@@ -85,7 +112,7 @@ def calibrate(files: Sequence[Path], folder: Path) -> Calibration:
           residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
                          nearest_states(examples, after) == PLAIN))  # fmt: skip
     write_evidence(folder / FOLDER, examples, after)
-    return Calibration(fitted, tuple(examples), skipped, scores)
+    return Calibration(fitted, tuple(examples), skipped, odd, scores)
 
 
 def by_source(examples: Sequence[Example]) -> dict[str, int]:
