@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,30 +69,35 @@ def examples_of(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
     return found, dict(reasons.most_common())
 
 
-def _examples_in(files: Sequence[Path]) -> tuple[list[Example], dict[str, int], list[str]]:
-    """The runs of all files, why others are not among them, and odd cells; a file that adds none is an error."""
-    examples: list[Example] = []
-    skipped: Counter[str] = Counter()
-    odd: list[str] = []
-    for file in files:
-        runs = read_runs(file)
-        found, reasons = examples_of(runs)
-        examples += found
-        skipped.update(reasons)
-        odd += odd_cells(runs)
-        if not found or (file == files[-1] and len(examples) < FEWEST):
-            few, most = (len(examples), f"give at least {FEWEST}") if found else (0, "distsim validate tells what each row lacks")
-            raise DistsimError(
-                f"{few} runs with a step time are too few to fit to", most,
-                *(f"skipped {count}: {reason}" for reason, count in list(reasons.items())[:3]), where=str(file),
-            )  # fmt: skip
-    return examples, dict(skipped.most_common()), odd
+class _Read(NamedTuple):
+    """A file's runs as numbers, why others are not among them, and odd cells."""
+
+    examples: list[Example]
+    skipped: dict[str, int]
+    odd: list[str]
+
+
+def _read(file: Path, least: int) -> _Read:
+    """The runs of a file, which must be of some use."""
+    runs = read_runs(file)
+    examples, skipped = examples_of(runs)
+    if len(examples) < least:
+        raise DistsimError(
+            f"{len(examples)} runs with a step time are too few to fit to",
+            f"give at least {least}" if examples else "distsim validate tells what each row lacks",
+            *(f"skipped {count}: {reason}" for reason, count in list(skipped.items())[:3]), where=str(file),
+        )  # fmt: skip
+    return _Read(examples, skipped, odd_cells(runs))
 
 
 def calibrate(files: Sequence[Path], folder: Path) -> Calibration:
-    """Fit to all runs of the files and write the presets into a folder."""
-    examples, skipped, odd = _examples_in(files)
-    refuse_unwritable(folder)  # before the fit, which takes minutes
+    """Fit to all runs of the files and write the presets into a folder. The last file is the user's own: what is wrong
+    with it is told before the shipped runs are read and the minutes of a fit are spent."""
+    own = _read(files[-1], FEWEST if len(files) == 1 else 1)
+    refuse_unwritable(folder)
+    read = [*(_read(file, FEWEST) for file in files[:-1]), own]
+    examples = [example for one in read for example in one.examples]
+    skipped = dict(sum((Counter(one.skipped) for one in read), Counter()).most_common())
     table = Table.of(examples)
     factors = Factors(examples)
     before = Fit(factors, np.zeros(len(factors.keys))).residuals(table)
@@ -112,7 +118,7 @@ def calibrate(files: Sequence[Path], folder: Path) -> Calibration:
           residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
                          nearest_states(examples, after) == PLAIN))  # fmt: skip
     write_evidence(folder / FOLDER, examples, after)
-    return Calibration(fitted, tuple(examples), skipped, odd, scores)
+    return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores)
 
 
 def by_source(examples: Sequence[Example]) -> dict[str, int]:
