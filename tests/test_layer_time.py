@@ -16,7 +16,7 @@ from distsim.engine.passes import moved_bytes
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.stages import build_stages
 from distsim.engine.work import work_of
-from distsim.formulas.compute import optimizer_traffic_bytes
+from distsim.formulas.compute import aligned_share, optimizer_traffic_bytes
 from distsim.formulas.step import BLOCKING_SECONDS
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
@@ -134,3 +134,30 @@ def test_a_machine_that_notes_name_gives_the_network() -> None:
     assert (plain.framework.name, named.framework.name) == ("megatron-deepspeed-2022",) * 2
     assert setup_of(Run({**cells, "year": "2021"}, 2)).framework.name == "megatron-deepspeed-2021"
     assert setup_of(Run({**cells, "year": "2023"}, 2)).framework.name == "megatron-deepspeed"
+
+
+def _head_seconds(**options: Any) -> float:
+    gpt2 = {"model": "gpt2-xl", "gpus": 1, "tp": 1, "framework": "huggingface", "precision": "pure-bf16"}
+    setup = _setup(**{**gpt2, "seq": 1024, "attention": "flash", **options})
+    head = build_stages(setup)[-1].head
+    assert head is not None
+    rows = [operation_sums(setup, Chip(setup), one) for one in head.operations if one.name == "head"]
+    return float(sum(forward.matmul + backward.matmul for forward, backward in rows))
+
+
+def test_odd_vocabularies_are_slow() -> None:
+    """50,257 columns of two bytes start anywhere: kernels that load two at a time reach 0.4 of the rate. Compilers
+    fill them up, frameworks that pad have none, and systolic arrays do not care."""
+    odd = _head_seconds(framework="torchtitan")
+    assert odd == pytest.approx(_head_seconds(framework="torchtitan", compile=True) / 0.4, rel=1e-3)
+    assert odd == pytest.approx(_head_seconds(framework="megatron-lm", precision="bf16") / 0.4, rel=0.01)
+    assert aligned_share(50_257, 1600, 2) == 0.4 and aligned_share(6_282, 1600, 2) == 0.5
+    assert aligned_share(12_564, 1600, 2) == 0.6 and aligned_share(50_304, 1600, 2) == 1
+    assert aligned_share(1600, 50_257, 2) == 0.4 and aligned_share(50_260, 1600, 4) == 1
+
+
+def test_an_odd_vocabulary_is_told() -> None:
+    job = {"model": "gpt2-xl", "gpu": "a100", "gpus": 1, "seq": 1024}
+    notes = distsim.step(framework="huggingface", **job).notes
+    assert any("50,257 columns" in note and "padded to 50,264" in note for note in notes)
+    assert not any("columns" in note for note in distsim.step(framework="megatron-core", **job).notes)

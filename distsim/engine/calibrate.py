@@ -77,6 +77,8 @@ PRIORS: dict[str, dict[str, float]] = {
     "nemo": _OVERLAPPED | _RECIPE, "nemo-mlperf": _OVERLAPPED | _CAPTURED,
     "megatron-bridge": _OVERLAPPED | _CORE, "megatron-core": _OVERLAPPED | _CORE, "megatron-lm": _CORE,
     "megatron-deepspeed": _AHEAD | _AFTERWARDS | _OLDER,
+    # profiled operators laid end to end: nothing but kernels and the gaps between them
+    "vtrain": {**_AFTERWARDS, **_OLDER, "step_seconds": 0.002, "jitter": 1e-4},
     "huggingface": _EAGER, "torchtune": _EAGER, "litgpt": _EAGER,
     # batches are tokenised between steps, and norms taken of every DTensor by itself
     "torchtitan": {"step_seconds": 0.05},

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, product, where
+from distsim.engine.alignment import alignment
 from distsim.engine.chip import Chip
 from distsim.engine.expert_load import busiest_rank
 from distsim.engine.flash import flash_seconds
@@ -193,6 +194,8 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     rate, each = (chip.narrow_rate, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
     if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
         rate, each = chip.wide_rate, setup.tuning.product_bytes
+    if not (narrow or adapter):  # recipes in 8 bits pad, adapters are narrower than any tile
+        rate = rate * alignment(setup, n, k, each)
     moved = (m * k + k * n + m * n) * batch * each
     together = minimum(batch, LOOP_STREAMS) if setup.kernels.expert_products == "loop" else batch
     work = (m, n, k, together), 2 * m * n * k * batch, moved

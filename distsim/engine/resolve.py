@@ -143,7 +143,9 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
 
 
 def padded_vocab(framework: Framework, model: Model, tp: Number) -> Number:
-    """Rows of the embedding: a vocabulary that tp does not divide is padded until it does."""
+    """Rows of the embedding: a vocabulary that tp does not divide is padded until it does, or cut."""
+    if not framework.vocab_multiple:
+        return model.vocab // tp * tp
     multiple = framework.vocab_multiple * (tp if framework.vocab_multiple_per_tp else 1)
     return round_up(model.vocab, where(multiple % tp, multiple * tp, multiple))
 

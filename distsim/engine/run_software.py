@@ -36,13 +36,13 @@ UNFUSED = ("plain xla", "without flash attention")
 """What notes call attention that is composed of products and a softmax."""
 
 
-PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama"}
-"""Repositories whose runs are of their own software."""
+PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama", "VIA-Research/vTrain data/ground_truth_single": "vtrain"}
+"""Sources whose runs are of their own software, or composed as no software runs (presets/frameworks/vtrain.toml)."""
 
 
 def told_software(run: Run) -> str | None:
     """The framework that the notes or the publisher name, if they name one."""
-    own = next((known for who, known in PUBLISHERS.items() if run.source.startswith(who)), None)
+    own = next((known for who, known in PUBLISHERS.items() if (run.text("source") or "").startswith(who)), None)
     return own or next((known for pattern, known in TOLD if pattern.search(run.text("notes") or "")), None)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.alignment import odd_vocabulary
 from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
 from distsim.engine.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
 from distsim.engine.lacking import lacking_units, other_software
@@ -87,7 +88,7 @@ class StepReport:
         setup = self.setup
         found = (
             other_software(setup.accelerator, setup.framework.name), lacking_units(setup.accelerator, setup.precision),
-            self._beyond_peak(),
+            odd_vocabulary(setup), self._beyond_peak(),
         )  # fmt: skip
         return (*setup.notes, *filter(None, found))
 

@@ -17,6 +17,13 @@ DEPTH_HALF = 64.0
 """Depth (k) at which a product spends as long on filling and draining its pipeline as on multiplying."""
 WAVE_SHARE = 0.35
 """Share of a last, partly filled wave that is lost: libraries split along k to fill it (stream-k)."""
+ALIGNED_BYTES = 16
+UNALIGNED = ((8, 0.6), (4, 0.5), (2, 0.4))
+"""Rate of products whose rows start at multiples of so many bytes only, over that of multiples of 16: kernels load
+their operands in narrower pieces, not by the chip's copy engines. Output layers of profiled operators on an A100 reach
+110, 92 and 78 TFLOP/s with 12,564, 6,282 and 50,257 columns, 184 with 25,128 (VIA-Research/vTrain; docs/step.md).
+Netflix saw output layers take three times as long with odd vocabularies ("Scaling LLM Post-Training at Netflix",
+February 2026)."""
 POWER_EXPONENT = 0.65
 """How the rate of products follows power above idle, where voltage falls with the clock: between 1/3, voltage in
 proportion, and 1, none. Fitted: torchtitan's runs on a 700 W Hopper limited to 500 W."""
@@ -75,6 +82,17 @@ def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number) 
     for rows, columns, reuse in TILES:
         best = maximum(best, reuse * _tile_share(m, n, batch, units, rows, columns))
     return best * k / (k + DEPTH_HALF)
+
+
+@formula(unit="1", source="NVIDIA, Matrix Multiplication Background User's Guide, section 3: 16-byte alignment")
+def aligned_share(n: Number, k: Number, element_bytes: Number) -> Number:
+    """Share of a product's rate that is left where rows of ``n`` or ``k`` elements do not start at whole 16 bytes.
+    Operands are ``m x k`` and ``k x n``; each of the three products of a layer reads or writes rows of both lengths."""
+    found: Number = UNALIGNED[-1][1]
+    for size, share in (*reversed(UNALIGNED[:-1]), (ALIGNED_BYTES, 1.0)):
+        whole = where((n * element_bytes) % size == 0, 1, 0) * where((k * element_bytes) % size == 0, 1, 0)
+        found = where(whole > 0, share, found)
+    return found
 
 
 @formula(unit="1", source="MaxText, docs/guides/optimization/custom_model.md; AWS Neuron, nki.isa.nc_matmul")

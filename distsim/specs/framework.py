@@ -270,8 +270,8 @@ class Framework(Sourced):
     overhead: Overhead = Overhead()
     supports: Supports = Supports()
     adapters: Adapters = Adapters()
-    vocab_multiple: int = Field(default=1, ge=1)
-    """The vocabulary is padded to a multiple of this (times tp where ``vocab_multiple_per_tp``)."""
+    vocab_multiple: int = Field(default=1, ge=0)
+    """The vocabulary is padded to a multiple of this (times tp where ``vocab_multiple_per_tp``); 0: cut."""
     vocab_multiple_per_tp: bool = False
     unties_embeddings: bool = False
     """The output layer has a matrix of its own where the model shares the embedding's (litgpt)."""

@@ -60,7 +60,7 @@ NAMES = tuple(Timing.model_fields)
 
 FAMILIES = {
     "megatron": ("megatron-core", "megatron-lm", "megatron-bridge", "nemo", "nemo-mlperf", "megatron-2021",
-                 "megatron-deepspeed", "megatron-deepspeed-2021", "megatron-deepspeed-2022"),
+                 "megatron-deepspeed", "megatron-deepspeed-2021", "megatron-deepspeed-2022", "vtrain"),
     "torch": ("torchtitan", "fsdp", "llm-foundry", "torchtune", "litgpt", "huggingface", "torch-ddp", "deepspeed",
               "deepspeed-2021", "torch-compile", "tinyllama"),
     "jax": ("maxtext", "paxml", "alpa"),
