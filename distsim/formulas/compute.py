@@ -40,7 +40,8 @@ ATTENTION_TILE = 128
 """Query rows of one block of flash attention (Dao 2023, arXiv:2307.08691, section 3.3)."""
 ATTENTION_HALF = 700.0
 """Key tokens at which a block of flash attention spends as long on its edges as on products, on an A100. Chosen by
-leaving sources out (docs/findings.md), as far as FlashAttention-2's published figures allow (tests/test_flash_rates.py)."""
+leaving sources out (docs/findings.md), as far as FlashAttention-2's published figures allow
+(tests/test_flash_rates.py)."""
 ATTENTION_HALF_RATE = 2.5e12
 """FLOP/s of one unit of an A100 at its best measured rate: edges weigh more where units multiply faster."""
 OLDER_ATTENTION = {
