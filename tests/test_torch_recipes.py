@@ -124,9 +124,9 @@ def test_torch_attends_on_amd_with_a_portable_kernel() -> None:
 
 def test_older_attention_fills_units_that_multiply_slowly() -> None:
     """An H20 has Hopper's units with a quarter of their rate: there flash attention was slower than composed."""
-    fast, slow = (_setup(gpu=name, framework="fsdp", zero=3, seq=8192) for name in ("h100-sxm", "h20"))
+    fast, slow = (_setup(gpu=name, framework="deepspeed", zero=3, seq=8192) for name in ("h100-sxm", "h20"))
     assert attention_rates(slow)[0] > 1.5 * attention_rates(fast)[0]
-    job = {"model": "llama-2-7b", "gpu": "h20", "gpus": 8, "zero": 3, "seq": 8192, "framework": "fsdp"}
+    job = {"model": "llama-2-7b", "gpu": "h20", "gpus": 8, "zero": 3, "seq": 8192, "framework": "deepspeed"}
     assert distsim.step(**job).seconds < distsim.step(**job, attention="eager").seconds
 
 
