@@ -1,6 +1,8 @@
 """What ``distsim step`` proposes: changes that the command line takes, that fit, and that take what was told."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -108,3 +110,32 @@ def test_a_framework_that_shards_is_told_that_nothing_is() -> None:
         return any("usually runs with --zero 3" in note for note in notes)
 
     assert told(gpus=8) and not told(gpus=8, zero=0) and not told(gpus=1) and not told(gpus=8, zero=3)
+
+
+def test_files_are_written_whole_through_links_and_into_pipes(tmp_path: Path) -> None:
+    """A device or pipe must not be replaced by a file, nor a link by what it should lead to."""
+    from distsim.cli.pipeline_options import write
+
+    real, link, pipe = tmp_path / "real.json", tmp_path / "link.json", tmp_path / "pipe"
+    real.write_text("old")
+    link.symlink_to(real)
+    write(link, "new")
+    assert link.is_symlink() and real.read_text() == "new"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write(pipe, "told")
+    assert os.read(end, 9) == b"told" and pipe.is_fifo()
+    os.close(end)
+    assert {path.name for path in tmp_path.iterdir()} == {"real.json", "link.json", "pipe"}
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    from distsim.cli.whole_file import whole
+    from distsim.errors import DistsimError
+
+    kept = tmp_path / "kept.csv"
+    kept.write_text("old")
+    with pytest.raises(DistsimError, match="cannot write"), whole(kept) as scratch:
+        scratch.write_text("half")
+        raise OSError(28, "No space left on device")
+    assert kept.read_text() == "old" and list(tmp_path.iterdir()) == [kept]
