@@ -91,10 +91,12 @@ def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
     scores, written = operation.bytes_read, operation.bytes_written
     kept = sum(tensor.size_bytes for tensor in operation.saved)
     mask = sum(tensor.size_bytes for tensor in operation.saved if tensor.name.endswith(".dropout_mask"))
-    if len(operation.saved) == 1 and written == kept:
-        return scores + kept, 2 * scores + kept
     softmax = kept - mask
-    return scores + 2 * softmax + mask + written, 2 * written + mask + 2 * scores + softmax
+    forward, backward = scores + 2 * softmax + mask + written, 2 * written + mask + 2 * scores + softmax
+    if len(operation.saved) > 1:
+        return forward, backward
+    alone = written == kept  # weights are written as they are kept
+    return where(alone, scores + kept, forward), where(alone, 2 * scores + kept, backward)
 
 
 def composed_softmax(setup: Setup) -> Number:
