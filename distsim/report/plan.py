@@ -210,9 +210,15 @@ def explained(made: Plan, term: Style) -> list[str]:
     chosen = made.cheapest or made.nearest[0]
     draw, own = chosen.candidate.draw, made.buying(chosen)
     figures = [*chosen.candidate.goodput.figures, *(draw.figures if draw else []), *(own.figures if own else [])]
-    rows = [[one.label, f"{one.value:.6g}", one.unit, one.formula, one.source] for one in figures]
+    rows = [[one.label, _plain(one.value), one.unit, one.formula, one.source] for one in figures]
     title = term.bold(f"Terms of {chosen.candidate.gpus:,} x {chosen.candidate.gpu}")
     return [title, *columns(["term", "value", "unit", "formula", "source"], rows, left=(0, 2, 3, 4))]
+
+
+def _plain(value: float) -> str:
+    """Six digits without an exponent."""
+    text = f"{value:.6g}"
+    return text if "e" not in text else f"{value:,.0f}" if abs(value) >= 1 else f"{value:.9f}".rstrip("0")
 
 
 def csv_lines(made: Plan) -> Sequence[str]:
