@@ -145,8 +145,12 @@ def test_windows_of_modernbert() -> None:
         ({"model_type": "bert", "num_hidden_layers": 2, "position_embedding_type": "relative_key"}, "relative"),
         ({"model_type": "bert", "num_hidden_layers": 2, "architectures": ["BertForChess"]}, "MaskedLM"),
         ({"model_type": "bret", "num_hidden_layers": 2}, "did you mean bert"),
-        ({"model_type": "deberta-v2", "num_hidden_layers": 2}, "differ from BERT's"),
-        ({"model_type": "bart", "encoder_layers": 2}, "an encoder with a decoder"),
+        (
+            {"model_type": "deberta-v2", "num_hidden_layers": 2, "relative_attention": True, "pos_att_type": ["p2p"]},
+            "c2p",
+        ),
+        ({"model_type": "albert", "num_hidden_layers": 2}, "differ from BERT's"),
+        ({"model_type": "led", "encoder_layers": 2}, "an encoder with a decoder"),
     ],
 )
 def test_what_is_refused(config: dict[str, Any], words: str) -> None:

@@ -194,10 +194,17 @@ def test_a_mask_for_a_sliding_window() -> None:
         assert sum(distinct_saved(block.operations).values()) == pytest.approx(recorded, abs=16)
 
 
-def _context(spec: Model) -> Any:
+def test_a_sequence_as_long_as_the_window_has_a_mask() -> None:
+    """Transformers leaves the mask out only where the sequence is shorter."""
+    # recorded: mistral-7b-v0.1 (window 4,096) at 4,096 tokens, bf16
+    block = layer_block(_context(model("mistral-7b-v0.1", 32), 4096))
+    assert sum(distinct_saved(block.operations).values()) == pytest.approx(906_526_736, abs=16)
+
+
+def _context(spec: Model, seq: int = 2048) -> Any:
     from distsim.engine.profile import kernels_for
     from distsim.layers.ledger import Context
     from distsim.specs.layout import Layout
 
     kernels = kernels_for(catalog.load("frameworks", "huggingface"), spec)
-    return Context(spec, Layout(seq=2048), catalog.load("precisions", "pure-bf16"), kernels, vocab_padded=spec.vocab)
+    return Context(spec, Layout(seq=seq), catalog.load("precisions", "pure-bf16"), kernels, vocab_padded=spec.vocab)

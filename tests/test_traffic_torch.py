@@ -14,8 +14,8 @@ from distsim import catalog
 from distsim.engine.models import load_model
 from distsim.engine.resolve import resolve
 from distsim.engine.traffic import TrafficReport, comm_of
-from distsim.specs.framework import Traffic
 from distsim.specs.job import Job
+from distsim.specs.traffic import Traffic
 
 ORACLES = Path(__file__).parent / "oracles"
 CASES = {row["case"]: row for row in csv.DictReader((ORACLES / "torch_comms_cases.csv").open())}

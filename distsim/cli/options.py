@@ -35,6 +35,10 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "zero_group": (int, "ranks per sharding group where fewer than dp (HSDP) [default: dp*cp]"),
     "sequence_parallel": (bool, "Megatron sequence parallelism [default: on with tp > 1]"),
     "seq": (int, "tokens per sequence [default: the model's context length]"),
+    "decoder_seq": (
+        int,
+        "tokens per sequence of a decoder behind an encoder, which reads --seq [default: the model's]",
+    ),
     "micro_batch": (int, "sequences per data-parallel rank and micro-step [default: 1]"),
     "global_batch": (int, "sequences per optimizer step over all ranks [default: micro-batch * dp]"),
     "recompute": (str, "activation recomputation: none, selective, full [default: none]"),

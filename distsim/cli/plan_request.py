@@ -31,6 +31,7 @@ BOUNDED = {
 }
 JOB = {
     "seq": (int, "tokens per sequence [default: the model's context, at most 8192]"),
+    "decoder_seq": (int, "tokens per sequence of a decoder behind an encoder [default: the model's]"),
     "framework": (str, "software profile [default: megatron-core]"),
     "precision": (str, "precision recipe [default: the framework's]"),
     "optimizer": (str, "optimizer [default: adamw]"),

@@ -19,6 +19,12 @@ from distsim.formulas.buffers import (
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.layers.ledger import Block
 
+SMALL_WORKSPACES = ("pascal", "volta", "turing", "ampere", "ada")
+"""Chips before compute capability 9, for which cuBLAS and Transformer Engine take 4 to 8 MiB instead of 32."""
+FORWARDS_AHEAD = 0.5
+"""Part of the micro-batches in flight, less one of them, by which the host is ahead of its GPU while a pipeline fills,
+even where it is slower; found on the first stage of 2, 4, 8 and 16 in nanotron's sweep (docs/memory.md)."""
+
 
 def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     """Elements of the largest layer, and of the root unit (embedding, final norm, head) of a stage.
@@ -71,10 +77,17 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
     if setup.kernels.exchanges_held or setup.kernels.exchange_buffers:
         total = total + _exchanges(setup, stage, figures)
     if rules.workspace_bytes:
-        total = total + figures.note(
-            "workspaces", rules.workspace_bytes, "B", setup.framework.source_of("buffers") or "preset"
-        )
+        source = setup.framework.source_of("buffers") or "preset"
+        total = total + figures.note("workspaces", _workspaces(setup), "B", source)
     return total
+
+
+def _workspaces(setup: Setup) -> Number:
+    """What libraries keep for their kernels, more of it on newer chips and beside experts."""
+    rules, experts = setup.framework.buffers, setup.model.experts is not None
+    if setup.accelerator.architecture in SMALL_WORKSPACES and rules.older_workspace_bytes is not None:
+        return rules.older_workspace_bytes + rules.older_expert_workspace_bytes * experts
+    return rules.workspace_bytes + rules.expert_workspace_bytes * experts
 
 
 def _whole_copies(setup: Setup, stage: Stage, figures: Figures) -> Number:
@@ -91,13 +104,14 @@ def _whole_copies(setup: Setup, stage: Stage, figures: Figures) -> Number:
 def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
     """What tensor parallel exchanges under sequence parallelism hold while the host runs ahead of the GPU."""
     y, kernels = setup.layout, setup.kernels
-    fewest, most = kernels.held_stages
-    waits = (y.pp > 1) | (y.micro_batches == 1)
-    held = where(waits, kernels.exchanges_held_waiting, kernels.exchanges_held) * (y.pp >= fewest) * (y.pp <= most)
+    steady = where(y.pp > 1, kernels.exchanges_held_pipelined, kernels.exchanges_held)
+    held = where(y.micro_batches == 1, kernels.exchanges_held_waiting, steady)
+    alternating = where(y.micro_batches > y.pp, stage.in_flight, where(y.micro_batches == 1, 1, 0))
+    ahead = maximum(stage.in_flight * FORWARDS_AHEAD - 1, alternating * kernels.host_ahead)
     return where(y.sequence_parallel, 1, 0) * figures.use(
         "exchanges", held_exchange_bytes, tokens=y.tokens, hidden=setup.model.hidden,
         element_bytes=setup.precision.activation_bytes, tp=y.tp, held=held, per_layer=EXCHANGES_PER_LAYER,
-        layers=stage.layer_count * stage.in_flight, buffers=kernels.exchange_buffers,
+        layers=stage.layer_count * maximum(ahead, 0), buffers=kernels.exchange_buffers,
     )  # fmt: skip
 
 

@@ -263,15 +263,24 @@ def _exposed(exchange: Number, compute: Number, never: Number) -> Number:
 def after_last(
     stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], last: MicroBatch
 ) -> dict[str, Number]:
-    """What follows the last micro-batch: gradients that did not hide, the optimizer, gathered parameters."""
+    """What follows the last micro-batch: gradients that did not hide, the optimizer, gathered parameters (or what the
+    next step's first micro-batch waits for them)."""
     reduce = product(stage["reduce"] * timing["data_factor"], where(y["zero"] >= 3, 0, 1))
     hiding = (last.forward + last.backward + last.exchange["tensor_parallel"]) * BACKWARD_SHARE
     data = _exposed(reduce, hiding, timing["exposed_fraction"])
     return {
-        "data_parallel": data + stage["dp_step"] * timing["data_factor"],
+        "data_parallel": data + stage["dp_step"] * timing["data_factor"] + ahead_seconds(stage, timing, last)[1],
         "tensor_parallel": stage["tp_step"],
         "optimizer": stage["optimizer"] / timing["optimizer"] + _orthogonal(stage, timing),
     }  # fmt: skip
+
+
+def ahead_seconds(
+    stage: Mapping[str, Number], timing: Mapping[str, Number], first: MicroBatch
+) -> tuple[Number, Number]:
+    """What gathering updated parameters takes, and what of it the next step's first forward does not hide."""
+    gather = product(stage["dp_ahead"], timing["data_factor"])
+    return gather, _exposed(gather, first.forward, timing["exposed_fraction"])
 
 
 def _orthogonal(stage: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:

@@ -10,7 +10,7 @@ from distsim.engine.alignment import alignment
 from distsim.engine.chip import Chip
 from distsim.engine.expert_load import busiest_rank
 from distsim.engine.flash import flash_seconds
-from distsim.engine.launches import launches
+from distsim.engine.launches import CALL_KERNELS, launches
 from distsim.engine.orthogonal import Orthogonal, orthogonal_work
 from distsim.engine.passes import moved_bytes
 from distsim.engine.resolve import Setup
@@ -22,6 +22,7 @@ from distsim.formulas.compute import (
     roofline_seconds,
     stream_seconds,
 )
+from distsim.formulas.traffic import boundary_calls
 from distsim.layers.ledger import Block, Operation, dropped_by
 from distsim.layers.recompute import kept_operations
 
@@ -114,6 +115,9 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
     forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
     for sums, hooks in ((forward, own.hooks), (backward, 2 * own.hooks)):
         sums.kernels, sums.issued = sums.kernels + hooks, sums.issued + hooks
+    transfers = boundary_calls(y.vpp, y.pp, stage.index) * (setup.kernels.graphs != "iteration")
+    for sums in (forward, backward):
+        sums.issued = sums.issued + CALL_KERNELS * transfers
     return found
 
 
@@ -171,9 +175,17 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
         first, second = moved_bytes(setup, operation)
         share = setup.kernels.pass_share * cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
         first, second = first * share, second * share
-        forward.memory = stream_seconds(first, chip.bandwidth)
-        backward.memory = stream_seconds(second, chip.bandwidth)
+        forward.memory = _passed(chip, first, operation.flops_forward, operation.kind)
+        backward.memory = _passed(chip, second, operation.flops_backward, operation.kind)
     return forward, backward if operation.backward else Sums()
+
+
+def _passed(chip: Chip, moved: Number, flops: Number, kind: str) -> Number:
+    """Seconds of a pass over memory, or of its arithmetic on vector units where that takes longer (Mamba-1's scan)."""
+    seconds = stream_seconds(moved, chip.bandwidth)
+    if kind != "elementwise" or (isinstance(flops, (int, float)) and not flops):
+        return seconds
+    return maximum(seconds, flops / chip.vector_rate)
 
 
 def _three(chip: Chip, rate: Number, shape: tuple[Number, ...], flops: Number, moved: Number) -> list[Number]:

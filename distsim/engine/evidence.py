@@ -184,6 +184,8 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
     fit_degrees(options, run, degrees, framework.usual.get("micro_batches_per_stage"))
+    if framework.usual.get("experts_like_tp"):
+        options.setdefault("etp", options.get("tp"))
     drop_idle(options, model)
     cluster = cluster_of(run)
     if cluster is not None and "zero_group" not in options:
@@ -226,6 +228,10 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["attention_kernel"] = named
     if run_notes.balanced_router(run):
         own["router"] = "balanced"
+    if run_notes.deterministic(run):
+        own["deterministic"] = True
+    if graphs := run_notes.graphs_of(run):
+        own["graphs"] = graphs
     own |= recomputation_of(run, framework).kernels
     where = f"framework {framework.name}, earlier"
     return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup

@@ -9,6 +9,7 @@ from distsim.engine.compute import PHASES
 from distsim.engine.lacking import wide_units
 from distsim.engine.resolve import Setup
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
+from distsim.layers.inputs import PROJECTIONS
 from distsim.layers.ledger import Parameter
 from distsim.layers.network import layer_kinds, network_parameters, plain_context
 from distsim.layers.prediction import positions
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 FROZEN_SHARE = 2 / 3
 """Work of a frozen matrix over that of a trained one: output and input gradient, no weight gradient."""
 
+FIRST_CONVOLUTION = "embedding.frames.first."
+"""Its parameters see every frame of sound, of which there are several for a token."""
 ONCE_PER_SEQUENCE = ("head.pooler", "head.sentence", "head.unused")
 """Parameters of the head that a token does not pass through."""
 
@@ -32,10 +35,8 @@ def active_parameters(setup: Setup) -> Number:
     model, total, layers = setup.model, 0.0, layer_kinds(setup.model)
     routed = model.experts.per_token / model.experts.count if model.experts is not None else 1.0
     for part, (parameters, times) in network_parameters(plain_context(model, setup.tuning)).items():
-        if part == "embedding" and not model.tied_embeddings:
-            continue
         for parameter in parameters:
-            if part == "embedding" and parameter.name != "embedding.weight":
+            if part == "embedding" and not _works(model, parameter):
                 continue
             share = (routed if parameter.group == "expert" else 1) * (1 if parameter.trains else FROZEN_SHARE)
             total += times * parameter.elements * share * _token_share(setup, part, parameter, part in layers)
@@ -44,10 +45,23 @@ def active_parameters(setup: Setup) -> Number:
     )  # each uses the output layer
 
 
+def _works(model: Model, parameter: Parameter) -> bool:
+    """Whether tokens are multiplied with a parameter of the embedding: the output layer's, squares, sound."""
+    if parameter.name == "embedding.weight":
+        return model.tied_embeddings
+    return parameter.kind == "matrix" and parameter.name.startswith(PROJECTIONS)
+
+
 def _token_share(setup: Setup, part: str, parameter: Parameter, layer: bool) -> Number:
     """Share of the tokens of ``--seq`` that pass a matrix: a decoder behind an encoder reads others, and the head of an
     encoder some positions only."""
     behind = (setup.model.decoder_context or 0) / setup.layout.seq
+    if parameter.name.startswith(FIRST_CONVOLUTION) and setup.model.frames:
+        return setup.model.frames.per_token
+    if setup.model.text:  # images' tokens count; of head and loss one token of each sequence passes
+        return {"text": setup.model.text.context / setup.layout.seq, "head": 0.0}.get(part, 1.0)
+    if part == "embedding" and parameter.name != "embedding.weight":
+        return 1.0
     if layer:
         return behind if part == "decoder" and not parameter.name.startswith("cross.kv") else 1.0
     if parameter.name.startswith(ONCE_PER_SEQUENCE):
@@ -57,8 +71,13 @@ def _token_share(setup: Setup, part: str, parameter: Parameter, layer: bool) -> 
 
 
 def attended(model: Model, seq: Number, reach: Number) -> tuple[Number, Number]:
-    """Layers with attention, and the keys that a token of ``--seq`` meets in each; ``reach`` of its own sequence. Of an
-    encoder with a decoder both together, as one layer."""
+    """Layers with attention, and the keys that a token of ``--seq`` meets in each; ``reach`` of its own sequence. Of
+    two stacks both together, as one layer."""
+    if text := model.text:
+        own = text.layers * text.context**2 / seq * text.hidden / (model.heads * model.head_dim)
+        return 1, (model.layers - text.layers) * reach + own
+    if kind := model.disentangled:
+        reach = reach + kind.terms * kind.rows / 2  # a score with each distance, and no sum over them
     if not model.encoder_layers:
         return model.attention_layers + model.mtp_trained, reach
     behind = model.decoder_context or 0

@@ -17,6 +17,13 @@ KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise":
 ROUTER_KERNELS = (12, 8)
 """What a router composed of plain operations launches beside its product: scores in fp32, the best of them, masks,
 counts, auxiliary loss."""
+PLAIN_ISSUE = 0.2
+"""Host time of a plain operation of torch, over that of one that goes through a module of Megatron or Transformer
+Engine: 35 us where nothing else runs, as in Hugging Face's models, against 160 (engine/calibrate.py)."""
+DETERMINISTIC_ISSUE = 1.15
+"""Host time of operations under torch's deterministic algorithms, which fill whatever an operation allocates by a
+kernel of its own (torch.utils.deterministic.fill_uninitialized_memory), over that without: Megatron-LM's tests with and
+without --deterministic-mode."""
 FROZEN_KERNELS = 1
 """Kernels of the backward of a product whose weights are frozen."""
 CALL_KERNELS = 1.0
@@ -56,7 +63,13 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     before, after = _single(setup, operation)
     more, later = _each_expert(setup, operation)
     kernels = before + more, after + later
-    issued = before + more * LOOP_ISSUE, after + later * LOOP_ISSUE
+    plain = _plain(setup, operation)
+    slower = DETERMINISTIC_ISSUE if setup.kernels.deterministic else 1.0
+    issued = (
+        (before + plain[0] * PLAIN_ISSUE + more * LOOP_ISSUE) * slower,
+        (after + plain[1] * PLAIN_ISSUE + later * LOOP_ISSUE) * slower,
+    )
+    kernels = kernels[0] + plain[0], kernels[1] + plain[1]
     graphs = setup.kernels.graphs
     if graphs == "iteration" or (graphs == "modules" and operation.name not in DYNAMIC):
         return Launches((kernels[0] * GRAPHED_GAP, kernels[1] * GRAPHED_GAP), (0.0, 0.0), 0.0)
@@ -78,13 +91,17 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         before, after = before + more, after + more
     if operation.kind == "matmul" and not operation.weight_gradient:
         after = FROZEN_KERNELS
-    if operation.name == "mlp.router" and setup.kernels.routing == "composed":
-        before, after = before + ROUTER_KERNELS[0], after + ROUTER_KERNELS[1]
     calls = [
         sum(where(c.bytes_logical > 0, CALL_KERNELS, 0) for c in operation.collectives if c.phase == phase)
         for phase in ("forward", "backward")
     ]
     return before + calls[0], after + calls[1]
+
+
+def _plain(setup: Setup, operation: Operation) -> tuple[int, int]:
+    """Kernels of plain operations around an operation."""
+    composed_router = operation.name == "mlp.router" and setup.kernels.routing == "composed"
+    return ROUTER_KERNELS if composed_router else (0, 0)
 
 
 def _each_expert(setup: Setup, operation: Operation) -> tuple[Number, Number]:

@@ -51,14 +51,24 @@ def load_model(name: str | Model) -> LoadedModel:
     return LoadedModel(read_model(name))
 
 
-def with_prediction(model: Model, layers: int, lora_rank: int | None) -> Model:
-    """The model with so many layers of multi-token prediction."""
+def as_asked(model: Model, layers: int, lora_rank: int | None, decoder_seq: int | None) -> Model:
+    """The model with so many layers of multi-token prediction, and so many tokens behind its encoder."""
+    if decoder_seq and not model.encoder_layers:
+        raise DistsimError(f"--decoder-seq {decoder_seq}: {model.name} has no decoder behind an encoder", "use --seq")
+    if decoder_seq:
+        model = model.model_copy(update={"decoder_context": decoder_seq})
     if layers and not model.causal:
         raise DistsimError(f"--mtp {layers}: {model.name} is an encoder, which predicts no later tokens")
     if layers and (model.pattern or lora_rank):
         why = f"{model.name} is a hybrid" if model.pattern else "only adapters train"
         raise DistsimError(f"--mtp {layers}: layers of multi-token prediction are not covered where {why}")
     return model.model_copy(update={"mtp_trained": layers}) if layers else model
+
+
+def asked_of(model: Model) -> dict[str, int]:
+    """The same by the names of the job, for JSON; nothing where it does not apply."""
+    prediction = {"mtp": model.mtp_trained} if model.mtp_trained else {}
+    return prediction | ({"decoder_seq": model.decoder_context} if model.decoder_context else {})
 
 
 def length_notes(model: Model, seq: int) -> list[str]:
@@ -69,4 +79,20 @@ def length_notes(model: Model, seq: int) -> list[str]:
     if model.encoder_layers:
         read = model.decoder_context
         notes.append(f"tokens are those that {model.name}'s encoder reads; its decoder reads {read} per sequence")
+        if model.positions == "learned" and read and read > model.position_rows:
+            notes.append(f"{read} tokens are more than the {model.position_rows} positions of {model.name}'s decoder")
+    if patches := model.patches:
+        squares = f"tokens are squares of {patches.size} x {patches.size} pixels"
+        notes.append(f"{squares} and {patches.learned_tokens} learned: {seq} per image of {model.name}")
+    if text := model.text:
+        notes.append(f"each image has a text of {text.context} tokens, and is compared with those of its micro-batch")
     return notes
+
+
+def refuse_untimed(model: Model, attention: str) -> None:
+    """Raise DistsimError for what memory can be told of, and time cannot."""
+    if attention != "flash" and model.mamba is not None and model.mamba.step_rank:
+        raise DistsimError(
+            f"--attention {attention} composes the scans of {model.name} token by token, whose time is not covered",
+            "leave --attention out for the fused kernel; distsim memory knows both",
+        )

@@ -57,6 +57,12 @@ def _parameters(block: Block | None) -> Number:
     return 0 if block is None else sum(elements(operation) for operation in block.operations)
 
 
+def _entry(stage: Stage) -> Number:
+    """Parameters whose gradients come last: the embedding's, but for a second stack's, which runs backward first."""
+    rows = () if stage.embedding is None else stage.embedding.operations
+    return sum(elements(operation) for operation in rows if operation.name != "embedding.text")
+
+
 def _weight_copies(setup: Setup, stage: Stage) -> Number:
     """Cast weights that layers which are not recomputed keep, and the head's."""
     wanted, count = setup.layout.recompute_layers, stage.layer_count
@@ -164,6 +170,8 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
     if stage.layers:
         _layers(step, stage, saved)
     if stage.embedding is not None:
+        if setup.model.encoder_layers:
+            _decoder_lookup(step, stage, saved, grown, tied)
         _embedding(step, stage, saved, grown, tied)
     _optimizer_step(step)
     if setup.tuning is not None and setup.framework.adapters.quantises_on_gpu:
@@ -184,12 +192,22 @@ def _layers(step: _Step, stage: Stage, saved: Saved) -> None:
     first, _ = stage.layers[0]
     kept = layer_saved_bytes(setup, first, where(setup.layout.recompute_layers != 0, 1, 0))
     others = step.others + saved.embedding + kept
-    made = (_all_parameters(stage) - _parameters(stage.embedding) - _parameters(first)) * grown + tied
+    made = (_all_parameters(stage) - _entry(stage) - _parameters(first)) * grown + tied
     step.add("backward of the first layer", others + step.layer(first), made)
 
 
 def _all_parameters(stage: Stage) -> Number:
     return sum(parameter.elements * times for parameter, times in stage.parameters() if parameter.trains)
+
+
+def _decoder_lookup(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Number) -> None:
+    """The dense gradient of a decoder's lookup is added to the head's while all that the encoder kept is alive."""
+    setup, (encoder, encoders), (decoder, decoders) = step.setup, stage.layers[0], stage.layers[-1]
+    recomputed = where(setup.layout.recompute_layers != 0, 1, 0)
+    kept = layer_saved_bytes(setup, encoder, recomputed) * encoders + saved.embedding
+    copies = where(recomputed, 0, weight_copy_bytes(encoder.operations) * encoders)
+    made = (_parameters(decoder) * decoders + _parameters(stage.head)) * grown
+    step.add("decoder's embedding backward", step.others + kept + copies, made + 3 * tied)
 
 
 def _embedding(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Number) -> None:
@@ -198,7 +216,7 @@ def _embedding(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Num
     table = stage.embedding.operations[0]
     if not table.backward:
         return
-    parameters = _parameters(stage.embedding)
+    parameters = _entry(stage)
     made = (_all_parameters(stage) - parameters) * grown
     fresh = parameters * step.gradients.fresh
     others = step.others + saved_bytes(stage.embedding.operations)
@@ -207,9 +225,12 @@ def _embedding(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Num
 
 def _optimizer_step(step: _Step) -> None:
     """All gradients, with the optimizer's own temporaries; wide copies replace narrow gradients one by one."""
-    setup, held = step.setup, step.held
+    setup, held, stage = step.setup, step.held, step.stage
     precision = setup.precision if setup.tuning is None else setup.tuning.adapter
     temporary = setup.optimizer.step_states * precision.state_bytes * (held.dense_parameters + held.expert_parameters)
+    if setup.optimizer.step_tensors:
+        largest = maximum(*(p.elements / p.copies for p, _ in stage.parameters() if p.trains))
+        temporary = temporary + setup.optimizer.step_tensors * precision.state_bytes * largest
     wider = precision.master_bytes - precision.gradient_bytes
     if setup.framework.buffers.master_gradients and wider > 0:
         temporary = temporary + held.gradients / precision.gradient_bytes * wider

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, where
+from distsim.arrays import Number, where
 from distsim.engine.resolve import Setup
+from distsim.layers import core_attention
 from distsim.layers.ledger import Operation
 from distsim.layers.mlp import COMPOSED_ACTIVATIONS
 
@@ -89,11 +90,12 @@ def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
     """The softmax reads scores and writes weights; dropout, and a cast, read these and write what multiplies values.
     Backward passes over gradients instead, beside what was kept."""
     scores, written = operation.bytes_read, operation.bytes_written
-    kept = sum(tensor.size_bytes for tensor in operation.saved)
-    mask = sum(tensor.size_bytes for tensor in operation.saved if tensor.name.endswith(".dropout_mask"))
+    saved = [tensor for tensor in operation.saved if tensor.name != core_attention.COMPOSED]
+    kept = sum(tensor.size_bytes for tensor in saved)
+    mask = sum(tensor.size_bytes for tensor in saved if tensor.name.endswith(".dropout_mask"))
     softmax = kept - mask
     forward, backward = scores + 2 * softmax + mask + written, 2 * written + mask + 2 * scores + softmax
-    if len(operation.saved) > 1:
+    if len(saved) > 1:
         return forward, backward
     alone = written == kept  # weights are written as they are kept
     return where(alone, scores + kept, forward), where(alone, 2 * scores + kept, backward)
@@ -101,11 +103,7 @@ def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
 
 def composed_softmax(setup: Setup) -> Number:
     """1 where a layout does not meet what the framework's fused softmax asks for, else 0."""
-    kernels, y = setup.kernels, setup.layout
-    if not kernels.softmax_group:
-        return 0
-    unmet = where(y.micro_batch * (setup.model.heads // y.tp) % kernels.softmax_group > 0, 1, 0)
-    return maximum(unmet, where(y.seq > kernels.softmax_keys, 1, 0))
+    return core_attention.composed_softmax(setup.kernels, setup.layout, setup.model.heads)
 
 
 ROTATED = ("attention.query", "attention.key")
@@ -114,7 +112,7 @@ ROTATED = ("attention.query", "attention.key")
 def loss_kernel(setup: Setup) -> str:
     """How the framework makes its loss: a key of LOSS_BYTES."""
     kernels = setup.kernels
-    eager = "eager" if kernels.loss_upcast or setup.precision.autocast else "narrow"
+    eager = "eager" if kernels.loss_upcast is True or setup.precision.autocast else "narrow"
     return kernels.loss_kernel or (eager if kernels.loss == "eager" else "one")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
-from distsim.engine.models import length_notes, load_model, with_prediction
+from distsim.engine.models import as_asked, asked_of, length_notes, load_model
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.profile import kernels_for, recipe_kernels, sharding_notes, with_kernels
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
@@ -84,7 +84,7 @@ class Setup:
             "attention": y.attention, "dropout": self.job.dropout is not False, "precision": self.precision.name,
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning),
-            **({"mtp": self.model.mtp_trained} if self.model.mtp_trained else {}),
+            **asked_of(self.model),
             **({"vocab_parallel": y.vocab_parallel} if y.vocab_parallel else {}),
         }  # fmt: skip
 
@@ -103,7 +103,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     model: Model = load_model(job.model).spec
     if framework.unties_embeddings and model.tied_embeddings:
         model = model.model_copy(update={"tied_embeddings": False})
-    model = with_prediction(model, filled["mtp"] or 0, filled["lora_rank"])
+    model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     accelerator, cluster = _hardware(filled, given)
     layout, notes = _layout(filled, model, cluster)
     notes += sharding_notes(framework, layout, origins)

@@ -16,13 +16,15 @@ from distsim.interop.run_notes import ON_DEEPSPEED
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import Run
 from distsim.layers.head import head
-from distsim.specs.timing import STATE_NAMES
+from distsim.specs.timing import CHECKED, PLAIN, STATE_NAMES
 
 CHUNKS = 8
 """Of a chunked cross entropy: torchtune and torchtitan (num_output_chunks, num_chunks)."""
 STEPWISE = "sequential technique:"
 """Notes of torchtune's README, which adds one technique after another; a chunked loss follows the first three."""
 CHUNKED = re.compile(rf"{STEPWISE} \+ (?!packed|compile)|(?<!{STEPWISE} \+ )chunked cross entropy")
+IN_BACKWARD = re.compile(rf"{STEPWISE} \+ (fuse|optimizer|activation offload|8-bit)")
+"""Those of its rows whose optimizer steps in backward."""
 FUSED = "liger kernel"
 """Notes of a loss whose logits live a chunk at a time (linkedin/Liger-Kernel ops/fused_linear_cross_entropy.py)."""
 COMPILED, COMPILED_TRANSIT_BYTES = re.compile(r"cross-entropy-loss-fusion=true(?!.*fusion-impl=te)"), 6.0
@@ -33,6 +35,20 @@ OWN_KERNELS, ASKED_FOR_FLASH = ("qwen", "baichuan"), "flash_attn 2.3.4"
 models took grows with the square of the length, as scores in memory do."""
 LOGGED = re.compile(r"max over logged steps", re.IGNORECASE)
 """Notes of peaks from Megatron-LM's own logs, which its last rank prints; others measured all ranks."""
+HIDDEN = 0.18
+"""Share of a step that a host's checks may add and still be called hidden, since near balance both show
+(formulas/step.py): of nanotron's runs those up to 0.17 hold exchanges, those from 0.28 on do not (docs/memory.md)."""
+DETERMINISTIC, DETERMINISTIC_WORKSPACE_BYTES = "deterministic mode", 71.3e6
+"""Notes of runs with CUBLAS_WORKSPACE_CONFIG=:4096:8, and the workspaces they have before Hopper: 32 MiB for each of
+two handles of cuBLAS, which newer chips have anyway, and 4 MiB of Transformer Engine."""
+RESERVED = ("modelscope/ms-swift",)
+"""Sources that print torch.cuda.max_memory_reserved, whatever their rows say (swift/trainers/mixin.py)."""
+LOADED_WHOLE_UNTIL, LOADED_WHOLE_BYTES = 2024.0, 1.5e9
+"""Software before this year has all kernels of its libraries in a larger context, as nvidia-smi showed in 52 runs of
+BLOOM's layout scan (presets/frameworks/megatron-deepspeed.toml)."""
+QLORA_ON_DEEPSPEED, QLORA_BUCKETS_BYTES = 'method "Q-LoRA"', 2 * 2e8 * 2
+"""Notes of runs of QwenLM/Qwen's finetune_qlora_single_gpu.sh, which DeepSpeed runs in fp16, the loss too; and two
+buckets of its ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as well."""
 OWN_SUM = "params+grads+optimizer + activations"
 """What a source adds up itself."""
 
@@ -51,18 +67,18 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     counts = counts_of(run, setup)
     peak = float(stage.counted(counts))
     if lengths and lengths.each and counts != "allocated":
-        return max(peak, _with_kept_samples(setup, report.stages[-1], lengths.each))
+        return max(peak, _with_kept_samples(setup, report.stages[-1], lengths.each, counts))
     return peak
 
 
-def _with_kept_samples(setup: Setup, last: StageMemory, mean: int) -> float:
+def _with_kept_samples(setup: Setup, last: StageMemory, mean: int, counts: str) -> float:
     """The last stage's peak at the loss with what the allocator's cache keeps of logits of other lengths; it gives them
     back before it fails."""
     loss = head(replace(setup.context(), layout=setup.layout.with_(seq=mean)))[-1]
     kept = sum(tensor.size_bytes for tensor in (*loss.saved, *loss.transient_forward))
     during = max(moment.total for moment in last.moments if moment.name.startswith("loss"))
     highest = max(moment.total for moment in last.moments)
-    grown = float(last.peak - highest + during + kept * setup.framework.overhead.kept_samples)
+    grown = float(last.counted(counts) - highest + during + kept * setup.framework.overhead.kept_samples)
     return min(grown, setup.accelerator.capacity)
 
 
@@ -74,18 +90,23 @@ def _states_and_activations(stage: StageMemory) -> float:
 def counts_of(run: Run, setup: Setup) -> str:
     """What the run's figure counts: as its row says, else as its framework prints it."""
     kind = (run.text("mem_kind") or "").lower()
-    return next((word for word in ("allocated", "reserved") if word in kind), setup.framework.memory_counts)
+    usual = "reserved" if run.source.startswith(RESERVED) else setup.framework.memory_counts
+    return next((word for word in ("allocated", "reserved") if word in kind), usual)
 
 
 def held_by(run: Run, setup: Setup, year: float) -> Setup:
     """The setup with what the run held in memory by its year, its notes, and the state of software (specs/timing.py)
     that all other runs give this one. Step times do not see these."""
+    setup = _beside(run, setup, year)
     framework = setup.framework
     kernels: dict[str, Any] = {}
     if setup.job.compile:
         kernels |= next((own for last, own in framework.until.items() if year < last + 1), {})
     if framework.states:
-        own = dict(framework.states.get(STATE_NAMES[correction_of(setup, run.id, year, run.source).state], {}))
+        state = correction_of(setup, run.id, year, run.source).state
+        own = dict(framework.states.get(STATE_NAMES[state], {}))
+        if state == CHECKED and host_ahead(setup, state):
+            own.pop("host_ahead", None)
         if not own.pop("closes_ties", True) and setup.layout.pp > 1:
             setup = replace(setup, chunk_layers=by_compute(setup.model, setup.layout.pp, closes_ties=False))
         kernels |= own
@@ -99,12 +120,43 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
     return _scripted(run, setup) if told and ON_DEEPSPEED in (run.text("notes") or "").lower() else setup
 
 
+def host_ahead(setup: Setup, state: int) -> bool:
+    """Whether the host is ahead of the GPU in spite of what it checks: its checks then hide behind the GPU's work."""
+    from distsim.engine.step import breakdown_of, timing_of
+    from distsim.engine.work import work_of
+
+    work, timing = work_of(setup), timing_of(setup)
+    seconds, plain = (sum(breakdown_of(work, timing, one).values()) for one in (state, PLAIN))
+    return seconds < plain * (1 + HIDDEN)
+
+
+def _beside(run: Run, setup: Setup, year: float) -> Setup:
+    """The setup with the workspaces, buckets and context that its notes and year tell of."""
+    notes, framework = run.text("notes") or "", setup.framework
+    buffers: dict[str, Any] = {}
+    if DETERMINISTIC in notes and framework.buffers.older_workspace_bytes is not None:
+        buffers["older_workspace_bytes"] = DETERMINISTIC_WORKSPACE_BYTES
+    if QLORA_ON_DEEPSPEED in notes:
+        buffers["workspace_bytes"] = framework.buffers.workspace_bytes + QLORA_BUCKETS_BYTES
+    context = LOADED_WHOLE_BYTES if year < LOADED_WHOLE_UNTIL else 0.0
+    if IN_BACKWARD.search(notes.lower()):
+        buffers["steps_in_backward"] = True
+    overhead = {"context_bytes": max(framework.overhead.context_bytes, context)}
+    update = {
+        "buffers": framework.buffers.model_copy(update=buffers),
+        "overhead": framework.overhead.model_copy(update=overhead),
+    }
+    return replace(setup, framework=framework.model_copy(update=update))
+
+
 def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     """Kernels of a loss in chunks or of one that is compiled, where the notes tell of it."""
     notes = (run.text("notes") or "").lower()
     tokens = setup.layout.micro_batch * setup.layout.seq // setup.layout.cp
     if FUSED in notes:  # as many chunks as words per hidden width, so that their logits are as large as the input
         return {"loss_chunk_tokens": -(-tokens * setup.model.hidden // setup.model.vocab)}
+    if QLORA_ON_DEEPSPEED.lower() in notes:
+        return {"loss_upcast": False}
     if COMPILED.search(notes):
         return {"loss_transit_bytes": COMPILED_TRANSIT_BYTES}
     recipe = setup.framework.usual_loss_chunks and run.text("finetune_kind") and STEPWISE not in notes

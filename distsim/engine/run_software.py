@@ -20,6 +20,8 @@ TOLD = ((re.compile(r"\bpaxml (?:on |\()jax", re.I), "paxml"),
 """How notes name the software where the cell names its relative, or the container that it came in; bf16 with stochastic
 rounding all through is what NeMo Megatron for Neuron runs, its successor keeps fp32 in the optimizer."""
 FSDP = re.compile(r"\bici_fsdp_parallelism=(\d+)|\bFSDP=(\d+)")
+INSTANCES = "multi_dist_optimizer_instances"
+"""Tests of Megatron-LM whose optimizer is sharded twice over (--num-distributed-optimizer-instances 2)."""
 WITHIN_SLICE = ("within slice", "ici_fsdp_parallelism=-1")
 """How sources say that shards stay in one domain of fast links (a TPU slice), with replicas across."""
 OTHER = "other:"
@@ -113,6 +115,8 @@ def sharding_group(run: Run, dp: int, domain: int) -> int | None:
     said = f"{run.text('fsdp_kind') or ''} {run.text('notes') or ''}"
     if any(words in said for words in WITHIN_SLICE) and dp > domain and dp % domain == 0:
         return domain
+    if INSTANCES in (run.text("model") or ""):
+        return max(dp // 2, 1)
     found = FSDP.search(said)
     size = int(next(filter(None, found.groups()))) if found else 0
     return size if 1 < size < dp and dp % size == 0 else None

@@ -146,7 +146,7 @@ class _Fold:
         of = "" if sample.held == "trained" else f" of {name}"
         sums["gradients"] = sums["gradients"] + figures.use(
             f"{sample.group} gradients{of}", gradient_bytes_per_rank, parameters=self.count,
-            bytes_per_gradient=recipe.gradient_bytes, **shared,
+            bytes_per_gradient=0 if setup.framework.buffers.steps_in_backward else recipe.gradient_bytes, **shared,
         )  # fmt: skip
         sums["optimizer"] = sums["optimizer"] + figures.use(
             f"{sample.group} optimizer states{of}", optimizer_bytes_per_rank, parameters=self.count,

@@ -16,6 +16,7 @@ from distsim.engine.compose import (
     EXCHANGES,
     MicroBatch,
     after_last,
+    ahead_seconds,
     beside_products,
     exchanged,
     gpu_seconds,
@@ -218,14 +219,18 @@ def _after(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> 
     figures, numbers, batch = Figures(), stage.numbers, stage.batch
     factor = timing["data_factor"]
     step = float(numbers["dp_step"]) * factor
+    gather, waited = map(float, ahead_seconds(numbers, timing, batch))
     if numbers["reduce"] and y["zero"] < 3:
         hiding = (batch.forward + batch.backward + batch.exchange["tensor_parallel"]) * BACKWARD_SHARE
-        _formula(figures, "gradient reduction that does not hide", float(stage.tail["data_parallel"]) - step,
+        _formula(figures, "gradient reduction that does not hide", float(stage.tail["data_parallel"]) - step - waited,
                  exposed_seconds, exchange_seconds=numbers["reduce"] * factor, compute_seconds=hiding,
                  exposed_fraction=timing["exposed_fraction"])  # fmt: skip
     if step:
         source = f"{step / factor:.4g} s as distsim comm prices it x data_factor {factor:.4g} ({FITTED})"
-        figures.note("norms, gathered parameters", step, "s", source)
+        figures.note("norms" if gather else "norms, gathered parameters", step, "s", source)
+    if gather:
+        figures.use("updated parameters that the next forward waits for", exposed_seconds, exchange_seconds=gather,
+                    compute_seconds=float(batch.forward), exposed_fraction=timing["exposed_fraction"])  # fmt: skip
     if numbers["tp_step"]:
         figures.note("gradients of norms over tp", float(stage.tail["tensor_parallel"]), "s", "as distsim comm has it")
     source = f"{float(numbers['optimizer']):.4g} s at full bandwidth / optimizer {timing['optimizer']:.4g} ({FITTED})"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distsim.engine.compose import after_last, layout_numbers, micro_batch, stage_numbers
+from distsim.engine.compose import MicroBatch, after_last, ahead_seconds, layout_numbers, micro_batch, stage_numbers
 from distsim.engine.exchange import exchange_of
 from distsim.engine.pipeline import Pipeline, pipeline
 from distsim.engine.resolve import Setup
@@ -31,6 +31,7 @@ from distsim.engine.traffic_flows import network_of, price_of, stage_flows
 from distsim.engine.work import LINKS, kind_of, kinds_of
 
 PASSES = {"F": forward_pass, "B": backward_pass, "I": lambda content: backward_pass(content, False), "W": weight_pass}
+AHEAD = "updated parameters"
 FINAL = "jitter, data loading, logging"
 
 
@@ -44,6 +45,8 @@ class Part:
     micro_batch_seconds: float
     reduce_hidden: float
     tail: Track
+    gather_hidden: float = 0.0
+    """Of parameters that the step before has updated, beside the first forward."""
 
 
 @dataclass(frozen=True)
@@ -106,15 +109,18 @@ class StepTimeline:
 
     def _all(self, stage: int, begin: float, end: float) -> Iterator[Segment]:
         part = self.part_of(stage)
-        last = 0.0
+        last, opened = 0.0, math.inf
         for kind, chunk, micro, first, until in self.actions(stage):
-            last = max(last, until)
+            last, opened = max(last, until), min(opened, first)
             if until > begin and first < end:
                 yield from self._moved(self._track(kind, chunk), first, self.squeeze * self.scale, micro)
         drained = self.drained * self.scale
         if part.reduce_hidden:
             flow = next((one.flow for one in part.tail.segments if one.name == REDUCE), None)
             yield Segment("dp", "reduce", REDUCE, last - part.reduce_hidden * self.scale, last, False, flow)
+        if part.gather_hidden:
+            flow = next((one.flow for one in part.tail.segments if one.name == AHEAD), None)
+            yield Segment("dp", "gather", AHEAD, opened, opened + part.gather_hidden * self.scale, False, flow)
         yield from self._moved(part.tail, drained, self.scale, None)
         final = drained + max(one.tail.now for one in self.parts) * self.scale
         if self.seconds > final:
@@ -146,11 +152,13 @@ def timeline_of(report: StepReport) -> StepTimeline:
         stage = alike[0]
         batch = micro_batch(numbers, y, timing)
         flows = _flows(setup, stage)
-        hidden, tail = _tail(setup, numbers, after_last(numbers, y, timing, batch), timing, flows)
+        hidden, tail = _tail(setup, numbers, batch, timing, flows)
+        whole, waited = map(float, ahead_seconds(numbers, timing, batch))
         slowest = max(slowest, float(batch.seconds))
         for stages, pieces in _by_pieces(setup, alike, chunks):
             contents = [content_of(setup, stage, numbers, batch, timing, flows, piece) for piece in pieces]
-            parts.append(Part(stages, tuple(map(_passes, contents)), float(batch.seconds), hidden, tail))
+            passes = tuple(map(_passes, contents))
+            parts.append(Part(stages, passes, float(batch.seconds), hidden, tail, whole - waited))
     scale = math.exp(report.correction.logarithm)
     drained = slowest * setup.layout.micro_batches + report.breakdown["pipeline_bubble"] / scale
     return StepTimeline(report, tuple(parts), _run(setup, name, chunks, parts), drained, scale)
@@ -199,14 +207,15 @@ def _run(setup: Setup, name: str, chunks: int, parts: list[Part]) -> Pipeline:
 
 
 def _tail(
-    setup: Setup, numbers: Mapping[str, Any], tail: Mapping[str, Any], timing: Mapping[str, float],
+    setup: Setup, numbers: Mapping[str, Any], batch: MicroBatch, timing: Mapping[str, float],
     flows: Mapping[str, list[Priced]],
 ) -> tuple[float, Track]:  # fmt: skip
     """Seconds of gradient reduction that hide behind the last backward, and what follows it."""
-    track = Track()
+    track, tail = Track(), after_last(numbers, layout_numbers(setup), timing, batch)
+    ahead = float(ahead_seconds(numbers, timing, batch)[1])
     step = float(numbers["dp_step"]) * timing["data_factor"]
     reduce = float(numbers["reduce"]) * timing["data_factor"] if setup.layout.zero < 3 else 0.0
-    exposed = max(0.0, float(tail["data_parallel"]) - step)
+    exposed = max(0.0, float(tail["data_parallel"]) - step - ahead)
     flow = max(flows["reduce"], key=lambda priced: priced[1])[0] if flows["reduce"] else None
     track.run("dp", "reduce", REDUCE, exposed, flow)
     _shared(track, "tp", float(tail["tensor_parallel"]), flows["tp_step"], flows["tp_step"])
@@ -215,6 +224,8 @@ def _tail(
     _shared(track, "dp", step, soon, flows["dp_step"])
     track.run("compute", "optimizer", "optimizer step", float(tail["optimizer"]))
     _shared(track, "dp", step, late, flows["dp_step"])
+    if flows["dp_ahead"]:
+        track.run("dp", "gather", AHEAD, ahead, max(flows["dp_ahead"], key=lambda priced: priced[1])[0])
     return max(0.0, reduce - exposed), track
 
 

@@ -178,7 +178,7 @@ def crossing_fractions(flow: Flow, network: Network) -> list[Number]:
 def _exposed(setup: Setup, stage: Stage, rows: Iterable[tuple[Row, bool]]) -> list[tuple[Row, bool]]:
     """Rows with the exposed part of what can run beside computation: all of a phase shares its compute time."""
     found = list(rows)
-    for phase in ("forward", "backward"):
+    for phase in ("forward", "backward", "step"):
         hiding = [row for row, hides in found if hides and row.phase == phase]
         hidden = hidden_fraction(setup, stage, phase, sum(row.seconds for row in hiding))
         for index, (row, hides) in enumerate(found):

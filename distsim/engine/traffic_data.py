@@ -161,7 +161,7 @@ def _bucketed(
         ]  # fmt: skip
         if rules.zero1 == "reduce_scatter":
             flows.append(Flow("parameters", "all_gather", shard, precision.gather_dtype, "step", times * sharded,
-                              elements * DTYPE_BYTES[precision.gather_dtype]))  # fmt: skip
+                              elements * DTYPE_BYTES[precision.gather_dtype], rules.overlap_updated))  # fmt: skip
     if rules.zero1 == "all_reduce":
         flows += _broadcasts(setup, sharing, units, sharded)
     return flows

@@ -12,11 +12,13 @@ LEAST_SECONDS = 1e-12
 
 
 def compute_seconds(setup: Setup, stage: Stage, phase: str) -> Number:
-    """The least time of a phase's matrix products and attention over one step: at the chip's peak rate."""
-    field = "flops_forward" if phase == "forward" else "flops_backward"
+    """The least time of a phase's matrix products and attention over one step: at the chip's peak rate. What follows
+    the optimizer hides beside the first micro-batch's forward of the next step."""
+    field = "flops_backward" if phase == "backward" else "flops_forward"
+    times = 1 if phase == "step" else setup.layout.micro_batches
     flops = sum(getattr(operation, field) * count for operation, count in stage.operations())
     peak = getattr(setup.accelerator.peak, setup.precision.math) or setup.accelerator.peak.fp32
-    return flops * setup.layout.micro_batches / peak if peak else 0.0
+    return flops * times / peak if peak else 0.0
 
 
 def hidden_fraction(setup: Setup, stage: Stage, phase: str, seconds: Number) -> Number:

@@ -33,6 +33,9 @@ def tuning_of(
             f"--lora-rank {rank} is more than the {model.hidden} columns of {model.name}'s products",
             "ranks of 8 to 256 are usual",
         )
+    if model.pattern and set(model.pattern) == {"M"}:
+        raise DistsimError(f"--lora-rank {rank}: {model.name} has none of the products that adapters are added to here",
+                           "they are those of attention and MLPs")  # fmt: skip
     rules, whole = framework.adapters, frozenset((filled["lora_whole"] or "").split(",")) - {""}
     adapter = _plain(precision, FP32_BYTES) if rules.fp32 else _without_copies(precision)
     mixed = precision.master_bytes > 0 or precision.autocast

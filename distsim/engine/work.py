@@ -10,13 +10,14 @@ from distsim.engine.compute import BlockSums, StageCompute, stage_compute
 from distsim.engine.exchange import Exchange, exchange_of
 from distsim.engine.expert_load import busiest_exchange
 from distsim.engine.flows import Fixed, Flow
+from distsim.engine.models import refuse_untimed
 from distsim.engine.network import Network
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage, build_stages
 from distsim.engine.traffic_flows import network_of, price_of, stage_flows
 
 LINKS = ("tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
-         "gather_forward", "gather_backward", "reduce", "dp_step", "pp", "offload")  # fmt: skip
+         "gather_forward", "gather_backward", "reduce", "dp_step", "dp_ahead", "pp", "offload")  # fmt: skip
 """Kinds of traffic whose seconds are kept apart because different work can hide them."""
 
 OVERLAPPED_SHARE = 0.65
@@ -48,6 +49,7 @@ class Work:
 
 def work_of(setup: Setup, price: Pricing = price_of) -> Work:
     """Fold ledger and traffic of a setup; stages that hold the same layers are folded once. ``price`` may remember."""
+    refuse_untimed(setup.model, setup.layout.attention)
     exchange, network = exchange_of(setup), network_of(setup)
     stages = build_stages(setup)
     known: dict[int, BlockSums] = {}
@@ -96,6 +98,8 @@ def kind_of(row: Flow) -> str:
     if group in ("dp", "zero"):
         if row.purpose == "parameters" and row.phase != "step":
             return f"gather_{row.phase}"
+        if row.phase == "step" and row.hides:
+            return "dp_ahead"
         return "reduce" if row.phase == "backward" and row.hides else "dp_step"
     if group == "pp":
         return "dp_step" if row.phase == "step" else "pp"

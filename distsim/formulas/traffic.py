@@ -40,6 +40,13 @@ def boundary_sends(micro_batches: Number, chunks: Number, local_ends: Number) ->
     return micro_batches * (chunks - local_ends)
 
 
+@formula(unit="1", source="count: Narayanan et al. 2021, section 2.2; the model's two ends have one neighbour")
+def boundary_calls(chunks: Number, stages: Number, index: Number) -> Number:
+    """Sends and receives that a stage's host issues for one micro-batch in one direction."""
+    ends = where(index == 0, 1, 0) + where(index == stages - 1, 1, 0)
+    return where(stages > 1, 2 * chunks - ends, 0)
+
+
 @formula(unit="1", source="Shoeybi et al. 2019; edges of a ring whose ranks fill one domain after another")
 def ring_crossing_fraction(local: Number, nodes: Number) -> Number:
     """Share of a ring's messages that leave a domain: one of the ``local`` edges of each."""

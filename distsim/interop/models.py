@@ -29,7 +29,7 @@ def known_model(name: str) -> Model | None:
     if config_file(name):
         return read_model(name)
     preset = _preset_of(hub) if (hub := hub_name(name)) else name
-    return read_model(name) if catalog.knows("models", preset) else None
+    return read_model(name) if catalog.knows("models", preset) else _with_class(preset)
 
 
 def _read(name: str) -> Model:
@@ -41,9 +41,34 @@ def _read(name: str) -> Model:
 
     if Path(name).is_dir() and not catalog.knows("models", name):
         raise DistsimError("the folder holds no config.json", where=name)
-    model = catalog.load("models", _preset_of(hub) if (hub := hub_name(name)) else name)
-    assert isinstance(model, Model)
-    return model
+    preset = _preset_of(hub) if (hub := hub_name(name)) else name
+    if hub and not catalog.knows("models", preset) and catalog.knows("models", dashed := name.replace("/", "-")):
+        preset = dashed  # ViT-L/16
+    if not catalog.knows("models", preset) and (model := _with_class(preset)):
+        return model
+    found = catalog.load("models", preset)
+    assert isinstance(found, Model)
+    return found
+
+
+def _with_class(name: str) -> Model | None:
+    """An encoder's preset with the output of a class that follows its name (bert-base-BertForMaskedLM); None where
+    ``name`` is no such thing."""
+    from distsim import catalog
+
+    words = re.split(r"[-_\s]+", name.strip().lower())
+    if len(words) < 2 or not words[-1].endswith(("model", "lm", "pretraining", "classification", "answering")):
+        return None
+    from distsim.interop.huggingface.encoders import task_named, with_task
+
+    for cut in range(len(words) - 1, 0, -1):
+        base = "-".join(words[:cut])
+        if catalog.knows("models", base):
+            model = catalog.load("models", base)
+            assert isinstance(model, Model)
+            task = task_named("".join(words[cut:]), model.family)
+            return with_task(model, task, name) if task else None
+    return None
 
 
 def hub_name(name: str) -> str | None:

@@ -83,6 +83,7 @@ def _preset(name: str) -> Model | None:
         plain,
         _KINDS.sub("", plain),
         plain.split("-(")[0],
+        plain.replace("/", "-"),
         plain.split("/")[-1],
         re.sub(r"-(instruct|chat|hf|base).*$", "", plain.split("/")[-1]),
     ]

@@ -28,6 +28,8 @@ _FULL_OFFLOAD = re.compile(r"\bfull offload\b", re.IGNORECASE)
 """Optimizer states and parameters in host memory (DeepSpeed's ZeRO-Infinity, without NVMe)."""
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
 _BALANCED = re.compile(r"force[- ]balanced|force_load_balancing", re.IGNORECASE)
+_DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
+_GRAPHS = re.compile(r"--cuda-graph-impl[= ]transformer_engine", re.IGNORECASE)
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
 _SCHEDULES = tuple(
     (name, re.compile(rf"\b{words}\b", re.IGNORECASE))
@@ -72,6 +74,16 @@ def attention_kernel(run: Run) -> str | None:
 def exchanges_in_bf16(run: Run) -> bool:
     """Whether gradients are reduced in 16 bits too (Composer's mixed precision PURE, not DEFAULT)."""
     return "MP mode PURE" in (run.text("notes") or "")
+
+
+def deterministic(run: Run) -> bool:
+    """Whether torch ran its deterministic algorithms."""
+    return _DETERMINISTIC.search(run.text("notes") or "") is not None
+
+
+def graphs_of(run: Run) -> str | None:
+    """Which parts of a step the notes say that CUDA graphs hold."""
+    return "modules" if _GRAPHS.search(run.text("notes") or "") else None
 
 
 def balanced_router(run: Run) -> bool:

@@ -19,9 +19,10 @@ MASK_BYTES = 1  # a dropout mask is one byte per element
 _LETTERS = {
     "attention.query": {"q"}, "attention.query_down": {"q"}, "attention.query_up": {"q"},
     "attention.kv_down": {"k", "v"}, "attention.kv_up": {"k", "v"}, "attention.projection": {"o"},
-    "mlp.down": {"down"}, "mlp.shared.down": {"down"}, "head": {"head"},
+    "cross.query": {"q"}, "cross.projection": {"o"}, "mlp.down": {"down"}, "mlp.shared.down": {"down"},
+    "head": {"head"},
 }  # fmt: skip
-_ROW_PARALLEL = ("attention.projection", "mlp.down", "mlp.shared.down")
+_ROW_PARALLEL = ("attention.projection", "cross.projection", "mlp.down", "mlp.shared.down")
 """Products whose input, not whose output, tensor-parallel ranks share out."""
 _ONE_INPUT_MORE = ".input_fp32"
 _WEIGHT_GRADIENT_ONLY = ".normalised"
@@ -167,6 +168,8 @@ def _matrices(ctx: Context, tuning: Tuning, operation: Operation) -> list[tuple[
             return [("", {"q", "k", "v"}, outer)]
         kv = heads_per_rank(ctx)[1] * ctx.model.head_dim
         return [("_q", {"q"}, outer - 2 * kv), ("_k", {"k"}, kv), ("_v", {"v"}, kv)]
+    if operation.name == "cross.kv":
+        return [("_k", {"k"}, outer / 2), ("_v", {"v"}, outer / 2)]
     if operation.name in ("mlp.up", "mlp.shared.up"):
         if ctx.model.gated and not ctx.kernels.gate_up_fused:
             return [("_gate", {"gate"}, outer / 2), ("_up", {"up"}, outer / 2)]

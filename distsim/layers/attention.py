@@ -5,6 +5,7 @@ from __future__ import annotations
 from distsim.arrays import Number, maximum
 from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import MASK_BYTES, core_attention, flash_kernel, masked
+from distsim.layers.disentangled import distance_scores
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
@@ -32,6 +33,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         outer,
         source,
         bias=model.qkv_bias,
+        bias_parts=() if model.key_bias else (outer - 2 * kv_heads * width, kv_heads * width),
         matrices=ctx.kernels.qkv_matrices,
         cast_input=True,
         parts=((outer - 2 * kv_heads * width), kv_heads * width, kv_heads * width),
@@ -43,6 +45,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     value = Tensor("attention.value", tokens * kv_heads * width, act, "s b k d/t")
     operations += _query_key_norm(ctx, query, key, heads, kv_heads)
     operations += context_exchange(ctx, query, key, value, width)
+    operations += distance_scores(ctx, key, heads)
     operations += core_attention(ctx, query, key, value, heads, width, width, value_projection=tokens * outer)
     operations += output_projection(ctx, heads * width)
     return operations

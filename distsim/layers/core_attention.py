@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, minimum, round_up, where
+from distsim.arrays import Number, maximum, minimum, round_up, where
 from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.specs.framework import Kernels
+from distsim.specs.layout import Layout
 from distsim.units import FP32_BYTES
 
 LSE_BYTES = 4  # flash and memory-efficient kernels keep one fp32 log-sum-exp per head and query token
@@ -11,6 +13,7 @@ MASK_BYTES = 1  # a dropout mask is one byte per element
 INDEX_BYTES = 8  # position of each row's maximum, int64
 EFFICIENT_ROWS = 32  # the memory-efficient kernel pads its log-sum-exp to a multiple of this
 RNG_BYTES = 24  # seed and offset of a flash call: uint64[2] and one more
+COMPOSED = "attention.probabilities_fp32"
 MASKED = ("always", "bias")  # kinds of masks that rule the flash kernel out in every layer
 FLASH_BYTES = 2  # flash kernels take 2-byte queries, keys and values only
 FLASH_BACKWARD = 2.5  # two products forward, five backward (Dao 2022, FlashAttention, appendix B)
@@ -18,7 +21,8 @@ FLASH_BACKWARD = 2.5  # two products forward, five backward (Dao 2022, FlashAtte
 
 def flash_kernel(ctx: Context) -> bool:
     """Whether attention is one kernel whose output has the queries' order in memory."""
-    return ctx.layout.attention == "flash" and (not ctx.kernels.sdpa or _sdpa_choice(ctx) == "flash")
+    possible = ctx.layout.attention == "flash" and ctx.model.disentangled is None
+    return possible and (not ctx.kernels.sdpa or _sdpa_choice(ctx) == "flash")
 
 
 def _sdpa_choice(ctx: Context) -> str:
@@ -61,7 +65,7 @@ def core_attention(
     flops = 2 * layout.micro_batch * heads * queries * key_tokens(ctx) * (width + value_width)
     output = Tensor("attention.output", layout.tokens * heads * value_width, ctx.activation, "s b a d/t")
     math = ctx.kernels.sdpa and layout.attention == "flash" and _sdpa_choice(ctx) == "math"
-    if layout.attention != "flash" or math:
+    if layout.attention != "flash" or math or ctx.model.disentangled:
         return _products(ctx, query, key, value, output, heads, flops, width, value_width, value_projection, math)
     if ctx.kernels.value_view:
         value = value._replace(elements=value_projection)
@@ -102,7 +106,7 @@ def masked(ctx: Context) -> Number:
         return 1
     if kind == "none" or not ctx.model.is_windowed(ctx.layer):
         return 0
-    return where(ctx.layout.seq > ctx.model.window, 1, 0)
+    return where(ctx.layout.seq >= ctx.model.window, 1, 0)  # transformers leaves it out below the window only
 
 
 def _masked(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
@@ -168,6 +172,25 @@ def _expanded(ctx: Context, query: Tensor, key: Tensor, value: Tensor, projectio
     ]
 
 
+def composed_softmax(kernels: Kernels, layout: Layout, heads: int) -> Number:
+    """1 where a layout does not meet what the framework's fused softmax asks for, else 0."""
+    if not kernels.softmax_group:
+        return 0
+    unmet = where(layout.micro_batch * (heads // layout.tp) % kernels.softmax_group > 0, 1, 0)
+    return maximum(unmet, where(layout.seq > kernels.softmax_keys, 1, 0))
+
+
+def _wider(ctx: Context, scores: Number, dropout: bool) -> tuple[Tensor, ...]:
+    """What a softmax that is composed in fp32 keeps beyond a fused one: its output is wider, and cast for the product
+    that reads it; dropout, which makes another tensor anyway, does not keep the cast."""
+    composed = composed_softmax(ctx.kernels, ctx.layout, ctx.model.heads)
+    widened = ctx.kernels.softmax == "eager" or ctx.precision.autocast
+    if widened or (isinstance(composed, int) and composed == 0):
+        return ()
+    each = FP32_BYTES - ctx.activation if dropout else FP32_BYTES
+    return (Tensor(COMPOSED, scores * composed, each, "b a s s/t fp32"),)
+
+
 def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]:
     """The scores, what the softmax (with soft cap, sinks and dropout) keeps, and the weights that multiply values."""
     model, layout, act = ctx.model, ctx.layout, ctx.activation
@@ -186,7 +209,7 @@ def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]
         weights = Tensor("attention.dropped", scores, act, "b a s s/t")
     elif weights.bytes_each != act:
         weights = Tensor("attention.probabilities_cast", scores, act, "b a s s/t")
-    return raw, kept, weights
+    return raw, [*kept, *_wider(ctx, scores, weights.name == "attention.dropped")], weights
 
 
 def _products(
@@ -211,9 +234,10 @@ def _products(
         "attention.scores", "attention", flops / 2, flops, query.size_bytes + key.size_bytes, raw.size_bytes,
         shape, transient_forward=(raw,), transient_backward=(raw, query, key), recompute_class="core_attention",
     )  # fmt: skip
+    wider = [t._replace(bytes_each=FP32_BYTES - raw.bytes_each) for t in kept if t.name == COMPOSED]
     softmax = Operation(
         "attention.softmax", "elementwise", 0, 0, raw.size_bytes, weights.size_bytes, (raw.elements,),
-        tuple(kept), transient_backward=(raw, raw), recompute_class="core_attention",
+        tuple(kept), transient_backward=(raw, raw, *wider, *wider), recompute_class="core_attention",
     )  # fmt: skip
     weighted = Operation(
         "attention.weighted_sum", "attention", flops / 2, flops, weights.size_bytes + value.size_bytes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.layers.attention import heads_per_rank, residual
-from distsim.layers.core_attention import core_attention
+from distsim.layers.core_attention import core_attention, flash_kernel, masked
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
@@ -27,13 +27,21 @@ def cross_attention(ctx: Context, whole: Context) -> list[Operation]:
         replace(ctx, keys=whole.layout.seq), query, key, value, heads, width, width, value_projection=value.elements
     )
     kept = Tensor("attention.output", tokens * heads * width, ctx.precision.kept_input_bytes, "s b a d/t")
+    if ctx.kernels.attention_output_copy and flash_kernel(ctx):
+        kept = kept._replace(name="attention.output_copy", elements=kept.elements * (1 - masked(ctx)))
+    # all layers read one tensor, which the encoder's end keeps; autocast casts it for each product
+    given = (
+        Tensor(f"{NAME}.given", whole.sharded_tokens * model.hidden, act, "s b h") if ctx.precision.autocast else None
+    )
     return [
         norm(ctx, f"{NAME}.norm", ctx.sharded_tokens, model.hidden,
              Tensor(f"{NAME}.residual_input", rows, ctx.precision.stream_bytes, "s b h")),
         linear(ctx, f"{NAME}.query", tokens, model.hidden, heads * width,
                Tensor(f"{NAME}.input", rows, ctx.precision.kept_input_bytes, "s b h"), bias=model.qkv_bias,
                cast_input=True, collectives=column_collectives(ctx)),
-        linear(whole, f"{NAME}.kv", others, model.hidden, 2 * kv_heads * width, None, bias=model.qkv_bias, matrices=2,
+        linear(whole, f"{NAME}.kv", others, model.hidden, 2 * kv_heads * width, given, bias=model.qkv_bias, matrices=2,
+               cast_input=True,
+               bias_parts=() if model.key_bias else (kv_heads * width,),
                collectives=column_collectives(whole)),
         *map(_renamed, core),
         linear(ctx, f"{NAME}.projection", tokens, heads * width, model.hidden, _own(kept),

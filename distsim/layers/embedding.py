@@ -5,39 +5,63 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.layers.core_attention import MASK_BYTES, rope_table
+from distsim.layers.disentangled import distance_table
+from distsim.layers.inputs import INDEX_BYTES, frame_rows, patch_rows, table
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import boundary_bytes
 
-INDEX_BYTES = 8  # token ids are int64
-
 
 def embedding(ctx: Context) -> list[Operation]:
+    """What each stack reads, with its positions, norm and dropout."""
+    model = ctx.model
+    behind = replace(ctx, layer=model.layers - 1).side
+    if model.patches:
+        rows = [*patch_rows(ctx), *_dropped(ctx)]
+    elif model.frames:
+        rows = [_lookup(behind), *frame_rows(ctx)]
+    else:
+        rows = [_lookup(ctx), *_second(ctx, behind)]
+    width = model.embedding_width or model.hidden
+    if width != model.hidden:
+        tokens = ctx.layout.tokens
+        source = Tensor("embedding.narrow", tokens * width, ctx.precision.kept_input_bytes, "s b w")
+        rows.append(linear(ctx, "embedding.project_in", tokens, width, model.hidden, source, sharded=False))
+    if model.embedding_norm:
+        rows.append(_norm(ctx, "embedding"))
+        rows += [_norm(behind, "embedding.decoder")] if model.encoder_layers else []
+    if model.text:
+        rows.append(replace(_lookup(behind), name="embedding.text"))
+    return rows + distance_table(ctx)
+
+
+def _norm(ctx: Context, name: str) -> Operation:
+    """The norm after an embedding."""
+    rows, hidden = ctx.sharded_tokens, ctx.model.hidden
+    return norm(
+        ctx, f"{name}.norm", rows, hidden, Tensor(f"{name}.output", rows * hidden, ctx.precision.stream_bytes, "s b h")
+    )
+
+
+def _lookup(ctx: Context) -> Operation:
     """Looking tokens up (vocabulary-parallel under tp), positions, segments, dropout."""
     model, layout = ctx.model, ctx.layout
     width = model.embedding_width or model.hidden
     rows = ctx.vocab_padded / layout.vocab_ranks
     size, sp = boundary_bytes(ctx), layout.sequence_parallel
     elements = ctx.sharded_tokens * model.hidden
-    saved = [Tensor("embedding.tokens", layout.tokens, INDEX_BYTES, "s b")]
-    parameters = [Parameter("embedding.weight", rows * width, "embedding", rows, width)]
+    saved = [Tensor("embedding.tokens", layout.tokens, INDEX_BYTES, "s b"), *_masks(ctx, "embedding")]
+    parameters = [Parameter("embedding.weight", rows * width, "embedding", rows, width), *_positions(ctx)]
     if model.positions == "learned":
         saved.append(Tensor("embedding.positions", layout.seq / layout.cp, INDEX_BYTES, "s"))
-        parameters.append(_table("embedding.position_weight", model.position_rows, model.hidden))
-    if model.positions == "relative":
-        buckets = model.position_rows * model.heads / layout.tp
-        stacks = 2 if model.encoder_layers else 1
-        parameters.append(Parameter("embedding.relative_bias", stacks * buckets, "embedding", model.position_rows))
     if model.token_types:
-        parameters.append(_table("embedding.type_weight", model.token_types, model.hidden))
-    if ctx.dropout and (model.embedding_dropout or ctx.kernels.dropout_always):
-        saved.append(Tensor("embedding.dropout_mask", elements, MASK_BYTES, "s b h mask"))
+        parameters.append(table("embedding.type_weight", model.token_types, model.hidden))
     if model.positions == "rotary" and ctx.kernels.rope == "eager" and not ctx.kernels.rope_tables_per_layer:
-        table = rope_table(ctx)
-        saved.append(table._replace(elements=table.elements * ctx.kernels.rope_tables))
+        rotations = rope_table(ctx)
+        saved.append(rotations._replace(elements=rotations.elements * ctx.kernels.rope_tables))
     stream = ctx.precision.stream_bytes
-    lookup = Operation(
+    return Operation(
         "embedding",
         "embedding",
         bytes_read=layout.tokens * width * stream,
@@ -52,35 +76,51 @@ def embedding(ctx: Context) -> list[Operation]:
             Collective("all_reduce", "tp", size * (1 - sp), "forward"),
         ),
     )
-    operations = [lookup, *_second(ctx)]
-    if width != model.hidden:
-        source = Tensor("embedding.narrow", layout.tokens * width, ctx.precision.kept_input_bytes, "s b w")
-        operations.append(
-            linear(ctx, "embedding.project_in", layout.tokens, width, model.hidden, source, sharded=False)
-        )
-    if model.embedding_norm:
-        source = Tensor("embedding.output", elements, stream, "s b h")
-        operations.append(norm(ctx, "embedding.norm", ctx.sharded_tokens, model.hidden, source))
-    return operations
 
 
-def _second(ctx: Context) -> list[Operation]:
-    """The lookup of a decoder behind an encoder, in the same table."""
-    if not ctx.model.encoder_layers:
+def _positions(ctx: Context) -> list[Parameter]:
+    """Tables of positions or distances; an encoder that reads sound has its own beside its convolutions."""
+    model, found = ctx.model, []
+    if model.positions == "learned":
+        own = model.fixed_positions != "both"
+        found.append(table("embedding.position_weight", model.position_rows, model.hidden, trains=own))
+        if rows := 0 if model.frames else model.encoder_position_rows:
+            found.append(table("embedding.encoder_position_weight", rows, model.hidden, trains=own))
+    if model.positions == "relative":
+        buckets = model.position_rows * model.heads / ctx.layout.tp
+        stacks = 2 if model.encoder_layers else 1
+        found.append(Parameter("embedding.relative_bias", stacks * buckets, "embedding", model.position_rows))
+    return found
+
+
+def _masks(ctx: Context, name: str) -> list[Tensor]:
+    """The mask of dropout after an embedding."""
+    if not (ctx.dropout and (ctx.model.embedding_dropout or ctx.kernels.dropout_always)):
         return []
-    ctx = replace(ctx, layer=ctx.model.layers - 1).side
-    elements, stream = ctx.sharded_tokens * ctx.model.hidden, ctx.precision.stream_bytes
-    saved = [Tensor("embedding.decoder_tokens", ctx.layout.tokens, INDEX_BYTES, "s b")]
-    if ctx.dropout and ctx.model.embedding_dropout:
-        saved.append(Tensor("embedding.decoder_dropout_mask", elements, MASK_BYTES, "s b h mask"))
+    return [Tensor(f"{name}.dropout_mask", ctx.sharded_tokens * ctx.model.hidden, MASK_BYTES, "s b h mask")]
+
+
+def _dropped(ctx: Context) -> list[Operation]:
+    """Dropout by itself, where there is any."""
+    masks = _masks(ctx, "embedding")
+    each = ctx.precision.stream_bytes
     return [
-        Operation(
-            "embedding.decoder", "embedding", bytes_read=elements * stream, bytes_written=elements * stream,
-            shape=(ctx.layout.tokens, ctx.model.hidden), saved=tuple(saved),
-        )
+        Operation("embedding.dropout", "elementwise", bytes_read=mask.elements * each,
+                  bytes_written=mask.elements * each, shape=(mask.elements,), saved=(mask,))
+        for mask in masks
     ]  # fmt: skip
 
 
-def _table(name: str, rows: int, width: int) -> Parameter:
-    """A small table that every tensor-parallel rank holds."""
-    return Parameter(name, rows * width, "embedding", rows, width, tensor_parallel=False)
+def _second(ctx: Context, behind: Context) -> list[Operation]:
+    """The lookup of a decoder behind an encoder, in the same table."""
+    if not ctx.model.encoder_layers:
+        return []
+    elements, stream = behind.sharded_tokens * ctx.model.hidden, ctx.precision.stream_bytes
+    saved = [Tensor("embedding.decoder_tokens", behind.layout.tokens, INDEX_BYTES, "s b"),
+             *_masks(behind, "embedding.decoder")]  # fmt: skip
+    return [
+        Operation(
+            "embedding.decoder", "embedding", bytes_read=elements * stream, bytes_written=elements * stream,
+            shape=(behind.layout.tokens, ctx.model.hidden), saved=tuple(saved),
+        )
+    ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.arrays import Number, minimum, where
+from distsim.layers.contrast import contrast
 from distsim.layers.core_attention import MASK_BYTES
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
@@ -25,9 +26,11 @@ def head(ctx: Context) -> list[Operation]:
 
 
 def _head(ctx: Context) -> list[Operation]:
+    if ctx.model.text:
+        return contrast(ctx)
     before, ctx = _encoder_end(ctx), replace(ctx, layer=ctx.model.layers - 1).side
     model, layout = ctx.model, ctx.layout
-    stream = Tensor("head.input", ctx.sharded_tokens * model.hidden, ctx.precision.stream_bytes, "s b h")
+    stream = Tensor("head.input", ctx.sharded_tokens * model.hidden, ctx.stream_bytes, "s b h")
     operations = before
     if model.final_norm:
         operations.append(norm(ctx, "final_norm", ctx.sharded_tokens, model.hidden, stream))
@@ -41,19 +44,23 @@ def _head(ctx: Context) -> list[Operation]:
 
 
 def _encoder_end(ctx: Context) -> list[Operation]:
-    """The norm after an encoder's last layer, whose output all layers of a decoder read."""
+    """The norm after an encoder's last layer where it has one, whose output all layers of a decoder read."""
     model = ctx.model
     if not model.encoder_layers:
         return []
     stream = Tensor("encoder.output", ctx.sharded_tokens * model.hidden, ctx.precision.stream_bytes, "s b h")
-    last = norm(ctx, "encoder.norm", ctx.sharded_tokens, model.hidden, stream)
     given = stream._replace(name="encoder.given", bytes_each=ctx.precision.kept_input_bytes)
-    return [replace(last, saved=(*last.saved, given)), *_end_dropout(ctx, "encoder")]
+    kept = () if ctx.precision.autocast else (given,)
+    if not model.final_norm:  # the last layer ends in a norm (BART)
+        return [Operation("encoder.end", "copy", saved=kept)]
+    last = norm(ctx, "encoder.norm", ctx.sharded_tokens, model.hidden, stream)
+    return [replace(last, saved=(*last.saved, *kept)), *_end_dropout(ctx, "encoder")]
 
 
 def _end_dropout(ctx: Context, name: str) -> list[Operation]:
-    """Dropout after the last norm of a stack, where there are two stacks (T5)."""
-    if not (ctx.model.encoder_layers and ctx.dropout and ctx.model.hidden_dropout):
+    """Dropout after the last norm of a stack, where there are two stacks and positions are relative (T5)."""
+    both = ctx.model.encoder_layers and ctx.model.positions == "relative"
+    if not (both and ctx.dropout and ctx.model.hidden_dropout):
         return []
     elements, each = ctx.sharded_tokens * ctx.model.hidden, ctx.precision.stream_bytes
     mask = Tensor(f"{name}.dropout_mask", elements, MASK_BYTES, "s b h mask")
@@ -70,7 +77,11 @@ def _output(ctx: Context, width: int) -> list[Operation]:
     model, rows = ctx.model, own_positions(ctx)
     out = model.output
     pooled = out.pooler and out.predicts == "sequence-classes"
-    source = Tensor("head.pooler.output" if pooled else "head.normalised", rows * width, ctx.activation, "s b h")
+    source = Tensor("head.normalised", rows * width, ctx.activation, "s b h")
+    if pooled:
+        source = source._replace(name="head.pooler.output")
+    elif out.predicts == "sequence-classes" and not (out.transform or ctx.precision.autocast):
+        source = source._replace(elements=ctx.sharded_tokens * width)  # the first token is a view of all
     if out.over_vocabulary:
         shard, collectives = ctx.vocab_padded / ctx.layout.vocab_ranks, column_collectives(ctx, narrow=False)
         return [
@@ -102,31 +113,36 @@ def _logits(ctx: Context) -> tuple[Number, Number, Number]:
 
 def _loss(ctx: Context) -> Operation:
     """Cross entropy. The fp32 logits (or their log-softmax) are the largest single tensor of many jobs."""
-    kernels = ctx.kernels
+    kernels, eager = ctx.kernels, ctx.kernels.loss == "eager"
     everywhere, each, shards = _logits(ctx)
     chunk = kernels.loss_chunk_tokens
     tokens = minimum(everywhere, chunk) if chunk else everywhere
     logits = tokens * each / shards
     act = ctx.activation
-    wide = FP32_BYTES if kernels.loss_upcast or ctx.precision.autocast else act
+    wide = FP32_BYTES if kernels.loss_upcast is True or ctx.precision.autocast else act
     whole = everywhere * each / shards if kernels.loss_keeps_chunks else logits
     kept = Tensor("loss.log_softmax", whole, wide, "s b v/t fp32")
-    if kernels.loss != "eager":
+    if not eager:
         kept = Tensor("loss.logits_kept", whole, kernels.loss_kept_bytes, "s b v/t")
     saved = [kept]
-    if kernels.loss == "eager":
+    recast = eager and ctx.precision.autocast and not kernels.loss_upcast
+    if recast:  # log-softmax in the logits' own type, which autocast then casts for the loss proper
+        saved.append(Tensor("loss.narrow_log_softmax", whole, act, "s b v/t"))
+    if eager:
         saved += [Tensor("loss.targets", everywhere, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, wide, "1")]
     if ctx.model.attention_softcap:  # Gemma 2 caps the logits as it caps the scores
         saved.append(Tensor("loss.softcap", logits, act, "s b v/t"))
     half = Tensor("loss.logits", logits, act, "s b v/t")
-    if kernels.loss != "eager" and kernels.loss_transit_bytes is not None:
+    if not eager and kernels.loss_transit_bytes is not None:
         half = half._replace(bytes_each=kernels.loss_transit_bytes)
     upcast = Tensor("loss.upcast", logits, wide, "s b v/t fp32")
-    eager = kernels.loss == "eager"
     # eager: bf16 logits and their fp32 upcast are alive when the log-softmax is made; in backward the fp32
     # gradients of the log-softmax and of its input, which is 16 bits wide where nothing was upcast
     forward = (half, upcast) if eager and act != wide else (half,)
-    backward = (upcast, upcast if kernels.loss_upcast else half) if eager else (half,)
+    widened = kernels.loss_upcast is True or (kernels.loss_upcast == "autocast" and ctx.precision.autocast)
+    backward = (upcast, upcast if widened else half) if eager else (half,)
+    if recast:
+        forward, backward = (half,), (upcast,)
     return Operation(
         "loss",
         "loss",

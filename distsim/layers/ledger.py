@@ -15,6 +15,7 @@ from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.tuning import Tuning
+from distsim.units import FP32_BYTES
 
 Kind = Literal["matmul", "attention", "elementwise", "norm", "embedding", "loss", "copy", "collective", "adapter",
                "unpack", "scan"]  # fmt: skip
@@ -130,8 +131,11 @@ class Context:
 
     @property
     def side(self) -> Context:
-        """The context with the tokens that its layer reads: fewer behind an encoder."""
+        """The context with the tokens that its layer reads: fewer behind an encoder; the shape of a second stack."""
         model = self.model
+        if model.is_text_layer(self.layer):
+            text = model.text_model
+            return replace(self, model=text, layout=self.layout.with_(seq=text.context), vocab_padded=text.vocab)
         if not model.is_decoder_layer(self.layer):
             return self
         return replace(self, layout=self.layout.with_(seq=model.decoder_context))
@@ -140,6 +144,11 @@ class Context:
     def sharded_tokens(self) -> Number:
         """Tokens of a micro-batch on this rank between tensor-parallel regions."""
         return self.layout.tokens / self.layout.sequence_shard
+
+    @property
+    def stream_bytes(self) -> float:
+        """Bytes per element of the residual stream, which some models keep in fp32 whatever the recipe."""
+        return FP32_BYTES if self.model.residual_fp32 else self.precision.stream_bytes
 
     @property
     def activation(self) -> float:

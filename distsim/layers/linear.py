@@ -19,6 +19,7 @@ def linear(
     bias: bool = False,
     bias_whole: bool = False,
     bias_elements: Number | None = None,
+    bias_parts: tuple[Number, ...] = (),
     copies: Number = 1,
     matrices: Number = 1,
     group: Literal["dense", "expert"] = "dense",
@@ -33,6 +34,7 @@ def linear(
     ``matrices`` counts separate modules read from one input (q, k, v).
     ``cast_input`` marks an input that autocast finds in fp32 (norms give fp32): each module casts it anew.
     ``parts`` are the output widths of the separate modules where they are not alike.
+    ``bias_parts`` are the widths of those modules that have a bias, where not all have one.
     ``bias_whole`` marks the bias of a row-parallel product, which every tensor-parallel rank holds.
     """
     elements = inner * outer * copies
@@ -43,21 +45,16 @@ def linear(
     parameters = [weight]
     if bias:
         size = outer * copies if bias_elements is None else bias_elements
-        parameters.append(_bias(weight, f"{name}.bias", size, sharded and not bias_whole))
+        parameters.append(_bias(weight, f"{name}.bias", size, sharded and not bias_whole, bias_parts))
+    if kept_input is not None and cast_input and ctx.precision.autocast:
+        kept_input = kept_input._replace(elements=kept_input.elements * matrices, name=f"{name}.input_cast")
     saved = [] if kept_input is None else [kept_input]
     act = ctx.activation
     if ctx.precision.autocast:
-        if kept_input is not None and cast_input:
-            saved = [kept_input._replace(elements=kept_input.elements * matrices, name=f"{name}.input_cast")]
         saved.append(Tensor(f"{name}.weight_cast", elements, act, "cast weight", weight_copy=True))
     flops = 2 * tokens * inner * outer
     return Operation(
-        name,
-        "matmul",
-        flops_forward=flops,
-        flops_backward=2 * flops,
-        bytes_read=(tokens * inner + elements) * act,
-        bytes_written=tokens * outer * act,
+        name, "matmul", flops, 2 * flops, (tokens * inner + elements) * act, tokens * outer * act,
         shape=(tokens / copies, outer, inner, copies),
         saved=tuple(saved),
         output=Tensor(f"{name}.output", tokens * outer, act, "matmul output"),
@@ -67,9 +64,13 @@ def linear(
         ),
         parameters=tuple(parameters),
         collectives=collectives,
-    )
+    )  # fmt: skip
 
 
-def _bias(weight: Parameter, name: str, elements: Number, sharded: bool) -> Parameter:
-    """The bias that goes with a weight."""
-    return weight._replace(name=name, elements=elements, kind="vector", rows=0, columns=0, tensor_parallel=sharded)
+def _bias(weight: Parameter, name: str, elements: Number, sharded: bool, parts: tuple[Number, ...]) -> Parameter:
+    """The bias that goes with a weight, or with some of its separate modules."""
+    own = weight._replace(name=name, elements=elements, kind="vector", rows=0, columns=0, tensor_parallel=sharded)
+    if not parts:
+        return own
+    own = own._replace(elements=sum(parts))
+    return own if weight.copies == 1 else own._replace(copies=len(parts), parts=parts)

@@ -31,14 +31,15 @@ def mamba(ctx: Context, source: Tensor) -> list[Operation]:
     mixed = inner + 2 * groups * mixer.state  # channels of the convolution: x, B, C
     wide = inner + mixed + heads  # and the gate z and the step widths
     project_in = linear(
-        ctx, "mamba.project_in", tokens, model.hidden, wide, source, cast_input=True,
+        ctx, "mamba.project_in", tokens, model.hidden, wide, source, cast_input=True, bias=mixer.bias,
         collectives=column_collectives(ctx),
     )  # fmt: skip
     y = Tensor("mamba.scan_output", tokens * inner, act, "s b e/t")
     gated = Tensor("mamba.gated", tokens * inner, act, "s b e/t")
     project_out = linear(
         ctx, "mamba.project_out", tokens, inner, model.hidden,
-        Tensor("mamba.normalised", tokens * inner, kept, "s b e/t"), collectives=row_collectives(ctx),
+        Tensor("mamba.normalised", tokens * inner, kept, "s b e/t"), bias=mixer.bias, bias_whole=True,
+        collectives=row_collectives(ctx),
     )  # fmt: skip
     return [
         project_in,
@@ -79,7 +80,7 @@ def _scan(
         transient_backward=(output, projected, projected._replace(name="mamba.convolved", elements=tokens * mixed)),
         parameters=(
             Parameter("mamba.convolution.weight", mixed * mixer.convolution, "vector"),
-            Parameter("mamba.convolution.bias", mixed, "vector"),
+            *([Parameter("mamba.convolution.bias", mixed, "vector")] if mixer.convolution_bias else []),
             Parameter("mamba.scan.scalars", 3 * heads, "vector"),
         ),
         collectives=(

@@ -13,7 +13,10 @@ from distsim.layers.tensor_parallel import column_collectives, row_collectives
 # gelu_new(x) = 0.5 x (1 + tanh(c (x + 0.044715 x^3))): x, tanh's output, and the two factors of the last product.
 # xIELU: its input, a square, an exponential and its difference from the input, and which branch was taken.
 # ESM's gelu(x) = 0.5 x (1 + erf(x / 2^0.5)): both factors and the argument of erf.
-COMPOSED_ACTIVATIONS = {"gelu_new": 4, "gelu_erf": 3, "gelu_fast": 6, "quick_gelu": 3, "xielu": 4}
+# quick_gelu(x) = x sigmoid(1.702 x): both factors.
+COMPOSED_ACTIVATIONS = {"gelu_new": 4, "gelu_erf": 3, "gelu_fast": 6, "quick_gelu": 2, "xielu": 4}
+WITHOUT_POWERS = ("gelu_erf", "quick_gelu")
+"""Those that autocast leaves in 16 bits: it takes powers alone to fp32."""
 ERF_PASSING = 3
 """Tensors that the backward of a composed erf makes on its way: a square, an exponential, its product."""
 
@@ -79,7 +82,7 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
         saved.append(product(ctx, name, tokens, inner))  # relu's backward reads its output
     elif model.activation in COMPOSED_ACTIVATIONS and kernels.activation == "eager":
         parts = COMPOSED_ACTIVATIONS[model.activation]
-        powers = ctx.precision.autocast and model.activation != "gelu_erf"
+        powers = ctx.precision.autocast and model.activation not in WITHOUT_POWERS
         wide = 4 if powers else act  # powers run in fp32 under autocast, and what follows from them
         each = [wide] * (parts - 1) + [act]
         saved += [before._replace(name=f"{name}.intermediate_{i}", bytes_each=size) for i, size in enumerate(each)]

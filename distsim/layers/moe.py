@@ -159,6 +159,8 @@ def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation
     saved = [Tensor("mlp.experts.preactivation", elements * (2 if model.gated else 1), act, "k s b 2f")]
     if ctx.kernels.activation == "eager" and model.gated:
         saved.append(Tensor("mlp.experts.activated", elements * ctx.kernels.gate_tensors, act, "k s b f"))
+    if ctx.kernels.expert_scale == "before" and (ctx.kernels.activation == "eager" or not model.gated):
+        saved.append(Tensor("mlp.experts.unscaled", elements, act, "k s b f"))  # gated, one kernel makes it again
     return Operation(
         "mlp.experts.activation",
         "elementwise",
@@ -177,7 +179,9 @@ def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation
 def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> Operation:
     hidden, act = expert_width(ctx), ctx.activation
     output = Tensor("mlp.experts.output", routed / ctx.layout.etp * hidden, act, "k s b h")
-    saved = [output, Tensor("mlp.experts.scale", routed, ROUTER_BYTES, "k s b")]
+    saved = [Tensor("mlp.experts.scale", routed, ROUTER_BYTES, "k s b")]
+    if ctx.kernels.expert_scale == "after":
+        saved.append(output)
     return Operation(
         "mlp.combine",
         "elementwise",

@@ -16,6 +16,7 @@ from distsim.layers.mla import latent_attention
 from distsim.layers.mlp import mlp
 from distsim.layers.moe import moe
 from distsim.layers.norm import norm
+from distsim.layers.selective_scan import selective_scan
 from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -25,9 +26,12 @@ from distsim.specs.tuning import Tuning
 
 def layer_kind(model: Model, layer: int) -> str:
     """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local; in
-    hybrids ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder`` where there are both."""
+    hybrids ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where
+    there are both."""
     if model.pattern:
         return model.mixer(layer)
+    if model.text:
+        return "text" if model.is_text_layer(layer) else "image"
     if model.encoder_layers:
         return "decoder" if model.is_decoder_layer(layer) else "encoder"
     return ("moe" if model.is_moe_layer(layer) else "dense") + ("+window" if model.is_windowed(layer) else "")
@@ -43,10 +47,10 @@ def layer_kinds(model: Model) -> dict[str, list[int]]:
 
 def layer_block(ctx: Context) -> Block:
     """The block of layer ``ctx.layer``, with adapters where only those train."""
-    model = ctx.model
-    if model.pattern:
+    if ctx.model.pattern:
         return _single_mixer(ctx)
     whole, ctx = ctx, ctx.side
+    model = ctx.model
     rows = ctx.sharded_tokens
     stream = rows * model.hidden
     boundary = Tensor("layer.input", stream, ctx.precision.stream_bytes, "s b h")
@@ -74,22 +78,24 @@ def layer_block(ctx: Context) -> Block:
     operations += feed(ctx, second)
     if model.norms_per_layer == 4:
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
-    return Block(layer_kind(model, ctx.layer), tuned(ctx, operations), boundary)
+    return Block(layer_kind(whole.model, ctx.layer), tuned(ctx, operations), boundary)
 
 
 def _single_mixer(ctx: Context) -> Block:
     """A layer of a hybrid: norm, one mixer, residual."""
     model, rows = ctx.model, ctx.sharded_tokens
-    boundary = Tensor("layer.input", rows * model.hidden, ctx.precision.stream_bytes, "s b h")
+    boundary = Tensor("layer.input", rows * model.hidden, ctx.stream_bytes, "s b h")
+    read = boundary._replace(bytes_each=ctx.precision.stream_bytes) if ctx.kernels.norm == "eager" else boundary
     entering = rows if ctx.kernels.regather_input else ctx.layout.tokens
     kind = model.mixer(ctx.layer)
     place = "mlp" if kind in ("moe", "mlp") else "attention"
     source = Tensor(f"{place}.input", entering * model.hidden, ctx.precision.kept_input_bytes, "s b h")
     if kind == "mamba":
-        operations = [*mamba(ctx, source), *residual(ctx, "mamba.residual")]
+        mixer = selective_scan if model.mamba is not None and model.mamba.step_rank else mamba
+        operations = [*mixer(ctx, source), *residual(ctx, "mamba.residual")]
     else:
         operations = {"attention": attention, "moe": moe, "mlp": mlp}[kind](ctx, source)
-    first = norm(ctx, f"{place}.norm", rows, model.hidden, boundary)
+    first = norm(ctx, f"{place}.norm", rows, model.hidden, read)
     return Block(kind, tuned(ctx, [first, *operations]), boundary)
 
 

@@ -49,6 +49,8 @@ def pooler(ctx: Context) -> list[Operation]:
         return []
     rows, hidden, act = ctx.layout.micro_batch, ctx.model.hidden, ctx.activation
     first = Tensor("head.pooler.input", rows * hidden, act, "b h")
+    if not (out.transform or ctx.precision.autocast):
+        first = first._replace(elements=ctx.sharded_tokens * hidden)  # a view of all tokens, which nothing else keeps
     pooled = Tensor("head.pooler.output", rows * hidden, act, "b h")
     found = [
         linear(ctx, "head.pooler", rows, hidden, hidden, first, bias=True, sharded=False, cast_input=True),

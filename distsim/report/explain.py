@@ -134,7 +134,7 @@ def _saved_rows(operations: tuple[Operation, ...], setup: Setup) -> Iterator[lis
 _FOLLOWS = {
     "gpu": "default, or the cluster's", "cluster": "the GPU's usual", "gpus": "one node, or what the degrees need",
     "dp": "gpus / (tp * pp * cp)", "etp": "tp and ep", "schedule": "pp and vpp", "stage_layers": "layers / pp",
-    "mtp": "stage_layers",
+    "mtp": "stage_layers", "decoder_seq": "the model",
     "zero_group": "dp * cp", "sequence_parallel": "tp > 1", "seq": "the model's context", "dropout": "the model",
     "global_batch": "micro_batch * micro_batches * dp", "micro_batches": "global_batch / (micro_batch * dp)",
     "recompute_layers": "recompute", "vocab_padded": "the framework's padding",

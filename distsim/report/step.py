@@ -37,6 +37,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
     y, interval = report.setup.layout, report.interval
     span = f"{duration(interval.low)} {term.choose('–', 'to')} {duration(interval.high)}"
     each = report.tokens_per_second / y.gpus
+    images = report.tokens_per_second / y.seq if report.setup.model.patches else 0
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
     fits = "fits" if report.memory.fits else term.ink("does not fit", VERMILLION)
     convention = "6 N + 12 L H S" if report.setup.tuning is None else "4 N, 6 N of adapters, + 12 L H S"
@@ -46,6 +47,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
             f"from {interval.basis}", term,
         ),
         f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU; {rate} of the model per GPU",
+        *([f"images      {images:,.0f} images/s, {images / y.gpus:,.0f} per GPU"] if images else []),
         *_beside(
             f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}", " ",
             f"({convention}, dense attention)", term,

@@ -19,6 +19,8 @@ class Buffers(Spec):
     gradients_grow: bool = False
     """Gradients come into being during the first backward pass and go after the step (plain torch), instead of living
     in buffers made beforehand (Megatron, DDP)."""
+    steps_in_backward: bool = False
+    """Each parameter is updated, and its gradient freed, as soon as backward has made it."""
     gathers_copies: bool = False
     """FSDP2: the sharded parameters stay beside what is gathered from them, which ZeRO 2 and pipeline stages keep;
     stages also keep whole gradients until their last micro-batch."""
@@ -31,6 +33,12 @@ class Buffers(Spec):
     keeps (DeepSpeed: the shard's gradients flattened, and in fp32)."""
     workspace_bytes: float = Field(default=0, ge=0)
     """Library workspaces (cuBLAS and the like)."""
+    older_workspace_bytes: float | None = Field(default=None, ge=0)
+    """The same before Hopper, where libraries take less."""
+    expert_workspace_bytes: float = Field(default=0, ge=0)
+    """Further workspaces where a rank's experts are multiplied on several streams."""
+    older_expert_workspace_bytes: float = Field(default=0, ge=0)
+    """The same before Hopper."""
 
 
 class Overhead(Spec):

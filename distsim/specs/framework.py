@@ -12,7 +12,7 @@ from distsim.specs.job import Job
 from distsim.specs.recipes import Recipe
 from distsim.specs.scripts import KeptPart, Remat, Script
 from distsim.specs.support import Supports
-from distsim.units import MIB
+from distsim.specs.traffic import Traffic
 
 
 class Kernels(Spec):
@@ -87,8 +87,9 @@ class Kernels(Spec):
     loss_transit_bytes: float | None = Field(default=None, ge=0)
     """Bytes per logit in transit while a fused loss is computed, beside what it keeps; None means one in the
     activation dtype."""
-    loss_upcast: bool = True
-    """An ``eager`` loss works on fp32 logits; off where it reads those of the output layer (BERT in Hugging Face)."""
+    loss_upcast: bool | Literal["autocast"] = True
+    """An ``eager`` loss works on fp32 logits; off where it reads those of the output layer (BERT in Hugging Face);
+    ``autocast``: only there, since an fp32 buffer is added to them (BART)."""
     predicted_share: float = Field(default=1.0, gt=0, le=1)
     """Share of the positions whose logits an encoder's training computes: all, or those that are masked."""
     loss_chunk_tokens: int = Field(default=0, ge=0)
@@ -104,14 +105,17 @@ class Kernels(Spec):
     graphs: Literal["none", "modules", "iteration"] = "none"
     """CUDA graphs that the host launches in place of kernels: none; of attention, Mamba and routers, all but experts,
     whose shapes only the router knows; or of all of a step's forward and backward."""
+    deterministic: bool = False
+    """Torch's deterministic algorithms: whatever an operation allocates is filled first."""
     expert_products: Literal["grouped", "loop"] = "grouped"
     """A rank's experts are multiplied in one kernel, or one expert after another."""
     expert_counts: Literal["host", "device"] = "device"
     """Who must know how many tokens each expert got before its kernels are issued: where it is the host, it waits for
     the GPU, whose queue is empty when it goes on."""
     expert_bias: Literal["fused", "composed"] = "fused"
-    """Biases of experts' outputs are added with the routers' weights in one kernel, or expert by expert in plain
-    torch."""
+    """Biases of experts' outputs are added with the routers' weights in one kernel, or one by one in plain torch."""
+    expert_scale: Literal["after", "before"] = "after"
+    """Routers' weights multiply what experts give, or what their second product reads."""
     tp_gathers: Literal["wide", "quantised"] = "wide"
     """Tensor parallel all-gathers carry activations, or the 8 or 4 bits that products will read."""
     routing: Literal["fused", "composed"] = "fused"
@@ -121,7 +125,7 @@ class Kernels(Spec):
     expert_overlap: bool = False
     """Exchanges of experts run beside another micro-batch's computation."""
     recompute_stops_early: bool = False
-    """Recomputing a layer ends before its last product, whose result backward does not need: torch's checkpoint without
+    """Recomputing a layer ends before its last product, which backward does not read: torch's checkpoint without
     reentrant autograd, and XLA."""
     moe: Literal["grouped", "eager"] = "grouped"
     """``grouped`` permutes tokens and runs grouped matrix products; ``eager`` indexes and scales in plain torch."""
@@ -142,12 +146,12 @@ class Kernels(Spec):
     exchange_buffers: int = Field(default=0, ge=0)
     """Buffers of a gathered input that tensor parallel exchanges keep for good."""
     exchanges_held: float = Field(default=0, ge=0)
-    """Gathered tensors whose memory is not free again because the host runs ahead of the GPU: torch gives back what an
-    exchange on another stream used only when the GPU has passed it."""
+    """Gathered tensors whose memory is not free again because the host runs ahead of the GPU (formulas/buffers.py)."""
     exchanges_held_waiting: float = Field(default=0, ge=0)
-    """The same where the host waits in between: for its neighbours in a pipeline, for a step of one micro-batch."""
-    held_stages: tuple[int, int] = (1, 1024)
-    """Least and largest number of pipeline stages of the jobs that hold them."""
+    """The same in a step of one micro-batch, before and after which the host waits."""
+    exchanges_held_pipelined: float = Field(default=0, ge=0)
+    """The same with pipeline stages; at most those of engine/buffers.py."""
+    host_ahead: bool = True
     regather_input: bool = True
     """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in
     backward (Megatron), instead of keeping the gathered input (torch DTensor)."""
@@ -156,73 +160,9 @@ class Kernels(Spec):
     around the whole ring whichever way they came (torch 2.13)."""
 
 
-class Traffic(Spec):
-    """How a framework exchanges gradients and parameters. Source: the framework's own code."""
-
-    bucket_rule: Literal["even", "tensors"] = "even"
-    """``even`` cuts the gradients into alike buckets; ``tensors`` closes a bucket with the tensor that fills it, in the
-    order in which gradients come (torch DDP)."""
-    bucket_elements: int = Field(default=0, ge=0)
-    """Elements of a gradient bucket under ``even``; 0 means one bucket."""
-    bucket_elements_per_rank: int = Field(default=0, ge=0)
-    """A bucket has at least this many elements per data-parallel rank (Megatron)."""
-    bucket_bytes: int = Field(default=25 * MIB, ge=1)
-    """Bytes that fill a bucket under ``tensors``."""
-    first_bucket_bytes: int = Field(default=MIB, ge=1)
-    """Bytes that fill the first one, so that reducing starts early."""
-    zero1: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
-    """ZeRO 1 reduces each gradient to its owner and gathers parameters, or reduces all to all and broadcasts each
-    parameter from its owner (torch ZeroRedundancyOptimizer)."""
-    zero2: Literal["step", "forward"] = "step"
-    """ZeRO 2 gathers updated parameters once after the step, or layer by layer in each forward (FSDP that does not
-    reshard after forward)."""
-    partitioned: bool = False
-    """A compiler places the exchanges (XLA): shards are cast before they travel and arrive where products read them,
-    and of gradients only the rank's own part is stored wide. Else whole copies are cast, and gathers copied in and
-    out."""
-    padding: Literal["none", "parameter", "unit"] = "none"
-    """What is filled up to the number of shards: nothing, dimension 0 of each parameter (FSDP2), the unit (FSDP)."""
-    no_sync: Literal["never", "unsharded", "always"] = "unsharded"
-    """Gradients of all but the last micro-batch stay on the rank: never, where gradients are not sharded, always."""
-    clip: bool = True
-    """The gradient norm is computed over all ranks before the step."""
-    norm_per_parameter: bool = False
-    """The norms of all parameters are reduced, not one sum (torch on DTensors)."""
-    buffer_broadcast: bool = False
-    """Rank 0's buffers (rotary frequencies) are sent to all in the forward of each step (torch DDP)."""
-    input_gradient_per_matrix: bool = False
-    """Without sequence parallelism each matrix that reads one input reduces its own input gradient (torch DTensor)."""
-    replicated_gradient_reads: int = Field(default=0, ge=0)
-    """Under sequence parallelism gradients of norms are partial sums. 0: all are reduced at once before the step
-    (Megatron); else each by itself, once in backward under FSDP and else for each time the optimizer reads it (torch's
-    AdamW on DTensors: 3)."""
-    recompute_stops_early: bool = False
-    """The same of exchanges, as recorded: a layer's last collective is not repeated. Frameworks whose exchanges nobody
-    recorded leave it off."""
-    ring_op: Literal["send_recv", "all_to_all"] = "send_recv"
-    """What the steps of ring attention are issued as (torch: an all-to-all with one partner)."""
-    expert_copies: Literal["each", "once"] = "each"
-    """A token goes to each of its experts (all-to-all), or once to each node, and there once to each rank (DeepEP,
-    HybridEP)."""
-    scatter_gather: bool = False
-    """Without sequence parallelism tp ranks each send a part to the next stage and gather there (Megatron)."""
-    overlap_gradients: bool = True
-    """Gradients are reduced while backward still runs."""
-    overlap_parameters: bool = True
-    """Sharded parameters are gathered ahead of their use."""
-    tp_overlap: bool = False
-    """In backward, inputs are gathered beside the products of input gradients, and these are reduced beside those of
-    weight gradients."""
-    tp_in_pieces: bool = False
-    """Tensor-parallel collectives run in pieces beside the matrix products that take or give what they carry."""
-    gathered_in_pipeline: Literal["each", "step"] = "each"
-    """ZeRO 2 by layers with pipeline stages gathers and reduces for each micro-batch, or once per step (torch)."""
-    module_hooks: float = Field(default=0, ge=0)
-    """Host work of gathering and releasing one module's parameters under ZeRO 3, in kernels; twice that in backward."""
-
-
 REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until",
-                "recompute_until_fits", "trains_mtp", "unsaid_micro_batch", "flash_tokens")  # fmt: skip
+                "recompute_until_fits", "trains_mtp", "unsaid_micro_batch", "flash_tokens",
+                "experts_like_tp")  # fmt: skip
 """What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
 
 

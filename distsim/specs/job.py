@@ -46,6 +46,8 @@ class Job(Spec):
     sequence_parallel: bool | None = None
 
     seq: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    decoder_seq: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    """Tokens per sequence of a decoder behind an encoder, which reads ``seq``."""
     micro_batch: int | None = _degree()
     global_batch: int | None = Field(default=None, ge=1, le=1_000_000_000)
     recompute: Literal["none", "selective", "full"] | None = None

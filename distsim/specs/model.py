@@ -5,6 +5,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.disentangled import Disentangled
+from distsim.specs.inputs import Frames, Patches, TextTower
 from distsim.specs.output import Output
 
 Norm = Literal["layernorm", "rmsnorm"]
@@ -63,7 +65,7 @@ class LatentAttention(Spec):
 
 
 class Mamba(Spec):
-    """Mamba-2 mixers (arXiv:2405.21060)."""
+    """Mamba-2 mixers (arXiv:2405.21060), or Mamba-1 (arXiv:2312.00752), whose heads are one channel each."""
 
     heads: int = Field(ge=1)
     head_dim: int = Field(ge=1)
@@ -73,6 +75,11 @@ class Mamba(Spec):
     """Groups of heads that share B and C."""
     convolution: int = Field(default=4, ge=1)
     """Taps of the convolution before the scan."""
+    step_rank: int | None = Field(default=None, ge=1)
+    """Mamba-1: rank of the projection to the step widths of the channels; None means Mamba-2."""
+    bias: bool = False
+    """The projections into and out of the mixer have biases."""
+    convolution_bias: bool = True
 
 
 MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
@@ -92,7 +99,8 @@ class Model(Sourced):
     head_dim: int = Field(ge=1)
     ffn: int = Field(ge=1)
     """Inner width of a dense MLP (of the dense layers, where experts are used elsewhere)."""
-    vocab: int = Field(ge=1)
+    vocab: int = Field(ge=0)
+    """Rows of the word embedding; 0 where images are read."""
     context: int = Field(ge=1)
     """Tokens per sequence that the model was made for: the default of ``--seq``."""
     gated: bool
@@ -106,6 +114,8 @@ class Model(Sourced):
     """Norms have biases; by default layernorms have and rmsnorms have not (MPT's layernorms have none)."""
     norms_per_layer: int = Field(default=2, ge=1, le=4)
     """Norms over the hidden width in a layer: 1 (one for parallel attention and MLP), 2, or 4 (Gemma 2 and 3)."""
+    residual_fp32: bool = False
+    """The residual stream is fp32 whatever else is (Mamba)."""
     parallel_blocks: bool = False
     """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
     final_norm: bool = True
@@ -129,9 +139,23 @@ class Model(Sourced):
     position_rows: int = Field(default=0, ge=0)
     """Rows of a learned position table (OPT has two more than its context), or of a table of biases to attention scores
     by distance (T5's buckets), one per head and stack."""
+    encoder_position_rows: int = Field(default=0, ge=0)
+    """Rows of a learned table of the encoder's own, where a decoder has ``position_rows`` (BART, Whisper)."""
+    fixed_positions: Literal["none", "encoder", "both"] = "none"
+    """Tables that are stored but not trained, sines and cosines: the encoder's (Whisper) or both (Marian)."""
+    disentangled: Disentangled | None = None
+    """Scores compare words with distances too (DeBERTa)."""
     rotary_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of a head's width that is rotated (GPT-NeoX 0.25, Phi-2 0.4)."""
+    patches: Patches | None = None
+    """Images are read, not tokens (ViT)."""
+    text: TextTower | None = None
+    """The last layers are a second stack, which reads the text that goes with an image (CLIP)."""
+    frames: Frames | None = None
+    """The encoder reads sound, not tokens (Whisper)."""
     qkv_bias: bool = False
+    key_bias: bool = True
+    """Keys have a bias where queries and values have one (not so in Whisper)."""
     attention_output_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False
@@ -188,6 +212,12 @@ class Model(Sourced):
     def _two_stacks(self) -> Self:
         if (self.encoder_layers > 0) != (self.decoder_context is not None):
             raise ValueError("encoder_layers and decoder_context go together")
+        if not self.encoder_layers and (self.encoder_position_rows or self.frames):
+            raise ValueError("encoder_position_rows and frames need encoder_layers")
+        if (self.vocab == 0) != (self.patches is not None):
+            raise ValueError("vocab must be 0 where patches are read, and only there")
+        if self.text and (self.patches is None or self.text.layers >= self.layers):
+            raise ValueError("text goes with patches, and its layers are the last of all layers")
         if self.encoder_layers >= self.layers:
             raise ValueError(f"encoder_layers {self.encoder_layers} leave none of {self.layers} layers to a decoder")
         special = self.experts or self.latent_attention or self.pattern or self.window or self.parallel_blocks
@@ -206,6 +236,19 @@ class Model(Sourced):
         return self.norm_affine and (self.norm == "layernorm" if self.norm_bias is None else self.norm_bias)
 
     @property
+    def text_model(self) -> Self:
+        """The second stack by itself."""
+        text = self.text
+        assert text is not None
+        shape = {name: getattr(text, name) for name in ("layers", "hidden", "heads", "ffn", "vocab", "context")}
+        return self.model_copy(
+            update=shape | {
+                "kv_heads": text.heads, "head_dim": text.hidden // text.heads, "position_rows": text.context,
+                "patches": None, "text": None, "causal": True, "embedding_norm": False,
+            }
+        )  # fmt: skip
+
+    @property
     def attention_layers(self) -> int:
         """Layers that have attention."""
         return self.pattern.count("*") if self.pattern else self.layers
@@ -217,6 +260,10 @@ class Model(Sourced):
     def is_decoder_layer(self, layer: int) -> bool:
         """Whether this layer (from 0) attends to an encoder's output."""
         return 0 < self.encoder_layers <= layer
+
+    def is_text_layer(self, layer: int) -> bool:
+        """Whether this layer (from 0) belongs to the second stack."""
+        return self.text is not None and layer >= self.layers - self.text.layers
 
     def sees_all(self, layer: int) -> bool:
         """Whether a token of this layer (from 0) attends to later ones too."""

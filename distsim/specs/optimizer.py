@@ -33,3 +33,5 @@ class Optimizer(Sourced):
     step_states: float = Field(default=0, ge=0)
     """Further tensors as large as one state that live during the step: 1 where all parameters are updated at once by
     elementary operations (torch's ``foreach``), 0 where the update is fused."""
+    step_tensors: float = Field(default=0, ge=0)
+    """Further tensors as large as one state of one parameter, where parameters are updated one by one."""

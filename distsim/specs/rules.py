@@ -34,20 +34,39 @@ def _experts(model: Model) -> int:
 
 
 def _groups(model: Model) -> int:
-    """Groups of state-space mixers; any degree divides those of a model that has none."""
-    return model.mamba.groups if model.mamba else 0
+    """Groups of Mamba-2 mixers; any degree divides those of a model that has none."""
+    return model.mamba.groups if model.mamba and model.mamba.step_rank is None else 0
+
+
+def _two_stacks(model: Model) -> str:
+    """What a model of two stacks is; empty where there is one."""
+    return "an encoder with a decoder" if model.encoder_layers else "two stacks side by side" if model.text else ""
+
+
+def _text(model: Model) -> int:
+    """Heads of a second stack over text."""
+    return model.text.heads if model.text else 0
+
+
+def _uncut(model: Model) -> str:
+    """What context parallelism has no way to cut; empty where it has."""
+    if model.patches:
+        return "images"
+    if model.disentangled:
+        return "distances between all tokens"
+    return "scans of single channels" if model.mamba and model.mamba.step_rank else ""
 
 
 RULES: tuple[Rule, ...] = (
     Rule(
         "tp divides heads",
-        lambda m, y: m.heads % y.tp == 0,
+        lambda m, y: (m.attention_layers == 0) | (m.heads % y.tp == 0),
         lambda m, y: f"tensor parallel degree {y.tp} does not divide {m.heads} attention heads of {m.name}",
         lambda m, y: f"valid degrees: {listed(divisors(m.heads))}",
     ),
     Rule(
         "tp fits kv heads",
-        lambda m, y: (m.kv_heads % y.tp == 0) | (y.tp % m.kv_heads == 0),
+        lambda m, y: (m.attention_layers == 0) | (m.kv_heads % y.tp == 0) | (y.tp % m.kv_heads == 0),
         lambda m, y: (
             f"tensor parallel degree {y.tp} neither divides {m.kv_heads} key-value heads of {m.name} nor is a multiple"
         ),
@@ -69,9 +88,27 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "one stage where there are two stacks",
-        lambda m, y: (y.pp * y.cp == 1) | (m.encoder_layers == 0),
-        lambda m, y: f"pp {y.pp} and cp {y.cp} given, but {m.name} is an encoder with a decoder, which only tp splits",
+        lambda m, y: (y.pp * y.cp == 1) | (not _two_stacks(m)),
+        lambda m, y: f"pp {y.pp} and cp {y.cp} given, but {m.name} is {_two_stacks(m)}, which only tp splits",
         lambda m, y: "leave --pp and --cp out",
+    ),
+    Rule(
+        "tp divides the text's stack",
+        lambda m, y: (m.text is None) | (_text(m) % y.tp == 0),
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_text(m)} heads of {m.name}'s text stack",
+        lambda m, y: f"valid degrees: {listed([d for d in divisors(_text(m)) if m.heads % d == 0])}",
+    ),
+    Rule(
+        "tp splits mixers",
+        lambda m, y: (y.tp == 1) | (m.mamba is None or m.mamba.step_rank is None),
+        lambda m, y: f"tensor parallel degree {y.tp} given, but mixers of {m.name} (Mamba-1) are held whole",
+        lambda m, y: "leave --tp out",
+    ),
+    Rule(
+        "cp cuts sequences that mixers can pass on",
+        lambda m, y: (y.cp == 1) | (not _uncut(m)),
+        lambda m, y: f"cp {y.cp} given, but {_uncut(m)} of {m.name} are not cut into parts",
+        lambda m, y: "leave --cp out",
     ),
     Rule(
         "cp divides sequence",

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from distsim.interop.huggingface.fields import Fields
+from distsim.specs.model import Model
+from distsim.specs.output import Output
 
 Values = dict[str, Any]
 LANGUAGE = ("MaskedLM", "LMHeadModel", "CausalLM", "PreTraining")
 POSITIONS = {"absolute": "learned", "rotary": "rotary"}
 TASKS = {
-    "SequenceClassification": "sequence-classes", "MultipleChoice": "sequence-classes",
-    "NextSentencePrediction": "sequence-classes", "TokenClassification": "classes", "QuestionAnswering": "classes",
+    "SequenceClassification": "sequence-classes", "ImageClassification": "sequence-classes",
+    "MultipleChoice": "sequence-classes", "NextSentencePrediction": "sequence-classes",
+    "TokenClassification": "classes", "QuestionAnswering": "classes",
     "Model": "nothing",
 }  # fmt: skip
 """Ends of class names, and what their output layer tells."""
 ENDS = re.compile(f"({'|'.join((*LANGUAGE, *TASKS))})$")
 ONE_CLASS = {"MultipleChoice": 1, "NextSentencePrediction": 2, "QuestionAnswering": 2}
 USUAL_LABELS = 2
+POOLED: dict[str, Callable[[str], bool]] = {
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "esm",
+                     "megatron-bert"), lambda task: True),
+    "distilbert": lambda task: task != "Model", "modernbert": lambda task: False, "vit": lambda task: task == "Model",
+    "deberta-v2": lambda task: task == "SequenceClassification",
+}  # fmt: skip
+"""Families of encoders whose classes are known here, and which of their tasks have a pooler."""
 TARGET_SHARE = 4
 """Tokens that T5's encoder reads for each that its decoder does, where it was trained: 512 for about 114 (Raffel et al.
 2020, section 3.1.4)."""
@@ -27,12 +37,12 @@ TARGET_SHARE = 4
 
 def bert(fields: Fields, values: Values) -> Values:
     """BERT and MegatronBERT: the pooler is there for sentences and in the bare model."""
-    task = _task(fields)
+    task = task_of(fields)
     name, kind = fields.find("position_embedding_type")
     if kind is not None and kind not in POSITIONS:
         raise fields.wrong(name, kind, f"{' or '.join(POSITIONS)} is needed: relative positions are not supported")
     positions = POSITIONS[kind or "absolute"]
-    output = _output(fields, task, pooled=True)
+    output = output_of(fields, task, pooled=POOLED["bert"](task))
     return {
         "causal": fields.flag("is_decoder") or task in ("LMHeadModel", "CausalLM"),
         "token_types": fields.whole("type_vocab_size", least=0) or 0,
@@ -60,15 +70,45 @@ def esm(fields: Fields, values: Values) -> Values:
 
 def distilbert(fields: Fields, values: Values) -> Values:
     """DistilBERT: as BERT without segments; only classifiers of sentences have a dense layer before the output."""
-    task = _task(fields)
+    task = task_of(fields)
     found = bert(fields, values)
-    return {**found, **_with_output(_output(fields, task, pooled=task != "Model"), values, bias=True)}
+    return {**found, **_with_output(output_of(fields, task, pooled=POOLED["distilbert"](task)), values, bias=True)}
+
+
+def deberta(fields: Fields, values: Values) -> Values:
+    """DeBERTa v2 and v3: scores by distance; only classifiers of sentences have a pooler; absolute positions seldom."""
+    task, absolute = task_of(fields), fields.flag("position_biased_input")
+    fields.settled("legacy", "conv_act", "conv_groups", "attention_head_size")
+    return {
+        "causal": False,
+        "token_types": fields.whole("type_vocab_size", least=0) or 0,
+        "positions": "learned" if absolute else "none",
+        "position_rows": values["context"] if absolute else 0,
+        "disentangled": _disentangled(fields, values) if fields.flag("relative_attention") else None,
+        **_with_output(output_of(fields, task, pooled=POOLED["deberta-v2"](task)), values, bias=True),
+    }
+
+
+def _disentangled(fields: Fields, values: Values) -> Values:
+    """What is compared with distances, and how many of these there are."""
+    name, kinds = fields.find("pos_att_type")
+    kinds = kinds.split("|") if isinstance(kinds, str) else kinds or []
+    if not isinstance(kinds, list) or not kinds or set(map(str, kinds)) - {"c2p", "p2c"}:
+        raise fields.wrong(name, kinds, "c2p, p2c or both are needed")
+    spans = [fields.whole(key, least=-1) or -1 for key in ("position_buckets", "max_relative_positions")]
+    return {
+        "span": next((span for span in spans if span > 0), values["context"]),
+        "terms": len(set(map(str, kinds))),
+        "own_projections": not fields.flag("share_att_key"),
+        "norm": "layer_norm" in fields.text("norm_rel_ebd", default="none"),
+        "convolution": fields.whole("conv_kernel_size", least=0) or 0,
+    }
 
 
 def modernbert(fields: Fields, values: Values) -> Values:
     """ModernBERT: every third layer from the first on sees all tokens; every task has the masked model's transform."""
-    task = _task(fields)
-    output = {**_output(fields, task, pooled=False), "transform": task != "Model"}
+    task = task_of(fields)
+    output = {**output_of(fields, task, pooled=POOLED["modernbert"](task)), "transform": task != "Model"}
     found = {"causal": fields.flag("is_decoder"), **_with_output(output, values, bias=fields.flag("decoder_bias"))}
     if fields.row("layer_types") is None and values.get("window"):
         every = fields.whole("global_attn_every_n_layers") or 1
@@ -98,7 +138,7 @@ def t5(fields: Fields, values: Values) -> Values:
     }
 
 
-def _task(fields: Fields) -> str:
+def task_of(fields: Fields) -> str:
     """The end of the class that a configuration names, which tells what it is trained for."""
     names = fields.row("architectures") or [""]
     found = ENDS.search(names[0]) if isinstance(names[0], str) else None
@@ -108,7 +148,29 @@ def _task(fields: Fields) -> str:
     return found[1]
 
 
-def _output(fields: Fields, task: str, *, pooled: bool) -> Values:
+def task_named(ending: str, family: str) -> str | None:
+    """The task of a class of a family, written small (bertformaskedlm, maskedlm); None where it is no such class."""
+    own = re.sub(r"[-_]", "", family.removesuffix("-v2"))
+    plain = re.sub(rf"^{own}(v2)?", "", ending).removeprefix("for")
+    return next((task for task in (*LANGUAGE, *TASKS) if task.lower() == plain), None)
+
+
+def with_task(model: Model, task: str, name: str) -> Model | None:
+    """An encoder with the output of another class of its family; None where the family has no such classes here."""
+    if model.family not in POOLED or (task == "ImageClassification") != (model.family == "vit" and task != "Model"):
+        return None
+    output = output_of(Fields({}, {}, name), task, pooled=POOLED[model.family](task))
+    if model.family in ("vit", "modernbert"):
+        output["transform"] = model.family == "modernbert" and task != "Model"
+    if output.get("classes") and model.output.classes and task == "ImageClassification":
+        output["classes"] = model.output.classes
+    output["unused"] = model.output.unused
+    tied = output["predicts"] == "tokens" and (model.tied_embeddings or not model.output.over_vocabulary)
+    changed = {"name": name, "output": Output(**output), "tied_embeddings": tied}
+    return model.model_copy(update=changed | ({} if model.family == "modernbert" else {"head_bias": True}))
+
+
+def output_of(fields: Fields, task: str, *, pooled: bool) -> Values:
     """The output of a class; ``pooled`` where sentences have a dense layer before it."""
     sentences = pooled and (task in ("PreTraining", "Model") or TASKS.get(task) == "sequence-classes")
     output: Values = {"predicts": TASKS.get(task, "tokens"), "transform": task in LANGUAGE, "pooler": sentences}

@@ -36,6 +36,8 @@ class Family:
     """Fields of the mixture of experts that no key states; None for dense families."""
     latent: bool = False
     """Attention is multi-head latent attention."""
+    images: bool = False
+    """Images are read: there is no vocabulary, and tokens per image follow from their size."""
     special: str = ""
     """Name of the function in ``special.py`` that reads what no table can say."""
 
@@ -57,7 +59,7 @@ def load_family(model_type: str, where: str = "") -> Family:
 def refuse(model_type: object, where: str = "") -> None:
     """An error where ``model_type`` is known to have layers that distsim has not."""
     if isinstance(model_type, str) and (what := REFUSED.get(model_type.strip().lower())):
-        raise _unsupported(model_type, f"it is {what}; distsim reads decoders and BERT-like encoders", where)
+        raise _unsupported(model_type, f"it is {what}; distsim has no such layers", where)
 
 
 def _unsupported(model_type: str, why: str, where: str) -> DistsimError:
@@ -82,5 +84,6 @@ def _merge(name: str) -> Family:
         flags={**parent.flags, **own.get("flags", {})},
         experts=experts,
         latent=own.get("latent", parent.latent),
+        images=own.get("images", parent.images),
         special=own.get("special", parent.special),
     )

@@ -28,7 +28,7 @@ class Fields:
         self.used.update(names)
         null = False
         for name in names:
-            found, value = _look(self.data, name)
+            found, value = look(self.data, name)
             if found and value is not None:
                 return name, value
             null = null or found
@@ -112,7 +112,7 @@ class Fields:
         self.used.update(names)
 
 
-def _look(data: Any, name: str) -> tuple[bool, Any]:
+def look(data: Any, name: str) -> tuple[bool, Any]:
     """Whether a dotted name is stated, and its value."""
     for part in name.split("."):
         if not isinstance(data, Mapping) or part not in data:

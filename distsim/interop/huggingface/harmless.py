@@ -17,6 +17,8 @@ _PATTERNS = """
     attn_impl attn_type attn_uses_sequence_id prefix_lm use_bidirectional.* use_flash_attn use_dynamic_ntk
     use_logn_attn use_parallel_embedding bias_dropout_fusion directionality pooler_.* vocab_list token_dropout
     classifier_.* seq_classif_dropout qa_dropout deterministic.* sinusoidal_pos_embds reference_compile repad_.*
+    (text|vision)_config_dict early_stopping num_beams no_repeat_ngram_size length_penalty (max|min)_length top_[kp]
+    (begin_)?suppress_tokens mask_.* time_step_(floor|max|min|init.*) classif_dropout
     initializer_cutoff.* gradient_checkpointing fp16 bf16 fp32 unk_.*
 """
 _HARMLESS = re.compile(rf"(.*\.)?({'|'.join(_PATTERNS.split())})(\..*)?")

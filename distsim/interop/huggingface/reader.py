@@ -11,7 +11,7 @@ from distsim.errors import DistsimError
 from distsim.interop.huggingface.aliases import NAMES
 from distsim.interop.huggingface.experts import read_experts
 from distsim.interop.huggingface.families import Family, load_family, refuse, supported
-from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.fields import Fields, look
 from distsim.interop.huggingface.harmless import matters
 from distsim.interop.huggingface.latent import read_latent_attention
 from distsim.interop.huggingface.special import SPECIAL
@@ -21,6 +21,8 @@ from distsim.specs.model import Model
 
 WRAPPERS = ("text_config", "llm_config", "language_config", "language_model_config", "thinker_config")
 """Keys under which multi-modal configurations keep the decoder's own."""
+WHOLE = ("clip",)
+"""Families that are read with their text part and their other one."""
 MOST_LAYERS = 10_000
 SWITCHED = {"qk_norm": "none"}
 """What a field that is not true or false is when its switch is off."""
@@ -47,10 +49,11 @@ def read_config_file(path: Path) -> Reading:
 def read_config(data: Mapping[str, Any], where: str = "config.json", name: str = "") -> Reading:
     """The model that a configuration describes."""
     refuse(data.get("model_type"), where)
-    wrapped = unwrap(data, where)
+    wrapped = data if data.get("model_type") in WHOLE else unwrap(data, where)
     family = load_family(model_type(wrapped, data, where), where)
     fields = Fields(wrapped, family.keys, where)
-    if wrapped is data and not any(key in wrapped for key in (*_names(family, "hidden"), *_names(family, "layers"))):
+    shape = (*_names(family, "hidden"), *_names(family, "layers"))
+    if wrapped is data and not any(look(wrapped, key)[0] for key in shape):
         problem = "states neither a hidden size nor a number of layers"
         raise DistsimError(problem, "is it a model's config.json?", where=where)
     values = base_values(fields, family)
@@ -116,8 +119,7 @@ def base_values(fields: Fields, family: Family) -> dict[str, Any]:
         "hidden": hidden,
         "heads": heads,
         "layers": fields.needed(*_names(family, "layers"), most=MOST_LAYERS),
-        "vocab": fields.needed(*_names(family, "vocab")),
-        "context": fields.needed(*_names(family, "context")),
+        **({} if family.images else {what: fields.needed(*_names(family, what)) for what in ("vocab", "context")}),
         "kv_heads": _kv_heads(fields, family, heads),
         "head_dim": whole("head_dim") or _even(fields, hidden, heads),
         "ffn": whole("ffn") or 4 * hidden,

@@ -12,19 +12,19 @@ _MULTI = "a network of several modalities without one text configuration"
 _OTHER = "a decoder whose layers differ from one another in ways that no formula here covers"
 
 _GROUPS: dict[str, str] = {
-    _ENCODER: "bert-generation big_bird data2vec-text deberta deberta-v2 electra ernie albert funnel longformer "
+    _ENCODER: "bert-generation big_bird data2vec-text deberta electra ernie albert funnel longformer "
     "mobilebert modernbert-decoder mpnet nomic_bert reformer rembert roc_bert roformer squeezebert xlm xlnet xmod "
     "flaubert",
-    _BOTH: "umt5 longt5 switch_transformers t5gemma t5gemma2 bart mbart plbart pegasus pegasus_x "
-    "bigbird_pegasus blenderbot blenderbot-small marian m2m_100 nllb-moe fsmt led mvp prophetnet encoder-decoder",
-    _RECURRENT: "mamba mamba2 mamba3 falcon_mamba rwkv rwkv5 rwkv6 rwkv7 xlstm gated_deltanet retnet",
+    _BOTH: "umt5 longt5 switch_transformers t5gemma t5gemma2 plbart pegasus_x "
+    "bigbird_pegasus blenderbot-small nllb-moe fsmt led mvp prophetnet encoder-decoder",
+    _RECURRENT: "mamba3 rwkv rwkv5 rwkv6 rwkv7 xlstm gated_deltanet retnet",
     _HYBRID: "jamba bamba zamba zamba2 falcon_h1 granitemoehybrid qwen3_next qwen3_5 qwen3_5_moe "
     "qwen3_5_text qwen3_5_moe_text recurrent_gemma minimax kimi_linear lfm2 lfm2_moe lfm3 olmo_hybrid bailing_hybrid "
     "samba hymba phi4flash plamo2 stripedhyena evo",
-    _VISION: "vit vit_mae vit_msn deit beit dinov2 dinov3_vit swin swinv2 convnext convnextv2 resnet regnet segformer "
-    "detr siglip siglip2 clip clip_vision_model clip_text_model siglip_vision_model sam vitdet efficientnet "
+    _VISION: "vit_mae vit_msn deit beit dinov2 dinov3_vit swin swinv2 convnext convnextv2 resnet regnet segformer "
+    "detr siglip siglip2 clip_vision_model clip_text_model siglip_vision_model sam vitdet efficientnet "
     "mobilevit mobilenet_v2",
-    _SPEECH: "whisper wav2vec2 wav2vec2-bert hubert wavlm speecht5 seamless_m4t moonshine encodec musicgen "
+    _SPEECH: "wav2vec2 wav2vec2-bert hubert wavlm speecht5 seamless_m4t moonshine encodec musicgen "
     "musicgen_melody speech_to_text bark moshi",
     _MULTI: "blip blip-2 flava git trocr vision-encoder-decoder align",
     _OTHER: "openelm decilm nemotron-nas gemma3n gemma3n_text gemma4 gemma4_text longcat_flash deepseek_v4 "

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from distsim.interop.huggingface.encoders import bert, distilbert, esm, modernbert, roberta, t5
+from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
 
 Values = dict[str, Any]
 
@@ -135,13 +136,19 @@ def nemotron_h(fields: Fields, values: Values) -> Values:
 
 SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "baichuan": baichuan,
+    "bart": bart,
     "bert": bert,
     "chatglm": chatglm,
+    "clip": clip,
+    "deberta": deberta,
     "distilbert": distilbert,
     "esm": esm,
     "falcon": falcon,
     "gpt_bigcode": gpt_bigcode,
     "gpt_neo": gpt_neo,
+    "mamba": mamba,
+    "mamba2": mamba2,
+    "marian": marian,
     "modernbert": modernbert,
     "mpt": mpt,
     "nemotron_h": nemotron_h,
@@ -150,4 +157,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "roberta": roberta,
     "stablelm": stablelm,
     "t5": t5,
+    "translator": translator,
+    "vit": vit,
+    "whisper": whisper,
 }

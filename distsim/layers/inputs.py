@@ -1,0 +1,76 @@
+"""What comes before the first layer where no words are looked up: squares of an image, frames of a spectrogram.
+
+Dosovitskiy et al. 2020 (arXiv:2010.11929), section 3.1; Radford et al. 2022 (arXiv:2212.04356), section 2.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from distsim.layers.ledger import Context, Operation, Parameter, Tensor
+from distsim.layers.linear import linear
+
+INDEX_BYTES = 8  # token ids and positions are int64
+PROJECTIONS = ("embedding.patches", "embedding.frames", "embedding.convolution")
+"""How the names of the products here begin, which count as work although they stand in the embedding."""
+
+
+def table(name: str, rows: int, width: int, *, trains: bool = True) -> Parameter:
+    """A small table that every tensor-parallel rank holds."""
+    whole = Parameter(name, rows * width, "embedding", rows, width, tensor_parallel=False)
+    return whole if trains else whole._replace(held="frozen")
+
+
+def patch_rows(ctx: Context) -> list[Operation]:
+    """Each square by one matrix; learned tokens before them, learned positions on all."""
+    model, layout, stream = ctx.model, ctx.layout, ctx.precision.stream_bytes
+    patches = model.patches
+    assert patches is not None
+    squares = layout.micro_batch * (layout.seq - patches.learned_tokens)
+    pixels = Tensor("embedding.pixels", squares * patches.values, ctx.activation, "b c h w")
+    elements = ctx.sharded_tokens * model.hidden
+    parameters = []
+    if patches.learned_tokens:
+        parameters.append(table("embedding.learned_tokens", patches.learned_tokens, model.hidden))
+    if model.positions == "learned":
+        parameters.append(table("embedding.position_weight", model.position_rows, model.hidden))
+    return [
+        linear(ctx, PROJECTIONS[0], squares, patches.values, model.hidden, pixels, bias=patches.bias, sharded=False),
+        Operation(
+            "embedding.positions", "elementwise", bytes_read=2 * elements * stream, bytes_written=2 * elements * stream,
+            shape=(elements,), parameters=tuple(parameters),
+            transient_backward=(Tensor("embedding.output_gradient", elements, stream, "s b h"),),
+        ),
+    ]  # fmt: skip
+
+
+def frame_rows(ctx: Context) -> list[Operation]:
+    """Two convolutions, the second with a stride, each with its activation; positions of the encoder."""
+    model, layout, act = ctx.model, ctx.layout, ctx.activation
+    frames = model.frames
+    assert frames is not None
+    heard = layout.tokens * frames.per_token
+    sound = Tensor("embedding.sound", heard * frames.bins, act, "s b m")
+    first = Tensor("embedding.frames.first_output", heard * model.hidden, act, "s b h")
+    middle = first._replace(name="embedding.frames.first_activated")
+    second = Tensor("embedding.frames.second_output", layout.tokens * model.hidden, act, "s b h")
+    positions = table(
+        "embedding.encoder_position_weight", model.encoder_position_rows, model.hidden,
+        trains=model.fixed_positions == "none",
+    )  # fmt: skip
+    return [
+        linear(ctx, f"{PROJECTIONS[1]}.first", heard, frames.taps * frames.bins, model.hidden, sound, bias=True,
+               sharded=False),
+        _activated(f"{PROJECTIONS[1]}.first_activation", first),
+        linear(ctx, f"{PROJECTIONS[1]}.second", layout.tokens, frames.taps * model.hidden, model.hidden, middle,
+               bias=True, sharded=False),
+        replace(_activated(f"{PROJECTIONS[1]}.second_activation", second), parameters=(positions,)),
+    ]  # fmt: skip
+
+
+def _activated(name: str, kept: Tensor) -> Operation:
+    """An activation, with what its backward reads."""
+    return Operation(
+        name, "elementwise", bytes_read=kept.size_bytes, bytes_written=kept.size_bytes, shape=(kept.elements,),
+        saved=(kept,), transient_backward=(kept._replace(name=f"{name}.gradient"),),
+    )  # fmt: skip

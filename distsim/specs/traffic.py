@@ -1,0 +1,75 @@
+"""How a training framework exchanges gradients and parameters."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from distsim.specs.base import Spec
+from distsim.units import MIB
+
+
+class Traffic(Spec):
+    """How a framework exchanges gradients and parameters. Source: the framework's own code."""
+
+    bucket_rule: Literal["even", "tensors"] = "even"
+    """``even`` cuts the gradients into alike buckets; ``tensors`` closes a bucket with the tensor that fills it, in the
+    order in which gradients come (torch DDP)."""
+    bucket_elements: int = Field(default=0, ge=0)
+    """Elements of a gradient bucket under ``even``; 0 means one bucket."""
+    bucket_elements_per_rank: int = Field(default=0, ge=0)
+    """A bucket has at least this many elements per data-parallel rank (Megatron)."""
+    bucket_bytes: int = Field(default=25 * MIB, ge=1)
+    """Bytes that fill a bucket under ``tensors``."""
+    first_bucket_bytes: int = Field(default=MIB, ge=1)
+    """Bytes that fill the first one, so that reducing starts early."""
+    zero1: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
+    """ZeRO 1 reduces each gradient to its owner and gathers parameters, or reduces all to all and broadcasts each
+    parameter from its owner (torch ZeroRedundancyOptimizer)."""
+    zero2: Literal["step", "forward"] = "step"
+    """ZeRO 2 gathers updated parameters once after the step, or layer by layer in each forward (FSDP that does not
+    reshard after forward)."""
+    partitioned: bool = False
+    """A compiler places the exchanges (XLA): shards are cast before they travel and arrive where products read them,
+    and of gradients only the rank's own part is stored wide. Else whole copies are cast, and gathers copied in and
+    out."""
+    padding: Literal["none", "parameter", "unit"] = "none"
+    """What is filled up to the number of shards: nothing, dimension 0 of each parameter (FSDP2), the unit (FSDP)."""
+    no_sync: Literal["never", "unsharded", "always"] = "unsharded"
+    """Gradients of all but the last micro-batch stay on the rank: never, where gradients are not sharded, always."""
+    clip: bool = True
+    """The gradient norm is computed over all ranks before the step."""
+    norm_per_parameter: bool = False
+    """The norms of all parameters are reduced, not one sum (torch on DTensors)."""
+    buffer_broadcast: bool = False
+    """Rank 0's buffers (rotary frequencies) are sent to all in the forward of each step (torch DDP)."""
+    input_gradient_per_matrix: bool = False
+    """Without sequence parallelism each matrix that reads one input reduces its own input gradient (torch DTensor)."""
+    replicated_gradient_reads: int = Field(default=0, ge=0)
+    """Under sequence parallelism gradients of norms are partial sums. 0: all are reduced at once before the step
+    (Megatron); else each by itself, once in backward under FSDP and else for each time the optimizer reads it (torch's
+    AdamW on DTensors: 3)."""
+    recompute_stops_early: bool = False
+    """The same of exchanges, as recorded: a layer's last collective is not repeated. Frameworks whose exchanges nobody
+    recorded leave it off."""
+    ring_op: Literal["send_recv", "all_to_all"] = "send_recv"
+    """What the steps of ring attention are issued as (torch: an all-to-all with one partner)."""
+    expert_copies: Literal["each", "once"] = "each"
+    """A token goes to each of its experts (all-to-all), or once to each node, and there once to each rank (DeepEP,
+    HybridEP)."""
+    scatter_gather: bool = False
+    """Without sequence parallelism tp ranks each send a part to the next stage and gather there (Megatron)."""
+    overlap_gradients: bool = True
+    """Gradients are reduced while backward still runs."""
+    overlap_parameters: bool = True
+    """Sharded parameters are gathered ahead of their use."""
+    overlap_updated: bool = False
+    """Under ZeRO 1 parameters are gathered beside the next step's forward, not as soon as they are updated."""
+    tp_overlap: bool = False
+    """In backward, inputs are gathered beside the products of input gradients, and these are reduced beside those of
+    weight gradients."""
+    tp_in_pieces: bool = False
+    """Tensor-parallel collectives run in pieces beside the matrix products that take or give what they carry."""
+    gathered_in_pipeline: Literal["each", "step"] = "each"
+    """ZeRO 2 by layers with pipeline stages gathers and reduces for each micro-batch, or once per step (torch)."""
+    module_hooks: float = Field(default=0, ge=0)
+    """Host work of gathering and releasing one module's parameters under ZeRO 3, in kernels; twice that in backward."""
