@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import distsim
 from distsim.cli.app import run
 
 
@@ -97,7 +98,7 @@ def test_refusals(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], to
 
 
 def test_memory_takes_the_options_and_says_what_they_leave(capsys: pytest.CaptureFixture[str]) -> None:
-    plain, stated = ["memory", "llama-7b", "--gpus", "16", "--json"], ["--zeropp", "qwz", "--zero", "0"]
+    plain, stated = ["memory", "llama-7b", "--gpus", "16", "--zero", "3", "--json"], ["--zeropp", "qwz"]
     assert run(plain) in (0, 1)
     before = json.loads(capsys.readouterr().out)
     assert run([*plain, *stated]) in (0, 1)
@@ -105,3 +106,95 @@ def test_memory_takes_the_options_and_says_what_they_leave(capsys: pytest.Captur
     after = json.loads(out)
     assert before["stages"] == after["stages"]
     assert "--zeropp is counted in traffic, not in memory" in err
+
+
+PIPELINED = ("llama-3-70b", "--gpu", "h100-sxm", "--gpus", "64", "--tp", "8", "--pp", "4", "--global-batch", "64",
+             "--recompute", "full", "--zero", "1")  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_rows_can_be_told_apart_at_any_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = answer(capsys, *PIPELINED)
+    assert max(map(len, text.splitlines())) <= width
+    rows = text.split("optimizer step:")[1].split("total")[0].strip().splitlines()[1:]
+    words = [tuple(word for word in row.split() if not re.match(r"[\d.,]+$", word)) for row in rows]
+    if width == 80:  # no size per call: what tells rows apart is purpose, op, group and phase
+        assert len(set(words)) == len(rows)
+        assert any("recompute" in row for row in rows)
+
+
+def test_rows_add_up_to_the_same_total_however_many_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    totals = set()
+    for width in (60, 80, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        totals.add(re.search(r"total +(\S+ TB)", answer(capsys, *PIPELINED)).group(1))  # type: ignore[union-attr]
+    assert len(totals) == 1
+
+
+def test_zero_stages_that_the_framework_lacks_are_not_priced(capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, *PIPELINED, "--framework", "megatron-core")
+    assert len(re.findall(r"^[23] .*not valid", text, re.MULTILINE)) == 2
+    assert "ZeRO 3: megatron-core does not run ZeRO 3 with 4 pipeline stages" in text
+    assert "not valid" not in answer(capsys, *PIPELINED)  # nobody named a framework
+
+
+def test_no_link_is_busier_than_its_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, "bert-large", "--gpu", "v100-sxm2-32gb", "--gpus", "8", "--precision", "fp16")
+    assert "150 GB/s" in text  # what the preset states, not what a library counts on
+    assert all(int(share) <= 100 for share in re.findall(r"(\d+)%", text))
+
+
+def test_one_gpu_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, "gpt2", "--gpus", "1")
+    assert "Nothing crosses a link" in text
+    assert "Hierarchy" not in text and "\n\n\n" not in text
+
+
+def test_hpz_keeps_a_copy_of_the_parameters_inside_the_node() -> None:
+    job = {"model": "gpt3-20b", "gpus": 32, "zero": 3, "framework": "deepspeed"}
+    plain, copied = (distsim.memory(**job, **more).stages[0].categories["buffers"] for more in ({}, {"zeropp": "hpz"}))
+    assert copied - plain == pytest.approx(distsim.load_model("gpt3-20b").parameters * 2 / 8, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "words", [("--cp-mode", "ring"), ("--zeropp", "qwz", "--zero", "2"), ("--compress", "1bit", "--zero", "1")]
+)
+def test_memory_refuses_what_comm_refuses(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    told = answer(capsys, "llama-7b", "--gpus", "16", *words, code=2)
+    assert run(["memory", "llama-7b", "--gpus", "16", *words]) == 2
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_plot_of_a_collective_fits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = answer(capsys, "--collective", "all_reduce", "--gpus", "16")
+    assert max(map(len, text.split("Simple")[-1].splitlines())) <= width
+
+
+def test_collectives_that_make_no_sense(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ("--collective", "all_reduce", "--gpus")
+    assert "nobody to exchange with" in answer(capsys, *words, "1", code=2)
+    assert "nan Gb/s is no rate" in answer(capsys, *words, "16", "--internode-gbps-per-gpu", "nan", code=2)
+    (tmp_path / "mine.toml").write_text("", encoding="utf-8")
+    assert "no [factor] of any link" in answer(capsys, "gpt2", "--profile", "mine.toml", code=2)
+
+
+def test_explanations_name_their_job_and_count_like_the_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ("llama-3.1-405b", "--gpus", "2048", "--tp", "8", "--pp", "16", "--seq", "8192", "--global-batch", "256")
+    text = answer(capsys, *words, "--explain")
+    assert text.startswith("llama-3.1-405b on 2,048 x")
+    assert "Figures of one rank of stage" in text
+    assert "GiB" not in text  # decimal units, as in the table
+    assert re.search(r"stage_layers +7,8\*14,7 +framework megatron-core's placement", text)
+    assert max(map(len, text.splitlines())) <= 80

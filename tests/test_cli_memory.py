@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import distsim
 from distsim.cli.app import run
 
 CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "buffers", "framework"]
@@ -162,14 +164,14 @@ WRONG = [
     (["llama-7b", "--schedule", "2f2b", "--pp", "2", "--gpus", "8"], "schedule"),
     (["llama-7b", "--zero", "4"], "zero"),
     (["llama-7b", "--gpus", "0"], "gpus"),
-    (["llama-7b", "--micro-batch", "-1"], "micro_batch"),
+    (["llama-7b", "--micro-batch", "-1"], "--micro-batch"),
     (["llama-7b", "--seq", "99999999999999999999"], "seq"),
     (["llama-7b", "--gpus", "7", "--tp", "2"], "does not divide 7 GPUs"),
     (["llama-7b", "--gpus", "8", "--dp", "4"], "dp 4"),
     (["llama-7b", "--zero-group", "2"], "no effect"),
     (["llama-7b", "--recompute-layers", "2"], "no effect"),
     (["llama-7b", "--stage-layers", "16,15", "--pp", "2", "--gpus", "8"], "31 layers"),
-    (["llama-7b", "--stage-layers", "a,b"], "stage_layers"),
+    (["llama-7b", "--stage-layers", "a,b"], "--stage-layers"),
     (["llama-7b", "--stage", "0"], "no effect without --explain"),
     (["llama-7b", "--stage", "9", "--explain"], "no stage 9"),
     (["llama-7b", "--cluster", "dgx-h100", "--gpu", "a100"], "cluster dgx-h100"),
@@ -271,3 +273,129 @@ def test_dropout_that_changes_nothing_is_noted(capsys: pytest.CaptureFixture[str
         1,
     )
     assert "dropout" not in capsys.readouterr().err
+
+
+def test_a_framework_that_nobody_named_rules_out_no_mend(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["llama-2-70b", "--gpus", "64", "--tp", "4", "--pp", "4", "--schedule", "zb-h1", "--global-batch", "64"]
+    assert run(["memory", *words]) == 1
+    assert "\n--zero 1 " in capsys.readouterr().out
+    assert run(["memory", *words, "--zero", "1"]) == 0
+
+
+def test_experts_that_no_other_rank_holds_are_not_gathered() -> None:
+    """At ZeRO 3 with ep = dp each rank has experts of its own: nothing of theirs is put together from shards."""
+    job = {"model": "mixtral-8x7b", "gpu": "b200-sxm", "gpus": 8, "ep": 8}
+    before, after = (distsim.memory(**job, zero=zero).stages[0].categories for zero in (2, 3))
+    attention = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 8 * 4096 + 2 * 4096  # with router and norms
+    root = 2 * 32000 * 4096 + 4096
+    assert after["buffers"] - before["buffers"] == pytest.approx((2 * attention + root) * 2, rel=0.01)
+    assert sum(after.values()) < sum(before.values())
+
+
+def test_a_larger_gpu_is_no_slower_and_no_worse_joined(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not a card that is joined in pairs for one behind a switch, nor one that computes less."""
+    words = ["llama-3-70b", "--gpu", "h100-sxm", "--gpus", "32", "--tp", "8", "--pp", "4", "--seq", "65536"]
+    told = data(capsys, *words)
+    named = {mend["flags"].split("--gpu ")[1].split()[0] for mend in told["mends"] if "--gpu " in mend["flags"]}
+    assert named and named <= {"h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300"}
+
+
+@pytest.mark.parametrize(
+    "words", ["comm llama-7b --gpus 8", "show models", "memory gpt2", "pipeline --stages 2 --micro 4"]
+)
+def test_nobody_who_reads_is_no_failure(words: str) -> None:
+    """A reader that left, with or without the errors, and an output that was closed from the start."""
+    for plumbing in ("| true", "2>&1 | true", ">&-", "> /dev/null 2>&-"):
+        command = f"{sys.executable} -m distsim {words} {plumbing}; echo ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        assert done.stdout.strip() == "0", (plumbing, done)
+        assert done.stderr == ""
+
+
+def test_an_error_that_nobody_reads_is_no_crash() -> None:
+    command = f"{sys.executable} -m distsim memory nope 2>&1 | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() in ("0", "2") and done.stderr == ""
+
+
+def test_a_switch_where_a_number_belongs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job.toml").write_text('model = "llama-7b"\ntp = true\n', encoding="utf-8")
+    code, _, err = answer(capsys, "--job", "job.toml")
+    assert code == 2
+    assert "job.toml: tp takes a value, not true" in err
+
+
+def test_what_is_no_number_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = answer(capsys, "mixtral-8x7b", "--ep", "8", "--expert-imbalance", "nan")
+    assert (code, "--expert-imbalance nan is no number" in err) == (2, True)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+@pytest.mark.parametrize("framework", ["megatron-core", "torchtitan", "maxtext", "huggingface", "nanotron"])
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+def test_explained_rows_add_up_to_what_a_layer_keeps(
+    capsys: pytest.CaptureFixture[str], framework: str, recompute: str, attention: str
+) -> None:
+    words = ["llama-3-8b", "--gpus", "8", "--seq", "1024", "--framework", framework, "--recompute", recompute]
+    words += ["--attention", attention]
+    per_layer = data(capsys, *words)["stages"][0]["saved"]["per_layer"]
+    explained = answer(capsys, *words, "--explain")[1]
+    rows = explained.split("Kept for backward by a dense layer")[1].split("Parameters of that layer")[0]
+    sizes = [
+        int(found.replace(",", "")) for found in re.findall(r" ([\d,]+)  +[\d.]+ (?:[KMG]i)?B$", rows, re.MULTILINE)
+    ]
+    assert sizes[-1] == per_layer == sum(sizes[:-1])
+    assert ("recomputed" in rows) <= (recompute == "selective")
+
+
+def test_explained_full_recompute_says_what_is_kept_when(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["llama-3-8b", "--gpus", "8", "--seq", "1024", "--zero", "3", "--recompute", "full"]
+    assert "each layer of the stage keeps 8.0 MiB, its input" in answer(capsys, *words, "--explain")[1]
+    assert data(capsys, *words)["stages"][0]["saved"]["per_layer"] == 8 * 2**20
+
+
+def test_a_long_context_that_nobody_asked_for_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    told = "--seq not given: 131,072 tokens taken, the whole context of llama-3.1-8b"
+    words = ["llama-3.1-8b", "--gpus", "8", "--cp", "8", "--tp", "1"]
+    assert told in answer(capsys, *words)[2]
+    assert told not in answer(capsys, *words, "--seq", "131072")[2]
+    assert "--seq not given" not in answer(capsys, "llama-3-8b", "--gpus", "8")[2]
+
+
+def test_large_jobs_fit_a_narrow_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ["llama-3.1-405b", "--gpus", "2048", "--tp", "8", "--pp", "16", "--global-batch", "256", "--zero", "1"]
+    code, out, _ = answer(capsys, *words)
+    assert code == 1 and "1,0" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", ["memory", "comm", "step"])
+def test_help_tells_every_job_option_once_in_its_section(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from distsim.cli.help_sections import OWN, SECTIONS
+    from distsim.cli.options import JOB_OPTIONS
+
+    assert {name for names in SECTIONS.values() for name in names} == {*JOB_OPTIONS, "job", "show_config"}
+    assert run([command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    titles = [line.rstrip(":") for line in out.splitlines() if re.match(r"[A-Z].*:$", line)]
+    assert titles == ["Arguments", *SECTIONS, OWN]
+    for name in JOB_OPTIONS:
+        assert len(re.findall(rf"^  --{name.replace('_', '-')} [</]", out, re.MULTILINE)) == 1, name
+
+
+def test_keys_of_a_configuration_that_nobody_reads_are_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+              "vocab_size": 32000, "intermediate_size": 8192, "num_key_value_head": 8}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    _, _, err = answer(capsys, ".", "--gpus", "1", "--seq", "1024")
+    assert "key 'num_key_value_head' was not used; did you mean num_key_value_heads" in err
+
+
+def test_mistakes_name_the_flag_that_was_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "error: --micro-batch 0 is too small" in answer(capsys, "gpt2", "--micro-batch", "0")[2]
+    (tmp_path / "job.toml").write_text('model = "gpt2"\nmicro_batch = 0\n', encoding="utf-8")
+    assert "error: job.toml: micro_batch 0 is too small" in answer(capsys, "--job", "job.toml")[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -72,3 +73,27 @@ def test_the_split_of_an_uneven_model_is_told_and_an_option(capsys: pytest.Captu
     assert run([*words, "--stage-layers", "7,7,6,6,6"]) == 0
     assert run(["pipeline", "--stages", "2", "--micro", "4", "--stage-layers", "1,2"]) == 2
     assert "--stage-layers: only with --model" in capsys.readouterr().err
+
+
+def test_times_of_a_model_are_told_with_their_unit_and_their_job(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ["pipeline", "--stages", "4", "--micro", "8", "--model", "llama-3-8b", "--seq", "2048"]
+    for more in ([], ["--compare"]):
+        assert run([*words, *more]) == 0
+        out = capsys.readouterr().out
+        assert "llama-3-8b on a100-sxm4-80gb, 1 x 2,048 tokens a micro-batch, bf16," in out
+        assert re.search(r"slowest stage: forward [\d.]+ ms, backward [\d.]+ ms; a transfer [\d.]+ [um]s", out)
+        assert re.search(r"(makespan +|1f1b +1 +)[\d.]+ m?s", out)
+        assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_list_of_schedules_fits_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["pipeline", "--list"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "arXiv:2104.04473" in out

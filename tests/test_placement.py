@@ -106,7 +106,7 @@ def test_notations(text: str) -> None:
 )  # fmt: skip
 def test_wrong_notations(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["memory", "llama-7b", "--pp", "2", f"--stage-layers={text}"]) == 2
-    assert "stage_layers" in capsys.readouterr().err
+    assert "--stage-layers" in capsys.readouterr().err
 
 
 @given(st.lists(st.integers(0, 40), min_size=2, max_size=40).filter(lambda counts: sum(counts) > 0))

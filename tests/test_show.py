@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,49 @@ def test_names_stay_whole_on_a_narrow_terminal() -> None:
     assert "a100-pcie-40gb " in told
     assert "aliases" not in told
     assert "aliases" in show("gpus", COLUMNS="100").stdout
+
+
+@pytest.mark.parametrize("kind", [kind for kind in catalog.KINDS if kind not in catalog.SUFFIXES])
+def test_lists_fit_eighty_columns_with_every_number_whole(kind: str) -> None:
+    narrow, wide = show(kind, COLUMNS="80").stdout, show(kind).stdout
+    assert max(map(len, narrow.splitlines())) <= 80
+    number = r"(?<![\w.-])\d[\d.]*(?![\w-])"
+    assert set(re.findall(number, narrow)) <= set(re.findall(number, wide))
+
+
+def test_headings_and_figures_are_not_broken_within_words() -> None:
+    assert "bandwidth" in show("gpus", COLUMNS="80").stdout.replace("\n", " ")
+    assert "overhead.compiled_fragmentation_fraction " in show("framework", "torchtitan", COLUMNS="80").stdout
+
+
+def test_models_tell_their_parameters() -> None:
+    assert re.search(r"^mixtral-8x7b +46\.7B .*2 of 8", show("models").stdout, re.MULTILINE)
+    assert "671B (671,026,404,352)" in show("model", "deepseek-v3").stdout
+    told = json.loads(show("model", "deepseek-v3", "--json").stdout)
+    assert told["parameters"] == sum(told["parts"].values()) == 671_026_404_352
+    assert 36e9 < told["parameters_per_token"] < 38e9
+
+
+def test_sources_follow_below_on_a_narrow_terminal() -> None:
+    out = show("gpu", "h100-sxm", COLUMNS="80").stdout
+    numbers = {int(line.split()[-1]) for line in out.splitlines() if line.startswith(("peak.", "link.", "memory"))}
+    assert all(re.search(rf"^ *{number}  +\S", out, re.MULTILINE) for number in numbers)
+
+
+def test_a_configuration_is_shown_as_it_is_read(tmp_path: Path) -> None:
+    config = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+              "num_key_value_heads": 8, "vocab_size": 128256, "intermediate_size": 8192,
+              "tie_word_embeddings": True}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    for name in (tmp_path, tmp_path / "config.json"):
+        assert "1.24B (1,235,814,400)" in show("model", str(name), COLUMNS="100").stdout
+        assert json.loads(show("model", str(name), "--json").stdout)["parameters"] == 1_235_814_400
+
+
+def test_a_list_with_own_presets_fits_too(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "broken.toml").write_text('name = "broken"', encoding="utf-8")
+    out = show("models", COLUMNS="80", DISTSIM_PRESETS=str(tmp_path)).stdout
+    assert re.search(r"^broken +- .*DISTSIM_PRESETS", out, re.MULTILINE)
+    assert re.search(r"^gpt2 +124M .*shipped", out, re.MULTILINE)
+    assert max(map(len, out.splitlines())) <= 80

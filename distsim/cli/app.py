@@ -6,6 +6,10 @@ import importlib
 import os
 import sys
 
+TYPE_CHECKING = False  # typing itself is left out: plain help costs no more than the interpreter
+if TYPE_CHECKING:
+    from distsim.cli.help_sections import SectionedCommand
+
 # name -> (group, what it answers). A command's module is imported when it is run, and only then.
 COMMANDS: dict[str, tuple[str, str]] = {
     "memory": ("Estimate", "where every byte on each GPU goes, and whether it fits"),
@@ -55,6 +59,16 @@ def _version() -> str:
 
 def run(arguments: list[str]) -> int:
     """Run one command line; returns the exit code: 0 done, 1 the answer is no, 2 the input is wrong."""
+    try:
+        return _answered(arguments)
+    except BrokenPipeError:
+        return _unread()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _answered(arguments: list[str]) -> int:
     from distsim.errors import DistsimError
 
     try:
@@ -62,15 +76,18 @@ def run(arguments: list[str]) -> int:
     except DistsimError as error:
         print(f"error: {error.text()}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of our output went away: not an error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except BrokenPipeError:
+        raise
     except OSError as error:  # a full disk, a file that went away
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+
+
+def _unread() -> int:
+    """The reader of our output went away, which is not an error: what is left goes nowhere."""
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return 0
 
 
 def _run(arguments: list[str]) -> int:
@@ -92,6 +109,12 @@ def _run(arguments: list[str]) -> int:
     return _call(name, arguments[1:])
 
 
+def _sectioned() -> type[SectionedCommand]:
+    from distsim.cli.help_sections import SectionedCommand
+
+    return SectionedCommand
+
+
 def _call(name: str, arguments: list[str]) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for plugins scans all installed packages
     import typer
@@ -101,10 +124,13 @@ def _call(name: str, arguments: list[str]) -> int:
     module = importlib.import_module(f"distsim.cli.{name}")
     function = narrowed(getattr(module, name), arguments)
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(name=name, no_args_is_help=getattr(module, "NO_ARGS_IS_HELP", False))(function)
+    look = _sectioned() if "--help" in arguments and name in ("memory", "comm", "step") else None
+    app.command(name=name, cls=look, no_args_is_help=getattr(module, "NO_ARGS_IS_HELP", False))(function)
     try:
         app(arguments, prog_name=f"distsim {name}")
     except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # which the library below takes for a failure
+            return _unread()
         code = stop.code
         return code if isinstance(code, int) else 0 if code is None else 2
     return 0

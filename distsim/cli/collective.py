@@ -43,7 +43,9 @@ def price_collective(
     from distsim.report import collective as report
     from distsim.report import terminal
 
-    sys.stdout.write(report.text(found, cluster or str(where["gpu"]), terminal.unicode()) + "\n")
+    if found[-1].wire_bytes_per_rank == 0:
+        raise DistsimError(f"one GPU has nobody to exchange with in {found[-1].op}", "use --gpus 2 or more")
+    sys.stdout.write(report.text(found, cluster or str(where["gpu"]), terminal.unicode(), terminal.width()) + "\n")
 
 
 def _whole(size: float) -> int:

@@ -106,7 +106,7 @@ def _print_explained(report: TrafficReport, origins: dict[str, str]) -> None:
     from distsim.report.style import style
 
     term = style()
-    for line in [*lines(report), "", *option_lines(report.setup, origins)]:
+    for line in [*lines(report, term), "", *option_lines(report.setup, origins)]:
         for part in wrapped(term.plain(line)):
             typer.echo(part, color=True)
 

@@ -147,7 +147,18 @@ def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     if "model" not in merged:
         raise DistsimError("no model named", "e.g.: llama-7b, after the command", "list them with: distsim show models")
     where = str(file) if file is not None else ""
-    return Job.read(merged, where), origins
+    try:
+        return Job.read(merged, where), origins
+    except DistsimError as error:
+        raise _as_typed(error, options) from None
+
+
+def _as_typed(error: DistsimError, typed: dict[str, Any]) -> DistsimError:
+    """An error that begins with an option of the command line, with its flag as it was typed."""
+    name, _, rest = error.problem.partition(" ")
+    if name.rstrip(":") not in JOB_OPTIONS or typed.get(name.rstrip(":")) is None:
+        return error
+    return DistsimError(f"--{name.replace('_', '-')} {rest}", *error.hints)
 
 
 def _show_config(job: Any, origins: dict[str, str]) -> None:

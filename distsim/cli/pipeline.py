@@ -43,7 +43,8 @@ def pipeline(
     times = options.all_times(forward, backward, input_gradient, weight_gradient, hop)
     job = {"gpu": gpu, "tp": tp, "micro_batch": micro_batch, "seq": seq, "recompute": recompute, "framework": framework,
            "lora_rank": lora_rank, "quantize": quantize, "stage_layers": stage_layers}  # fmt: skip
-    times = options.times_of_model(model, {"stages": stages, "micro": micro, "chunks": chunks}, job, times, not compare)
+    shape = {"stages": stages, "micro": micro, "chunks": chunks}
+    times, setup = options.times_of_model(model, shape, job, times, not compare)
     given: dict[str, Any] = {
         "stages": stages, "micro": micro, "chunks": chunks, "p2p": p2p, "overlap": not blocking, **times,
         "contention": contention, "loss": loss, "optimizer": optimizer, "optimizer_sync": 0.0 if sync else None,
@@ -55,11 +56,13 @@ def pipeline(
     }  # fmt: skip
     if compare:
         options.refuse_with_compare({**single, "balance": balance, "svg": svg, "trace": trace})
-        return _compare(given, json)
-    return _one({**given, **single}, balance, svg, trace, json)
+        return _compare(given, json, setup)
+    return _one({**given, **single}, balance, svg, trace, json, setup)
 
 
-def _one(given: dict[str, Any], balance: str | None, svg: Path | None, trace: Path | None, json: bool) -> None:
+def _one(
+    given: dict[str, Any], balance: str | None, svg: Path | None, trace: Path | None, json: bool, setup: Any
+) -> None:
     from distsim.cli import pipeline_options as options
     from distsim.engine.pipeline import pipeline as simulate
 
@@ -75,7 +78,8 @@ def _one(given: dict[str, Any], balance: str | None, svg: Path | None, trace: Pa
         return _print_json(answer)
     from distsim.report import pipeline_text, printer, terminal
 
-    lines = pipeline_text.page(report, terminal.width(), terminal.unicode())
+    about = [] if setup is None else pipeline_text.model_words(setup, given, report.stages)
+    lines = pipeline_text.page(report, terminal.width(), terminal.unicode(), about)
     if split is not None:
         lines += pipeline_text.partition(split)
     return printer.show(lines)
@@ -97,7 +101,7 @@ def _export(report: Any, svg: Path | None, trace: Path | None) -> None:
         options.write(trace, json.dumps(tracing.events(report)))
 
 
-def _compare(given: dict[str, Any], json: bool) -> None:
+def _compare(given: dict[str, Any], json: bool, setup: Any) -> None:
     from distsim.engine.pipeline_compare import compare
 
     reports, refused = compare(**given)
@@ -107,9 +111,10 @@ def _compare(given: dict[str, Any], json: bool) -> None:
             "schema": "distsim.pipeline.compare/1", "schedules": rows,
             "refused": [{"schedule": name, "reason": why} for name, why in refused],
         })  # fmt: skip
-    from distsim.report import pipeline_compare, printer, terminal
+    from distsim.report import pipeline_compare, pipeline_text, printer, terminal
 
-    lines = pipeline_compare.comparison(reports, refused, terminal.width(), terminal.unicode())
+    about = [] if setup is None else pipeline_text.model_words(setup, given, reports[0].stages)
+    lines = pipeline_compare.comparison(reports, refused, terminal.width(), terminal.unicode(), about)
     return printer.show(lines)
 
 
@@ -117,12 +122,15 @@ def _list(json: bool) -> None:
     from distsim.schedules.registry import SCHEDULES
 
     if json:
-        rows = [{"name": name, "title": kind.title, "source": kind.source} for name, kind in SCHEDULES.items()]
-        return _print_json({"schema": "distsim.pipeline.list/1", "schedules": rows})
+        listed = [{"name": name, "title": kind.title, "source": kind.source} for name, kind in SCHEDULES.items()]
+        return _print_json({"schema": "distsim.pipeline.list/1", "schedules": listed})
+    from distsim.report import terminal
+
     names, titles = max(map(len, SCHEDULES)), max(len(kind.title) for kind in SCHEDULES.values())
-    for name, kind in SCHEDULES.items():
-        typer.echo(f"{name:<{names}}  {kind.title:<{titles}}  {kind.source}")
-    return None
+    rows = [f"{name:<{names}}  {kind.title:<{titles}}  {kind.source}" for name, kind in SCHEDULES.items()]
+    if max(map(len, rows)) > (terminal.width() or len(max(rows, key=len))):  # the papers go below
+        rows = [f"{name:<{names}}  {kind.title}\n{'':<{names}}  {kind.source}" for name, kind in SCHEDULES.items()]
+    return typer.echo("\n".join(rows))
 
 
 def _print_json(answer: dict[str, Any]) -> None:

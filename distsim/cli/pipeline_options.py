@@ -9,6 +9,7 @@ from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
     from distsim.engine.partition import Partition
+    from distsim.engine.resolve import Setup
 
 _MOST_TIMES = 100_000
 _MOST_BYTES = 200_000_000
@@ -92,14 +93,14 @@ def write(path: Path, text: str) -> None:
 
 def times_of_model(
     model: str | None, shape: dict[str, int | None], job: dict[str, Any], given: dict[str, Any], by_chunk: bool
-) -> dict[str, Any]:
-    """The times of ``--model``, or those given where no model is named; both at once are refused. ``by_chunk`` where
-    only one schedule takes them."""
+) -> tuple[dict[str, Any], Setup | None]:
+    """The times of ``--model`` with its setup, or those given where no model is named; both at once are refused.
+    ``by_chunk`` where only one schedule takes them."""
     stated = [f"--{name.replace('_', '-')}" for name, value in job.items() if value is not None]
     if model is None:
         if stated:
             raise DistsimError(f"{', '.join(stated)}: only with --model", "e.g. --model llama-70b")
-        return given
+        return given, None
     own = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     if own:
         raise DistsimError(f"--model and {', '.join(own)} exclude each other", "leave one of them out")
@@ -113,7 +114,7 @@ def times_of_model(
     setup = model_setup(model, shape["stages"] or 1, shape["micro"] or 1, shape["chunks"], **job)
     for note in setup.notes:
         typer.echo(f"note: {note}", err=True)
-    return pass_times(setup, by_chunk)
+    return pass_times(setup, by_chunk), setup
 
 
 def refuse_idle(sync: bool, optimizer: float | None) -> None:

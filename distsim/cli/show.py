@@ -79,11 +79,15 @@ def _show_preset(kind: str, name: str, json: bool) -> None:
     if kind in catalog.SUFFIXES:
         typer.echo(catalog.path(kind, name).read_text(encoding="utf-8"), nl=False)
         return None
+    if kind == "models" and (config := _config_of(name)):
+        return _show_config(name, config, json)
     spec = catalog.load(kind, name)  # checks the file even where the table below shows it as it is written
     raw, origin, file = catalog.raw(kind, name), catalog.origin(kind, name), str(catalog.path(kind, name))
     if json:
         figures = spec if isinstance(spec, dict) else spec.model_dump(mode="json")
-        return _print_json({"kind": kind, "name": raw["name"], "origin": origin, "file": file, "spec": figures})
+        more = _counted(name) if kind == "models" else {}
+        told = {"kind": kind, "name": raw["name"], "origin": origin, "file": file, **more, "spec": figures}
+        return _print_json(told)
     if kind == "prices":
         import datetime
 
@@ -92,7 +96,44 @@ def _show_preset(kind: str, name: str, json: bool) -> None:
         return _print(price_list(spec, origin, file, datetime.date.today()))
     from distsim.report import show as report
 
-    return _print(report.preset(raw["name"], origin, file, raw))
+    counted = report.counted_words(_counted(name)) if kind == "models" else None
+    return _print(report.preset(raw["name"], origin, file, raw, counted))
+
+
+def _config_of(name: str) -> str | None:
+    """A Hugging Face configuration by its path, its folder or its name on the Hub; None for a preset."""
+    from distsim.interop.models import config_file
+
+    return str(found) if (found := config_file(name)) else None
+
+
+def _show_config(name: str, file: str, json: bool) -> None:
+    """A model as it is read from its configuration: what that states, and what the family adds."""
+    from distsim.interop.models import read_model, unused_keys
+
+    for note in unused_keys(name):
+        typer.echo(f"note: {note}", err=True)
+    spec, counted = read_model(name), _counted(name)
+    if json:
+        told = {"kind": "models", "name": spec.name, "origin": "file", "file": file, **counted}
+        return _print_json({**told, "spec": spec.model_dump(mode="json")})
+    from distsim.report import show as report
+
+    figures = spec.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
+    origin = "a configuration, with its family's defaults"
+    return _print(report.preset(spec.name, origin, file, figures, report.counted_words(counted)))
+
+
+def _counted(model: str) -> dict[str, Any]:
+    """What follows from a model's figures: its parameters, by part, and those that a token passes."""
+    from distsim.engine.flops import active_parameters
+    from distsim.engine.models import load_model
+    from distsim.engine.resolve import resolve
+    from distsim.specs.job import Job
+
+    loaded = load_model(model)
+    active = active_parameters(resolve(Job(model=loaded.spec, gpus=1)))
+    return {"parameters": loaded.parameters, "parts": loaded.parts(), "parameters_per_token": round(active)}
 
 
 def _print(lines: list[Any]) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum, some, where
+from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
-from distsim.engine.states import States
+from distsim.engine.states import States, sharding_group
 from distsim.engine.tuning import gathered_bytes
 from distsim.formulas.buffers import (
     EXCHANGES_PER_LAYER,
@@ -16,8 +16,14 @@ from distsim.formulas.buffers import (
     step_copy_bytes_per_rank,
     whole_copies_bytes,
 )
+from distsim.formulas.states import parameter_bytes_per_rank
 from distsim.formulas.traffic import DTYPE_BYTES
-from distsim.layers.ledger import Block
+from distsim.layers.ledger import Block, Parameter
+
+
+def _sharded(setup: Setup, parameter: Parameter) -> Number:
+    """Elements that are gathered because ZeRO shards them; none of experts that no other rank holds."""
+    return where(sharding_group(setup.layout, parameter.group) > 1, parameter.elements, 0)
 
 SMALL_WORKSPACES = ("pascal", "volta", "turing", "ampere", "ada")
 """Chips before compute capability 9, for which cuBLAS and Transformer Engine take 4 to 8 MiB instead of 32."""
@@ -34,7 +40,7 @@ def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
 
     def whole(block: Block) -> Number:
         return sum(
-            p.elements * (gathered_bytes(p, setup.precision, setup.tuning) / setup.precision.gather_bytes)
+            _sharded(setup, p) * (gathered_bytes(p, setup.precision, setup.tuning) / setup.precision.gather_bytes)
             for op in block.operations for p in op.parameters
         )  # fmt: skip
 
@@ -66,6 +72,13 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
             bytes_per_parameter=precision.gather_bytes, units_alive=1 + rules.gather_ahead_units,
             root_parameters=root * rules.keep_last_unit,
         )  # fmt: skip
+    if "hpz" in (setup.job.zeropp or ""):
+        total = total + figures.use(
+            "parameters shared inside the node", parameter_bytes_per_rank,
+            parameters=sum(_sharded(setup, p) * times for p, times in stage.held()),
+            bytes_per_parameter=precision.gather_bytes, zero_stage=y.zero,
+            zero_group_size=minimum(y.zero_group, maximum(setup.cluster.domain // y.tp, 1)),
+        )  # fmt: skip
     if rules.step_copy_bytes:
         total = total + figures.use(
             "gradient copies of the step",
@@ -93,7 +106,7 @@ def _workspaces(setup: Setup) -> Number:
 def _whole_copies(setup: Setup, stage: Stage, figures: Figures) -> Number:
     """Parameters that stay gathered, and gradients that a pipeline's stages add up before they are reduced."""
     y = setup.layout
-    elements = sum(p.elements * times for p, times in stage.held())
+    elements = sum(_sharded(setup, p) * times for p, times in stage.held())
     gradients = where((y.pp > 1) & (y.micro_batches > 1), DTYPE_BYTES[setup.precision.reduce_dtype], 0)
     return figures.use(
         "gathered parameters and gradients", whole_copies_bytes, parameters=elements,

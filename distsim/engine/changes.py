@@ -7,6 +7,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.engine.resolve import Setup
+from distsim.specs.accelerator import Accelerator
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
 
@@ -108,21 +109,44 @@ def _optimizers(setup: Setup) -> Iterator[Change]:
 
 def _hardware(setup: Setup) -> Iterator[Change]:
     """Twice the GPUs, and so on; then the larger cards of the same vendor."""
-    y, card = setup.layout, setup.accelerator
+    y = setup.layout
     factor, step = 2, 0
     while factor <= LARGEST_FACTOR:
         hidden: dict[str, Any] = {"zero_group": None, "dp": None}
         yield Change("gpus", step, f"{factor} times the GPUs", {"gpus": y.gpus * factor}, hidden)
         factor, step = factor * 2, step + 1
-    larger: dict[int, str] = {}
-    for name in catalog.names("gpus"):
-        other = catalog.load("gpus", name)
-        better = other.capacity > card.capacity and other.bandwidth >= card.bandwidth
-        if better and other.vendor == card.vendor and other.default_cluster:
-            larger.setdefault(other.capacity, name)
+    larger: dict[int, Accelerator] = {}  # by capacity the fastest, the first of equals
+    for other in map(_accelerator, catalog.names("gpus")):
+        known = larger.get(other.capacity)
+        if _better(setup, other) and (known is None or _speed(setup, other) > _speed(setup, known)):
+            larger[other.capacity] = other
     count = {"gpus": y.gpus} if setup.job.gpus is None else {}
     for step, capacity in enumerate(sorted(larger)):
-        yield Change("gpu", step, "a larger GPU", {"gpu": larger[capacity], **count}, {"cluster": None, "gpus": y.gpus})
+        yield Change(
+            "gpu", step, "a larger GPU", {"gpu": larger[capacity].name, **count}, {"cluster": None, "gpus": y.gpus}
+        )
+
+
+def _accelerator(name: str) -> Accelerator:
+    found: Accelerator = catalog.load("gpus", name)
+    return found
+
+
+def _better(setup: Setup, other: Accelerator) -> bool:
+    """Whether a GPU of the same maker holds more and is no slower, nor joined by fewer or slower links."""
+    card = setup.accelerator
+    if other.vendor != card.vendor or other.capacity <= card.capacity or not other.default_cluster:
+        return False
+    domain = 1 if setup.layout.gpus == 1 else setup.cluster.domain
+    rates = zip(_speed(setup, other), _speed(setup, card), strict=True)
+    return catalog.usual_cluster(other.name).domain >= domain and all(theirs >= mine for theirs, mine in rates)
+
+
+def _speed(setup: Setup, card: Accelerator) -> tuple[float, float, float]:
+    """Memory, products, and the links of its usual node where the job has any."""
+    joined = setup.cluster if card is setup.accelerator else catalog.usual_cluster(card.name)
+    links = 0.0 if setup.layout.gpus == 1 else joined.fabric.rate or 0.0
+    return card.bandwidth, max(card.peak.bf16 or 0.0, card.peak.fp16 or 0.0), links
 
 
 def together(setup: Setup, combined: Sequence[Change]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -188,7 +188,14 @@ def _check_sync(setup: Setup) -> None:
         )
 
 
-def memory_notes(job: Job) -> list[str]:
+def stated_exchange(setup: Setup) -> Exchange | None:
+    """The choices of a job that states any, checked; None where it states none, which costs nothing."""
+    return exchange_of(setup) if any(getattr(setup.job, name) is not None for name in TRAFFIC_ONLY) else None
+
+
+def memory_notes(job: Job, exchange: Exchange | None) -> list[str]:
     """A note for each option that a job states and that memory does not depend on."""
     stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None]
+    if exchange is not None and "hpz" in exchange.zeropp:  # its copy of the parameters is memory
+        stated.remove("zeropp")
     return [f"--{name.replace('_', '-')} is counted in traffic, not in memory" for name in stated]

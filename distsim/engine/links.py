@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,6 +42,8 @@ def factors(name: str = FACTORS) -> dict[str, Factor]:
     from distsim import catalog
 
     table: dict[str, dict[str, Any]] = catalog.load("links", name).get("factor", {})
+    if not table:
+        raise DistsimError("no [factor] of any link", "write one with: distsim calibrate --nccl-tests", where=name)
     return {
         f"{link}/{family}": Factor(one["latency_short"], one["latency_long"], one["bandwidth"])
         for link, families in table.items()
@@ -107,6 +110,8 @@ def network_for(
 
     if gpus_per_node is not None and gpus_per_node < 1:
         raise DistsimError(f"{gpus_per_node} GPUs per node", "give a whole number, at least 1")
+    if internode_gbps_per_gpu is not None and not internode_gbps_per_gpu < math.inf:
+        raise DistsimError(f"{internode_gbps_per_gpu} Gb/s is no rate of a network", "give Gb/s per GPU, such as 400")
     accelerator = catalog.load("gpus", gpu) if isinstance(gpu, str) else gpu
     usual = cluster if cluster is not None else _usual_cluster(accelerator)
     per_node = gpus_per_node or (usual.gpus_per_node if usual else 8)

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from distsim.arrays import Number
 from distsim.engine.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes
-from distsim.engine.exchange import memory_notes
+from distsim.engine.exchange import memory_notes, stated_exchange
 from distsim.engine.figures import Figures
 from distsim.engine.moments import Moment, highest, moments_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.saved import Saved, saved_of
 from distsim.engine.stages import Stage, build_stages
 from distsim.engine.states import States, states, stored
-from distsim.specs.job import Job
+from distsim.specs.job import Job, job_of
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "framework")
 
@@ -107,13 +107,14 @@ class MemoryReport:
 
 def memory(job: Job | None = None, /, **options: Any) -> MemoryReport:
     """Where every byte goes for a job, given as a Job or as its fields."""
-    return memory_of(resolve(job if job is not None else Job(**options)))
+    return memory_of(resolve(job_of(job, options)))
 
 
 def memory_of(setup: Setup) -> MemoryReport:
     """Where every byte goes for a resolved setup."""
+    exchange = stated_exchange(setup)  # what step and comm would refuse
     stages = build_stages(setup)
-    setup = replace(setup, notes=(*setup.notes, *memory_notes(setup.job)))
+    setup = replace(setup, notes=(*setup.notes, *memory_notes(setup.job, exchange)))
     return MemoryReport(setup, tuple(_stage(setup, stage) for stage in stages))
 
 

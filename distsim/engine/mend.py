@@ -137,7 +137,8 @@ class _Search:
 
     def _stated(self) -> dict[str, Any]:
         job = self.setup.job
-        return {name: getattr(job, name) for name in type(job).model_fields if getattr(job, name) is not None}
+        # only what somebody stated: a framework that nobody named refuses nothing
+        return {name: getattr(job, name) for name in job.model_fields_set if getattr(job, name) is not None}
 
     def smallest(self, most: int) -> list[Mend]:
         """The mends of least effort, one per set of families."""

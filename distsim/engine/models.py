@@ -71,9 +71,24 @@ def asked_of(model: Model) -> dict[str, int]:
     return prediction | ({"decoder_seq": model.decoder_context} if model.decoder_context else {})
 
 
-def length_notes(model: Model, seq: int) -> list[str]:
+def reading_notes(model: str | Model) -> list[str]:
+    """What a user should know of how a model's file was read."""
+    if isinstance(model, Model):
+        return []
+    from distsim.interop.models import unused_keys
+
+    return unused_keys(model)
+
+
+LONG_CONTEXT = 32_768
+"""Above so many tokens a context is rarely what a job trains at, so that it is said when it is taken."""
+
+
+def length_notes(model: Model, seq: int, stated: bool = True) -> list[str]:
     """What a user should know of the tokens per sequence."""
     notes = []
+    if not stated and seq > LONG_CONTEXT:
+        notes.append(f"--seq not given: {seq:,} tokens taken, the whole context of {model.name}")
     if seq > model.context:
         notes.append(f"{seq} tokens per sequence is longer than the {model.context} that {model.name} was made for")
     if model.encoder_layers:

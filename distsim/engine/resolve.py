@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
-from distsim.engine.models import as_asked, asked_of, length_notes, load_model
+from distsim.engine.models import as_asked, asked_of, length_notes, load_model, reading_notes
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.profile import kernels_for, recipe_kernels, sharding_notes, with_kernels
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
@@ -108,7 +108,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     layout, notes = _layout(filled, model, cluster)
     notes += sharding_notes(framework, layout, origins)
     check_vocabulary(model, layout)
-    notes += chunk_notes
+    notes += [*chunk_notes, *reading_notes(job.model)]
     problems = broken(model, layout)
     if problems:
         raise DistsimError(
@@ -269,7 +269,7 @@ def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Lay
         schedule=schedule or ("interleaved-1f1b" if vpp > 1 else "1f1b"), attention=filled["attention"],
         vocab_parallel=filled["vocab_parallel"] or "",
     )  # fmt: skip
-    return layout, [*notes, *length_notes(model, layout.seq)]
+    return layout, [*notes, *length_notes(model, layout.seq, filled["seq"] is not None)]
 
 
 def _usual_etp(filled: dict[str, Any], model: Model) -> int:

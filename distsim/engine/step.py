@@ -18,7 +18,7 @@ from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.work import Work, work_of
 from distsim.formulas.flops import flops_utilisation
-from distsim.specs.job import Job
+from distsim.specs.job import Job, job_of
 from distsim.specs.timing import PLAIN, Timing, combined, family_of
 
 FITTED = "fitted"
@@ -120,7 +120,7 @@ class StepReport:
 
 def step(job: Job | None = None, /, **options: Any) -> StepReport:
     """How long one optimizer step of a job takes, given as a Job or as its fields."""
-    return step_of(resolve(job if job is not None else Job(**options)))
+    return step_of(resolve(job_of(job, options)))
 
 
 def step_of(setup: Setup) -> StepReport:

@@ -18,7 +18,7 @@ from distsim.engine.traffic_flows import network_of, price_of, stage_flows
 from distsim.engine.traffic_hidden import hidden_fraction
 from distsim.engine.traffic_variants import DOWN, UP
 from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fraction
-from distsim.specs.job import Job
+from distsim.specs.job import Job, job_of
 
 DIRECT = ("all_to_all", "scatter", "gather")
 PHASES = ("forward", "backward", "step")
@@ -114,7 +114,7 @@ class TrafficReport:
 
 def comm(job: Job | None = None, /, **options: Any) -> TrafficReport:
     """What crosses the links in one optimizer step of a job, given as a Job or as its fields."""
-    return comm_of(resolve(job if job is not None else Job(**options)))
+    return comm_of(resolve(job_of(job, options)))
 
 
 def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) -> TrafficReport:

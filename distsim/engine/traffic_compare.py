@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from distsim.engine.resolve import Setup
+from distsim.engine.resolve import Setup, resolve
 from distsim.engine.traffic import Row, TrafficReport, comm_of
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES, zero_volume_parameters
-from distsim.specs.rules import broken
 
 DATA_PURPOSES = ("gradients", "gradients of replicas", "parameters")
 _PLAIN = dict.fromkeys(("zeropp", "compress", "sync", "sync_every", "sync_gbps", "servers", "no_sync"))
@@ -40,15 +39,12 @@ def zero_traffic(report: TrafficReport) -> list[ZeroTraffic]:
 
 
 def _at(setup: Setup, zero: int) -> ZeroTraffic:
-    y = setup.layout
-    layout = y.with_(zero=zero, zero_group=y.zero_group if zero else y.dp * y.cp)
-    job = setup.job.model_copy(update={**_PLAIN, "zero": zero, "offload": None, "offload_to": None})
+    fields = {**_PLAIN, "zero": zero, "zero_group": setup.job.zero_group if zero else None,
+              "offload": None, "offload_to": None}  # fmt: skip
     law = float(zero_volume_parameters(zero))
-    problems = broken(setup.model, layout)
-    if problems:
-        return ZeroTraffic(zero, law, 0, 0, 0, problems[0].problem(setup.model, layout))
     try:
-        report = comm_of(replace(setup, layout=layout, job=job))
+        other = resolve(setup.job.model_copy(update=fields))  # refuses what the framework does not run
+        report = comm_of(replace(setup, layout=other.layout, job=other.job))
     except DistsimError as error:
         return ZeroTraffic(zero, law, 0, 0, 0, error.problem)
     rows = data_rows(report.collectives)

@@ -32,6 +32,24 @@ def known_model(name: str) -> Model | None:
     return read_model(name) if catalog.knows("models", preset) else _with_class(preset)
 
 
+def unused_keys(name: str) -> list[str]:
+    """What to say of each key of a configuration that was not used and could change memory or time."""
+    file = config_file(str(name))
+    if file is None:
+        return []
+    from distsim.errors import did_you_mean
+    from distsim.interop.huggingface import read_config_file
+    from distsim.interop.huggingface.aliases import NAMES
+
+    known = [key for keys in NAMES.values() for key in keys]
+    unused = read_config_file(file).unused
+    hints = (did_you_mean(key, known) for key in unused)
+    return [
+        f"{file}: key {key!r} was not used" + (f"; {hint}" if hint else "")
+        for key, hint in zip(unused, hints, strict=True)
+    ]
+
+
 def _read(name: str) -> Model:
     if file := config_file(name):
         from distsim.interop.huggingface import read_config_file

@@ -75,8 +75,8 @@ def op_level_bytes(block: Block, kernels: Kernels, math: str = "bf16") -> Number
     return sum(op_level_saved(block, kernels, math).values())
 
 
-def named_bytes(block: Block, parts: tuple[str, ...]) -> Number:
-    """Bytes of the layer's input and of the outputs that a policy keeps."""
+def named_saved(block: Block, parts: tuple[str, ...]) -> dict[str, Number]:
+    """Bytes by name: the layer's input, and the outputs that a policy keeps."""
     assert block.boundary is not None
     kept = kept_operations(parts)
     sizes: dict[str, Number] = {block.boundary.name: block.boundary.size_bytes}
@@ -85,4 +85,9 @@ def named_bytes(block: Block, parts: tuple[str, ...]) -> Number:
             whole = operation.name not in SUMMED
             sizes[operation.output.name] = operation.output.size_bytes if whole else block.boundary.size_bytes
             sizes.update({one.name: one.size_bytes for one in operation.saved if one.name in KEPT_OF_ATTENTION})
-    return sum(sizes.values())
+    return sizes
+
+
+def named_bytes(block: Block, parts: tuple[str, ...]) -> Number:
+    """All of it together."""
+    return sum(named_saved(block, parts).values())

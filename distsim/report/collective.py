@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 _BARS = " ▁▂▃▄▅▆▇█"
 _PLAIN_BARS = " .:-=+*#@"
 _HEIGHT = 8
+WIDEST_BAR, AXIS = 3, 11
+"""Characters of a bar, and left of the first one."""
 
 
 def rows(found: Sequence[Collective]) -> list[tuple[str, str, str, str, str, str]]:
@@ -47,7 +49,7 @@ def table(found: Sequence[Collective]) -> str:
     )
 
 
-def plot(found: Sequence[Collective], unicode: bool = True, columns: int = 3) -> str:
+def plot(found: Sequence[Collective], unicode: bool = True, columns: int = WIDEST_BAR) -> str:
     """Bus bandwidth over size: one bar of ``columns`` characters per size, the axis in GB/s."""
     top = max((one.bus_bandwidth for one in found), default=0.0)
     if top <= 0:
@@ -73,9 +75,10 @@ def heading(found: Sequence[Collective], cluster: str) -> str:
     return f"{one.op} of {spread} of {cluster}, over {one.link}"
 
 
-def text(found: Sequence[Collective], cluster: str, unicode: bool = True) -> str:
-    """Heading, table and plot."""
+def text(found: Sequence[Collective], cluster: str, unicode: bool = True, width: int | None = None) -> str:
+    """Heading, table and plot, its bars as wide as there is room."""
     parts = [heading(found, cluster), table(found)]
     if len(found) > 1:
-        parts.append(plot(found, unicode))
+        room = WIDEST_BAR if width is None else (width - AXIS) // len(found) - 1
+        parts.append(plot(found, unicode, max(1, min(WIDEST_BAR, room))))
     return "\n\n".join(part for part in parts if part)

@@ -10,6 +10,9 @@ from distsim.engine.pricing import WIRE
 from distsim.engine.traffic import Row, TrafficReport
 from distsim.formula import REGISTRY
 from distsim.report.explain import figure_lines
+from distsim.report.job_words import job_lines
+from distsim.report.style import Style
+from distsim.units import decimal_bytes
 
 # purpose (its beginning) -> what the bytes of a call are, and who says so
 _ORIGINS = (
@@ -36,7 +39,8 @@ def figures(report: TrafficReport) -> Iterator[Figure]:
             numbers = {"size_bytes": row.bytes_per_call, "ranks": row.group_size}
             value = row.wire_bytes_per_rank / row.calls * row.every_steps
             yield Figure(f"{label}: sent per call", value, "B", wire.name, numbers, wire.source)
-        times = f"{row.calls:,.0f} calls" + (f" in {row.every_steps} steps" if row.every_steps > 1 else "")
+        often = f" in {row.every_steps} steps" if row.every_steps > 1 else ""
+        times = f"{row.calls:,.0f} call{'' if round(row.calls) == 1 else 's'}{often}"
         yield Figure(
             f"{label}: time", row.seconds, "s", "", {}, f"{times}, {row.algorithm} over {row.link}; docs/collectives.md"
         )
@@ -53,9 +57,11 @@ def _origin(row: Row) -> str:
     return next((told for start, told in _ORIGINS if row.purpose.startswith(start)), "ledger")
 
 
-def lines(report: TrafficReport) -> list[str]:
-    """All figures as text."""
-    return [line for figure in figures(report) for line in figure_lines(figure)]
+def lines(report: TrafficReport, term: Style) -> list[str]:
+    """The job, and all figures of the stage that sends most as text."""
+    where = f" of stage {report.stage}, which sends most" if len(report.stages) > 1 else ""
+    head = [*job_lines(report.setup, term, cluster=True), "", term.bold(f"Figures of one rank{where}")]
+    return [*head, *(line for figure in figures(report) for line in figure_lines(figure, decimal_bytes))]
 
 
 def as_data(report: TrafficReport) -> list[dict[str, Any]]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from distsim.engine.figures import Figure
 from distsim.engine.memory import MemoryReport, StageMemory
 from distsim.engine.resolve import Setup
 from distsim.formula import REGISTRY
-from distsim.layers.ledger import Operation, dropped_by
+from distsim.layers.ledger import Block, dropped_by
+from distsim.layers.recompute import named_saved, op_level_saved
 from distsim.report import terminal
 from distsim.report.style import Style, columns
 from distsim.units import gib
@@ -55,10 +57,10 @@ def filled(expression: ast.expr, values: Mapping[str, Any]) -> str:
     return ast.unparse(_Filled(values).visit(copy))
 
 
-def figure_lines(figure: Figure) -> list[str]:
-    """One figure: its value, and how it came about."""
+def figure_lines(figure: Figure, size: Callable[[float], str] = gib) -> list[str]:
+    """One figure: its value, bytes in the words of ``size``, and how it came about."""
     plain = amount(figure.value) + ("" if figure.unit == "1" else f" {figure.unit}")
-    value = gib(figure.value) if figure.unit == "B" else plain
+    value = size(figure.value) if figure.unit == "B" else plain
     made = [f"{figure.label}: {value}"]
     if figure.formula:
         steps = steps_of(figure.formula)
@@ -80,8 +82,18 @@ def memory_lines(report: MemoryReport, stage: StageMemory, term: Style) -> list[
         for moment in stage.moments
     ]
     made += columns(["moment", "size", ""], moments, left=(0, 2))
-    made += ["", *_ledger(report.setup, stage.stage, term), "", term.bold("Options and where they come from")]
+    made += ["", *_kept(stage, term), "", *_ledger(report.setup, stage.stage, term), ""]
+    made.append(term.bold("Options and where they come from"))
     return [part for line in made for part in wrapped(term.plain(line))]
+
+
+def _kept(stage: StageMemory, term: Style) -> list[str]:
+    """How what forward keeps adds up."""
+    saved = stage.saved
+    parts = {"layers": saved.layers, "embedding": saved.embedding, "head and loss": saved.head_and_loss}
+    rows = [[name, gib(size)] for name, size in parts.items()]
+    rows += [["one micro-batch", gib(saved.total)], [f"times {amount(stage.in_flight)} in flight", ""]]
+    return [term.bold("Kept for backward when a forward has ended"), *columns(["", "size"], rows)]
 
 
 def wrapped(line: str) -> list[str]:
@@ -103,8 +115,16 @@ def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
         return
     block, count = layers[len(layers) // 2]
     yield term.bold(f"Kept for backward by a {block.name} layer ({count} on this stage), one micro-batch on one rank")
-    rows = list(_saved_rows(block.operations, setup))
-    yield from columns(["operation", "tensor", "shape", "bytes", "size"], rows, (0, 1, 2))
+    again = setup.layout.recompute_layers
+    if again:
+        which = "each layer" if again < 0 else f"each of the first {again} layers"
+        alone = gib(block.boundary.size_bytes) if block.boundary is not None else "nothing"
+        yield f"Recomputed: {which} of the stage keeps {alone}, its input, and all of this in its own backward alone."
+    rows = list(_saved_rows(block, setup))
+    total = sum(size for *_, size in rows)
+    cells = [[*words, "recomputed" if size == 0 else amount(size), gib(size) if size else "-"] for *words, size in rows]
+    made = [*cells, ["total", "", "", amount(total), gib(total)]]
+    yield from columns(["operation", "tensor", "shape", "bytes", "size"], made, (0, 1, 2))
     yield ""
     yield term.bold("Parameters of that layer on one rank")
     owned = [
@@ -115,19 +135,27 @@ def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
     yield from columns(["operation", "parameter", "kind", "elements"], owned, (0, 1, 2))
 
 
-def _saved_rows(operations: tuple[Operation, ...], setup: Setup) -> Iterator[list[str]]:
-    """Each storage once, under the operation that keeps it first; what selective recompute drops says so."""
-    dropping = setup.kernels.selective if setup.layout.selective else ()
-    kept = {tensor.name for one in operations if not dropped_by(one, dropping) for tensor in one.saved}
+def _saved_rows(block: Block, setup: Setup) -> Iterator[tuple[str, str, str, Any]]:
+    """(operation, tensor, shape, bytes), each storage once, under the operation that keeps it first; nothing of what
+    selective recompute drops."""
+    kernels = setup.kernels
+    if setup.layout.selective and kernels.kept is not None:
+        yield from (("policy", name, "", size) for name, size in named_saved(block, kernels.kept).items())
+        return
+    if setup.layout.selective and "op" in kernels.selective:
+        found = op_level_saved(block, kernels, setup.precision.math)
+        yield from (("every second product", name, "", size) for name, size in found.items())
+        return
+    dropping = kernels.selective if setup.layout.selective else ()
+    kept = {tensor.name for one in block.operations if not dropped_by(one, dropping) for tensor in one.saved}
     seen: set[str] = set()
-    for operation in operations:
+    for operation in block.operations:
         dropped = dropped_by(operation, dropping)
         for tensor in operation.saved:
             if not tensor.elements or tensor.name in seen or (dropped and tensor.name in kept):
                 continue
             seen.add(tensor.name)
-            size = "recomputed" if dropped else amount(tensor.size_bytes)
-            yield [operation.name, tensor.name, tensor.shape, size, "-" if dropped else gib(tensor.size_bytes)]
+            yield operation.name, tensor.name, tensor.shape, 0 if dropped else tensor.size_bytes
 
 
 # What a value follows from where nobody states the option.
@@ -146,6 +174,8 @@ def origin_of(setup: Setup, origins: Mapping[str, str], name: str) -> str:
     if name in origins:
         return origins[name]
     told = setup.origins.get(name, "")
+    if name == "stage_layers" and len(set(setup.chunk_layers)) > 1 and told != "you":
+        return f"framework {setup.framework.name}'s placement"
     return told if told and told != "you" else _FOLLOWS.get(name, "default")
 
 
@@ -153,9 +183,15 @@ def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
     """Every resolved option with its value and origin."""
     rows = []
     for name, value in setup.to_dict().items():
-        shown = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        shown = _counts(value) if isinstance(value, (list, tuple)) else str(value)
         rows.append([name, shown, origin_of(setup, origins, name)])
     return columns(["option", "value", "from"], rows, left=(0, 1, 2))
+
+
+def _counts(layers: Sequence[int]) -> str:
+    """``7,8*14,7``, as ``--stage-layers`` takes it."""
+    runs = [(number, len(list(alike))) for number, alike in itertools.groupby(layers)]
+    return ",".join(str(number) if times == 1 else f"{number}*{times}" for number, times in runs)
 
 
 def as_data(stage: StageMemory) -> list[dict[str, Any]]:

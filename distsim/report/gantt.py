@@ -196,10 +196,12 @@ def spans(cells: list[Cell]) -> Line:
     return line
 
 
-def axis(report: Pipeline, at: Scale, unicode: bool = True) -> tuple[str, str]:
+def axis(
+    report: Pipeline, at: Scale, unicode: bool = True, show: Callable[[float], str] = lambda time: show_time(time)
+) -> tuple[str, str]:
     """A ruler with a tick every round number of seconds, and the numbers under it."""
     corner, rule, tick = ("└", "─", "┴") if unicode else ("+", "-", "+")
-    return ruler((0.0, report.makespan), at, show_time, (corner, rule, tick))
+    return ruler((0.0, report.makespan), at, show, (corner, rule, tick))
 
 
 def ruler(
@@ -236,6 +238,11 @@ def tick_step(makespan: float, columns: int) -> float:
 def show_time(seconds: float) -> str:
     """A time in as few digits as it needs, six at most."""
     return f"{seconds:.6g}"
+
+
+def show_seconds(seconds: float) -> str:
+    """A time that is known to be in seconds."""
+    return f"{seconds:.4g} s"
 
 
 def show_count(number: float) -> str:

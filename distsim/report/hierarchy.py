@@ -17,21 +17,32 @@ def picture(report: TrafficReport, term: Style) -> list[str]:
         groups = -(-domains // nodes)
         if groups > 1:
             text = f"{groups} groups of {nodes} nodes, uplinks {over:g}:1"
-            levels.append(f"{text}: {_crossing(report, index, nodes * network.domain, 'group')}")
+            levels.append(f"{text}: {_crossing(report, index)}")
     if domains > 1:
-        rate = f"{network.inter}, {decimal_bytes(network.nic_rate, 'B/s')} per GPU"
-        levels.append(f"{domains} domains of {per_domain} GPUs, {rate}: {_crossing(report, 0, per_domain, 'domain')}")
+        rate = f"{network.inter}, {decimal_bytes(line_rate(report, network.inter), 'B/s')} per GPU"
+        levels.append(f"{domains:,} domains of {per_domain} GPUs, {rate}: {_crossing(report, 0)}")
     if per_domain > 1:
         inside = sum(r.wire_bytes_per_rank - r.level_bytes[0] for r in report.collectives if r.op not in HOST_OPS)
-        rate = f"{network.intra}, {decimal_bytes(network.intra_rate, 'B/s')} per GPU"
-        levels.append(f"{per_domain} GPUs in a domain, {rate}: {decimal_bytes(inside)} per GPU stays inside")
+        rate = f"{network.intra}, {decimal_bytes(line_rate(report, network.intra), 'B/s')} per GPU"
+        levels.append(f"{per_domain} GPUs in a domain, {rate}: {decimal_bytes(inside)} inside")
     levels.append(_gpu(report))
-    return ["Hierarchy, and what crosses it in a step:", *_nested(levels, term)]
+    return ["Hierarchy, and what each GPU sends across it in a step:", *_nested(levels, term)]
 
 
-def _crossing(report: TrafficReport, level: int, gpus: int, name: str) -> str:
-    sent = sum(row.level_bytes[level] for row in report.collectives if level < len(row.level_bytes))
-    return f"{decimal_bytes(sent)} per GPU, {decimal_bytes(sent * gpus)} per {name}"
+def line_rate(report: TrafficReport, link: str) -> float:
+    """Bytes per second that one GPU's share of a link carries in one direction as its preset states it; 0: unknown."""
+    network, cluster, host = report.network, report.setup.cluster, report.setup.accelerator.host
+    if link == network.inter and cluster.network is not None:
+        return cluster.network.node_bytes_per_second / cluster.gpus_per_node
+    if link == network.intra:
+        return cluster.fabric.rate or network.intra_rate
+    if link == "slow link":
+        return report.exchange.sync_bytes_per_second
+    return float(host.measured or host.rate or 0) if host is not None else 0.0
+
+
+def _crossing(report: TrafficReport, level: int) -> str:
+    return decimal_bytes(sum(row.level_bytes[level] for row in report.collectives if level < len(row.level_bytes)))
 
 
 def _gpu(report: TrafficReport) -> str:

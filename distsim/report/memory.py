@@ -7,11 +7,9 @@ from typing import NamedTuple
 
 from distsim.engine.memory import CATEGORIES, MemoryReport, StageMemory
 from distsim.engine.mend import Mend, Mended
-from distsim.engine.resolve import Setup
 from distsim.report.bars import bar, legend
-from distsim.report.layout_words import layout_words
+from distsim.report.job_words import flowed, job_lines
 from distsim.report.style import GREEN, VERMILLION, Style, bare, columns
-from distsim.specs.tuning import LETTERS, WHOLE
 from distsim.units import GIB, gib
 
 WIDEST_BAR = 100
@@ -59,59 +57,26 @@ def number(size_bytes: float) -> str:
 def lines(report: MemoryReport, term: Style, every: bool = False) -> list[str]:
     """The job, the table, the bars and the verdict."""
     groups = folded(report.stages, every)
-    made = [*job_lines(report, term), "", *table(groups), "", *chart(groups, report.capacity, term), ""]
+    made = [
+        *job_lines(report.setup, term),
+        "",
+        *table(groups, term.width),
+        "",
+        *chart(groups, report.capacity, term),
+        "",
+    ]
     return [*made, *verdict(report, term)]
 
 
-def tuning_lines(setup: Setup) -> list[str]:
-    """What trains, where that is not everything."""
-    tuning = setup.tuning
-    if tuning is None:
-        return []
-    whole = "".join(f", {part}" for part in WHOLE if part in tuning.whole)
-    stored = f" on {tuning.quantization.name} weights" if tuning.quantization else ""
-    targets = ", ".join(letter for letter in LETTERS if letter in tuning.targets)
-    return [f"adapters of rank {tuning.rank}{stored} ({targets}){whole} train"]
-
-
-def job_lines(report: MemoryReport, term: Style) -> list[str]:
-    """What was computed, in a line or two."""
-    setup = report.setup
-    y = setup.layout
-    times = f"{y.micro_batches} micro-batch{'es' if y.micro_batches > 1 else ''}"
-    batch = f"{times} of {y.micro_batch} x {y.seq:,} tokens per rank and step"
-    offload = f", {' and '.join(setup.offload)} in host memory" if setup.offload else ""
-    recompute = "" if setup.recompute == "none" else f", {setup.recompute} recompute"
-    parts = [
-        f"{term.bold(setup.model.name)} on {y.gpus} x {setup.accelerator.name}",
-        ", ".join(layout_words(y)),
-        batch,
-        f"{setup.precision.name}, {setup.optimizer.name}, {setup.framework.name}{recompute}{offload}",
-        *tuning_lines(setup),
-    ]
-    return flowed([term.plain(part) for part in parts], "; ", term.width)
-
-
-def flowed(parts: list[str], joint: str, width: int) -> list[str]:
-    """Parts on as few lines as hold them whole."""
-    made = [parts[0]]
-    for part in parts[1:]:
-        if len(bare(made[-1] + joint + part)) <= width - 1:
-            made[-1] += joint + part
-        else:
-            made[-1] += joint.rstrip()
-            made.append(part)
-    return made
-
-
-def table(groups: Sequence[Group]) -> list[str]:
+def table(groups: Sequence[Group], width: int) -> list[str]:
     """GiB by category, a row per group of stages."""
     header = ["stage", *CATEGORIES, "peak"]
     rows = [["", *["GiB"] * (len(CATEGORIES) + 1)]]
     for group in groups:
         sizes = [*(group.memory.categories[name] for name in CATEGORIES), group.memory.peak]
         rows.append([group.label, *(number(size) for size in sizes)])
-    return columns(header, rows)
+    made = columns(header, rows)
+    return made if max(map(len, made)) <= width else columns(header, rows, gap=1)
 
 
 def chart(groups: Sequence[Group], capacity: float, term: Style) -> list[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from distsim.engine.pipeline import Pipeline
 from distsim.report import gantt
-from distsim.report.gantt import Line, Span, show_count, show_time
-from distsim.report.pipeline_text import count
+from distsim.report.gantt import Line, Span, show_count, show_seconds, show_time
+from distsim.report.pipeline_text import Show, count, wrapped
 from distsim.schedules.registry import SCHEDULES
 
 _SPARKS = " ▁▂▃▄▅▆▇█"
@@ -17,8 +18,16 @@ _FAR = 2.5  # schedules that take longer than this many times the best do not se
 _WIDE = 100
 
 
-def comparison(reports: list[Pipeline], refused: list[tuple[str, str]], width: int | None, unicode: bool) -> list[Line]:
-    """All schedules, best first; the spark-lines share one time scale and show how many stages are busy."""
+def comparison(
+    reports: list[Pipeline],
+    refused: list[tuple[str, str]],
+    width: int | None,
+    unicode: bool,
+    about: Sequence[str] = (),
+) -> list[Line]:
+    """All schedules, best first; the spark-lines share one time scale and show how many stages are busy. ``about`` a
+    model whose times in seconds these are."""
+    show = show_seconds if about else show_time
     names = max(len(report.schedule) for report in reports)
     wide = width is None or width >= _WIDE
     head = f"{'schedule':<{names}} chunks makespan bubble   span held"
@@ -28,11 +37,12 @@ def comparison(reports: list[Pipeline], refused: list[tuple[str, str]], width: i
     longest = max(report.makespan for report in reports if report.makespan <= _FAR * best)
     lines: list[Line] = [
         [Span(f"{count(reports[0].stages, 'stage')}, {count(reports[0].micro, 'micro-batch')}, best first", "title")],
+        *wrapped(about, width),
         [],
         [Span(head + _title(room), "label")],
     ]
     for report in reports:
-        line = [Span(_row(report, names, wide))]
+        line = [Span(_row(report, names, wide, show))]
         if room >= _LEAST_SPARK:
             line.append(Span("  " + spark(report, room, longest, unicode), "forward"))
         lines.append(line)
@@ -52,9 +62,9 @@ def _title(room: int) -> str:
     return next((f"  {text}" for text in ("busy stages over time", "busy") if len(text) <= room), "")
 
 
-def _row(report: Pipeline, names: int, wide: bool) -> str:
+def _row(report: Pipeline, names: int, wide: bool, show: Show) -> str:
     text = (
-        f"{report.schedule:<{names}} {report.chunks:>6} {show_time(report.makespan):>8} "
+        f"{report.schedule:<{names}} {report.chunks:>6} {show(report.makespan):>8} "
         f"{100 * report.bubble_fraction:>5.1f}% {100 * abs(report.span_bubble_fraction):>5.1f}% "
         f"{show_count(max(report.peak_in_flight)):>4}"
     )

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 from distsim.engine.partition import Partition
 from distsim.engine.pipeline import Pipeline
 from distsim.formulas.schedule_forms import FORMS, Setting
 from distsim.report import gantt
-from distsim.report.gantt import Line, Span, show_count, show_time
+from distsim.report.gantt import Line, Span, show_count, show_seconds, show_time
 from distsim.schedules.registry import SCHEDULES
+from distsim.units import duration
+
+if TYPE_CHECKING:
+    from distsim.engine.resolve import Setup
+
+Show = Callable[[float], str]
+NATURAL_WIDTH = 4096
 
 _FULL = 0.5  # an exact chart that fills less of the width gives way to one that fills it
 _MEANING = {
@@ -20,10 +31,33 @@ _MEANING = {
 }
 
 
-def page(report: Pipeline, width: int | None, unicode: bool = True) -> list[Line]:
-    """Headline, chart with labels and axis, legend and figures."""
+def page(report: Pipeline, width: int | None, unicode: bool = True, about: Sequence[str] = ()) -> list[Line]:
+    """Headline, chart with labels and axis, legend and figures; ``about`` a model whose times in seconds these are."""
+    show = show_seconds if about else show_time
     lines: list[Line] = [[Span(text, "title" if i == 0 else "")] for i, text in enumerate(headline(report))]
-    return [*lines, [], *labelled(report, width, unicode), [], *figures(report)]
+    return [*lines, *wrapped(about, width), [], *labelled(report, width, unicode, show), [], *figures(report, show)]
+
+
+def wrapped(texts: Sequence[str], width: int | None, style: str = "") -> list[Line]:
+    """Texts as lines that are no longer than the terminal is wide."""
+    each = (textwrap.wrap(text, width or NATURAL_WIDTH, break_on_hyphens=False) for text in texts)
+    return [[Span(line, style)] for lines in each for line in lines]
+
+
+def model_words(setup: Setup, times: Mapping[str, Any], stages: int) -> list[str]:
+    """Of what model the times are, and the times of a stage or chunk, the slowest where they are not alike."""
+    y = setup.layout
+    software = f"{setup.precision.name}, {setup.framework.name}"
+    tensor = f", tp {y.tp}" if y.tp > 1 else ""
+    passes = (times["forward"], times["backward"])
+    forward, backward = (duration(max(one)) for one in passes)
+    alike = all(max(one) - min(one) <= 1e-6 * max(one) for one in passes)
+    which = ("each " if alike else "the slowest ") + ("stage" if len(passes[0]) == stages else "chunk")
+    return [
+        f"{setup.model.name} on {setup.accelerator.name}{tensor}, "
+        f"{y.micro_batch} x {y.seq:,} tokens a micro-batch, {software}",
+        f"{which}: forward {forward}, backward {backward}; a transfer {duration(times['hop'])}",
+    ]
 
 
 def headline(report: Pipeline) -> list[str]:
@@ -43,7 +77,7 @@ def count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else plural}"
 
 
-def labelled(report: Pipeline, width: int | None, unicode: bool) -> list[Line]:
+def labelled(report: Pipeline, width: int | None, unicode: bool, show: Show = show_time) -> list[Line]:
     """The chart with stage numbers on the left, idle share and peak on the right, the axis and the legend below."""
     left = len(str(report.stages - 1))
     peaks = [show_count(peak) for peak in report.peak_in_flight]
@@ -70,15 +104,15 @@ def labelled(report: Pipeline, width: int | None, unicode: bool) -> list[Line]:
             share = 100 * report.idle[stage] / report.makespan if report.makespan else 0.0
             line.append(Span(f"{bar}{share:>3.0f}% {peaks[stage]:>{held}}", "label"))
         lines.append(line)
-    lines += [[Span(" " * left + text, "label")] for text in gantt.axis(report, at, unicode)]
+    lines += [[Span(" " * left + text, "label")] for text in gantt.axis(report, at, unicode, show)]
     lines.append([])
-    lines += _legend(report, at, width, unicode)
+    lines += _legend(report, at, width, unicode, show)
     if len(shown) < report.stages:
         lines.append([Span(f"{len(shown)} of {report.stages} stages are shown, evenly chosen.", "label")])
     return lines
 
 
-def _legend(report: Pipeline, at: gantt.Scale, width: int | None, unicode: bool) -> list[Line]:
+def _legend(report: Pipeline, at: gantt.Scale, width: int | None, unicode: bool, show: Show) -> list[Line]:
     fills = gantt.glyphs(unicode)
     present = {action[0] for order in report.parts.orders for action in order}
     kinds = [kind for kind in _MEANING if kind in present or (kind == "O" and report.optimizer)]
@@ -96,10 +130,10 @@ def _legend(report: Pipeline, at: gantt.Scale, width: int | None, unicode: bool)
     if several:
         what = "the two directions" if len(report.parts.chains) > 1 else "the stage's chunks, in turn"
         lines.append([Span(f"The two shades are {what}.", "label")])
-    step = f"1 column = {show_time(float(f'{1 / at.per_second:.3g}'))}"
+    step = f"1 column = {show(float(f'{1 / at.per_second:.3g}'))}"
     if at.merged:
-        lines.append([Span(f"{step}, more than an action: a column shows what it owes most time to,", "label")])
-        lines.append([Span("and blank columns add up to the idle time.", "label")])
+        meaning = "a column shows what it owes most time to, and blank columns add up to the idle time."
+        lines += wrapped([f"{step}, more than an action: {meaning}"], width, "label")
     else:
         lines.append([Span(f"Numbers are micro-batches, where they fit; {step}.", "label")])
     return lines
@@ -121,11 +155,11 @@ def _wrap(items: list[Line], width: int | None) -> list[Line]:
     return lines
 
 
-def figures(report: Pipeline) -> list[Line]:
+def figures(report: Pipeline, show: Show = show_time) -> list[Line]:
     """The numbers under the chart, one per line, with what they mean."""
     busiest = max(range(report.stages), key=lambda stage: report.peak_in_flight[stage])
     rows = [
-        ("makespan", show_time(report.makespan), closed_form(report)),
+        ("makespan", show(report.makespan), closed_form(report, show)),
         ("bubble", percent(report.bubble_fraction), "idle share of all stages' time"),
         ("span bubble", percent(report.span_bubble_fraction), "idle share of the longest stage span"),
         ("efficiency", percent(report.efficiency), "computing share of all stages' time"),
@@ -155,7 +189,7 @@ def percent(fraction: float) -> str:
     return f"{abs(fraction) * 100 if abs(fraction) < 5e-4 else fraction * 100:.1f} %"
 
 
-def closed_form(report: Pipeline) -> str:
+def closed_form(report: Pipeline, show: Show = show_time) -> str:
     """The closed form's makespan beside the simulated one, where there is one for these times."""
     form, costs, transfers = FORMS.get(report.schedule), report.costs, report.transfers
     lists = (costs.forward, costs.backward, costs.input_gradient, costs.weight_gradient)
@@ -168,5 +202,5 @@ def closed_form(report: Pipeline) -> str:
     setting = Setting(report.stages, report.micro, report.chunks, forward, *halves, transfers.hops if plain else 0.0)
     value = form.makespan(setting)
     if not form.exact(setting) or abs(value - report.makespan) > 1e-9 * max(1.0, report.makespan):
-        return f"closed form {show_time(value)}, not exact here"
-    return f"closed form {show_time(value)}"
+        return f"closed form {show(value)}, not exact here"
+    return f"closed form {show(value)}"

@@ -8,7 +8,7 @@ from distsim.engine.compose import PARTS
 from distsim.engine.faster import Faster
 from distsim.engine.mend import flag
 from distsim.engine.step import StepReport
-from distsim.report.memory import job_lines
+from distsim.report.job_words import job_lines
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, bare, columns
 from distsim.units import decimal_bytes, duration, gib
 
@@ -28,7 +28,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 def lines(report: StepReport, quicker: Sequence[Faster], term: Style) -> list[str]:
     """The job, the time with its interval, rates, the breakdown and what would be faster."""
-    made = [*job_lines(report.memory, term), "", *figures(report, term), "", *breakdown(report, term), ""]
+    made = [*job_lines(report.setup, term), "", *figures(report, term), "", *breakdown(report, term), ""]
     return [*made, *quicker_lines(report, quicker, term)]
 
 

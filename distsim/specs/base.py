@@ -35,6 +35,8 @@ class Spec(BaseModel):
             return cls.model_validate(dict(data))
         except ValidationError as error:
             raise explain(error, cls, where) from None
+        except DistsimError as error:  # of a spec that explains its mistakes itself
+            raise DistsimError(error.problem, *error.hints, where=where or error.where) from None
 
 
 class Sourced(Spec):
@@ -111,6 +113,8 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
 def _bound(error: Any) -> tuple[str, str] | None:
     """A number out of its range or a word out of its list, as (what is wrong, what would be right)."""
     limits: dict[str, Any] = error.get("ctx") or {}
+    if error["input"] != error["input"]:
+        return "is no number", ""
     for key, wrong, right in (
         ("ge", "is too small", "at least"),
         ("gt", "is too small", "more than"),

@@ -1,16 +1,19 @@
 """A job as the user states it: the options of the command line with underscores, open ones left as None."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from distsim.errors import DistsimError
 from distsim.specs import stage_layers
-from distsim.specs.base import Spec
+from distsim.specs.base import Spec, explain
 from distsim.specs.model import Model
 from distsim.specs.tuning import WHOLE, targets_named
 
 OFFLOADS = ("optimizer", "parameters", "activations")
 """What can live in host memory instead of the GPU's."""
+SWITCHES = ("sequence_parallel", "compile", "dropout", "loss_parallel", "no_sync", "clip")
 LARGEST_DEGREE = 10_000_000  # beyond any machine: a typing slip, not a plan
 
 
@@ -20,6 +23,15 @@ def _degree(**more: Any) -> Any:
 
 class Job(Spec):
     """What to run, on what, laid out how. Every open (None) field is filled by the framework's or distsim's default."""
+
+    if not TYPE_CHECKING:  # type checkers see the fields
+
+        def __init__(self, **options: Any) -> None:
+            """From keywords, as a program states them; what is wrong is told as on the command line."""
+            try:
+                super().__init__(**options)
+            except ValidationError as error:
+                raise explain(error, type(self)) from None
 
     model: str | Model
     gpu: str | None = None
@@ -121,6 +133,15 @@ class Job(Spec):
 
     @model_validator(mode="before")
     @classmethod
+    def _numbers_are_no_switches(cls, options: Any) -> Any:
+        """``tp = true`` in a file is a slip, not one rank."""
+        for name, value in options.items() if isinstance(options, dict) else ():
+            if isinstance(value, bool) and name in cls.model_fields and name not in SWITCHES:
+                raise ValueError(f"{name} takes a value, not {str(value).lower()}; write e.g. {name} = 2")
+        return options
+
+    @model_validator(mode="before")
+    @classmethod
     def _predicts(cls, options: Any) -> Any:
         """A layout string also says how many layers of multi-token prediction train."""
         text = options.get("stage_layers") if isinstance(options, dict) else None
@@ -134,3 +155,10 @@ class Job(Spec):
     def _split(cls, value: Any) -> Any:
         """As a person writes it on the command line."""
         return stage_layers.parse(value) if isinstance(value, str) else value
+
+
+def job_of(job: Job | None, options: Mapping[str, Any]) -> Job:
+    """The job that a function of the library is asked about: given whole, or by its options, not both."""
+    if job is not None and options:
+        raise DistsimError(f"a Job and {', '.join(options)} are given", "state all options in one of the two")
+    return job if job is not None else Job(**options)

@@ -1,0 +1,72 @@
+"""A job in words, as the headlines of memory, comm and step have it."""
+
+from __future__ import annotations
+
+from distsim.engine.resolve import Setup
+from distsim.report.style import Style, bare
+from distsim.specs.layout import Layout
+from distsim.specs.tuning import LETTERS, WHOLE
+
+DEGREES = ("tp", "pp", "vpp", "cp", "ep", "dp")
+USUAL_SCHEDULES = ("1f1b", "interleaved-1f1b")
+
+
+def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
+    """What was computed, in a line or two or three; with the name of the cluster where links matter."""
+    y = setup.layout
+    times = f"{y.micro_batches:,} micro-batch{'es' if y.micro_batches > 1 else ''}"
+    on = f" on {y.gpus:,} x {setup.accelerator.name}" + (f" ({setup.cluster.name})" if cluster else "")
+    parts = [
+        term.bold(setup.model.name) + on,
+        ", ".join(_layout_words(y)),
+        f"{times} of {y.micro_batch} x {y.seq:,} tokens per rank and step",
+        ", ".join(_software_words(setup)),
+        *_tuning_words(setup),
+    ]
+    return flowed([term.plain(part) for part in parts], "; ", term.width)
+
+
+def _layout_words(y: Layout) -> list[str]:
+    """``tp 2``, ``pp 4``, ``ZeRO 1`` …; degrees of one are left out."""
+    degrees = [f"{name} {getattr(y, name)}" for name in DEGREES if getattr(y, name) > 1] or ["one GPU"]
+    group = f" over {y.zero_group} ranks" if y.zero and y.zero_group != y.dp * y.cp else ""
+    schedule = [f"schedule {y.schedule}"] if y.pp > 1 and y.schedule not in USUAL_SCHEDULES else []
+    shared = [f"{y.vocab_parallel} over the stages"] if y.vocab_parallel else []
+    return [*degrees, *schedule, *shared, f"ZeRO {y.zero}{group}"]
+
+
+def _software_words(setup: Setup) -> list[str]:
+    """Recipe, optimizer and framework, and what is not as usual."""
+    y = setup.layout
+    some = f" of {y.recompute_layers} layers a stage" if y.recompute_layers > 0 else ""
+    return [
+        setup.precision.name, setup.optimizer.name, setup.framework.name,
+        *([f"{setup.recompute} recompute{some}"] if setup.recompute != "none" else []),
+        *([f"{y.attention} attention"] if y.attention != "flash" else []),
+        *(["compiled"] if setup.job.compile else []),
+        *([f"{setup.model.mtp_trained} MTP"] if setup.model.mtp_trained else []),
+        *([f"{' and '.join(setup.offload)} in host memory"] if setup.offload else []),
+    ]  # fmt: skip
+
+
+def _tuning_words(setup: Setup) -> list[str]:
+    """What trains, where that is not everything."""
+    tuning = setup.tuning
+    if tuning is None:
+        return []
+    whole = "".join(f", {part}" for part in WHOLE if part in tuning.whole)
+    stored = f" on {tuning.quantization.name} weights" if tuning.quantization else ""
+    targets = ", ".join(letter for letter in LETTERS if letter in tuning.targets)
+    return [f"adapters of rank {tuning.rank}{stored} ({targets}){whole} train"]
+
+
+def flowed(parts: list[str], joint: str, width: int) -> list[str]:
+    """Parts on as few lines as hold them whole."""
+    made = [parts[0]]
+    for part in parts[1:]:
+        if len(bare(made[-1] + joint + part)) <= width - 1:
+            made[-1] += joint + part
+        else:
+            made[-1] += joint.rstrip()
+            made.append(part)
+    return made
