@@ -49,7 +49,7 @@ def test_values(name: str, text: str, expected: list[float]) -> None:
     ("gpu.memory", "40XB..80GB", "write e.g. --vary gpu.memory 40GB"),
     ("gpu.memory", "4..1", "write 1..4"),
     ("gpu.memory", "0..1", "0 times what gpu.memory is now"),
-    ("gpu.peak", "1..1e9", "1e+09 times what gpu.peak is now"),
+    ("gpu.peak", "1..1e9", "1,000,000,000 times what gpu.peak is now"),
     ("gpu.peak", "-1..1", "-1 times"),
     ("gpu.peak", "nan..1", "nan times"),
     ("seq", "1k..4k", "no whole number"),

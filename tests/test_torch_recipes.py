@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import distsim
 from distsim import catalog
 from distsim.engine.attention_rates import FLASH_BACKWARD_SHARE, attention_rates
 from distsim.engine.compute import Chip, StageCompute, stage_compute
@@ -119,6 +120,14 @@ def test_torch_attends_on_amd_with_a_portable_kernel() -> None:
     assert attention_rates(own) == (1.0, FLASH_BACKWARD_SHARE)
     assert attention_rates(portable) == pytest.approx((0.7, 0.24 * FLASH_BACKWARD_SHARE))
     assert attention_rates(_setup()) == (1.0, FLASH_BACKWARD_SHARE)
+
+
+def test_older_attention_fills_units_that_multiply_slowly() -> None:
+    """An H20 has Hopper's units with a quarter of their rate: there flash attention was slower than composed."""
+    fast, slow = (_setup(gpu=name, framework="deepspeed", zero=3, seq=8192) for name in ("h100-sxm", "h20"))
+    assert attention_rates(slow)[0] > 1.5 * attention_rates(fast)[0]
+    job = {"model": "llama-2-7b", "gpu": "h20", "gpus": 8, "zero": 3, "seq": 8192, "framework": "deepspeed"}
+    assert distsim.step(**job).seconds < distsim.step(**job, attention="eager").seconds
 
 
 def test_weights_unpack_as_in_the_year_of_the_run() -> None:

@@ -72,6 +72,8 @@ def _runs(runs: Path, folder: Path, alone: bool, json: bool) -> None:
     shipped = shipped_runs()
     both = not alone and runs.resolve() != shipped.resolve()
     found = fit([shipped, runs] if both else [runs], folder)
+    for words in found.odd:
+        typer.echo(f"note: {words}", err=True)
     if json:
         import json as jsonlib
 

@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from distsim.errors import DistsimError
-
 
 def calibrate_nccl_tests(
     file: str,
@@ -39,10 +37,10 @@ def calibrate_nccl_tests(
 
 
 def _write(path: str, text: str) -> None:
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DistsimError(f"cannot write {path}: {error.strerror}", "name a file in a folder that exists") from None
+    from distsim.cli.whole_file import whole
+
+    with whole(Path(path)) as scratch:
+        scratch.write_text(text, encoding="utf-8")
 
 
 def show_topology(nccl_log: str, json: bool = False) -> None:

@@ -84,11 +84,11 @@ def order(path: Path | None) -> list[str] | None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write an exported file."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DistsimError(f"cannot write: {error.strerror}", where=str(path)) from None
+    """Write an exported file, whole or not at all."""
+    from distsim.cli.whole_file import whole
+
+    with whole(path) as scratch:
+        scratch.write_text(text, encoding="utf-8")
 
 
 def times_of_model(

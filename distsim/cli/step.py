@@ -57,7 +57,7 @@ def step(
     if json:
         import json as jsonlib
 
-        answer = report.to_dict()
+        answer = {**report.to_dict(), "faster" if report.memory.fits else "fitting": _advice(report)}
         if explain:
             from distsim.report.step_explain import as_data
 
@@ -71,14 +71,20 @@ def step(
         raise typer.Exit(1)
 
 
+def _advice(report: Any) -> list[dict[str, Any]]:
+    from distsim.engine.faster import faster, fitting
+
+    return [one.to_dict() for one in (faster if report.memory.fits else fitting)(report)]
+
+
 def _print(report: Any, explain: bool, origins: dict[str, str]) -> None:
-    from distsim.engine.faster import faster
+    from distsim.engine.faster import faster, fitting
     from distsim.report.explain import option_lines
     from distsim.report.step import lines
     from distsim.report.style import style
 
     term = style()
-    made = lines(report, faster(report), term)
+    made = lines(report, (faster if report.memory.fits else fitting)(report), term)
     if explain:
         from distsim.report.step_explain import lines as explained
 

@@ -42,9 +42,14 @@ def validate(
 
     if by is not None and by not in GROUPS:
         raise DistsimError(f"cannot summarise by {by!r}", did_you_mean(by, GROUPS), f"groups: {', '.join(GROUPS)}")
+    for flag, bar in (("--median", median), ("--memory-median", memory_median)):
+        if bar is not None and not 0 <= bar < float("inf"):
+            raise DistsimError(f"{flag} {bar:g} is no error", "give a share from 0 on, e.g. 0.05")
     if worst < 0:
         raise DistsimError(f"--worst {worst} is negative", "give 0 or more")
     result = validate_file(runs if runs is not None else shipped_runs())
+    for words in result.odd:
+        typer.echo(f"note: {words}", err=True)
     if json:
         print(jsonlib.dumps(result.to_dict(by)))
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,14 +18,20 @@ class LeftOutError(Exception):
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A scratch file that takes the place of ``path`` at the end; one that fails leaves the old one as it was."""
-    scratch = ""
+    """A scratch file that takes the place of ``path`` at the end; one that fails leaves the old one as it was. A link
+    stays one, its target is replaced; a device or a pipe is written to, never replaced."""
+    scratch, target = "", Path(os.path.realpath(path))
     try:
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:64]}.", suffix=".part")
+        folder = tempfile.gettempdir() if _special(target) else target.parent
+        handle, scratch = tempfile.mkstemp(dir=folder, prefix=f".{target.name[:64]}.", suffix=".part")
         os.close(handle)
         yield Path(scratch)
-        os.chmod(scratch, 0o666 & ~_umask())
-        os.replace(scratch, path)
+        if _special(target):
+            with open(scratch, "rb") as made, open(target, "wb") as out:
+                shutil.copyfileobj(made, out)
+        else:
+            os.chmod(scratch, 0o666 & ~_umask())
+            os.replace(scratch, target)
     except LeftOutError:
         pass
     except OSError as error:
@@ -33,12 +40,19 @@ def whole(path: Path) -> Iterator[Path]:
         Path(scratch).unlink(missing_ok=True) if scratch else None
 
 
+def _special(path: Path) -> bool:
+    """A device, a pipe or a socket."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def check_place(path: Path, flag: str) -> None:
     """A file could be written there; said before anything is computed."""
     if not path.name or path.is_dir():
         raise DistsimError(f"{flag} {path} is no file", f"name one, e.g. {flag} layouts.csv")
     if not path.parent.is_dir():
         raise DistsimError(f"{flag} {path}: there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
+    if _special(path):
+        return
     if not os.access(path.parent, os.W_OK):
         raise DistsimError(f"{flag} {path}: the folder {path.parent} cannot be written to", "name another file")
 

@@ -6,19 +6,29 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from distsim.engine.calibrate import Factors, Fit, fit
 from distsim.engine.calibrate_evidence import corrected, write_evidence
 from distsim.engine.calibrate_table import Example, Table, example_of, in_state, nearest_states
-from distsim.engine.calibrate_write import Score, fitted_toml, folds, left_out, residuals_toml, score, write
+from distsim.engine.calibrate_write import (
+    Score,
+    fitted_toml,
+    folds,
+    left_out,
+    refuse_unwritable,
+    residuals_toml,
+    score,
+    write,
+)
 from distsim.engine.evidence import assumed_of, check_possible, setup_of
 from distsim.engine.likeness import FOLDER
 from distsim.engine.measured import measured_seconds
 from distsim.engine.run_profile import run_year
 from distsim.errors import DistsimError
-from distsim.interop.runs import MissingCell, Run, read_runs
+from distsim.interop.runs import MissingCell, Run, odd_cells, read_runs
 from distsim.specs.timing import PLAIN
 
 NO_TIME = "step_time_s, tokens_per_s_per_gpu, samples_per_s are blank, and no FLOP/s of a named count"
@@ -33,6 +43,8 @@ class Calibration:
     fitted: Fit
     examples: tuple[Example, ...]
     skipped: dict[str, int]
+    odd: list[str]
+    """Cells that hold no number where one is expected."""
     scores: dict[str, Score]
 
 
@@ -57,14 +69,35 @@ def examples_of(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
     return found, dict(reasons.most_common())
 
 
-def calibrate(files: Sequence[Path], folder: Path) -> Calibration:
-    """Fit to all runs of the files and write the presets into a folder."""
-    examples, skipped = examples_of([run for file in files for run in read_runs(file)])
-    if len(examples) < FEWEST:
+class _Read(NamedTuple):
+    """A file's runs as numbers, why others are not among them, and odd cells."""
+
+    examples: list[Example]
+    skipped: dict[str, int]
+    odd: list[str]
+
+
+def _read(file: Path, least: int) -> _Read:
+    """The runs of a file, which must be of some use."""
+    runs = read_runs(file)
+    examples, skipped = examples_of(runs)
+    if len(examples) < least:
         raise DistsimError(
-            f"{len(examples)} runs with a step time are too few to fit to", f"give at least {FEWEST}",
-            *(f"skipped {count}: {reason}" for reason, count in list(skipped.items())[:3]), where=str(files[-1]),
+            f"{len(examples)} runs with a step time are too few to fit to",
+            f"give at least {least}" if examples else "distsim validate tells what each row lacks",
+            *(f"skipped {count}: {reason}" for reason, count in list(skipped.items())[:3]), where=str(file),
         )  # fmt: skip
+    return _Read(examples, skipped, odd_cells(runs))
+
+
+def calibrate(files: Sequence[Path], folder: Path) -> Calibration:
+    """Fit to all runs of the files and write the presets into a folder. The last file is the user's own: what is wrong
+    with it is told before the shipped runs are read and the minutes of a fit are spent."""
+    own = _read(files[-1], FEWEST if len(files) == 1 else 1)
+    refuse_unwritable(folder)
+    read = [*(_read(file, FEWEST) for file in files[:-1]), own]
+    examples = [example for one in read for example in one.examples]
+    skipped = dict(sum((Counter(one.skipped) for one in read), Counter()).most_common())
     table = Table.of(examples)
     factors = Factors(examples)
     before = Fit(factors, np.zeros(len(factors.keys))).residuals(table)
@@ -85,7 +118,7 @@ def calibrate(files: Sequence[Path], folder: Path) -> Calibration:
           residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
                          nearest_states(examples, after) == PLAIN))  # fmt: skip
     write_evidence(folder / FOLDER, examples, after)
-    return Calibration(fitted, tuple(examples), skipped, scores)
+    return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores)
 
 
 def by_source(examples: Sequence[Example]) -> dict[str, int]:

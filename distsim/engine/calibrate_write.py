@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import tempfile
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from distsim.engine.calibrate import PRIORS, Fit, fit
 from distsim.engine.calibrate_table import Example, Table
 from distsim.engine.intervals import LEVEL, elsewhere_name, group_names
 from distsim.engine.likeness import Correction
+from distsim.errors import DistsimError
 from distsim.specs.timing import NAMES, Timing
 
 FOLDS = 5
@@ -161,6 +163,16 @@ def _quantile(values: Any, weights: Any, share: float) -> float:
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order]) >= share * weights.sum() * (1 - 1e-12)
     return float(values[order][reached.argmax() if reached.any() else -1])
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Raise where presets could not be written, before minutes are spent on them."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise DistsimError(f"cannot write here: {error.strerror}", "name a --folder", where=str(folder)) from None
 
 
 def write(folder: Path, fitted: str, residuals: str) -> None:

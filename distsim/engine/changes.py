@@ -9,6 +9,7 @@ from distsim import catalog
 from distsim.engine.resolve import Setup
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.rules import divisors
+from distsim.specs.stage_layers import BALANCED
 
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
 EFFORTS = {
@@ -77,7 +78,8 @@ def _recompute(setup: Setup) -> Iterator[Change]:
             shown = {"recompute": "full", "recompute_layers": count}
             yield Change("recompute", step, f"recompute {count} of {layers} layers per stage", shown)
             step += 1
-    yield Change("recompute", step + 2, "recompute all layers", {"recompute": "full"}, {"recompute_layers": None})
+    all_layers = {} if setup.job.recompute_layers is None else {"recompute_layers": layers}
+    yield Change("recompute", step + 2, "recompute all layers", {"recompute": "full", **all_layers})
 
 
 def _degrees(setup: Setup) -> Iterator[Change]:
@@ -85,14 +87,18 @@ def _degrees(setup: Setup) -> Iterator[Change]:
     y = setup.layout
     most = {"tp": setup.cluster.gpus_per_node, "pp": setup.model.layers, "cp": LARGEST_CP}
     names = {"tp": "tensor parallelism", "pp": "pipeline stages", "cp": "context parallelism"}
-    hidden = {"dp": None, "stage_layers": None, "gpus": y.gpus, "zero_group": None}
+    hidden = {"dp": None, "gpus": y.gpus, "zero_group": None}
+    placed = setup.job.stage_layers not in (None, BALANCED)
     open_batch = setup.job.global_batch is None and y.dp > 1
     batch = {"global_batch": y.micro_batch * y.micro_batches * y.dp} if open_batch else {}
     for name, limit in most.items():
         old = getattr(y, name)
         wider = [size for size in divisors(y.gpus) if size > old and size % old == 0 and size <= limit]
         for step, size in enumerate(wider):
-            yield Change(name, step, f"{names[name]} {size}", {name: size, **batch}, hidden)
+            words, unplaced = f"{names[name]} {size}", {}
+            if placed and name == "pp":
+                words, unplaced = f"{words} (and no --stage-layers)", {"stage_layers": None}
+            yield Change(name, step, words, {name: size, **batch}, hidden | unplaced)
 
 
 def _optimizers(setup: Setup) -> Iterator[Change]:
@@ -147,7 +153,7 @@ def together(setup: Setup, combined: Sequence[Change]) -> tuple[dict[str, Any], 
     """(new values of the job's fields, what of them a user types) of several changes at once."""
     fields: dict[str, Any] = {}
     shown: dict[str, Any] = {}
-    for change in combined:
+    for change in sorted(combined, key=lambda one: one.family == "gpus"):  # the last word on how many there are
         fields.update(change.fields)
         shown.update(change.shown)
     if "gpus" in shown and setup.job.global_batch is None:  # an open global batch grows with the GPUs

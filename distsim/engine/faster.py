@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.step import StepReport, seconds_of
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
+from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
+from distsim.specs.support import refuse_unsupported
 
+INTERLEAVED = "interleaved-1f1b"
 LEAST_GAIN = 0.005
 """Gains below half a per cent are within the noise of any run."""
 
@@ -21,10 +25,11 @@ class Faster(NamedTuple):
 
     words: str
     options: dict[str, Any]
+    """What to add to the command line, which then has the same GPUs and the same global batch."""
     seconds: float
     gain: float
-    """Share of the step that it saves."""
-    fits: bool
+    """Share of the step that it saves; negative where it costs time."""
+    peak: int
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -35,45 +40,90 @@ def faster(report: StepReport, most: int = 3) -> list[Faster]:
     """The changes that save most among those that fit memory, best first, at most one of each kind."""
     from distsim.engine.memory import memory_of
 
-    tried: list[tuple[Faster, str, Setup]] = []
+    tried: list[tuple[float, str, str, dict[str, Any], Setup]] = []
     same = {name: getattr(report.setup, name) for name in ("accelerator", "cluster", "framework")}
     for kind, words, options in changes(report.setup):
         try:
             setup = resolve(_changed(report.setup, options), same)
+            _refuse(report.setup.job, setup)
             seconds = seconds_of(setup)
         except DistsimError:
             continue
-        gain = 1 - seconds / report.seconds
-        if gain >= LEAST_GAIN:
-            shown = {name: value for name, value in options.items() if value is not None}
-            tried.append((Faster(words, shown, seconds, gain, True), kind, setup))
-    found: list[Faster] = []
-    kinds: set[str] = set()
-    for one, kind, setup in sorted(tried, key=lambda entry: -entry[0].gain):
-        if kind in kinds or (report.memory.fits and not memory_of(setup).fits):
-            continue
-        kinds.add(kind)
-        found.append(one)
+        if 1 - seconds / report.seconds >= LEAST_GAIN:
+            tried.append((seconds, kind, words, typed(report.setup, setup, options), setup))
+    found: dict[str, Faster] = {}
+    for seconds, kind, words, shown, setup in sorted(tried, key=lambda entry: entry[0]):
         if len(found) == most:
             break
-    return found
+        if kind in found:
+            continue
+        memory = memory_of(setup)
+        if memory.fits:
+            found[kind] = Faster(words, shown, seconds, 1 - seconds / report.seconds, memory.peak)
+    return list(found.values())
+
+
+def fitting(report: StepReport, most: int = 6) -> list[Faster]:
+    """What makes a job fit that does not, quickest first; the GPUs may be more or larger, the global batch is kept
+    where the GPUs are."""
+    from distsim.engine.mend import mend
+
+    found = []
+    old = batch_of(report.setup.layout)
+    for one in mend(report.memory, most).fitting:
+        setup = one.report.setup
+        batch = batch_of(setup.layout)
+        words = one.words if batch == old else f"{one.words}, {batch:,} sequences per step"
+        try:
+            refuse_beyond(setup, setup.layout.gpus)
+            seconds = seconds_of(setup)
+        except DistsimError:  # it has the memory, and nothing that joins it
+            continue
+        found.append(Faster(words, one.shown, seconds, 1 - seconds / report.seconds, one.report.peak))
+    return sorted(found, key=lambda one: one.seconds)
+
+
+def batch_of(layout: Layout) -> int:
+    """Sequences per optimizer step."""
+    return int(layout.micro_batch * layout.micro_batches * layout.dp)
+
+
+def typed(old: Setup, new: Setup, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that a user adds: those that change, and those that keep GPUs and global batch where the command
+    left them open or said otherwise."""
+    job, y = old.job, new.layout
+    shown = {name: value for name, value in options.items() if value is not None}
+    if job.gpus is None and not {"tp", "pp", "cp"}.isdisjoint(options):
+        shown["gpus"] = y.gpus
+    if job.global_batch is None and (y.micro_batches > 1 or y.dp != old.layout.dp):
+        shown["global_batch"] = batch_of(y)
+    if job.dp not in (None, y.dp):
+        shown["dp"] = y.dp
+    return shown
+
+
+def _refuse(job: Job, setup: Setup) -> None:
+    """Raise what a framework that the user named does not have."""
+    if "framework" in job.model_fields_set:
+        refuse_unsupported(setup.framework, setup.model, setup.layout, setup.offload)
 
 
 def _changed(setup: Setup, options: dict[str, Any]) -> Job:
     """The job with other options, the GPUs and the tokens of a step as they are."""
     y, job = setup.layout, setup.job
-    layers = BALANCED if job.stage_layers == BALANCED or "stage_layers" in options else None
-    kept = {"gpus": y.gpus, "global_batch": y.micro_batch * y.micro_batches * y.dp, "dp": None, "zero_group": None}
+    layers = BALANCED if "stage_layers" in options else job.stage_layers
+    kept = {"gpus": y.gpus, "global_batch": batch_of(y), "dp": None}
     return job.model_copy(update={**kept, **options, "stage_layers": layers})
 
 
 def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(kind, words, options) of every change worth computing."""
     y, job = setup.layout, setup.job
+    fewer = "" if job.recompute_layers is None else " (and no --recompute-layers)"
     if setup.recompute != "none":
-        yield "recompute", "no recomputation", {"recompute": "none", "recompute_layers": None}
+        yield "recompute", f"no recomputation{fewer}", {"recompute": "none", "recompute_layers": None}
     if setup.recompute == "full":
-        yield "recompute", "recompute attention only", {"recompute": "selective", "recompute_layers": None}
+        yield "recompute", f"recompute attention only{fewer}", {"recompute": "selective", "recompute_layers": None}
     for size in divisors(y.micro_batch * y.micro_batches):
         if size != y.micro_batch and size in (y.micro_batch * 2, y.micro_batch * 4, y.micro_batch // 2):
             yield "micro-batch", f"micro-batches of {size}", {"micro_batch": size}
@@ -81,12 +131,12 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         old = getattr(y, name)
         for size in (old // 4, old // 2, old * 2):
             if size >= 1 and y.gpus % size == 0:
-                extra = {"vpp": None, "schedule": None} if name == "pp" and size == 1 else {}
-                yield name, f"{words} {size}", {name: size, **extra}
+                yield name, f"{words} {size}", {name: size, **(_unpiped(job) if name == "pp" and size == 1 else {})}
     if y.pp > 1:
         for chunks in (2, 4):
             if chunks > y.vpp:
-                yield "vpp", f"{chunks} model chunks per stage", {"vpp": chunks, "schedule": None}
+                schedule = {} if job.schedule is None else {"schedule": INTERLEAVED}
+                yield "vpp", f"{chunks} model chunks per stage", {"vpp": chunks, **schedule}
     for zero in range(4):
         if zero != y.zero and y.dp * y.cp > 1:
             yield "zero", f"ZeRO {zero}", {"zero": zero}
@@ -96,3 +146,9 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "stage-layers", "stages of equal work", {"stage_layers": "balanced"}
     if setup.framework.compiled and not job.compile:
         yield "compile", "torch.compile", {"compile": True}
+
+
+def _unpiped(job: Job) -> dict[str, Any]:
+    """What a job says of its pipeline and must not say without one."""
+    plain = {"vpp": 1, "schedule": "1f1b"}
+    return {name: value for name, value in plain.items() if getattr(job, name) not in (None, value)}

@@ -9,6 +9,9 @@ from distsim.specs.timing import family_of
 COMPILED_ONLY = {"tpu": "maxtext", "neuron": "neuronx"}
 """Accelerators that take programs of one compiler alone, and the framework that stands for all that use it."""
 
+ONLY_ON = {"neuronx": "neuron", "neuronx-nemo": "neuron", "habana": "gaudi"}
+"""Frameworks that are of one vendor's compiler, and its accelerators."""
+
 STAND_INS = {"int8": "fp8"}
 """For narrow products; others run as wide ones, as fp8 does on a chip whose only 8-bit units are for integers."""
 
@@ -42,7 +45,10 @@ def lacking_units(chip: Accelerator, precision: Precision) -> str:
 
 def other_software(chip: Accelerator, framework: str) -> str:
     """A note on a framework that does not run on an accelerator, or nothing."""
-    usual = COMPILED_ONLY.get(chip.architecture.split()[0])
+    kind = chip.architecture.split()[0]
+    if not kind.startswith(ONLY_ON.get(framework, kind)):
+        return f"{framework} does not run on {chip.name}: it is the software of {ONLY_ON[framework]} accelerators"
+    usual = COMPILED_ONLY.get(kind)
     if usual is None or family_of(framework) == family_of(usual):
         return ""
     return f"{framework} does not run on {chip.name}, which has a compiler of its own: --framework {usual} does"

@@ -39,7 +39,7 @@ class Mend:
     @property
     def flags(self) -> str:
         """What to add to the command line."""
-        return " ".join(_flag(name, value) for name, value in self.shown.items())
+        return " ".join(flag(name, value) for name, value in self.shown.items())
 
     @property
     def words(self) -> str:
@@ -61,11 +61,12 @@ class Mended(NamedTuple):
     tried: int
 
 
-def _flag(name: str, value: Any) -> str:
-    flag = name.replace("_", "-")
+def flag(name: str, value: Any) -> str:
+    """A job's option as a user types it."""
+    spelled = name.replace("_", "-")
     if isinstance(value, bool):
-        return f"--{flag}" if value else f"--no-{flag}"
-    return f"--{flag} {value}"
+        return f"--{spelled}" if value else f"--no-{spelled}"
+    return f"--{spelled} {value}"
 
 
 def mend(report: MemoryReport, most: int = 6) -> Mended:
@@ -123,8 +124,10 @@ class _Search:
             report = memory_of(resolve(type(self.setup.job).read({**self._stated(), **fields})))
         except DistsimError:
             return  # not a valid layout
-        if self.setup.job.dp not in (None, report.setup.layout.dp):
-            shown["dp"] = report.setup.layout.dp
+        for name in ("dp", "zero_group"):
+            value = getattr(report.setup.layout, name)
+            if getattr(self.setup.job, name) not in (None, value):
+                shown[name] = value
         found = Mend(combined, shown, report)
         if report.fits:
             self.fitting.append(found)

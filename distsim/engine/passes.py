@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from distsim.arrays import Number
+from distsim.arrays import Number, where
 from distsim.engine.resolve import Setup
 from distsim.layers import core_attention
 from distsim.layers.ledger import Operation
@@ -93,10 +93,12 @@ def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
     saved = [tensor for tensor in operation.saved if tensor.name != core_attention.COMPOSED]
     kept = sum(tensor.size_bytes for tensor in saved)
     mask = sum(tensor.size_bytes for tensor in saved if tensor.name.endswith(".dropout_mask"))
-    if len(saved) == 1 and written == kept:
-        return scores + kept, 2 * scores + kept
     softmax = kept - mask
-    return scores + 2 * softmax + mask + written, 2 * written + mask + 2 * scores + softmax
+    forward, backward = scores + 2 * softmax + mask + written, 2 * written + mask + 2 * scores + softmax
+    if len(saved) > 1:
+        return forward, backward
+    alone = written == kept  # weights are written as they are kept
+    return where(alone, scores + kept, forward), where(alone, 2 * scores + kept, backward)
 
 
 def composed_softmax(setup: Setup) -> Number:

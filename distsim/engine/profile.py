@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from distsim import catalog
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework, Kernels
+from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.recipes import Recipe
+
+FULL = 3
+"""ZeRO stage that shards all states."""
 
 
 def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> Kernels:
@@ -33,6 +38,15 @@ def recipe_kernels(framework: Framework, model: Model, chip: Accelerator, precis
     """What the framework's recipes set for this model on this accelerator."""
     return {name: value for recipe in recipes_of(framework, model, chip, precision)
             for name, value in recipe.kernels.items()}  # fmt: skip
+
+
+def sharding_notes(framework: Framework, layout: Layout, origins: Mapping[str, str]) -> list[str]:
+    """What a framework that usually shards everything does where nobody says: distsim shards nothing."""
+    usual = framework.usual.get("zero", 0)
+    if usual < FULL or origins.get("zero") != "default" or layout.dp * layout.cp == 1:
+        return []
+    usual = framework.usual.get("pipelined_zero", usual) if layout.pp > 1 else usual
+    return [f"--zero not given: 0 taken, every GPU holds all states; {framework.name} usually runs with --zero {usual}"]
 
 
 def _base(framework: Framework, model: Model) -> Kernels:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from distsim.engine import search_money, search_schedules
 from distsim.engine.placement import placement_note
+from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup
 from distsim.engine.search_best import Kept
 from distsim.engine.search_chunks import Pool, gather
@@ -60,6 +61,7 @@ def search(
     request = lenient(request)
     notes: list[str] = []
     base = base_setup(request.job, max(request.gpus), request.overrides)
+    refuse_beyond(base, max(request.gpus))
     batches = request.batches or (request.job.global_batch or usual_batch(base, request.gpus, notes),)
     limit = base.accelerator.capacity * (1 - request.margin)
     rents = rents_of(request)

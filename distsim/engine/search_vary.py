@@ -267,8 +267,9 @@ def _value(name: str, field: Field, part: str, usual: float) -> float:
             hint = f"write e.g. --vary {name} {field.example}; without a unit it is a factor"
             raise DistsimError(problem.problem, hint) from None
     if not 1 / EXTREME <= value / usual <= EXTREME:
+        times = f"{value / usual:,.0f}" if value > usual else f"{value / usual:.2g}"
         raise DistsimError(
-            f"--vary {name}: {part} is {value / usual:.3g} times what {name} is now",
+            f"--vary {name}: {part} is {times} times what {name} is now",
             f"write e.g. --vary {name} {field.example}; without a unit it is a factor",
         )
     return value

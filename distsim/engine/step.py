@@ -10,10 +10,11 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.alignment import odd_vocabulary
 from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
-from distsim.engine.flops import flops_convention, model_flops, peak_of, recompute_factor
+from distsim.engine.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
 from distsim.engine.lacking import lacking_units, other_software
 from distsim.engine.likeness import Correction, correction_of
 from distsim.engine.memory import MemoryReport, memory_of
+from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.work import Work, work_of
 from distsim.formulas.flops import flops_utilisation
@@ -87,9 +88,19 @@ class StepReport:
         setup = self.setup
         found = (
             other_software(setup.accelerator, setup.framework.name), lacking_units(setup.accelerator, setup.precision),
-            odd_vocabulary(setup),
+            odd_vocabulary(setup), self._beyond_peak(),
         )  # fmt: skip
         return (*setup.notes, *filter(None, found))
+
+    def _beyond_peak(self) -> str:
+        """Why utilisation is over 100%, where it is: the convention counts attention that nobody computes."""
+        if not self.mfu or self.mfu <= 1:
+            return ""
+        least = self.mfu * least_flops(self.setup) / model_flops(self.setup)
+        return (
+            f"MFU is over 100% because it counts attention to all {self.setup.layout.seq:,} tokens, as published "
+            f"figures do; of what {self.setup.model.name} cannot leave out it is {least:.0%}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
@@ -116,6 +127,7 @@ def step_of(setup: Setup) -> StepReport:
     """How long one optimizer step of a resolved setup takes."""
     from distsim.engine.intervals import interval_of
 
+    refuse_beyond(setup, setup.layout.gpus)
     work = work_of(setup)
     timing = timing_of(setup)
     correction = correction_of(setup)

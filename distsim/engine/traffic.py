@@ -11,12 +11,12 @@ from distsim.arrays import Number
 from distsim.engine.exchange import Exchange, exchange_of
 from distsim.engine.flows import Flow
 from distsim.engine.network import Network
+from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.stages import Stage, build_stages
 from distsim.engine.traffic_flows import network_of, price_of, stage_flows
 from distsim.engine.traffic_hidden import hidden_fraction
 from distsim.engine.traffic_variants import DOWN, UP
-from distsim.errors import DistsimError
 from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fraction
 from distsim.specs.job import Job, job_of
 
@@ -123,24 +123,9 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
     if change is not None:
         exchange = change(exchange)
     network = network_of(setup)
-    _check_fits(setup, network)
+    refuse_beyond(setup, setup.layout.gpus)
     stages = tuple(tuple(stage_rows(setup, exchange, network, stage)) for stage in build_stages(setup))
     return TrafficReport(setup, exchange, network, stages, (*setup.notes, *_notes(setup, exchange)))
-
-
-def _check_fits(setup: Setup, network: Network) -> None:
-    """More GPUs than the machine has, or nodes that nothing joins."""
-    gpus, cluster = setup.layout.gpus, setup.cluster
-    if cluster.nodes is not None and gpus > cluster.nodes * cluster.gpus_per_node:
-        most = cluster.nodes * cluster.gpus_per_node
-        raise DistsimError(
-            f"{gpus} GPUs do not fit cluster {cluster.name}, which has {most}", f"use --gpus {most} or fewer"
-        )
-    if gpus > network.domain and network.nic_rate <= 0:
-        raise DistsimError(
-            f"{gpus} GPUs in nodes of {network.domain} need a network, and cluster {cluster.name} states none",
-            f"use --gpus {network.domain} or fewer, or a --cluster with a network",
-        )
 
 
 def _notes(setup: Setup, exchange: Exchange) -> list[str]:

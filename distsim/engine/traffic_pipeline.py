@@ -71,7 +71,7 @@ def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
     size = sum(p.elements for p in shared if p.trains)
     stride = y.model_parallel // y.pp * y.dp * (y.pp - 1)
     name = dtype_name(precision.gradient_bytes, precision)
-    span = Span("pp", 2, stride)
+    span = Span("pp", 2, stride, (0, stride))
     return [Flow("tied embedding gradient", "all_reduce", span, name, "step", 1, size * precision.gradient_bytes)]
 
 

@@ -73,6 +73,8 @@ def _compressed(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow
     """1-bit Adam and LAMB (arXiv:2102.02888, 2104.06069) after warm-up; PowerSGD (arXiv:1905.13727)."""
     gradients = [flow for flow in flows if flow.purpose == "gradients"]
     out: list[Flow] = []
+    if not gradients:  # all frozen on this stage
+        return out
     if exchange.compress == "1bit":
         for flow in gradients:
             elements = flow.bytes_logical / DTYPE_BYTES[flow.dtype]

@@ -11,7 +11,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.engine.evidence import Replay, replay
-from distsim.interop.runs import Run, read_runs
+from distsim.interop.runs import Run, odd_cells, read_runs
 
 GROUPS = ("source", "gpu", "framework", "model")
 
@@ -42,6 +42,11 @@ class Validation:
     def summary(self) -> Summary:
         """Over all runs."""
         return summarise(self.replays)
+
+    @property
+    def odd(self) -> list[str]:
+        """Cells that hold no number where one is expected."""
+        return odd_cells([one.run for one in self.replays])
 
     def by(self, group: str) -> dict[str, Summary]:
         """Over the runs of each source, gpu, framework or model, the largest group first."""

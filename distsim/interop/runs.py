@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import gzip
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +14,16 @@ from distsim.errors import DistsimError
 from distsim.units import GIB
 
 GB = 1e9  # XLA's decimal gigabyte
+COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "n_experts", "top_k", "moe_ffn_hidden",
+          "seq_len", "n_gpus", "gpus_per_node", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "micro_batch", "grad_accum",
+          "global_batch", "lora_rank")  # fmt: skip
+"""Columns of whole numbers from one on."""
+MEASURED = ("n_params_b", "ffn_hidden", "internode_gbps_per_gpu", "step_time_s", "tokens_per_s_per_gpu",
+            "samples_per_s", "tflops_per_gpu_reported", "mfu_pct", "hfu_pct", "mem_peak_gb_per_gpu")  # fmt: skip
+"""Columns of figures above zero."""
+FROM_ZERO = ("shared_experts", "zero_stage", "gated_mlp", "tied_embeddings", "sequence_parallel", "compile")
+DELIMITERS = (";", "\t", "|")
+"""What spreadsheets write where a comma is the decimal sign, and between copied cells."""
 
 
 class MissingCell(Exception):
@@ -49,7 +61,7 @@ class Run:
     def count(self, name: str) -> int | None:
         """A whole positive number, None when blank."""
         value = self.number(name)
-        return int(value) if value is not None and value >= 1 else None
+        return int(value) if value is not None and value >= 1 and value == int(value) else None
 
     def flag(self, name: str) -> bool | None:
         """A 0/1 cell."""
@@ -65,6 +77,23 @@ class Run:
         return value
 
     @property
+    def odd(self) -> list[str]:
+        """Cells of numbers that hold none, or one that cannot be: they count as blank."""
+        found = []
+        for names, least, kind in (
+            (COUNTS, 1, "whole number from 1 on"), (MEASURED, 0, "number above 0"), (FROM_ZERO, 0, "number from 0 on"),
+        ):  # fmt: skip
+            for name in names:
+                text, value = self.text(name), self.number(name)
+                if text is None:
+                    continue
+                if value is None or value < least or (names is MEASURED and not value) or (
+                    names is COUNTS and value != int(value)
+                ):  # fmt: skip
+                    found.append(f"line {self.line}: {name} {text[:20]!r} is no {kind}")
+        return found
+
+    @property
     def id(self) -> str:
         """The row's name, or its line."""
         return self.text("id") or f"line {self.line}"
@@ -77,16 +106,14 @@ class Run:
 
 def read_runs(path: Path) -> list[Run]:
     """All rows of a runs.csv (or .csv.gz); raises DistsimError when the file is no such table."""
+    code = "utf-8-sig"  # spreadsheets put a mark before the first column's name
     try:
-        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else open(path, newline="") as file:
-            reader = csv.DictReader(file)
-            header = reader.fieldnames or []
-            if "model" not in header and "layers" not in header:
-                raise DistsimError(
-                    "no column 'model' or 'layers': this is not a table of runs",
-                    "columns are listed in docs/runs.md; distsim show runs lists the shipped ones",
-                    where=str(path),
-                )
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", newline="", encoding=code) as file:
+            first = file.readline()
+            delimiter = "," if "," in first else next((one for one in DELIMITERS if one in first), ",")
+            reader = csv.DictReader(itertools.chain([first], file), delimiter=delimiter)
+            _check_header(list(reader.fieldnames or []), path)
             rows = [
                 Run(
                     {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)},
@@ -96,11 +123,37 @@ def read_runs(path: Path) -> list[Run]:
             ]
     except OSError as error:
         raise DistsimError(f"cannot read the runs: {error.strerror or error}", where=str(path)) from None
-    except (UnicodeDecodeError, csv.Error, EOFError) as error:
+    except UnicodeDecodeError:
+        raise DistsimError("not a CSV table in UTF-8", "save it as CSV (UTF-8)", where=str(path)) from None
+    except (csv.Error, EOFError) as error:
         raise DistsimError(f"not a CSV table: {error}", where=str(path)) from None
     if not rows:
         raise DistsimError("the table has no rows", where=str(path))
     return rows
+
+
+def _check_header(header: list[str], path: Path) -> None:
+    """A table of runs names its models, and each column once."""
+    if not header:
+        raise DistsimError("the file is empty", "docs/runs.md has an example", where=str(path))
+    twice = next((name for name in header if name and header.count(name) > 1), None)
+    if twice:
+        raise DistsimError(f"column {twice!r} stands twice", "leave one out: which of them counts?", where=str(path))
+    if "model" not in header and "layers" not in header:
+        raise DistsimError(
+            "no column 'model' or 'layers': this is not a table of runs",
+            "columns are listed in docs/runs.md; distsim show runs lists the shipped ones",
+            where=str(path),
+        )
+
+
+def odd_cells(runs: Sequence[Run], most: int = 5) -> list[str]:
+    """A note on each of the first cells that hold no number where one is expected, and on how many there are."""
+    found = [words for run in runs for words in run.odd]
+    if not found:
+        return []
+    rest = [f"{len(found) - most} more cells hold no such number"] if len(found) > most else []
+    return [f"{words}: taken as blank" for words in found[:most]] + rest
 
 
 def measured_step_seconds(run: Run, global_batch: int, seq: int, gpus: int) -> float | None:

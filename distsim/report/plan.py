@@ -83,7 +83,8 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
     p10, p50, p90 = (days(dates.quantile(share) / DAY) for share in (0.1, 0.5, 0.9))
     wish = made.request.wish.days
     within = "" if wish is None else f"; {kept(made, dates.share_within(wish * DAY))}"
-    terms = chosen.candidate.goodput
+    terms, mean = chosen.candidate.goodput, float(dates.failures.mean())
+    few = number(mean, 0 if mean >= 10 else 1)
     bound = [f"reserved    {owed(chosen)}"] if owed(chosen) else []
     tokens = [count(chosen.tokens / chosen.dollars_at(end)) for end in (chosen.days_high, chosen.days_low)]
     return [
@@ -96,7 +97,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         *bound,
         *fullness(chosen),
         f"tokens      {count(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
-        f"failures    {dates.failures.mean():,.0f} expected, one per {duration(terms.mean_time_between_failures)}; "
+        f"failures    {few} expected, one per {duration(terms.mean_time_between_failures)}; "
         f"goodput {terms.fraction:.1%}; a checkpoint every {duration(terms.interval)}",
         f"energy      {', '.join(filter(None, (energy(chosen), carbon(chosen))))}",
     ]  # fmt: skip
@@ -209,9 +210,15 @@ def explained(made: Plan, term: Style) -> list[str]:
     chosen = made.cheapest or made.nearest[0]
     draw, own = chosen.candidate.draw, made.buying(chosen)
     figures = [*chosen.candidate.goodput.figures, *(draw.figures if draw else []), *(own.figures if own else [])]
-    rows = [[one.label, f"{one.value:.6g}", one.unit, one.formula, one.source] for one in figures]
+    rows = [[one.label, _plain(one.value), one.unit, one.formula, one.source] for one in figures]
     title = term.bold(f"Terms of {chosen.candidate.gpus:,} x {chosen.candidate.gpu}")
     return [title, *columns(["term", "value", "unit", "formula", "source"], rows, left=(0, 2, 3, 4))]
+
+
+def _plain(value: float) -> str:
+    """Six digits without an exponent."""
+    text = f"{value:.6g}"
+    return text if "e" not in text else f"{value:,.0f}" if abs(value) >= 1 else f"{value:.9f}".rstrip("0")
 
 
 def csv_lines(made: Plan) -> Sequence[str]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from distsim.engine.plan import Option
 from distsim.report.plan_words import days as length
+from distsim.report.prose import folded
 from distsim.report.style import GREEN, Style
 
 COLUMNS, LINES = 60, 14
@@ -42,7 +43,7 @@ def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style) -> 
         for index, letter in letters.items()
     ]
     return [
-        title, f"  ${max(cost):,.0f}", *rows, f"  +{'-' * width}",
+        *folded([title], indent=4), f"  ${max(cost):,.0f}", *rows, f"  +{'-' * width}",
         f"  ${min(cost):,.0f}   {left} {right:>{max(width - len(left), len(right))}}", *legend,
         *([f"  not shown: {len(found) - len(shown)} that cost more than that"] if len(found) > len(shown) else []),
     ]  # fmt: skip

@@ -5,14 +5,13 @@ from __future__ import annotations
 import datetime
 import math
 import shlex
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distsim.engine.search import Choice, SearchReport
 from distsim.engine.search_money import Rent
-from distsim.report import terminal
 from distsim.report.memory import number
+from distsim.report.prose import folded
 from distsim.report.search_plot import plot
 from distsim.report.search_table import DEGREES, recompute_word, table
 from distsim.report.style import VERMILLION, Style, columns
@@ -84,7 +83,7 @@ def simulated_lines(report: SearchReport) -> list[str]:
     first = rates.index(max(rates))
     if first and report.request.objective == "throughput":
         told += f"; by it rank {first + 1} is the fastest"
-    return textwrap.wrap(told, terminal.width() or len(told))
+    return folded([told], indent=4)
 
 
 def price_lines(report: SearchReport) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distsim.engine.search import SearchReport
+from distsim.report.prose import folded
 from distsim.report.style import BLUE, Style
 from distsim.units import GIB, duration, gib
 
@@ -31,9 +32,10 @@ def plot(report: SearchReport, term: Style) -> list[str]:
         grid[row][min(max(column, 0), width - 1)] = mark
     wall, floor, corner = term.choose("│", "|"), term.choose("─", "-"), term.choose("└", "+")
     what = "Time" if len(report.batches) == 1 else f"Time of {batch:,} sequences"
-    made = [term.bold(f"{what} against memory: the {len(report.front)} layouts that no other beats in both")]
+    title = term.bold(f"{what} against memory: the {len(report.front)} layouts that no other beats in both")
     if len(shown) < len(points):
-        made[0] += f" ({len(points) - len(shown)} slower than {duration(SPAN * fastest)} not drawn)"
+        title += f" ({len(points) - len(shown)} slower than {duration(SPAN * fastest)} not drawn)"
+    made = folded([title], indent=4)
     for index, row_cells in enumerate(grid):
         text = duration(slowest) if index == 0 else duration(fastest) if index == HEIGHT - 1 else ""
         cells = "".join(term.ink(cell, BLUE) if cell != " " else cell for cell in row_cells)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 from distsim.engine.search import Choice, SearchReport
@@ -10,6 +9,7 @@ from distsim.engine.search_alike import NEAR, Alike
 from distsim.report import terminal
 from distsim.report.memory import number
 from distsim.report.plan_words import dollars as money
+from distsim.report.prose import folded
 from distsim.report.step import percent
 from distsim.report.style import VERMILLION, Style, bare, columns
 from distsim.units import DAY, duration
@@ -107,7 +107,7 @@ def _legend(families: Sequence[Alike | None]) -> list[str]:
     varies = ", ".join(dict.fromkeys(name for family in known for name in family.varies))
     most = max(family.near for family in known)
     told = f"Left out: up to {most} per row within {NEAR:.0%} ({varies}); see --all-ranks"
-    return textwrap.wrap(told, terminal.width() or len(told))
+    return folded([told], indent=4)
 
 
 def fitted(rows: Sequence[Row], asked: Sequence[str] = ()) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from distsim.engine.compose import PARTS
 from distsim.engine.faster import Faster
+from distsim.engine.mend import flag
 from distsim.engine.step import StepReport
 from distsim.report.job_words import job_lines
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, bare, columns
@@ -28,7 +29,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 def lines(report: StepReport, quicker: Sequence[Faster], term: Style) -> list[str]:
     """The job, the time with its interval, rates, the breakdown and what would be faster."""
     made = [*job_lines(report.setup, term), "", *figures(report, term), "", *breakdown(report, term), ""]
-    return [*made, *quicker_lines(quicker, term)]
+    return [*made, *quicker_lines(report, quicker, term)]
 
 
 def figures(report: StepReport, term: Style) -> list[str]:
@@ -81,19 +82,19 @@ def breakdown(report: StepReport, term: Style) -> list[str]:
     return [bar, "", *columns(["", "exposed time", "", ""], rows, left=(0, 1))]
 
 
-def quicker_lines(quicker: Sequence[Faster], term: Style) -> list[str]:
-    """Changes that were computed to be faster."""
-    if not quicker:
+def quicker_lines(report: StepReport, quicker: Sequence[Faster], term: Style) -> list[str]:
+    """Changes that were computed to be faster, or to fit where the job does not."""
+    if report.memory.fits and not quicker:
         return ["No single change of layout, recomputation or micro-batch is faster and fits."]
+    if not quicker:
+        return ["Nothing that was tried makes it fit; distsim memory tells what comes nearest."]
+    title = "Faster, with the same GPUs and global batch" if report.memory.fits else "What makes it fit, quickest first"
     rows = [
-        [one.words, duration(one.seconds), f"-{one.gain:.1%}",
-         " ".join(_typed(name, value) for name, value in one.options.items())]
+        [one.words, duration(one.seconds), f"{-one.gain:+.1%}",
+         " ".join(flag(name, value) for name, value in one.options.items())]
         for one in quicker
     ]  # fmt: skip
-    return [term.bold("Faster, with the same GPUs and global batch"), *columns(["", "step", "", ""], rows, left=(0, 3))]
-
-
-def _typed(name: str, value: object) -> str:
-    """An option as a user types it."""
-    flag = f"--{name.replace('_', '-')}"
-    return flag if value is True else f"{flag} {value}"
+    made = columns(["", "step", "", ""], rows, left=(0, 3))
+    if max(map(len, made)) > term.width:  # the flags say it all
+        made = columns(["step", "", ""], [row[1:] for row in rows], left=(2,))
+    return [term.bold(title), *made]

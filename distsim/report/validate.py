@@ -31,6 +31,8 @@ def show(result: Validation, by: str | None, worst: int) -> None:
     timed = [one for one in result.replays if one.error is not None]
     if timed:
         _show_times(result, groups, by, worst, timed)
+    else:
+        out.print("No row that could be replayed has a measured step time.\n")
     out.print(_summaries("peak memory, predicted against measured", {"all runs": summary}))
     if by:
         out.print()

@@ -1,0 +1,141 @@
+"""What ``distsim step`` proposes: changes that the command line takes, that fit, and that take what was told."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import distsim
+from distsim.cli.app import run
+from distsim.engine.faster import Faster, faster, fitting
+from distsim.engine.step import StepReport
+
+STATED = [
+    {"model": "llama-3-70b", "gpu": "h100-sxm", "gpus": 64, "tp": 8, "pp": 4, "global_batch": 64},
+    {"model": "llama-3-70b", "gpu": "h200-sxm", "tp": 8, "pp": 4, "dp": 2, "vpp": 5},  # gpus and batch left open
+    {"model": "llama-13b", "gpus": 16, "tp": 4, "pp": 4, "schedule": "1f1b", "recompute": "full",
+     "recompute_layers": 4, "global_batch": 32},
+    {"model": "gpt3-1.3b", "gpus": 16, "tp": 4, "zero": 1, "zero_group": 2, "seq": 512, "global_batch": 64},
+    {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8},  # too big
+    {"model": "llama-3-8b", "gpu": "l4", "gpus": 4, "recompute": "full", "recompute_layers": 2},  # far too big
+    {"model": "falcon-40b", "gpu": "v100-sxm2-32gb", "zero": 2, "zero_group": 8},
+]  # fmt: skip
+
+
+def advice(report: StepReport) -> list[Faster]:
+    return faster(report) if report.memory.fits else fitting(report)
+
+
+@pytest.mark.parametrize("stated", STATED, ids=lambda stated: stated["model"])
+def test_what_is_proposed_is_what_the_command_then_gives(stated: dict[str, object]) -> None:
+    report = distsim.step(**stated)
+    found = advice(report)
+    assert found
+    for one in found:
+        options = {**stated, **one.options}
+        if "no --recompute-layers" in one.words:
+            del options["recompute_layers"]
+        again = distsim.step(**options)
+        assert again.seconds == pytest.approx(one.seconds, rel=1e-9) and again.memory.peak == one.peak
+        assert again.memory.fits
+        if report.memory.fits:
+            before, after = report.setup.layout, again.setup.layout
+            assert one.gain > 0 and after.gpus == before.gpus
+            assert after.micro_batch * after.micro_batches * after.dp == before.micro_batch * before.micro_batches * (
+                before.dp
+            )
+
+
+def test_nothing_is_proposed_that_the_named_framework_lacks() -> None:
+    report = distsim.step(model="gpt2-xl", gpu="v100-sxm2-32gb", gpus=64, framework="torch-ddp", seq=1024)
+    named = {name for one in faster(report) for name in one.options}
+    assert named.isdisjoint({"tp", "pp"}) and all(one.options.get("zero", 0) < 2 for one in faster(report))
+
+
+def test_json_has_what_the_terminal_tells(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["step", "llama-3-8b", "--gpu", "h100-sxm", "--gpus", "8", "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert "faster" not in answer and answer["fitting"][0]["seconds"] > 0
+    run(["step", "llama-3-8b", "--gpu", "h100-sxm", "--gpus", "8"])
+    told = capsys.readouterr().out
+    assert "What makes it fit" in told and "--zero 2" in told
+    assert run(["step", "llama-3-70b", "--gpu", "h200-sxm", "--gpus", "64", "--tp", "8", "--pp", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["faster"]
+
+
+@pytest.mark.parametrize("command", ["step", "comm", "search"])
+def test_nodes_that_nothing_joins_are_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """They took 10^34 days."""
+    assert run([command, "llama-3.2-1b", "--gpu", "rtx-3090", "--gpus", "16"]) == 2
+    assert "need a network" in capsys.readouterr().err
+    assert run([command, "llama-3.2-1b", "--cluster", "selene", "--gpus", "8192"]) == 2
+    assert "which has 4480" in capsys.readouterr().err
+
+
+def test_first_and_last_stage_of_one_node_share_the_embedding_over_its_links() -> None:
+    """4 stages of 2 replicas lie on one node: the last stage's rank 6 is not on another."""
+    rows = distsim.comm(model="cerebras-gpt-2.7b", cluster="dgx-h100", gpus=8, pp=4).to_dict()["collectives"]
+    assert [row["link"] for row in rows if row["purpose"] == "tied embedding gradient"] == ["nvlink-4"]
+    alone = distsim.step(model="cerebras-gpt-2.7b", cluster="workstation-4x-rtx-3080", pp=4)
+    assert alone.seconds < 60
+
+
+def test_low_rank_gradients_of_a_stage_that_trains_nothing() -> None:
+    """The first stage has no adapters where only the head has."""
+    report = distsim.step(model="llama-3-8b", gpus=16, pp=8, lora_rank=1, lora_targets="head", compress="powersgd-r4")
+    assert report.seconds > 0
+
+
+def test_utilisation_over_one_is_explained() -> None:
+    """The convention counts attention to all tokens; windows of 1,024 leave out most of 131,072."""
+    report = distsim.step(model="gemma-3-27b", gpu="gb300", gpus=8, lora_rank=8)
+    assert report.mfu is not None and report.mfu > 1
+    assert any("MFU is over 100%" in note for note in report.notes)
+    usual = distsim.step(model="llama-3-8b", gpu="h100-sxm", gpus=8)
+    assert not any("MFU" in note for note in usual.notes)
+
+
+def test_software_of_one_vendor_is_told_elsewhere() -> None:
+    def notes(gpu: str, framework: str) -> str:
+        return " ".join(distsim.step(model="llama-3-8b", gpu=gpu, gpus=8, zero=0, framework=framework).notes)
+
+    assert "does not run on h100-sxm" in notes("h100-sxm", "neuronx") and "does not run" in notes("a100", "habana")
+    assert "does not run" not in notes("trainium2", "neuronx") + notes("gaudi2", "habana")
+
+
+def test_a_framework_that_shards_is_told_that_nothing_is() -> None:
+    def told(**options: object) -> bool:
+        notes = distsim.step(model="llama-3-8b", gpu="h100-sxm", framework="torchtitan", **options).notes
+        return any("usually runs with --zero 3" in note for note in notes)
+
+    assert told(gpus=8) and not told(gpus=8, zero=0) and not told(gpus=1) and not told(gpus=8, zero=3)
+
+
+def test_files_are_written_whole_through_links_and_into_pipes(tmp_path: Path) -> None:
+    """A device or pipe must not be replaced by a file, nor a link by what it should lead to."""
+    from distsim.cli.pipeline_options import write
+
+    real, link, pipe = tmp_path / "real.json", tmp_path / "link.json", tmp_path / "pipe"
+    real.write_text("old")
+    link.symlink_to(real)
+    write(link, "new")
+    assert link.is_symlink() and real.read_text() == "new"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write(pipe, "told")
+    assert os.read(end, 9) == b"told" and pipe.is_fifo()
+    os.close(end)
+    assert {path.name for path in tmp_path.iterdir()} == {"real.json", "link.json", "pipe"}
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    from distsim.cli.whole_file import whole
+    from distsim.errors import DistsimError
+
+    kept = tmp_path / "kept.csv"
+    kept.write_text("old")
+    with pytest.raises(DistsimError, match="cannot write"), whole(kept) as scratch:
+        scratch.write_text("half")
+        raise OSError(28, "No space left on device")
+    assert kept.read_text() == "old" and list(tmp_path.iterdir()) == [kept]
