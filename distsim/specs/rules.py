@@ -48,6 +48,11 @@ def _text(model: Model) -> int:
     return model.text.heads if model.text else 0
 
 
+def _learned(model: Model) -> int:
+    """Tokens that stand before the squares of an image."""
+    return model.patches.learned_tokens if model.patches else 0
+
+
 def _uncut(model: Model) -> str:
     """What context parallelism has no way to cut; empty where it has."""
     if model.patches:
@@ -91,6 +96,12 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: (y.pp * y.cp == 1) | (not _two_stacks(m)),
         lambda m, y: f"pp {y.pp} and cp {y.cp} given, but {m.name} is {_two_stacks(m)}, which only tp splits",
         lambda m, y: "leave --pp and --cp out",
+    ),
+    Rule(
+        "an image has squares",
+        lambda m, y: y.seq > _learned(m),
+        lambda m, y: f"--seq {y.seq} holds no square of an image: {m.name} puts {_learned(m)} learned before them",
+        lambda m, y: f"{m.name} reads {m.context}",
     ),
     Rule(
         "tp divides the text's stack",
