@@ -88,9 +88,9 @@ def test_single_collective(capsys: pytest.CaptureFixture[str]) -> None:
         (("llama-7b", "--collective", "all_reduce"), "takes no"),
         (("--collective", "everything"), "unknown collective"),
         (("llama-7b", "--gpus", "8", "--cp-mode", "ring"), "no effect with cp 1"),
-        (("llama-7b", "--gpus", "8", "--tp-mode", "4d"), "tp_mode"),
-        (("llama-7b", "--gpus", "8", "--expert-imbalance", "0.5"), "expert_imbalance"),
-        (("llama-7b", "--gpus", "8", "--sync", "local-sgd", "--sync-gbps", "-1"), "sync_gbps"),
+        (("llama-7b", "--gpus", "8", "--tp-mode", "4d"), "--tp-mode"),
+        (("llama-7b", "--gpus", "8", "--expert-imbalance", "0.5"), "--expert-imbalance"),
+        (("llama-7b", "--gpus", "8", "--sync", "local-sgd", "--sync-gbps", "-1"), "--sync-gbps"),
     ],
 )
 def test_refusals(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str) -> None:
