@@ -139,7 +139,8 @@ def test_frozen_sines_are_held_and_nothing_else() -> None:
         ("deberta-v3-base", {"cp": 2}, "distances"),
         ("mamba-130m", {"tp": 2}, "held whole"), ("mamba-130m", {"lora_rank": 8}, "none of the products"),
         ("clip-vit-l-14", {"tp": 8, "sequence_parallel": False}, "text stack"),
-        ("vit-base", {"mtp": 1}, "encoder"), ("vit-base", {"seq": 1}, "no square"), ("vit-base", {"tp": 2}, "sequence parallelism"),
+        ("vit-base", {"mtp": 1}, "encoder"), ("vit-base", {"seq": 1}, "no square"),
+        ("vit-base", {"tp": 2}, "sequence parallelism"),
     ],
 )  # fmt: skip
 def test_what_is_refused(name: str, options: dict[str, Any], words: str) -> None:

@@ -25,6 +25,7 @@ def _sharded(setup: Setup, parameter: Parameter) -> Number:
     """Elements that are gathered because ZeRO shards them; none of experts that no other rank holds."""
     return where(sharding_group(setup.layout, parameter.group) > 1, parameter.elements, 0)
 
+
 SMALL_WORKSPACES = ("pascal", "volta", "turing", "ampere", "ada")
 """Chips before compute capability 9, for which cuBLAS and Transformer Engine take 4 to 8 MiB instead of 32."""
 FORWARDS_AHEAD = 0.5
