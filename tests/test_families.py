@@ -263,3 +263,12 @@ def test_a_scan_is_bound_by_what_is_slower() -> None:
         times[gpu] = operation_sums(setup, Chip(setup), scan)[0].memory
     assert times["a100-sxm4-80gb"] == pytest.approx(9 * 8 * 2048 * 5120 * 16 / 19.5e12, rel=1e-3)
     assert times["h100-sxm"] > 9 * 8 * 2048 * 5120 * 16 / 67e12
+
+
+def test_quantised_weights_that_two_products_read_are_packed_once() -> None:
+    """DeBERTa's distances go through the projections of queries and keys."""
+    setup = _setup("deberta-v3-base", gpus=1, framework="huggingface", lora_rank=8, quantize="nf4")
+    (block, _), *_ = build_stages(setup)[0].layers
+    unpacked = [one.name for one in block.operations if one.kind == "unpack"]
+    assert unpacked == [f"{name}.unpack" for name in ("attention.qkv", "attention.projection", "mlp.up", "mlp.down")]
+    assert distsim.step(setup.job).seconds > 0

@@ -91,8 +91,11 @@ def _trains_whole(ctx: Context, tuning: Tuning, operation: Operation) -> bool:
 
 
 def _quantised(tuning: Tuning, operation: Operation) -> bool:
-    """Products of the layers but for routers, which are small and stay as they are."""
+    """Products of the layers but for routers, which are small and stay as they are, and for distances, which go through
+    another row's weights (DeBERTa)."""
     if tuning.quantization is None or operation.kind != "matmul" or operation.name.endswith((".router", ".gate")):
+        return False
+    if not operation.parameters:
         return False
     if operation.name.startswith(("embedding.", "head.")):
         return False
