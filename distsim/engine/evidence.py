@@ -14,9 +14,11 @@ from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_layout import (
     assumed_batch,
     assumed_layout,
+    batches_to_try,
     drop_idle,
     fit_degrees,
     idle_degrees,
+    interleaves,
     possible_degrees,
     scripted,
     unsaid_micro_batch,
@@ -163,8 +165,8 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
     *others, last = possible_degrees(run, framework_of(run))
-    for degrees in others:
-        setup = _setup_of(run, more, degrees)
+    for row, degrees in (*((row, last) for row in batches_to_try(run)), *((run, degrees) for degrees in others)):
+        setup = _setup_of(row, more, degrees)
         if memory_of(setup).fits:
             return setup
     return _setup_of(run, more, last)
@@ -190,7 +192,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     cluster = cluster_of(run)
     if cluster is not None and "zero_group" not in options:
         options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // (options.get("tp") or 1))
-    if framework.usual.get("interleave") and run.count("vpp") is None:
+    if interleaves(run, framework):
         options["vpp"] = usual_chunks(options, model.layers)
     if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
         options["zero"] = framework.usual.get("pipelined_zero", 3)

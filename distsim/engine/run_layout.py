@@ -15,6 +15,13 @@ from distsim.specs.model import Model
 
 WIDEST = 8
 """GPUs that a tensor parallel group is taken to have at most where only the size of a replica is known."""
+LARGEST = 16
+"""The largest micro-batch that tables of Megatron-LM name (those of 2021, with full recomputation)."""
+TABLES = ("NVIDIA/Megatron-LM images/", "Megatron-LM README")
+"""Sources of tables that were tuned: micro-batches as large as fit where nothing is pipelined (so those of April 2021,
+which name them), and since 2024 interleaved pipelines (their README: transfers between stages overlap, which only
+interleaved schedules do)."""
+INTERLEAVED_SINCE = 2024
 SHARDED = 2
 """ZeRO stage from which sharding, not pipelining, makes room for a model."""
 
@@ -24,6 +31,27 @@ def usual_chunks(options: dict[str, Any], layers: int) -> int | None:
     stages = options.get("pp") or 1
     micro = options["global_batch"] // (options["micro_batch"] * options["dp"])
     return layers // stages if stages > 1 and layers % stages == 0 and micro % stages == 0 else None
+
+
+def _tuned_table(run: Run) -> bool:
+    return (run.text("source") or "").startswith(TABLES)
+
+
+def interleaves(run: Run, framework: Framework) -> bool:
+    """Whether a blank ``vpp`` means a chunk per layer."""
+    since = (run.number("year") or 0) >= INTERLEAVED_SINCE
+    return run.count("vpp") is None and bool(framework.usual.get("interleave") or (since and _tuned_table(run)))
+
+
+def batches_to_try(run: Run) -> list[Run]:
+    """The row with the micro-batches that it may have had, the largest first; nothing where cells tell it."""
+    whole, tp, pp = (run.count(name) for name in ("global_batch", "tp", "pp"))
+    said = run.count("micro_batch") or run.count("grad_accum")
+    if said or not (whole and tp) or pp != 1 or not _tuned_table(run):
+        return []
+    replica = whole * tp // (run.count("n_gpus") or 1)
+    sizes = [2**n for n in range(LARGEST.bit_length() - 1, -1, -1) if replica % 2**n == 0]
+    return [Run({**run.cells, "micro_batch": str(size)}, run.line) for size in sizes]
 
 
 def fit_degrees(options: dict[str, Any], run: Run, degrees: dict[str, int], per_stage: int | None) -> None:
