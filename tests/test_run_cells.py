@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from distsim.engine.evidence import setup_of
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes, measured_step_seconds
 
 
@@ -23,3 +24,28 @@ def test_words_are_not_blanks() -> None:
         Run({"layers": "many"}, 2).need("layers")
     with pytest.raises(MissingCell, match="layers is blank"):
         Run({"layers": " "}, 2).need("layers")
+
+
+TABLE = {
+    "id": "a", "source": "NVIDIA/Megatron-LM images/model_table.png", "year": "2024", "framework": "megatron-lm",
+    "model": "GPT 16B", "layers": "32", "hidden": "6144", "heads": "48",
+    "family": "gpt", "kv_heads": "48", "head_dim": "128", "ffn_hidden": "24576", "gated_mlp": "0", "vocab": "131072", "seq_len": "4096",
+    "gpu": "h100-sxm", "n_gpus": "192", "tp": "4", "pp": "1", "global_batch": "192", "precision": "bf16",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cells", "micro_batch", "chunks"),
+    [
+        ({}, 4, 1), ({"micro_batch": "2"}, 2, 1), ({"source": "somebody's notes"}, 1, 1), ({"layers": "384"}, 1, 1),
+        ({"pp": "4", "n_gpus": "768", "micro_batch": "1"}, 1, 8),
+        ({"pp": "4", "n_gpus": "768", "micro_batch": "1", "vpp": "1"}, 1, 1),
+        ({"pp": "4", "n_gpus": "768", "micro_batch": "1", "source": "somebody's notes"}, 1, 1),
+        ({"pp": "4", "n_gpus": "768", "micro_batch": "1", "year": "2022"}, 1, 1),
+    ],
+)  # fmt: skip
+def test_tuned_tables_take_what_fits(cells: dict[str, str], micro_batch: int, chunks: int) -> None:
+    """Four sequences a replica: all at once where they fit, as the tables of 2021 name them; an interleaved pipeline
+    since 2024. What a cell says stands, and nobody else's blanks are read so."""
+    layout = setup_of(Run({**TABLE, **cells}, 2)).layout
+    assert (layout.micro_batch, layout.vpp) == (micro_batch, chunks)
