@@ -29,7 +29,8 @@ def test_words_are_not_blanks() -> None:
 TABLE = {
     "id": "a", "source": "NVIDIA/Megatron-LM images/model_table.png", "year": "2024", "framework": "megatron-lm",
     "model": "GPT 16B", "layers": "32", "hidden": "6144", "heads": "48",
-    "family": "gpt", "kv_heads": "48", "head_dim": "128", "ffn_hidden": "24576", "gated_mlp": "0", "vocab": "131072", "seq_len": "4096",
+    "family": "gpt", "kv_heads": "48", "head_dim": "128", "ffn_hidden": "24576", "gated_mlp": "0", "vocab": "131072",
+    "seq_len": "4096",
     "gpu": "h100-sxm", "n_gpus": "192", "tp": "4", "pp": "1", "global_batch": "192", "precision": "bf16",
 }  # fmt: skip
 
