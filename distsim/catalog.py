@@ -27,7 +27,7 @@ KINDS: dict[str, tuple[str, str] | None] = {
     "storage": ("distsim.specs.storage", "Storage"),
     "failures": ("distsim.specs.failures", "Failures"),
     "facilities": ("distsim.specs.facility", "Facility"),
-    "power": ("distsim.specs.facility", "PowerDraw"),
+    "power": ("distsim.specs.power", "PowerDraw"),
     "timing": None,
     "runs": None,
 }

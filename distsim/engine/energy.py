@@ -9,7 +9,7 @@ from distsim.engine.figures import Figures
 from distsim.formulas import energy as forms
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
-from distsim.specs.facility import PowerDraw
+from distsim.specs.power import PowerDraw
 
 UNMEASURED_UTILISATION = 0.4
 """Of the peak, for a chip whose datasheet states no peak to hold the rate against: what good training reaches."""

@@ -1,4 +1,4 @@
-"""The house around the machines: power price, PUE, grid; and what an accelerator and its share of a node draw."""
+"""The house around the machines: power price, PUE, upkeep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from distsim.specs.base import Sourced
-from distsim.specs.quantity import Dollars, Ratio, Watts
+from distsim.specs.quantity import Dollars, Ratio
 
 
 class Facility(Sourced):
@@ -32,27 +32,3 @@ class Facility(Sourced):
     """What a machine is worth at the end of its life, of its price."""
     utilisation: Annotated[Ratio, Field(gt=0, le=1)] = 0.85
     """Share of all hours for which bought machines have work."""
-
-
-class PowerDraw(Sourced):
-    """How an accelerator's draw follows its utilisation, and what its share of the node adds.
-
-    ``default`` holds for accelerators without a profile of their own. ``full_watts`` is the most it draws where that
-    is not the power on its preset; the fractions are of that. A node's overhead is ``node_watts`` per accelerator
-    where that was measured, else ``node_share`` of what the cluster's preset says beyond its accelerators, else
-    ``node_fraction`` of theirs.
-    """
-
-    name: str
-    aliases: tuple[str, ...] = ()
-    notes: str = ""
-    idle_fraction: Annotated[Ratio, Field(le=1)]
-    """Between a failure and the next step."""
-    least_fraction: Annotated[Ratio, Field(le=1)]
-    """In a job that runs but only waits for others."""
-    full_watts: Watts | None = None
-    full_utilisation: Annotated[Ratio, Field(gt=0, le=1)]
-    """Model FLOPs over peak from which on the accelerator draws all it will."""
-    node_watts: Watts | None = None
-    node_share: Annotated[Ratio, Field(le=1)]
-    node_fraction: Annotated[Ratio, Field(le=3)]
