@@ -7,7 +7,9 @@ import importlib
 import os
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ KINDS: dict[str, tuple[str, str] | None] = {
 SUFFIXES = {"runs": ".csv"}
 SPOKEN = {"prices": "price list", "failures": "failures preset", "facilities": "facility", "power": "power profile"}
 """What one preset is called where it is not the kind without its s."""
+_places: ContextVar[dict[tuple[str, str], tuple[str, Path] | None] | None] = ContextVar("_places", default=None)
 _ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
 
 
@@ -139,6 +142,17 @@ def knows(kind: str, name: str) -> bool:
     return _place(kind_of(kind), name) is not None
 
 
+@contextmanager
+def settled() -> Iterator[None]:
+    """While it lasts no preset comes, goes or gets another name, so that each is looked for once: many runs name the
+    same few."""
+    token = _places.set({})
+    try:
+        yield
+    finally:
+        _places.reset(token)
+
+
 def _find(kind: str, name: str) -> tuple[str, Path]:
     """Origin and file of a preset; raises DistsimError where there is none."""
     if found := _place(kind, name):
@@ -154,6 +168,15 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
 
 def _place(kind: str, name: str) -> tuple[str, Path] | None:
     """Origin and file of a preset; None where there is none."""
+    known = _places.get()
+    if known is None:
+        return _looked_for(kind, name)
+    if (kind, name) not in known:
+        known[kind, name] = _looked_for(kind, name)
+    return known[kind, name]
+
+
+def _looked_for(kind: str, name: str) -> tuple[str, Path] | None:
     if _looks_like_path(name):
         return ("path", Path(name)) if Path(name).is_file() else None
     wanted = _plain(name)

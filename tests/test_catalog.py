@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -240,3 +241,13 @@ def test_documented_presets_load(kind: str, name: str, text: str, places: dict[s
 
 def test_documentation_shows_each_kind_of_preset() -> None:
     assert {kind for kind, _, _ in EXAMPLES} == {"gpus", "clusters", "models"}
+
+
+def test_places_are_remembered_only_while_they_are_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with catalog.settled():
+        assert not catalog.knows("gpus", "mine")
+        (tmp_path / "presets" / "gpus").mkdir(parents=True)
+        shutil.copy(catalog.path("gpus", "h100-sxm"), tmp_path / "presets" / "gpus" / "mine.toml")
+        assert not catalog.knows("gpus", "mine")
+    assert catalog.knows("gpus", "mine")

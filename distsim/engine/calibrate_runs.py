@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from distsim import catalog
 from distsim.engine.calibrate import Factors, Fit, fit
 from distsim.engine.calibrate_evidence import corrected, write_evidence
 from distsim.engine.calibrate_table import Example, Table, example_of, in_state, nearest_states
@@ -50,6 +51,11 @@ class Calibration:
 
 def examples_of(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
     """Runs with a step time as numbers, and why the others are not among them."""
+    with catalog.settled():
+        return _examples(runs)
+
+
+def _examples(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
     found: list[Example] = []
     reasons: Counter[str] = Counter()
     for run in runs:

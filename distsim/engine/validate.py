@@ -74,7 +74,8 @@ def shipped_runs() -> Path:
 
 def validate_file(path: Path) -> Validation:
     """Replay every run of a file."""
-    return Validation(tuple(replay(run) for run in read_runs(path)))
+    with catalog.settled():
+        return Validation(tuple(replay(run) for run in read_runs(path)))
 
 
 def group_name(run: Run, group: str) -> str:
