@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.engine.alignment import alignment
 from distsim.engine.chip import Chip
 from distsim.engine.compose import compose, exchanged, layout_numbers, stage_numbers
 from distsim.engine.compute import operation_sums
@@ -153,6 +154,8 @@ def test_odd_vocabularies_are_slow() -> None:
     assert odd == pytest.approx(_head_seconds(framework="megatron-lm", precision="bf16") / 0.4, rel=0.01)
     assert aligned_share(50_257, 1600, 2) == 0.4 and aligned_share(6_282, 1600, 2) == 0.5
     assert aligned_share(12_564, 1600, 2) == 0.6 and aligned_share(50_304, 1600, 2) == 1
+    fp32 = {"framework": "huggingface", "precision": "fp32"}
+    assert alignment(_setup(model="gpt2-xl", gpus=1, tp=1, seq=1024, attention="flash", **fp32), 50_257, 1600, 4) == 1
     assert aligned_share(1600, 50_257, 2) == 0.4 and aligned_share(50_260, 1600, 4) == 1
 
 

@@ -150,3 +150,9 @@ def test_single_node_times_of_vtrain_are_sums() -> None:
             assert abs(parts @ found - 1).max() < 5e-6
             tested += 1
     assert tested >= 8
+
+
+def test_a_profile_for_replays_says_so() -> None:
+    for name, told in (("vtrain", True), ("megatron-deepspeed", False)):
+        notes = distsim.memory(model="gpt2", gpus=1, framework=name).setup.notes
+        assert any("nobody trains with vtrain" in note for note in notes) is told

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from distsim.arrays import Number
 from distsim.formulas.compute import ALIGNED_BYTES, aligned_share
+from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
     from distsim.engine.resolve import Setup
@@ -18,8 +19,9 @@ def pads_operands(setup: Setup) -> bool:
 
 
 def alignment(setup: Setup, n: Number, k: Number, element_bytes: float) -> Number:
-    """Share of a wide product's rate that its rows of ``n`` and ``k`` elements leave."""
-    return 1.0 if pads_operands(setup) else aligned_share(n, k, element_bytes)
+    """Share of the rate that rows of ``n`` and ``k`` elements leave a product; those in fp32 need no tensor cores."""
+    wide = element_bytes >= FP32_BYTES
+    return 1.0 if wide or pads_operands(setup) else aligned_share(n, k, element_bytes)
 
 
 def odd_vocabulary(setup: Setup) -> str:

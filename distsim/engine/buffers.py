@@ -20,17 +20,16 @@ from distsim.formulas.states import parameter_bytes_per_rank
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.layers.ledger import Block, Parameter
 
-
-def _sharded(setup: Setup, parameter: Parameter) -> Number:
-    """Elements that are gathered because ZeRO shards them; none of experts that no other rank holds."""
-    return where(sharding_group(setup.layout, parameter.group) > 1, parameter.elements, 0)
-
-
 SMALL_WORKSPACES = ("pascal", "volta", "turing", "ampere", "ada")
 """Chips before compute capability 9, for which cuBLAS and Transformer Engine take 4 to 8 MiB instead of 32."""
 FORWARDS_AHEAD = 0.5
 """Part of the micro-batches in flight, less one of them, by which the host is ahead of its GPU while a pipeline fills,
-even where it is slower; found on the first stage of 2, 4, 8 and 16 in nanotron's sweep (docs/memory.md)."""
+even where it is slower; found on the first stage of 2, 4, 8 and 16 in nanotron's sweep (docs/findings.md)."""
+
+
+def _sharded(setup: Setup, parameter: Parameter) -> Number:
+    """Elements that are gathered because ZeRO shards them; none of experts that no other rank holds."""
+    return where(sharding_group(setup.layout, parameter.group) > 1, parameter.elements, 0)
 
 
 def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
@@ -74,12 +73,7 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
             root_parameters=root * rules.keep_last_unit,
         )  # fmt: skip
     if "hpz" in (setup.job.zeropp or ""):
-        total = total + figures.use(
-            "parameters shared inside the node", parameter_bytes_per_rank,
-            parameters=sum(_sharded(setup, p) * times for p, times in stage.held()),
-            bytes_per_parameter=precision.gather_bytes, zero_stage=y.zero,
-            zero_group_size=minimum(y.zero_group, maximum(setup.cluster.domain // y.tp, 1)),
-        )  # fmt: skip
+        total = total + _second_shard(setup, stage, figures)
     if rules.step_copy_bytes:
         total = total + figures.use(
             "gradient copies of the step",
@@ -94,6 +88,17 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         source = setup.framework.source_of("buffers") or "preset"
         total = total + figures.note("workspaces", _workspaces(setup), "B", source)
     return total
+
+
+def _second_shard(setup: Setup, stage: Stage, figures: Figures) -> Number:
+    """Parameters that hpZ of ZeRO++ keeps once more, shared by the ranks of a node."""
+    y = setup.layout
+    return figures.use(
+        "parameters shared inside the node", parameter_bytes_per_rank,
+        parameters=sum(_sharded(setup, p) * times for p, times in stage.held()),
+        bytes_per_parameter=setup.precision.gather_bytes, zero_stage=y.zero,
+        zero_group_size=minimum(y.zero_group, maximum(setup.cluster.domain // y.tp, 1)),
+    )  # fmt: skip
 
 
 def _workspaces(setup: Setup) -> Number:

@@ -40,13 +40,16 @@ def recipe_kernels(framework: Framework, model: Model, chip: Accelerator, precis
             for name, value in recipe.kernels.items()}  # fmt: skip
 
 
-def sharding_notes(framework: Framework, layout: Layout, origins: Mapping[str, str]) -> list[str]:
-    """What a framework that usually shards everything does where nobody says: distsim shards nothing."""
-    usual = framework.usual.get("zero", 0)
+def framework_notes(framework: Framework, layout: Layout, origins: Mapping[str, str]) -> list[str]:
+    """What a user should know of a framework: that nobody trains with it, or that it usually shards everything where
+    nobody says and distsim shards nothing."""
+    name, usual = framework.name, framework.usual.get("zero", 0)
+    if framework.stands_for:
+        return [f"nobody trains with {name}, which replays published sums; use --framework {framework.stands_for}"]
     if usual < FULL or origins.get("zero") != "default" or layout.dp * layout.cp == 1:
         return []
     usual = framework.usual.get("pipelined_zero", usual) if layout.pp > 1 else usual
-    return [f"--zero not given: 0 taken, every GPU holds all states; {framework.name} usually runs with --zero {usual}"]
+    return [f"--zero not given: 0 taken, every GPU holds all states; {name} usually runs with --zero {usual}"]
 
 
 def _base(framework: Framework, model: Model) -> Kernels:

@@ -9,7 +9,7 @@ from distsim import catalog
 from distsim.arrays import Number, round_up, where
 from distsim.engine.models import as_asked, asked_of, length_notes, load_model, reading_notes
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
-from distsim.engine.profile import kernels_for, recipe_kernels, sharding_notes, with_kernels
+from distsim.engine.profile import framework_notes, kernels_for, recipe_kernels, with_kernels
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.tuning import tuning_of, tuning_options
 from distsim.engine.vocabulary import check_vocabulary
@@ -106,7 +106,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     accelerator, cluster = _hardware(filled, given)
     layout, notes = _layout(filled, model, cluster)
-    notes += sharding_notes(framework, layout, origins)
+    notes += framework_notes(framework, layout, origins)
     check_vocabulary(model, layout)
     notes += [*chunk_notes, *reading_notes(job.model)]
     problems = broken(model, layout)

@@ -22,6 +22,7 @@ TABLES = ("NVIDIA/Megatron-LM images/", "Megatron-LM README")
 which name them), and since 2024 interleaved pipelines (their README: transfers between stages overlap, which only
 interleaved schedules do)."""
 INTERLEAVED_SINCE = 2024
+"""The year of that README."""
 SHARDED = 2
 """ZeRO stage from which sharding, not pipelining, makes room for a model."""
 
@@ -45,11 +46,11 @@ def interleaves(run: Run, framework: Framework) -> bool:
 
 def batches_to_try(run: Run) -> list[Run]:
     """The row with the micro-batches that it may have had, the largest first; nothing where cells tell it."""
-    whole, tp, pp = (run.count(name) for name in ("global_batch", "tp", "pp"))
+    whole, tp, pp, cp = (run.count(name) for name in ("global_batch", "tp", "pp", "cp"))
     said = run.count("micro_batch") or run.count("grad_accum")
     if said or not (whole and tp) or pp != 1 or not _tuned_table(run):
         return []
-    replica = whole * tp // (run.count("n_gpus") or 1)
+    replica = whole * tp * (cp or 1) // (run.count("n_gpus") or 1)
     sizes = [2**n for n in range(LARGEST.bit_length() - 1, -1, -1) if replica % 2**n == 0]
     return [Run({**run.cells, "micro_batch": str(size)}, run.line) for size in sizes]
 

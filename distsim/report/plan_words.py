@@ -12,7 +12,7 @@ from distsim.units import DAY, days_words, decimal_bytes, duration
 KWH_PER_MWH = 1000
 KG_PER_TONNE = 1000
 NEARLY_FULL = 0.95
-"""Predicted memory is off by some per cent (docs/memory.md): a layout beyond this may not fit after all."""
+"""Predicted memory is off by some per cent (docs/evidence.md): a layout beyond this may not fit after all."""
 
 
 def dollars(amount: float) -> str:

@@ -210,6 +210,8 @@ class Framework(Sourced):
     overhead: Overhead = Overhead()
     supports: Supports = Supports()
     adapters: Adapters = Adapters()
+    stands_for: str = ""
+    """The software whose published figures only this profile replays; nobody trains with it."""
     vocab_multiple: int = Field(default=1, ge=0)
     """The vocabulary is padded to a multiple of this (times tp where ``vocab_multiple_per_tp``); 0: cut."""
     vocab_multiple_per_tp: bool = False
