@@ -12,6 +12,8 @@ MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 MICROSECOND = 1e-6
 GIGA, TERA = 1e9, 1e12
 BITS_PER_BYTE, FP32_BYTES = 8, 4
+INDEX_BYTES, MASK_BYTES = 8, 1
+"""Token ids, positions and experts are int64; a dropout mask is one byte per element."""
 
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"Ki": KIB, "Mi": MIB, "Gi": GIB, "Ti": TIB, "Pi": 2**50}

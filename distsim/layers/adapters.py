@@ -13,9 +13,8 @@ from distsim.arrays import Number, maximum
 from distsim.layers.attention import heads_per_rank
 from distsim.layers.ledger import Collective, Context, Held, Operation, Parameter, Tensor
 from distsim.specs.tuning import Tuning
-from distsim.units import FP32_BYTES
+from distsim.units import FP32_BYTES, MASK_BYTES
 
-MASK_BYTES = 1  # a dropout mask is one byte per element
 _LETTERS = {
     "attention.query": {"q"}, "attention.query_down": {"q"}, "attention.query_up": {"q"},
     "attention.kv_down": {"k", "v"}, "attention.kv_up": {"k", "v"}, "attention.projection": {"o"},

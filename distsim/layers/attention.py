@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum
 from distsim.layers.context_parallel import context_exchange
-from distsim.layers.core_attention import MASK_BYTES, core_attention, flash_kernel, masked
+from distsim.layers.core_attention import core_attention, flash_kernel, masked
 from distsim.layers.disentangled import distance_scores
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
+from distsim.units import MASK_BYTES
 
 
 def heads_per_rank(ctx: Context) -> tuple[Number, Number]:

@@ -6,11 +6,9 @@ from distsim.arrays import Number, maximum, minimum, round_up, where
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
-from distsim.units import FP32_BYTES
+from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 
 LSE_BYTES = 4  # flash and memory-efficient kernels keep one fp32 log-sum-exp per head and query token
-MASK_BYTES = 1  # a dropout mask is one byte per element
-INDEX_BYTES = 8  # position of each row's maximum, int64
 EFFICIENT_ROWS = 32  # the memory-efficient kernel pads its log-sum-exp to a multiple of this
 RNG_BYTES = 24  # seed and offset of a flash call: uint64[2] and one more
 COMPOSED = "attention.probabilities_fp32"

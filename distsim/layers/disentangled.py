@@ -12,9 +12,8 @@ from distsim.arrays import Number, where
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
+from distsim.units import INDEX_BYTES, MASK_BYTES
 
-INDEX_BYTES = 8
-MASK_BYTES = 1
 TERMS = ("content_position", "position_content")
 
 

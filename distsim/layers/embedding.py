@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distsim.layers.core_attention import MASK_BYTES, rope_table
+from distsim.layers.core_attention import rope_table
 from distsim.layers.disentangled import distance_table
-from distsim.layers.inputs import INDEX_BYTES, frame_rows, patch_rows, table
+from distsim.layers.inputs import frame_rows, patch_rows, table
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import boundary_bytes
+from distsim.units import INDEX_BYTES, MASK_BYTES
 
 
 def embedding(ctx: Context) -> list[Operation]:

@@ -6,16 +6,13 @@ from dataclasses import replace
 
 from distsim.arrays import Number, minimum, where
 from distsim.layers.contrast import contrast
-from distsim.layers.core_attention import MASK_BYTES
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
 from distsim.layers.norm import norm
 from distsim.layers.prediction import own_positions, pooler, positions, transform
 from distsim.layers.tensor_parallel import column_collectives
-from distsim.units import FP32_BYTES
-
-INDEX_BYTES = 8
+from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 
 
 def head(ctx: Context) -> list[Operation]:

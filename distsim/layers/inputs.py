@@ -10,7 +10,6 @@ from dataclasses import replace
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 
-INDEX_BYTES = 8  # token ids and positions are int64
 PROJECTIONS = ("embedding.patches", "embedding.frames", "embedding.convolution")
 """How the names of the products here begin, which count as work although they stand in the embedding."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from distsim.arrays import Number
 from distsim.layers.attention import residual
-from distsim.layers.core_attention import MASK_BYTES
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
+from distsim.units import MASK_BYTES
 
 # Tensors of the inner width that an activation composed of elementary operations keeps, beside its product.
 # gelu_new(x) = 0.5 x (1 + tanh(c (x + 0.044715 x^3))): x, tanh's output, and the two factors of the last product.

@@ -7,8 +7,8 @@ from distsim.layers.attention import residual
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mlp import mlp
+from distsim.units import INDEX_BYTES
 
-INDEX_BYTES = 8  # int64 token and expert indices
 ROUTER_BYTES = 4  # routing is done in fp32
 
 
