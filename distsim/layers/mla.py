@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.layers.attention import output_projection
+from distsim.layers.attention import output_gate, output_projection
 from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import core_attention
 from distsim.layers.ledger import Context, Operation, Tensor
@@ -66,4 +66,7 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
     projection = tokens * heads * (mla.nope_dim + mla.value_dim)
     operations += context_exchange(ctx, query, key, value, mla.value_dim)
     operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim, value_projection=projection)
+    if model.attention_gate:
+        operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, heads * mla.value_dim, None))
+        operations.append(output_gate(ctx, tokens * heads * mla.value_dim))
     return operations + output_projection(ctx, heads * mla.value_dim)

@@ -14,6 +14,7 @@ from distsim.interop.huggingface.families import Family, load_family, refuse, su
 from distsim.interop.huggingface.fields import Fields, look
 from distsim.interop.huggingface.harmless import matters
 from distsim.interop.huggingface.latent import read_latent_attention
+from distsim.interop.huggingface.recurrent import read_recurrent
 from distsim.interop.huggingface.special import SPECIAL
 from distsim.interop.huggingface.windows import read_window
 from distsim.interop.json_file import read_json
@@ -57,6 +58,7 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
         problem = "states neither a hidden size nor a number of layers"
         raise DistsimError(problem, "is it a model's config.json?", where=where)
     values = base_values(fields, family)
+    values.update(read_recurrent(fields, family, values) if family.recurrent else {})
     values.update(read_window(fields, family, values["layers"]))
     special = SPECIAL[family.special](fields, values) if family.special else {}
     values.update(special)

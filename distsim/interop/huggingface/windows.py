@@ -15,7 +15,7 @@ GLOBAL = {"full_attention", "global", "attention", "global_attention", "full"}
 
 def read_window(fields: Fields, family: Family, layers: int) -> dict[str, Any]:
     """``window`` and ``window_pattern`` of the model."""
-    pattern = _stated_pattern(fields, layers)
+    pattern = None if family.recurrent else _stated_pattern(fields, layers)
     every = (*family.names.get("window_every", ()), *NAMES["window_every"])
     fields.settled(*every, "max_window_layers")
     window = fields.whole(*family.names.get("window", ()), *NAMES["window"], least=0)
