@@ -96,6 +96,9 @@ def length_notes(model: Model, seq: int, stated: bool = True) -> list[str]:
         notes.append(f"tokens are those that {model.name}'s encoder reads; its decoder reads {read} per sequence")
         if model.positions == "learned" and read and read > model.position_rows:
             notes.append(f"{read} tokens are more than the {model.position_rows} positions of {model.name}'s decoder")
+    if model.latent_attention and model.latent_attention.index_heads:
+        chosen = model.latent_attention.index_keys
+        notes.append(f"attention of {model.name} is that of all keys, of which its indexer chooses {chosen:,}: dense")
     if patches := model.patches:
         squares = f"tokens are squares of {patches.size} x {patches.size} pixels"
         notes.append(f"{squares} and {patches.learned_tokens} learned: {seq} per image of {model.name}")

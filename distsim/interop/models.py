@@ -33,7 +33,8 @@ def known_model(name: str) -> Model | None:
 
 
 def unused_keys(name: str) -> list[str]:
-    """What to say of each key of a configuration that was not used and could change memory or time."""
+    """What to say of other networks in a configuration, and of each key that was not used and could change memory or
+    time."""
     file = config_file(str(name))
     if file is None:
         return []
@@ -42,9 +43,13 @@ def unused_keys(name: str) -> list[str]:
     from distsim.interop.huggingface.aliases import NAMES
 
     known = [key for keys in NAMES.values() for key in keys]
-    unused = read_config_file(file).unused
+    reading = read_config_file(file)
+    unused = reading.unused
     hints = (did_you_mean(key, known) for key in unused)
-    return [
+    left_out = (
+        [f"{file}: only the decoder of text is read, without {', '.join(reading.beside)}"] if reading.beside else []
+    )
+    return left_out + [
         f"{file}: key {key!r} was not used" + (f"; {hint}" if hint else "")
         for key, hint in zip(unused, hints, strict=True)
     ]

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from distsim.specs.base import Sourced, Spec
 from distsim.specs.disentangled import Disentangled
 from distsim.specs.inputs import Frames, Patches, TextTower
+from distsim.specs.latent import LatentAttention
 from distsim.specs.mixers import DeltaNet, Mamba, ShortConvolution
 from distsim.specs.output import Output
 
@@ -49,20 +50,6 @@ class Experts(Spec):
                 f"shared {self.shared} and shared_ffn {self.shared_ffn} must be both zero or both positive"
             )
         return self
-
-
-class LatentAttention(Spec):
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank queries and a shared low-rank key-value."""
-
-    q_rank: int = Field(default=0, ge=0)
-    """Rank of the query projection; 0 means a full query projection (DeepSeek-V2-Lite)."""
-    kv_rank: int = Field(ge=1)
-    nope_dim: int = Field(ge=1)
-    """Width per head without rotary positions."""
-    rope_dim: int = Field(ge=1)
-    """Width per head with rotary positions (shared by all heads on the key side)."""
-    value_dim: int = Field(ge=1)
-    """Width of a value head."""
 
 
 MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
