@@ -1,4 +1,4 @@
-"""What chips that nobody measured sustain: told by the power of their relatives, held against chips that were measured."""
+"""What chips that nobody measured sustain, by the power of their relatives, held against chips that were measured."""
 
 from __future__ import annotations
 

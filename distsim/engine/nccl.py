@@ -86,7 +86,7 @@ def graph_of(group: Group) -> Graph:
         count = take(net.rings, minimum(group.local, len(net.rings) - 1))
         inside, channels = count * speed, maximum(1.0, count)
     else:
-        channels = max(1.0, net.intra_rate // speed)
+        channels = maximum(1.0, net.intra_rate // speed)
         inside = channels * speed if net.nvlink else net.intra_rate
     nics = group.local * net.nic_rate * table["graph"]["nic_share"] / group.sharing
     nics = nics / ring_oversubscription(group.nodes, net.tiers)
