@@ -7,8 +7,10 @@ import statistics
 
 import pytest
 
+import distsim
 from distsim import catalog
 from distsim.engine.chip import FULL_CLOCK_JOULES, TYPICAL_SHARE, TYPICAL_SHARES, usual_share
+from distsim.engine.step_figures import sections
 from distsim.formulas.compute import POWER_EXPONENT, UNLIMITED_SHARE, sustained_share
 from distsim.specs.accelerator import Accelerator
 
@@ -88,3 +90,12 @@ def test_unknown_relatives_take_the_usual_share() -> None:
     assert usual_share(card.model_copy(update={"architecture": "unheard-of"})) == TYPICAL_SHARE
     assert usual_share(card.model_copy(update={"power": None})) == TYPICAL_SHARE
     assert usual_share(catalog.load("gpus", "tpu-v4")) == TYPICAL_SHARES["tpu"]
+
+
+def test_explain_tells_measured_from_derived() -> None:
+    def told(gpu: str) -> str:
+        report = distsim.step(model="llama-7b", gpu=gpu, gpus=8, zero=3, framework="torchtitan")
+        return "\n".join(f"{one.label} {one.source}" for part in sections(report) for one in part.figures)
+
+    assert "rate of the best measured product presets/gpus" in told("h100-sxm")
+    assert "rate of the best product nobody measured" in told("mi350x")

@@ -46,6 +46,7 @@ class Chip:
         stated: float = getattr(peak, units)
         self.rate = stated
         reached = chip.measured
+        self.measured = bool(reached.matmul_bf16 or reached.matmul_fp16)
         share = reached.matmul_bf16 or reached.matmul_fp16 or usual_share(chip)
         self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or share
         narrow = narrow_units(peak, precision.math)
