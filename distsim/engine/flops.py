@@ -99,16 +99,16 @@ def flops_convention(setup: Setup) -> str:
 
 def model_flops(setup: Setup) -> Number:
     """Model FLOPs of one token."""
-    model, seq = setup.model, setup.layout.seq
-    layers, keys = attended(model, seq, seq)
+    model, y = setup.model, setup.layout
+    layers, keys = attended(model, y.seq, y.together)
     return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 
 
 def least_flops(setup: Setup) -> Number:
     """FLOPs of one token that no kernel can avoid: attention to what it sees within its windows, nothing recomputed."""
-    model, seq = setup.model, setup.layout.seq
-    reach = min(seq, model.window) if model.window else seq / 2 if model.causal else seq
-    layers, keys = attended(model, seq, reach)
+    model, seen = setup.model, setup.layout.together
+    reach = min(seen, model.window) if model.window else seen / 2 if model.causal else seen
+    layers, keys = attended(model, setup.layout.seq, reach)
     return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 
 

@@ -198,6 +198,8 @@ class Framework(Sourced):
     """Kernels that were otherwise in software up to a year; only replays of measured runs use them."""
     usual_loss_chunks: bool = False
     """Fine-tuning recipes compute the loss in chunks; only the memory of replays uses it."""
+    usual_samples: int = Field(default=0, ge=0)
+    """Tokens of the packed samples on which measured runs fine-tune; only replays use it."""
     usual_whole: dict[str, str] = Field(default_factory=dict)
     """Precision and optimizer that measured runs which fine-tune everything hold in memory, where their cells do not
     say; only the memory of replays uses them."""
