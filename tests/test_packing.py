@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import distsim
-from distsim.engine.compute import stage_compute
+from distsim.engine.chip import Chip
+from distsim.engine.compute import operation_sums, stage_compute
 from distsim.engine.evidence import setup_of
 from distsim.engine.launches import PARALLEL_LINEAR_ISSUE, PLAIN_ISSUE, launches
 from distsim.engine.resolve import Setup, resolve
@@ -119,3 +120,17 @@ def test_adapters_are_hardly_slower_than_training_it_all(framework: str, targets
     full, tuned = (distsim.step(Job.read({**long, **more})).seconds for more in ({}, {"lora_rank": 16,
                    "lora_targets": targets}))  # fmt: skip
     assert tuned < full
+
+
+def test_frozen_weights_need_no_second_copy_of_what_is_quantised() -> None:
+    """Inputs and gradients are written one way only; Hopper transposes weights that have no bf16 copy in backward."""
+    for gpu, turned in (("h100-sxm", 2), ("b200-sxm", 0)):
+        job = setup(gpu=gpu, precision="fp8-parameters", lora_targets="q,k,v")
+        whole = setup(gpu=gpu, precision="fp8-parameters", lora_rank=None)
+        name, chip = "mlp.down", Chip(job)
+        frozen, trained = (operation_sums(one, chip, rows(one)[name]) for one in (job, whole))
+        m, n, k, _ = rows(job)[name].shape
+        assert frozen[0].memory * chip.bandwidth == pytest.approx(3 * m * k)
+        assert trained[0].memory * chip.bandwidth == pytest.approx(4 * m * k)
+        assert frozen[1].memory * chip.bandwidth == pytest.approx(3 * m * n + turned * n * k)
+        assert trained[1].memory * chip.bandwidth == pytest.approx(4 * m * n)

@@ -28,6 +28,7 @@ from distsim.engine.run_memory import peak_of_run
 from distsim.engine.run_profile import (
     assumed_precision,
     assumed_profile,
+    checkpointed,
     framework_of,
     precision_of,
     run_year,
@@ -205,7 +206,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
         options["mtp"] = model.mtp_layers
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
-    setup = unpacked_then(run, recomputing_as_recipes(run, trained_whole(run, setup)))
+    setup = unpacked_then(run, recomputing_as_recipes(run, checkpointed(run, trained_whole(run, setup))))
     unsaid = not again
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 

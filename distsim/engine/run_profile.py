@@ -126,6 +126,15 @@ def trained_whole(run: Run, setup: Setup) -> Setup:
     )
 
 
+def checkpointed(run: Run, setup: Setup) -> Setup:
+    """The setup recomputing every layer, as scripts that fine-tune everything with DeepSpeed do, where the row does not
+    say."""
+    scripted = run_notes.ON_DEEPSPEED in (run.text("notes") or "").lower()
+    if not (scripted and setup.framework.usual_whole and run.text("recompute") is None):
+        return setup
+    return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=-1, selective=0))
+
+
 def unpacked_then(run: Run, setup: Setup) -> Setup:
     """The setup with the kernel that unpacked quantised weights in the year of the run."""
     tuning = setup.tuning
