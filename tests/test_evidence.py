@@ -141,7 +141,9 @@ def test_whole_fine_tuning_keeps_no_master_copy() -> None:
     run = _run(finetune_kind="full", notes='method "Full-parameter"')
     scripted = held_by(run, checkpointed(run, setup), 2024)
     assert (scripted.precision.name, scripted.recompute) == ("bf16", "full")
-    assert checkpointed(_run(finetune_kind="full"), setup) is setup
+    assert checkpointed(_run(finetune_kind="full"), setup).recompute == "full"
+    assert checkpointed(_run(finetune_kind="full", recompute="none"), setup) is setup
+    assert checkpointed(_run(), setup) is setup
 
 
 def test_only_replays_know_states_of_software() -> None:

@@ -127,10 +127,10 @@ def trained_whole(run: Run, setup: Setup) -> Setup:
 
 
 def checkpointed(run: Run, setup: Setup) -> Setup:
-    """The setup recomputing every layer, as scripts that fine-tune everything with DeepSpeed do, where the row does not
-    say."""
-    scripted = run_notes.ON_DEEPSPEED in (run.text("notes") or "").lower()
-    if not (scripted and setup.framework.usual_whole and run.text("recompute") is None):
+    """The setup recomputing every layer, as the framework's trainers that fine-tune everything do, where the row does
+    not say."""
+    usual = setup.framework.usual_whole.get("recompute") == "full" and setup.tuning is None
+    if not usual or run.text("finetune_kind") is None or run.text("recompute") is not None:
         return setup
     return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=-1, selective=0))
 
