@@ -94,7 +94,8 @@ def trained_parameters(setup: Setup) -> Number:
 def flops_convention(setup: Setup) -> str:
     """What a model FLOP is here, in words."""
     products = "6 N" if setup.tuning is None else "4 N frozen + 6 N trained"
-    return f"{products} (no input embedding) + 12 L H S, dense attention"
+    inside = " inside samples" if setup.layout.sample_tokens else ""
+    return f"{products} (no input embedding) + 12 L H S, dense attention{inside}"
 
 
 def model_flops(setup: Setup) -> Number:
