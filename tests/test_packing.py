@@ -134,3 +134,16 @@ def test_frozen_weights_need_no_second_copy_of_what_is_quantised() -> None:
         assert trained[0].memory * chip.bandwidth == pytest.approx(4 * m * k)
         assert frozen[1].memory * chip.bandwidth == pytest.approx(3 * m * n + turned * n * k)
         assert trained[1].memory * chip.bandwidth == pytest.approx(4 * m * n)
+
+
+def test_adapters_of_row_parallel_products_gather_their_output() -> None:
+    """Both ways under sequence parallelism, forward alone without; part by part where a recipe asks for that."""
+    whole = 4096 * 4096 * 2
+    for options, expected in (
+        ({}, [("all_gather", whole), ("all_gather", whole)]),
+        ({"sequence_parallel": False}, [("all_gather", whole), ("all_gather", 0)]),
+        ({"framework": "nemo-mlperf"}, [("all_to_all", whole / 4), ("all_to_all", whole / 4)]),
+    ):
+        up = rows(setup(tp=4, lora_targets="o", **options))["attention.projection.lora_b"]
+        assert [(one.op, one.bytes_logical) for one in up.collectives] == expected
+        assert [one.phase for one in up.collectives] == ["forward", "backward"]
