@@ -11,7 +11,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Hardware and software": ("gpu", "gpus", "cluster", "profile", "framework", "compile", "attention"),
     "Layout": ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "stage_layers", "vocab_parallel",
                "sequence_parallel", "loss_parallel", "tp_mode", "tp_depth", "cp_mode"),
-    "Batch": ("seq", "decoder_seq", "micro_batch", "global_batch"),
+    "Batch": ("seq", "decoder_seq", "sample_tokens", "micro_batch", "global_batch"),
     "Memory": ("zero", "zero_group", "recompute", "recompute_layers", "offload", "offload_to"),
     "Training": ("precision", "optimizer", "dropout", "mtp", "expert_imbalance"),
     "Fine-tuning": ("lora_rank", "lora_targets", "lora_dropout", "lora_whole", "quantize"),

@@ -259,7 +259,7 @@ def _step(
     figures.note("correction by alike runs, a factor", scale, "1", f"presets/timing/evidence; {nearest}")
     figures.note("step", report.seconds, "s", f"all parts; residuals: {report.interval.basis}")
     model = report.setup.model
-    layers, keys = attended(model, layout.seq, layout.seq)
+    layers, keys = attended(model, layout.seq, layout.together)
     figures.use("model FLOPs of a token", model_flops_per_token, parameters=active_parameters(report.setup),
                 layers=layers, heads=model.heads, head_width=model.head_dim, seq=keys)  # fmt: skip
     if report.peak:
