@@ -200,3 +200,21 @@ def test_sources_stay_as_close_as_they_are(part: str, every: int, bar: float) ->
     errors = [abs(error) for run in rows[::every] if (error := replay(run).memory_error) is not None]
     assert len(errors) > 12
     assert statistics.median(errors) <= bar
+
+
+@pytest.mark.parametrize(
+    ("kind", "notes", "counts"),
+    [
+        ("reserved", "", "reserved"),
+        ("torch max allocated", "peak reserved 70 GiB", "allocated"),
+        ("nvidia-smi", "", "device"),
+        ("unknown", "memory as printed (GB, likely nvidia-smi)", "device"),
+        ("unknown", "memory = torch.cuda.max_memory_allocated", "allocated"),
+        ("unknown", "tokens/s and peak reserved memory of rank 0", "reserved"),
+        ("unknown", "offloaded states are not allocated on the GPU", "reserved"),
+        ("", "", "reserved"),
+    ],
+)
+def test_a_rows_own_words_tell_what_its_figure_counts(kind: str, notes: str, counts: str) -> None:
+    setup = resolve(Job(model="llama-7b", gpu="h100-sxm", gpus=8, framework="fsdp", zero=3))
+    assert counts_of(Run({"mem_kind": kind, "notes": notes, "source": "somebody"}, 2), setup) == counts

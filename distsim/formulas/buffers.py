@@ -44,7 +44,7 @@ def replica_bucket_bytes(parameters: Number, bytes_per_gradient: Number) -> Numb
 
 @formula(
     unit="B",
-    source="huggingface/nanotron core/distributed.py, all_gather_coalesced, whose list of outputs torch's "
+    source="huggingface/nanotron distributed.py, all_gather_coalesced, whose list of outputs torch's "
     "ProcessGroupNCCL flattens; torch CUDACachingAllocator.cpp: a free block serves what is no larger than it",
 )
 def list_gather_bytes(
