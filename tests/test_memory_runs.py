@@ -218,3 +218,19 @@ def test_sources_stay_as_close_as_they_are(part: str, every: int, bar: float) ->
 def test_a_rows_own_words_tell_what_its_figure_counts(kind: str, notes: str, counts: str) -> None:
     setup = resolve(Job(model="llama-7b", gpu="h100-sxm", gpus=8, framework="fsdp", zero=3))
     assert counts_of(Run({"mem_kind": kind, "notes": notes, "source": "somebody"}, 2), setup) == counts
+
+
+@pytest.mark.parametrize(
+    ("tp", "shared", "forward", "backward"), [(8, True, 14, 16), (8, False, 10, 12), (1, True, 10, 12)]
+)
+def test_a_loss_that_torch_shares_out_is_composed(tp: int, shared: bool, forward: int, backward: int) -> None:
+    """Bytes per logit at the peaks of loss_parallel and of a plain cross entropy, as recorded with torch 2.13."""
+    options: dict[str, Any] = {} if tp == 1 else {"loss_parallel": shared}
+    setup = resolve(Job(model="llama-3.1-8b", gpu="h100-sxm", gpus=8, framework="torchtitan", tp=tp, **options))
+    head = build_stages(setup)[-1].head
+    assert head is not None
+    loss = head.operations[-1]
+    logits = setup.layout.tokens * setup.model.vocab / (tp if shared else 1)
+    kept = next(tensor.size_bytes for tensor in loss.saved if tensor.name == "loss.log_softmax")
+    found = [kept + sum(t.size_bytes for t in tensors) for tensors in (loss.transient_forward, loss.transient_backward)]
+    assert found == pytest.approx([forward * logits, backward * logits])
