@@ -161,7 +161,8 @@ def test_samples_of_varying_length_leave_blocks_that_fit_none() -> None:
 def test_exchanges_are_held_while_the_host_runs_ahead() -> None:
     """Not where it waits for each of them, not with one tensor parallel rank, and never more than a layer has."""
     options: dict[str, Any] = {"model": "llama-7b", "gpu": "h100-sxm", "gpus": 8, "framework": "nanotron", "seq": 4096,
-                               "micro_batch": 1, "global_batch": 32, "zero": 1}  # fmt: skip
+                               "micro_batch": 1, "global_batch": 32, "zero": 1,
+                               "precision": "bf16-fp32-grads"}  # fmt: skip
     whole = 4096 * 4096 * 2
     buffers = {tp: memory_of(resolve(Job(**options, tp=tp))).worst.categories["buffers"] for tp in (1, 2, 8)}
     assert buffers[1] == pytest.approx(200e6)

@@ -71,12 +71,17 @@ def test_arrays_of_layouts_keep_what_each_layout_keeps() -> None:
         assert whole[place] == pytest.approx(_kept(single))
 
 
-def test_replicas_without_zero_hold_every_gradient_twice() -> None:
-    """DDP's buckets in bf16, beside the accumulator in fp32; one rank alone has none."""
-    options = OPTIONS | {"zero": 0, "precision": "bf16-fp32-grads"}
+@pytest.mark.parametrize(
+    ("zero", "precision", "buckets"),
+    [(0, "bf16-fp32-grads", 1), (1, "bf16-fp32-grads", 0), (1, "bf16", 1), (0, "bf16", 1)],
+)
+def test_ddp_holds_every_gradient_twice(zero: int, precision: str, buckets: int) -> None:
+    """Its buckets, in bf16: without ZeRO, or without an accumulator in fp32. One rank alone has none."""
+    options = OPTIONS | {"zero": zero, "precision": precision}
     many, alone = (memory_of(resolve(Job(**options, gpus=gpus))).stages[0] for gpus in (8, 2))
-    assert many.categories["buffers"] - alone.categories["buffers"] == pytest.approx(many.categories["parameters"])
-    assert many.categories["gradients"] == pytest.approx(2 * many.categories["parameters"])
+    more = many.categories["buffers"] - alone.categories["buffers"]
+    assert more == pytest.approx(buckets * many.categories["parameters"])
+    assert many.categories["gradients"] == pytest.approx((1 + (precision != "bf16")) * many.categories["parameters"])
 
 
 @pytest.mark.parametrize(

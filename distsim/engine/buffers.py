@@ -85,8 +85,9 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         )
     if setup.kernels.exchanges_held or setup.kernels.exchange_buffers:
         total = total + _exchanges(setup, stage, figures)
-    if rules.replica_buckets and some(shared & (y.zero == 0)):
-        total = total + where(shared & (y.zero == 0), 1, 0) * figures.use(
+    wrapped = shared & ((y.zero == 0) | (precision.gradient_bytes <= precision.parameter_bytes))
+    if rules.replica_buckets and some(wrapped):
+        total = total + where(wrapped, 1, 0) * figures.use(
             "gradients in DDP's buckets", replica_bucket_bytes,
             parameters=held.dense_parameters + held.expert_parameters, bytes_per_gradient=precision.parameter_bytes,
         )  # fmt: skip

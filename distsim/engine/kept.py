@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum, some, where
+from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
@@ -41,7 +41,8 @@ def kept_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Nu
         table_bytes=table,
     )  # fmt: skip
     made = held.optimizer - elements * precision.master_bytes * setup.optimizer.master_copy / y.zero_group
-    return beyond + where(gathers, maximum(gathered - made, 0), 0)
+    taken = figures.note("states of the first step in their place", minimum(gathered, made), "B", KEPT)
+    return beyond + where(gathers, gathered - taken, 0)
 
 
 def _blocks(stage: Stage) -> tuple[Number, Number, Number]:

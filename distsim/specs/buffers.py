@@ -17,7 +17,7 @@ class Buffers(Spec):
     keep_last_unit: bool = True
     """ZeRO-3: the root unit (embedding, final norm, head) stays gathered from forward to backward."""
     replica_buckets: bool = False
-    """DDP's buckets hold every gradient once more, as wide as parameters, beside the fp32 accumulator (no ZeRO)."""
+    """DDP's buckets hold every gradient once more, as wide as parameters; but not of ZeRO with fp32 accumulation."""
     step_gathers_lists: bool = False
     """The step of ZeRO 1 gathers parameters into a list of one tensor per rank, which torch flattens into one more;
     the caching allocator keeps their blocks (engine/kept.py)."""
