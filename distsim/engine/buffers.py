@@ -13,6 +13,7 @@ from distsim.formulas.buffers import (
     bucket_bytes,
     gathered_unit_bytes,
     held_exchange_bytes,
+    replica_bucket_bytes,
     step_copy_bytes_per_rank,
     whole_copies_bytes,
 )
@@ -84,6 +85,12 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         )
     if setup.kernels.exchanges_held or setup.kernels.exchange_buffers:
         total = total + _exchanges(setup, stage, figures)
+    wrapped = shared & ((y.zero == 0) | (precision.gradient_bytes <= precision.parameter_bytes))
+    if rules.replica_buckets and some(wrapped):
+        total = total + where(wrapped, 1, 0) * figures.use(
+            "gradients in DDP's buckets", replica_bucket_bytes,
+            parameters=held.dense_parameters + held.expert_parameters, bytes_per_gradient=precision.parameter_bytes,
+        )  # fmt: skip
     if rules.workspace_bytes:
         source = setup.framework.source_of("buffers") or "preset"
         total = total + figures.note("workspaces", _workspaces(setup), "B", source)
@@ -129,7 +136,7 @@ def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
     ahead = maximum(stage.in_flight * FORWARDS_AHEAD - 1, alternating * kernels.host_ahead)
     return where(y.sequence_parallel, 1, 0) * figures.use(
         "exchanges", held_exchange_bytes, tokens=y.tokens, hidden=setup.model.hidden,
-        element_bytes=setup.precision.activation_bytes, tp=y.tp, held=held, per_layer=EXCHANGES_PER_LAYER,
+        element_bytes=setup.precision.activation_bytes, held=held, per_layer=EXCHANGES_PER_LAYER,
         layers=stage.layer_count * maximum(ahead, 0), buffers=kernels.exchange_buffers,
     )  # fmt: skip
 

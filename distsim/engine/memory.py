@@ -9,6 +9,7 @@ from distsim.arrays import Number
 from distsim.engine.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes
 from distsim.engine.exchange import memory_notes, stated_exchange
 from distsim.engine.figures import Figures
+from distsim.engine.kept import kept_bytes
 from distsim.engine.moments import Moment, highest, moments_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.saved import Saved, saved_of
@@ -119,7 +120,7 @@ def memory_of(setup: Setup) -> MemoryReport:
 
 
 def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str, Number], Moments]:
-    """What a stage's program itself asks for at its peak, by category."""
+    """What a stage's program itself asks for at its peak, by category, and blocks that its allocator keeps."""
     setup = stored(setup)
     held = states(setup, stage.held(), figures)
     saved = saved_of(setup, stage)
@@ -128,14 +129,15 @@ def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str,
     buffers = buffer_bytes(setup, stage, held, figures)
     return {
         "parameters": held.parameters, "gradients": top.gradients, "optimizer": held.optimizer,
-        "activations": top.activations, "buffers": buffers,
+        "activations": top.activations, "buffers": buffers, "framework": kept_bytes(setup, stage, held, figures),
     }, Moments(held, saved, top, tuple(moments))  # fmt: skip
 
 
 def with_overhead(setup: Setup, parts: dict[str, Number], figures: Figures) -> tuple[dict[str, Number], Number]:
     """All categories, and of the framework's what its allocator holds beyond what is allocated."""
     overhead = overhead_bytes(setup, figures)
-    fragmentation = fragmentation_bytes(setup, parts["activations"] + parts["buffers"], figures)
+    lost = fragmentation_bytes(setup, parts["activations"] + parts["buffers"], figures)
+    fragmentation = parts["framework"] + lost
     return {**parts, "framework": overhead + fragmentation}, fragmentation
 
 

@@ -43,6 +43,16 @@ DETERMINISTIC, DETERMINISTIC_WORKSPACE_BYTES = "deterministic mode", 71.3e6
 two handles of cuBLAS, which newer chips have anyway, and 4 MiB of Transformer Engine."""
 RESERVED = ("modelscope/ms-swift",)
 """Sources that print torch.cuda.max_memory_reserved, whatever their rows say (swift/trainers/mixin.py)."""
+SMI = r"(?:nvidia|rocm|amd)-smi|\bnvml\b|\bnvtop\b|\bnvitop\b|system\.gpu"
+COUNTERS = {"device": re.compile(rf"{SMI}|\bdevice\b|\bdriver\b"), "reserved": re.compile("reserved"),
+            "allocated": re.compile("allocated|active")}  # fmt: skip
+"""What the words of a row's mem_kind mean: the driver's figure, or one of torch's two counters."""
+COUNTERS_IN_NOTES = {
+    "device": re.compile(SMI),
+    "reserved": re.compile(r"max_memory_reserved|(?:max|peak)(?:imum)? (?:memory )?reserved|mem_reserved"),
+    "allocated": re.compile(r"max_memory_allocated|(?:max|peak)(?:imum)? (?:memory )?allocated|peak active"),
+}
+"""The same in notes, which tell of other things, too."""
 LOADED_WHOLE_UNTIL, LOADED_WHOLE_BYTES = 2024.0, 1.5e9
 """Software before this year has all kernels of its libraries in a larger context, as nvidia-smi showed in 52 runs of
 BLOOM's layout scan (presets/frameworks/megatron-deepspeed.toml)."""
@@ -88,10 +98,13 @@ def _states_and_activations(stage: StageMemory) -> float:
 
 
 def counts_of(run: Run, setup: Setup) -> str:
-    """What the run's figure counts: as its row says, else as its framework prints it."""
-    kind = (run.text("mem_kind") or "").lower()
-    usual = "reserved" if run.source.startswith(RESERVED) else setup.framework.memory_counts
-    return next((word for word in ("allocated", "reserved") if word in kind), usual)
+    """What the run's figure counts: as its row says, else its notes, else as its framework prints it."""
+    kind, notes = ((run.text(name) or "").lower() for name in ("mem_kind", "notes"))
+    said = next((count for count, words in COUNTERS.items() if words.search(kind)), None)
+    if said is None and run.source.startswith(RESERVED):
+        return "reserved"
+    told = said or next((count for count, words in COUNTERS_IN_NOTES.items() if words.search(notes)), None)
+    return told or setup.framework.memory_counts
 
 
 def held_by(run: Run, setup: Setup, year: float) -> Setup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, minimum
+from distsim.arrays import Number, maximum, minimum, where
 from distsim.formula import formula
 
 
@@ -36,6 +36,30 @@ def step_copy_bytes_per_rank(parameters: Number, bytes_per_parameter: Number, sh
     return parameters * bytes_per_parameter / shards
 
 
+@formula(unit="B", source="torch nn/parallel/distributed.py and reducer.cpp: buckets of all gradients, for good")
+def replica_bucket_bytes(parameters: Number, bytes_per_gradient: Number) -> Number:
+    """DDP's flat buckets, beside gradients that are accumulated elsewhere."""
+    return parameters * bytes_per_gradient
+
+
+@formula(
+    unit="B",
+    source="huggingface/nanotron distributed.py, all_gather_coalesced, whose list of outputs torch's "
+    "ProcessGroupNCCL flattens; torch CUDACachingAllocator.cpp: a free block serves what is no larger than it",
+)
+def list_gather_bytes(
+    gathered_bytes: Number, ranks: Number, layer_block_bytes: Number, loss_block_bytes: Number,
+    loss_blocks_bytes: Number, table_bytes: Number,
+) -> Number:  # fmt: skip
+    """New blocks for one's own part, for the ranks' parts, and for all of them in one tensor, where no free block is
+    large enough: a layer's are many, the loss has some, the embedding's gradient has one."""
+    part = gathered_bytes / ranks
+    found = where(part > loss_block_bytes, 0, loss_blocks_bytes) + table_bytes // maximum(part, 1) * part
+    parts = where(part > layer_block_bytes, maximum(gathered_bytes + part - found, 0), 0)
+    whole = where(gathered_bytes > maximum(layer_block_bytes, loss_block_bytes, table_bytes), gathered_bytes, 0)
+    return parts + whole
+
+
 EXCHANGES_PER_LAYER = 4
 """Two inputs gathered, and two products before their sum is scattered."""
 
@@ -45,8 +69,8 @@ EXCHANGES_PER_LAYER = 4
     source="torch Tensor.record_stream: memory that another stream used is free when the GPU has passed the use",
 )
 def held_exchange_bytes(
-    tokens: Number, hidden: Number, element_bytes: Number, tp: Number, held: Number, per_layer: Number, layers: Number,
+    tokens: Number, hidden: Number, element_bytes: Number, held: Number, per_layer: Number, layers: Number,
     buffers: Number,
 ) -> Number:  # fmt: skip
-    """Gathered tensors of tensor parallel exchanges that live beside the activations, all ranks' parts but the own."""
-    return tokens * hidden * element_bytes * (1 - 1 / tp) * (minimum(held, per_layer * layers) + buffers)
+    """Whole tensors of tensor parallel exchanges that live beside the activations."""
+    return tokens * hidden * element_bytes * (minimum(held, per_layer * layers) + buffers)

@@ -115,11 +115,10 @@ def residual(ctx: Context, name: str) -> list[Operation]:
 
 def framework_copies(ctx: Context) -> tuple[Tensor, ...]:
     """Tensors of hidden width that a framework's code keeps per layer beyond what the mathematics needs."""
-    kernels, y, hidden = ctx.kernels, ctx.layout, ctx.model.hidden
-    if not (kernels.hidden_copies or kernels.tensor_parallel_copies):
+    copies = ctx.kernels.hidden_copies
+    if not copies:
         return ()
-    copies = kernels.hidden_copies + kernels.tensor_parallel_copies * (y.tp > 1)
-    return (Tensor("layer.copies", ctx.sharded_tokens * hidden * copies, ctx.activation, "s b h/t"),)
+    return (Tensor("layer.copies", ctx.sharded_tokens * ctx.model.hidden * copies, ctx.activation, "s b h/t"),)
 
 
 def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_heads: Number) -> list[Operation]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distsim.arrays import Number, minimum, where
+from distsim.arrays import Number, minimum, some, where
 from distsim.layers.contrast import contrast
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
@@ -140,6 +140,9 @@ def _loss(ctx: Context) -> Operation:
     backward = (upcast, upcast if widened else half) if eager else (half,)
     if recast:
         forward, backward = (half,), (upcast,)
+    if eager and some(_shared_out(ctx)):
+        shifted = Tensor("loss.shifted", logits * _shared_out(ctx), wide, "s b v/t fp32")
+        forward, backward = (*forward, shifted), (*backward, shifted)
     return Operation(
         "loss",
         "loss",
@@ -151,6 +154,12 @@ def _loss(ctx: Context) -> Operation:
         transient_backward=backward,
         collectives=_loss_collectives(ctx) if ctx.model.output.over_vocabulary else (),
     )
+
+
+def _shared_out(ctx: Context) -> Number:
+    """Whether ranks share out a loss in plain torch, whose log-softmax is then composed: the logits less their maximum
+    are one more tensor forward, the exponentials backward (torch/distributed/tensor/parallel/loss.py)."""
+    return where(ctx.layout.tp > 1, ctx.layout.loss_parallel, 0) * ctx.model.output.over_vocabulary
 
 
 def _loss_collectives(ctx: Context) -> tuple[Collective, ...]:

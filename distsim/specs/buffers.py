@@ -16,6 +16,11 @@ class Buffers(Spec):
     """ZeRO-3: units gathered ahead of the one in use."""
     keep_last_unit: bool = True
     """ZeRO-3: the root unit (embedding, final norm, head) stays gathered from forward to backward."""
+    replica_buckets: bool = False
+    """DDP's buckets hold every gradient once more, as wide as parameters; but not of ZeRO with fp32 accumulation."""
+    step_gathers_lists: bool = False
+    """The step of ZeRO 1 gathers parameters into a list of one tensor per rank, which torch flattens into one more;
+    the caching allocator keeps their blocks (engine/kept.py)."""
     gradients_grow: bool = False
     """Gradients come into being during the first backward pass and go after the step (plain torch), instead of living
     in buffers made beforehand (Megatron, DDP)."""

@@ -141,8 +141,6 @@ class Kernels(Spec):
     """``op`` knows products in 4 bits as products; kernels of their own escape its list."""
     hidden_copies: int = Field(default=0, ge=0)
     """Further tensors of hidden width that a layer's code keeps (contiguous copies, views made whole)."""
-    tensor_parallel_copies: int = Field(default=0, ge=0)
-    """Further ones with tp > 1 (buffers of asynchronous communication that autograd holds on to)."""
     exchange_buffers: int = Field(default=0, ge=0)
     """Buffers of a gathered input that tensor parallel exchanges keep for good."""
     exchanges_held: float = Field(default=0, ge=0)
