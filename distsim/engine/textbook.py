@@ -94,8 +94,8 @@ def hierarchical(size_bytes: Number, group: Group) -> Number:
 
 
 def torus(op: str, size_bytes: Number, group: Group) -> Candidate:
-    """A TPU slice as near to a cube (or square) as its size allows, every axis of the group in use; several slices meet
-    over their hosts' network, each chip with its share of what crosses."""
+    """A TPU slice as near to a cube (or square) as its size allows, every axis of the group in use, rings in both
+    directions; several slices meet over their hosts' network, each chip with its share of what crosses."""
     net, hop = group.network, profiles()["ici"]["hop"] * MICROSECOND
     along = where(group.axes > 0, group.axes, net.torus_axes)
     axes = minimum(along, maximum(1, ceil_log2(group.local)))
@@ -104,13 +104,13 @@ def torus(op: str, size_bytes: Number, group: Group) -> Candidate:
     many, nic = group.nodes > 1, maximum(net.nic_rate, 1.0)
     far = where(many, net.hop, 0.0)
     if op == "send_recv":
-        near = rate * where(side > 2, 2, 1)
+        near = rate * where(side >= net.torus_wrap, 2, 1)
         return Candidate("torus", "", hop + far + 0 * group.ranks, where(many, minimum(near, nic), near), FREE)
     latency = axes * (side // 2) * hop + far
     if op == "all_to_all":
-        across = axes * where(side > 2, 2, 1) * rate / maximum(1.0, side * axes / 4)
+        across = axes * where(side >= net.torus_wrap, 2, 1) * rate / maximum(1.0, side * axes / 4)
         return Candidate("torus", "", latency, where(many, minimum(across, nic), across), FREE)
     trips = 2 if op == "all_reduce" else 1
-    stream = formulas.torus_all_gather_seconds(_UNIT, group.local, axes, side, 0.0, rate)
+    stream = formulas.torus_all_gather_seconds(_UNIT, group.local, axes, side, 0.0, rate, net.torus_wrap)
     crossing = where(many, (group.nodes - 1) / group.nodes * _UNIT / (group.local * nic), 0.0)
     return Candidate("torus", "", trips * latency, _UNIT / (trips * (stream + crossing)), FREE)

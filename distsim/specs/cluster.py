@@ -19,6 +19,8 @@ class Fabric(Spec):
     pair_rate: BytesPerSecond | None = None
     dimensions: int | None = Field(default=None, ge=1, le=3)
     """Of a torus; each dimension has two links per chip."""
+    wrap: int = Field(default=3, ge=3)
+    """Chips along an axis of a torus from which on its ends are joined; shorter axes are lines."""
 
     @model_validator(mode="after")
     def _rate_where_linked(self) -> Self:
