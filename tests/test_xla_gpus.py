@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from distsim import Job
+from distsim.engine.changes import changes
 from distsim.engine.chip import Chip
 from distsim.engine.compute import operation_sums
 from distsim.engine.evidence import setup_of
@@ -17,6 +18,7 @@ from distsim.engine.passes import LOSS_BYTES, fused_share, moved_bytes
 from distsim.engine.pricing import price
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.stages import build_stages
+from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
 
@@ -111,8 +113,13 @@ def test_short_axes_of_a_torus_are_lines(gpu: str, line: int, ring: int) -> None
     found = [price("all_gather", 1e9, Span("zero", ranks, 1).placed(net)).seconds for ranks in (line, ring)]
     shares = [(ranks - 1) / ranks for ranks in (line, ring)]
     assert found[0] / shares[0] == pytest.approx(2 * found[1] / shares[1], rel=0.01)
-    inner = price("all_to_all", 1e9, Span("ep", 3, 1).placed(net)).seconds
-    assert inner > 0
+
+
+def test_a_group_inside_a_slice_is_laid_out_as_a_ring() -> None:
+    """Four chips of a v5e are two by two, so that each has both of its neighbours' links."""
+    net = network_for("tpu-v5e")
+    inside, whole = (price("all_gather", 1e9, Span(name, 8, 1).placed(net)).seconds for name in ("tp", "zero"))
+    assert inside == pytest.approx(whole, rel=0.01)  # two links of one axis, or one of each
 
 
 def test_two_by_two_chips_gather_as_measured() -> None:
@@ -121,3 +128,22 @@ def test_two_by_two_chips_gather_as_measured() -> None:
     size = 268435456
     seconds = price("all_gather", size, Span("zero", 4, 1).placed(network_for("tpu-v7x"))).seconds
     assert 0.75 * size / seconds / 1e9 == pytest.approx(178.8, rel=0.15)
+
+
+def test_one_policy_holds_for_all_layers_of_a_loop() -> None:
+    given = {"model": "llama-2-7b", "gpu": "tpu-v5e", "gpus": 64, "seq": 4096, "recompute": "full"}
+    with pytest.raises(DistsimError, match="all layers again or none, not 8"):
+        resolve(Job(**given, framework="maxtext", recompute_layers=8))
+    assert resolve(Job(**given, framework="maxtext", recompute_layers=32)).layout.recompute_layers == 32
+    setup = resolve(Job(**given | {"recompute": "none"}, framework="maxtext", micro_batch=2))
+    assert not [one for one in changes(setup) if "recompute_layers" in one.shown]
+
+
+def test_pipelines_of_jax_run_all_forwards_first() -> None:
+    """JAX derives the backward of a loop over micro-batches from the whole of its forward."""
+    given = {"model": "llama-3.1-70b", "gpu": "h100-sxm", "gpus": 64, "seq": 4096, "pp": 4, "global_batch": 64}
+    assert resolve(Job(**given, framework="maxtext")).layout.schedule == "gpipe"
+    assert resolve(Job(**given, framework="maxtext", vpp=4)).layout.schedule == "looped-bfs"
+    assert resolve(Job(**given, framework="megatron-core")).layout.schedule == "1f1b"
+    with pytest.raises(DistsimError, match="maxtext has no pipeline schedule 1f1b"):
+        resolve(Job(**given, framework="maxtext", schedule="1f1b"))
