@@ -72,7 +72,8 @@ def _recompute(setup: Setup) -> Iterator[Change]:
         yield Change("recompute", step, "recompute attention", {"recompute": "selective"})
         step = 1
     layers = max(setup.stage_layers)
-    some = sorted({-(-layers * quarter // 4) for quarter in (1, 2, 3)} - {layers})
+    quarters = (1, 2, 3) if setup.framework.supports.some_layers else ()
+    some = sorted({-(-layers * quarter // 4) for quarter in quarters} - {layers})
     for count in some:
         if count > setup.layout.recompute_layers:
             shown = {"recompute": "full", "recompute_layers": count}

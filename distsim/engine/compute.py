@@ -12,7 +12,7 @@ from distsim.engine.expert_load import busiest_rank
 from distsim.engine.flash import flash_seconds
 from distsim.engine.launches import CALL_KERNELS, launches
 from distsim.engine.orthogonal import Orthogonal, orthogonal_work
-from distsim.engine.passes import moved_bytes
+from distsim.engine.passes import fused_share, moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.states import NEEDS_TRANSPOSE
@@ -176,7 +176,8 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
             forward.attention = operation.flops_forward / chip.scan_rate
             backward.attention = operation.flops_backward / chip.scan_rate
         first, second = moved_bytes(setup, operation)
-        share = setup.kernels.pass_share * cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
+        share = fused_share(setup, operation)
+        share = share * cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
         first, second = first * share, second * share
         forward.memory = _passed(chip, first, operation.flops_forward, operation.kind)
         backward.memory = _passed(chip, second, operation.flops_backward, operation.kind)

@@ -35,7 +35,7 @@ from distsim.engine.run_profile import (
     trained_whole,
     unpacked_then,
 )
-from distsim.engine.run_software import assumed_recompute, attention_of, recomputation_of, sharding_group
+from distsim.engine.run_software import assumed_recompute, attention_of, own_softmax, recomputation_of, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
@@ -234,6 +234,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["router"] = "balanced"
     if run_notes.deterministic(run):
         own["deterministic"] = True
+    if own_softmax(run):
+        own |= {"softmax": "fused", "softmax_kernel": "one"}
     if graphs := run_notes.graphs_of(run):
         own["graphs"] = graphs
     own |= recomputation_of(run, framework).kernels

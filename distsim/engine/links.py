@@ -161,6 +161,7 @@ def network_for(
         taper=known.get("taper", 0.0),
         sharp=sharp,
         torus_axes=_axes(usual) if library == "ici" else 0,
+        torus_wrap=usual.fabric.wrap if usual is not None else 3,
         tiers=tuple((tier.nodes, tier.oversubscription) for tier in usual.network.tiers)
         if cluster is not None and usual.network is not None else (),
         bridge=bridge_of(accelerator, usual),

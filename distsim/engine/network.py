@@ -59,6 +59,8 @@ class Network(NamedTuple):
     sharp: bool = False
     torus_axes: int = 0
     """Dimensions of a TPU torus; 0 elsewhere."""
+    torus_wrap: int = 3
+    """Chips along an axis from which on its ends are joined."""
     tiers: tuple[tuple[int, float], ...] = ()
     """(nodes below one switch group, oversubscription of its uplinks), lowest first."""
     bridge: Bridge | None = None

@@ -26,7 +26,10 @@ ONCE_MORE = ("adapter", "unpack")
 # writing, 16); its gradient (4), that of the log-softmax (20), cast (6). Vocabulary-parallel: cast (6), maximum (4),
 # difference (8), exponential (8), sum (4), quotient (8); product (8), cast (6). One kernel: 2 or 4 each way. Composed
 # on the 2-byte logits themselves: log-softmax (8); its gradient (2), that of the log-softmax (10).
-LOSS_BYTES = {"eager": (22.0, 30.0), "narrow": (8.0, 12.0), "vocab-parallel": (38.0, 14.0), "one": (4.0, 4.0)}
+# Compiled by XLA, whose kernels end at each reduction: fp32 logits written (2 more than 16 bits), read for their
+# maximum, for the sum of exponentials and for the target's (12); read again, the gradient written in 16 bits (6).
+LOSS_BYTES = {"eager": (22.0, 30.0), "narrow": (8.0, 12.0), "vocab-parallel": (38.0, 14.0), "one": (4.0, 4.0),
+              "compiled": (14.0, 6.0)}  # fmt: skip
 
 # Bytes per score that a softmax composed in fp32 moves beyond a fused one, forward and backward. Forward: cast (6),
 # scale (8), mask in place (9), softmax (8), cast (6), for 4. Backward: cast (6), softmax (12), mask (9), scale (8),
@@ -72,7 +75,8 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         return logits * forward, logits * backward
     if operation.name.endswith(".softmax"):
         again = composed_softmax(setup) * operation.shape[0]
-        forward, backward = _softmax_bytes(operation)
+        compiled = setup.kernels.softmax_kernel == "compiled"
+        forward, backward = _reduced_bytes(operation) if compiled else _softmax_bytes(operation)
         return forward + again * COMPOSED_SOFTMAX[0], backward + again * COMPOSED_SOFTMAX[1]
     if operation.name.endswith(".heads"):
         rotated = setup.model.positions == "rotary"
@@ -84,6 +88,16 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         return size + forward * routed * width, size * BACKWARD_BYTES + backward * routed * width
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
     return size * cost.forward, size * again * cost.backward
+
+
+def fused_share(setup: Setup, operation: Operation) -> float:
+    """Share of an operation's passes that is left where a compiler fuses neighbours. What reduces whole rows between
+    two products, a softmax or a loss, is part of neither; nor is anything of a library's products, which compilers call
+    on chips without a systolic array."""
+    kernels = setup.kernels
+    apart = operation.kind == "loss" or operation.name.endswith(".softmax")
+    called = kernels.compiler == "xla" and not setup.accelerator.chip.array
+    return 1.0 if apart or called else kernels.pass_share
 
 
 def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
@@ -99,6 +113,13 @@ def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
         return forward, backward
     alone = written == kept  # weights are written as they are kept
     return where(alone, scores + kept, forward), where(alone, 2 * scores + kept, backward)
+
+
+def _reduced_bytes(operation: Operation) -> tuple[Number, Number]:
+    """A softmax whose kernels end at each reduction: scores are read for their maximum, for the sum of exponentials and
+    for the weights; backward the weights and their gradients for a sum of products, and for the scores' gradients."""
+    scores, written = operation.bytes_read, operation.bytes_written
+    return 3 * scores + written, 4 * scores + written
 
 
 def composed_softmax(setup: Setup) -> Number:
@@ -119,7 +140,7 @@ def loss_kernel(setup: Setup) -> str:
 def composed(setup: Setup, operation: Operation) -> Cost:
     """How much more than one kernel the framework's code for this operation moves and launches."""
     kernels, model = setup.kernels, setup.model
-    if setup.job.compile:
+    if setup.job.compile or kernels.compiler == "xla":
         if operation.kind == "adapter":
             return COMPILED_ADAPTER
         return FUSED_ROPE if operation.name == "attention.heads" and model.positions == "rotary" else Cost()

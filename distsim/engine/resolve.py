@@ -98,7 +98,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     framework: Framework = given.get("framework") or catalog.load("frameworks", job.framework)
     filled, origins = _fill(job, framework)
     chunks_of_stages(filled, origins)
-    chunk_notes = settle_chunks(filled, origins)
+    chunk_notes = settle_chunks(filled, origins, framework.supports)
     _refuse_unsupported(filled, framework)
     model: Model = load_model(job.model).spec
     if framework.unties_embeddings and model.tied_embeddings:

@@ -36,6 +36,9 @@ ENCODER_FLASH_YEAR = 2024
 until 4.41 (its release notes, May 2024)."""
 UNFUSED = ("plain xla", "without flash attention")
 """What notes call attention that is composed of products and a softmax."""
+OWN_SOFTMAX = "transformer engine"
+"""Who brings a kernel for the softmax between those products, in 16 bits, where frameworks have none (its JAX layers,
+transformer_engine/jax/flax/transformer.py, _UnfusedDotProductAttention)."""
 
 
 PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama", "VIA-Research/vTrain data/ground_truth_single": "vtrain"}
@@ -85,6 +88,11 @@ def attention_of(run: Run, framework: Framework, causal: bool = True) -> str | N
     long = framework.usual.get("flash_tokens", 0)
     early = (run.number("year") or first) < first or (run.number("seq_len") or long) < long
     return "eager" if early or any(word in notes for word in UNFUSED) else None
+
+
+def own_softmax(run: Run) -> bool:
+    """Whether notes name software that has a kernel for a softmax by itself."""
+    return OWN_SOFTMAX in (run.text("notes") or "").lower()
 
 
 def chip_of(run: Run) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from distsim.schedules.registry import chunks_for, find
 from distsim.specs.stage_layers import BALANCED, REST
+from distsim.specs.support import Supports
 
 
 def chunks_of_stages(filled: dict[str, Any], origins: dict[str, str]) -> None:
@@ -23,9 +24,20 @@ def chunks_of_stages(filled: dict[str, Any], origins: dict[str, str]) -> None:
             filled["vpp"], origins["vpp"] = chunks, "stage_layers"
 
 
-def settle_chunks(filled: dict[str, Any], origins: dict[str, str]) -> list[str]:
+def usual_schedule(filled: dict[str, Any], supports: Supports) -> str | None:
+    """1F1B, interleaved where stages have several chunks, or what a framework has instead."""
+    known, chunks = supports.schedules, filled["vpp"]
+    usual = "interleaved-1f1b" if chunks > 1 else "1f1b"
+    if filled["pp"] == 1 or known is None or usual in known:
+        return None
+    fitting = (name for name in known if find(name).least <= chunks <= (find(name).most or chunks))
+    return next(fitting, None)
+
+
+def settle_chunks(filled: dict[str, Any], origins: dict[str, str], supports: Supports) -> list[str]:
     """Check the schedule's name and chunks in a job's options and fill in what it fixes; returns notes for the user."""
     if filled["schedule"] is None:
+        filled["schedule"] = usual_schedule(filled, supports)
         return []
     kind = find(filled["schedule"])
     name = filled["schedule"] = filled["schedule"].lower().replace("_", "-")

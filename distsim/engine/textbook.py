@@ -14,6 +14,8 @@ from distsim.units import GIB, MICROSECOND
 
 _UNIT = float(GIB)  # any size: slopes of straight lines are taken over it
 _SLACK = 1e-9  # a root of a whole power must not round up
+RING = 3
+"""Chips from which on a group inside a slice can be a ring."""
 _Seconds = Callable[[Number, Number, Number, Number], Number]
 ALGORITHMS: dict[str, dict[str, _Seconds]] = {
     "all_reduce": {
@@ -95,22 +97,23 @@ def hierarchical(size_bytes: Number, group: Group) -> Number:
 
 def torus(op: str, size_bytes: Number, group: Group) -> Candidate:
     """A TPU slice as near to a cube (or square) as its size allows, every axis of the group in use; several slices meet
-    over their hosts' network, each chip with its share of what crosses."""
+    over their hosts' network, each chip with its share of what crosses. A whole slice of short axes has corners, whose
+    chips have half of the links; a group inside one is laid out as a ring (MaxText's custom_mesh hybrid_ring_64x4)."""
     net, hop = group.network, profiles()["ici"]["hop"] * MICROSECOND
     along = where(group.axes > 0, group.axes, net.torus_axes)
     axes = minimum(along, maximum(1, ceil_log2(group.local)))
     side = ceil_div(group.local ** (1.0 / axes) - _SLACK, 1)
-    rate = net.intra_rate / (2 * net.torus_axes)
+    rate, wrap = net.intra_rate / (2 * net.torus_axes), where(axes >= net.torus_axes, net.torus_wrap, RING)
     many, nic = group.nodes > 1, maximum(net.nic_rate, 1.0)
     far = where(many, net.hop, 0.0)
     if op == "send_recv":
-        near = rate * where(side > 2, 2, 1)
+        near = rate * where(side >= wrap, 2, 1)
         return Candidate("torus", "", hop + far + 0 * group.ranks, where(many, minimum(near, nic), near), FREE)
     latency = axes * (side // 2) * hop + far
     if op == "all_to_all":
-        across = axes * where(side > 2, 2, 1) * rate / maximum(1.0, side * axes / 4)
+        across = axes * where(side >= wrap, 2, 1) * rate / maximum(1.0, side * axes / 4)
         return Candidate("torus", "", latency, where(many, minimum(across, nic), across), FREE)
     trips = 2 if op == "all_reduce" else 1
-    stream = formulas.torus_all_gather_seconds(_UNIT, group.local, axes, side, 0.0, rate)
+    stream = formulas.torus_all_gather_seconds(_UNIT, group.local, axes, side, 0.0, rate, wrap)
     crossing = where(many, (group.nodes - 1) / group.nodes * _UNIT / (group.local * nic), 0.0)
     return Candidate("torus", "", trips * latency, _UNIT / (trips * (stream + crossing)), FREE)

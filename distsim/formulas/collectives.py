@@ -144,9 +144,16 @@ def hierarchical_all_reduce_seconds(
 
 @formula(unit="s", source="Jouppi et al. 2023, TPU v4; jax-ml/scaling-book, chapter on sharded matrices")
 def torus_all_gather_seconds(
-    size_bytes: Number, ranks: Number, axes: Number, longest_axis: Number, hop: Number, link_rate: Number
+    size_bytes: Number,
+    ranks: Number,
+    axes: Number,
+    longest_axis: Number,
+    hop: Number,
+    link_rate: Number,
+    wrap: Number = 3,
 ) -> Number:
-    """All-gather over a torus: all ``axes`` at once, both directions of each; an axis of two has one link."""
-    directions = where(longest_axis > 2, 2, 1)
+    """All-gather over a torus: all ``axes`` at once, both directions of each. An axis shorter than ``wrap`` is a line:
+    all that a chip at its end gets comes over one link."""
+    directions = where(longest_axis >= wrap, 2, 1)
     streaming = (ranks - 1) / ranks * size_bytes / (axes * directions * link_rate)
     return maximum(axes * (longest_axis // 2) * hop, streaming)

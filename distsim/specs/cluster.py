@@ -21,6 +21,8 @@ class Fabric(Spec):
     """Of a torus; each dimension has two links per chip."""
     bridged: int | None = Field(default=None, ge=2)
     """Cards of a node that one bridge joins, at the rate of the accelerator's link; all others meet over the fabric."""
+    wrap: int = Field(default=3, ge=3)
+    """Chips along an axis of a torus from which on its ends are joined; shorter axes are lines."""
 
     @model_validator(mode="after")
     def _rate_where_linked(self) -> Self:

@@ -39,6 +39,8 @@ class Kernels(Spec):
     activated gate, or four where the product is clamped and composed (GPT-OSS)."""
     softmax: Literal["fused", "eager"] = "fused"
     """Eager attention: ``fused`` keeps the probabilities once, in the activation dtype; ``eager`` also in fp32."""
+    softmax_kernel: Literal["one", "compiled"] = "one"
+    """One kernel, or one for each of its reductions, as XLA makes them (engine/passes.py)."""
     softmax_group: int = Field(default=0, ge=0)
     """Sequences times heads of a rank that a fused softmax takes at once: where that does not divide them, it is
     composed of elementary steps in fp32; 0 means that any number goes."""
@@ -97,8 +99,12 @@ class Kernels(Spec):
     loss_keeps_chunks: bool = False
     """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once (Liger)."""
     pass_share: float = Field(default=1.0, gt=0, le=1)
-    """Share of the passes of norms, activations and the like that is left where a compiler fuses neighbours."""
-    loss_kernel: Literal["one", "eager", "vocab-parallel"] | None = None
+    """Share of the passes of norms, activations and the like that is left where a compiler makes them part of
+    products."""
+    compiler: Literal["none", "xla"] = "none"
+    """XLA makes one kernel of neighbours. On systolic arrays a product takes them in (``pass_share``); on GPUs products
+    are calls of a library, which does not."""
+    loss_kernel: Literal["one", "eager", "vocab-parallel", "compiled"] | None = None
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
     launches: Literal["ahead", "blocking"] = "ahead"
     """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""

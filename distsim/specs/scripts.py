@@ -16,6 +16,7 @@ class Script(Spec):
     micro_batch: int | None = Field(default=None, ge=1)
     recompute: str | None = None
     """As a measured run's cell has it: what is computed again, or ``other:`` and one of the framework's policies."""
+    attention: Literal["flash", "eager"] | None = None
 
 
 class Remat(Spec):

@@ -43,6 +43,8 @@ class Supports(Spec):
     cp_chunks: int = Field(default=1, ge=1)
     """Context parallelism cuts the sequence into so many chunks per rank (2: causal work is balanced)."""
     offload: tuple[Offload, ...] = OFFLOADS
+    some_layers: bool = True
+    """Some layers of a stage may be computed again while others are not; off where all follow one policy."""
     uneven: bool = True
     """Pipeline stages may hold unlike numbers of layers, if only where the user places them."""
 
@@ -130,6 +132,12 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
         lambda s, m, y: s.zero_group | _alone(y) | (y.zero_group == y.dp * y.cp),
         lambda f, s, m, y: f"{f} shards over all {y.dp * y.cp} data parallel ranks, not over groups of {y.zero_group}",
         lambda s, m, y: "leave --zero-group out",
+    ),
+    SupportRule(
+        ("recompute_layers",),
+        lambda s, m, y: s.some_layers | (y.recompute_layers <= 0) | (y.recompute_layers * y.pp >= m.layers),
+        lambda f, s, m, y: f"{f} computes all layers again or none, not {y.recompute_layers} of a stage",
+        lambda s, m, y: "leave --recompute-layers out",
     ),
     SupportRule(
         ("cp", "seq"),

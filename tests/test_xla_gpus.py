@@ -1,0 +1,149 @@
+"""What XLA fuses on systolic arrays and what it leaves on GPUs, and what rows of JAX on GPUs say of their attention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from distsim import Job
+from distsim.engine.changes import changes
+from distsim.engine.chip import Chip
+from distsim.engine.compute import operation_sums
+from distsim.engine.evidence import setup_of
+from distsim.engine.flows import Span
+from distsim.engine.links import network_for
+from distsim.engine.passes import LOSS_BYTES, fused_share, moved_bytes
+from distsim.engine.pricing import price
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.stages import build_stages
+from distsim.errors import DistsimError
+from distsim.interop.runs import Run
+from distsim.layers.ledger import Operation
+
+PAX = {
+    "model": "GPT-3 126M", "family": "gpt", "layers": "12", "hidden": "768", "heads": "12", "head_dim": "64",
+    "ffn_hidden": "3072", "vocab": "50304", "gpu": "a100-sxm4-80gb", "n_gpus": "64", "seq_len": "2048",
+    "micro_batch": "4", "global_batch": "256", "precision": "bf16", "zero_stage": "0", "framework": "paxml",
+    "tp": "1", "pp": "1", "year": "2024",
+}  # fmt: skip
+WITH_KERNELS = "Transformer Engine; Paxml on JAX/XLA"
+
+
+def row(**cells: str) -> Run:
+    return Run({**PAX, **cells}, 1)
+
+
+def job(**more: Any) -> Setup:
+    usual = {"model": "llama-2-7b", "gpu": "h100-sxm", "gpus": 8, "framework": "maxtext", "micro_batch": 1, "seq": 4096}
+    return resolve(Job(**{**usual, **more}))
+
+
+def operations(setup: Setup) -> dict[str, Operation]:
+    stage = build_stages(setup)[0]
+    blocks = [block for block in (stage.embedding, stage.layers[0][0], stage.head) if block is not None]
+    return {one.name: one for block in blocks for one in block.operations}
+
+
+@pytest.mark.parametrize("gpu, left", [("h100-sxm", 1.0), ("mi300x", 1.0), ("tpu-v5p", 0.625), ("tpu-v6e", 0.625)])
+def test_products_of_a_library_take_no_neighbour_in(gpu: str, left: float) -> None:
+    setup = job(gpu=gpu, attention="eager")
+    found = operations(setup)
+    norm = next(one for one in found.values() if one.kind == "norm")
+    assert fused_share(setup, norm) == left
+    for apart in ("attention.softmax", next(name for name, one in found.items() if one.kind == "loss")):
+        assert fused_share(setup, found[apart]) == 1  # rows are reduced between two products
+
+
+def test_a_softmax_in_memory_moves_all_of_its_bytes() -> None:
+    setup = job(attention="eager", seq=8192)
+    softmax = operations(setup)["attention.softmax"]
+    forward, _ = operation_sums(setup, Chip(setup), softmax)
+    assert forward.memory * setup.accelerator.bandwidth == pytest.approx(moved_bytes(setup, softmax)[0], rel=0.02)
+
+
+def test_a_compiled_loss_reads_its_logits_at_each_reduction() -> None:
+    setup = job()
+    loss = next(one for one in operations(setup).values() if one.kind == "loss")
+    logits = loss.shape[0] * loss.shape[1]
+    assert moved_bytes(setup, loss) == tuple(each * logits for each in LOSS_BYTES["compiled"])
+    assert sum(LOSS_BYTES["one"]) < sum(LOSS_BYTES["compiled"]) < sum(LOSS_BYTES["eager"])
+
+
+def test_adapters_are_compiled_wherever_xla_is() -> None:
+    setup = job(lora_rank=16)
+    adapter = next(one for one in operations(setup).values() if one.kind == "adapter")
+    eager = replace(setup, kernels=setup.kernels.model_copy(update={"compiler": "none"}))
+    assert moved_bytes(setup, adapter)[0] == pytest.approx(0.6 * moved_bytes(eager, adapter)[0])
+
+
+def test_the_softmax_between_products_is_the_librarys_where_notes_name_it() -> None:
+    plain, own = (setup_of(row(notes=notes)) for notes in ("plain XLA; Paxml on JAX/XLA", WITH_KERNELS))
+    assert plain.layout.attention == own.layout.attention == "eager"
+    assert (plain.kernels.softmax, own.kernels.softmax) == ("eager", "fused")
+    sums = [moved_bytes(one, operations(one)["attention.softmax"])[0] for one in (plain, own)]
+    assert sums[0] > 3 * sums[1]
+
+
+def test_scripts_say_how_a_model_attends_unless_its_row_does() -> None:
+    assert setup_of(row()).layout.attention == "eager" and setup_of(row()).recompute == "none"
+    assert setup_of(row(attention="flash", notes=WITH_KERNELS)).layout.attention == "flash"
+    larger = {"model": "GPT-3 5B", "layers": "24", "hidden": "4096", "heads": "32", "head_dim": "128",
+              "ffn_hidden": "16384", "zero_stage": "3"}  # fmt: skip
+    assert setup_of(row(**larger)).layout.attention == "flash" and setup_of(row(**larger)).recompute == "full"
+
+
+def test_tuning_llama_recomputes_nothing() -> None:
+    """Its script repeats no layer in a loop, and policies hold for those alone."""
+    cells = dict.fromkeys(PAX, "") | {
+        "model": "Llama-2-7B", "gpu": "h100-sxm", "n_gpus": "16", "seq_len": "4096", "micro_batch": "2",
+        "global_batch": "32", "precision": "bf16", "zero_stage": "3", "framework": "paxml", "year": "2024",
+        "finetune_kind": "full",
+    }  # fmt: skip
+    assert setup_of(Run(cells, 1)).recompute == "none"
+
+
+@pytest.mark.parametrize(
+    "gpu, line, ring", [("tpu-v5e", 64, 256), ("tpu-v6e", 64, 256), ("tpu-v5p", 27, 64), ("tpu-v7x", 27, 64)]
+)
+def test_short_axes_of_a_torus_are_lines(gpu: str, line: int, ring: int) -> None:
+    """Axes of v5e and v6e are rings at 16 chips, those of v4, v5p and v7x from 4 on."""
+    net = network_for(gpu)
+    found = [price("all_gather", 1e9, Span("zero", ranks, 1).placed(net)).seconds for ranks in (line, ring)]
+    shares = [(ranks - 1) / ranks for ranks in (line, ring)]
+    assert found[0] / shares[0] == pytest.approx(2 * found[1] / shares[1], rel=0.01)
+
+
+def test_a_group_inside_a_slice_is_laid_out_as_a_ring() -> None:
+    """Four chips of a v5e are two by two, so that each has both of its neighbours' links."""
+    net = network_for("tpu-v5e")
+    inside, whole = (price("all_gather", 1e9, Span(name, 8, 1).placed(net)).seconds for name in ("tp", "zero"))
+    assert inside == pytest.approx(whole, rel=0.01)  # two links of one axis, or one of each
+
+
+def test_two_by_two_chips_gather_as_measured() -> None:
+    """178.8 GB/s received per chip on an Ironwood slice of 2 x 2 (AI-Hypercomputer/tpu-recipes, microbenchmarks,
+    ironwood/collectives/all_gather.md, 268 MB)."""
+    size = 268435456
+    seconds = price("all_gather", size, Span("zero", 4, 1).placed(network_for("tpu-v7x"))).seconds
+    assert 0.75 * size / seconds / 1e9 == pytest.approx(178.8, rel=0.15)
+
+
+def test_one_policy_holds_for_all_layers_of_a_loop() -> None:
+    given = {"model": "llama-2-7b", "gpu": "tpu-v5e", "gpus": 64, "seq": 4096, "recompute": "full"}
+    with pytest.raises(DistsimError, match="all layers again or none, not 8"):
+        resolve(Job(**given, framework="maxtext", recompute_layers=8))
+    assert resolve(Job(**given, framework="maxtext", recompute_layers=32)).layout.recompute_layers == 32
+    setup = resolve(Job(**given | {"recompute": "none"}, framework="maxtext", micro_batch=2))
+    assert not [one for one in changes(setup) if "recompute_layers" in one.shown]
+
+
+def test_pipelines_of_jax_run_all_forwards_first() -> None:
+    """JAX derives the backward of a loop over micro-batches from the whole of its forward."""
+    given = {"model": "llama-3.1-70b", "gpu": "h100-sxm", "gpus": 64, "seq": 4096, "pp": 4, "global_batch": 64}
+    assert resolve(Job(**given, framework="maxtext")).layout.schedule == "gpipe"
+    assert resolve(Job(**given, framework="maxtext", vpp=4)).layout.schedule == "looped-bfs"
+    assert resolve(Job(**given, framework="megatron-core")).layout.schedule == "1f1b"
+    with pytest.raises(DistsimError, match="maxtext has no pipeline schedule 1f1b"):
+        resolve(Job(**given, framework="maxtext", schedule="1f1b"))
