@@ -54,6 +54,10 @@ class Cost(NamedTuple):
 # one kernel moves 4 and 8 at two bytes. A gated activation in two kernels: 10 bytes for 6, 18 for 12.
 EAGER_NORM = Cost(9.0, 9.0, (7, 12))
 EAGER_GATE = Cost(10 / 6, 18 / 12, (2, 3))
+# A gated activation whose input is clamped in plain torch first: two clamps (4 bytes an element of the inner width each)
+# and their concatenation (8), for 6. Backward: gradients of the clamps (comparison and choice, 8; two comparisons,
+# their conjunction and choice, 14) and of the two halves (8), for 12.
+CLAMPED_GATE = Cost(22 / 6, 42 / 12, (4, 8))
 COMPOSED_ACTIVATION = Cost(6.0, 6.0, (8, 12))  # powers, products, sums and a tanh, each reading and writing
 # Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
 # products and a sum it moves them four times.
@@ -116,6 +120,13 @@ def loss_kernel(setup: Setup) -> str:
     return kernels.loss_kernel or (eager if kernels.loss == "eager" else "one")
 
 
+def clamped(setup: Setup, operation: Operation) -> bool:
+    """Whether plain torch clamps what experts' activation reads."""
+    experts = setup.model.experts
+    composed_clamp = setup.kernels.expert_clamp == "composed" and not setup.job.compile
+    return operation.name == "mlp.experts.activation" and composed_clamp and experts is not None and experts.clamp
+
+
 def composed(setup: Setup, operation: Operation) -> Cost:
     """How much more than one kernel the framework's code for this operation moves and launches."""
     kernels, model = setup.kernels, setup.model
@@ -126,7 +137,10 @@ def composed(setup: Setup, operation: Operation) -> Cost:
     if operation.kind == "norm" and kernels.norm == "eager" and model.norm == "rmsnorm":
         return EAGER_NORM
     if operation.name == "attention.heads" and model.positions == "rotary":
-        return EAGER_ROPE if kernels.rope == "eager" else FUSED_ROPE
+        scaled = model.rotary_scaled and kernels.rope_scaled == "composed"
+        return EAGER_ROPE if scaled or kernels.rope == "eager" else FUSED_ROPE
+    if clamped(setup, operation):
+        return CLAMPED_GATE
     if operation.name.endswith(".activation") and kernels.activation == "eager":
         if model.gated:
             return EAGER_GATE
