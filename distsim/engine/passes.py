@@ -42,6 +42,12 @@ composes it: product in fp32 (4), sum (10), concatenation (8), cast (6); cast (6
 and of the weights (12 each), concatenation (4)."""
 
 
+EXPERT_EXCHANGES = ("mlp.dispatch", "mlp.combine")
+ORDERED_TWICE = 2.0
+"""Passes over routed tokens on each side of an all-to-all, over one where what sends them orders them (Megatron core,
+moe/token_dispatcher.py: permute before, sort_chunks_by_idxs after)."""
+
+
 class Cost(NamedTuple):
     """Factors on bytes (forward, backward) and launches (forward, backward) of a composed operation."""
 
@@ -81,6 +87,8 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if operation.name.endswith(".heads"):
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
+    if operation.name in EXPERT_EXCHANGES and setup.kernels.expert_order == "around":
+        size = size * ORDERED_TWICE
     cost = composed(setup, operation)
     if operation.name == "mlp.combine" and setup.model.experts is not None and setup.model.experts.bias:
         forward, backward = COMPOSED_BIAS if setup.kernels.expert_bias == "composed" else (0.0, 0.0)

@@ -25,7 +25,7 @@ def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage
     """All that one rank of a stage exchanges, unpriced; layout fields may be arrays (all but pp)."""
     shared = varied(setup, exchange, stage, present(data_flows(setup, exchange, stage)), network)
     flows = model_flows(setup, exchange, stage)
-    if setup.framework.traffic.expert_copies == "once":
+    if setup.framework.traffic.expert_copies == "once" and setup.kernels.expert_order == "fused":
         flows = [once_per_domain(setup, flow, network) for flow in flows]
     flows += replicated_gradient_flows(setup, stage) + shared
     flows += pipeline_flows(setup, stage) + norm_flows(setup, exchange, stage) + offload_flows(setup, stage)

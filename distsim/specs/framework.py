@@ -118,6 +118,9 @@ class Kernels(Spec):
     """Biases of experts' outputs are added with the routers' weights in one kernel, or one by one in plain torch."""
     expert_clamp: Literal["fused", "composed"] = "fused"
     """What experts' activation reads is clamped in its kernel, or in plain torch before it."""
+    expert_order: Literal["fused", "around"] = "fused"
+    """Tokens are put in the order of experts once on each side by what sends them (DeepEP, HybridEP), or besides by a
+    pass before and after an all-to-all, which sends a token to each of its experts."""
     expert_scale: Literal["after", "before"] = "after"
     """Routers' weights multiply what experts give, or what their second product reads."""
     tp_gathers: Literal["wide", "quantised"] = "wide"
