@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import where
+from distsim.arrays import maximum, minimum, where
 from distsim.engine import pricing
 from distsim.engine.exchange import Exchange
 from distsim.engine.flows import Fixed, Flow, present
@@ -38,5 +38,8 @@ def price_of(flow: Flow, network: Network) -> Fixed:
         return flow.fixed
     group = flow.span.placed(network)
     seconds, algorithm, _, wire, link = pricing.remembered(flow.pattern, flow.bytes_logical, group)
+    if not isinstance(flow.own_rate, float) or flow.own_rate:
+        own = flow.bytes_logical / maximum(flow.own_rate, 1.0)
+        seconds = where(flow.own_rate > 0, minimum(seconds, own), seconds)
     seconds = seconds * where(flow.bytes_logical > 0, 1, 0)  # arrays hold layouts that do not exchange this
     return Fixed(seconds, wire, link, algorithm)
