@@ -60,7 +60,7 @@ class Cost(NamedTuple):
 # one kernel moves 4 and 8 at two bytes. A gated activation in two kernels: 10 bytes for 6, 18 for 12.
 EAGER_NORM = Cost(9.0, 9.0, (7, 12))
 EAGER_GATE = Cost(10 / 6, 18 / 12, (2, 3))
-# A gated activation whose input is clamped in plain torch first: two clamps (4 bytes an element of the inner width each)
+# A gated activation whose input is clamped in plain torch first: two clamps (4 bytes an element of the inner width)
 # and their concatenation (8), for 6. Backward: gradients of the clamps (comparison and choice, 8; two comparisons,
 # their conjunction and choice, 14) and of the two halves (8), for 12.
 CLAMPED_GATE = Cost(22 / 6, 42 / 12, (4, 8))
