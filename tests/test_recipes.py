@@ -24,6 +24,7 @@ from distsim.engine.passes import COMPOSED_BIAS, moved_bytes
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_profile import framework_of, precision_of
 from distsim.engine.saved import layer_saved_bytes
+from distsim.engine.search_prices import Prices
 from distsim.engine.stages import build_stages
 from distsim.engine.traffic_flows import network_of, price_of, stage_flows
 from distsim.engine.work import work_of
@@ -195,6 +196,9 @@ def test_a_rack_of_experts_is_reached_as_fast_as_its_kernels_send() -> None:
         flows = stage_flows(setup, exchange_of(setup), network, build_stages(setup)[0])
         flow = next(one for one in flows if one.span.group == "ep")
         own, library = price_of(flow, network).seconds, price_of(flow._replace(own_rate=0.0), network).seconds
+        remembered = Prices()
+        assert remembered(flow, network).seconds == own
+        assert remembered(flow._replace(own_rate=0.0), network).seconds == library
         assert (own < library) is faster
         assert not faster or flow.bytes_logical / own == pytest.approx(576e9)
 
