@@ -10,6 +10,7 @@ import pytest
 from distsim import Job
 from distsim.engine.compose import exchanged, layout_numbers, micro_batch, stage_numbers
 from distsim.engine.evidence import setup_of
+from distsim.engine.exchange import exchange_of
 from distsim.engine.launches import (
     AFTER_COUNTS,
     EXPERT_KERNELS,
@@ -23,7 +24,9 @@ from distsim.engine.passes import COMPOSED_BIAS, moved_bytes
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_profile import framework_of, precision_of
 from distsim.engine.saved import layer_saved_bytes
+from distsim.engine.search_prices import Prices
 from distsim.engine.stages import build_stages
+from distsim.engine.traffic_flows import network_of, price_of, stage_flows
 from distsim.engine.work import work_of
 from distsim.formulas.compute import BUSIEST_RANK
 from distsim.interop.runs import Run
@@ -145,6 +148,59 @@ def test_composed_biases_of_experts_pass_over_their_output_many_times() -> None:
     elements = combine.shape[0] * combine.shape[1]
     assert composed[0] - fused[0] == COMPOSED_BIAS[0] * elements
     assert composed[1] - fused[1] == COMPOSED_BIAS[1] * elements
+
+
+def test_clamps_of_plain_torch_pass_over_the_activations_input_and_make_the_host_wait() -> None:
+    setup = job(model="gpt-oss-20b", gpus=8, ep=8)
+    activation = operation(setup, "mlp.experts.activation")
+    assert setup.kernels.expert_clamp == "composed"
+    fused = changed(setup, expert_clamp="fused")
+    inner = setup.model.experts.ffn * operation(setup, "mlp.experts.up").shape[0] * 4  # four experts on the rank
+    more = [a - b for a, b in zip(moved_bytes(setup, activation), moved_bytes(fused, activation), strict=True)]
+    assert more == pytest.approx([16 * inner, 30 * inner])
+    assert launches(setup, activation).waits == 1
+    assert launches(fused, activation).waits == 0
+    assert moved_bytes(job(), operation(job(), "mlp.experts.activation")) == moved_bytes(
+        changed(job(), expert_clamp="fused"), operation(job(), "mlp.experts.activation")
+    )
+
+
+def test_rotation_that_scales_is_composed() -> None:
+    setup = job(model="gpt-oss-20b", gpus=8, ep=8)
+    heads = operation(setup, "attention.heads")
+    fused = moved_bytes(changed(setup, rope_scaled="fused"), heads)
+    assert moved_bytes(setup, heads) == pytest.approx([4 * one for one in fused])
+
+
+def test_tokens_around_an_all_to_all_are_ordered_twice_and_sent_to_each_expert() -> None:
+    fused = job(framework="megatron-bridge")
+    around = changed(fused, expert_order="around")
+    for name in ("mlp.dispatch", "mlp.combine"):
+        plain = moved_bytes(fused, operation(fused, name))
+        assert moved_bytes(around, operation(around, name)) == pytest.approx([2 * one for one in plain])
+    network, exchange = network_of(fused), exchange_of(fused)
+    sent = [
+        sum(flow.bytes_logical for flow in stage_flows(setup, exchange, network, build_stages(setup)[0])
+            if flow.span.group == "ep")
+        for setup in (fused, around)
+    ]  # fmt: skip
+    assert sent[0] < sent[1]
+
+
+def test_a_rack_of_experts_is_reached_as_fast_as_its_kernels_send() -> None:
+    """HybridEP's rate hardly falls with the ranks; within eight NCCL's is taken, which is no slower."""
+    name = {"framework": "megatron-bridge", "model": "deepseek-v3", "gpu": "gb200"}
+    big, small = (job(**name, gpus=n, ep=n, global_batch=n) for n in (64, 8))
+    for setup, faster in ((big, True), (small, False)):
+        network = network_of(setup)
+        flows = stage_flows(setup, exchange_of(setup), network, build_stages(setup)[0])
+        flow = next(one for one in flows if one.span.group == "ep")
+        own, library = price_of(flow, network).seconds, price_of(flow._replace(own_rate=0.0), network).seconds
+        remembered = Prices()
+        assert remembered(flow, network).seconds == own
+        assert remembered(flow._replace(own_rate=0.0), network).seconds == library
+        assert (own < library) is faster
+        assert not faster or flow.bytes_logical / own == pytest.approx(576e9)
 
 
 def test_operations_may_be_computed_again_by_name() -> None:

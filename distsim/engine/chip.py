@@ -7,7 +7,13 @@ from distsim.engine.energy import profile_of
 from distsim.engine.lacking import narrow_units, wide_units
 from distsim.engine.resolve import Setup
 from distsim.errors import DistsimError
-from distsim.formulas.compute import ATTENTION_HALF_RATE, ATTENTION_TILE, power_limited_share, sustained_share
+from distsim.formulas.compute import (
+    ATTENTION_HALF_RATE,
+    ATTENTION_TILE,
+    USUAL_EXPONENTIALS,
+    power_limited_share,
+    sustained_share,
+)
 from distsim.specs.accelerator import Accelerator
 
 TYPICAL_SHARE = 0.8
@@ -63,6 +69,7 @@ class Chip:
         self.bandwidth = chip.bandwidth
         self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
         self.attention_block = chip.chip.attention_block or ATTENTION_TILE
+        self.exponentials = chip.chip.exponentials or USUAL_EXPONENTIALS
         self.cache = float(chip.chip.cache or 0)
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
 

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def flash_seconds(chip: Chip, operation: Operation) -> tuple[Number, Number]:
-    """Forward and backward. A block's edges cost alike whether its queries see half of the keys or all: what all see
-    has twice the work for them, unless a window keeps blocks as short as a causal one does."""
+    """Forward and backward. A block's edges cost alike whether its queries see half of the keys or all, or those of a
+    window: what sees all of as many keys has twice the work for them of what is causal."""
     micro, heads, queries, keys, width, value_width = operation.shape
     local = where(keys < queries, 1, 0)
-    reach = keys if operation.causal else where(local > 0, keys, 2 * keys)
-    taken = sum(one / head_share(one, chip.array, chip.unit_rate) for one in (width, value_width))
+    part = causal_fraction(queries, keys, local, chip.attention_block) if operation.causal else 1.0
+    reach = 2 * keys * part - (chip.attention_block if operation.causal else 0)
+    taken = sum(one / head_share(one, chip.array, chip.unit_rate, chip.exponentials) for one in (width, value_width))
     depth = (width + value_width) / taken
     reached = chip.rate * attention_share(micro, heads, queries, reach, depth, chip.units, chip.unit_rate)
-    part = causal_fraction(queries, keys, local, chip.attention_block) if operation.causal else 1.0
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
     before, after = (reached * share for share in chip.attention)
     forward = maximum(operation.flops_forward * part / before, moved)

@@ -85,6 +85,9 @@ class Flow(NamedTuple):
     every: Number = 1
     """Happens once in so many steps; bytes and seconds are then averages per step."""
     fixed: Fixed | None = None
+    own_rate: Number = 0.0
+    """Bytes of a call per second that a kernel of the framework's own reaches, taken where it is faster than the
+    library; 0 where there is none."""
 
     @property
     def pattern(self) -> str:

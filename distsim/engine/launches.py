@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, where
-from distsim.engine.passes import COMPOSED_SOFTMAX_KERNELS, composed, composed_softmax
+from distsim.engine.passes import COMPOSED_SOFTMAX_KERNELS, clamped, composed, composed_softmax
 from distsim.engine.resolve import Setup
 from distsim.layers.ledger import Operation
 
@@ -45,6 +45,8 @@ got: what sorts tokens by expert; all later kernels are issued while that runs."
 UNGRAPHED_DISPATCH = 0.5
 """Part of a dispatch that comes after its preparation, which graphs of modules hold (--cuda-graph-scope
 moe_preprocess)."""
+AFTER_COPY = 1.0
+"""Operations that the host issues while the GPU has nothing to do, once it has waited for a copy to the GPU."""
 EXPERT_PRODUCTS = ("mlp.experts.up", "mlp.experts.down")
 GRAPHED_GAP = 0.3
 """Time between two kernels of a CUDA graph, over that between two that were issued one by one: about 1.5 us against 5
@@ -83,6 +85,8 @@ def launches(setup: Setup, operation: Operation) -> Launches:
         waits = before * AFTER_COUNTS * (setup.kernels.expert_counts == "host")
         left = UNGRAPHED_DISPATCH if graphs == "modules" else 1.0
         issued = issued[0] * left, issued[1] * left
+    if clamped(setup, operation):  # a scalar is copied to the GPU
+        waits = AFTER_COPY
     return Launches(kernels, issued, waits)
 
 

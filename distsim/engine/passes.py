@@ -45,6 +45,12 @@ composes it: product in fp32 (4), sum (10), concatenation (8), cast (6); cast (6
 and of the weights (12 each), concatenation (4)."""
 
 
+EXPERT_EXCHANGES = ("mlp.dispatch", "mlp.combine")
+ORDERED_TWICE = 2.0
+"""Passes over routed tokens on each side of an all-to-all, over one where what sends them orders them (Megatron core,
+moe/token_dispatcher.py: permute before, sort_chunks_by_idxs after)."""
+
+
 class Cost(NamedTuple):
     """Factors on bytes (forward, backward) and launches (forward, backward) of a composed operation."""
 
@@ -57,6 +63,10 @@ class Cost(NamedTuple):
 # one kernel moves 4 and 8 at two bytes. A gated activation in two kernels: 10 bytes for 6, 18 for 12.
 EAGER_NORM = Cost(9.0, 9.0, (7, 12))
 EAGER_GATE = Cost(10 / 6, 18 / 12, (2, 3))
+# A gated activation whose input is clamped in plain torch first: two clamps (4 bytes an element of the inner width)
+# and their concatenation (8), for 6. Backward: gradients of the clamps (comparison and choice, 8; two comparisons,
+# their conjunction and choice, 14) and of the two halves (8), for 12.
+CLAMPED_GATE = Cost(22 / 6, 42 / 12, (4, 8))
 COMPOSED_ACTIVATION = Cost(6.0, 6.0, (8, 12))  # powers, products, sums and a tanh, each reading and writing
 # Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
 # products and a sum it moves them four times.
@@ -81,6 +91,8 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if operation.name.endswith(".heads"):
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
+    if operation.name in EXPERT_EXCHANGES and setup.kernels.expert_order == "around":
+        size = size * ORDERED_TWICE
     cost = composed(setup, operation)
     if operation.name == "mlp.combine" and setup.model.experts is not None and setup.model.experts.bias:
         forward, backward = COMPOSED_BIAS if setup.kernels.expert_bias == "composed" else (0.0, 0.0)
@@ -137,6 +149,13 @@ def loss_kernel(setup: Setup) -> str:
     return kernels.loss_kernel or (eager if kernels.loss == "eager" else "one")
 
 
+def clamped(setup: Setup, operation: Operation) -> bool:
+    """Whether plain torch clamps what experts' activation reads."""
+    experts = setup.model.experts
+    composed_clamp = setup.kernels.expert_clamp == "composed" and not setup.job.compile
+    return operation.name == "mlp.experts.activation" and composed_clamp and experts is not None and experts.clamp
+
+
 def composed(setup: Setup, operation: Operation) -> Cost:
     """How much more than one kernel the framework's code for this operation moves and launches."""
     kernels, model = setup.kernels, setup.model
@@ -147,7 +166,10 @@ def composed(setup: Setup, operation: Operation) -> Cost:
     if operation.kind == "norm" and kernels.norm == "eager" and model.norm == "rmsnorm":
         return EAGER_NORM
     if operation.name == "attention.heads" and model.positions == "rotary":
-        return EAGER_ROPE if kernels.rope == "eager" else FUSED_ROPE
+        scaled = model.rotary_scaled and kernels.rope_scaled == "composed"
+        return EAGER_ROPE if scaled or kernels.rope == "eager" else FUSED_ROPE
+    if clamped(setup, operation):
+        return CLAMPED_GATE
     if operation.name.endswith(".activation") and kernels.activation == "eager":
         if model.gated:
             return EAGER_GATE

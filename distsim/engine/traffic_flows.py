@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import where
+from distsim.arrays import maximum, minimum, where
 from distsim.engine import pricing
 from distsim.engine.exchange import Exchange
 from distsim.engine.flows import Fixed, Flow, present
@@ -25,7 +25,7 @@ def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage
     """All that one rank of a stage exchanges, unpriced; layout fields may be arrays (all but pp)."""
     shared = varied(setup, exchange, stage, present(data_flows(setup, exchange, stage)), network)
     flows = model_flows(setup, exchange, stage)
-    if setup.framework.traffic.expert_copies == "once":
+    if setup.framework.traffic.expert_copies == "once" and setup.kernels.expert_order == "fused":
         flows = [once_per_domain(setup, flow, network) for flow in flows]
     flows += replicated_gradient_flows(setup, stage) + shared
     flows += pipeline_flows(setup, stage) + norm_flows(setup, exchange, stage) + offload_flows(setup, stage)
@@ -38,5 +38,8 @@ def price_of(flow: Flow, network: Network) -> Fixed:
         return flow.fixed
     group = flow.span.placed(network)
     seconds, algorithm, _, wire, link = pricing.remembered(flow.pattern, flow.bytes_logical, group)
+    if not isinstance(flow.own_rate, float) or flow.own_rate:
+        own = flow.bytes_logical / maximum(flow.own_rate, 1.0)
+        seconds = where(flow.own_rate > 0, minimum(seconds, own), seconds)
     seconds = seconds * where(flow.bytes_logical > 0, 1, 0)  # arrays hold layouts that do not exchange this
     return Fixed(seconds, wire, link, algorithm)

@@ -19,6 +19,11 @@ PURPOSES = {
     "loss": "tensor parallel loss", "embedding": "tensor parallel embedding", "head": "tensor parallel head",
 }  # fmt: skip
 
+OWN_SHARE = 0.64
+"""Rate of HybridEP's kernels over that of the links, however many ranks share a rack: bf16 tokens at 612 GB/s and back
+at 543 with 16 units and 36 ranks of GB200, 750 and 684 with 8 (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md, kernels
+alone), where NCCL's all-to-all falls from 660 to 480 between 8 and 64 ranks."""
+
 
 def span_of(layout: Layout, group: str) -> Span:
     """The model-parallel process group that the ledger names."""
@@ -73,7 +78,14 @@ def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
         return flow
     placed = flow.span.placed(network)
     share = distinct_copies(where(placed.nodes > 1, placed.nodes, placed.ranks), experts.per_token)
-    return flow._replace(bytes_logical=flow.bytes_logical * share)
+    own = where(placed.nodes > 1, 0.0, OWN_SHARE * _link_rate(setup))
+    return flow._replace(bytes_logical=flow.bytes_logical * share, own_rate=own)
+
+
+def _link_rate(setup: Setup) -> float:
+    """One direction of all of an accelerator's links."""
+    link = setup.accelerator.link
+    return 0.0 if link is None or not link.rate else float(link.rate)
 
 
 def _dropped(setup: Setup, operation: Operation) -> bool:

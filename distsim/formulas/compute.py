@@ -47,6 +47,10 @@ leaving sources out (docs/findings.md), as far as FlashAttention-2's published f
 (tests/test_flash_rates.py)."""
 ATTENTION_HALF_RATE = 2.5e12
 """FLOP/s of one unit of an A100 at its best measured rate: edges weigh more where units multiply faster."""
+MOST_EDGES = 2.4
+"""Edges at most, over an A100's: as on Hopper. Kernels for Blackwell work on two blocks at once; half of their rate is
+at 1,400 to 1,700 key tokens on GB200 (NVIDIA/cudnn-frontend benchmark/attention_training/results and
+sdpa_benchmark_training/results, llama3.1 and dsv3, causal, 2026; tests/test_flash_rates.py), not at 3,400."""
 OLDER_ATTENTION = {
     "own": (1.0, 1.0, 1.0), "sdpa": (1.0, 0.58, 1.0), "flash-2": (1.0, 0.58, 0.58), "triton": (0.57, 0.33, 0.33),
     "flash-1": (0.45, 0.26, 0.26),
@@ -64,6 +68,8 @@ AITER's are 1.18 to 1.62 times as fast (midiareshadi.github.io/blog/attn-dsl-ben
 MI355X (Hu et al. 2025, HipKittens, arXiv:2511.08083, introduction)."""
 FULL_WIDTH = 128
 """Head size that attention's best rate is stated for."""
+USUAL_EXPONENTIALS = 16
+"""Exponentials a unit does a clock, up to Blackwell; Blackwell Ultra does 32."""
 EXPONENTIALS = 0.065
 """Time of exponentials that products do not hide, over that of products 128 wide, on an A100, whose unit does 16 a
 clock beside 2,048 operations: of heads 64 wide FlashAttention-2 has 0.94 of the rate (0.92 in Dao 2023, figure 5;
@@ -148,14 +154,15 @@ def causal_fraction(queries: Number, keys: Number, windowed: Number, block: Numb
     source="Dao 2023 (arXiv:2307.08691), section 3.1: exponentials beside products; for arrays MaxText, "
     "docs/guides/optimization/custom_model.md",
 )
-def head_share(width: Number, array: Number, unit_rate: Number) -> Number:
+def head_share(width: Number, array: Number, unit_rate: Number, exponentials: Number = USUAL_EXPONENTIALS) -> Number:
     """Share of the products' rate that heads of a width reach: each score takes an exponential, whatever the width of
     the products before and after it; of whole systolic arrays of side ``array`` (0: none) they fill as much as they
-    are wide."""
-    exposed = EXPONENTIALS * unit_rate / ATTENTION_HALF_RATE
-    narrow = (1 + exposed) / (1 + exposed * FULL_WIDTH / width)
+    are wide. A unit with more ``exponentials`` a clock reaches more than the rate of 128."""
+    usual = EXPONENTIALS * unit_rate / ATTENTION_HALF_RATE
+    exposed = usual * USUAL_EXPONENTIALS / exponentials
+    narrow = (1 + usual) / (1 + exposed * maximum(FULL_WIDTH / width, 1.0))
     side = maximum(array, 1)
-    return where(array > 0, width / (ceil_div(width, side) * side), minimum(1.0, narrow))
+    return where(array > 0, width / (ceil_div(width, side) * side), narrow)
 
 
 @formula(
@@ -166,7 +173,7 @@ def attention_share(
 ) -> Number:
     """Share of a flash kernel's best rate that a shape reaches: ``depth`` of the head, length, blocks to fill the
     chip."""
-    length = keys / (keys + ATTENTION_HALF * unit_rate / ATTENTION_HALF_RATE)
+    length = keys / (keys + ATTENTION_HALF * minimum(unit_rate / ATTENTION_HALF_RATE, MOST_EDGES))
     blocks = batch * heads * ceil_div(queries, ATTENTION_TILE)
     filled = (blocks / units) / maximum(ceil_div(blocks, units), 1)
     return depth * length * (filled + (1 - filled) * where(blocks > units, 0.5, 0.0))

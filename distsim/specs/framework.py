@@ -77,6 +77,8 @@ class Kernels(Spec):
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
     rope: Literal["fused", "eager"] = "fused"
     """``eager`` rotation makes new query and key tensors, and keeps tables of cosines and sines."""
+    rope_scaled: Literal["fused", "composed"] = "fused"
+    """Rotation that also scales: in the fused kernel, or of plain operations because that kernel cannot."""
     rope_tables: int = Field(default=2, ge=0)
     """Tables of ``s x rotated width``: cosine and sine, twice where local and global layers differ (Gemma 3)."""
     rope_tables_per_layer: bool = False
@@ -120,6 +122,11 @@ class Kernels(Spec):
     the GPU, whose queue is empty when it goes on."""
     expert_bias: Literal["fused", "composed"] = "fused"
     """Biases of experts' outputs are added with the routers' weights in one kernel, or one by one in plain torch."""
+    expert_clamp: Literal["fused", "composed"] = "fused"
+    """What experts' activation reads is clamped in its kernel, or in plain torch before it."""
+    expert_order: Literal["fused", "around"] = "fused"
+    """Tokens are put in the order of experts once on each side by what sends them (DeepEP, HybridEP), or besides by a
+    pass before and after an all-to-all, which sends a token to each of its experts."""
     expert_scale: Literal["after", "before"] = "after"
     """Routers' weights multiply what experts give, or what their second product reads."""
     tp_gathers: Literal["wide", "quantised"] = "wide"

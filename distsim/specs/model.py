@@ -36,6 +36,8 @@ class Experts(Spec):
     """The router is a linear layer with bias (GPT-OSS)."""
     bias: bool = False
     """The experts' linear layers have biases (GPT-OSS)."""
+    clamp: bool = False
+    """What their activation reads is clamped (GPT-OSS)."""
     score_bias: bool = False
     """One stored correction per expert that balances the router without a loss (ERNIE 4.5 counts it as a parameter)."""
     dense_layers: tuple[int, ...] = ()
@@ -119,6 +121,8 @@ class Model(Sourced):
     """Scores compare words with distances too (DeBERTa)."""
     rotary_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of a head's width that is rotated (GPT-NeoX 0.25, Phi-2 0.4)."""
+    rotary_scaled: bool = False
+    """Rotation scales what it rotates, too (YaRN with a factor other than 1: GPT-OSS, not DeepSeek)."""
     patches: Patches | None = None
     """Images are read, not tokens (ViT)."""
     text: TextTower | None = None
