@@ -100,6 +100,8 @@ class Kernels(Spec):
     """Share of the passes of norms, activations and the like that is left where a compiler fuses neighbours."""
     loss_kernel: Literal["one", "eager", "vocab-parallel"] | None = None
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
+    loss_metrics: int = Field(default=0, ge=0)
+    """Metrics of training that take the cross entropy of every micro-batch's logits once more, composed in fp32."""
     launches: Literal["ahead", "blocking"] = "ahead"
     """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""
     graphs: Literal["none", "modules", "iteration"] = "none"
