@@ -8,12 +8,11 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.attention_rates import FLASH_BACKWARD_SHARE, attention_rates
+from distsim.engine.attention_rates import FLASH_BACKWARD_SHARE, HOPPER_BACKWARD_SHARE, attention_rates
 from distsim.engine.compute import Chip, StageCompute, stage_compute
-from distsim.engine.evidence import setup_of
+from distsim.engine.evidence import setup_of, with_kernels_of
 from distsim.engine.exchange import exchange_of
 from distsim.engine.passes import moved_bytes
-from distsim.engine.evidence import with_kernels_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_profile import precision_of, unpacked_then
 from distsim.engine.run_software import told_software
@@ -129,7 +128,7 @@ def test_torch_attends_on_amd_with_a_portable_kernel() -> None:
     own, portable = _setup(gpu="mi300x", framework="megatron-core"), _setup(gpu="mi300x")
     assert attention_rates(own) == (1.0, FLASH_BACKWARD_SHARE)
     assert attention_rates(portable) == pytest.approx((0.7, 0.24 * FLASH_BACKWARD_SHARE))
-    assert attention_rates(_setup()) == (1.0, FLASH_BACKWARD_SHARE)
+    assert attention_rates(_setup()) == (1.0, HOPPER_BACKWARD_SHARE)
 
 
 def test_older_attention_fills_units_that_multiply_slowly() -> None:

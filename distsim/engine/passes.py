@@ -73,6 +73,9 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     size = operation.bytes_read + operation.bytes_written
     if operation.kind == "loss":
         return _loss_bytes(setup, operation)
+    if operation.name == "attention.exchange":
+        forward, backward = setup.kernels.cp_merge_bytes
+        return operation.shape[0] * forward, operation.shape[0] * backward
     if operation.name.endswith(".softmax"):
         again = composed_softmax(setup) * operation.shape[0]
         forward, backward = _softmax_bytes(operation)
