@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from distsim import catalog
-from distsim.arrays import Number
 from distsim.engine.chip import Chip
-from distsim.engine.compose import exchanged, layout_numbers, stage_numbers
 from distsim.engine.compute import stage_compute
 from distsim.engine.evidence import setup_of
 from distsim.engine.exchange import exchange_of
@@ -25,7 +23,6 @@ from distsim.interop.run_notes import framework_name, gpu_of, overlaps_tensor_pa
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.job import Job
-from distsim.specs.timing import Timing
 
 
 def _run(**cells: object) -> Run:
@@ -181,20 +178,6 @@ def test_full_parameter_scripts_run_on_deepspeed_whatever_the_gpus() -> None:
     assert setup_of(_run(**cells)).optimizer.name == "adamw-foreach"
 
 
-def test_rings_hide_behind_attention_and_merge_what_their_steps_give() -> None:
-    """torch's ring attention: each step's result is added in fp32, exchanges run beside the step before."""
-
-    def exposed(timing: dict[str, float], **options: Any) -> Number:
-        work = work_of(_setup(framework="torchtitan", seq=65536, cp=4, **options))
-        numbers, y = stage_numbers(work)[0], layout_numbers(work.setup)
-        found = exchanged(numbers, y, Timing(**timing).model_dump())[1]["context_parallel"]
-        return sum(found) * y["micro_batches"] / (numbers["cp_forward"] + numbers["cp_backward"])
-
-    assert exposed({"exposed_fraction": 0.0}) == pytest.approx(0, abs=1e-6)
-    assert exposed({"exposed_fraction": 0.4}) == pytest.approx(0.4, rel=0.05)
-    assert exposed({"exposed_fraction": 0.0}, cp_mode="all_gather") == pytest.approx(1, rel=0.05)
-
-
 def test_merging_rings_costs_memory_traffic() -> None:
     merged = [
         moved_bytes(setup, next(one for one in layer.operations if one.name == "attention.exchange"))
@@ -204,12 +187,3 @@ def test_merging_rings_costs_memory_traffic() -> None:
     queries = [8192 / cp * 4096 for cp in (2, 8)]
     assert [pair[0] for pair in merged] == [46 * size * steps for size, steps in zip(queries, (1, 7), strict=True)]
     assert all(pair[1] / pair[0] == pytest.approx(60 / 46) for pair in merged)
-
-
-def test_replays_of_torchtitan_exchange_repeated_keys() -> None:
-    def exchanged_bytes(year: int) -> Number:
-        layer = build_stages(setup_of(_run(year=year, cp=2)))[0].layers[0][0]
-        exchange = next(one for one in layer.operations if one.name == "attention.exchange")
-        return exchange.collectives[0].bytes_logical
-
-    assert exchanged_bytes(2024) == 4 * exchanged_bytes(2026)

@@ -80,7 +80,7 @@ def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
             "blocking": int(setup.kernels.launches == "blocking"),
             "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
             "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp),
-            "paired": beside, "ring": int(y.cp_mode == "ring")}  # fmt: skip
+            "paired": beside}  # fmt: skip
 
 
 def compose(
@@ -227,11 +227,6 @@ def exchanged(
         for name, key, factor in EXCHANGES
     }
     queued["tensor_parallel"][1] = queued["tensor_parallel"][1] + beside_products(stage, y, timing)
-    attended = stage["forward.attention"], stage["backward.attention"] + stage["recompute.attention"]
-    queued["context_parallel"] = [
-        where(y["ring"], _exposed(one, own / timing["attention"], timing["exposed_fraction"]), one)
-        for one, own in zip(queued["context_parallel"], attended, strict=True)
-    ]
     shares = []
     for index in (0, 1):
         waits = sum(pair[index] for pair in queued.values())

@@ -20,19 +20,13 @@ def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, va
     if ctx.layout.cp_mode == "all_to_all":
         found = _heads_for_tokens(ctx, query, key, value, value_width, there)
     else:
-        found = _keys_and_values(ctx, (key.elements + value.elements) * _repeated(ctx) * there)
+        found = _keys_and_values(ctx, (key.elements + value.elements) * there)
     steps = (cp - 1) * where(ctx.layout.cp_mode == "ring", 1, 0)
     merged = query.elements * FP32_BYTES  # the largest tensor that one step's merge passes over
     return [
         Operation("attention.exchange", "collective", bytes_read=merged, shape=(query.elements * steps,),
                   collectives=found, recompute_class="core_attention")
     ]  # fmt: skip
-
-
-def _repeated(ctx: Context) -> Number:
-    """How often each key travels: once, or for every query head that reads it."""
-    repeats = ctx.kernels.cp_repeats_keys and ctx.model.latent_attention is None
-    return ctx.model.heads / ctx.model.kv_heads if repeats else 1
 
 
 def _keys_and_values(ctx: Context, elements: Number) -> tuple[Collective, ...]:

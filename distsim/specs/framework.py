@@ -163,8 +163,6 @@ class Kernels(Spec):
     cp_merge_bytes: tuple[float, float] = (0, 0)
     """Memory traffic, forward and backward, of adding one ring step's result to those before it, per element of a
     rank's queries: where no kernel of attention does it."""
-    cp_repeats_keys: bool = False
-    """Keys and values are repeated for all query heads before context parallel ranks exchange them."""
 
 
 REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until",
