@@ -303,6 +303,7 @@ def test_quantile() -> None:
     [
         ('docs "26.04.01 NeMo Container / Pre-Training"', 2026.25), ("container NeMo 24.07, DGX", 2024.5),
         ("example output (tag v25.10)", 2025.75), ("run of 2025-10-03", None), ("NeMo 25.13", None),
+        ("MP mode PURE precision label bf16; x", 2023 + 4 / 12), ("MP mode DEFAULT precision label amp_bf16", None),
     ],
 )  # fmt: skip
 def test_releases_are_dated_to_the_month(words: str, year: float | None) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.attention_rates import FLASH_BACKWARD_SHARE, attention_rates
+from distsim.engine.attention_rates import FLASH_BACKWARD_SHARE, HOPPER_BACKWARD_SHARE, attention_rates
 from distsim.engine.compute import Chip, StageCompute, stage_compute
-from distsim.engine.evidence import setup_of
+from distsim.engine.evidence import setup_of, with_kernels_of
 from distsim.engine.exchange import exchange_of
 from distsim.engine.passes import moved_bytes
 from distsim.engine.resolve import Setup, resolve
@@ -100,11 +100,20 @@ def test_only_tensorwise_scaling_gathers_in_8_bits() -> None:
         ({"precision": "nvfp4"}, "torchao-nvfp4"),
         ({"precision": "bf16", "notes": "rowwise"}, "fsdp-bf16"),
         ({"framework": "megatron-core", "notes": "rowwise"}, "fp8"),
+        ({"framework": "llm-foundry"}, "fsdp-fp8"),
     ],
 )
 def test_rows_name_their_recipe(cells: dict[str, str], recipe: str) -> None:
     run = _run(**cells)
     assert precision_of(run, catalog.load("frameworks", run.text("framework") or "")) == recipe
+
+
+def test_checkpoints_before_torch_2_1_repeat_whole_layers() -> None:
+    setup = _setup(framework="llm-foundry")
+    for cells, stops in (({"year": 2023}, False), ({"year": 2024}, True),
+                         ({"year": 2024, "notes": "MP mode PURE precision label bf16"}, False)):  # fmt: skip
+        found = with_kernels_of(_run(**{"framework": "llm-foundry", **cells}), setup)
+        assert found.kernels.recompute_stops_early is stops
 
 
 def test_metas_chips_have_metas_limits() -> None:
@@ -120,7 +129,7 @@ def test_torch_attends_on_amd_with_a_portable_kernel() -> None:
     own, portable = _setup(gpu="mi300x", framework="megatron-core"), _setup(gpu="mi300x")
     assert attention_rates(own) == (1.0, FLASH_BACKWARD_SHARE)
     assert attention_rates(portable) == pytest.approx((0.7, 0.24 * FLASH_BACKWARD_SHARE))
-    assert attention_rates(_setup()) == (1.0, FLASH_BACKWARD_SHARE)
+    assert attention_rates(_setup()) == (1.0, HOPPER_BACKWARD_SHARE)
 
 
 def test_older_attention_is_as_slow_on_slower_units() -> None:

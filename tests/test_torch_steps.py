@@ -12,6 +12,7 @@ from distsim.engine.chip import Chip
 from distsim.engine.compute import stage_compute
 from distsim.engine.evidence import setup_of
 from distsim.engine.exchange import exchange_of
+from distsim.engine.passes import moved_bytes
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.stages import build_stages
 from distsim.engine.traffic_data import data_flows
@@ -180,3 +181,14 @@ def test_full_parameter_scripts_run_on_deepspeed_whatever_the_gpus() -> None:
     cells = {"framework": "huggingface", "n_gpus": 1, "zero_stage": "", "finetune_kind": "full"}
     assert setup_of(_run(**cells, notes='method "Full-parameter"')).layout.zero == 3
     assert setup_of(_run(**cells)).optimizer.name == "adamw-foreach"
+
+
+def test_merging_rings_costs_memory_traffic() -> None:
+    merged = [
+        moved_bytes(setup, next(one for one in layer.operations if one.name == "attention.exchange"))
+        for setup in (_setup(framework="torchtitan", cp=cp) for cp in (2, 8))
+        for layer in (build_stages(setup)[0].layers[0][0],)
+    ]
+    queries = [8192 / cp * 4096 for cp in (2, 8)]
+    assert [pair[0] for pair in merged] == [46 * size * steps for size, steps in zip(queries, (1, 7), strict=True)]
+    assert all(pair[1] / pair[0] == pytest.approx(60 / 46) for pair in merged)

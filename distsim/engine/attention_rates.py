@@ -7,6 +7,9 @@ from distsim.formulas.compute import OLDER_ATTENTION, PORTABLE_ATTENTION
 
 FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
+HOPPER_BACKWARD_SHARE = 0.87
+"""The same of kernels written for Hopper: about 560 TFLOP/s of 650 at 16,384 tokens and heads 128 wide (Shah et al.
+2024, arXiv:2407.08608, figures 5 and 6; recalled)."""
 NEWER = ("hopper", "blackwell")
 """Architectures whose tensor cores FlashAttention-2 was not written for."""
 
@@ -15,6 +18,8 @@ def attention_rates(setup: Setup) -> tuple[float, float]:
     """Shares of the best measured rate of products, forward and backward."""
     generation = setup.accelerator.architecture.split()[0]
     age = NEWER.index(generation) + 1 if generation in NEWER else 0
-    share = OLDER_ATTENTION[setup.kernels.attention_kernel][age]
+    kernel = setup.kernels.attention_kernel
+    share = OLDER_ATTENTION[kernel][age]
+    backward = HOPPER_BACKWARD_SHARE if kernel == "own" and generation == "hopper" else FLASH_BACKWARD_SHARE
     portable = PORTABLE_ATTENTION if setup.kernels.sdpa and generation.startswith("cdna") else (1.0, 1.0)
-    return share * portable[0], share * portable[1] * FLASH_BACKWARD_SHARE
+    return share * portable[0], share * portable[1] * backward

@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, where
 from distsim.engine.resolve import Setup
+from distsim.formulas.compute import reread_share
 from distsim.layers import core_attention
 from distsim.layers.ledger import Operation
 from distsim.layers.mlp import COMPOSED_ACTIVATIONS
+from distsim.units import FP32_BYTES
 
 BACKWARD_BYTES = 2.0
 """Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
@@ -22,14 +24,17 @@ reads both again for the weight's gradient."""
 ONCE_MORE = ("adapter", "unpack")
 """Kinds whose backward moves what forward moves."""
 
-# Bytes per logit, forward and backward. Composed cross entropy in fp32: cast (6), log-softmax (three readings and one
-# writing, 16); its gradient (4), that of the log-softmax (20), cast (6). Vocabulary-parallel: cast (6), maximum (4),
-# difference (8), exponential (8), sum (4), quotient (8); product (8), cast (6). One kernel: 2 or 4 each way. Composed
-# on the 2-byte logits themselves: log-softmax (8); its gradient (2), that of the log-softmax (10).
+# Bytes per logit, forward and backward, and those of them that are read again at once. Composed cross entropy in fp32:
+# cast (6), log-softmax (three readings and one writing, 16); its gradient (4), that of the log-softmax (two readings of
+# both operands and a writing, 20), cast (6). Vocabulary-parallel: cast (6), maximum (4), difference (8), exponential
+# (8), sum (4), quotient (8); product (8), cast (6). One kernel: 2 or 4 each way. Composed on the 2-byte logits
+# themselves: log-softmax (8); its gradient (2), that of the log-softmax (10).
 # Compiled by XLA, whose kernels end at each reduction: fp32 logits written (2 more than 16 bits), read for their
 # maximum, for the sum of exponentials and for the target's (12); read again, the gradient written in 16 bits (6).
 LOSS_BYTES = {"eager": (22.0, 30.0), "narrow": (8.0, 12.0), "vocab-parallel": (38.0, 14.0), "one": (4.0, 4.0),
               "compiled": (14.0, 6.0)}  # fmt: skip
+LOSS_AGAIN = {"eager": (8.0, 8.0), "narrow": (4.0, 4.0)}
+NARROW_LOGIT_BYTES = 2
 
 # Bytes per score that a softmax composed in fp32 moves beyond a fused one, forward and backward. Forward: cast (6),
 # scale (8), mask in place (9), softmax (8), cast (6), for 4. Backward: cast (6), softmax (12), mask (9), scale (8),
@@ -80,9 +85,10 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Bytes through memory, forward and backward, of an operation that is no matrix product."""
     size = operation.bytes_read + operation.bytes_written
     if operation.kind == "loss":
-        forward, backward = LOSS_BYTES[loss_kernel(setup)]
-        logits = operation.shape[0] * operation.shape[1]
-        return logits * forward, logits * backward
+        return _loss_bytes(setup, operation)
+    if operation.name == "attention.exchange":
+        forward, backward = setup.kernels.cp_merge_bytes
+        return operation.shape[0] * forward, operation.shape[0] * backward
     if operation.name.endswith(".softmax"):
         again = composed_softmax(setup) * operation.shape[0]
         compiled = setup.kernels.softmax_kernel == "compiled"
@@ -110,6 +116,21 @@ def fused_share(setup: Setup, operation: Operation) -> float:
     apart = operation.kind == "loss" or operation.name.endswith(".softmax")
     called = kernels.compiler == "xla" and not setup.accelerator.chip.array
     return 1.0 if apart or called else kernels.pass_share
+
+
+def _loss_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """The loss and the metrics that take it again pass over all logits."""
+    tokens, words = operation.shape[:2]
+    chip = setup.accelerator.chip
+
+    def passed(kernel: str, way: int) -> Number:
+        again = LOSS_AGAIN.get(kernel, (0.0, 0.0))[way]
+        row = words * (NARROW_LOGIT_BYTES if kernel == "narrow" else FP32_BYTES)
+        return LOSS_BYTES[kernel][way] - again * (1 - reread_share(row, chip.units or 0, float(chip.cache or 0)))
+
+    kernel, metrics = loss_kernel(setup), setup.kernels.loss_metrics
+    forward = passed(kernel, 0) + (metrics * passed("eager", 0) if metrics else 0.0)
+    return tokens * words * forward, tokens * words * passed(kernel, 1)
 
 
 def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:

@@ -39,6 +39,9 @@ GRACE_BANDWIDTH = 500e9
 """Bytes per second of the LPDDR5X of one Grace (NVIDIA Grace datasheet; recalled)."""
 CACHE_RATE = 2.5
 """Bandwidth of the last cache over that of memory, on an A100 (5.1 against 2.0 TB/s; recalled)."""
+SOFTMAX_ROWS = 2
+"""Rows that each unit of a chip works on at once in torch's log-softmax over a wide row: a block of 1,024 threads each
+(pytorch/pytorch aten/src/ATen/native/cuda/SoftMax.cu)."""
 ATTENTION_TILE = 128
 """Query rows of one block of flash attention (Dao 2023, arXiv:2307.08691, section 3.3)."""
 ATTENTION_HALF = 700.0
@@ -183,6 +186,18 @@ def attention_share(
 def cached_share(size_bytes: Number, cache_bytes: Number) -> Number:
     """Time of traffic over tensors of a size, over what it takes at the bandwidth of memory."""
     found = cache_bytes / maximum(cache_bytes + 2 * size_bytes, 1.0)
+    return 1 - found * (1 - 1 / CACHE_RATE)
+
+
+@formula(
+    unit="1",
+    source="rows in flight against the last cache; pytorch/pytorch aten/src/ATen/native/cuda/SoftMax.cu reads a row "
+    "for its largest, for its sum and for its result",
+)
+def reread_share(row_bytes: Number, units: Number, cache_bytes: Number) -> Number:
+    """Time of reading a row again soon after, over that of reading it from memory: what of the rows in flight fits the
+    last cache is found there."""
+    found = minimum(1.0, cache_bytes / maximum(SOFTMAX_ROWS * units * row_bytes, 1.0))
     return 1 - found * (1 - 1 / CACHE_RATE)
 
 

@@ -21,7 +21,12 @@ def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, va
         found = _heads_for_tokens(ctx, query, key, value, value_width, there)
     else:
         found = _keys_and_values(ctx, (key.elements + value.elements) * there)
-    return [Operation("attention.exchange", "collective", collectives=found, recompute_class="core_attention")]
+    steps = (cp - 1) * where(ctx.layout.cp_mode == "ring", 1, 0)
+    merged = query.elements * FP32_BYTES  # the largest tensor that one step's merge passes over
+    return [
+        Operation("attention.exchange", "collective", bytes_read=merged, shape=(query.elements * steps,),
+                  collectives=found, recompute_class="core_attention")
+    ]  # fmt: skip
 
 
 def _keys_and_values(ctx: Context, elements: Number) -> tuple[Collective, ...]:

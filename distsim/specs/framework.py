@@ -108,6 +108,8 @@ class Kernels(Spec):
     are calls of a library, which does not."""
     loss_kernel: Literal["one", "eager", "vocab-parallel", "compiled"] | None = None
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
+    loss_metrics: int = Field(default=0, ge=0)
+    """Metrics of training that take the cross entropy of every micro-batch's logits once more, composed in fp32."""
     launches: Literal["ahead", "blocking"] = "ahead"
     """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""
     graphs: Literal["none", "modules", "iteration"] = "none"
@@ -169,6 +171,9 @@ class Kernels(Spec):
     cp_gradients: Literal["reduce", "fp32_ring"] = "reduce"
     """Context parallelism: key and value gradients go the way keys and values came, in the activation dtype, or in fp32
     around the whole ring whichever way they came (torch 2.13)."""
+    cp_merge_bytes: tuple[float, float] = (0, 0)
+    """Memory traffic, forward and backward, of adding one ring step's result to those before it, per element of a
+    rank's queries: where no kernel of attention does it."""
 
 
 REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until",
