@@ -385,6 +385,36 @@ def test_help_tells_every_job_option_once_in_its_section(command: str, capsys: p
         assert len(re.findall(rf"^  --{name.replace('_', '-')} [</]", out, re.MULTILINE)) == 1, name
 
 
+@pytest.mark.parametrize("command", ["search", "plan", "pipeline"])
+def test_help_of_many_options_is_in_sections(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from distsim.cli.help_sections import BY_COMMAND, OWN
+
+    assert run([command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    titles = [line.rstrip(":") for line in out.splitlines() if re.match(r"[A-Z].*:$", line)]
+    expected = [*BY_COMMAND[command], OWN]
+    assert [title for title in titles if title != "Arguments"] == expected
+    own = out.partition(f"\n{OWN}:\n")[2].splitlines()
+    assert len([line for line in own if line.startswith("  --")]) <= 6  # what is new gets a section
+    flags = re.findall(r"^  (--[a-z0-9-]+)", out, re.MULTILINE)
+    assert len(flags) == len(set(flags))
+
+
+def test_notes_and_errors_are_as_wide_as_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["llama-3.1-8b", "--gpus", "8"]
+    whole = answer(capsys, *words)[2]
+    assert max(map(len, whole.splitlines())) > 60  # a pipe gets each note on one line
+    monkeypatch.setenv("COLUMNS", "60")
+    folded = answer(capsys, *words)[2]
+    assert max(map(len, folded.splitlines())) <= 60
+    assert folded.split() == whole.split()
+    wrong = answer(capsys, *words, "--framework", "megatron-core", "--compile")[2]
+    assert len(wrong.splitlines()) > 2 and max(map(len, wrong.splitlines())) <= 60
+
+
 def test_keys_of_a_configuration_that_nobody_reads_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ import sys
 
 TYPE_CHECKING = False  # typing itself is left out: plain help costs no more than the interpreter
 if TYPE_CHECKING:
-    from distsim.cli.help_sections import SectionedCommand
+    from typer.core import TyperCommand
 
 # name -> (group, what it answers). A command's module is imported when it is run, and only then.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -74,13 +74,18 @@ def _answered(arguments: list[str]) -> int:
     try:
         return _run(arguments)
     except DistsimError as error:
-        print(f"error: {error.text()}", file=sys.stderr)
-        return 2
+        return _wrong(error.text())
     except BrokenPipeError:
         raise
     except OSError as error:  # a full disk, a file that went away
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return _wrong(str(error))
+
+
+def _wrong(text: str) -> int:
+    from distsim.report.talk import error
+
+    error(text)
+    return 2
 
 
 def _unread() -> int:
@@ -109,10 +114,13 @@ def _run(arguments: list[str]) -> int:
     return _call(name, arguments[1:])
 
 
-def _sectioned() -> type[SectionedCommand]:
-    from distsim.cli.help_sections import SectionedCommand
+def _look(name: str, arguments: list[str]) -> type[TyperCommand] | None:
+    """The class that prints help in sections, where help is asked for and there are many options."""
+    if arguments and "--help" not in arguments:
+        return None
+    from distsim.cli.help_sections import BY_COMMAND, sectioned
 
-    return SectionedCommand
+    return sectioned(name) if name in BY_COMMAND else None
 
 
 def _call(name: str, arguments: list[str]) -> int:
@@ -124,8 +132,8 @@ def _call(name: str, arguments: list[str]) -> int:
     module = importlib.import_module(f"distsim.cli.{name}")
     function = narrowed(getattr(module, name), arguments)
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    look = _sectioned() if "--help" in arguments and name in ("memory", "comm", "step") else None
-    app.command(name=name, cls=look, no_args_is_help=getattr(module, "NO_ARGS_IS_HELP", False))(function)
+    wants_words = getattr(module, "NO_ARGS_IS_HELP", False)
+    app.command(name=name, cls=_look(name, arguments), no_args_is_help=wants_words)(function)
     try:
         app(arguments, prog_name=f"distsim {name}")
     except SystemExit as stop:

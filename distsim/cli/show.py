@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from distsim.report import talk
+
 
 def show(
     kind: Annotated[
@@ -112,7 +114,7 @@ def _show_config(name: str, file: str, json: bool) -> None:
     from distsim.interop.models import read_model, unused_keys
 
     for note in unused_keys(name):
-        typer.echo(f"note: {note}", err=True)
+        talk.note(note)
     spec, counted = read_model(name), _counted(name)
     if json:
         told = {"kind": "models", "name": spec.name, "origin": "file", "file": file, **counted}
