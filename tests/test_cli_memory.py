@@ -425,6 +425,14 @@ def test_keys_of_a_configuration_that_nobody_reads_are_noted(
     assert "key 'num_key_value_head' was not used; did you mean num_key_value_heads" in err
 
 
+def test_sizes_that_a_configuration_leaves_out_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"model_type": "llama", "num_hidden_layers": 40, "num_attention_heads": 32, "vocab_size": 64000}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    _, _, err = answer(capsys, str(tmp_path), "--gpus", "8", "--seq", "1024")
+    assert "hidden_size is not stated: 4,096 taken, the default of llama" in err
+    assert "num_hidden_layers" not in err and "vocab_size" not in err
+
+
 def test_mistakes_name_the_flag_that_was_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "error: --micro-batch 0 is too small" in answer(capsys, "gpt2", "--micro-batch", "0")[2]
     (tmp_path / "job.toml").write_text('model = "gpt2"\nmicro_batch = 0\n', encoding="utf-8")

@@ -111,9 +111,9 @@ def _config_of(name: str) -> str | None:
 
 def _show_config(name: str, file: str, json: bool) -> None:
     """A model as it is read from its configuration: what that states, and what the family adds."""
-    from distsim.interop.models import read_model, unused_keys
+    from distsim.interop.models import read_model, reading_notes
 
-    for note in unused_keys(name):
+    for note in reading_notes(name):
         talk.note(note)
     spec, counted = read_model(name), _counted(name)
     if json:

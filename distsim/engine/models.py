@@ -75,9 +75,9 @@ def reading_notes(model: str | Model) -> list[str]:
     """What a user should know of how a model's file was read."""
     if isinstance(model, Model):
         return []
-    from distsim.interop.models import unused_keys
+    from distsim.interop import models
 
-    return unused_keys(model)
+    return models.reading_notes(model)
 
 
 LONG_CONTEXT = 32_768

@@ -32,8 +32,9 @@ def known_model(name: str) -> Model | None:
     return read_model(name) if catalog.knows("models", preset) else _with_class(preset)
 
 
-def unused_keys(name: str) -> list[str]:
-    """What to say of each key of a configuration that was not used and could change memory or time."""
+def reading_notes(name: str) -> list[str]:
+    """What to say of how a configuration was read: each key that was not used and could change memory or time, and each
+    size that it leaves out, though files on the Hub state it."""
     file = config_file(str(name))
     if file is None:
         return []
@@ -42,9 +43,15 @@ def unused_keys(name: str) -> list[str]:
     from distsim.interop.huggingface.aliases import NAMES
 
     known = [key for keys in NAMES.values() for key in keys]
-    unused = read_config_file(file).unused
+    reading = read_config_file(file)
+    unused, assumed = reading.unused, reading.assumed
+    sizes = [key for field in ("hidden", "layers", "heads", "vocab") for key in NAMES[field] if key in assumed]
+    if not reading.model.attention_layers:
+        sizes = [key for key in sizes if key not in NAMES["heads"]]
+    lacking = [f"{file}: {key} is not stated: {assumed[key]:,} taken, the default of {reading.model.family}"
+               for key in sizes]  # fmt: skip
     hints = (did_you_mean(key, known) for key in unused)
-    return [
+    return lacking + [
         f"{file}: key {key!r} was not used" + (f"; {hint}" if hint else "")
         for key, hint in zip(unused, hints, strict=True)
     ]
