@@ -1,4 +1,5 @@
-"""What is said beside an answer: notes and errors, on stderr and as wide as its terminal."""
+"""What is said beside an answer: notes and errors, on stderr and as wide as its terminal. Programs that read them get
+each on one line, whatever COLUMNS says."""
 
 from __future__ import annotations
 
@@ -19,5 +20,6 @@ def error(text: str) -> None:
 
 
 def _say(text: str, indent: int) -> None:
-    lines = folded_to(terminal.width(sys.stderr), text.splitlines(), indent)
+    width = terminal.width(sys.stderr) if sys.stderr.isatty() else None
+    lines = folded_to(width, text.splitlines(), indent)
     print("\n".join(lines), file=sys.stderr)
