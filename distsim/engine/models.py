@@ -11,11 +11,14 @@ from distsim.layers.network import count_parameters, network_parameters, plain_c
 from distsim.specs.model import Model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedModel:
     """A model spec and what follows from it."""
 
     spec: Model
+
+    def __repr__(self) -> str:
+        return f"LoadedModel({self.name}: parameters={self.parameters:,})"
 
     @cached_property
     def parameters(self) -> int:
