@@ -427,6 +427,31 @@ def test_keys_of_a_configuration_that_nobody_reads_are_noted(
     assert "key 'num_key_value_head' was not used; did you mean num_key_value_heads" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--seq", "8k"], "error: --seq '8k' is not a whole number\n  write 8000 or 8192\n"),
+        (["--gpus=1e3"], "error: --gpus '1e3' is not a whole number\n  write 1000\n"),
+        (["--tp", "x"], "error: --tp 'x' is not a whole number\n  distsim memory --help lists the options\n"),
+        (["--expert-imbalance", "much"], "error: --expert-imbalance 'much' is not a number\n"),
+        (["--gpuss", "8"], "error: No such option: --gpuss (Possible options: --gpus)\n"),
+        (["llama-13b"], "error: Got unexpected extra argument(s) (llama-13b)\n"),
+    ],
+)
+def test_what_does_not_parse_is_told_like_other_mistakes(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = answer(capsys, "llama-7b", *words)
+    assert code == 2 and not out
+    assert err.startswith(told) and err.endswith("distsim memory --help lists the options\n")
+
+
+def test_help_of_no_command_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help", "memroy"]) == 2
+    assert "did you mean memory?" in capsys.readouterr().err
+    assert run(["help", "step"]) == 0
+
+
 def test_sizes_that_a_configuration_leaves_out_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = {"model_type": "llama", "num_hidden_layers": 40, "num_attention_heads": 32, "vocab_size": 64000}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")

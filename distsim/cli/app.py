@@ -8,6 +8,8 @@ import sys
 
 TYPE_CHECKING = False  # typing itself is left out: plain help costs no more than the interpreter
 if TYPE_CHECKING:
+    from typing import Any
+
     from typer.core import TyperCommand
 
 # name -> (group, what it answers). A command's module is imported when it is run, and only then.
@@ -99,7 +101,7 @@ def _run(arguments: list[str]) -> int:
     from distsim.errors import DistsimError, did_you_mean
 
     if not arguments or arguments[0] in ("--help", "-h", "help"):
-        if len(arguments) > 1 and arguments[1] in COMMANDS:
+        if len(arguments) > 1:
             return _run([arguments[1], "--help"])
         print(help_text())
         return 0
@@ -135,10 +137,24 @@ def _call(name: str, arguments: list[str]) -> int:
     wants_words = getattr(module, "NO_ARGS_IS_HELP", False)
     app.command(name=name, cls=_look(name, arguments), no_args_is_help=wants_words)(function)
     try:
-        app(arguments, prog_name=f"distsim {name}")
+        code = app(arguments, prog_name=f"distsim {name}", standalone_mode=False)
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # which the library below takes for a failure
             return _unread()
-        code = stop.code
-        return code if isinstance(code, int) else 0 if code is None else 2
-    return 0
+        code = 0 if stop.code is None else stop.code
+        return code if isinstance(code, int) else 2
+    except Exception as wrong:
+        if not hasattr(wrong, "format_message"):
+            raise
+        return _misused(wrong, name, arguments)
+    return code if isinstance(code, int) else 0
+
+
+def _misused(wrong: Any, name: str, arguments: list[str]) -> int:
+    """Help where nothing was asked, else what of the command line does not parse."""
+    if type(wrong).__name__ == "NoArgsIsHelpError":
+        wrong.show()
+        return 2
+    from distsim.cli.misuse import as_error
+
+    return _wrong(as_error(wrong, name, arguments).text())
