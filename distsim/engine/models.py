@@ -93,7 +93,7 @@ def length_notes(model: Model, seq: int, stated: bool = True) -> list[str]:
     if not stated and seq > LONG_CONTEXT:
         notes.append(f"--seq not given: {seq:,} tokens taken, the whole context of {model.name}")
     if seq > model.context:
-        notes.append(f"{seq} tokens per sequence is longer than the {model.context} that {model.name} was made for")
+        notes.append(f"{seq:,} tokens per sequence are more than the {model.context:,} that {model.name} was made for")
     if model.encoder_layers:
         read = model.decoder_context
         notes.append(f"tokens are those that {model.name}'s encoder reads; its decoder reads {read} per sequence")
