@@ -17,6 +17,7 @@ from distsim.engine.links import network_for
 from distsim.engine.network import Factor, Group, Network, group_of
 from distsim.engine.pricing import OPS, op_named, price
 from distsim.errors import DistsimError
+from distsim.formulas import nccl as formulas
 
 MACHINES = {
     "h100": ("h100-sxm", 8, 400.0),
@@ -182,7 +183,7 @@ def test_sharp_is_only_used_where_the_cluster_has_it() -> None:
 
 
 def test_gathers_of_one_gpu_per_node_may_use_trees() -> None:
-    assert distsim.collective("all_gather", "h100-sxm", 512, 2**20, 1, 400).algorithm == "pat"
+    assert distsim.collective("all_gather", "h100-sxm", 512, 2**22, 1, 400).algorithm == "pat"
 
 
 def test_factors_scale_latency_and_bandwidth() -> None:
@@ -271,3 +272,14 @@ def test_every_shipped_cluster_is_priced() -> None:
         got = distsim.collective("all_reduce", gpus=2 * spec.domain, bytes=2**30, cluster=spec)
         line_rate = max(spec.fabric.rate or 0, spec.network_bytes_per_second_per_gpu * spec.domain)
         assert 0 < got.bus_bandwidth < 2 * line_rate, name
+
+
+def test_channels_of_a_short_message_post_one_by_one_to_the_network() -> None:
+    """From 4 KB to 64 KB an all-reduce over nodes takes longer by more than its bytes; inside a node it does not."""
+    far, near = (
+        [distsim.collective("all_reduce", "a100-sxm4-40gb", gpus, size, 8, 200).seconds for size in (2**12, 2**16)]
+        for gpus in (16, 8)
+    )
+    assert far[1] - far[0] > 20e-6 > 5 * (near[1] - near[0])
+    used = [formulas.nccl_channels_used(size, 4096, 16) for size in (8, 4096, 16384, 2**20)]
+    assert used == [1, 1, 4, 16]

@@ -18,7 +18,7 @@ from distsim.engine.placement import by_compute, embedding_as_layer
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_layout import assumed_layout, possible_degrees
 from distsim.engine.run_memory import held_by
-from distsim.engine.run_profile import trained_whole
+from distsim.engine.run_profile import checkpointed, trained_whole
 from distsim.engine.validate import quantile, shipped_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run, measured_peak_bytes, measured_step_seconds, read_runs
@@ -138,8 +138,12 @@ def test_whole_fine_tuning_keeps_no_master_copy() -> None:
     assert trained_whole(_run(finetune_kind="full"), setup).optimizer.name == "adamw-foreach"
     assert trained_whole(_run(finetune_kind="full", notes='method "Full-parameter"'), setup) is setup
     assert trained_whole(_run(), setup) is setup
-    scripted = held_by(_run(finetune_kind="full", notes='method "Full-parameter"'), setup, 2024)
+    run = _run(finetune_kind="full", notes='method "Full-parameter"')
+    scripted = held_by(run, checkpointed(run, setup), 2024)
     assert (scripted.precision.name, scripted.recompute) == ("bf16", "full")
+    assert checkpointed(_run(finetune_kind="full"), setup).recompute == "full"
+    assert checkpointed(_run(finetune_kind="full", recompute="none"), setup) is setup
+    assert checkpointed(_run(), setup) is setup
 
 
 def test_only_replays_know_states_of_software() -> None:

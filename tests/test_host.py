@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from distsim import Job
-from distsim.engine.compose import after_last, ahead_seconds, layout_numbers, micro_batch, stage_numbers
+from distsim.engine.compose import (
+    BACKWARD_ISSUE,
+    after_last,
+    ahead_seconds,
+    host_seconds,
+    layout_numbers,
+    micro_batch,
+    stage_numbers,
+)
+from distsim.engine.compute import PHASES
 from distsim.engine.evidence import setup_of
 from distsim.engine.launches import CALL_KERNELS, DETERMINISTIC_ISSUE
 from distsim.engine.resolve import Setup, resolve
@@ -113,3 +122,13 @@ def test_a_step_drawn_with_what_is_gathered_ahead_ends_when_the_step_does() -> N
     assert min(one.start for one in some) == 0
     assert max(one.end for one in drawn.segments(0)) == pytest.approx(report.seconds)
     assert math.isclose(sum(report.breakdown.values()), report.seconds, rel_tol=1e-9)
+
+
+def test_what_is_computed_again_costs_the_host_what_forward_does() -> None:
+    """It is forward's code; backward's own kernels are issued by autograd."""
+    timing, layout = {"kernel_issue_seconds": 1e-4}, {"blocking": 0}
+    stage = {f"{phase}.{name}": 0.0 for phase in PHASES for name in ("issued", "kernels")}
+    first, _ = host_seconds({**stage, "forward.issued": 100.0}, layout, timing)
+    _, again = host_seconds({**stage, "recompute.issued": 100.0}, layout, timing)
+    _, after = host_seconds({**stage, "backward.issued": 100.0}, layout, timing)
+    assert first == again == pytest.approx(1e-2) and after == pytest.approx(BACKWARD_ISSUE * 1e-2)

@@ -18,6 +18,7 @@ from distsim.engine.run_profile import precision_of, unpacked_then
 from distsim.engine.run_software import told_software
 from distsim.engine.stages import build_stages
 from distsim.engine.traffic_data import data_flows
+from distsim.formulas.compute import OLDER_ATTENTION
 from distsim.interop.run_notes import gpu_of
 from distsim.interop.run_tuning import tuning_options
 from distsim.interop.runs import Run
@@ -122,10 +123,12 @@ def test_torch_attends_on_amd_with_a_portable_kernel() -> None:
     assert attention_rates(_setup()) == (1.0, FLASH_BACKWARD_SHARE)
 
 
-def test_older_attention_fills_units_that_multiply_slowly() -> None:
-    """An H20 has Hopper's units with a quarter of their rate: there flash attention was slower than composed."""
+def test_older_attention_is_as_slow_on_slower_units() -> None:
+    """An H20 has Hopper's units with a quarter of their rate. FlashAttention-2 reaches 66 and 84 TFLOP/s there,
+    FlashAttention-3 108 and 126 (Dao-AILab/flash-attention issue 1310: 2,048 tokens, width 128, causal and not)."""
     fast, slow = (_setup(gpu=name, framework="deepspeed", zero=3, seq=8192) for name in ("h100-sxm", "h20"))
-    assert attention_rates(slow)[0] > 1.5 * attention_rates(fast)[0]
+    assert attention_rates(slow)[0] == attention_rates(fast)[0]
+    assert OLDER_ATTENTION["flash-2"][1] == pytest.approx((66 / 108 + 84 / 126) / 2, rel=0.11)
     job = {"model": "llama-2-7b", "gpu": "h20", "gpus": 8, "zero": 3, "seq": 8192, "framework": "deepspeed"}
     assert distsim.step(**job).seconds < distsim.step(**job, attention="eager").seconds
 

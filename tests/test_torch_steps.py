@@ -93,14 +93,19 @@ def test_deepspeed_hooks_each_module_under_zero_3() -> None:
         return float(weight_work(setup, build_stages(setup)[0]).hooks)
 
     modules = 32 * 6 + 3  # two products of attention, two of the MLP, two norms; embedding, last norm, head
-    assert hooks(framework="deepspeed", zero=3) == 15 * modules
+    assert hooks(framework="deepspeed", zero=3) == 9 * modules
     assert hooks(framework="deepspeed", zero=2) == hooks(framework="torchtitan", zero=3) == 0
     setup = _setup(framework="deepspeed", zero=3)
     phases = stage_compute(setup, build_stages(setup)[0]).phases
     bare = replace(setup, layout=setup.layout.with_(zero=2))
     less = stage_compute(bare, build_stages(bare)[0]).phases
-    assert phases["forward"].kernels - less["forward"].kernels == 15 * modules
-    assert phases["backward"].kernels - less["backward"].kernels == 30 * modules
+    assert phases["forward"].kernels - less["forward"].kernels == 9 * modules
+    assert phases["backward"].kernels - less["backward"].kernels == 18 * modules
+    assert phases["recompute"].kernels == 0
+    again = replace(setup, layout=setup.layout.with_(recompute_layers=8))
+    plain = replace(bare, layout=bare.layout.with_(recompute_layers=8))
+    repeated, without = (stage_compute(one, build_stages(one)[0]).phases["recompute"] for one in (again, plain))
+    assert repeated.kernels - without.kernels == 9 * modules * 8 / 32
 
 
 def test_torch_pipelines_gather_once_per_step() -> None:

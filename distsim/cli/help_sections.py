@@ -11,7 +11,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Hardware and software": ("gpu", "gpus", "cluster", "profile", "framework", "compile", "attention"),
     "Layout": ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "stage_layers", "vocab_parallel",
                "sequence_parallel", "loss_parallel", "tp_mode", "tp_depth", "cp_mode"),
-    "Batch": ("seq", "decoder_seq", "micro_batch", "global_batch"),
+    "Batch": ("seq", "decoder_seq", "sample_tokens", "micro_batch", "global_batch"),
     "Memory": ("zero", "zero_group", "recompute", "recompute_layers", "offload", "offload_to"),
     "Training": ("precision", "optimizer", "dropout", "mtp", "expert_imbalance"),
     "Fine-tuning": ("lora_rank", "lora_targets", "lora_dropout", "lora_whole", "quantize"),
@@ -25,7 +25,8 @@ SEARCH: dict[str, tuple[str, ...]] = {
     "Time of the search": ("jobs", "dask"),
 }
 PLAN: dict[str, tuple[str, ...]] = {
-    "The run": ("tokens", "compute_optimal", "deadline", "budget", "seq", "decoder_seq", "global_batch"),
+    "The run": ("tokens", "compute_optimal", "deadline", "budget", "seq", "decoder_seq", "sample_tokens",
+                "global_batch"),
     "Hardware and software": ("gpu", "gpus", "cluster", "framework", "attention"),
     "Prices and energy": ("price", "provider", "price_age", "facility"),
     "Failures and checkpoints": ("failures", "storage", "checkpoint_every", "blocking", "keep", "spares", "stragglers",

@@ -39,6 +39,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
         int,
         "tokens per sequence of a decoder behind an encoder, which reads --seq [default: the model's]",
     ),
+    "sample_tokens": (int, "mean tokens of samples packed into a sequence, each attending to itself [default: one]"),
     "micro_batch": (int, "sequences per data-parallel rank and micro-step [default: 1]"),
     "global_batch": (int, "sequences per optimizer step over all ranks [default: micro-batch * dp]"),
     "recompute": (str, "activation recomputation: none, selective, full [default: none]"),

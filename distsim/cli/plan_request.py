@@ -32,6 +32,7 @@ BOUNDED = {
 JOB = {
     "seq": (int, "tokens per sequence [default: the model's context, at most 8192]"),
     "decoder_seq": (int, "tokens per sequence of a decoder behind an encoder [default: the model's]"),
+    "sample_tokens": (int, "mean tokens of the samples packed into a sequence [default: one]"),
     "framework": (str, "software profile [default: megatron-core]"),
     "precision": (str, "precision recipe [default: the framework's]"),
     "optimizer": (str, "optimizer [default: adamw]"),

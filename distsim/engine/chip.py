@@ -7,11 +7,20 @@ from distsim.engine.energy import profile_of
 from distsim.engine.lacking import narrow_units, wide_units
 from distsim.engine.resolve import Setup
 from distsim.errors import DistsimError
-from distsim.formulas.compute import ATTENTION_HALF_RATE, ATTENTION_TILE, power_limited_share
+from distsim.formulas.compute import ATTENTION_HALF_RATE, ATTENTION_TILE, power_limited_share, sustained_share
+from distsim.specs.accelerator import Accelerator
 
 TYPICAL_SHARE = 0.8
-"""Best measured product over the datasheet rate where nobody measured an accelerator: the middle of those measured."""
-TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95, "cdna3": 0.55}  # as the members of each that were measured
+"""Best measured product over the datasheet rate where nobody measured an accelerator or its relatives: the middle of
+those measured."""
+TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95}  # as the members of each that were measured
+FULL_CLOCK_JOULES = {
+    "volta": 2.96e-12, "turing": 1.80e-12, "ampere": 1.21e-12, "ampere ga102": 2.27e-12, "ada": 1.30e-12,
+    "hopper": 0.88e-12, "blackwell": 0.61e-12, "blackwell-rtx": 1.35e-12, "cdna2": 1.87e-12, "cdna3": 1.40e-12,
+    "cdna4": 0.98e-12,
+}  # fmt: skip
+"""Joules above idle that a 16-bit operation of a large product would take at the clock of the datasheet's rate, by
+architecture: the mean over members whose best product falls short of that rate (docs/findings.md, chips)."""
 NARROW_SHARE = 0.95
 """Best measured 8-bit product over the best 16-bit one, as shares of their peaks: 0.88 to 1.04 where both were."""
 DEFAULT_UNITS = 1
@@ -37,10 +46,11 @@ class Chip:
         stated: float = getattr(peak, units)
         self.rate = stated
         reached = chip.measured
-        typical = TYPICAL_SHARES.get(chip.architecture.split()[0], TYPICAL_SHARE)
-        self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or reached.matmul_bf16 or typical
+        self.measured = bool(reached.matmul_bf16 or reached.matmul_fp16)
+        share = reached.matmul_bf16 or reached.matmul_fp16 or usual_share(chip)
+        self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or share
         narrow = narrow_units(peak, precision.math)
-        narrow_share = reached.matmul_fp8 or (NARROW_SHARE * reached.matmul_bf16 if reached.matmul_bf16 else typical)
+        narrow_share = reached.matmul_fp8 or NARROW_SHARE * share
         self.narrow_rate = getattr(peak, narrow) * narrow_share if narrow else None
         generation = chip.architecture.split()[0]
         if chip.power and chip.rated_power:
@@ -48,10 +58,21 @@ class Chip:
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
         self.scan_rate = self.rate * SCAN_SHARE * SCAN_AGES.get(generation, 1.0)
         self.attention = attention_rates(setup)
-        self.wide_rate = (peak.fp32 or stated) * (reached.matmul_bf16 or typical)
+        self.wide_rate = (peak.fp32 or stated) * share
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
         self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
         self.attention_block = chip.chip.attention_block or ATTENTION_TILE
         self.cache = float(chip.chip.cache or 0)
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
+
+
+def usual_share(chip: Accelerator) -> float:
+    """Best product over the datasheet rate, for a chip that nobody measured: what its power sustains, where the energy
+    of its relatives' operations is known."""
+    kind, peak = chip.architecture.split()[0], max(chip.peak.bf16 or 0.0, chip.peak.fp16 or 0.0)
+    joules = FULL_CLOCK_JOULES.get(chip.architecture, FULL_CLOCK_JOULES.get(kind))
+    watts = chip.rated_power or chip.power
+    if joules is None or watts is None or not peak:
+        return TYPICAL_SHARES.get(kind, TYPICAL_SHARE)
+    return float(sustained_share(watts, peak, joules, profile_of(chip).idle_fraction))

@@ -33,7 +33,7 @@ EXCHANGES = (
 )
 PRODUCT_KINDS = tuple(f"{phase}.{name}" for phase in PHASES for name in PRODUCTS)
 BACKWARD_ISSUE = 0.7
-"""Host time per kernel in backward over forward: autograd issues from C++."""
+"""Host time per kernel in backward over forward: autograd issues from C++; what is computed again is forward's code."""
 BACKWARD_SHARE = 2 / 3
 """Backward's share of a micro-batch: two products for each one of forward."""
 
@@ -206,11 +206,9 @@ def host_seconds(
     """What the host takes to issue forward, and backward with what is computed again; and to wait for each kernel,
     where it does."""
     issue, wait = timing["kernel_issue_seconds"], y["blocking"] * BLOCKING_SECONDS
-    issued, run = (
-        (stage[f"forward.{name}"], stage[f"backward.{name}"] + stage[f"recompute.{name}"])
-        for name in ("issued", "kernels")
-    )
-    return issued[0] * issue + run[0] * wait, issued[1] * issue * BACKWARD_ISSUE + run[1] * wait
+    issued = stage["forward.issued"], stage["backward.issued"] * BACKWARD_ISSUE + stage["recompute.issued"]
+    run = stage["forward.kernels"], stage["backward.kernels"] + stage["recompute.kernels"]
+    return issued[0] * issue + run[0] * wait, issued[1] * issue + run[1] * wait
 
 
 def exchanged(

@@ -15,6 +15,7 @@ from distsim.engine.orthogonal import Orthogonal, orthogonal_work
 from distsim.engine.passes import moved_bytes
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
+from distsim.engine.states import NEEDS_TRANSPOSE
 from distsim.engine.weights import optimizer_seconds, weight_work
 from distsim.formulas.compute import (
     cached_share,
@@ -113,7 +114,9 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
     found.orthogonal = orthogonal_work(setup, stage, chip)
     own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
     forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
-    for sums, hooks in ((forward, own.hooks), (backward, 2 * own.hooks)):
+    repeated, part = found.phases["recompute"], minimum(y.recompute_layers / maximum(stage.layer_count, 1), 1.0)
+    again = own.hooks * where(y.recompute_layers < 0, 1.0, part)
+    for sums, hooks in ((forward, own.hooks), (backward, 2 * own.hooks), (repeated, again)):
         sums.kernels, sums.issued = sums.kernels + hooks, sums.issued + hooks
     transfers = boundary_calls(y.vpp, y.pp, stage.index) * (setup.kernels.graphs != "iteration")
     for sums in (forward, backward):
@@ -224,7 +227,9 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
             setattr(sums, kind, getattr(sums, kind) + part)
     backward.cover = _cover(operation, times)
     if narrow:
-        _quantise(setup, chip, (m * k * batch, m * n * batch, n * k * batch), forward, backward)
+        sizes = (m * k * batch, m * n * batch, n * k * batch)
+        quantise = _quantise if operation.weight_gradient else _quantise_frozen
+        quantise(setup, chip, sizes, forward, backward)
 
 
 def _quantise(setup: Setup, chip: Chip, sizes: tuple[Number, Number, Number], forward: Sums, backward: Sums) -> None:
@@ -237,6 +242,25 @@ def _quantise(setup: Setup, chip: Chip, sizes: tuple[Number, Number, Number], fo
     gradients = each * outputs * (1 + again) + (each * inputs + weight * weights) * again
     gradients = gradients + precision.rescale_bytes * (inputs + weights)
     backward.memory = stream_seconds(gradients, chip.bandwidth)
+
+
+def _quantise_frozen(
+    setup: Setup, chip: Chip, sizes: tuple[Number, Number, Number], forward: Sums, backward: Sums
+) -> None:
+    """The same where weights are frozen: nothing is written a second time for their gradient (Transformer Engine,
+    pytorch/module/linear.py: columnwise only where backward needs the input). 8-bit weights that have no bf16 copy are
+    transposed for each backward where tensor cores read them one way only: a cache would double them."""
+    inputs, outputs, weights = sizes
+    precision = setup.precision
+    each, weight = precision.cast_bytes
+    if not precision.cast_each:
+        each = each - precision.kept_input_bytes
+    turned = 2 * precision.transpose_bytes * (setup.accelerator.architecture in NEEDS_TRANSPOSE)
+    if precision.parameter_bytes >= precision.activation_bytes:
+        turned = 0.0
+    forward.memory = stream_seconds(each * inputs + weight * weights, chip.bandwidth)
+    gradients = each * outputs + (weight if precision.cast_each else turned) * weights
+    backward.memory = stream_seconds(gradients + precision.rescale_bytes * inputs, chip.bandwidth)
 
 
 def _cover(operation: Operation, times: list[Number]) -> Number:

@@ -28,6 +28,7 @@ from distsim.engine.run_memory import peak_of_run
 from distsim.engine.run_profile import (
     assumed_precision,
     assumed_profile,
+    checkpointed,
     framework_of,
     precision_of,
     run_year,
@@ -38,7 +39,7 @@ from distsim.engine.run_software import assumed_recompute, attention_of, recompu
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
-from distsim.interop.run_tuning import lengths_of, spread_options, tuning_options
+from distsim.interop.run_tuning import lengths_of, packed_options, spread_options, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.framework import Framework
 from distsim.specs.job import OFFLOADS, Job
@@ -180,7 +181,8 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     run = scripted(run, framework, model)
     lengths = lengths_of(run)
     more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
-    tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run)}
+    packed = packed_options(run, framework.usual_samples)
+    tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run), **packed}
     again = recomputation_of(run, framework, model.layers // (run.count("pp") or 1)).options
     options = {**framework.usual, **tuned, **again, **_stated(run, framework, more.get("seq"), model.causal), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
@@ -205,7 +207,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
         options["mtp"] = model.mtp_layers
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
-    setup = unpacked_then(run, recomputing_as_recipes(run, trained_whole(run, setup)))
+    setup = unpacked_then(run, recomputing_as_recipes(run, checkpointed(run, trained_whole(run, setup))))
     unsaid = not again
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 

@@ -94,21 +94,22 @@ def trained_parameters(setup: Setup) -> Number:
 def flops_convention(setup: Setup) -> str:
     """What a model FLOP is here, in words."""
     products = "6 N" if setup.tuning is None else "4 N frozen + 6 N trained"
-    return f"{products} (no input embedding) + 12 L H S, dense attention"
+    inside = " inside samples" if setup.layout.sample_tokens else ""
+    return f"{products} (no input embedding) + 12 L H S, dense attention{inside}"
 
 
 def model_flops(setup: Setup) -> Number:
     """Model FLOPs of one token."""
-    model, seq = setup.model, setup.layout.seq
-    layers, keys = attended(model, seq, seq)
+    model, y = setup.model, setup.layout
+    layers, keys = attended(model, y.seq, y.together)
     return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 
 
 def least_flops(setup: Setup) -> Number:
     """FLOPs of one token that no kernel can avoid: attention to what it sees within its windows, nothing recomputed."""
-    model, seq = setup.model, setup.layout.seq
-    reach = min(seq, model.window) if model.window else seq / 2 if model.causal else seq
-    layers, keys = attended(model, seq, reach)
+    model, seen = setup.model, setup.layout.together
+    reach = min(seen, model.window) if model.window else seen / 2 if model.causal else seen
+    layers, keys = attended(model, setup.layout.seq, reach)
     return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 
 

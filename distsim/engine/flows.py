@@ -35,7 +35,17 @@ class Span(NamedTuple):
         ranks = maximum(self.ranks, 1)
         local = where(ranks < fitting, ranks, fitting)
         nodes = -(-ranks // local)
-        return Group(ranks, ranks / nodes, nodes, network, axes=self._axes(network))
+        bridged = self._bridged(network) & (nodes == 1)
+        return Group(ranks, ranks / nodes, nodes, network, axes=self._axes(network), bridged=bridged)
+
+    def _bridged(self, network: Network) -> Number:
+        """Whether one bridge joins all ranks, which start at the first of its cards."""
+        if network.bridge is None:
+            return False
+        cards = network.bridge.cards
+        if self.ends is not None:
+            return self.ends[0] // cards == self.ends[1] // cards
+        return self.ranks * self.stride <= cards
 
     def _axes(self, network: Network) -> Number:
         """Axes of a torus: model parallel ranks lie along one, the groups around them along the others (MaxText's

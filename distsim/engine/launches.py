@@ -20,6 +20,10 @@ counts, auxiliary loss."""
 PLAIN_ISSUE = 0.2
 """Host time of a plain operation of torch, over that of one that goes through a module of Megatron or Transformer
 Engine: 35 us where nothing else runs, as in Hugging Face's models, against 160 (engine/calibrate.py)."""
+PARALLEL_LINEAR_ISSUE = 0.55
+"""Host time of a product in Megatron's own parallel linear layer over that of one in a module of Transformer Engine: in
+Megatron-LM's tests a layer of four products takes the host 0.7 ms longer with the latter, 175 us of 385 a product
+(docs/findings.md)."""
 DETERMINISTIC_ISSUE = 1.15
 """Host time of operations under torch's deterministic algorithms, which fill whatever an operation allocates by a
 kernel of its own (torch.utils.deterministic.fill_uninitialized_memory), over that without: Megatron-LM's tests with and
@@ -65,9 +69,10 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     kernels = before + more, after + later
     plain = _plain(setup, operation)
     slower = DETERMINISTIC_ISSUE if setup.kernels.deterministic else 1.0
+    own = _adapter_issue(setup, operation)
     issued = (
-        (before + plain[0] * PLAIN_ISSUE + more * LOOP_ISSUE) * slower,
-        (after + plain[1] * PLAIN_ISSUE + later * LOOP_ISSUE) * slower,
+        (before * own + plain[0] * PLAIN_ISSUE + more * LOOP_ISSUE) * slower,
+        (after * own + plain[1] * PLAIN_ISSUE + later * LOOP_ISSUE) * slower,
     )
     kernels = kernels[0] + plain[0], kernels[1] + plain[1]
     graphs = setup.kernels.graphs
@@ -102,6 +107,15 @@ def _plain(setup: Setup, operation: Operation) -> tuple[int, int]:
     """Kernels of plain operations around an operation."""
     composed_router = operation.name == "mlp.router" and setup.kernels.routing == "composed"
     return ROUTER_KERNELS if composed_router else (0, 0)
+
+
+def _adapter_issue(setup: Setup, operation: Operation) -> float:
+    """Host time of an operation over what the framework's own cost it: less for adapters beside heavier modules."""
+    if not setup.framework.adapters.parallel_linear:
+        return 1.0
+    if operation.kind == "adapter":
+        return PLAIN_ISSUE
+    return PARALLEL_LINEAR_ISSUE if any(one.held == "adapter" for one in operation.parameters) else 1.0
 
 
 def _each_expert(setup: Setup, operation: Operation) -> tuple[Number, Number]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from distsim.engine.network import GENERATIONS, Factor, Network
+from distsim.engine.network import GENERATIONS, Bridge, Factor, Network
 from distsim.errors import DistsimError, did_you_mean
 from distsim.units import BITS_PER_BYTE, GIGA, MICROSECOND
 
@@ -58,15 +58,36 @@ def profiled(profile: str | None) -> dict[str, Factor]:
 
 def scale_up(accelerator: Any) -> tuple[str, float, bool]:
     """Class, rate and switch of the links between the GPUs of one domain (PCIe where there is no other)."""
-    link, table = accelerator.link, fabrics()
-    if link is not None and not link.bridge:
-        name = f"{link.kind}-{link.generation}" if link.kind == "nvlink" else link.kind
-        known = table["scale_up"].get(name) or table["scale_up"]["nvlink-5"]
-        return name, link.rate * known["share"], known["switch"]
-    generation = accelerator.host.generation if accelerator.host and accelerator.host.generation else 4
-    rates = table["pcie"]["generation"]
-    rate = rates.get(str(generation), rates["4"])
-    return f"pcie-{generation}", rate * GIGA, False
+    if accelerator.link is not None and not accelerator.link.bridge:
+        name, known = _link_class(accelerator.link)
+        return name, accelerator.link.rate * known["share"], known["switch"]
+    host, table = accelerator.host, fabrics()["pcie"]
+    generation = host.generation if host and host.generation else 4
+    rate = table["generation"].get(str(generation), table["generation"]["4"])
+    share = 1.0 if host is None or host.peer else table["without_peers"]
+    return f"pcie-{generation}", rate * share * GIGA, False
+
+
+def _link_class(link: Any) -> tuple[str, Mapping[str, Any]]:
+    """Class of an accelerator's own links, and what is known of it."""
+    name = f"{link.kind}-{link.generation}" if link.kind == "nvlink" else link.kind
+    known = fabrics()["scale_up"]
+    return name, known.get(name) or known["nvlink-5"]
+
+
+def bridge_of(accelerator: Any, cluster: Any) -> Bridge | None:
+    """What joins a few cards of each node, where the cluster says that something does."""
+    cards = cluster.fabric.bridged if cluster is not None else None
+    if cards is None:
+        return None
+    link = accelerator.link
+    if link is None or not link.bridge:
+        raise DistsimError(
+            f"cluster {cluster.name} joins {cards} cards by a bridge, but {accelerator.name} has no links for one",
+            "leave bridged out of its [fabric], or name another gpu",
+        )
+    name, known = _link_class(link)
+    return Bridge(name, cards, link.rate * known["share"])
 
 
 def usual_network(architecture: str, gpus_per_node: int, gbps: float) -> str:
@@ -142,6 +163,7 @@ def network_for(
         torus_axes=_axes(usual) if library == "ici" else 0,
         tiers=tuple((tier.nodes, tier.oversubscription) for tier in usual.network.tiers)
         if cluster is not None and usual.network is not None else (),
+        bridge=bridge_of(accelerator, usual),
     )  # fmt: skip
 
 

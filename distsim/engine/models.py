@@ -8,6 +8,7 @@ from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.layers.network import count_parameters, network_parameters, plain_context
+from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 
 
@@ -68,10 +69,33 @@ def as_asked(model: Model, layers: int, lora_rank: int | None, decoder_seq: int 
     return model.model_copy(update={"mtp_trained": layers}) if layers else model
 
 
-def asked_of(model: Model) -> dict[str, int]:
+def asked_of(model: Model, layout: Layout) -> dict[str, int]:
     """The same by the names of the job, for JSON; nothing where it does not apply."""
     prediction = {"mtp": model.mtp_trained} if model.mtp_trained else {}
-    return prediction | ({"decoder_seq": model.decoder_context} if model.decoder_context else {})
+    packed = {"sample_tokens": layout.sample_tokens} if layout.sample_tokens else {}
+    return prediction | packed | ({"decoder_seq": model.decoder_context} if model.decoder_context else {})
+
+
+def packed_samples(asked: int | None, model: Model, layout: Layout) -> Layout:
+    """The layout whose sequences hold samples of so many tokens; raises DistsimError where none fits or it says
+    nothing."""
+    if not asked:
+        return layout
+    if asked > layout.seq:
+        raise DistsimError(
+            f"--sample-tokens {asked:,} is more than the {layout.seq:,} tokens of a sequence",
+            f"use --seq {asked} or more, or leave --sample-tokens out",
+        )
+    why = ""
+    if layout.attention != "flash":
+        why = "--attention eager makes the scores of whole sequences"
+    elif model.encoder_layers or model.text or model.patches or model.disentangled:
+        why = f"packed samples are not covered for {model.name}"
+    elif not model.attention_layers:
+        why = f"{model.name} has no attention"
+    if why:
+        raise DistsimError(f"--sample-tokens {asked}: {why}", "leave it out")
+    return layout.with_(sample_tokens=asked)
 
 
 def reading_notes(model: str | Model) -> list[str]:
@@ -99,6 +123,9 @@ def length_notes(model: Model, seq: int, stated: bool = True) -> list[str]:
         notes.append(f"tokens are those that {model.name}'s encoder reads; its decoder reads {read} per sequence")
         if model.positions == "learned" and read and read > model.position_rows:
             notes.append(f"{read} tokens are more than the {model.position_rows} positions of {model.name}'s decoder")
+    if model.latent_attention and model.latent_attention.index_heads:
+        chosen = model.latent_attention.index_keys
+        notes.append(f"attention of {model.name} is that of all keys, of which its indexer chooses {chosen:,}: dense")
     if patches := model.patches:
         squares = f"tokens are squares of {patches.size} x {patches.size} pixels"
         notes.append(f"{squares} and {patches.learned_tokens} learned: {seq} per image of {model.name}")

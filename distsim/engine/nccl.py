@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number, maximum, minimum, take, where
+from distsim.arrays import Number, floor, log2, maximum, minimum, take, where
 from distsim.engine.network import NVLS_GENERATION, Group, direct_oversubscription, ring_oversubscription
 from distsim.formulas import nccl as formulas
 from distsim.units import GIGA, MICROSECOND
@@ -86,7 +86,7 @@ def graph_of(group: Group) -> Graph:
         count = take(net.rings, minimum(group.local, len(net.rings) - 1))
         inside, channels = count * speed, maximum(1.0, count)
     else:
-        channels = max(1.0, net.intra_rate // speed)
+        channels = maximum(1.0, net.intra_rate // speed)
         inside = channels * speed if net.nvlink else net.intra_rate
     nics = group.local * net.nic_rate * table["graph"]["nic_share"] / group.sharing
     nics = nics / ring_oversubscription(group.nodes, net.tiers)
@@ -123,6 +123,7 @@ def ring(group: Group, graph: Graph, protocol: int, op: str, size_bytes: Number)
         latency, steps = formulas.nccl_chain_latency(base, nodes, intra, network), n
     else:
         latency = formulas.nccl_ring_latency(base, steps, crossings, intra, network)
+        latency = latency + posts(group, graph, protocol, size_bytes / n, crossings)
     if op == "all_reduce" and protocol == SIMPLE:
         full = size_bytes >= table["other"]["ring_plateau_bytes"] * graph.channels * n
         latency = latency * where((nodes > 1) & full, table["other"]["ring_plateau"], 1.0)
@@ -138,6 +139,17 @@ def ring(group: Group, graph: Graph, protocol: int, op: str, size_bytes: Number)
     return Candidate("ring", name, latency, inside, graph.across * share * scale, cap * scale)
 
 
+def posts(group: Group, graph: Graph, protocol: int, chunk_bytes: Number, crossings: Number) -> Number:
+    """Seconds that the channels beyond the first cost in short messages: each posts to a NIC at every crossing."""
+    table = tables()["other"]
+    if protocol != LL:
+        return 0.0
+    channels = formulas.nccl_channels_used(
+        chunk_bytes, table["channel_bytes"], table["channel_copies"] * graph.channels
+    )
+    return where(group.nodes > 1, (channels - 1) * crossings * table["channel_post"] * MICROSECOND, 0.0)
+
+
 def tree(group: Group, graph: Graph, protocol: int, size_bytes: Number) -> Candidate:
     """Double binary tree all-reduce with one protocol."""
     table, gen, nodes = tables(), group.network.generation, group.nodes
@@ -145,6 +157,7 @@ def tree(group: Group, graph: Graph, protocol: int, size_bytes: Number) -> Candi
     latency = formulas.nccl_tree_latency(
         table["base"]["tree"][protocol], group.local, nodes, *hops(group, "tree", protocol)
     )
+    latency = latency + posts(group, graph, protocol, size_bytes, 2 * floor(log2(nodes)))
     cap = graph.channels * by_nodes(caps["tree"][gen], nodes)
     slowed: Number = 1.0
     if protocol == LL:

@@ -19,6 +19,14 @@ class Factor(NamedTuple):
     bandwidth: float = 1.0
 
 
+class Bridge(NamedTuple):
+    """A bridge that joins a few cards of a node: the class of its links, how many cards, and one card's rate to all."""
+
+    link: str
+    cards: int
+    rate: float
+
+
 class Network(NamedTuple):
     """Hardware that a group of one job runs on. Rates are bytes per second of one GPU in one direction."""
 
@@ -53,6 +61,8 @@ class Network(NamedTuple):
     """Dimensions of a TPU torus; 0 elsewhere."""
     tiers: tuple[tuple[int, float], ...] = ()
     """(nodes below one switch group, oversubscription of its uplinks), lowest first."""
+    bridge: Bridge | None = None
+    """What joins cards that PCIe joins otherwise."""
 
     @property
     def nvlink(self) -> bool:
@@ -74,6 +84,16 @@ class Group(NamedTuple):
     sharing: Number = 1
     axes: Number = 0
     """Axes of a torus that the group lies along; 0: all."""
+    bridged: Number = False
+    """Whether one bridge joins all ranks."""
+
+    def on_bridge(self) -> Group:
+        """The same ranks as a node of their own, joined by the bridge: each card has as many links to every other."""
+        bridge = self.network.bridge
+        assert bridge is not None
+        rate = bridge.rate * (self.ranks - 1) / (bridge.cards - 1)
+        joined = self.network._replace(intra=bridge.link, intra_rate=rate, domain=bridge.cards, bridge=None)
+        return self._replace(local=self.ranks, nodes=1, network=joined, bridged=False)
 
 
 def group_of(ranks: Number, ranks_per_node: Number, network: Network, sharing: Number = 1) -> Group:
@@ -84,7 +104,8 @@ def group_of(ranks: Number, ranks_per_node: Number, network: Network, sharing: N
     """
     per_domain = maximum(1, minimum(ranks, ranks_per_node))
     nodes = ceil_div(ranks, per_domain)
-    return Group(ranks, ranks / nodes, nodes, network, sharing)
+    bridged = network.bridge is not None and (ranks <= network.bridge.cards) & (nodes == 1)
+    return Group(ranks, ranks / nodes, nodes, network, sharing, bridged=bridged)
 
 
 def ring_oversubscription(nodes: Number, tiers: tuple[tuple[int, float], ...]) -> Number:

@@ -56,6 +56,14 @@ def price(op: str, size_bytes: Number, group: Group) -> Priced:
 
     ``size_bytes`` is the larger of a call's input and output on one rank. A group of one rank costs nothing.
     """
+    if group.network.bridge is None:
+        return _price(op, size_bytes, group)
+    ways = zip(_price(op, size_bytes, group.on_bridge()), _price(op, size_bytes, group), strict=True)
+    return Priced(*(where(group.bridged, near, far) for near, far in ways))
+
+
+def _price(op: str, size_bytes: Number, group: Group) -> Priced:
+    """The price over one kind of link inside a domain."""
     seconds, algorithm, protocol = least_seconds(op, size_bytes, _at_least_two(group))
     link = where(group.nodes > 1, group.network.inter, group.network.intra)
     alone = group.ranks <= 1
@@ -69,9 +77,10 @@ _FACTORS = Network._fields.index("factors")
 
 def remembered(op: str, size_bytes: Number, group: Group) -> Priced:
     """``price``, looked up where plain numbers come again: alike stages and layouts, sweeps of runs."""
-    ranks, local, nodes, network, sharing, axes = group
+    ranks, local, nodes, network, sharing, axes, bridged = group
     if not all(
-        isinstance(one, (int, float)) for one in (size_bytes, ranks, nodes, axes, network.nic_rate, network.hop)
+        isinstance(one, (int, float))
+        for one in (size_bytes, ranks, nodes, axes, bridged, network.nic_rate, network.hop)
     ):
         return price(op, size_bytes, group)
     factors = network.factors  # known by identity: kept with the price, so that no other can take its place
@@ -83,6 +92,7 @@ def remembered(op: str, size_bytes: Number, group: Group) -> Priced:
         nodes,
         sharing,
         axes,
+        bridged,
         id(factors),
         *network[:_FACTORS],
         *network[_FACTORS + 1 :],

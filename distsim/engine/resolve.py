@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
-from distsim.engine.models import as_asked, asked_of, length_notes, load_model, reading_notes
+from distsim.engine.models import as_asked, asked_of, length_notes, load_model, packed_samples, reading_notes
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.profile import framework_notes, kernels_for, recipe_kernels, with_kernels
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
@@ -84,7 +84,7 @@ class Setup:
             "attention": y.attention, "dropout": self.job.dropout is not False, "precision": self.precision.name,
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning),
-            **asked_of(self.model),
+            **asked_of(self.model, y),
             **({"vocab_parallel": y.vocab_parallel} if y.vocab_parallel else {}),
         }  # fmt: skip
 
@@ -263,13 +263,13 @@ def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Lay
     layout = Layout(
         **degrees, vpp=vpp, ep=filled["ep"], etp=filled["etp"] or _usual_etp(filled, model), zero=filled["zero"],
         zero_group=filled["zero_group"] or sharers, sequence_parallel=int(sp and degrees["tp"] > 1),
-        loss_parallel=int(filled["loss_parallel"]), cp_mode=filled["cp_mode"],
-        seq=filled["seq"] or model.context, micro_batch=filled["micro_batch"], micro_batches=micro_batches,
+        cp_mode=filled["cp_mode"], vocab_parallel=filled["vocab_parallel"] or "", seq=filled["seq"] or model.context,
+        loss_parallel=int(filled["loss_parallel"]), micro_batch=filled["micro_batch"], micro_batches=micro_batches,
         selective=int(filled["recompute"] == "selective"), recompute_layers=_recompute_layers(filled),
         schedule=schedule or ("interleaved-1f1b" if vpp > 1 else "1f1b"), attention=filled["attention"],
-        vocab_parallel=filled["vocab_parallel"] or "",
     )  # fmt: skip
-    return layout, [*notes, *length_notes(model, layout.seq, filled["seq"] is not None)]
+    notes += length_notes(model, layout.seq, filled["seq"] is not None)
+    return packed_samples(filled["sample_tokens"], model, layout), notes
 
 
 def _usual_etp(filled: dict[str, Any], model: Model) -> int:

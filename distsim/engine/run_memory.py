@@ -166,9 +166,7 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
 
 
 def _scripted(run: Run, setup: Setup) -> Setup:
-    """The setup as a script that fine-tunes with DeepSpeed has it: it recomputes every layer, and its step's copies in
-    fp32 are as large as the root that torch's foreach optimizer makes."""
+    """The setup as a script that fine-tunes with DeepSpeed has it: its step's copies in fp32 are as large as the root
+    that torch's foreach optimizer makes."""
     optimizer = setup.framework.usual_whole.get("optimizer", setup.optimizer.name)
-    if run.text("recompute") is None:
-        setup = replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=-1, selective=0))
     return replace(setup, optimizer=catalog.load("optimizers", optimizer))

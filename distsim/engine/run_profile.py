@@ -126,6 +126,15 @@ def trained_whole(run: Run, setup: Setup) -> Setup:
     )
 
 
+def checkpointed(run: Run, setup: Setup) -> Setup:
+    """The setup recomputing every layer, as the framework's trainers that fine-tune everything do, where the row does
+    not say."""
+    usual = setup.framework.usual_whole.get("recompute") == "full" and setup.tuning is None
+    if not usual or run.text("finetune_kind") is None or run.text("recompute") is not None:
+        return setup
+    return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=-1, selective=0))
+
+
 def unpacked_then(run: Run, setup: Setup) -> Setup:
     """The setup with the kernel that unpacked quantised weights in the year of the run."""
     tuning = setup.tuning

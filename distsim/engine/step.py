@@ -103,7 +103,7 @@ class StepReport:
             return ""
         least = self.mfu * least_flops(self.setup) / model_flops(self.setup)
         return (
-            f"MFU is over 100% because it counts attention to all {self.setup.layout.seq:,} tokens, as published "
+            f"MFU is over 100% because it counts attention to all {self.setup.layout.together:,} tokens, as published "
             f"figures do; of what {self.setup.model.name} cannot leave out it is {least:.0%}"
         )
 

@@ -132,8 +132,11 @@ def _product(report: StepReport) -> Figures:
     seconds = roofline_seconds(2 * m * n * k * batch, rate * share, moved, chip.bandwidth)
     if not math.isclose(seconds, sums.matmul8 if narrow else sums.matmul, rel_tol=1e-9):
         return figures
-    source = "best measured product, presets/gpus"
-    figures.note(f"{largest.name}: rate of the best measured product", rate, "FLOP/s", source)
+    told = "best measured product" if chip.measured else "best product"
+    source = (
+        "presets/gpus" if chip.measured else "nobody measured one here: docs/findings.md, chips that nobody measured"
+    )
+    figures.note(f"{largest.name}: rate of the {told}", rate, "FLOP/s", source)
     words = f"{largest.name}: share of it that the shape allows"
     if chip.array:
         figures.use(words, array_share, m=m, n=n, k=k, array=chip.array)
@@ -256,7 +259,7 @@ def _step(
     figures.note("correction by alike runs, a factor", scale, "1", f"presets/timing/evidence; {nearest}")
     figures.note("step", report.seconds, "s", f"all parts; residuals: {report.interval.basis}")
     model = report.setup.model
-    layers, keys = attended(model, layout.seq, layout.seq)
+    layers, keys = attended(model, layout.seq, layout.together)
     figures.use("model FLOPs of a token", model_flops_per_token, parameters=active_parameters(report.setup),
                 layers=layers, heads=model.heads, head_width=model.head_dim, seq=keys)  # fmt: skip
     if report.peak:

@@ -47,7 +47,8 @@ def tuning_of(
         bool(filled["lora_dropout"]), adapter,
         _plain(precision, precision.parameter_bytes) if rules.fp32 else precision,
         FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs, rules.splits_fused,
-        packed, rules.quantises_head, rules.others_fp32 and packed is not None and not packed.leaves_others,
+        packed, rules.quantises_head, rules.gathers_outputs,
+        rules.others_fp32 and packed is not None and not packed.leaves_others,
     )  # fmt: skip
 
 

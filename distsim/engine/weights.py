@@ -21,7 +21,7 @@ class WeightWork(NamedTuple):
     forward: Number
     backward: Number
     hooks: Number
-    """In forward; twice that in backward."""
+    """In forward, and where it is computed again; twice that in backward."""
 
 
 def _held(setup: Setup, parameters: Iterable[tuple[Parameter, int]]) -> Iterator[tuple[Parameter, Number, Number]]:

@@ -27,6 +27,9 @@ February 2026)."""
 POWER_EXPONENT = 0.65
 """How the rate of products follows power above idle, where voltage falls with the clock: between 1/3, voltage in
 proportion, and 1, none. Fitted: torchtitan's runs on a 700 W Hopper limited to 500 W."""
+UNLIMITED_SHARE = 0.96
+"""Best product over the datasheet rate where power does not limit it: H20 0.96, L20 0.95, L40 0.94, A10G 1.00, whose
+units multiply at a half or less of what their silicon can (sources in presets/gpus)."""
 HOST_BANDWIDTH = {3: 256e9, 4: 410e9, 5: 614e9, 6: 1229e9}
 """Bytes per second of host memory by the generation of PCIe: two sockets of Xeon Skylake (2 x 6 channels of DDR4-2666),
 EPYC Milan (2 x 8 of DDR4-3200), Xeon Sapphire Rapids (2 x 8 of DDR5-4800), EPYC Turin (2 x 12 of DDR5-6400). Of it
@@ -114,6 +117,13 @@ def power_limited_share(watts: Number, rated_watts: Number, idle_fraction: Numbe
     """Rate of products under a power limit over that at the rated power, of which an idle chip draws a fraction."""
     idle = idle_fraction * rated_watts
     return (maximum(watts - idle, 0.0) / (rated_watts - idle)) ** POWER_EXPONENT
+
+
+@formula(unit="1", source="as power_limited_share, where the datasheet's rate asks for more power than a chip is given")
+def sustained_share(watts: Number, peak: Number, joules: Number, idle_fraction: Number) -> Number:
+    """Best product over the datasheet rate: what is left of the power above idle for each operation, over what an
+    operation takes at the datasheet's clock."""
+    return minimum(UNLIMITED_SHARE, (watts * (1 - idle_fraction) / (peak * joules)) ** POWER_EXPONENT)
 
 
 @formula(unit="s", source="Williams et al. 2009, Roofline")

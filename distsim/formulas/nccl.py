@@ -33,6 +33,12 @@ def nccl_tree_latency(base: Number, local: Number, nodes: Number, intra: Number,
     return base + 2 * ((local - 1) * intra + floor(log2(nodes)) * network)
 
 
+@formula(unit="1", source="NCCL 2.30.7, src/enqueue.cc: a channel more for every so many bytes of the LL protocol")
+def nccl_channels_used(chunk_bytes: Number, channel_bytes: Number, channels: Number) -> Number:
+    """Channels over which a short message (in a ring: each rank's part of it) is spread."""
+    return minimum(maximum(chunk_bytes / channel_bytes, 1.0), maximum(channels, 1.0))
+
+
 @formula(unit="s", source=_TUNING)
 def nccl_nvls_latency(nodes: Number, intra: Number, network: Number) -> Number:
     """Latency of an in-switch reduction, with one network reduction when SHARP joins several nodes."""

@@ -33,8 +33,8 @@ def known_model(name: str) -> Model | None:
 
 
 def reading_notes(name: str) -> list[str]:
-    """What to say of how a configuration was read: each key that was not used and could change memory or time, and each
-    size that it leaves out, though files on the Hub state it."""
+    """What to say of how a configuration was read: other networks in it, each key that was not used and could change
+    memory or time, and each size that it leaves out, though files on the Hub state it."""
     file = config_file(str(name))
     if file is None:
         return []
@@ -51,10 +51,17 @@ def reading_notes(name: str) -> list[str]:
     lacking = [f"{file}: {key} is not stated: {assumed[key]:,} taken, the default of {reading.model.family}"
                for key in sizes]  # fmt: skip
     hints = (did_you_mean(key, known) for key in unused)
-    return lacking + [
-        f"{file}: key {key!r} was not used" + (f"; {hint}" if hint else "")
-        for key, hint in zip(unused, hints, strict=True)
-    ]
+    left_out = (
+        [f"{file}: only the decoder of text is read, without {', '.join(reading.beside)}"] if reading.beside else []
+    )
+    return (
+        left_out
+        + lacking
+        + [
+            f"{file}: key {key!r} was not used" + (f"; {hint}" if hint else "")
+            for key, hint in zip(unused, hints, strict=True)
+        ]
+    )
 
 
 def _read(name: str) -> Model:

@@ -76,12 +76,13 @@ _STAND_INS = {"Llama": _LLAMA, "BERT": _BERT, "GPT": _GPT}
 _ENCODER = re.compile("bert|encoder|masked")
 _LLAMA_LIKE = ("llama", "mixtral", "phi3", "chatglm", "gpt-oss", "deepseek", "mistral", "internlm", "baichuan", "yi",
                "aquila", "olmo", "glm", "kimi", "grok", "smollm", "minicpm", "ernie4", "granite")  # fmt: skip
-_SHAPE = {"hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32, "intermediate_size": 16384,
+_SHAPE = {"hidden_size": 4096, "num_hidden_layers": 8, "num_attention_heads": 32, "intermediate_size": 16384,
           "vocab_size": 50_000, "max_position_embeddings": 2048}  # fmt: skip
 _TRAIT_FIELDS = ("gated", "activation", "norm", "norm_affine", "norm_bias", "norms_per_layer", "parallel_blocks",
                  "final_norm", "embedding_norm", "qk_norm", "qk_norm_bias", "positions", "rotary_fraction", "qkv_bias",
                  "attention_output_bias", "mlp_bias", "head_bias", "tied_embeddings", "causal", "token_types", "output",
-                 "attention_dropout", "hidden_dropout", "embedding_dropout")  # fmt: skip
+                 "attention_dropout", "hidden_dropout", "embedding_dropout", "attention_gate", "recurrent", "delta",
+                 "convolution")  # fmt: skip
 """What configurations say of a family's layers whatever their shape."""
 _NAMES = {"gptneox": "gpt-neox", "gpt-neo-x": "gpt-neox", "pythia": "gpt-neox", "cerebras-gpt": "gpt2", "esm-2": "esm2",
           "esm1b": "esm", "esm-1b": "esm", "esm1nv": "esm", "esm2nv": "esm2"}  # fmt: skip
@@ -160,7 +161,7 @@ def _configured(name: str) -> Traits | None:
         model = read_config({"model_type": family, **_SHAPE}).model
     except DistsimError:
         return None
-    return None if model.pattern or model.encoder_layers else model.model_dump(include=set(_TRAIT_FIELDS))
+    return None if model.mamba or model.encoder_layers else model.model_dump(include=set(_TRAIT_FIELDS))
 
 
 def _missing(family: str) -> str:

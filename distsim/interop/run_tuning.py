@@ -67,6 +67,12 @@ def spread_options(run: Run) -> dict[str, Any]:
     return {"pp": run.count("n_gpus"), "dp": 1, "schedule": "naive"}
 
 
+def packed_options(run: Run, usual: int) -> dict[str, Any]:
+    """Job options of a run that fine-tunes on packed samples of ``usual`` tokens, as its framework's recipes do."""
+    whole = run.count("seq_len") or 0
+    return {"sample_tokens": usual} if run.text("finetune_kind") and 0 < usual < whole else {}
+
+
 def _targets(notes: str) -> str | None:
     """The adapted products that notes name."""
     if "all-linear" in notes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Literal
 
 from distsim.arrays import Number, maximum
 from distsim.layers.attention import heads_per_rank
@@ -23,6 +24,7 @@ _LETTERS = {
 }  # fmt: skip
 _ROW_PARALLEL = ("attention.projection", "cross.projection", "mlp.down", "mlp.shared.down")
 """Products whose input, not whose output, tensor-parallel ranks share out."""
+_PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
 _ONE_INPUT_MORE = ".input_fp32"
 _WEIGHT_GRADIENT_ONLY = ".normalised"
 """What an eager norm keeps for the gradient of its weight alone."""
@@ -202,15 +204,23 @@ def _adapter(ctx: Context, tuning: Tuning, operation: Operation, label: str, wid
     name = f"{operation.name}.lora"
     hidden = Tensor(f"{name}_hidden{label}", tokens * rank, each, "s b r")
     exchanged = tokens * rank * each * (across > 0)
-    moved = tokens * width * each / shards * (across > 0)
     down = _product(ctx, f"{name}_a{label}", tokens, inner, narrow, _inputs(ctx, tuning, operation, label), each,
                     (Collective("all_reduce", "tp", exchanged, "forward", bytes_each=each),) if row else
                     (Collective("all_gather", "tp", exchanged, "forward", bytes_each=each),
                      Collective("reduce_scatter", "tp", exchanged, "backward", bytes_each=each)))  # fmt: skip
-    up = _product(ctx, f"{name}_b{label}", tokens, rank, wide, [hidden], each,
-                  (Collective("all_to_all", "tp", moved, "forward", bytes_each=each),
-                   Collective("all_to_all", "tp", moved, "backward", bytes_each=each)) if row else ())  # fmt: skip
+    outputs = _outputs(ctx, tuning, tokens * width * each * (across > 0), shards) if row else ()
+    up = _product(ctx, f"{name}_b{label}", tokens, rank, wide, [hidden], each, outputs)
     return [down, up, _added(ctx, tuning, f"{name}_add{label}", tokens, inner, width)]
+
+
+def _outputs(ctx: Context, tuning: Tuning, size: Number, shards: Number) -> tuple[Collective, ...]:
+    """How the parts of an output become shards of the sequence, and its gradient's the other way round."""
+    each = tuning.product_bytes
+    if not tuning.gathers_outputs:
+        return tuple(Collective("all_to_all", "tp", size / shards, phase, bytes_each=each) for phase in _PHASES)
+    back = size * ctx.layout.sequence_parallel
+    return (Collective("all_gather", "tp", size, "forward", bytes_each=each),
+            Collective("all_gather", "tp", back, "backward", bytes_each=each))  # fmt: skip
 
 
 def _casts(ctx: Context, tuning: Tuning) -> bool:

@@ -48,16 +48,36 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     operations += context_exchange(ctx, query, key, value, width)
     operations += distance_scores(ctx, key, heads)
     operations += core_attention(ctx, query, key, value, heads, width, width, value_projection=tokens * outer)
+    if model.attention_gate:
+        operations.append(output_gate(ctx, tokens * heads * width))
     operations += output_projection(ctx, heads * width)
     return operations
+
+
+def output_gate(ctx: Context, elements: Number) -> Operation:
+    """The sigmoid that attention's output is multiplied by; both are kept, beside their product."""
+    gate = Tensor("attention.gate", elements, ctx.activation, "s b a d/t")
+    return Operation(
+        "attention.gate", "elementwise", bytes_read=2 * gate.size_bytes, bytes_written=gate.size_bytes,
+        shape=(elements,), saved=(gate, _output(ctx, elements)._replace(bytes_each=ctx.activation)),
+        transient_backward=(gate._replace(name="attention.gate_gradient"),),
+    )  # fmt: skip
+
+
+def _output(ctx: Context, elements: Number) -> Tensor:
+    """Attention's output as what follows reads it: the kernel's own tensor, or a copy in another layout."""
+    kept = Tensor("attention.output", elements, ctx.precision.kept_input_bytes, "s b a d/t")
+    if ctx.kernels.attention_output_copy and flash_kernel(ctx):
+        kept = kept._replace(name="attention.output_copy", elements=elements * (1 - masked(ctx)))
+    return kept
 
 
 def output_projection(ctx: Context, inner: Number) -> list[Operation]:
     """The projection back to the hidden width, with the residual's dropout."""
     model, layout = ctx.model, ctx.layout
-    kept = Tensor("attention.output", layout.tokens * inner, ctx.precision.kept_input_bytes, "s b a d/t")
-    if ctx.kernels.attention_output_copy and flash_kernel(ctx):
-        kept = kept._replace(name="attention.output_copy", elements=kept.elements * (1 - masked(ctx)))
+    kept = _output(ctx, layout.tokens * inner)
+    if model.attention_gate:
+        kept = kept._replace(name="attention.gated", elements=layout.tokens * inner)
     projection = linear(
         ctx,
         "attention.projection",

@@ -34,12 +34,12 @@ def _sdpa_choice(ctx: Context) -> str:
 
 
 def key_tokens(ctx: Context) -> Number:
-    """Keys that a query can see at most: the sequence, or the sliding window."""
+    """Keys that a query can see at most: its sequence, or packed sample of it, or the sliding window."""
     if ctx.keys is not None:
         return ctx.keys
     if ctx.model.is_windowed(ctx.layer):
-        return minimum(ctx.layout.seq, ctx.model.window)
-    return ctx.layout.seq
+        return minimum(ctx.layout.together, ctx.model.window)
+    return ctx.layout.together
 
 
 def _all_keys(ctx: Context) -> Number:
@@ -69,6 +69,7 @@ def core_attention(
         value = value._replace(elements=value_projection)
     key, value, mask = _masked(ctx, query, key, value)
     saved = [output]
+    packed = layout.seq / layout.together if layout.sample_tokens else 1
     if ctx.kernels.attention_lse:
         padded = layout.tokens
         if ctx.kernels.sdpa and _sdpa_choice(ctx) == "efficient":
@@ -85,7 +86,7 @@ def core_attention(
             FLASH_BACKWARD * flops,
             query.size_bytes + key.size_bytes + value.size_bytes,
             output.size_bytes,
-            (layout.micro_batch, heads, queries, key_tokens(ctx), width, value_width),
+            (layout.micro_batch * packed, heads, queries / packed, key_tokens(ctx), width, value_width),
             (*saved, *mask),
             output,
             transient_backward=(output, query, key, value),

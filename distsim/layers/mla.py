@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from distsim.layers.attention import output_projection
+from distsim.layers.attention import output_gate, output_projection
 from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import core_attention
+from distsim.layers.indexer import indexer
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
@@ -39,6 +40,7 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
             ),
             norm(ctx, "attention.query_latent_norm", tokens / shard, mla.q_rank, down, per_head=True),
             linear(ctx, "attention.query_up", tokens, mla.q_rank, heads * width, latent),
+            *(indexer(ctx, latent) if mla.index_heads else []),
         ]
     else:
         operations.append(linear(ctx, "attention.query", tokens, model.hidden, heads * width, source, cast_input=True))
@@ -66,4 +68,7 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
     projection = tokens * heads * (mla.nope_dim + mla.value_dim)
     operations += context_exchange(ctx, query, key, value, mla.value_dim)
     operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim, value_projection=projection)
+    if model.attention_gate:
+        operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, heads * mla.value_dim, None))
+        operations.append(output_gate(ctx, tokens * heads * mla.value_dim))
     return operations + output_projection(ctx, heads * mla.value_dim)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from distsim.arrays import Number
 from distsim.layers.adapters import first_tuned, tuned, untrained
 from distsim.layers.attention import attention, residual, sink_parameters
 from distsim.layers.cross_attention import cross_attention
+from distsim.layers.delta import delta
 from distsim.layers.embedding import embedding
 from distsim.layers.head import head, tied_parameter
-from distsim.layers.ledger import Block, Context, Parameter, Tensor, parameters_of
+from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor, parameters_of
 from distsim.layers.mamba import mamba
 from distsim.layers.mla import latent_attention
 from distsim.layers.mlp import mlp
 from distsim.layers.moe import moe
 from distsim.layers.norm import norm
 from distsim.layers.selective_scan import selective_scan
+from distsim.layers.short_convolution import short_convolution
 from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -25,16 +28,19 @@ from distsim.specs.tuning import Tuning
 
 
 def layer_kind(model: Model, layer: int) -> str:
-    """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local; in
-    hybrids ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where
-    there are both."""
+    """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local, and
+    ``+mamba``, ``+delta`` or ``+convolution`` where that stands in its place; in hybrids of single mixers ``mamba``,
+    ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where there are both."""
     if model.pattern:
         return model.mixer(layer)
     if model.text:
         return "text" if model.is_text_layer(layer) else "image"
     if model.encoder_layers:
         return "decoder" if model.is_decoder_layer(layer) else "encoder"
-    return ("moe" if model.is_moe_layer(layer) else "dense") + ("+window" if model.is_windowed(layer) else "")
+    feed = "moe" if model.is_moe_layer(layer) else "dense"
+    if model.is_recurrent(layer):
+        return f"{feed}+{model.recurrent_mixer}"
+    return f"{feed}+window" if model.is_windowed(layer) else feed
 
 
 def layer_kinds(model: Model) -> dict[str, list[int]]:
@@ -54,7 +60,7 @@ def layer_block(ctx: Context) -> Block:
     rows = ctx.sharded_tokens
     stream = rows * model.hidden
     boundary = Tensor("layer.input", stream, ctx.precision.stream_bytes, "s b h")
-    attend = latent_attention if model.latent_attention else attention
+    attend = _attend(model, ctx.layer)
     feed = moe if model.is_moe_layer(ctx.layer) else mlp
     kept = ctx.precision.kept_input_bytes
     entering = stream if ctx.kernels.regather_input else ctx.layout.tokens * model.hidden
@@ -81,6 +87,28 @@ def layer_block(ctx: Context) -> Block:
     return Block(layer_kind(whole.model, ctx.layer), tuned(ctx, operations), boundary)
 
 
+def _attend(model: Model, layer: int) -> Callable[[Context, Tensor], list[Operation]]:
+    """What comes before a layer's MLP."""
+    if model.is_recurrent(layer):
+        return _recurrent
+    return latent_attention if model.latent_attention else attention
+
+
+def _recurrent(ctx: Context, source: Tensor) -> list[Operation]:
+    """A mixer that is no attention, and the addition to the residual stream."""
+    kind = ctx.model.recurrent_mixer
+    if kind == "mamba":
+        return _mamba(ctx, source)
+    mixer = delta if kind == "delta" else short_convolution
+    return [*mixer(ctx, source), *residual(ctx, f"{kind}.residual")]
+
+
+def _mamba(ctx: Context, source: Tensor) -> list[Operation]:
+    """Mamba-1 or Mamba-2, and the addition to the residual stream."""
+    mixer = selective_scan if ctx.model.mamba is not None and ctx.model.mamba.step_rank else mamba
+    return [*mixer(ctx, source), *residual(ctx, "mamba.residual")]
+
+
 def _single_mixer(ctx: Context) -> Block:
     """A layer of a hybrid: norm, one mixer, residual."""
     model, rows = ctx.model, ctx.sharded_tokens
@@ -91,8 +119,7 @@ def _single_mixer(ctx: Context) -> Block:
     place = "mlp" if kind in ("moe", "mlp") else "attention"
     source = Tensor(f"{place}.input", entering * model.hidden, ctx.precision.kept_input_bytes, "s b h")
     if kind == "mamba":
-        mixer = selective_scan if model.mamba is not None and model.mamba.step_rank else mamba
-        operations = [*mixer(ctx, source), *residual(ctx, "mamba.residual")]
+        operations = _mamba(ctx, source)
     else:
         operations = {"attention": attention, "moe": moe, "mlp": mlp}[kind](ctx, source)
     first = norm(ctx, f"{place}.norm", rows, model.hidden, read)

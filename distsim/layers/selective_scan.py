@@ -56,6 +56,8 @@ def _scan(ctx: Context, inner: int, narrow: int, saved: list[Tensor]) -> Operati
     parameters += [
         Parameter("mamba.scan.decays", inner * mixer.state, "vector"), Parameter("mamba.scan.skip", inner, "vector"),
     ]  # fmt: skip
+    if mixer.inner_norms:
+        parameters.append(Parameter("mamba.inner_norms.weight", narrow, "vector"))
     whole, flops = tokens * inner * act, SCAN_FLOPS * tokens * inner * mixer.state
     kept = sum(tensor.size_bytes for tensor in saved)
     fused = ctx.layout.attention == "flash"

@@ -24,9 +24,17 @@ def picture(report: TrafficReport, term: Style) -> list[str]:
     if per_domain > 1:
         inside = sum(r.wire_bytes_per_rank - r.level_bytes[0] for r in report.collectives if r.op not in HOST_OPS)
         rate = f"{network.intra}, {decimal_bytes(line_rate(report, network.intra), 'B/s')} per GPU"
-        levels.append(f"{per_domain} GPUs in a domain, {rate}: {decimal_bytes(inside)} inside")
+        levels.append(f"{per_domain} GPUs in a domain, {rate}{_bridges(report)}: {decimal_bytes(inside)} inside")
     levels.append(_gpu(report))
     return ["Hierarchy, and what each GPU sends across it in a step:", *_nested(levels, term)]
+
+
+def _bridges(report: TrafficReport) -> str:
+    """What joins some of a domain's GPUs besides."""
+    bridge, link = report.network.bridge, report.setup.accelerator.link
+    if bridge is None or link is None:
+        return ""
+    return f" ({bridge.link} bridges join each {bridge.cards}, {decimal_bytes(link.rate, 'B/s')})"
 
 
 def line_rate(report: TrafficReport, link: str) -> float:
@@ -34,6 +42,9 @@ def line_rate(report: TrafficReport, link: str) -> float:
     network, cluster, host = report.network, report.setup.cluster, report.setup.accelerator.host
     if link == network.inter and cluster.network is not None:
         return cluster.network.node_bytes_per_second / cluster.gpus_per_node
+    own = report.setup.accelerator.link
+    if network.bridge is not None and link == network.bridge.link and own is not None:
+        return own.rate
     if link == network.intra:
         return cluster.fabric.rate or network.intra_rate
     if link == "slow link":

@@ -16,10 +16,11 @@ def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
     y = setup.layout
     times = f"{y.micro_batches:,} micro-batch{'es' if y.micro_batches > 1 else ''}"
     on = f" on {y.gpus:,} x {setup.accelerator.name}" + (f" ({setup.cluster.name})" if cluster else "")
+    packed = f" (samples of {y.sample_tokens:,})" if y.sample_tokens else ""
     parts = [
         term.bold(setup.model.name) + on,
         ", ".join(_layout_words(y)),
-        f"{times} of {y.micro_batch:,} x {y.seq:,} tokens per rank and step",
+        f"{times} of {y.micro_batch:,} x {y.seq:,} tokens{packed} per rank and step",
         ", ".join(_software_words(setup)),
         *_tuning_words(setup),
     ]

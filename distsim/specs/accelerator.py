@@ -31,7 +31,7 @@ class ScaleUpLink(Spec):
     generation: int | None = Field(default=None, ge=1)
     links: int | None = Field(default=None, ge=1)
     bridge: bool = False
-    """True when the link only joins cards in pairs (NVLink bridges of PCIe cards)."""
+    """True when the link only joins a few cards (NVLink bridges of PCIe cards), where a cluster says ``bridged``."""
 
 
 class HostLink(Spec):
@@ -42,6 +42,8 @@ class HostLink(Spec):
     rate: BytesPerSecond | None = None
     measured: BytesPerSecond | None = None
     both_ways: Ratio | None = None
+    peer: bool = True
+    """False for cards that cannot reach each other's memory over PCIe: what they exchange passes host memory."""
 
 
 class Measured(Spec):

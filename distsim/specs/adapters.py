@@ -15,6 +15,12 @@ class Adapters(Spec):
     """A fused projection of queries, keys and values can have adapters for some of them (litgpt)."""
     keeps_originals: bool = False
     """Parts that train whole are copies; the frozen originals stay (peft's ``modules_to_save``)."""
+    parallel_linear: bool = False
+    """An adapter's matrices are Megatron's own parallel linear layers among plain operations of torch, not modules of
+    Transformer Engine as the adapted product is (NeMo, Megatron-Bridge)."""
+    gathers_outputs: bool = False
+    """Behind products whose input is shared out over tensor parallel ranks, an adapter's output is gathered whole and
+    cut again into shards of the sequence, instead of exchanged part by part."""
     quantises_on_gpu: bool = False
     """Weights come onto the GPU whole and are quantised there, which may be the peak (litgpt)."""
     quantises_head: bool = False

@@ -19,6 +19,8 @@ class Fabric(Spec):
     pair_rate: BytesPerSecond | None = None
     dimensions: int | None = Field(default=None, ge=1, le=3)
     """Of a torus; each dimension has two links per chip."""
+    bridged: int | None = Field(default=None, ge=2)
+    """Cards of a node that one bridge joins, at the rate of the accelerator's link; all others meet over the fabric."""
 
     @model_validator(mode="after")
     def _rate_where_linked(self) -> Self:

@@ -198,9 +198,11 @@ class Framework(Sourced):
     """Kernels that were otherwise in software up to a year; only replays of measured runs use them."""
     usual_loss_chunks: bool = False
     """Fine-tuning recipes compute the loss in chunks; only the memory of replays uses it."""
+    usual_samples: int = Field(default=0, ge=0)
+    """Tokens of the packed samples on which measured runs fine-tune; only replays use it."""
     usual_whole: dict[str, str] = Field(default_factory=dict)
-    """Precision and optimizer that measured runs which fine-tune everything hold in memory, where their cells do not
-    say; only the memory of replays uses them."""
+    """Precision, optimizer and recomputation of measured runs which fine-tune everything, where their cells do not say;
+    only replays use them."""
     families: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that differ for one model family, e.g. ``families.gemma.norm_weight_fp32``."""
     recipes: tuple[Recipe, ...] = ()

@@ -61,6 +61,8 @@ class Job(Spec):
     seq: int | None = Field(default=None, ge=1, le=1_000_000_000)
     decoder_seq: int | None = Field(default=None, ge=1, le=1_000_000_000)
     """Tokens per sequence of a decoder behind an encoder, which reads ``seq``."""
+    sample_tokens: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    """Mean length of the samples packed into a sequence, which do not attend to each other."""
     micro_batch: int | None = _degree()
     global_batch: int | None = Field(default=None, ge=1, le=1_000_000_000)
     recompute: Literal["none", "selective", "full"] | None = None

@@ -26,6 +26,8 @@ class Layout:
     loss_parallel: Number = 1
     """1 where logits stay sharded over tp through the loss."""
     seq: Number = 1
+    sample_tokens: int = 0
+    """Mean length of the samples packed into a sequence; 0 where it is one."""
     micro_batch: Number = 1
     micro_batches: Number = 1
     """Micro-batches per optimizer step and data-parallel rank (gradient accumulation or pipeline)."""
@@ -61,6 +63,11 @@ class Layout:
     def expert_data_parallel(self) -> Number:
         """Ranks that hold the same experts: dp*cp*tp / (ep*etp)."""
         return self.dp * self.cp * self.tp // (self.ep * self.etp)
+
+    @property
+    def together(self) -> Number:
+        """Tokens of a sequence that attend to each other."""
+        return self.sample_tokens or self.seq
 
     @property
     def tokens(self) -> Number:

@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from distsim.specs.base import Sourced, Spec
 from distsim.specs.disentangled import Disentangled
 from distsim.specs.inputs import Frames, Patches, TextTower
+from distsim.specs.latent import LatentAttention
+from distsim.specs.mixers import DeltaNet, Mamba, ShortConvolution
 from distsim.specs.output import Output
 
 Norm = Literal["layernorm", "rmsnorm"]
@@ -50,39 +52,9 @@ class Experts(Spec):
         return self
 
 
-class LatentAttention(Spec):
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank queries and a shared low-rank key-value."""
-
-    q_rank: int = Field(default=0, ge=0)
-    """Rank of the query projection; 0 means a full query projection (DeepSeek-V2-Lite)."""
-    kv_rank: int = Field(ge=1)
-    nope_dim: int = Field(ge=1)
-    """Width per head without rotary positions."""
-    rope_dim: int = Field(ge=1)
-    """Width per head with rotary positions (shared by all heads on the key side)."""
-    value_dim: int = Field(ge=1)
-    """Width of a value head."""
-
-
-class Mamba(Spec):
-    """Mamba-2 mixers (arXiv:2405.21060), or Mamba-1 (arXiv:2312.00752), whose heads are one channel each."""
-
-    heads: int = Field(ge=1)
-    head_dim: int = Field(ge=1)
-    state: int = Field(ge=1)
-    """State size per head."""
-    groups: int = Field(ge=1)
-    """Groups of heads that share B and C."""
-    convolution: int = Field(default=4, ge=1)
-    """Taps of the convolution before the scan."""
-    step_rank: int | None = Field(default=None, ge=1)
-    """Mamba-1: rank of the projection to the step widths of the channels; None means Mamba-2."""
-    bias: bool = False
-    """The projections into and out of the mixer have biases."""
-    convolution_bias: bool = True
-
-
 MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
+RECURRENT = ("mamba", "delta", "convolution")
+"""Fields of what may stand in attention's place."""
 
 
 class Model(Sourced):
@@ -182,6 +154,10 @@ class Model(Sourced):
     experts: Experts | None = None
     latent_attention: LatentAttention | None = None
     mamba: Mamba | None = None
+    delta: DeltaNet | None = None
+    convolution: ShortConvolution | None = None
+    recurrent: tuple[bool, ...] = ()
+    """Which layers, repeated over all of them, have the mixer above in attention's place, before their MLP."""
     pattern: str = ""
     """Layers of one mixer each, in Nemotron-H's letters: M Mamba-2, * attention, E experts, - MLP. Empty: attention and
     MLP in every layer."""
@@ -198,8 +174,14 @@ class Model(Sourced):
             raise ValueError(f"experts.dense_layers names a layer outside 0..{self.layers - 1}")
         if self.pattern and (len(self.pattern) != self.layers or set(self.pattern) - set(MIXERS)):
             raise ValueError(f"pattern must have one of {' '.join(MIXERS)} for each of {self.layers} layers")
-        if ("M" in self.pattern) != (self.mamba is not None) or ("E" in self.pattern and self.experts is None):
+        mamba_alone = self.mamba is not None and not self.recurrent
+        if ("M" in self.pattern) != mamba_alone or ("E" in self.pattern and self.experts is None):
             raise ValueError("pattern and mamba or experts do not go together")
+        mixers = [name for name in RECURRENT if getattr(self, name) is not None]
+        if not mamba_alone and (len(mixers) > 1 or bool(mixers) != any(self.recurrent)):
+            raise ValueError(f"recurrent names layers, and one of {', '.join(RECURRENT)} says what they have")
+        if self.recurrent and (self.pattern or self.encoder_layers or self.text or not self.causal):
+            raise ValueError("recurrent goes with one stack of layers that each have an MLP and see what is before")
         if (self.positions in ("learned", "relative")) != (self.position_rows > 0):
             raise ValueError("position_rows must be given for learned and relative positions, and only for them")
         if self.tied_embeddings and not self.output.over_vocabulary:
@@ -251,7 +233,18 @@ class Model(Sourced):
     @property
     def attention_layers(self) -> int:
         """Layers that have attention."""
-        return self.pattern.count("*") if self.pattern else self.layers
+        if self.pattern:
+            return self.pattern.count("*")
+        return sum(not self.is_recurrent(layer) for layer in range(self.layers))
+
+    @property
+    def recurrent_mixer(self) -> str:
+        """What layers without attention have before their MLP: mamba, delta or convolution; empty for none."""
+        return next((name for name in RECURRENT if self.recurrent and getattr(self, name) is not None), "")
+
+    def is_recurrent(self, layer: int) -> bool:
+        """Whether this layer (from 0) has another mixer in attention's place, before its MLP."""
+        return bool(self.recurrent) and self.recurrent[layer % len(self.recurrent)]
 
     def mixer(self, layer: int) -> str:
         """What a layer (from 0) of a hybrid consists of; empty where it has attention and MLP."""

@@ -38,6 +38,11 @@ def _groups(model: Model) -> int:
     return model.mamba.groups if model.mamba and model.mamba.step_rank is None else 0
 
 
+def _key_heads(model: Model) -> int:
+    """Key heads of the delta rule; any degree divides those of a model that has none."""
+    return model.delta.key_heads if model.delta else 0
+
+
 def _two_stacks(model: Model) -> str:
     """What a model of two stacks is; empty where there is one."""
     return "an encoder with a decoder" if model.encoder_layers else "two stacks side by side" if model.text else ""
@@ -90,6 +95,14 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: _groups(m) % y.tp == 0,
         lambda m, y: f"tensor parallel degree {y.tp} does not divide {_groups(m)} groups of {m.name}'s Mamba-2 mixers",
         lambda m, y: f"valid degrees: {listed(divisors(_groups(m)))}",
+    ),
+    Rule(
+        "tp divides key heads",
+        lambda m, y: _key_heads(m) % y.tp == 0,
+        lambda m, y: (
+            f"tensor parallel degree {y.tp} does not divide {_key_heads(m)} key heads of {m.name}'s delta rule"
+        ),
+        lambda m, y: f"valid degrees: {listed(divisors(_key_heads(m)))}",
     ),
     Rule(
         "one stage where there are two stacks",

@@ -59,6 +59,8 @@ class Tuning:
     """A fused projection of queries, keys and values can have adapters for some of them."""
     quantization: Quantization | None
     quantises_head: bool
+    gathers_outputs: bool = False
+    """Adapters of row-parallel products gather their output whole over tensor parallel ranks."""
     others_fp32: bool = False
     """What is frozen beside quantised weights is held in fp32."""
 

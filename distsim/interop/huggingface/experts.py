@@ -30,7 +30,7 @@ def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict
         "count": count,
         "per_token": _first(fields, names("experts_per_token")) or 1,
         "ffn": ffn,
-        "latent": fields.whole("moe_latent_size"),
+        "latent": fields.whole("moe_latent_size", "routed_expert_hidden_size"),
         "shared": shared,
         "shared_ffn": shared_ffn or shared * ffn,
         "dense_layers": dense,
@@ -66,6 +66,9 @@ def _is_sparse(fields: Fields, layer: int, layers: int) -> bool:
     last = layers - 1 if last is None or last < 0 else last
     every = fields.whole("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", least=0) or 1
     only = fields.row("mlp_only_layers") or []
+    period, offset = fields.whole("expert_layer_period"), fields.whole("expert_layer_offset", least=0)
+    if period is not None and layer % period != (offset or 0):
+        return False
     name, frequency = fields.find("moe_layer_freq")
     if isinstance(frequency, list):
         if len(frequency) != layers:

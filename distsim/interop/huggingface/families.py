@@ -40,6 +40,8 @@ class Family:
     """Images are read: there is no vocabulary, and tokens per image follow from their size."""
     special: str = ""
     """Name of the function in ``special.py`` that reads what no table can say."""
+    recurrent: str = ""
+    """What some layers have in attention's place (``recurrent.py``)."""
 
 
 def supported() -> list[str]:
@@ -86,4 +88,5 @@ def _merge(name: str) -> Family:
         latent=own.get("latent", parent.latent),
         images=own.get("images", parent.images),
         special=own.get("special", parent.special),
+        recurrent=own.get("recurrent", parent.recurrent),
     )

@@ -14,6 +14,7 @@ from distsim.interop.huggingface.families import Family, load_family, refuse, su
 from distsim.interop.huggingface.fields import Fields, look
 from distsim.interop.huggingface.harmless import matters
 from distsim.interop.huggingface.latent import read_latent_attention
+from distsim.interop.huggingface.recurrent import read_recurrent
 from distsim.interop.huggingface.special import SPECIAL
 from distsim.interop.huggingface.windows import read_window
 from distsim.interop.json_file import read_json
@@ -21,6 +22,7 @@ from distsim.specs.model import Model
 
 WRAPPERS = ("text_config", "llm_config", "language_config", "language_model_config", "thinker_config")
 """Keys under which multi-modal configurations keep the decoder's own."""
+NO_NETWORKS = ("quantization_config", "generation_config", "compression_config", "linear_attn_config")
 WHOLE = ("clip",)
 """Families that are read with their text part and their other one."""
 MOST_LAYERS = 10_000
@@ -38,6 +40,8 @@ class Reading:
     """Keys that were not used and could change memory or time."""
     assumed: dict[str, Any]
     """Keys that the file leaves out, with the family's default that was taken."""
+    beside: tuple[str, ...] = ()
+    """Networks of other modalities that stand beside the decoder and were left out."""
 
 
 def read_config_file(path: Path) -> Reading:
@@ -57,6 +61,7 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
         problem = "states neither a hidden size nor a number of layers"
         raise DistsimError(problem, "is it a model's config.json?", where=where)
     values = base_values(fields, family)
+    values.update(read_recurrent(fields, family, values) if family.recurrent else {})
     values.update(read_window(fields, family, values["layers"]))
     special = SPECIAL[family.special](fields, values) if family.special else {}
     values.update(special)
@@ -74,18 +79,38 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
         values.setdefault("position_rows", values["context"])
     source = {"other": f"{where}; keys left out as in {family.source}"}
     model = Model.read({"name": name or family.name, "family": family.name, "source": source, **values}, where)
+    classes = data.get("architectures")
+    if model.encoder_layers and isinstance(classes, list) and str(classes[:1]).endswith("ForCausalLM']"):
+        raise DistsimError(f"{classes[0]} is the decoder of {family.name} alone, which is not supported", where=where)
     unused = tuple(key for key in fields.unused() if matters(key))
-    return Reading(model, family, unused, dict(fields.assumed))
+    return Reading(model, family, unused, dict(fields.assumed), () if wrapped is data else beside(data))
 
 
 def unwrap(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """The decoder's own configuration, out of a multi-modal one that wraps it."""
     for _ in range(4):
         inner = next((data[key] for key in WRAPPERS if isinstance(data.get(key), Mapping)), None)
-        if inner is None or any(isinstance(data.get(key), int) for key in NAMES["hidden"]):
+        if inner is None or (_has_width(data) and not _has_width(inner)):
             return data
         data = inner
     raise DistsimError("text configurations are nested too deep", where=where)
+
+
+def _has_width(data: Mapping[str, Any]) -> bool:
+    return any(isinstance(data.get(key), int) for key in NAMES["hidden"])
+
+
+def beside(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Configurations of other networks than the decoder's, on the way to it."""
+    found: list[str] = []
+    for _ in range(4):
+        found += [key for key in data if key.endswith("_config") and key not in (*WRAPPERS, *NO_NETWORKS)
+                  and isinstance(data[key], Mapping)]  # fmt: skip
+        inner = next((data[key] for key in WRAPPERS if isinstance(data.get(key), Mapping)), None)
+        if inner is None:
+            break
+        data = inner
+    return tuple(dict.fromkeys(found))
 
 
 def model_type(data: Mapping[str, Any], outer: Mapping[str, Any], where: str) -> str:

@@ -18,16 +18,15 @@ _GROUPS: dict[str, str] = {
     _BOTH: "umt5 longt5 switch_transformers t5gemma t5gemma2 plbart pegasus_x "
     "bigbird_pegasus blenderbot-small nllb-moe fsmt led mvp prophetnet encoder-decoder",
     _RECURRENT: "mamba3 rwkv rwkv5 rwkv6 rwkv7 xlstm gated_deltanet retnet",
-    _HYBRID: "jamba bamba zamba zamba2 falcon_h1 granitemoehybrid qwen3_next qwen3_5 qwen3_5_moe "
-    "qwen3_5_text qwen3_5_moe_text recurrent_gemma minimax kimi_linear lfm2 lfm2_moe lfm3 olmo_hybrid bailing_hybrid "
-    "samba hymba phi4flash plamo2 stripedhyena evo",
+    _HYBRID: "zamba zamba2 falcon_h1 recurrent_gemma minimax lfm3 bailing_hybrid samba hymba phi4flash plamo2 "
+    "stripedhyena evo",
     _VISION: "vit_mae vit_msn deit beit dinov2 dinov3_vit swin swinv2 convnext convnextv2 resnet regnet segformer "
     "detr siglip siglip2 clip_vision_model clip_text_model siglip_vision_model sam vitdet efficientnet "
     "mobilevit mobilenet_v2",
     _SPEECH: "wav2vec2 wav2vec2-bert hubert wavlm speecht5 seamless_m4t moonshine encodec musicgen "
     "musicgen_melody speech_to_text bark moshi",
     _MULTI: "blip blip-2 flava git trocr vision-encoder-decoder align",
-    _OTHER: "openelm decilm nemotron-nas gemma3n gemma3n_text gemma4 gemma4_text longcat_flash deepseek_v4 "
-    "deepseek_v32 glm_moe_dsa blt diffllama doge transfo-xl ctrl",
+    _OTHER: "openelm decilm nemotron-nas gemma3n gemma3n_text gemma4 gemma4_text longcat_flash deepseek_v4 blt "
+    "diffllama doge transfo-xl ctrl",
 }
 REFUSED: dict[str, str] = {name: what for what, names in _GROUPS.items() for name in names.split()}

@@ -134,6 +134,24 @@ def nemotron_h(fields: Fields, values: Values) -> Values:
     return {"pattern": pattern, "layers": len(pattern), "mamba": mamba if "M" in pattern else None}
 
 
+def granite_hybrid(fields: Fields, values: Values) -> Values:
+    """Without experts the MLP is what would be the shared expert; positions are rotary only where a key says so."""
+    dense = not fields.whole("num_local_experts", least=0)
+    return {
+        "positions": "rotary" if fields.find("position_embedding_type")[1] == "rope" else "none",
+        **({"ffn": fields.needed("shared_intermediate_size")} if dense else {}),
+    }
+
+
+def lfm2(fields: Fields, values: Values) -> Values:
+    """The inner width is stated before two thirds of it are taken and rounded up."""
+    share, unit = fields.number("block_ffn_dim_multiplier", default=1.0, most=100.0), fields.needed("block_multiple_of")
+    if not fields.flag("block_auto_adjust_ff_dim", default=True):
+        return {}
+    width = int(share * int(2 * values["ffn"] / 3))
+    return {"ffn": -(-width // unit) * unit}
+
+
 SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "baichuan": baichuan,
     "bart": bart,
@@ -146,8 +164,10 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "falcon": falcon,
     "gpt_bigcode": gpt_bigcode,
     "gpt_neo": gpt_neo,
+    "granite_hybrid": granite_hybrid,
     "mamba": mamba,
     "mamba2": mamba2,
+    "lfm2": lfm2,
     "marian": marian,
     "modernbert": modernbert,
     "mpt": mpt,

@@ -10,12 +10,12 @@ from distsim.interop.huggingface.families import Family
 from distsim.interop.huggingface.fields import Fields
 
 LOCAL = {"sliding_attention", "chunked_attention", "local", "local_attention", "sliding", "sliding_window"}
-GLOBAL = {"full_attention", "global", "attention", "global_attention", "full"}
+GLOBAL = {"full_attention", "global", "attention", "global_attention", "full", "indexed_attention"}
 
 
 def read_window(fields: Fields, family: Family, layers: int) -> dict[str, Any]:
     """``window`` and ``window_pattern`` of the model."""
-    pattern = _stated_pattern(fields, layers)
+    pattern = None if family.recurrent else _stated_pattern(fields, layers)
     every = (*family.names.get("window_every", ()), *NAMES["window_every"])
     fields.settled(*every, "max_window_layers")
     window = fields.whole(*family.names.get("window", ()), *NAMES["window"], least=0)

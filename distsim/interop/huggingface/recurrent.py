@@ -1,0 +1,131 @@
+"""Hybrids whose layers all have an MLP, and before it attention or something in its place: which layers, and what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from distsim.errors import DistsimError
+from distsim.interop.huggingface.families import Family
+from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.modalities import STEP_SHARE
+from distsim.interop.huggingface.windows import GLOBAL, LOCAL
+
+OTHERS = {"linear_attention", "mamba", "conv", "linear", "recurrent", "kda"}
+"""What configurations call a layer whose mixer is no attention."""
+NAMES = ("layer_types", "layers_block_type", "block_types")
+
+LISTED = "linear_attn_config.full_attn_layers"
+RULES = ("full_attention_interval", "attn_layer_indices", "full_attn_idxs", "attn_layer_period", "attn_layer_offset",
+         LISTED, "linear_attn_config.kda_layers")  # fmt: skip
+"""Keys that say which layers attend; where a list names the kinds, the others need no reading."""
+
+
+def read_recurrent(fields: Fields, family: Family, values: dict[str, Any]) -> dict[str, Any]:
+    """``recurrent`` and the mixer of such layers."""
+    field, read = READERS[family.recurrent]
+    layers = recurrent_layers(fields, values["layers"])
+    mixer = read(fields, values)
+    return {"recurrent": shortest(layers), field: mixer} if any(layers) else {}
+
+
+def shortest(layers: tuple[bool, ...]) -> tuple[bool, ...]:
+    """The pattern whose repetition these layers are."""
+    return next(
+        layers[:period] for period in range(1, len(layers) + 1)
+        if all(one == layers[index % period] for index, one in enumerate(layers))
+    )  # fmt: skip
+
+
+def recurrent_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
+    """Whether each layer has something else in attention's place, by whichever rule the configuration follows."""
+    fields.settled(*NAMES, *RULES)
+    if (kinds := fields.row(*NAMES, length=layers)) is not None:
+        if unknown := sorted({str(kind) for kind in kinds} - LOCAL - GLOBAL - OTHERS):
+            raise fields.wrong(NAMES[0], unknown[0], f"kinds: {', '.join(sorted(OTHERS | GLOBAL))}")
+        return tuple(kind in OTHERS for kind in kinds)
+    if (attending := _listed(fields, layers)) is not None:
+        return tuple(layer not in attending for layer in range(layers))
+    if (period := fields.whole("attn_layer_period")) is not None:
+        offset = fields.whole("attn_layer_offset", least=0) or 0
+        return tuple(layer % period != offset for layer in range(layers))
+    every = fields.whole("full_attention_interval")
+    return tuple(every is None or (layer + 1) % every != 0 for layer in range(layers))
+
+
+def _listed(fields: Fields, layers: int) -> set[int] | None:
+    """Layers (from 0) with attention, where a list names them."""
+    name, first = LISTED, 1
+    listed = fields.row(name)
+    if listed is None:
+        name, first = ("attn_layer_indices", 0) if fields.row("attn_layer_indices") else ("full_attn_idxs", 0)
+        listed = fields.row(name)
+    return None if listed is None else {fields.as_whole(name, one, first, layers) - first for one in listed}
+
+
+def _delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Gated DeltaNet; widths that OLMo Hybrid leaves open follow from its hidden width."""
+    keys = fields.whole("linear_num_key_heads") or values["heads"]
+    key_dim = fields.whole("linear_key_head_dim") or 3 * values["hidden"] // (4 * keys)
+    heads = fields.whole("linear_num_value_heads") or values["heads"]
+    if heads % keys:
+        raise DistsimError(f"{keys} key heads do not divide {heads} value heads", where=fields.where)
+    return {
+        "key_heads": keys, "value_heads": heads, "key_dim": key_dim,
+        "value_dim": fields.whole("linear_value_head_dim") or 2 * key_dim,
+        "convolution": fields.needed("linear_conv_kernel_dim"),
+    }  # fmt: skip
+
+
+def _kimi_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Kimi Delta Attention; its narrow projections are as wide as a head (Kimi K3's gate has full rank)."""
+    inner = "linear_attn_config"
+    heads = fields.needed(f"{inner}.num_heads", "linear_num_heads")
+    width = fields.needed(f"{inner}.head_dim", "linear_head_dim")
+    taps = fields.needed(f"{inner}.short_conv_kernel_size", "linear_conv_kernel_dim")
+    return {
+        "key_heads": heads, "value_heads": heads, "key_dim": width, "value_dim": width, "convolution": taps,
+        "channel_rank": width, "gate_rank": None if fields.flag(f"{inner}.use_full_rank_gate") else width,
+    }  # fmt: skip
+
+
+def _mamba2(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Mamba-2; a head's width of ``auto`` shares the inner width among the heads."""
+    inner = (fields.whole("mamba_expand") or 2) * values["hidden"]
+    heads = fields.needed("mamba_n_heads")
+    name, width = fields.find("mamba_d_head")
+    fields.settled("mamba_chunk_size", "chunk_size", "time_step_limit")
+    return {
+        "heads": heads, "head_dim": inner // heads if width in (None, "auto") else fields.as_whole(name, width),
+        "state": fields.needed("mamba_d_state"), "groups": fields.needed("mamba_n_groups"),
+        "convolution": fields.needed("mamba_d_conv"), "bias": fields.flag("mamba_proj_bias"),
+        "convolution_bias": fields.flag("mamba_conv_bias", default=True),
+    }  # fmt: skip
+
+
+def _mamba1(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Mamba-1 with norms on what its narrow projection gives (Jamba)."""
+    name, rank = fields.find("mamba_dt_rank")
+    fields.settled("use_mamba_kernels", "use_mambapy", "use_associative_scan", "mamba_inner_layernorms")
+    return {
+        "heads": (fields.whole("mamba_expand") or 2) * values["hidden"], "head_dim": 1, "groups": 1,
+        "state": fields.needed("mamba_d_state"), "convolution": fields.needed("mamba_d_conv"),
+        "step_rank": -(-values["hidden"] // STEP_SHARE) if rank in (None, "auto") else fields.as_whole(name, rank),
+        "inner_norms": True, "bias": fields.flag("mamba_proj_bias"),
+        "convolution_bias": fields.flag("mamba_conv_bias", default=True),
+    }  # fmt: skip
+
+
+def _convolution(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Short convolutions (LFM2)."""
+    return {"taps": fields.needed("conv_L_cache"), "bias": fields.flag("conv_bias")}
+
+
+READERS: Mapping[str, tuple[str, Callable[[Fields, dict[str, Any]], dict[str, Any]]]] = {
+    "delta": ("delta", _delta),
+    "kimi delta": ("delta", _kimi_delta),
+    "mamba-2": ("mamba", _mamba2),
+    "mamba-1": ("mamba", _mamba1),
+    "convolution": ("convolution", _convolution),
+}
+"""By a family's ``recurrent``: the model's field, and what reads it."""

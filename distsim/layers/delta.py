@@ -1,0 +1,162 @@
+"""The gated delta rule (Yang et al. 2024, arXiv:2412.06464) and Kimi Delta Attention (arXiv:2510.26692) as mixers.
+
+Rows are those of the fused kernels that training uses (``chunk_gated_delta_rule`` and ``chunk_kda`` of
+flash-linear-attention, a convolution that activates): queries and keys of unit length, values, decays and the matrices
+of each chunk are kept, states between chunks are computed again in backward.
+"""
+
+from __future__ import annotations
+
+from distsim.arrays import Number
+from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+from distsim.layers.linear import linear
+from distsim.layers.mamba import CONVOLUTION_PASSES, SCAN_BACKWARD
+from distsim.layers.tensor_parallel import column_collectives, row_collectives
+from distsim.specs.mixers import DeltaNet
+from distsim.units import FP32_BYTES
+
+CHUNK = 64
+"""Tokens of one chunk of the scan (flash-linear-attention, ``chunk_size``)."""
+CHANNEL_MATRICES = 2
+"""Chunk-wide matrices a token keeps where channels decay by themselves: of queries with keys and of keys with keys;
+where a head has one decay, the latter alone (flash-linear-attention, what ChunkKDAFunction and
+ChunkGatedDeltaRuleFunction save)."""
+KEY_PRODUCTS, VALUE_PRODUCTS = 3, 2
+"""Products within a chunk: keys with keys, the inverse with keys, queries with keys; the inverse with values, and the
+scores with values (arXiv:2412.06464, section 3.3)."""
+STATE_PRODUCTS = 3
+"""Products with a chunk's state: what it holds of the keys, what queries read, what is written into it."""
+
+
+def delta(ctx: Context, source: Tensor) -> list[Operation]:
+    """Operations of one mixer; ``source`` is the normalised input."""
+    model, tokens, act = ctx.model, ctx.layout.tokens, ctx.activation
+    mixer = model.delta
+    assert mixer is not None
+    heads, keys, values = _widths(ctx, mixer)
+    mixed = 2 * keys + values  # channels of the convolution
+    wide = mixed + (0 if mixer.gate_rank else values)  # and the gate
+    matrices = ctx.kernels.qkv_matrices
+    project_in = linear(
+        ctx, "delta.project_in", tokens, model.hidden, wide, source, cast_input=True, matrices=matrices,
+        parts=(keys, keys, wide - 2 * keys), collectives=column_collectives(ctx, matrices),
+    )  # fmt: skip
+    project_out = linear(
+        ctx, "delta.project_out", tokens, values, model.hidden,
+        Tensor("delta.gated", tokens * values, ctx.precision.kept_input_bytes, "s b v/t"),
+        collectives=row_collectives(ctx),
+    )  # fmt: skip
+    output = Tensor("delta.scan_output", tokens * values, act, "s b v/t")
+    return [
+        project_in,
+        *_decays(ctx, mixer, heads, keys, values),
+        _convolution(ctx, mixer, mixed),
+        _normalised(ctx, mixer, keys),
+        _scan(ctx, mixer, heads, keys, values, wide, output),
+        _gated_norm(ctx, mixer, heads, output),
+        project_out,
+    ]  # fmt: skip
+
+
+def _widths(ctx: Context, mixer: DeltaNet) -> tuple[Number, Number, Number]:
+    """On one rank: heads of values, width of all keys, width of all values."""
+    heads = mixer.value_heads / ctx.layout.tp
+    return heads, mixer.key_heads * mixer.key_dim / ctx.layout.tp, heads * mixer.value_dim
+
+
+def _decays(ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Number) -> list[Operation]:
+    """Projections to how much a token writes and how much it forgets, and those through a narrow layer: to the decay
+    of each channel, to the gate."""
+    tokens, hidden = ctx.layout.tokens, ctx.model.hidden
+    scalars = 1 if mixer.channel_rank else 2
+    found = [linear(ctx, "delta.project_scalars", tokens, hidden, scalars * heads, None, matrices=scalars)]
+    for what, rank, width in (("decays", mixer.channel_rank, keys), ("gate", mixer.gate_rank, values)):
+        if rank:
+            narrow = Tensor(f"delta.{what}_narrow", tokens * rank, ctx.activation, "s b r")
+            found.append(linear(ctx, f"delta.{what}_down", tokens, hidden, rank, None, sharded=False))
+            found.append(linear(ctx, f"delta.{what}_up", tokens, rank, width, narrow))
+    return found
+
+
+def _gated_norm(ctx: Context, mixer: DeltaNet, heads: Number, output: Tensor) -> Operation:
+    """The norm of each head's output and its gate; composed, both are widened to fp32 and every factor is kept."""
+    rows = ctx.layout.tokens * heads
+    kept = [Tensor("delta.norm.statistics", rows, FP32_BYTES, "s b a")]
+    wide, narrow = output._replace(bytes_each=FP32_BYTES), output
+    if ctx.kernels.norm == "eager":
+        kept += [wide._replace(name=f"delta.norm.{what}_fp32") for what in ("input", "gate", "activated")]
+        kept += [narrow._replace(name=f"delta.norm.{what}") for what in ("normalised", "scaled")]
+    else:
+        kept += [output, narrow._replace(name="delta.gate")]
+    return Operation(
+        "delta.norm", "norm", bytes_read=2 * output.size_bytes, bytes_written=output.size_bytes,
+        shape=(rows, mixer.value_dim), saved=tuple(kept), transient_backward=(output, output), recompute_class="norm",
+        parameters=(Parameter("delta.norm.weight", mixer.value_dim, "vector", tensor_parallel=False),),
+    )  # fmt: skip
+
+
+def _convolution(ctx: Context, mixer: DeltaNet, mixed: Number) -> Operation:
+    """The activated convolution over queries, keys and values; backward computes its output again."""
+    tokens, act = ctx.layout.tokens, ctx.activation
+    moved = tokens * mixed * act
+    return Operation(
+        "delta.convolution", "elementwise", bytes_read=moved, bytes_written=moved, shape=(tokens * mixed,),
+        saved=(Tensor("delta.projected", tokens * mixed, act, "s b 2k+v/t"),),
+        transient_backward=(Tensor("delta.convolution_gradient", 2 * tokens * mixed, act, "s b 2k+v/t"),),
+        parameters=(Parameter("delta.convolution.weight", mixed * mixer.convolution, "vector"),),
+    )  # fmt: skip
+
+
+def _normalised(ctx: Context, mixer: DeltaNet, keys: Number) -> Operation:
+    """Queries and keys of unit length; the kept ones are those that the scan reads."""
+    tokens, act = ctx.layout.tokens, ctx.activation
+    elements = 2 * tokens * keys
+    rows = elements / mixer.key_dim
+    return Operation(
+        "delta.normalise", "norm", bytes_read=elements * act, bytes_written=elements * act,
+        shape=(rows, mixer.key_dim),
+        saved=(
+            Tensor("delta.query_key", elements, act, "s b 2k/t"),
+            Tensor("delta.lengths", rows, FP32_BYTES, "s b 2a"),
+        ),
+        transient_backward=(Tensor("delta.query_key_gradient", elements, act, "s b 2k/t"),),
+    )  # fmt: skip
+
+
+def _scan(
+    ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Number, wide: Number, output: Tensor
+) -> Operation:
+    """Products within chunks and with the states between them."""
+    layout, tokens, act = ctx.layout, ctx.layout.tokens, ctx.activation
+    key, value, by_channel = mixer.key_dim, mixer.value_dim, mixer.channel_rank is not None
+    within = 2 * CHUNK * (KEY_PRODUCTS * key + VALUE_PRODUCTS * value) / 2  # half of the pairs of a chunk are ahead
+    flops = tokens * heads * (within + 2 * STATE_PRODUCTS * key * value)
+    states = tokens / CHUNK * heads * key * value * act
+    decays = keys if by_channel else heads
+    matrices = CHANNEL_MATRICES if by_channel else 1
+    kept = (
+        Tensor("delta.value", tokens * values, act, "s b v/t"),
+        Tensor("delta.decay_logits", 2 * tokens * decays, FP32_BYTES, "s b 2k/t" if by_channel else "s b 2a/t"),
+        Tensor("delta.decays", tokens * decays, FP32_BYTES, "s b k/t fp32" if by_channel else "s b a/t fp32"),
+        Tensor("delta.writes", tokens * heads, act, "s b a/t"),
+        Tensor("delta.inverse", tokens * heads * CHUNK * matrices, act, "s b a c/t"),
+    )
+    exchange = tokens * (wide + values) * act * (layout.cp > 1)
+    pairs = 2 * tokens * keys * act
+    return Operation(
+        "delta.scan", "scan", flops, SCAN_BACKWARD * flops,
+        bytes_read=CONVOLUTION_PASSES * (pairs + tokens * values * act) + 2 * states,
+        bytes_written=output.size_bytes + 2 * states,
+        shape=(tokens, values, key),
+        saved=kept,
+        output=output,
+        transient_backward=(output, Tensor("delta.states", states / act, act, "s/c b a d v")),
+        parameters=(
+            Parameter("delta.scan.decays", heads, "vector"),
+            Parameter("delta.scan.steps", decays, "vector"),
+        ),
+        collectives=(
+            Collective("all_to_all", "cp", exchange, "forward"),
+            Collective("all_to_all", "cp", exchange, "backward"),
+        ),
+    )  # fmt: skip

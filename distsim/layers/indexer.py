@@ -1,0 +1,45 @@
+"""What chooses the keys of sparse attention (DeepSeek-V3.2-Exp's report, section 2.1): a light attention of its own,
+whose scores of every earlier token are summed over its heads.
+
+It reads what latent attention makes anyway and hands back positions, so the loss's gradients end before it; it is
+trained to agree with the attention that it chooses for. Its parameters are few, and held whole by every rank.
+"""
+
+from __future__ import annotations
+
+from distsim.layers.ledger import Context, Operation, Parameter, Tensor
+from distsim.layers.linear import linear
+from distsim.units import FP32_BYTES, INDEX_BYTES
+
+
+def indexer(ctx: Context, latent: Tensor) -> list[Operation]:
+    """Operations of one indexer; ``latent`` is the narrow input of the queries."""
+    mla, tokens, act = ctx.model.latent_attention, ctx.layout.tokens, ctx.activation
+    assert mla is not None
+    hidden, heads, width = ctx.model.hidden, mla.index_heads, mla.index_dim
+    queries = Tensor("attention.index.queries", tokens * heads * width, act, "s b i d")
+    keys = Tensor("attention.index.keys", tokens * width, act, "s b d")
+    weights = Tensor("attention.index.weights", tokens * heads, FP32_BYTES, "s b i")
+    layout = ctx.layout
+    rows = layout.seq / layout.cp
+    scores = layout.micro_batch * rows * layout.seq
+    return [
+        linear(ctx, "attention.index.query", tokens, mla.q_rank, heads * width, latent, sharded=False),
+        linear(ctx, "attention.index.key", tokens, hidden, width, None, sharded=False),
+        linear(ctx, "attention.index.weight", tokens, hidden, heads, None, sharded=False),
+        Operation(
+            "attention.index.norm", "norm", bytes_read=keys.size_bytes, bytes_written=keys.size_bytes,
+            shape=(tokens, width), saved=(queries, keys, weights),
+            parameters=tuple(
+                Parameter(f"attention.index.norm.{what}", width, "vector", tensor_parallel=False)
+                for what in ("weight", "bias")
+            ),
+        ),
+        Operation(
+            "attention.index.scores", "attention", 2 * scores * heads * width, 2 * 2 * scores * heads * width,
+            queries.size_bytes + keys.size_bytes, scores * FP32_BYTES,
+            (layout.micro_batch, heads, rows, layout.seq, width, width),
+            saved=(Tensor("attention.index.chosen", tokens * mla.index_keys, INDEX_BYTES, "s b k"),),
+            transient_backward=(Tensor("attention.index.scores", scores, FP32_BYTES, "b s s fp32"),),
+        ),
+    ]  # fmt: skip

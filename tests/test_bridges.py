@@ -1,0 +1,94 @@
+"""Cards that a bridge joins, cards that meet over PCIe, and cards that cannot reach each other's memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+import pytest
+
+import distsim
+from distsim import catalog
+from distsim.engine.flows import Span
+from distsim.engine.links import network_for
+from distsim.engine.network import group_of
+from distsim.engine.pricing import price
+from distsim.errors import DistsimError
+
+PAIRS = "server-8x-a100-pcie-80gb-bridged"
+GIB = 2**30
+
+
+def bus(gpus: int, cluster: str, size: int = GIB, op: str = "all_reduce") -> float:
+    return distsim.collective(op, gpus=gpus, bytes=size, cluster=cluster).bus_bandwidth / 1e9
+
+
+def test_a_pair_runs_at_the_bridge_and_more_at_pcie() -> None:
+    """NVIDIA/nccl-tests issue 178: two A100 PCIe under one bridge 208 GB/s, a third card brings it down to 20."""
+    assert bus(2, PAIRS, 12 * GIB) == pytest.approx(208, rel=0.1)
+    assert bus(3, PAIRS, 12 * GIB) == pytest.approx(20, rel=0.1)
+    pair = distsim.collective("all_gather", gpus=2, bytes=GIB, cluster=PAIRS)
+    four = distsim.collective("all_gather", gpus=4, bytes=GIB, cluster=PAIRS)
+    assert (pair.link, four.link) == ("nvlink-3", "pcie-4")
+    assert bus(2, "server-8x-a100-pcie-80gb") == pytest.approx(20, rel=0.1)
+
+
+def test_cards_always_sold_bridged_are_bridged_by_default() -> None:
+    assert distsim.collective("all_reduce", gpu="h100-nvl", gpus=2, bytes=GIB).link == "nvlink-4"
+    fours = [distsim.collective("all_reduce", gpu="h200-nvl", gpus=n, bytes=GIB) for n in (2, 4, 8)]
+    assert [one.link for one in fours] == ["nvlink-4", "nvlink-4", "pcie-5"]
+    assert fours[0].bus_bandwidth < 0.5 * fours[1].bus_bandwidth  # two of four share a third of a card's links
+
+
+def test_neighbours_share_a_bridge_and_strided_ranks_do_not() -> None:
+    spec = catalog.load("clusters", PAIRS)
+    net = network_for(catalog.load("gpus", spec.gpu), cluster=spec)
+    assert Span("tp", 2, 1).placed(net).bridged
+    assert not Span("zero", 2, 2).placed(net).bridged and not Span("zero", 4, 1).placed(net).bridged
+    assert Span("pp", 2, 1, (0, 1)).placed(net).bridged and not Span("pp", 2, 1, (1, 2)).placed(net).bridged
+    assert not network_for("h100-sxm").bridge
+
+
+def test_many_groups_cost_what_each_costs() -> None:
+    spec = catalog.load("clusters", "xe7740-h200-nvl")
+    net = network_for(catalog.load("gpus", spec.gpu), cluster=spec)
+    ranks = numpy.array([1, 2, 3, 4, 8, 16])
+    for op in ("all_reduce", "all_gather", "all_to_all", "send_recv"):
+        together = price(op, float(GIB), group_of(ranks, 8, net))
+        for index, count in enumerate(ranks):
+            alone = price(op, float(GIB), group_of(int(count), 8, net))
+            assert together.seconds[index] == pytest.approx(alone.seconds), (op, count)
+            assert str(together.link[index]) == alone.link
+
+
+def test_a_step_takes_the_bridge_for_tensor_parallel_pairs() -> None:
+    options = {"model": "llama-7b", "gpus": 8, "tp": 2, "zero": 1}
+    joined = distsim.step(distsim.Job(cluster=PAIRS, **options))  # type: ignore[arg-type]
+    apart = distsim.step(distsim.Job(cluster="server-8x-a100-pcie-80gb", **options))  # type: ignore[arg-type]
+    assert joined.breakdown["tensor_parallel"] < 0.25 * apart.breakdown["tensor_parallel"]
+    assert joined.breakdown["data_parallel"] == pytest.approx(apart.breakdown["data_parallel"], rel=0.1)
+
+
+def test_a_cluster_cannot_bridge_cards_without_links(tmp_path: Path) -> None:
+    path = tmp_path / "bridged.toml"
+    path.write_text(
+        'name = "mine"\ngpu = "l40s"\ngpus_per_node = 4\ndomain = 4\n[fabric]\nkind = "pcie"\nrate = "25 GB/s"\n'
+        'bridged = 2\n[source]\nother = "x"\nchecked = 2026-11-22\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(DistsimError, match="joins 2 cards by a bridge, but l40s has no links"):
+        distsim.collective("all_reduce", gpus=2, bytes=GIB, cluster=str(path))
+
+
+def test_cards_without_peers_pass_host_memory() -> None:
+    """GeForce cards: half of what cards do that reach each other; a bridge helps them too."""
+    assert bus(8, "server-8x-rtx-4090") == pytest.approx(0.5 * bus(8, "server-8x-l40"), rel=0.02)
+    assert bus(2, "workstation-4x-rtx-3090-bridged") > 3 * bus(2, "workstation-4x-rtx-3090")
+    assert bus(4, "workstation-4x-rtx-3090-bridged") == bus(4, "workstation-4x-rtx-3090")
+
+
+@pytest.mark.parametrize("name", [name for name in catalog.names("gpus") if name.startswith(("rtx-", "titan"))])
+def test_geforce_cards_have_no_peers_over_pcie(name: str) -> None:
+    card = catalog.load("gpus", name)
+    geforce = not name.startswith(("rtx-a", "rtx-6000", "rtx-pro"))
+    assert card.host.peer is not geforce

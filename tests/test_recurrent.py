@@ -1,0 +1,185 @@
+"""Layers with a recurrent mixer or a convolution in attention's place, gates on attention, indexers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_search import _same as same_numbers
+
+import distsim
+from distsim.engine.figures import Figures
+from distsim.engine.models import load_model
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.saved import saved_of
+from distsim.engine.search import base_setup
+from distsim.engine.search_bounds import Bounds
+from distsim.engine.search_fold import blocks
+from distsim.engine.search_prices import Prices
+from distsim.engine.search_space import groups
+from distsim.engine.stages import build_stages
+from distsim.engine.states import states
+from distsim.errors import DistsimError
+from distsim.interop.huggingface import read_config
+from distsim.interop.huggingface.recurrent import shortest
+from distsim.layers.ledger import distinct_saved
+from distsim.layers.network import layer_kind
+from distsim.specs.job import Job
+from distsim.specs.model import Model
+
+ORACLES = Path(__file__).parent / "oracles"
+# Counted on the instantiated (meta) modules of transformers 5.23; of several modalities the decoder alone.
+COUNTS = json.loads((ORACLES / "recurrent.json").read_text())
+# One step of transformers 5.23's modules on torch 2.13 fake tensors, recorded as tests/test_saved_tensors.py says. Of
+# the delta rule and its convolution, kernels that fake tensors cannot run, a stand-in saves what the functions of
+# flash-linear-attention and causal-conv1d pass to save_for_backward.
+MEMORY = list(csv.DictReader((ORACLES / "torch_recurrent.csv").open()))
+CONFIGS = json.loads((ORACLES / "torch_recurrent_configs.json").read_text())
+PRESETS = [row["name"] for row in COUNTS if row["name"]]
+
+
+@pytest.mark.parametrize("row", COUNTS, ids=lambda row: f"{row['config']['architectures'][0]}-{row['parameters']}")
+def test_counts(row: dict[str, Any]) -> None:
+    loaded = load_model(read_config(row["config"]).model)
+    assert loaded.parameters == row["parameters"] == sum(loaded.parts().values())
+    if row["name"]:
+        assert load_model(row["name"]).parameters == row["parameters"]
+
+
+def _setup(model: Any, **options: Any) -> Setup:
+    usual = {"gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "precision": "pure-bf16"}
+    return resolve(Job(model=model, **{**usual, **options}))
+
+
+@pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
+def test_against_torch(row: dict[str, str]) -> None:
+    """States to PyTorch's rounding, layers to 0.03 %, all that is kept to 0.15 %."""
+    batch = int(row["micro_batch"])
+    setup = _setup(
+        read_config(CONFIGS[row["model"]]).model, seq=int(row["seq"]), micro_batch=batch, global_batch=batch,
+        recompute=row["recompute"], attention="eager" if row["attn_impl"] == "eager" else "flash",
+    )  # fmt: skip
+    stage = build_stages(setup)[0]
+    saved, held = saved_of(setup, stage), states(setup, list(stage.parameters()), Figures())
+    for mine, theirs in ((held.parameters, "static_param"), (held.optimizer, "static_optim")):
+        assert mine == pytest.approx(int(row[theirs]), rel=1e-5)
+    assert saved.total == pytest.approx(int(row["saved_total"]), rel=0.0015)
+    if row["recompute"] == "none":
+        kind = layer_kind(setup.model, setup.model.layers // 2)
+        middle = next(block for block, _ in stage.layers if block.name == kind)
+        assert sum(distinct_saved(middle.operations).values()) == pytest.approx(int(row["saved_layer_mid"]), rel=3e-4)
+
+
+@pytest.mark.parametrize("name", ["qwen3-next-80b-a3b", "kimi-linear-48b-a3b", "lfm2-1.2b", "deepseek-v3.2"])
+def test_ranks_hold_the_whole_together(name: str) -> None:
+    """What tensor parallel ranks share adds up; what each holds whole is counted by each."""
+    found = {}
+    for tp in (1, 2):
+        setup = _setup(name, framework="megatron-core", precision="bf16", gpus=2, tp=tp, micro_batch=1)
+        shared = whole = 0.0
+        for parameter, times in (
+            (parameter, count) for block, count in build_stages(setup)[0].layers
+            for one in block.operations for parameter in one.parameters
+        ):  # fmt: skip
+            if parameter.tensor_parallel:
+                shared += parameter.elements * times
+            else:
+                whole += parameter.elements * times
+        found[tp] = (shared, whole)
+    assert found[2] == pytest.approx((found[1][0] / 2, found[1][1]))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_command_knows_it(name: str) -> None:
+    """Memory, traffic and time of one job; a longer sequence costs more of each."""
+    options = {"gpu": "b200-sxm", "gpus": 64, "framework": "megatron-core", "micro_batch": 1, "recompute": "full"}
+    model = load_model(name).spec
+    if model.experts:
+        options["ep"] = min(8, model.experts.count)
+    if model.encoder_layers or (model.mamba and model.mamba.step_rank):
+        options["framework"] = "fsdp"
+        options.pop("ep", None)
+        options["zero"] = 3
+    short, long = (distsim.step(model=name, seq=seq, **options) for seq in (4096, 8192))
+    assert 0 < short.seconds < long.seconds
+    assert 0.01 < short.mfu < 0.75
+    assert distsim.comm(model=name, seq=4096, **options).wire_bytes_per_rank > 0
+
+
+def test_linear_layers_need_no_keys() -> None:
+    """Where three layers in four scan, twice the sequence costs less than where all attend."""
+    config = {**CONFIGS["qwen35"], "num_hidden_layers": 8}
+    scans = read_config({**config, "layer_types": None, "full_attention_interval": 4}).model
+    attends = read_config({**config, "layer_types": ["full_attention"] * 8}).model
+
+    def growth(model: Model) -> float:
+        times = [distsim.step(model=model, gpu="h100-sxm", gpus=1, seq=seq, micro_batch=1, optimizer="sgd").seconds
+                 for seq in (8192, 65536)]  # fmt: skip
+        return times[1] / times[0]
+
+    assert scans.attention_layers == 2
+    assert attends.attention_layers == 8
+    assert growth(scans) < 0.7 * growth(attends)
+
+
+@pytest.mark.parametrize("case", [("qwen3-next-80b-a3b", 8, {}), ("granite-4.0-h-small", 16, {}),
+                                  ("lfm2-8b-a1b", 8, {"lora_rank": 8})], ids=lambda case: case[0])  # fmt: skip
+def test_arrays_of_layouts_give_the_numbers_of_one(case: tuple[str, int, dict[str, Any]]) -> None:
+    model, gpus, more = case
+    job = Job(model=model, gpu="h200-sxm", global_batch=gpus, seq=2048, framework="megatron-bridge", **more)
+    base, chance, checked = base_setup(job, gpus), random.Random(3), 0
+    found = list(groups(base, gpus, gpus, Bounds()))
+    for group in chance.sample(found, min(3, len(found))):
+        for block in chance.sample(every := list(blocks(group, Prices())), min(1, len(every))):
+            checked += same_numbers(base, block, chance)
+    assert checked
+
+
+def test_patterns() -> None:
+    assert shortest((True, True, False) * 4) == (True, True, False)
+    assert shortest((True, False, True)) == (True, False)
+    assert shortest((False, True, True)) == (False, True, True)
+    attending = {"full_attn_layers": [4, 8, 12, 16, 20, 24, 27]}
+    mixers = {"head_dim": 128, "num_heads": 32, "short_conv_kernel_size": 4}
+    kimi = {"model_type": "kimi_linear", "linear_attn_config": attending | mixers}
+    shape = {"hidden_size": 2304, "num_hidden_layers": 27}
+    model = read_config({**kimi, **shape}).model
+    assert [layer for layer in range(27) if not model.is_recurrent(layer)] == [3, 7, 11, 15, 19, 23, 26]
+    full = attending | mixers | {"use_full_rank_gate": True}
+    gated = read_config({**kimi, **shape, "linear_attn_config": full, "mla_use_output_gate": True}).model
+    assert gated.delta is not None
+    assert gated.delta.gate_rank is None
+    assert gated.attention_gate
+
+
+def test_what_these_cannot_be() -> None:
+    plain = load_model("qwen3-next-80b-a3b").spec.model_dump()
+    with pytest.raises(DistsimError, match="recurrent names layers"):
+        Model.read({**plain, "delta": None})
+    with pytest.raises(DistsimError, match="recurrent names layers"):
+        Model.read({**plain, "convolution": {"taps": 3}})
+    with pytest.raises(DistsimError, match="key heads"):
+        distsim.memory(model="qwen3-next-80b-a3b", gpu="h100-sxm", gpus=32, tp=32)
+    with pytest.raises(DistsimError, match="kinds: "):
+        read_config({**CONFIGS["qwen35"], "layer_types": ["full_attention", "other"] * 2})
+    with pytest.raises(DistsimError, match="do not divide"):
+        read_config({**CONFIGS["qwen35"], "linear_num_value_heads": 24})
+    with pytest.raises(DistsimError, match="decoder"):
+        read_config({"model_type": "bart", "architectures": ["BartForCausalLM"], "d_model": 64, "encoder_layers": 2})
+
+
+def test_other_modalities_are_said_to_be_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(next(row["config"] for row in COUNTS if "vision_config" in row["config"])))
+    from distsim.interop.models import reading_notes
+
+    assert any("only the decoder of text is read, without vision_config" in note for note in reading_notes(str(file)))
+
+
+def test_indexers_are_said_to_be_dense() -> None:
+    report = distsim.step(model="deepseek-v3.2", gpu="b200-sxm", gpus=512, ep=32, pp=8, micro_batch=1, seq=4096)
+    assert any("indexer" in note for note in report.notes)

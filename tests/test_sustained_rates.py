@@ -1,0 +1,101 @@
+"""What chips that nobody measured sustain, by the power of their relatives, held against chips that were measured."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+
+import distsim
+from distsim import catalog
+from distsim.engine.chip import FULL_CLOCK_JOULES, TYPICAL_SHARE, TYPICAL_SHARES, usual_share
+from distsim.engine.step_figures import sections
+from distsim.formulas.compute import POWER_EXPONENT, UNLIMITED_SHARE, sustained_share
+from distsim.specs.accelerator import Accelerator
+
+IDLE = 0.15
+LIMITED = 0.9  # a best product below this share is held back by power
+
+
+def measured() -> list[Accelerator]:
+    """Chips with a measured product of their own, not one taken over from the same die."""
+    found = [catalog.load("gpus", name) for name in catalog.names("gpus")]
+    return [
+        card for card in found
+        if share(card) and card.power and not card.rated_power and card.architecture in FULL_CLOCK_JOULES
+        and not str(card.source.get("measured", "")).startswith(("as ", "assumed"))
+    ]  # fmt: skip
+
+
+def share(card: Accelerator) -> float:
+    return card.measured.matmul_bf16 or card.measured.matmul_fp16 or 0.0
+
+
+def rate(card: Accelerator) -> float:
+    return max(card.peak.bf16 or 0.0, card.peak.fp16 or 0.0)
+
+
+def joules(card: Accelerator) -> float:
+    """Energy of an operation at the datasheet's clock, by the chip's own measured product."""
+    assert card.power is not None
+    return card.power * (1 - IDLE) / rate(card) / share(card) ** (1 / POWER_EXPONENT)
+
+
+def left_out(card: Accelerator, all_of_them: list[Accelerator]) -> float | None:
+    """The share that a chip's relatives, power-bound like it, tell of it."""
+    others = [one for one in all_of_them
+              if one.architecture == card.architecture and one.name != card.name and share(one) < LIMITED]  # fmt: skip
+    if not others:
+        return None
+    mean = math.exp(statistics.mean(math.log(joules(one)) for one in others))
+    assert card.power is not None
+    return float(sustained_share(card.power, rate(card), mean, IDLE))
+
+
+def test_relatives_tell_a_chip_that_is_left_out() -> None:
+    cards = measured()
+    told = [(card, left_out(card, cards)) for card in cards]
+    errors = sorted(abs(math.log(guess / share(card))) for card, guess in told if guess is not None)
+    plain = sorted(abs(math.log(TYPICAL_SHARE / share(card))) for card, guess in told if guess is not None)
+    assert len(errors) >= 20
+    assert statistics.median(errors) < 0.08 and errors[int(0.9 * len(errors))] < 0.17
+    assert statistics.mean(errors) < 0.6 * statistics.mean(plain)
+
+
+def test_shipped_energies_are_those_of_the_measured_chips() -> None:
+    cards = measured()
+    for architecture, stated in FULL_CLOCK_JOULES.items():
+        own = [joules(card) for card in cards if card.architecture == architecture and share(card) < LIMITED]
+        assert own, architecture
+        assert stated == pytest.approx(math.exp(statistics.mean(map(math.log, own))), rel=0.06), architecture
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("mi350x", 0.5, 0.6), ("h200-nvl", 0.75, 0.85), ("v100-sxm3-32gb", 0.8, 0.9), ("a10", 0.5, 0.65),
+     ("b100", 0.6, 0.75), ("mi308x", UNLIMITED_SHARE, UNLIMITED_SHARE), ("gb300", 0.8, 0.9)],
+)  # fmt: skip
+def test_chips_that_nobody_measured(name: str, low: float, high: float) -> None:
+    assert low <= usual_share(catalog.load("gpus", name)) <= high
+
+
+def test_a_weaker_sibling_is_never_the_faster_one() -> None:
+    slow, fast = catalog.load("gpus", "mi350x"), catalog.load("gpus", "mi355x")
+    assert usual_share(slow) * rate(slow) < share(fast) * rate(fast)
+
+
+def test_unknown_relatives_take_the_usual_share() -> None:
+    card = catalog.load("gpus", "mi355x")
+    assert usual_share(card.model_copy(update={"architecture": "unheard-of"})) == TYPICAL_SHARE
+    assert usual_share(card.model_copy(update={"power": None})) == TYPICAL_SHARE
+    assert usual_share(catalog.load("gpus", "tpu-v4")) == TYPICAL_SHARES["tpu"]
+
+
+def test_explain_tells_measured_from_derived() -> None:
+    def told(gpu: str) -> str:
+        report = distsim.step(model="llama-7b", gpu=gpu, gpus=8, zero=3, framework="torchtitan")
+        return "\n".join(f"{one.label} {one.source}" for part in sections(report) for one in part.figures)
+
+    assert "rate of the best measured product presets/gpus" in told("h100-sxm")
+    assert "rate of the best product nobody measured" in told("mi350x")
