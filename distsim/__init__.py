@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from distsim.engine.collective import collective as collective
+    from distsim.engine.memory import memory as memory
     from distsim.engine.models import load_model as load_model
+    from distsim.engine.pipeline import pipeline as pipeline
+    from distsim.engine.step import step as step
+    from distsim.engine.traffic import comm as comm
     from distsim.errors import DistsimError as DistsimError
+    from distsim.specs.job import Job as Job
 
 # Public names live where they are made; they are imported when first used, so that `import distsim` stays cheap.
 _PUBLIC = {
@@ -30,3 +36,8 @@ def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'distsim' has no attribute {name!r}")
     return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Public names, which editors and notebooks complete before they are imported."""
+    return [*__all__, "__version__"]

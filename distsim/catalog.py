@@ -36,6 +36,8 @@ KINDS: dict[str, tuple[str, str] | None] = {
 SUFFIXES = {"runs": ".csv"}
 SPOKEN = {"prices": "price list", "failures": "failures preset", "facilities": "facility", "power": "power profile"}
 """What one preset is called where it is not the kind without its s."""
+_DRIVERS_WORDS = re.compile(r"^((nvidia|amd|instinct|tesla|geforce)-)+|-hbm\d\w*$|-generation$|-blackwell-.*edition$")
+"""What drivers say around a GPU's name, as in NVIDIA H100 80GB HBM3."""
 _places: ContextVar[dict[tuple[str, str], tuple[str, Path] | None] | None] = ContextVar("_places", default=None)
 _ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
 
@@ -192,7 +194,8 @@ def _looked_for(kind: str, name: str) -> tuple[str, Path] | None:
     for where, path in files.values():
         if wanted in (_plain(one) for one in _aliases(path, wanted)):
             return where, Path(path)
-    return None
+    shorter = _DRIVERS_WORDS.sub("", wanted) if kind == "gpus" else wanted
+    return _looked_for(kind, shorter) if shorter != wanted else None
 
 
 def _list_hint(kind: str) -> str:

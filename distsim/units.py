@@ -95,24 +95,38 @@ def gib(size_bytes: float, digits: int = 2) -> str:
 
 
 def decimal_bytes(size_bytes: float, suffix: str = "B") -> str:
-    """Bytes (or bytes per second) in powers of a thousand: ``1.07 GB``."""
+    """Bytes in powers of a thousand: ``1.07 GB``, ``13.0 GB``. Rates, which are mostly stated, as short as they may be:
+    ``25 GB/s``."""
+    digits = _three_digits if suffix == "B" else _short
     for prefix in ("T", "G", "M", "k"):
-        if abs(size_bytes) >= _DECIMAL[prefix]:
-            return f"{_three_digits(size_bytes / _DECIMAL[prefix])} {prefix}{suffix}"
-    return f"{_three_digits(size_bytes)} {suffix}"
+        if abs(size_bytes) >= 0.9995 * _DECIMAL[prefix]:
+            return f"{digits(size_bytes / _DECIMAL[prefix])} {prefix}{suffix}"
+    return f"{size_bytes:.3g} {suffix}"
 
 
 def _three_digits(value: float) -> str:
-    """Three digits, or all of those before the point: ``1.07``, ``1,265``."""
+    """Three digits, or all of those before the point: ``1.07``, ``13.0``, ``1,265``."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
+
+
+def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+
+
+def stated(text: str) -> str:
+    """A size or time that a user stated, without zeros that he did not write: ``40 GB``, ``12 s``."""
+    number, blank, unit = text.partition(" ")
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number}{blank}{unit}"
 
 
 def duration(seconds: float) -> str:
     """Seconds in the unit a person would choose: ``12.3 us``, ``1.42 s``, ``54.0 days``."""
     size = abs(seconds)
-    for limit, factor, unit in ((1e-3, 1e6, "us"), (1, 1e3, "ms"), (120, 1, "s")):
+    if not size:
+        return "0 s"
+    for limit, factor, unit in ((0.9995e-3, 1e6, "us"), (0.9995, 1e3, "ms"), (119.5, 1, "s")):
         if size < limit:
-            return f"{seconds * factor:.3g} {unit}"
+            return f"{_three_digits(seconds * factor)} {unit}"
     for limit, divisor, unit in ((2 * HOUR, MINUTE, "min"), (2 * DAY, HOUR, "h")):
         if size < limit:
             return f"{seconds / divisor:.1f} {unit}"
@@ -127,6 +141,6 @@ def days_words(days: float) -> str:
 def count(number: float) -> str:
     """A plain count in the field's short form: ``6.74B``, ``1.2T``, ``512``."""
     for prefix, unit in (("T", "T"), ("G", "B"), ("M", "M")):
-        if abs(number) >= _DECIMAL[prefix]:
+        if abs(number) >= 0.9995 * _DECIMAL[prefix]:
             return f"{number / _DECIMAL[prefix]:.3g}{unit}"
     return f"{number:,.0f}"

@@ -75,11 +75,13 @@ def _is_job(function: Any) -> bool:
 
 def _options(function: Any) -> list[tuple[str, str, str]]:
     """(name, flags, help) of a command's parameters."""
+    from distsim.cli.narrow import declared
+
     found = []
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         info = get_args(parameter.annotation)[-1]
-        flags = " ".join(f"`{flag}`" for flag in info.param_decls or ()) or f"`{name.upper()}`"
-        if not info.param_decls and "Option" in type(info).__name__:
+        flags = " ".join(f"`{flag}`" for one in declared(info) for flag in one.split("/")) or f"`{name.upper()}`"
+        if not declared(info) and "Option" in type(info).__name__:
             flags = f"`--{name.strip('_').replace('_', '-')}`"
         found.append((name, flags, (info.help or "").replace("|", "\\|")))
     return found

@@ -144,7 +144,7 @@ def test_notes_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = answer(capsys, "llama-7b", "--seq", "4096", "--zero", "3", "--json")
     assert code == 0
     json.loads(out)
-    assert "note: 4096 tokens" in err
+    assert "note: 4,096 tokens" in err
 
 
 WRONG = [
@@ -385,6 +385,38 @@ def test_help_tells_every_job_option_once_in_its_section(command: str, capsys: p
         assert len(re.findall(rf"^  --{name.replace('_', '-')} [</]", out, re.MULTILINE)) == 1, name
 
 
+@pytest.mark.parametrize("command", ["search", "plan", "pipeline"])
+def test_help_of_many_options_is_in_sections(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from distsim.cli.help_sections import BY_COMMAND, OWN
+
+    assert run([command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    titles = [line.rstrip(":") for line in out.splitlines() if re.match(r"[A-Z].*:$", line)]
+    expected = [*BY_COMMAND[command], OWN]
+    assert [title for title in titles if title != "Arguments"] == expected
+    own = out.partition(f"\n{OWN}:\n")[2].splitlines()
+    assert len([line for line in own if line.startswith("  --")]) <= 6  # what is new gets a section
+    flags = re.findall(r"^  (--[a-z0-9-]+)", out, re.MULTILINE)
+    assert len(flags) == len(set(flags))
+
+
+def test_notes_and_errors_are_as_wide_as_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["llama-3.1-8b", "--gpus", "8"]
+    whole = answer(capsys, *words)[2]
+    assert max(map(len, whole.splitlines())) > 60
+    monkeypatch.setenv("COLUMNS", "60")
+    assert answer(capsys, *words)[2] == whole  # a pipe gets each note on one line
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    folded = answer(capsys, *words)[2]
+    assert max(map(len, folded.splitlines())) <= 60
+    assert folded.split() == whole.split()
+    wrong = answer(capsys, *words, "--framework", "megatron-core", "--compile")[2]
+    assert len(wrong.splitlines()) > 2 and max(map(len, wrong.splitlines())) <= 60
+
+
 def test_keys_of_a_configuration_that_nobody_reads_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -393,6 +425,39 @@ def test_keys_of_a_configuration_that_nobody_reads_are_noted(
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     _, _, err = answer(capsys, ".", "--gpus", "1", "--seq", "1024")
     assert "key 'num_key_value_head' was not used; did you mean num_key_value_heads" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--seq", "8k"], "error: --seq '8k' is not a whole number\n  write 8000 or 8192\n"),
+        (["--gpus=1e3"], "error: --gpus '1e3' is not a whole number\n  write 1000\n"),
+        (["--tp", "x"], "error: --tp 'x' is not a whole number\n  distsim memory --help lists the options\n"),
+        (["--expert-imbalance", "much"], "error: --expert-imbalance 'much' is not a number\n"),
+        (["--gpuss", "8"], "error: No such option: --gpuss (Possible options: "),
+        (["llama-13b"], "error: Got unexpected extra argument(s) (llama-13b)\n"),
+    ],
+)
+def test_what_does_not_parse_is_told_like_other_mistakes(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = answer(capsys, "llama-7b", *words)
+    assert code == 2 and not out
+    assert err.startswith(told) and err.endswith("distsim memory --help lists the options\n")
+
+
+def test_help_of_no_command_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help", "memroy"]) == 2
+    assert "did you mean memory?" in capsys.readouterr().err
+    assert run(["help", "step"]) == 0
+
+
+def test_sizes_that_a_configuration_leaves_out_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"model_type": "llama", "num_hidden_layers": 40, "num_attention_heads": 32, "vocab_size": 64000}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    _, _, err = answer(capsys, str(tmp_path), "--gpus", "8", "--seq", "1024")
+    assert "hidden_size is not stated: 4,096 taken, the default of llama" in err
+    assert "num_hidden_layers" not in err and "vocab_size" not in err
 
 
 def test_mistakes_name_the_flag_that_was_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

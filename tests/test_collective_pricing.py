@@ -205,7 +205,7 @@ def test_spellings_of_nccl_tests() -> None:
         ({"gpus": 0}, "0 GPUs make no group"),
         ({"gpus": 2.5}, "whole number"),
         ({"bytes": -1}, "no size"),
-        ({"bytes": float("nan")}, "no size"),
+        ({"bytes": float("nan")}, "not a finite number"),
         ({"bytes": 2**60}, "1 PiB"),
         ({"gpu": "h100-sxn"}, "h100-sxm"),
         ({"gpus": 64, "cluster": "dgx-h100", "internode_gbps_per_gpu": 0}, "need a network"),

@@ -161,12 +161,13 @@ def test_refusals_name_families_that_have_no_table():
     assert not set(REFUSED) & set(supported())
 
 
-def test_examples_of_the_docs():
-    text = (ROOT / "docs" / "models.md").read_text().replace("```", "")
-    test = doctest.DocTestParser().get_doctest(text, {}, "models.md", "docs/models.md", 0)
+@pytest.mark.parametrize(("page", "least"), [("models.md", 5), ("families.md", 3)])
+def test_examples_of_the_docs(page, least):
+    text = (ROOT / "docs" / page).read_text().replace("```", "")
+    test = doctest.DocTestParser().get_doctest(text, {}, page, page, 0)
     runner = doctest.DocTestRunner()
     runner.run(test)
-    assert len(test.examples) >= 5 and runner.failures == 0
+    assert len(test.examples) >= least and runner.failures == 0
 
 
 def test_example_model_of_the_docs(tmp_path):

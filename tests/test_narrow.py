@@ -30,6 +30,8 @@ def test_help_and_mistakes_see_every_option(command: str, capsys: pytest.Capture
 
 def test_only_what_is_mentioned_is_parsed() -> None:
     assert names(narrowed(step.step, ["llama-7b", "--gpus=8", "--no-clip"])) == {"model", "gpus", "clip"}
+    assert names(narrowed(step.step, ["--from", "1", "--sync-every-micro-batch"])) == {"model", "begin", "no_sync"}
+    assert narrowed(comm.comm, ["--gbps", "400"]) is comm.comm  # the parameter's name, no flag
     assert names(narrowed(memory.memory, ["llama-7b"])) == {"model"}
     assert {"stages", "micro"} == names(narrowed(pipeline.pipeline, ["--stages", "4", "--micro", "8"]))
 

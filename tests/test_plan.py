@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from distsim.engine.energy import Draw
 from distsim.engine.figures import Figures
 from distsim.engine.goodput import Goodput
 from distsim.engine.plan import Candidate, Option, Wish, cheapest, fastest, nearest, options, pareto
+from distsim.engine.planner import finish_dates
 from distsim.engine.prices import Quote
 from distsim.engine.resolve import resolve
 from distsim.errors import DistsimError
@@ -59,6 +61,15 @@ def test_an_option_is_hours_times_rate() -> None:
     assert one.energy_kwh == pytest.approx(8 * 240 * mean / 1e3 * HOUSE.pue)
     assert one.tonnes_co2e == pytest.approx((one.energy_kwh or 0) * HOUSE.kg_co2e_per_kwh / 1e3)
     assert one.tokens_per_dollar == pytest.approx(86_400e6 / one.dollars)
+
+
+def test_finish_dates_spread_as_the_interval_says() -> None:
+    calm = Goodput(8, 1e12, 1e6, 0, 0, 0, 1.0, 1.0, 1.0, Figures())
+    one = replace(made(8, 8.0), step_low=8.0 / 1.8, step_high=8.0 * 1.2, goodput=calm)  # more may be gained than lost
+    [option] = options([one], 86_400e6, {("c", 8): [quote(2.0)]}, HOUSE)
+    dates = finish_dates(option)
+    found = [dates.quantile(share) / 86_400 for share in (0.05, 0.5, 0.95)]
+    assert found == pytest.approx([option.days_low, option.days, option.days_high], rel=0.02)
 
 
 def test_options_come_cheapest_first_and_the_front_is_not_beaten() -> None:

@@ -175,9 +175,9 @@ def test_what_these_cannot_be() -> None:
 def test_other_modalities_are_said_to_be_left_out(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(next(row["config"] for row in COUNTS if "vision_config" in row["config"])))
-    from distsim.interop.models import unused_keys
+    from distsim.interop.models import reading_notes
 
-    assert any("only the decoder of text is read, without vision_config" in note for note in unused_keys(str(file)))
+    assert any("only the decoder of text is read, without vision_config" in note for note in reading_notes(str(file)))
 
 
 def test_indexers_are_said_to_be_dense() -> None:

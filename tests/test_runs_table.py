@@ -2,10 +2,12 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import pytest
 
+from distsim import catalog
 from distsim.cli.app import run
 from distsim.engine.validate import shipped_runs
 from distsim.errors import DistsimError
@@ -31,8 +33,21 @@ def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
     return path
 
 
-@pytest.mark.parametrize("text", [table(), table(";"), table("\t"), table(end="\r\n"), table(";", "\r\n")])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        table(),
+        table(";"),
+        table("\t"),
+        table(end="\r\n"),
+        table(";", "\r\n"),
+        "sep=;\n" + table(";"),
+        table().replace("id,model", "ID, Model"),
+        table(";").replace("1.5", "1,5").replace("2.5", "2,5"),
+        table() + ",,,,\n\n",
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_spreadsheets_are_read(text: str, encoding: str, tmp_path: Path) -> None:
     runs = read_runs(written(tmp_path, text, encoding))
     assert [(one.id, one.count("n_gpus"), one.number("step_time_s")) for one in runs] == [("a", 8, 1.5), ("b", 16, 2.5)]
@@ -42,7 +57,8 @@ def test_spreadsheets_are_read(text: str, encoding: str, tmp_path: Path) -> None
     ("text", "encoding", "told"),
     [
         ("", "utf-8", "empty"),
-        (table(), "utf-16", "UTF-8"),
+        ("id,model\nbörse,llama\n", "latin-1", "UTF-8"),
+        ("id,model\n,\n", "utf-8", "no rows"),
         ("id,model,gpu,gpu\na,b,c,d\n", "utf-8", "'gpu' stands twice"),
         ("id,model\n", "utf-8", "no rows"),
         ("a,b\n1,2\n", "utf-8", "no column 'model'"),
@@ -95,3 +111,37 @@ def test_a_fit_is_refused_before_it_takes_minutes(tmp_path: Path, capsys: pytest
 def test_a_bar_is_an_error_that_can_be(bar: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "--median", bar]) == 2
     assert "is no error" in capsys.readouterr().err
+
+
+def test_numbers_are_read_as_spreadsheets_write_them(tmp_path: Path) -> None:
+    one = read_runs(written(tmp_path, table(samples_per_s="6,900.5", seq_len="16,384", mfu_pct="41.5%")))[0]
+    assert (one.number("samples_per_s"), one.count("seq_len"), one.number("mfu_pct")) == (6900.5, 16384, 41.5)
+
+
+def test_what_is_nearly_read_is_told(tmp_path: Path) -> None:
+    text = table(mfu_pct="40", steptime_s="x").replace("step_time_s", "a")
+    first, second = odd_cells(read_runs(written(tmp_path, text)))
+    assert first == "column 'steptime_s' is not read; did you mean step_time_s?"
+    assert second.startswith("line 2: a rate of FLOPs without flops_kind")
+    assert odd_cells(read_runs(written(tmp_path, table(step_time_std="1")))) == []
+
+
+def test_reasons_name_what_was_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = table(framework="torchtitan", global_batch="8").replace("llama-2-7b", "llama-2-7x", 1)
+    path = written(tmp_path, text)
+    assert run(["validate", str(path), "--json"]) == 0
+    reasons = [row["reason"] for row in json.loads(capsys.readouterr().out)["rows"]]
+    assert "did you mean llama-2-7b" in reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"), ("NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"), ("Tesla T4", "t4"),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"), ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("AMD Instinct MI300X", "mi300x"), ("NVIDIA GH200 480GB", "gh200-96gb"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
+    ],
+)  # fmt: skip
+def test_gpus_go_by_the_names_that_drivers_print(told: str, name: str) -> None:
+    assert catalog.load("gpus", told).name == name

@@ -133,12 +133,12 @@ def test_gpus_share_one_batch() -> None:
 
 
 def test_a_value_without_layouts_is_a_row_and_no_error() -> None:
-    report = varied("gpus", "7,16")
-    assert report.points[0].report is None and "7 GPUs" in report.points[0].problem and report.points[1].best
+    report = varied("gpus", "37,16")
+    assert report.points[0].report is None and "37 GPUs" in report.points[0].problem and report.points[1].best
     text = "\n".join(lines(report, Style(100, 0, True)))
     assert "none" in text and report.points[0].problem in text
-    with pytest.raises(DistsimError, match="7 GPUs"):
-        varied("gpus", "7")
+    with pytest.raises(DistsimError, match="37 GPUs"):
+        varied("gpus", "37")
 
 
 def test_report_names_each_best_layout_and_where_it_changes() -> None:

@@ -8,12 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsim.units import decimal_bytes
+from distsim.units import count, decimal_bytes, duration
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1.07e9, "1.07 GB"), (0, "0 B"), (999.6e9, "1,000 GB"), (2.45e15, "2,450 TB"), (-3e3, "-3 kB"), (512, "512 B")],
+    [
+        (1.07e9, "1.07 GB"),
+        (0, "0 B"),
+        (999.6e9, "1.00 TB"),
+        (2.45e15, "2,450 TB"),
+        (-3e3, "-3.00 kB"),
+        (512, "512 B"),
+        (13e9, "13.0 GB"),
+    ],
 )
 def test_decimal_bytes(value: float, text: str) -> None:
     assert decimal_bytes(value) == text
@@ -22,3 +30,16 @@ def test_decimal_bytes(value: float, text: str) -> None:
 @given(st.floats(1, 1e17))
 def test_no_exponent_is_ever_shown(value: float) -> None:
     assert re.fullmatch(r"[\d,]+(\.\d+)? [kMGT]?FLOP/s", decimal_bytes(value, "FLOP/s"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (5e-7, "0.500 us"), (0.9996e-3, "1.00 ms"), (0.9996, "1.00 s"), (1.2, "1.20 s"), (13, "13.0 s"),
+     (99.97, "100 s"), (119.9, "2.0 min")],
+)  # fmt: skip
+def test_durations_have_three_digits(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_counts_round_into_the_next_unit() -> None:
+    assert [count(999.7e6), count(999_700), count(13e9)] == ["1B", "1M", "13B"]

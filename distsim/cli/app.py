@@ -8,7 +8,9 @@ import sys
 
 TYPE_CHECKING = False  # typing itself is left out: plain help costs no more than the interpreter
 if TYPE_CHECKING:
-    from distsim.cli.help_sections import SectionedCommand
+    from typing import Any
+
+    from typer.core import TyperCommand
 
 # name -> (group, what it answers). A command's module is imported when it is run, and only then.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -74,13 +76,18 @@ def _answered(arguments: list[str]) -> int:
     try:
         return _run(arguments)
     except DistsimError as error:
-        print(f"error: {error.text()}", file=sys.stderr)
-        return 2
+        return _wrong(error.text())
     except BrokenPipeError:
         raise
     except OSError as error:  # a full disk, a file that went away
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return _wrong(str(error))
+
+
+def _wrong(text: str) -> int:
+    from distsim.report.talk import error
+
+    error(text)
+    return 2
 
 
 def _unread() -> int:
@@ -94,7 +101,7 @@ def _run(arguments: list[str]) -> int:
     from distsim.errors import DistsimError, did_you_mean
 
     if not arguments or arguments[0] in ("--help", "-h", "help"):
-        if len(arguments) > 1 and arguments[1] in COMMANDS:
+        if len(arguments) > 1:
             return _run([arguments[1], "--help"])
         print(help_text())
         return 0
@@ -109,10 +116,13 @@ def _run(arguments: list[str]) -> int:
     return _call(name, arguments[1:])
 
 
-def _sectioned() -> type[SectionedCommand]:
-    from distsim.cli.help_sections import SectionedCommand
+def _look(name: str, arguments: list[str]) -> type[TyperCommand] | None:
+    """The class that prints help in sections, where help is asked for and there are many options."""
+    if arguments and "--help" not in arguments:
+        return None
+    from distsim.cli.help_sections import BY_COMMAND, sectioned
 
-    return SectionedCommand
+    return sectioned(name) if name in BY_COMMAND else None
 
 
 def _call(name: str, arguments: list[str]) -> int:
@@ -124,13 +134,27 @@ def _call(name: str, arguments: list[str]) -> int:
     module = importlib.import_module(f"distsim.cli.{name}")
     function = narrowed(getattr(module, name), arguments)
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    look = _sectioned() if "--help" in arguments and name in ("memory", "comm", "step") else None
-    app.command(name=name, cls=look, no_args_is_help=getattr(module, "NO_ARGS_IS_HELP", False))(function)
+    wants_words = getattr(module, "NO_ARGS_IS_HELP", False)
+    app.command(name=name, cls=_look(name, arguments), no_args_is_help=wants_words)(function)
     try:
-        app(arguments, prog_name=f"distsim {name}")
+        code = app(arguments, prog_name=f"distsim {name}", standalone_mode=False)
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # which the library below takes for a failure
             return _unread()
-        code = stop.code
-        return code if isinstance(code, int) else 0 if code is None else 2
-    return 0
+        code = 0 if stop.code is None else stop.code
+        return code if isinstance(code, int) else 2
+    except Exception as wrong:
+        if not hasattr(wrong, "format_message"):
+            raise
+        return _misused(wrong, name, arguments)
+    return code if isinstance(code, int) else 0
+
+
+def _misused(wrong: Any, name: str, arguments: list[str]) -> int:
+    """Help where nothing was asked, else what of the command line does not parse."""
+    if type(wrong).__name__ == "NoArgsIsHelpError":
+        wrong.show()
+        return 2
+    from distsim.cli.misuse import as_error
+
+    return _wrong(as_error(wrong, name, arguments).text())

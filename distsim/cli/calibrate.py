@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from distsim.report import talk
+
 
 def calibrate(
     runs: Annotated[
@@ -73,7 +75,7 @@ def _runs(runs: Path, folder: Path, alone: bool, json: bool) -> None:
     both = not alone and runs.resolve() != shipped.resolve()
     found = fit([shipped, runs] if both else [runs], folder)
     for words in found.odd:
-        typer.echo(f"note: {words}", err=True)
+        talk.note(words)
     if json:
         import json as jsonlib
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distsim.cli.options import job_command
+from distsim.report import talk
 
 if TYPE_CHECKING:
     from distsim.engine.traffic import TrafficReport
@@ -26,9 +27,11 @@ def comm(
     sweep_from: Annotated[
         str | None, typer.Option("--from", help="with --collective: the first size of the sweep", show_default=False)
     ] = None,
-    gpus_per_node: Annotated[int | None, typer.Option("--gpus-per-node", help="with --collective")] = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option("--gpus-per-node", help="with --collective: GPUs of a node")
+    ] = None,
     gbps: Annotated[
-        float | None, typer.Option("--internode-gbps-per-gpu", help="with --collective: the network's rate")
+        float | None, typer.Option("--internode-gbps-per-gpu", help="with --collective: network rate per GPU in Gb/s")
     ] = None,
     network: Annotated[str | None, typer.Option("--network", help="with --collective: link class, e.g. ib-ndr")] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON (bytes and seconds) instead of tables")] = False,
@@ -80,7 +83,7 @@ def _step(job: Any, origins: dict[str, str], json: bool, explain: bool) -> None:
 
     report = comm_of(resolve(job))
     for note in report.notes:
-        typer.echo(f"note: {note}", err=True)
+        talk.note(note)
     if json:
         _print_json(report, explain)
     elif explain:

@@ -18,16 +18,49 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Exchange of gradients": ("no_sync", "clip", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers"),
     "Where options come from": ("job", "show_config"),
 }  # fmt: skip
+SEARCH: dict[str, tuple[str, ...]] = {
+    "What is best": ("objective", "within", "tokens", "deadline", "margin", "exclude", "top", "all_ranks", "diff"),
+    "Prices": ("price", "provider"),
+    **SECTIONS,
+    "Time of the search": ("jobs", "dask"),
+}
+PLAN: dict[str, tuple[str, ...]] = {
+    "The run": ("tokens", "compute_optimal", "deadline", "budget", "seq", "decoder_seq", "sample_tokens",
+                "global_batch"),
+    "Hardware and software": ("gpu", "gpus", "cluster", "framework", "attention"),
+    "Prices and energy": ("price", "provider", "price_age", "facility"),
+    "Failures and checkpoints": ("failures", "storage", "checkpoint_every", "blocking", "keep", "spares", "stragglers",
+                                 "pace", "preempted_every", "maintenance_every", "seed"),
+    "Layouts to try": ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute",
+                       "margin"),
+    "Training": ("precision", "optimizer", "mtp"),
+    "Fine-tuning": SECTIONS["Fine-tuning"],
+}  # fmt: skip
+PIPELINE: dict[str, tuple[str, ...]] = {
+    "Schedule": ("stages", "micro", "schedule", "chunks", "memory_limit", "group", "compare", "list_"),
+    "Times of a micro-batch, in any unit": ("forward", "backward", "input_gradient", "weight_gradient", "balance",
+                                            "loss", "optimizer", "sync"),
+    "Transfers": ("hop", "p2p", "blocking", "contention"),
+    "Times of a model instead, in seconds": ("model", "gpu", "tp", "micro_batch", "seq", "recompute", "framework",
+                                             "stage_layers", "lora_rank", "quantize"),
+    "An order of your own instead of a schedule": ("order", "placement", "chains"),
+    "Fused pairs": ("fused", "fused_time"),
+}  # fmt: skip
+BY_COMMAND = {
+    "memory": SECTIONS, "comm": SECTIONS, "step": SECTIONS, "search": SEARCH, "plan": PLAN, "pipeline": PIPELINE,
+}  # fmt: skip
 OWN = "This command"
 
 
-class SectionedCommand(TyperCommand):
+class _SectionedCommand(TyperCommand):
     """A command whose options are told by what they are about."""
+
+    sections: dict[str, tuple[str, ...]]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, then the sections in their order."""
-        titles = {name: title for title, names in SECTIONS.items() for name in names}
-        found: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Arguments", *SECTIONS, OWN)}
+        titles = {name: title for title, names in self.sections.items() for name in names}
+        found: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Arguments", *self.sections, OWN)}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
@@ -37,3 +70,8 @@ class SectionedCommand(TyperCommand):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+
+def sectioned(name: str) -> type[TyperCommand]:
+    """The class of a command whose help has sections."""
+    return type("SectionedCommand", (_SectionedCommand,), {"sections": BY_COMMAND[name]})

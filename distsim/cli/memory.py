@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distsim.cli.options import job_command
+from distsim.report import talk
 
 if TYPE_CHECKING:
     from distsim.engine.memory import MemoryReport
@@ -39,7 +40,7 @@ def memory(
     report = memory_of(resolve(job))
     _check_stage(stage, explain, len(report.stages))
     for note in report.setup.notes:
-        typer.echo(f"note: {note}", err=True)
+        talk.note(note)
     if json:
         _print_json(report, explain)
     elif explain:

@@ -40,6 +40,12 @@ def _option(parameter: inspect.Parameter) -> Any:
 
 def _flags(name: str, info: Any) -> Iterator[str]:
     """The flags of an option as typer makes them: those declared, else its name and, for a switch, the opposite."""
-    plain = name.replace("_", "-")
-    for flag in info.param_decls or (f"--{plain}", f"--no-{plain}"):
+    plain = name.strip("_").replace("_", "-")
+    for flag in declared(info) or (f"--{plain}", f"--no-{plain}"):
         yield from flag.split("/")
+
+
+def declared(info: Any) -> tuple[str, ...]:
+    """The flags that an option states; within Annotated the first of them stands where a default would."""
+    first = (info.default,) if isinstance(info.default, str) and info.default.startswith("-") else ()
+    return (*first, *(info.param_decls or ()))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distsim.errors import DistsimError
+from distsim.report import talk
 
 if TYPE_CHECKING:
     from distsim.engine.partition import Partition
@@ -107,13 +108,11 @@ def times_of_model(
     lacking = [f"--{name}" for name in ("stages", "micro") if not shape[name]]
     if lacking:
         raise DistsimError(f"--model needs {' and '.join(lacking)}", "e.g. --stages 4 --micro 16")
-    import typer
-
     from distsim.engine.pipeline_model import model_setup, pass_times
 
     setup = model_setup(model, shape["stages"] or 1, shape["micro"] or 1, shape["chunks"], **job)
     for note in setup.notes:
-        typer.echo(f"note: {note}", err=True)
+        talk.note(note)
     return pass_times(setup, by_chunk), setup
 
 

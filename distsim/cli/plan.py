@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distsim.cli.plan_request import with_layouts
+from distsim.report import talk
 
 if TYPE_CHECKING:
     from distsim.engine.planner import Plan, Request
@@ -21,6 +22,15 @@ def _option(flag: str, text: str) -> Any:
 
 def _flag(flag: str, text: str) -> Any:
     return typer.Option(flag, help=text)
+
+
+Failures = Annotated[str, _option("--failures", "failure rates (distsim show failures) [default: the preset default]")]
+Storage = Annotated[
+    str, _option("--storage", "where checkpoints go (distsim show storage) [default: the preset default]")
+]
+Facility = Annotated[
+    str, _option("--facility", "PUE, power price, grid (distsim show facilities) [default: the preset default]")
+]
 
 
 @with_layouts
@@ -40,15 +50,17 @@ def plan(
     price: Annotated[
         str, _flag("--price", "on-demand, spot, reserved-1y, reserved-3y, reserved; several with commas, or all")
     ] = "on-demand",
-    price_age: Annotated[Text, _option("--price-age", "how much older than the newest a price may be [1y]")] = None,
+    price_age: Annotated[
+        Text, _option("--price-age", "how much older than the newest a price may be [default: 1y]")
+    ] = None,
     global_batch: Annotated[
         int | None, _option("--global-batch", "sequences per step [default: grows with the cluster]")
     ] = None,
-    failures: Annotated[str, _flag("--failures", "failure rates (distsim show failures)")] = "default",
-    storage: Annotated[str, _flag("--storage", "where checkpoints go (distsim show storage)")] = "default",
-    facility: Annotated[str, _flag("--facility", "PUE, power price, grid (distsim show facilities)")] = "default",
-    blocking: Annotated[bool, _flag("--blocking-checkpoints", "training waits for the storage")] = False,
-    seed: Annotated[int, _flag("--seed", "of the simulated campaigns")] = 0,
+    failures: Failures = "default",
+    storage: Storage = "default",
+    facility: Facility = "default",
+    blocking: Annotated[bool, _flag("--blocking-checkpoints", "training waits while a checkpoint is written")] = False,
+    seed: Annotated[int, _flag("--seed", "seed of the simulated campaigns")] = 0,
     top: Annotated[int, _flag("--top", "how many options to list")] = 12,
     explain: Annotated[bool, _flag("--explain", "also print each term of the losses with its source")] = False,
     report: Annotated[Text, _option("--report", "also write the plan as one HTML page to this file")] = None,
@@ -69,7 +81,7 @@ def plan(
     file = plan_report.check(report)
     made = _made(request_of(given))
     for note in made.notes:
-        typer.echo(f"note: {note}", err=True)
+        talk.note(note)
     if file is not None:
         plan_report.write(file, made, plan, given)
     if json:
@@ -92,7 +104,7 @@ def _made(request: Request) -> Plan:
         return make_plan(request, progress.show)
     except NoPlanError as error:
         progress.clear()
-        typer.echo(f"error: {error.text()}", err=True)
+        talk.error(error.text())
         raise typer.Exit(1) from None
     finally:
         progress.clear()

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from distsim.cli.whole_file import whole
 from distsim.errors import DistsimError
+from distsim.report import talk
 
 if TYPE_CHECKING:
     from distsim.engine.planner import Plan
@@ -41,7 +40,7 @@ def write(path: Path, made: Plan, command: Callable[..., None], given: Mapping[s
 
     text = page(made, given["seed"], given["top"], datetime.date.today(), asked(command, given))
     replace(path, text)
-    typer.echo(f"note: page written to {path}", err=True)
+    talk.note(f"page written to {path}")
 
 
 def replace(path: Path, text: str) -> None:

@@ -45,7 +45,7 @@ JOB = {
 
 
 LOSSES = {
-    "checkpoint_every": (str, "e.g. 30min [default: Daly's optimum]"),
+    "checkpoint_every": (str, "time between checkpoints, e.g. 30min [default: Daly's optimum]"),
     "spares": (int, "spare nodes [default: as many as hardly ever run out]"),
     "stragglers": (str, "spread of the GPUs' speeds, e.g. 2%: the slowest sets the pace"),
     "pace": (float, "steps of the campaign over those of a benchmark [default: as published campaigns had]"),

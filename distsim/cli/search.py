@@ -14,6 +14,7 @@ from distsim.cli import search_options as own
 from distsim.cli.search_pool import Dask, Jobs, pool
 from distsim.cli.search_varied import Vary, run_varied
 from distsim.errors import DistsimError
+from distsim.report import talk
 
 if TYPE_CHECKING:
     from distsim.engine.search import Request, SearchReport
@@ -125,9 +126,9 @@ def search(
             every.dropped = report.interrupted
     progress.clear()
     if all_file is not None and report.interrupted:
-        typer.echo(f"note: {all_file} is not written: a file of all layouts would lack some", err=True)
+        talk.note(f"{all_file} is not written: a file of all layouts would lack some")
     for note in report.notes:
-        typer.echo(f"note: {note}", err=True)
+        talk.note(note)
     if csv is not None:
         write_ranked(csv, report)
     _print(report, json, ranks)

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 
-from distsim.units import duration
+from distsim.units import duration, stated
 
 PATIENCE = 0.5
 """Seconds before anything is shown, and a tenth of a second between updates after that."""
@@ -44,7 +44,7 @@ class Progress:
 def line(done: int, whole: int, seconds: float, what: str, width: int, unicode: bool) -> str:
     """A bar where there is room for it, how much of how much is done, at which rate, and how long the rest takes."""
     rate, share = done / max(seconds, 1e-9), min(done / max(whole, 1), 1.0)
-    left = duration((whole - done) / max(rate, 0.01))
+    left = stated(duration((whole - done) / max(rate, 0.01)))
     pace = f"{rate:,.0f} per second, " if rate >= 1 else ""
     text = f"{share:4.0%}  {done:,} of {whole:,} {what}, {pace}{left} left"
     full, empty = ("█", "░") if unicode else ("#", ".")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distsim.errors import DistsimError
+from distsim.report import talk
 
 if TYPE_CHECKING:
     from distsim.engine.search import Request
@@ -47,7 +48,7 @@ def run_varied(
         report = vary(request, name, text, progress.show, workers)
     progress.clear()
     for note in report.notes:
-        typer.echo(f"note: {note}", err=True)
+        talk.note(note)
     if as_json:
         import json
 

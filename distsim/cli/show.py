@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from distsim.report import talk
+
 
 def show(
     kind: Annotated[
@@ -109,10 +111,10 @@ def _config_of(name: str) -> str | None:
 
 def _show_config(name: str, file: str, json: bool) -> None:
     """A model as it is read from its configuration: what that states, and what the family adds."""
-    from distsim.interop.models import read_model, unused_keys
+    from distsim.interop.models import read_model, reading_notes
 
-    for note in unused_keys(name):
-        typer.echo(f"note: {note}", err=True)
+    for note in reading_notes(name):
+        talk.note(note)
     spec, counted = read_model(name), _counted(name)
     if json:
         told = {"kind": "models", "name": spec.name, "origin": "file", "file": file, **counted}

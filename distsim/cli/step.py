@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from distsim.cli.options import job_command
+from distsim.report import talk
 
 NO_ARGS_IS_HELP = False
 
@@ -52,7 +53,7 @@ def step(
     drawing.check(json)
     report = step_of(resolve(job))
     for note in report.notes:
-        typer.echo(f"note: {note}", err=True)
+        talk.note(note)
     drawn = drawing.lines_of(report)
     if json:
         import json as jsonlib

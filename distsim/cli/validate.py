@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from distsim.report import talk
+
 
 def validate(
     runs: Annotated[
@@ -49,7 +51,7 @@ def validate(
         raise DistsimError(f"--worst {worst} is negative", "give 0 or more")
     result = validate_file(runs if runs is not None else shipped_runs())
     for words in result.odd:
-        typer.echo(f"note: {words}", err=True)
+        talk.note(words)
     if json:
         print(jsonlib.dumps(result.to_dict(by)))
     else:

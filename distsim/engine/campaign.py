@@ -47,12 +47,16 @@ class Campaigns:
 
 
 def simulate(
-    terms: Goodput, work_seconds: float, campaigns: int = CAMPAIGNS, seed: int = 0, work_spread: float = 0.0
+    terms: Goodput,
+    work_seconds: float,
+    campaigns: int = CAMPAIGNS,
+    seed: int = 0,
+    work_spread: tuple[float, float] = (0.0, 0.0),
 ) -> Campaigns:
     """Campaigns of so much undisturbed training, under the terms of the closed form but event by event.
 
-    ``work_spread`` is the standard deviation of the logarithm of the step time, which is known only so well; what is
-    predicted is its median.
+    ``work_spread`` holds the standard deviations of the logarithm of the step time, which is known only so well, below
+    and above what is predicted: its median.
     """
     if not work_seconds > 0:
         raise DistsimError(f"{work_seconds:g} s of training cannot be simulated", "give more than 0")
@@ -66,8 +70,9 @@ def simulate(
         )
     rng = numpy.random.default_rng(seed)
     work = numpy.full(campaigns, work_seconds * terms.slow_steps, dtype=numpy.float64)
-    if work_spread > 0:
-        work *= rng.lognormal(0.0, work_spread, campaigns)
+    if any(work_spread):
+        draws = rng.standard_normal(campaigns)
+        work *= numpy.exp(draws * numpy.where(draws < 0, *work_spread))
     seconds, failures = _finish(terms, work, rng)
     return Campaigns(seconds * terms.planned_stretch, failures)
 

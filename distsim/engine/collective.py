@@ -9,7 +9,7 @@ from distsim.engine import pricing
 from distsim.engine.links import network_for
 from distsim.engine.network import Group, Network, group_of
 from distsim.errors import DistsimError
-from distsim.units import GIB
+from distsim.units import GIB, parse
 
 _LARGEST = 2**50  # 1 PiB: beyond any buffer of one GPU, so a slip of units
 
@@ -39,7 +39,7 @@ def collective(
     op: str,
     gpu: str = "a100-sxm4-80gb",
     gpus: int = 8,
-    bytes: int | float = GIB,
+    bytes: int | float | str = GIB,
     gpus_per_node: int | None = None,
     internode_gbps_per_gpu: float | None = None,
     network: str | None = None,
@@ -50,20 +50,21 @@ def collective(
 ) -> Collective:
     """Price one collective of ``gpus`` ranks, ``gpus_per_node`` of them on each node.
 
-    ``bytes`` is the size as nccl-tests counts it. ``network`` names a link class (``ib-ndr``, ``efa-v2``, ...) where
-    the usual one for the GPU and rate is not meant; ``cluster`` is a cluster preset's name or the spec itself;
-    ``profile`` is a file of factors fitted to own measurements.
+    ``bytes`` is the size as nccl-tests counts it, a number or a text like ``1GB``. ``network`` names a link class
+    (``ib-ndr``, ``efa-v2``, ...) where the usual one for the GPU and rate is not meant; ``cluster`` is a cluster
+    preset's name or the spec itself; ``profile`` is a file of factors fitted to own measurements.
     """
     name = pricing.op_named(op)
     spec = _cluster(cluster)
     net = network_for(spec.gpu if spec is not None else gpu, gpus_per_node, internode_gbps_per_gpu, network, spec,
                       backend, sharp, profile)  # fmt: skip
     group = group_for(gpus, net, gpu)
-    _check_size(bytes)
+    size = parse(bytes, "B", "bytes")
+    _check_size(size)
     if spec is not None and spec.nodes is not None and gpus > spec.nodes * spec.gpus_per_node:
         most = spec.nodes * spec.gpus_per_node
         raise DistsimError(f"{gpus} GPUs do not fit {spec.name}, which has {most}", f"use at most {most}")
-    return priced(name, bytes, group)
+    return priced(name, size, group)
 
 
 def _cluster(cluster: Any) -> Any:
@@ -76,7 +77,7 @@ def _cluster(cluster: Any) -> Any:
 
 def _check_size(size: float) -> None:
     if not 0 <= size <= _LARGEST:
-        raise DistsimError(f"{size} bytes is no size of a collective", f"give 0 to {_LARGEST} bytes (1 PiB)")
+        raise DistsimError(f"{size:,.0f} bytes is no size of a collective", f"give 0 to {_LARGEST:,} bytes (1 PiB)")
 
 
 def group_for(gpus: int, net: Network, gpu: str) -> Group:

@@ -93,7 +93,8 @@ def replay(run: Run) -> Replay:
     except MissingCell as missing:
         return Replay(run, reason=str(missing))
     except DistsimError as error:
-        return Replay(run, reason=error.problem)
+        near = next((hint for hint in error.hints if hint.startswith("did you mean")), "")
+        return Replay(run, reason="; ".join(filter(None, (error.problem, near))))
     seconds = measured_seconds(run, setup)
     try:
         check_possible(setup, seconds)

@@ -23,6 +23,12 @@ LEAST_INTERVAL_SECONDS = 5 * MINUTE
 """Nobody saves more often than this, however cheap the optimum thinks it is; an assumption of the planner."""
 
 
+SPOKEN = {"interval_seconds": "seconds between checkpoints", "spares": "number of spare nodes",
+          "straggler_spread": "spread of the speeds", "node_preempted_every": "seconds that a spot node lasts",
+          "pause_seconds": "seconds of a planned pause", "pauses_per_day": "planned pauses per day"}  # fmt: skip
+"""What users know the fields of a policy as."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """How a campaign guards itself. No ``interval_seconds`` means Daly's optimum, or the least interval if longer."""
@@ -50,7 +56,8 @@ class Policy:
         ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
-                raise DistsimError(f"{name} {value:g} is out of range", f"valid: {least:g} to {most:g}")
+                told = SPOKEN.get(name, name)
+                raise DistsimError(f"{told} {value:g} is out of range", f"valid: {least:g} to {most:g}")
 
 
 @dataclass(frozen=True)

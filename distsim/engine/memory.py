@@ -15,6 +15,7 @@ from distsim.engine.resolve import Setup, resolve
 from distsim.engine.saved import Saved, saved_of
 from distsim.engine.stages import Stage, build_stages
 from distsim.engine.states import States, states, stored
+from distsim.engine.words import few
 from distsim.specs.job import Job, job_of
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "framework")
@@ -65,12 +66,15 @@ class Moments(NamedTuple):
     compared: tuple[Moment, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MemoryReport:
     """The answer of ``distsim memory``."""
 
     setup: Setup
     stages: tuple[StageMemory, ...]
+
+    def __repr__(self) -> str:
+        return f"MemoryReport({few(self.setup)}: peak={self.peak:,}, capacity={self.capacity:,}, fits={self.fits})"
 
     @property
     def worst(self) -> StageMemory:
@@ -106,8 +110,8 @@ class MemoryReport:
         }  # fmt: skip
 
 
-def memory(job: Job | None = None, /, **options: Any) -> MemoryReport:
-    """Where every byte goes for a job, given as a Job or as its fields."""
+def memory(job: Job | str | None = None, /, **options: Any) -> MemoryReport:
+    """Where every byte goes for a job, given as a Job, or as its fields, the model first."""
     return memory_of(resolve(job_of(job, options)))
 
 

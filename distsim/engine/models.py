@@ -12,11 +12,14 @@ from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedModel:
     """A model spec and what follows from it."""
 
     spec: Model
+
+    def __repr__(self) -> str:
+        return f"LoadedModel({self.name}: parameters={self.parameters:,})"
 
     @cached_property
     def parameters(self) -> int:
@@ -99,9 +102,9 @@ def reading_notes(model: str | Model) -> list[str]:
     """What a user should know of how a model's file was read."""
     if isinstance(model, Model):
         return []
-    from distsim.interop.models import unused_keys
+    from distsim.interop import models
 
-    return unused_keys(model)
+    return models.reading_notes(model)
 
 
 LONG_CONTEXT = 32_768
@@ -114,7 +117,7 @@ def length_notes(model: Model, seq: int, stated: bool = True) -> list[str]:
     if not stated and seq > LONG_CONTEXT:
         notes.append(f"--seq not given: {seq:,} tokens taken, the whole context of {model.name}")
     if seq > model.context:
-        notes.append(f"{seq} tokens per sequence is longer than the {model.context} that {model.name} was made for")
+        notes.append(f"{seq:,} tokens per sequence are more than the {model.context:,} that {model.name} was made for")
     if model.encoder_layers:
         read = model.decoder_context
         notes.append(f"tokens are those that {model.name}'s encoder reads; its decoder reads {read} per sequence")

@@ -94,10 +94,18 @@ def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
         asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
         raise DistsimError(
             f"nobody's {' or '.join(request.price_terms)} price for whole nodes of {asked} is known",
-            f"with such prices: {', '.join(sorted(set(sold.values()))) or 'none'}",
+            *(_rented(name, sold) for name in sorted(named)),
+            f"with such prices: {', '.join(sorted(set(sold.values()))) or 'none'}" if not named else "",
             "other terms: --price on-demand, spot, reserved-1y; your own prices: presets/prices/NAME.toml",
         )
     return sorted(chosen)
+
+
+def _rented(cluster: str, sold: dict[str, str]) -> str:
+    """What of a cluster's kind has a price."""
+    gpu = catalog.load("clusters", cluster).gpu
+    same = sorted(name for name, other in sold.items() if other == gpu)
+    return f"like {cluster}, with prices: --gpu {gpu}, or --cluster {', '.join(same)}" if same else ""
 
 
 def _can_train(gpu: str) -> bool:

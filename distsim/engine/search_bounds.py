@@ -67,7 +67,7 @@ def _range(flag: str, part: str, least: int) -> tuple[int, int]:
     if first > last:
         raise DistsimError(f"{flag}: the range {part} is empty", f"write {last}..{first}")
     if first < least or first > LARGEST:
-        raise DistsimError(f"{flag}: {first} is out of range", f"the least is {least}, the largest {LARGEST}")
+        raise DistsimError(f"{flag}: {first:,} is out of range", f"the least is {least}, the largest {LARGEST:,}")
     return first, last
 
 

@@ -42,6 +42,8 @@ def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> Dist
         hints.insert(0, lacking(base, anywhere[0]))
     if not hints:
         hints.append(f"each degree has to divide {gpus} GPUs, and dp times the micro-batch the global batch of {batch}")
+        if "vpp" in bounds.given or "schedule" in bounds.given:
+            hints.append("interleaved schedules are tried with as many micro-batches as stages or more")
     constraints = " ".join(stated) or "the rules"
     return DistsimError(
         f"no layout of {base.model.name} on {gpus} GPUs with a global batch of {batch} obeys {constraints}", *hints

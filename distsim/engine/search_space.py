@@ -141,11 +141,12 @@ def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) 
 
 def shardings(sharers: int, bounds: Bounds, offload: tuple[str, ...] = ()) -> list[tuple[int, int]]:
     """(ZeRO stage, group) for so many data parallel ranks; a group of one rank shards nothing and is ZeRO 0, but for
-    parameters that leave the GPU, which is a kind of ZeRO 3."""
+    parameters that leave the GPU, which is a kind of ZeRO 3, and where one rank is all there is and 0 was not asked."""
     away = "parameters" in offload
     stages = [stage for stage in bounds.choices("zero", [0, 1, 2, 3]) if stage == 3 or not away]
     found = [(0, sharers)] if 0 in stages and "zero_group" not in bounds.given else []
-    sizes = bounds.choices("zero_group", divisors(sharers, sharers)[0 if away and sharers == 1 else 1 :])
+    alone = sharers == 1 and (away or 0 not in stages)
+    sizes = bounds.choices("zero_group", divisors(sharers, sharers)[0 if alone else 1 :])
     return found + [(stage, size) for stage in stages if stage for size in sizes]
 
 

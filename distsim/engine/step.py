@@ -16,6 +16,7 @@ from distsim.engine.likeness import Correction, correction_of
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup, resolve
+from distsim.engine.words import few
 from distsim.engine.work import Work, work_of
 from distsim.formulas.flops import flops_utilisation
 from distsim.specs.job import Job, job_of
@@ -38,7 +39,7 @@ class Interval:
         return {"level": self.level, "low": self.low, "high": self.high}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StepReport:
     """The answer of ``distsim step``."""
 
@@ -49,6 +50,10 @@ class StepReport:
     breakdown: dict[str, float]
     interval: Interval
     memory: MemoryReport
+
+    def __repr__(self) -> str:
+        mfu = "" if self.mfu is None else f", mfu={self.mfu:.3f}"
+        return f"StepReport({few(self.setup)}: seconds={self.seconds:.6g}{mfu}, fits={self.memory.fits})"
 
     @property
     def seconds(self) -> float:
@@ -118,8 +123,8 @@ class StepReport:
         }  # fmt: skip
 
 
-def step(job: Job | None = None, /, **options: Any) -> StepReport:
-    """How long one optimizer step of a job takes, given as a Job or as its fields."""
+def step(job: Job | str | None = None, /, **options: Any) -> StepReport:
+    """How long one optimizer step of a job takes, given as a Job, or as its fields, the model first."""
     return step_of(resolve(job_of(job, options)))
 
 

@@ -17,6 +17,7 @@ from distsim.engine.stages import Stage, build_stages
 from distsim.engine.traffic_flows import network_of, price_of, stage_flows
 from distsim.engine.traffic_hidden import hidden_fraction
 from distsim.engine.traffic_variants import DOWN, UP
+from distsim.engine.words import few
 from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fraction
 from distsim.specs.job import Job, job_of
 
@@ -59,7 +60,7 @@ class Row:
         return {**whole, "link": str(self.link), "algorithm": str(self.algorithm)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrafficReport:
     """The answer of ``distsim comm``; ``collectives`` are those of the stage that sends most."""
 
@@ -68,6 +69,9 @@ class TrafficReport:
     network: Network
     stages: tuple[tuple[Row, ...], ...]
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"TrafficReport({few(self.setup)}: wire_bytes_per_rank={self.wire_bytes_per_rank:,})"
 
     @cached_property
     def stage(self) -> int:
@@ -112,8 +116,8 @@ class TrafficReport:
         }  # fmt: skip
 
 
-def comm(job: Job | None = None, /, **options: Any) -> TrafficReport:
-    """What crosses the links in one optimizer step of a job, given as a Job or as its fields."""
+def comm(job: Job | str | None = None, /, **options: Any) -> TrafficReport:
+    """What crosses the links in one optimizer step of a job, given as a Job, or as its fields, the model first."""
     return comm_of(resolve(job_of(job, options)))
 
 

@@ -32,9 +32,9 @@ def known_model(name: str) -> Model | None:
     return read_model(name) if catalog.knows("models", preset) else _with_class(preset)
 
 
-def unused_keys(name: str) -> list[str]:
-    """What to say of other networks in a configuration, and of each key that was not used and could change memory or
-    time."""
+def reading_notes(name: str) -> list[str]:
+    """What to say of how a configuration was read: other networks in it, each key that was not used and could change
+    memory or time, and each size that it leaves out, though files on the Hub state it."""
     file = config_file(str(name))
     if file is None:
         return []
@@ -44,15 +44,24 @@ def unused_keys(name: str) -> list[str]:
 
     known = [key for keys in NAMES.values() for key in keys]
     reading = read_config_file(file)
-    unused = reading.unused
+    unused, assumed = reading.unused, reading.assumed
+    sizes = [key for field in ("hidden", "layers", "heads", "vocab") for key in NAMES[field] if key in assumed]
+    if not reading.model.attention_layers:
+        sizes = [key for key in sizes if key not in NAMES["heads"]]
+    lacking = [f"{file}: {key} is not stated: {assumed[key]:,} taken, the default of {reading.model.family}"
+               for key in sizes]  # fmt: skip
     hints = (did_you_mean(key, known) for key in unused)
     left_out = (
         [f"{file}: only the decoder of text is read, without {', '.join(reading.beside)}"] if reading.beside else []
     )
-    return left_out + [
-        f"{file}: key {key!r} was not used" + (f"; {hint}" if hint else "")
-        for key, hint in zip(unused, hints, strict=True)
-    ]
+    return (
+        left_out
+        + lacking
+        + [
+            f"{file}: key {key!r} was not used" + (f"; {hint}" if hint else "")
+            for key, hint in zip(unused, hints, strict=True)
+        ]
+    )
 
 
 def _read(name: str) -> Model:

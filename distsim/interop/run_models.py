@@ -6,7 +6,8 @@ import functools
 import re
 from typing import Any
 
-from distsim.errors import DistsimError
+from distsim import catalog
+from distsim.errors import DistsimError, did_you_mean
 from distsim.interop.models import known_model
 from distsim.interop.run_families import known_family, stand_in, traits_of, usual_vocab
 from distsim.interop.runs import MissingCell, Run
@@ -55,7 +56,8 @@ def _given(run: Run) -> Model | None:
     if run.count("layers") is None or run.count("hidden") is None:
         if preset is not None and run.count("layers") is None:
             return preset
-        raise MissingCell(f"layers or hidden is blank and {name!r} is no preset")
+        near = did_you_mean(name, catalog.names("models"))
+        raise MissingCell(f"layers or hidden is blank and {name!r} is no preset{near and '; '}{near}")
     return _reshaped(preset, run) if preset is not None and _variant(preset) else None
 
 

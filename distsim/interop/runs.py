@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
+import io
 import itertools
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +28,13 @@ MEASURED = ("n_params_b", "ffn_hidden", "internode_gbps_per_gpu", "step_time_s",
             "samples_per_s", "tflops_per_gpu_reported", "mfu_pct", "hfu_pct", "mem_peak_gb_per_gpu")  # fmt: skip
 """Columns of figures above zero."""
 FROM_ZERO = ("shared_experts", "zero_stage", "gated_mlp", "tied_embeddings", "sequence_parallel", "compile")
+WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precision", "recompute", "attention",
+         "optimizer", "offload", "framework", "flops_kind", "mem_kind", "finetune_kind", "notes")  # fmt: skip
+"""Columns of text."""
 DELIMITERS = (";", "\t", "|")
 """What spreadsheets write where a comma is the decimal sign, and between copied cells."""
+_DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
+_THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 class MissingCell(Exception):
@@ -109,21 +117,8 @@ class Run:
 
 def read_runs(path: Path) -> list[Run]:
     """All rows of a runs.csv (or .csv.gz); raises DistsimError when the file is no such table."""
-    code = "utf-8-sig"  # spreadsheets put a mark before the first column's name
     try:
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", newline="", encoding=code) as file:
-            first = file.readline()
-            delimiter = "," if "," in first else next((one for one in DELIMITERS if one in first), ",")
-            reader = csv.DictReader(itertools.chain([first], file), delimiter=delimiter)
-            _check_header(list(reader.fieldnames or []), path)
-            rows = [
-                Run(
-                    {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)},
-                    reader.line_num,
-                )
-                for row in reader
-            ]
+        rows = _rows(io.StringIO(_text(path), newline=""), path)
     except OSError as error:
         raise DistsimError(f"cannot read the runs: {error.strerror or error}", where=str(path)) from None
     except UnicodeDecodeError:
@@ -133,6 +128,43 @@ def read_runs(path: Path) -> list[Run]:
     if not rows:
         raise DistsimError("the table has no rows", where=str(path))
     return rows
+
+
+def _text(path: Path) -> str:
+    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+        raw = file.read()
+    # spreadsheets put a mark before the first column's name, and write "Unicode text" in UTF-16
+    return raw.decode("utf-16" if raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig")
+
+
+def _rows(file: io.StringIO, path: Path) -> list[Run]:
+    """Rows that say something; a first line like ``sep=;`` is a spreadsheet's note to itself."""
+    first, above = file.readline(), 0
+    if first.startswith("sep="):
+        first, above = file.readline(), 1
+    delimiter = "," if "," in first else next((one for one in DELIMITERS if one in first), ",")
+    reader = csv.DictReader(itertools.chain([first], file), delimiter=delimiter)
+    reader.fieldnames = ["_".join(name.lower().split()) for name in reader.fieldnames or []]
+    _check_header(reader.fieldnames, path)
+    found = []
+    for row in reader:
+        cells = {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
+        if any(map(str.strip, cells.values())):
+            found.append(Run(_plain_numbers(cells, delimiter), reader.line_num + above))
+    return found
+
+
+def _plain_numbers(cells: dict[str, str], delimiter: str) -> dict[str, str]:
+    """Cells whose numbers are written as spreadsheets do: 1,42 between semicolons, 6,900 between commas, 40%."""
+    for name in (*MEASURED, *COUNTS):
+        text = cells.get(name, "").strip()
+        if delimiter != "," and _DECIMAL_COMMA.fullmatch(text):
+            cells[name] = text.replace(",", ".")
+        elif delimiter == "," and _THOUSANDS.fullmatch(text):
+            cells[name] = text.replace(",", "")
+        elif text.endswith("%") and name.endswith("_pct"):
+            cells[name] = text[:-1]
+    return cells
 
 
 def _check_header(header: list[str], path: Path) -> None:
@@ -151,7 +183,35 @@ def _check_header(header: list[str], path: Path) -> None:
 
 
 def odd_cells(runs: Sequence[Run], most: int = 5) -> list[str]:
-    """A note on each of the first cells that hold no number where one is expected, and on how many there are."""
+    """A note on each column that is nearly one that is read, and on each of the first cells that hold no number where
+    one is expected, and how many there are, and on rates that cannot be compared."""
+    return [*_odd_columns(runs[0].cells if runs else {}), *_odd_numbers(runs, most), *_uncounted_rates(runs)]
+
+
+def _uncounted_rates(runs: Sequence[Run]) -> list[str]:
+    """A note where rows give a rate of FLOPs and nothing else, and do not say which FLOPs."""
+    times = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")
+    rates = ("tflops_per_gpu_reported", "mfu_pct", "hfu_pct")
+    lines = [
+        run.line for run in runs
+        if any(map(run.positive, rates)) and not any(map(run.positive, times)) and not run.text("flops_kind")
+    ]  # fmt: skip
+    if not lines:
+        return []
+    more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+    return [f"line {lines[0]}{more}: a rate of FLOPs without flops_kind (model or hardware) gives no step time"]
+
+
+def _odd_columns(header: Iterable[str]) -> list[str]:
+    import difflib
+
+    given, known = set(header), {*WORDS, *COUNTS, *MEASURED, *FROM_ZERO}
+    lacking = sorted(known - given)
+    near = {name: difflib.get_close_matches(name, lacking, 1, 0.85) for name in sorted(given - known)}
+    return [f"column {name!r} is not read; did you mean {found[0]}?" for name, found in near.items() if found]
+
+
+def _odd_numbers(runs: Sequence[Run], most: int) -> list[str]:
     found = [words for run in runs for words in run.odd]
     if not found:
         return []

@@ -71,7 +71,7 @@ def heading(found: Sequence[Collective], cluster: str) -> str:
     """What is priced, where, over which link."""
     one = found[-1]
     nodes = -(-one.gpus // one.gpus_per_node)
-    spread = f"{one.gpus} GPUs on {nodes} {'domain' if nodes == 1 else 'domains'}"
+    spread = f"{one.gpus:,} GPUs on {nodes:,} {'domain' if nodes == 1 else 'domains'}"
     return f"{one.op} of {spread} of {cluster}, over {one.link}"
 
 

@@ -20,7 +20,7 @@ def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
     parts = [
         term.bold(setup.model.name) + on,
         ", ".join(_layout_words(y)),
-        f"{times} of {y.micro_batch} x {y.seq:,} tokens{packed} per rank and step",
+        f"{times} of {y.micro_batch:,} x {y.seq:,} tokens{packed} per rank and step",
         ", ".join(_software_words(setup)),
         *_tuning_words(setup),
     ]
@@ -29,8 +29,8 @@ def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
 
 def _layout_words(y: Layout) -> list[str]:
     """``tp 2``, ``pp 4``, ``ZeRO 1`` …; degrees of one are left out."""
-    degrees = [f"{name} {getattr(y, name)}" for name in DEGREES if getattr(y, name) > 1] or ["one GPU"]
-    group = f" over {y.zero_group} ranks" if y.zero and y.zero_group != y.dp * y.cp else ""
+    degrees = [f"{name} {getattr(y, name):,}" for name in DEGREES if getattr(y, name) > 1] or ["one GPU"]
+    group = f" over {y.zero_group:,} ranks" if y.zero and y.zero_group != y.dp * y.cp else ""
     schedule = [f"schedule {y.schedule}"] if y.pp > 1 and y.schedule not in USUAL_SCHEDULES else []
     shared = [f"{y.vocab_parallel} over the stages"] if y.vocab_parallel else []
     return [*degrees, *schedule, *shared, f"ZeRO {y.zero}{group}"]

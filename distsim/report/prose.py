@@ -10,7 +10,11 @@ from distsim.report.style import bare
 
 def folded(lines: Iterable[str], indent: int = 12) -> list[str]:
     """Lines that are too long for the terminal go on below, indented."""
-    width = terminal.width()
+    return folded_to(terminal.width(), lines, indent)
+
+
+def folded_to(width: int | None, lines: Iterable[str], indent: int) -> list[str]:
+    """Lines of at most ``width`` columns, at any length where it is None."""
     return list(lines) if width is None else [part for line in lines for part in _fold(line, max(width, 40), indent)]
 
 

@@ -15,7 +15,7 @@ from distsim.report.prose import folded
 from distsim.report.search_plot import plot
 from distsim.report.search_table import DEGREES, recompute_word, table
 from distsim.report.style import VERMILLION, Style, columns
-from distsim.units import DAY, count, days_words, duration, gib
+from distsim.units import DAY, count, days_words, duration, gib, stated
 
 NEGATIVE = {"no_sync": "--sync-every-micro-batch"}
 """Flags whose opposite is not their name with ``no-``."""
@@ -57,7 +57,7 @@ def limit_words(report: SearchReport) -> str:
     """``20 s per step``, or how long the tokens may take."""
     request, words = report.request, []
     if request.within < math.inf:
-        words.append(f"{duration(request.within)} per step")
+        words.append(f"{stated(duration(request.within))} per step")
     if request.tokens is not None and request.deadline < math.inf:
         words.append(f"{days_words(request.deadline / DAY)} for {count(request.tokens)} tokens")
     return " and ".join(words)

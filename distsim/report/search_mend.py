@@ -8,7 +8,7 @@ from distsim.engine.search_mend import Quick
 from distsim.report.memory import mend_lines
 from distsim.report.search import command
 from distsim.report.style import Style
-from distsim.units import duration, gib
+from distsim.units import duration, gib, stated
 
 
 def lines(report: SearchReport, mended: Mended | Quick | None, term: Style) -> list[str]:
@@ -24,7 +24,7 @@ def lines(report: SearchReport, mended: Mended | Quick | None, term: Style) -> l
 
 
 def _quick(report: SearchReport, mended: Quick) -> list[str]:
-    within = duration(report.kept.longest(report.global_batch))
+    within = stated(duration(report.kept.longest(report.global_batch)))
     if mended.enough is None:
         if mended.best is None or mended.best is report.nearest[0]:
             return ["More GPUs do not make it quicker (twice to sixteen times as many were searched)."]

@@ -10,7 +10,7 @@ from distsim.engine.search_vary import Point, VaryReport
 from distsim.report.search import command, price_lines
 from distsim.report.search_table import DEGREES, LIMITED, degrees, figures, fitted, limit_cells, recompute_word
 from distsim.report.style import BLUE, VERMILLION, Style
-from distsim.units import count, decimal_bytes, duration
+from distsim.units import count, decimal_bytes, duration, stated
 
 HEIGHT, WIDEST = 10, 64
 SAME = 1e-9
@@ -64,7 +64,8 @@ def text_of(report: VaryReport, point: Point) -> str:
     """A value as a person writes it."""
     value = point.value
     words = {
-        "B": lambda: decimal_bytes(value), "B/s": lambda: decimal_bytes(value, "B/s"), "s": lambda: duration(value),
+        "B": lambda: stated(decimal_bytes(value)), "B/s": lambda: decimal_bytes(value, "B/s"),
+        "s": lambda: stated(duration(value)),
         "FLOP/s": lambda: decimal_bytes(value, "FLOP/s"), "": lambda: f"{value:,.0f}",
     }  # fmt: skip
     return words[report.unit]()

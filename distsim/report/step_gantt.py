@@ -8,7 +8,7 @@ from typing import NamedTuple
 from distsim.engine.step_passes import STREAMS, Segment
 from distsim.engine.step_timeline import StepTimeline
 from distsim.report.gantt import Cell, Line, Scale, Shares, Span, most_owed, ruler, shown_stages, spans, spread
-from distsim.units import HOUR, MINUTE, duration
+from distsim.units import HOUR, MINUTE, duration, stated
 
 NATURAL_COLUMNS = 100
 LEAST_COLUMNS = 20
@@ -71,7 +71,7 @@ def clock(view: View) -> tuple[str, str]:
 
 def moment(seconds: float) -> str:
     """A time on the ruler."""
-    return duration(seconds) if seconds else "0"
+    return stated(duration(seconds)) if seconds else "0"
 
 
 def title(step: StepTimeline, view: View) -> list[str]:
@@ -80,7 +80,7 @@ def title(step: StepTimeline, view: View) -> list[str]:
     shape = f"{run.stages} stages, {run.schedule}" if run.stages > 1 else "one stage"
     micro = f"{run.micro} micro-batch{'' if run.micro == 1 else 'es'}"
     part = view.end - view.begin < step.seconds * (1 - 1e-9)
-    shown = [f"drawn from {moment(view.begin)} to {duration(view.end)}"] if part else []
+    shown = [f"drawn from {moment(view.begin)} to {stated(duration(view.end))}"] if part else []
     return ["; ".join([f"One step in time: {duration(step.seconds)}", f"{shape}, {micro}", *shown])]
 
 

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
+
+TYPE_CHECKING = False  # typing itself is left out: errors cost no more than the interpreter
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 DUMB_WIDTH = 80
 
 
-def width() -> int | None:
-    """Columns of the terminal, COLUMNS where it is set, None (natural width) where the output is no terminal."""
+def width(stream: TextIO | None = None) -> int | None:
+    """Columns of the terminal behind a stream, stdout when none is named: COLUMNS where it is set, None (natural width)
+    where the stream is no terminal."""
+    stream = stream or sys.stdout
     columns = os.environ.get("COLUMNS", "")
     if columns.isdigit() and int(columns) > 0:
         return int(columns)
-    if not sys.stdout.isatty():
+    if not stream.isatty():
         return None
     if os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
         return DUMB_WIDTH
-    return shutil.get_terminal_size((DUMB_WIDTH, 24)).columns
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or DUMB_WIDTH
+    except (OSError, ValueError):
+        return DUMB_WIDTH
 
 
 def unicode() -> bool:

@@ -1,5 +1,6 @@
 """A job as the user states it: the options of the command line with underscores, open ones left as None."""
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -159,8 +160,18 @@ class Job(Spec):
         return stage_layers.parse(value) if isinstance(value, str) else value
 
 
-def job_of(job: Job | None, options: Mapping[str, Any]) -> Job:
-    """The job that a function of the library is asked about: given whole, or by its options, not both."""
-    if job is not None and options:
+def job_of(job: Job | Model | str | None, options: Mapping[str, Any]) -> Job:
+    """The job that a function of the library is asked about: given whole, or by its options, of which the model may
+    come first without its name."""
+    if isinstance(job, (str, os.PathLike, Model)):
+        if "model" in options:
+            raise DistsimError(f"the model is given twice: {job!r} and {options['model']!r}", "keep one of them")
+        return Job(**options, model=job if isinstance(job, Model) else os.fspath(job))
+    if job is None:
+        return Job(**options)
+    if not isinstance(job, Job):
+        kind = type(job).__name__
+        raise DistsimError(f"{kind} is no Job", "give a distsim.Job, or options: step('llama-7b', gpus=8, zero=2)")
+    if options:
         raise DistsimError(f"a Job and {', '.join(options)} are given", "state all options in one of the two")
-    return job if job is not None else Job(**options)
+    return job
