@@ -68,6 +68,8 @@ def exchange_of(setup: Setup) -> Exchange:
     if job.expert_imbalance is not None and y.ep == 1:
         raise DistsimError(f"--expert-imbalance {job.expert_imbalance:g} has no effect with ep 1", "add --ep 2 or more")
     usual = {"never": False, "always": True, "unsharded": y.zero < 2}[rules.no_sync]
+    if rules.gathered_in_pipeline == "step":
+        usual = usual | (y.pp > 1)
     return Exchange(
         job.tp_mode or "1d", job.tp_depth or 1, compress, rank, _zeropp(setup), job.sync or "allreduce",
         job.sync_every or 1, parse(f"{job.sync_gbps or 0} Gb/s", "B/s"), job.servers or 0, job.expert_imbalance or 1.0,

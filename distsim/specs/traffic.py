@@ -70,6 +70,7 @@ class Traffic(Spec):
     tp_in_pieces: bool = False
     """Tensor-parallel collectives run in pieces beside the matrix products that take or give what they carry."""
     gathered_in_pipeline: Literal["each", "step"] = "each"
-    """ZeRO 2 by layers with pipeline stages gathers and reduces for each micro-batch, or once per step (torch)."""
+    """With pipeline stages ZeRO 2 by layers gathers, and every stage reduces, for each micro-batch, or once per step
+    (torch)."""
     module_hooks: float = Field(default=0, ge=0)
     """Host work of gathering and releasing one module's parameters under ZeRO 3, in kernels; twice that in backward."""
