@@ -31,7 +31,7 @@ def test_recomputation_lengthens_the_input_gradient_only() -> None:
     plain = model_times("llama-70b", 4, 8, None, **LLAMA)
     again = model_times("llama-70b", 4, 8, None, **LLAMA, recompute="full")
     assert again["input_gradient"][1] > 1.3 * plain["input_gradient"][1]
-    assert again["weight_gradient"][1] == pytest.approx(plain["weight_gradient"][1], rel=0.05)
+    assert again["weight_gradient"][1] == pytest.approx(plain["weight_gradient"][1], rel=0.06)
 
 
 def test_the_simulated_pipeline_agrees_with_the_step() -> None:
