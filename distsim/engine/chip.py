@@ -11,6 +11,7 @@ from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
     ATTENTION_TILE,
     USUAL_EXPONENTIALS,
+    narrowed_share,
     power_limited_share,
     sustained_share,
 )
@@ -29,6 +30,9 @@ FULL_CLOCK_JOULES = {
 architecture: the mean over members whose best product falls short of that rate (docs/findings.md, chips)."""
 NARROW_SHARE = 0.95
 """Best measured 8-bit product over the best 16-bit one, as shares of their peaks: 0.88 to 1.04 where both were."""
+FOUR_BIT_JOULES = 0.64
+"""Energy of an operation of a 4-bit product over that of an 8-bit one: what the best of both on B200, GB200 and B300
+ask for (0.67, 0.55 and 0.70), where halving 16 bits leaves 0.54 (NARROW_SHARE)."""
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
 SCAN_AGES = {"blackwell": 0.5}
@@ -56,8 +60,9 @@ class Chip:
         share = reached.matmul_bf16 or reached.matmul_fp16 or usual_share(chip)
         self.rate *= (reached.matmul_fp16 if wide == "fp16" else None) or share
         narrow = narrow_units(peak, precision.math)
-        narrow_share = reached.matmul_fp8 or NARROW_SHARE * share
-        self.narrow_rate = getattr(peak, narrow) * narrow_share if narrow else None
+        self.narrow_rate = getattr(peak, narrow) * narrow_share(chip, narrow, share) if narrow else None
+        if self.narrow_rate and precision.needs and getattr(peak, precision.needs):
+            self.narrow_rate *= precision.scaled_share
         generation = chip.architecture.split()[0]
         if chip.power and chip.rated_power:
             limit = power_limited_share(chip.power, chip.rated_power, profile_of(chip).idle_fraction)
@@ -83,3 +88,14 @@ def usual_share(chip: Accelerator) -> float:
     if joules is None or watts is None or not peak:
         return TYPICAL_SHARES.get(kind, TYPICAL_SHARE)
     return float(sustained_share(watts, peak, joules, profile_of(chip).idle_fraction))
+
+
+def narrow_share(chip: Accelerator, units: str, wide: float) -> float:
+    """Best product of 8 or 4 bits over the datasheet rate, where ``wide`` is that of 16 bits. Rates of 4 bits grow from
+    chip to chip faster than the power for them."""
+    eight = chip.measured.matmul_fp8 or NARROW_SHARE * wide
+    if units != "fp4":
+        return eight
+    twice = chip.peak.fp8 or chip.peak.fp4
+    assert twice and chip.peak.fp4
+    return chip.measured.matmul_fp4 or float(narrowed_share(eight, chip.peak.fp4 / twice, FOUR_BIT_JOULES))

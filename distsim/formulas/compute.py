@@ -135,6 +135,13 @@ def sustained_share(watts: Number, peak: Number, joules: Number, idle_fraction: 
     return minimum(UNLIMITED_SHARE, (watts * (1 - idle_fraction) / (peak * joules)) ** POWER_EXPONENT)
 
 
+@formula(unit="1", source="as sustained_share, of two widths on one chip")
+def narrowed_share(share: Number, times_peak: Number, times_joules: Number) -> Number:
+    """Best product over the datasheet rate in a narrower format, from the ``share`` of a wider one: at the same power,
+    operations at ``times_peak`` the rate that take ``times_joules`` the energy each."""
+    return share * minimum(1.0, (times_peak * times_joules) ** -POWER_EXPONENT)
+
+
 @formula(unit="s", source="Williams et al. 2009, Roofline")
 def roofline_seconds(flops: Number, rate: Number, size_bytes: Number, bandwidth: Number) -> Number:
     """The longer of computing and moving; rates are what the kernel can reach."""

@@ -52,6 +52,7 @@ class Measured(Spec):
     matmul_fp16: Annotated[Ratio | None, Field(le=1.2)] = None
     matmul_bf16: Annotated[Ratio | None, Field(le=1.2)] = None
     matmul_fp8: Annotated[Ratio | None, Field(le=1.2)] = None
+    matmul_fp4: Annotated[Ratio | None, Field(le=1.2)] = None
     copy_fraction: Annotated[Ratio | None, Field(le=1.0)] = None
 
 

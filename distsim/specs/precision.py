@@ -46,6 +46,9 @@ class Precision(Sourced):
     """Dtype on the wire when parameters are gathered."""
     reduce_dtype: str = "bf16"
     """Dtype on the wire when gradients are reduced."""
+    scaled_share: float = Field(default=1, gt=0, le=1)
+    """Rate of products whose operands carry a scale per block over that of ones with a scale per tensor, on chips whose
+    tensor cores multiply by the scales."""
     math: str = "bf16"
     """Peak that matrix products run against: a key of the accelerator's ``peak``."""
     needs: str | None = None
