@@ -29,8 +29,10 @@ _FULL_OFFLOAD = re.compile(r"\bfull offload\b", re.IGNORECASE)
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
 _COMPILED_NARROW = "pytorch/torchtitan"
 """Who compiles wherever products take 8 bits, though its table of 2024 names no compiler: torchtitan's
-llama3_405b.toml sets compile beside float8, whose casts take two to three times as long apart (pytorch/ao issue 685)."""
+llama3_405b.toml sets compile beside float8, whose casts take two to three times as long apart (pytorch/ao issue
+685)."""
 _NARROW = re.compile(r"^(mx|nv)?fp[48]|^float8", re.IGNORECASE)
+_WIDE_TAIL = re.compile(r"\blayers \d+-\d+ NVFP4, \d+-\d+ bf16", re.IGNORECASE)
 _BALANCED = re.compile(r"force[- ]balanced|force_load_balancing", re.IGNORECASE)
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
 _GRAPHS = re.compile(r"--cuda-graph-impl[= ]transformer_engine", re.IGNORECASE)
@@ -99,6 +101,11 @@ def scaled_by_rows(run: Run) -> str:
     """What notes say of the scales of 8-bit products, as the end of a recipe's name."""
     notes = run.text("notes") or ""
     return "_rowwise_gw_hp" if "rowwise_with_gw_hp" in notes else "_rowwise" if "rowwise" in notes else ""
+
+
+def wide_tail(run: Run) -> str:
+    """The end of a recipe's name where notes say that the last layers' products stay in 16 bits."""
+    return "_mixed" if _WIDE_TAIL.search(run.text("notes") or "") else ""
 
 
 def overlaps_tensor_parallel(run: Run) -> bool:
