@@ -12,6 +12,7 @@ from distsim.engine.attention_rates import FLASH_BACKWARD_SHARE, HOPPER_BACKWARD
 from distsim.engine.compute import Chip, StageCompute, stage_compute
 from distsim.engine.evidence import setup_of, with_kernels_of
 from distsim.engine.exchange import exchange_of
+from distsim.engine.memory import memory_of
 from distsim.engine.passes import moved_bytes
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_profile import precision_of, unpacked_then
@@ -98,6 +99,8 @@ def test_only_tensorwise_scaling_gathers_in_8_bits() -> None:
         ({"notes": "rowwise_with_gw_hp"}, "torchao-rowwise-gw-hp"),
         ({"precision": "fp8-mx"}, "torchao-mxfp8"),
         ({"precision": "nvfp4"}, "torchao-nvfp4"),
+        ({"precision": "nvfp4", "notes": "layers 0-26 NVFP4, 27-31 bf16; x"}, "torchao-nvfp4-mixed"),
+        ({"precision": "fp8-mx", "notes": "layers 0-26 NVFP4, 27-31 bf16; x"}, "torchao-mxfp8"),
         ({"precision": "bf16", "notes": "rowwise"}, "fsdp-bf16"),
         ({"framework": "megatron-core", "notes": "rowwise"}, "fp8"),
         ({"framework": "llm-foundry"}, "fsdp-fp8"),
@@ -106,6 +109,20 @@ def test_only_tensorwise_scaling_gathers_in_8_bits() -> None:
 def test_rows_name_their_recipe(cells: dict[str, str], recipe: str) -> None:
     run = _run(**cells)
     assert precision_of(run, catalog.load("frameworks", run.text("framework") or "")) == recipe
+
+
+def test_last_layers_that_stay_in_16_bits_cost_what_they_do_there() -> None:
+    """27 of 32 layers are narrow, as torchtitan's nvfp4.md says of 8B: 85%, rounded down."""
+
+    def products(precision: str) -> tuple[float, float, float]:
+        setup = _setup(precision=precision, gpu="gb200", recompute="selective")
+        forward = stage_compute(setup, build_stages(setup)[0]).phases["forward"]
+        return float(forward.matmul), float(forward.matmul8), float(memory_of(setup).stages[0].peak)
+
+    wide, narrow, mixed = (products(name) for name in ("fsdp-bf16", "torchao-nvfp4", "torchao-nvfp4-mixed"))
+    assert mixed[1] == pytest.approx(narrow[1] * 27 / 32)
+    assert mixed[0] - narrow[0] == pytest.approx((wide[0] - narrow[0]) * 5 / 32)
+    assert narrow[2] < mixed[2] < wide[2]
 
 
 def test_checkpoints_before_torch_2_1_repeat_whole_layers() -> None:

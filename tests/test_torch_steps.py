@@ -130,6 +130,15 @@ def test_asynchronous_tensor_parallelism_hides_a_part() -> None:
     assert overlaps_tensor_parallel(_run(notes="1F1B, AsyncTP; x")) and not overlaps_tensor_parallel(_run())
 
 
+def test_what_only_runs_compiled_is_compiled() -> None:
+    async_tp = _run(tp=8, n_gpus=64, compile="0", notes="Float8 + Async TP")
+    assert setup_of(async_tp).job.compile and not setup_of(_run(compile="0")).job.compile
+    table = {"source": "pytorch/torchtitan docs/performance.md", "compile": "0"}
+    assert setup_of(_run(**table, precision="fp8")).job.compile and not setup_of(_run(**table)).job.compile
+    assert not setup_of(_run(compile="0", precision="fp8")).job.compile  # a user's own eager run
+    assert not setup_of(_run(framework="nanotron", notes="async TP")).job.compile
+
+
 def test_notes_name_parts_and_frameworks() -> None:
     assert gpu_of(_run(notes="H100 96GB at 500W power limit")) == "h100-sxm-96gb-500w"
     assert gpu_of(_run(notes="H100 95 GiB (HBM2e) per log")) == "h100-sxm-94gb"

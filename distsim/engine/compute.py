@@ -13,9 +13,9 @@ from distsim.engine.flash import flash_seconds
 from distsim.engine.launches import CALL_KERNELS, launches
 from distsim.engine.orthogonal import Orthogonal, orthogonal_work
 from distsim.engine.passes import fused_share, moved_bytes
+from distsim.engine.quantise import frozen_casts, trained_casts
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
-from distsim.engine.states import NEEDS_TRANSPOSE
 from distsim.engine.weights import optimizer_seconds, weight_work
 from distsim.formulas.compute import (
     cached_share,
@@ -166,7 +166,7 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     forward = Sums(kernels=found.kernels[0], issued=found.issued[0], waits=found.waits)
     backward = Sums(kernels=found.kernels[1], issued=found.issued[1])
     if operation.kind == "matmul":
-        _matmul(setup, chip, operation, forward, backward)
+        _products(setup, chip, operation, forward, backward)
     elif operation.kind == "attention" and operation.name.endswith(".core"):
         forward.attention, backward.attention = flash_seconds(chip, operation)
     elif operation.kind == "attention":
@@ -201,13 +201,30 @@ def _three(chip: Chip, rate: Number, shape: tuple[Number, ...], flops: Number, m
     ]
 
 
-def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
+def _products(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
+    """A product with weights, in the mean of all layers where the last ones stay in 16 bits."""
+    wide = setup.precision.wide_share(setup.model.layers)
+    if not wide:
+        _matmul(setup, chip, operation, forward, backward)
+        return
+    for narrow, part in ((True, 1 - wide), (False, wide)):
+        own = Sums(), Sums()
+        _matmul(setup, chip, operation, *own, narrow=narrow)
+        forward.add(own[0], part)
+        backward.add(own[1], part)
+
+
+def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums, narrow: bool = True) -> None:
     """A product with weights: forward, input gradient and weight gradient each have their own shape."""
     m, n, k, batch = operation.shape
     adapter = any(parameter.held == "adapter" for parameter in operation.parameters)
     wide = operation.name in WIDE_PRODUCTS or (operation.name.startswith("mtp") and operation.name.endswith(".head"))
-    narrow = chip.narrow_rate is not None and not wide and not adapter
-    rate, each = (chip.narrow_rate, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
+    narrow = narrow and chip.narrow_rate is not None and not wide and not adapter
+    rate, each = (
+        (chip.narrow_rate, 1.0)
+        if narrow and chip.narrow_rate is not None
+        else (chip.rate, setup.precision.activation_bytes)
+    )
     if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
         rate, each = chip.wide_rate, setup.tuning.product_bytes
     if not (narrow or adapter):  # recipes in 8 bits pad, adapters are narrower than any tile
@@ -229,39 +246,8 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     backward.cover = _cover(operation, times)
     if narrow:
         sizes = (m * k * batch, m * n * batch, n * k * batch)
-        quantise = _quantise if operation.weight_gradient else _quantise_frozen
-        quantise(setup, chip, sizes, forward, backward)
-
-
-def _quantise(setup: Setup, chip: Chip, sizes: tuple[Number, Number, Number], forward: Sums, backward: Sums) -> None:
-    """Passes that make 8-bit operands of a product's input, output's gradient and weights."""
-    inputs, outputs, weights = sizes
-    precision = setup.precision
-    each, weight = precision.cast_bytes
-    again = 1 if precision.cast_each else 0
-    forward.memory = stream_seconds(each * inputs + weight * weights, chip.bandwidth)
-    gradients = each * outputs * (1 + again) + (each * inputs + weight * weights) * again
-    gradients = gradients + precision.rescale_bytes * (inputs + weights)
-    backward.memory = stream_seconds(gradients, chip.bandwidth)
-
-
-def _quantise_frozen(
-    setup: Setup, chip: Chip, sizes: tuple[Number, Number, Number], forward: Sums, backward: Sums
-) -> None:
-    """The same where weights are frozen: nothing is written a second time for their gradient (Transformer Engine,
-    pytorch/module/linear.py: columnwise only where backward needs the input). 8-bit weights that have no bf16 copy are
-    transposed for each backward where tensor cores read them one way only: a cache would double them."""
-    inputs, outputs, weights = sizes
-    precision = setup.precision
-    each, weight = precision.cast_bytes
-    if not precision.cast_each:
-        each = each - precision.kept_input_bytes
-    turned = 2 * precision.transpose_bytes * (setup.accelerator.architecture in NEEDS_TRANSPOSE)
-    if precision.parameter_bytes >= precision.activation_bytes:
-        turned = 0.0
-    forward.memory = stream_seconds(each * inputs + weight * weights, chip.bandwidth)
-    gradients = each * outputs + (weight if precision.cast_each else turned) * weights
-    backward.memory = stream_seconds(gradients + precision.rescale_bytes * inputs, chip.bandwidth)
+        casts = trained_casts if operation.weight_gradient else frozen_casts
+        forward.memory, backward.memory = (stream_seconds(moved, chip.bandwidth) for moved in casts(setup, sizes))
 
 
 def _cover(operation: Operation, times: list[Number]) -> Number:

@@ -260,7 +260,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, causal: bool) -> di
         "global_batch": run.count("global_batch"), "zero": run_notes.zero_stage(run),
         "sequence_parallel": run.flag("sequence_parallel"),
     }  # fmt: skip
-    if run.flag("compile") and framework.compiled:
+    if framework.compiled and run_notes.compiled(run):
         options["compile"] = True
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
     if attention := attention_of(run, framework, causal):

@@ -76,6 +76,8 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
         recipe = f"{recipe}_pure"
     if recipe == "fp8" and "precision_fp8_rowwise" in framework.usual:
         recipe += run_notes.scaled_by_rows(run)
+    if recipe == "nvfp4" and "precision_nvfp4_mixed" in framework.usual:
+        recipe += run_notes.wide_tail(run)
     replayed = {name: real for known in framework.recipes for name, real in known.replayed.items()}
     return replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
 

@@ -40,8 +40,15 @@ def layer_saved_bytes(setup: Setup, block: Block, recomputed: Number) -> Number:
     if setup.kernels.kept is not None:
         whole = where(setup.layout.selective, named_bytes(block, setup.kernels.kept), whole)
     elif "op" in setup.kernels.selective:
-        whole = where(setup.layout.selective, op_level_bytes(block, setup.kernels, setup.precision.math), whole)
+        whole = where(setup.layout.selective, _op_level(setup, block), whole)
     return where(recomputed, block.boundary.size_bytes, whole)
+
+
+def _op_level(setup: Setup, block: Block) -> Number:
+    """What op-level recomputation keeps of a layer, in the mean of all layers where the last ones stay in 16 bits."""
+    kept = op_level_bytes(block, setup.kernels, setup.precision.math)
+    wide = setup.precision.wide_share(setup.model.layers)
+    return kept + wide * (op_level_bytes(block, setup.kernels) - kept) if wide else kept
 
 
 def saved_of(setup: Setup, stage: Stage) -> Saved:

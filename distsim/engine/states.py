@@ -48,7 +48,8 @@ def stored(setup: Setup) -> Setup:
     if not held or precision.math not in NARROW or precision.name == held:
         return setup
     recipe = catalog.load("precisions", held)
-    return replace(setup, precision=recipe.model_copy(update={"name": precision.name, "math": precision.math}))
+    own = {"name": precision.name, "math": precision.math, "wide_layers": precision.wide_layers}
+    return replace(setup, precision=recipe.model_copy(update=own))
 
 
 def sharding_group(layout: Layout, group: str) -> Number:

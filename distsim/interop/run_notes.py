@@ -27,6 +27,12 @@ _HUGGING_FACE = re.compile(r"section: HF \+ Deepspeed", re.IGNORECASE)
 _FULL_OFFLOAD = re.compile(r"\bfull offload\b", re.IGNORECASE)
 """Optimizer states and parameters in host memory (DeepSpeed's ZeRO-Infinity, without NVMe)."""
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
+_COMPILED_NARROW = "pytorch/torchtitan"
+"""Who compiles wherever products take 8 bits, though its table of 2024 names no compiler: torchtitan's
+llama3_405b.toml sets compile beside float8, whose casts take two to three times as long apart (pytorch/ao issue
+685)."""
+_NARROW = re.compile(r"^(mx|nv)?fp[48]|^float8", re.IGNORECASE)
+_WIDE_TAIL = re.compile(r"\blayers \d+-\d+ NVFP4, \d+-\d+ bf16", re.IGNORECASE)
 _BALANCED = re.compile(r"force[- ]balanced|force_load_balancing", re.IGNORECASE)
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
 _GRAPHS = re.compile(r"--cuda-graph-impl[= ]transformer_engine", re.IGNORECASE)
@@ -97,9 +103,22 @@ def scaled_by_rows(run: Run) -> str:
     return "_rowwise_gw_hp" if "rowwise_with_gw_hp" in notes else "_rowwise" if "rowwise" in notes else ""
 
 
+def wide_tail(run: Run) -> str:
+    """The end of a recipe's name where notes say that the last layers' products stay in 16 bits."""
+    return "_mixed" if _WIDE_TAIL.search(run.text("notes") or "") else ""
+
+
 def overlaps_tensor_parallel(run: Run) -> bool:
     """Whether tensor parallel exchanges run in pieces beside products (torch's asynchronous tensor parallelism)."""
     return _OVERLAPPED.search(run.text("notes") or "") is not None
+
+
+def compiled(run: Run) -> bool:
+    """Whether torch.compile ran: where the cell says so, where 8-bit products have it whatever the cell says, and under
+    asynchronous tensor parallelism, which is a pass of the compiler (torchtitan's parallelize_llama.py refuses it
+    otherwise)."""
+    narrow = run.source.startswith(_COMPILED_NARROW) and _NARROW.search(run.text("precision") or "") is not None
+    return bool(run.flag("compile")) or narrow or overlaps_tensor_parallel(run)
 
 
 def pipeline_options(run: Run) -> dict[str, str]:

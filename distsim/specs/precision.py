@@ -1,5 +1,7 @@
 """How many bytes each role of a parameter and an activation takes in a precision recipe."""
 
+from math import floor
+
 from pydantic import Field
 
 from distsim.formulas.traffic import DTYPE_BYTES
@@ -40,6 +42,8 @@ class Precision(Sourced):
     the scales of rows and columns."""
     wide_weight_gradient: bool = False
     """The weight gradient's product stays in 16 bits."""
+    wide_layers: float = Field(default=0, ge=0, lt=1)
+    """Part of the layers, the last ones, whose products all stay in 16 bits."""
     autocast: bool = False
     """fp32 parameters are cast for each matrix product, and the cast is kept for backward."""
     gather_dtype: str = "bf16"
@@ -53,6 +57,10 @@ class Precision(Sourced):
     """Peak that matrix products run against: a key of the accelerator's ``peak``."""
     needs: str | None = None
     """A further peak that an accelerator with units for the recipe states."""
+
+    def wide_share(self, layers: int) -> float:
+        """Part of so many layers whose products stay in 16 bits; those before them are a whole number, rounded down."""
+        return 1 - floor((1 - self.wide_layers) * layers) / layers if self.wide_layers else 0.0
 
     @property
     def gather_bytes(self) -> float:
