@@ -180,6 +180,21 @@ def test_other_modalities_are_said_to_be_left_out(tmp_path: Path) -> None:
     assert any("only the decoder of text is read, without vision_config" in note for note in reading_notes(str(file)))
 
 
-def test_indexers_are_said_to_be_dense() -> None:
-    report = distsim.step(model="deepseek-v3.2", gpu="b200-sxm", gpus=512, ep=32, pp=8, micro_batch=1, seq=4096)
-    assert any("indexer" in note for note in report.notes)
+@pytest.mark.parametrize(("seq", "dense"), [(4096, True), (2048, False)])
+def test_attention_that_sees_more_than_its_indexer_chooses_is_said_to_be_dense(seq: int, dense: bool) -> None:
+    report = distsim.step(model="deepseek-v3.2", gpu="b200-sxm", gpus=512, ep=32, pp=8, micro_batch=1, seq=seq)
+    assert any("2,048 keys that its indexer chooses" in note for note in report.notes) is dense
+
+
+def test_indexers_score_and_choose_inside_packed_samples() -> None:
+    """Four samples of 1,024 tokens cost what four sequences of that length do, which have no 2,048 keys to choose."""
+    options = {"framework": "megatron-core", "precision": "bf16", "gpus": 8}
+    packed = _setup("deepseek-v3.2", seq=4096, sample_tokens=1024, micro_batch=1, **options)
+    apart = _setup("deepseek-v3.2", seq=1024, micro_batch=4, **options)
+    scores, alone = (
+        next(one for one in build_stages(setup)[0].layers[-1][0].operations if one.name == "attention.index.scores")
+        for setup in (packed, apart)
+    )
+    assert scores.shape == alone.shape and scores.flops_forward == alone.flops_forward
+    chosen = next(tensor for tensor in scores.saved if tensor.name == "attention.index.chosen")
+    assert chosen.elements == 4096 * 1024

@@ -21,7 +21,7 @@ PURPOSES = {
 
 OWN_SHARE = 0.64
 """Rate of HybridEP's kernels over that of the links, however many ranks share a rack: bf16 tokens at 612 GB/s and back
-at 543 with 16 units and 36 ranks of GB200, 750 and 684 with 8 (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md, kernels
+at 543 with 16 units and 36 ranks of GB200, 750 and 684 with 8 (deepseek-ai/DeepEP, README_Hybrid-EP.md, kernels
 alone), where NCCL's all-to-all falls from 660 to 480 between 8 and 64 ranks."""
 
 
