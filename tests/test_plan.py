@@ -226,7 +226,7 @@ def test_your_own_prices(tmp_path: Path) -> None:
         (["llama-2-7b", "--tokens", "2T", "--provider", "awz"], "unknown price"),
         (["llama-2-7b", "--tokens", "2T", "--gpu", "mi100"], "on-demand price for whole nodes of mi100"),
         (["llama-2-7b", "--tokens", "2T", "--compute-optimal"], "both given"),
-        (["llama-2-7b", "--tokens", "2T", "--spares", "-1"], "spares -1"),
+        (["llama-2-7b", "--tokens", "2T", "--spares", "-1"], "spare nodes -1"),
         (["llama-2-7b", "--tokens", "2T", "--stragglers", "fast"], "--stragglers fast is no share"),
         (["llama-2-7b", "--tokens", "2T", "--stragglers", "-2%"], "--stragglers -2% is no share"),
         (["llama-2-7b", "--tokens", "2T", "--margin", "100%"], "--margin 100% is no share of the memory"),

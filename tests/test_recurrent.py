@@ -12,6 +12,7 @@ import pytest
 from test_search import _same as same_numbers
 
 import distsim
+from distsim.cli.app import run
 from distsim.engine.figures import Figures
 from distsim.engine.models import load_model
 from distsim.engine.resolve import Setup, resolve
@@ -198,3 +199,13 @@ def test_indexers_score_and_choose_inside_packed_samples() -> None:
     assert scores.shape == alone.shape and scores.flops_forward == alone.flops_forward
     chosen = next(tensor for tensor in scores.saved if tensor.name == "attention.index.chosen")
     assert chosen.elements == 4096 * 1024
+
+
+def test_explanations_show_the_layers_that_are_most(capsys: pytest.CaptureFixture[str]) -> None:
+    """Three layers in four of Qwen3-Next; of DeepSeek-V3 those with experts."""
+    for model, kind in (("qwen3-next-80b-a3b", "moe+delta"), ("deepseek-v3", "moe")):
+        options = [model, "--gpus", "64", "--ep", "8", "--seq", "1024", "--explain"]
+        assert run(["step", *options]) in (0, 1)
+        assert f"Kernels of a {kind} layer" in capsys.readouterr().out
+        assert run(["memory", *options]) in (0, 1)
+        assert f"Kept for backward by a {kind} layer" in capsys.readouterr().out
