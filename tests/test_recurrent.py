@@ -181,9 +181,12 @@ def test_other_modalities_are_said_to_be_left_out(tmp_path: Path) -> None:
     assert any("only the decoder of text is read, without vision_config" in note for note in reading_notes(str(file)))
 
 
-@pytest.mark.parametrize(("seq", "dense"), [(4096, True), (2048, False)])
-def test_attention_that_sees_more_than_its_indexer_chooses_is_said_to_be_dense(seq: int, dense: bool) -> None:
-    report = distsim.step(model="deepseek-v3.2", gpu="b200-sxm", gpus=512, ep=32, pp=8, micro_batch=1, seq=seq)
+@pytest.mark.parametrize(("seq", "sample", "dense"), [(4096, None, True), (2048, None, False), (4096, 512, False)])
+def test_attention_that_sees_more_than_its_indexer_chooses_is_said_to_be_dense(
+    seq: int, sample: int | None, dense: bool
+) -> None:
+    options = {"gpu": "b200-sxm", "gpus": 512, "ep": 32, "pp": 8, "micro_batch": 1, "seq": seq, "sample_tokens": sample}
+    report = distsim.step(model="deepseek-v3.2", **options)
     assert any("2,048 keys that its indexer chooses" in note for note in report.notes) is dense
 
 

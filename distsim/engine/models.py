@@ -111,9 +111,9 @@ LONG_CONTEXT = 32_768
 """Above so many tokens a context is rarely what a job trains at, so that it is said when it is taken."""
 
 
-def length_notes(model: Model, seq: int, stated: bool = True) -> list[str]:
-    """What a user should know of the tokens per sequence."""
-    notes = []
+def length_notes(model: Model, layout: Layout, stated: bool = True) -> list[str]:
+    """What a user should know of the tokens per sequence; ``stated`` says whether they were asked for."""
+    notes, seq = [], layout.seq
     if not stated and seq > LONG_CONTEXT:
         notes.append(f"--seq not given: {seq:,} tokens taken, the whole context of {model.name}")
     if seq > model.context:
@@ -124,7 +124,7 @@ def length_notes(model: Model, seq: int, stated: bool = True) -> list[str]:
         if model.positions == "learned" and read and read > model.position_rows:
             notes.append(f"{read} tokens are more than the {model.position_rows} positions of {model.name}'s decoder")
     latent = model.latent_attention
-    if latent and latent.index_heads and latent.index_keys < seq:
+    if latent and latent.index_heads and latent.index_keys < layout.together:
         chosen = f"the {latent.index_keys:,} keys that its indexer chooses for each query"
         notes.append(f"{model.name} attends to {chosen}; its attention is counted dense, to all keys")
     if patches := model.patches:
