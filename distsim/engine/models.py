@@ -94,7 +94,7 @@ def packed_samples(asked: int | None, model: Model, layout: Layout) -> Layout:
     elif not model.attention_layers:
         why = f"{model.name} has no attention"
     if why:
-        raise DistsimError(f"--sample-tokens {asked}: {why}", "leave it out")
+        raise DistsimError(f"--sample-tokens {asked:,}: {why}", "leave --sample-tokens out")
     return layout.with_(sample_tokens=asked)
 
 
