@@ -112,8 +112,7 @@ def test_a_plan_has_the_step_of_the_same_layout(job: dict[str, Any]) -> None:
     resolved = answer("step", place)["job"]
     asked = pinned(place, resolved)
     made = answer("plan", asked, "--tokens", "10B")
-    if made is None:
-        return  # nothing fits, or nobody rents out so few
+    assert made is not None
     option, cells = made["options"][0], {**asked}
     cells.pop("zero_group", None)
     for name in ("sequence_parallel", "schedule", "vpp", "recompute_layers", *["zero_group"][: asked["zero"]]):

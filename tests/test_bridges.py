@@ -69,14 +69,22 @@ def test_a_step_takes_the_bridge_for_tensor_parallel_pairs() -> None:
     assert joined.breakdown["data_parallel"] == pytest.approx(apart.breakdown["data_parallel"], rel=0.1)
 
 
-def test_a_cluster_cannot_bridge_cards_without_links(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("gpu", "kind", "cards", "words"),
+    [
+        ("l40s", "pcie", 2, "joins 2 cards by a bridge, but l40s has no links"),
+        ("rtx-3090", "pcie", 3, "bridges of 3 cards do not divide the 4 of a node"),
+        ("h100-sxm", "nvswitch", 2, "goes with PCIe cards, not with a fabric of nvswitch"),
+    ],
+)
+def test_bridges_that_cannot_be_are_refused(tmp_path: Path, gpu: str, kind: str, cards: int, words: str) -> None:
     path = tmp_path / "bridged.toml"
     path.write_text(
-        'name = "mine"\ngpu = "l40s"\ngpus_per_node = 4\ndomain = 4\n[fabric]\nkind = "pcie"\nrate = "25 GB/s"\n'
-        'bridged = 2\n[source]\nother = "x"\nchecked = 2026-11-22\n',
+        f'name = "mine"\ngpu = "{gpu}"\ngpus_per_node = 4\ndomain = 4\n[fabric]\nkind = "{kind}"\nrate = "25 GB/s"\n'
+        f'bridged = {cards}\n[source]\nother = "x"\nchecked = 2026-11-22\n',
         encoding="utf-8",
     )
-    with pytest.raises(DistsimError, match="joins 2 cards by a bridge, but l40s has no links"):
+    with pytest.raises(DistsimError, match=words):
         distsim.collective("all_reduce", gpus=2, bytes=GIB, cluster=str(path))
 
 

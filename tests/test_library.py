@@ -40,7 +40,8 @@ def test_a_path_is_a_model(tmp_path: Path) -> None:
         ("llama-7b", {"model": "gpt2"}, "the model is given twice"),
         (distsim.Job(model="gpt2"), {"gpus": 8}, "a Job and gpus are given"),
         ("llama-7b", {"gpuss": 8}, "unknown field 'gpuss'"),
-        ("llama-7b", {"gpus": "many"}, "gpus"),
+        ("llama-7b", {"gpus": "many"}, "gpus .many. is not a whole number"),
+        ("llama-7b", {"compile": "maybe"}, "compile .maybe. is not true or false"),
     ],
 )
 def test_what_is_no_job_is_told(given: Any, options: dict[str, Any], told: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from test_search import _same as same_numbers
 
 import distsim
+from distsim.cli.app import run
 from distsim.engine.figures import Figures
 from distsim.engine.models import load_model
 from distsim.engine.resolve import Setup, resolve
@@ -180,6 +181,34 @@ def test_other_modalities_are_said_to_be_left_out(tmp_path: Path) -> None:
     assert any("only the decoder of text is read, without vision_config" in note for note in reading_notes(str(file)))
 
 
-def test_indexers_are_said_to_be_dense() -> None:
-    report = distsim.step(model="deepseek-v3.2", gpu="b200-sxm", gpus=512, ep=32, pp=8, micro_batch=1, seq=4096)
-    assert any("indexer" in note for note in report.notes)
+@pytest.mark.parametrize(("seq", "sample", "dense"), [(4096, None, True), (2048, None, False), (4096, 512, False)])
+def test_attention_that_sees_more_than_its_indexer_chooses_is_said_to_be_dense(
+    seq: int, sample: int | None, dense: bool
+) -> None:
+    options = {"gpu": "b200-sxm", "gpus": 512, "ep": 32, "pp": 8, "micro_batch": 1, "seq": seq, "sample_tokens": sample}
+    report = distsim.step(model="deepseek-v3.2", **options)
+    assert any("2,048 keys that its indexer chooses" in note for note in report.notes) is dense
+
+
+def test_indexers_score_and_choose_inside_packed_samples() -> None:
+    """Four samples of 1,024 tokens cost what four sequences of that length do, which have no 2,048 keys to choose."""
+    options = {"framework": "megatron-core", "precision": "bf16", "gpus": 8}
+    packed = _setup("deepseek-v3.2", seq=4096, sample_tokens=1024, micro_batch=1, **options)
+    apart = _setup("deepseek-v3.2", seq=1024, micro_batch=4, **options)
+    scores, alone = (
+        next(one for one in build_stages(setup)[0].layers[-1][0].operations if one.name == "attention.index.scores")
+        for setup in (packed, apart)
+    )
+    assert scores.shape == alone.shape and scores.flops_forward == alone.flops_forward
+    chosen = next(tensor for tensor in scores.saved if tensor.name == "attention.index.chosen")
+    assert chosen.elements == 4096 * 1024
+
+
+def test_explanations_show_the_layers_that_are_most(capsys: pytest.CaptureFixture[str]) -> None:
+    """Three layers in four of Qwen3-Next; of DeepSeek-V3 those with experts."""
+    for model, kind in (("qwen3-next-80b-a3b", "moe+delta"), ("deepseek-v3", "moe")):
+        options = [model, "--gpus", "64", "--ep", "8", "--seq", "1024", "--explain"]
+        assert run(["step", *options]) in (0, 1)
+        assert f"Kernels of a {kind} layer" in capsys.readouterr().out
+        assert run(["memory", *options]) in (0, 1)
+        assert f"Kept for backward by a {kind} layer" in capsys.readouterr().out

@@ -9,12 +9,18 @@ from distsim.errors import DistsimError
 
 KINDS = {"valid integer": "a whole number", "valid number": "a number"}
 """What the parser says a text should be, in plain words."""
+SURPLUS = "Got unexpected extra argument"
 
 
 def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError:
     """The mistake behind an exception of the parser."""
     parser_says = str(wrong.format_message())
     hint = f"distsim {command} --help lists the options"
+    if hasattr(wrong, "possibilities"):
+        near = f"did you mean {', '.join(wrong.possibilities)}?" if wrong.possibilities else ""
+        return DistsimError(f"unknown option {wrong.option_name}", near, hint)
+    if parser_says.startswith(SURPLUS):
+        return DistsimError(f"unexpected argument {parser_says.rpartition('(')[2].rstrip('.)')}", hint)
     kind = next((words for text, words in KINDS.items() if text in parser_says), None)
     flag = parser_says.partition("'")[2].partition("'")[0]
     given = _value_of(flag, arguments)

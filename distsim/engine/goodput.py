@@ -57,7 +57,7 @@ class Policy:
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
                 told = SPOKEN.get(name, name)
-                raise DistsimError(f"{told} {value:g} is out of range", f"valid: {least:g} to {most:g}")
+                raise DistsimError(f"{told} {value:g} is out of range", f"valid: {least:,.10g} to {most:,.10g}")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ SEVERAL = ("layer.copies",)
 
 
 def kept_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Number:
-    """What stays reserved after the first step beyond what later steps ask for.
+    """Bytes that stay reserved after the first step beyond what later steps ask for.
 
     A block is free for what is no larger. Activations leave blocks as large as their tensors; the gradient of the
     embedding and the step's gather of parameters are larger, so the first backward pass and the first step reserve
@@ -46,7 +46,7 @@ def kept_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Nu
 
 
 def _blocks(stage: Stage) -> tuple[Number, Number, Number]:
-    """The largest block that a layer's passes leave, the loss's own, and what else it has in transit."""
+    """In bytes: the largest block that a layer's passes leave, what the loss keeps, and what it has in transit."""
     rows = [operation for block, _ in stage.layers for operation in block.operations]
     layer = maximum(0, *(
         tensor.size_bytes for row in rows for tensor in (*row.saved, *row.transient_backward)

@@ -61,7 +61,8 @@ class Launches(NamedTuple):
     issued: tuple[Number, Number]
     """Work of the host, in operations issued from Python."""
     waits: Number
-    """Part of forward's that the GPU waits for: its queue is empty when the host has read the router's counts."""
+    """Part of forward's that the GPU waits for: its queue is empty when the host has read the router's counts, or has
+    waited for a copy."""
 
 
 def launches(setup: Setup, operation: Operation) -> Launches:

@@ -9,6 +9,7 @@ from typing import Any
 
 from distsim.engine.network import GENERATIONS, Bridge, Factor, Network
 from distsim.errors import DistsimError, did_you_mean
+from distsim.formulas.collectives import RING
 from distsim.units import BITS_PER_BYTE, GIGA, MICROSECOND
 
 FABRICS, FACTORS = "fabrics", "factors"
@@ -161,7 +162,7 @@ def network_for(
         taper=known.get("taper", 0.0),
         sharp=sharp,
         torus_axes=_axes(usual) if library == "ici" else 0,
-        torus_wrap=usual.fabric.wrap if usual is not None else 3,
+        torus_wrap=usual.fabric.wrap if usual is not None else RING,
         tiers=tuple((tier.nodes, tier.oversubscription) for tier in usual.network.tiers)
         if cluster is not None and usual.network is not None else (),
         bridge=bridge_of(accelerator, usual),

@@ -94,7 +94,7 @@ def packed_samples(asked: int | None, model: Model, layout: Layout) -> Layout:
     elif not model.attention_layers:
         why = f"{model.name} has no attention"
     if why:
-        raise DistsimError(f"--sample-tokens {asked}: {why}", "leave it out")
+        raise DistsimError(f"--sample-tokens {asked:,}: {why}", "leave --sample-tokens out")
     return layout.with_(sample_tokens=asked)
 
 
@@ -111,9 +111,9 @@ LONG_CONTEXT = 32_768
 """Above so many tokens a context is rarely what a job trains at, so that it is said when it is taken."""
 
 
-def length_notes(model: Model, seq: int, stated: bool = True) -> list[str]:
-    """What a user should know of the tokens per sequence."""
-    notes = []
+def length_notes(model: Model, layout: Layout, stated: bool = True) -> list[str]:
+    """What a user should know of the tokens per sequence; ``stated`` says whether they were asked for."""
+    notes, seq = [], layout.seq
     if not stated and seq > LONG_CONTEXT:
         notes.append(f"--seq not given: {seq:,} tokens taken, the whole context of {model.name}")
     if seq > model.context:
@@ -123,9 +123,10 @@ def length_notes(model: Model, seq: int, stated: bool = True) -> list[str]:
         notes.append(f"tokens are those that {model.name}'s encoder reads; its decoder reads {read} per sequence")
         if model.positions == "learned" and read and read > model.position_rows:
             notes.append(f"{read} tokens are more than the {model.position_rows} positions of {model.name}'s decoder")
-    if model.latent_attention and model.latent_attention.index_heads:
-        chosen = model.latent_attention.index_keys
-        notes.append(f"attention of {model.name} is that of all keys, of which its indexer chooses {chosen:,}: dense")
+    latent = model.latent_attention
+    if latent and latent.index_heads and latent.index_keys < layout.together:
+        chosen = f"the {latent.index_keys:,} keys that its indexer chooses for each query"
+        notes.append(f"{model.name} attends to {chosen}; its attention is counted dense, to all keys")
     if patches := model.patches:
         squares = f"tokens are squares of {patches.size} x {patches.size} pixels"
         notes.append(f"{squares} and {patches.learned_tokens} learned: {seq} per image of {model.name}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, ceil_div, maximum, minimum, where
+from distsim.formulas.collectives import RING
 
 GENERATIONS = {"volta": 0, "turing": 0, "ampere": 1, "ada": 1, "hopper": 2, "blackwell": 3}
 NVLS_GENERATION = 2  # Hopper is the first whose switch reduces (NCCL 2.30.7, src/transport/nvls.cc)
@@ -59,7 +60,7 @@ class Network(NamedTuple):
     sharp: bool = False
     torus_axes: int = 0
     """Dimensions of a TPU torus; 0 elsewhere."""
-    torus_wrap: int = 3
+    torus_wrap: int = RING
     """Chips along an axis from which on its ends are joined."""
     tiers: tuple[tuple[int, float], ...] = ()
     """(nodes below one switch group, oversubscription of its uplinks), lowest first."""

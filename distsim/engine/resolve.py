@@ -268,8 +268,8 @@ def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Lay
         selective=int(filled["recompute"] == "selective"), recompute_layers=_recompute_layers(filled),
         schedule=schedule or ("interleaved-1f1b" if vpp > 1 else "1f1b"), attention=filled["attention"],
     )  # fmt: skip
-    notes += length_notes(model, layout.seq, filled["seq"] is not None)
-    return packed_samples(filled["sample_tokens"], model, layout), notes
+    layout = packed_samples(filled["sample_tokens"], model, layout)
+    return layout, [*notes, *length_notes(model, layout, filled["seq"] is not None)]
 
 
 def _usual_etp(filled: dict[str, Any], model: Model) -> int:

@@ -37,6 +37,11 @@ class Stage:
         """Layers of any kind on this stage."""
         return sum(count for _, count in self.layers)
 
+    @property
+    def usual_layer(self) -> tuple[Block, int]:
+        """The kind of layer that the stage has most of, the later of two, and how many."""
+        return max(reversed(self.layers), key=lambda kind: kind[1])
+
     def operations(self) -> Iterator[tuple[Operation, int]]:
         """Every row with the number of times it occurs."""
         for block in (self.embedding, self.head):

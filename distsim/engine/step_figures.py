@@ -101,10 +101,9 @@ def _formula(figures: Figures, label: str, composed: Any, function: Callable[...
 
 
 def kernels(report: StepReport) -> tuple[str, list[Kernel]]:
-    """The operations of a middle layer with their seconds, as the profile has them."""
+    """The operations of a usual layer of the middle stage with their seconds, as the profile has them."""
     setup, timing = report.setup, report.timing.model_dump()
-    layers = build_stages(setup)[setup.layout.pp // 2].layers
-    block, _ = layers[len(layers) // 2]
+    block, _ = build_stages(setup)[setup.layout.pp // 2].usual_layer
     chip, found = Chip(setup), []
     for operation in block.operations:
         sums = dict(zip(PHASES, operation_sums(setup, chip, operation), strict=False))
@@ -115,10 +114,10 @@ def kernels(report: StepReport) -> tuple[str, list[Kernel]]:
 
 
 def _product(report: StepReport) -> Figures:
-    """The largest product of a layer, from its shape to seconds."""
+    """The largest product of that layer, from its shape to seconds."""
     setup, figures = report.setup, Figures()
-    layers = build_stages(setup)[setup.layout.pp // 2].layers
-    products = [one for one in layers[len(layers) // 2][0].operations if one.kind == "matmul" and len(one.shape) == 4]
+    block, _ = build_stages(setup)[setup.layout.pp // 2].usual_layer
+    products = [one for one in block.operations if one.kind == "matmul" and len(one.shape) == 4]
     if not products:
         return figures
     chip = Chip(setup)
@@ -132,10 +131,9 @@ def _product(report: StepReport) -> Figures:
     seconds = roofline_seconds(2 * m * n * k * batch, rate * share, moved, chip.bandwidth)
     if not math.isclose(seconds, sums.matmul8 if narrow else sums.matmul, rel_tol=1e-9):
         return figures
-    told = "best measured product" if chip.measured else "best product"
-    source = (
-        "presets/gpus" if chip.measured else "nobody measured one here: docs/findings.md, chips that nobody measured"
-    )
+    told, source = "best measured product", "presets/gpus"
+    if not chip.measured:
+        told, source = "best product", "nobody measured one here: docs/findings.md, chips that nobody measured"
     figures.note(f"{largest.name}: rate of the {told}", rate, "FLOP/s", source)
     words = f"{largest.name}: share of it that the shape allows"
     if chip.array:

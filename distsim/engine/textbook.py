@@ -14,8 +14,6 @@ from distsim.units import GIB, MICROSECOND
 
 _UNIT = float(GIB)  # any size: slopes of straight lines are taken over it
 _SLACK = 1e-9  # a root of a whole power must not round up
-RING = 3
-"""Chips from which on a group inside a slice can be a ring."""
 _Seconds = Callable[[Number, Number, Number, Number], Number]
 ALGORITHMS: dict[str, dict[str, _Seconds]] = {
     "all_reduce": {
@@ -103,7 +101,7 @@ def torus(op: str, size_bytes: Number, group: Group) -> Candidate:
     along = where(group.axes > 0, group.axes, net.torus_axes)
     axes = minimum(along, maximum(1, ceil_log2(group.local)))
     side = ceil_div(group.local ** (1.0 / axes) - _SLACK, 1)
-    rate, wrap = net.intra_rate / (2 * net.torus_axes), where(axes >= net.torus_axes, net.torus_wrap, RING)
+    rate, wrap = net.intra_rate / (2 * net.torus_axes), where(axes >= net.torus_axes, net.torus_wrap, formulas.RING)
     many, nic = group.nodes > 1, maximum(net.nic_rate, 1.0)
     far = where(many, net.hop, 0.0)
     if op == "send_recv":

@@ -10,6 +10,8 @@ from __future__ import annotations
 from distsim.arrays import Number, ceil_log2, maximum, where
 from distsim.formula import formula
 
+RING = 3
+"""Chips from which on an axis of a torus can be a ring; of two, both neighbours are the same chip."""
 _THAKUR = "Thakur, Rabenseifner, Gropp 2005, Optimization of Collective Communication Operations in MPICH"
 
 
@@ -150,7 +152,7 @@ def torus_all_gather_seconds(
     longest_axis: Number,
     hop: Number,
     link_rate: Number,
-    wrap: Number = 3,
+    wrap: Number = RING,
 ) -> Number:
     """All-gather over a torus: all ``axes`` at once, both directions of each. An axis shorter than ``wrap`` is a line:
     all that a chip at its end gets comes over one link."""

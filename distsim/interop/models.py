@@ -44,24 +44,17 @@ def reading_notes(name: str) -> list[str]:
 
     known = [key for keys in NAMES.values() for key in keys]
     reading = read_config_file(file)
-    unused, assumed = reading.unused, reading.assumed
+    assumed = reading.assumed
     sizes = [key for field in ("hidden", "layers", "heads", "vocab") for key in NAMES[field] if key in assumed]
     if not reading.model.attention_layers:
         sizes = [key for key in sizes if key not in NAMES["heads"]]
     lacking = [f"{file}: {key} is not stated: {assumed[key]:,} taken, the default of {reading.model.family}"
                for key in sizes]  # fmt: skip
-    hints = (did_you_mean(key, known) for key in unused)
-    left_out = (
-        [f"{file}: only the decoder of text is read, without {', '.join(reading.beside)}"] if reading.beside else []
-    )
-    return (
-        left_out
-        + lacking
-        + [
-            f"{file}: key {key!r} was not used" + (f"; {hint}" if hint else "")
-            for key, hint in zip(unused, hints, strict=True)
-        ]
-    )
+    beside = ", ".join(reading.beside)
+    left_out = [f"{file}: only the decoder of text is read, without {beside}"] if beside else []
+    spare = [f"{file}: key {key!r} was not used; {did_you_mean(key, known)}".removesuffix("; ")
+             for key in reading.unused]  # fmt: skip
+    return left_out + lacking + spare
 
 
 def _read(name: str) -> Model:

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distsim.errors import DistsimError
-from distsim.units import GIB
+from distsim.units import GIB, GIGA
 
-GB = 1e9  # XLA's decimal gigabyte
 DECIMAL = ("QwenLM/",)
 """Sources that print decimal gigabytes: QwenLM/Qwen's table has 81.0 on cards of 80 GiB, and read as GiB all of it is
 7% above what 44 runs need (docs/findings.md)."""
@@ -230,7 +229,7 @@ def measured_step_seconds(run: Run, global_batch: int, seq: int, gpus: int) -> f
 
 
 def measured_peak_bytes(run: Run, decimal: bool = False) -> float | None:
-    """Peak memory per GPU in bytes; ``decimal`` where the framework prints gigabytes of 1e9 bytes.
+    """Peak memory per GPU in bytes; ``decimal`` where the framework prints decimal gigabytes.
 
     torch's counters and nvidia-smi print binary units, whatever letters follow the number; only XLA's, those whose
     notes say so and those of ``DECIMAL`` are decimal.
@@ -240,4 +239,4 @@ def measured_peak_bytes(run: Run, decimal: bool = False) -> float | None:
         return None
     kind = (run.text("mem_kind") or "").lower()
     decimal = decimal or "allocated gb" in kind or "allocated, gb" in kind or run.source.startswith(DECIMAL)
-    return value * (GB if decimal else GIB)
+    return value * (GIGA if decimal else GIB)

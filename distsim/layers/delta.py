@@ -10,7 +10,7 @@ from __future__ import annotations
 from distsim.arrays import Number
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
-from distsim.layers.mamba import CONVOLUTION_PASSES, SCAN_BACKWARD
+from distsim.layers.mamba import SCAN_BACKWARD
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.specs.mixers import DeltaNet
 from distsim.units import FP32_BYTES
@@ -26,6 +26,9 @@ KEY_PRODUCTS, VALUE_PRODUCTS = 3, 2
 scores with values (arXiv:2412.06464, section 3.3)."""
 STATE_PRODUCTS = 3
 """Products with a chunk's state: what it holds of the keys, what queries read, what is written into it."""
+SCAN_READS = 2
+"""Kernels that read what the scan is given: one makes the states, one the output (flash-linear-attention, chunk_fwd_h
+and chunk_fwd_o)."""
 
 
 def delta(ctx: Context, source: Tensor) -> list[Operation]:
@@ -145,7 +148,7 @@ def _scan(
     pairs = 2 * tokens * keys * act
     return Operation(
         "delta.scan", "scan", flops, SCAN_BACKWARD * flops,
-        bytes_read=CONVOLUTION_PASSES * (pairs + tokens * values * act) + 2 * states,
+        bytes_read=SCAN_READS * (pairs + tokens * values * act) + 2 * states,
         bytes_written=output.size_bytes + 2 * states,
         shape=(tokens, values, key),
         saved=kept,

@@ -7,6 +7,7 @@ trained to agree with the attention that it chooses for. Its parameters are few,
 
 from __future__ import annotations
 
+from distsim.arrays import minimum
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.units import FP32_BYTES, INDEX_BYTES
@@ -20,9 +21,10 @@ def indexer(ctx: Context, latent: Tensor) -> list[Operation]:
     queries = Tensor("attention.index.queries", tokens * heads * width, act, "s b i d")
     keys = Tensor("attention.index.keys", tokens * width, act, "s b d")
     weights = Tensor("attention.index.weights", tokens * heads, FP32_BYTES, "s b i")
-    layout = ctx.layout
-    rows = layout.seq / layout.cp
-    scores = layout.micro_batch * rows * layout.seq
+    layout, seen = ctx.layout, ctx.layout.together
+    samples, rows = layout.micro_batch * layout.seq / seen, seen / layout.cp
+    scores = samples * rows * seen
+    chosen = minimum(mla.index_keys, seen)
     return [
         linear(ctx, "attention.index.query", tokens, mla.q_rank, heads * width, latent, sharded=False),
         linear(ctx, "attention.index.key", tokens, hidden, width, None, sharded=False),
@@ -38,8 +40,8 @@ def indexer(ctx: Context, latent: Tensor) -> list[Operation]:
         Operation(
             "attention.index.scores", "attention", 2 * scores * heads * width, 2 * 2 * scores * heads * width,
             queries.size_bytes + keys.size_bytes, scores * FP32_BYTES,
-            (layout.micro_batch, heads, rows, layout.seq, width, width),
-            saved=(Tensor("attention.index.chosen", tokens * mla.index_keys, INDEX_BYTES, "s b k"),),
+            (samples, heads, rows, seen, width, width),
+            saved=(Tensor("attention.index.chosen", tokens * chosen, INDEX_BYTES, "s b k"),),
             transient_backward=(Tensor("attention.index.scores", scores, FP32_BYTES, "b s s fp32"),),
         ),
     ]  # fmt: skip

@@ -3,6 +3,7 @@ tokens, one product out."""
 
 from __future__ import annotations
 
+from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
@@ -33,7 +34,7 @@ def short_convolution(ctx: Context, source: Tensor) -> list[Operation]:
     ]  # fmt: skip
 
 
-def _pass(name: str, read: float, written: float, kept: Tensor, parameters: tuple[Parameter, ...]) -> Operation:
+def _pass(name: str, read: Number, written: Number, kept: Tensor, parameters: tuple[Parameter, ...]) -> Operation:
     return Operation(
         name, "elementwise", bytes_read=read, bytes_written=written, shape=(kept.elements,), saved=(kept,),
         transient_backward=(kept._replace(name=f"{name}.gradient"),), parameters=parameters,

@@ -106,14 +106,14 @@ def wrapped(line: str) -> list[str]:
 
 
 def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
-    """The rows of a middle layer: what each operation keeps for backward, and the parameters it owns."""
+    """The rows of a usual layer: what each operation keeps for backward, and the parameters it owns."""
     from distsim.engine.stages import build_stages
 
-    layers = build_stages(setup)[stage].layers
-    if not layers:
+    built = build_stages(setup)[stage]
+    if not built.layers:
         yield f"Stage {stage} holds no layer."
         return
-    block, count = layers[len(layers) // 2]
+    block, count = built.usual_layer
     yield term.bold(f"Kept for backward by a {block.name} layer ({count} on this stage), one micro-batch on one rank")
     again = setup.layout.recompute_layers
     if again:

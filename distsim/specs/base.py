@@ -110,8 +110,17 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
     return f"{name}: {problem}{given}" if name else problem + given, hint
 
 
+KINDS = {
+    "int_parsing": "a whole number", "int_type": "a whole number", "int_from_float": "a whole number",
+    "float_parsing": "a number", "float_type": "a number", "bool_parsing": "true or false",
+    "bool_type": "true or false", "string_type": "a text",
+}  # fmt: skip
+"""What a value should be, by pydantic's name for the mistake."""
+
+
 def _bound(error: Any) -> tuple[str, str] | None:
-    """A number out of its range or a word out of its list, as (what is wrong, what would be right)."""
+    """A number out of its range, a word out of its list or a value of another kind, as (what is wrong, what would be
+    right)."""
     limits: dict[str, Any] = error.get("ctx") or {}
     if error["input"] != error["input"]:
         return "is no number", ""
@@ -126,7 +135,8 @@ def _bound(error: Any) -> tuple[str, str] | None:
     if error["type"] == "literal_error":
         words = str(limits["expected"]).replace(" or ", ", ").replace("'", "")
         return "is not one of the choices", f"choices: {words}"
-    return None
+    kind = KINDS.get(error["type"])
+    return (f"is not {kind}", "") if kind and not isinstance(error["input"], (dict, list, BaseModel)) else None
 
 
 def explain(error: ValidationError, spec: type[BaseModel], where: str = "") -> DistsimError:

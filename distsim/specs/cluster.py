@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from distsim.formulas.collectives import RING
 from distsim.specs.base import Sourced, Spec
 from distsim.specs.quantity import Bytes, BytesPerSecond, Ratio, Seconds, Watts
 
@@ -21,7 +22,7 @@ class Fabric(Spec):
     """Of a torus; each dimension has two links per chip."""
     bridged: int | None = Field(default=None, ge=2)
     """Cards of a node that one bridge joins, at the rate of the accelerator's link; all others meet over the fabric."""
-    wrap: int = Field(default=3, ge=3)
+    wrap: int = Field(default=RING, ge=RING)
     """Chips along an axis of a torus from which on its ends are joined; shorter axes are lines."""
 
     @model_validator(mode="after")
@@ -108,6 +109,15 @@ class Cluster(Sourced):
     def _domain_is_whole(self) -> Self:
         if self.domain > self.gpus_per_node and self.domain % self.gpus_per_node:
             raise ValueError(f"domain {self.domain} is not a whole number of nodes of {self.gpus_per_node}")
+        return self
+
+    @model_validator(mode="after")
+    def _bridges_are_whole(self) -> Self:
+        cards = self.fabric.bridged
+        if cards is not None and self.fabric.kind != "pcie":
+            raise ValueError(f"fabric.bridged goes with PCIe cards, not with a fabric of {self.fabric.kind}")
+        if cards is not None and self.gpus_per_node % cards:
+            raise ValueError(f"bridges of {cards} cards do not divide the {self.gpus_per_node} of a node")
         return self
 
     @property

@@ -80,7 +80,7 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     source = {"other": f"{where}; keys left out as in {family.source}"}
     model = Model.read({"name": name or family.name, "family": family.name, "source": source, **values}, where)
     classes = data.get("architectures")
-    if model.encoder_layers and isinstance(classes, list) and str(classes[:1]).endswith("ForCausalLM']"):
+    if model.encoder_layers and isinstance(classes, list) and "".join(map(str, classes[:1])).endswith("ForCausalLM"):
         raise DistsimError(f"{classes[0]} is the decoder of {family.name} alone, which is not supported", where=where)
     unused = tuple(key for key in fields.unused() if matters(key))
     return Reading(model, family, unused, dict(fields.assumed), () if wrapped is data else beside(data))
