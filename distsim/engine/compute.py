@@ -256,7 +256,7 @@ def _quantise_frozen(
     each, weight = precision.cast_bytes
     if not precision.cast_each:
         each = each - precision.kept_input_bytes
-    turned = 2 * precision.transpose_bytes * (setup.accelerator.architecture in NEEDS_TRANSPOSE)
+    turned = 2 * precision.transpose_bytes * (setup.accelerator.generation in NEEDS_TRANSPOSE)
     if precision.parameter_bytes >= precision.activation_bytes:
         turned = 0.0
     forward.memory = stream_seconds(each * inputs + weight * weights, chip.bandwidth)
