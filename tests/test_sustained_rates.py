@@ -99,3 +99,15 @@ def test_explain_tells_measured_from_derived() -> None:
 
     assert "rate of the best measured product presets/gpus" in told("h100-sxm")
     assert "rate of the best product nobody measured" in told("mi350x")
+
+
+@pytest.mark.parametrize("name", ["a10g", "rtx-3090"])
+def test_a_die_of_its_own_leaves_a_chip_in_its_generation(name: str) -> None:
+    """GA102 multiplies unlike A100, and is Ampere in all else: cuBLAS takes 8 MiB of workspace there, not 32."""
+    card = catalog.load("gpus", name)
+    assert card.architecture != card.generation == "ampere"
+    other, same, newer = (
+        distsim.memory("gpt2", gpu=gpu, gpus=1, seq=1024).stages[0].categories["buffers"]
+        for gpu in (name, "a100-sxm4-80gb", "h100-sxm")
+    )
+    assert other == same < newer

@@ -16,7 +16,7 @@ NEWER = ("hopper", "blackwell")
 
 def attention_rates(setup: Setup) -> tuple[float, float]:
     """Shares of the best measured rate of products, forward and backward."""
-    generation = setup.accelerator.architecture.split()[0]
+    generation = setup.accelerator.generation
     age = NEWER.index(generation) + 1 if generation in NEWER else 0
     kernel = setup.kernels.attention_kernel
     share = OLDER_ATTENTION[kernel][age]

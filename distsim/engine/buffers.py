@@ -111,7 +111,7 @@ def _second_shard(setup: Setup, stage: Stage, figures: Figures) -> Number:
 def _workspaces(setup: Setup) -> Number:
     """What libraries keep for their kernels, more of it on newer chips and beside experts."""
     rules, experts = setup.framework.buffers, setup.model.experts is not None
-    if setup.accelerator.architecture in SMALL_WORKSPACES and rules.older_workspace_bytes is not None:
+    if setup.accelerator.generation in SMALL_WORKSPACES and rules.older_workspace_bytes is not None:
         return rules.older_workspace_bytes + rules.older_expert_workspace_bytes * experts
     return rules.workspace_bytes + rules.expert_workspace_bytes * experts
 

@@ -41,7 +41,7 @@ def example_of(setup: Setup, seconds: float, id: str, source: str, year: float) 
     """A run's setup as numbers to fit to."""
     name = setup.framework.name
     return Example(
-        id, source, name, setup.accelerator.architecture.split()[0], seconds, stage_numbers(work_of(setup)),
+        id, source, name, setup.accelerator.generation, seconds, stage_numbers(work_of(setup)),
         layout_numbers(setup), likeness_of(setup, year, source), fullness_of(setup) if name in SEVERAL else 0.0,
     )  # fmt: skip
 

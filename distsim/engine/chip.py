@@ -63,11 +63,10 @@ class Chip:
         self.narrow_rate = getattr(peak, narrow) * narrow_share(chip, narrow, share) if narrow else None
         if self.narrow_rate and precision.needs and getattr(peak, precision.needs):
             self.narrow_rate *= precision.scaled_share
-        generation = chip.architecture.split()[0]
         if chip.power and chip.rated_power:
             limit = power_limited_share(chip.power, chip.rated_power, profile_of(chip).idle_fraction)
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
-        self.scan_rate = self.rate * SCAN_SHARE * SCAN_AGES.get(generation, 1.0)
+        self.scan_rate = self.rate * SCAN_SHARE * SCAN_AGES.get(chip.generation, 1.0)
         self.attention = attention_rates(setup)
         self.wide_rate = (peak.fp32 or stated) * share
         self.vector_rate = peak.fp32 or stated
@@ -82,7 +81,7 @@ class Chip:
 def usual_share(chip: Accelerator) -> float:
     """Best product over the datasheet rate, for a chip that nobody measured: what its power sustains, where the energy
     of its relatives' operations is known."""
-    kind, peak = chip.architecture.split()[0], max(chip.peak.bf16 or 0.0, chip.peak.fp16 or 0.0)
+    kind, peak = chip.generation, max(chip.peak.bf16 or 0.0, chip.peak.fp16 or 0.0)
     joules = FULL_CLOCK_JOULES.get(chip.architecture, FULL_CLOCK_JOULES.get(kind))
     watts = chip.rated_power or chip.power
     if joules is None or watts is None or not peak:

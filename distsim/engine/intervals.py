@@ -50,7 +50,7 @@ def residuals_of(names: tuple[str, ...]) -> dict[str, Any]:
 def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     """The 90% interval around a prediction."""
     setup = work.setup
-    architecture = setup.accelerator.architecture.split()[0]
+    architecture = setup.accelerator.generation
     busy = products_of(stage_numbers(work), setup.layout.micro_batches) / seconds
     elsewhere = elsewhere_name(float(busy))
     known = group_names(setup.framework.name, architecture, correction.word) if correction.familiar else []

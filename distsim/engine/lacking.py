@@ -45,7 +45,7 @@ def lacking_units(chip: Accelerator, precision: Precision) -> str:
 
 def other_software(chip: Accelerator, framework: str) -> str:
     """A note on a framework that does not run on an accelerator, or nothing."""
-    kind = chip.architecture.split()[0]
+    kind = chip.generation
     if not kind.startswith(ONLY_ON.get(framework, kind)):
         return f"{framework} does not run on {chip.name}: it is the software of {ONLY_ON[framework]} accelerators"
     usual = COMPILED_ONLY.get(kind)

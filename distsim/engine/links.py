@@ -147,7 +147,7 @@ def network_for(
     measured_hop = usual.network.hop if cluster is not None and usual.network is not None else None
     return Network(
         backend=library,
-        generation=GENERATIONS.get(accelerator.architecture.split()[0], 1),
+        generation=GENERATIONS.get(accelerator.generation, 1),
         intra=f"{intra}-rack" if rack else intra,
         intra_rate=intra_rate,
         switch=switch,
@@ -206,4 +206,4 @@ def _class_of(accelerator: Any, usual: Any, per_node: int, rate: float, stated: 
     """Network class: the cluster's own when it was named or no rate was stated, else the usual one at the rate."""
     if usual is not None and usual.network is not None and (named or stated is None):
         return str(usual.network.link_class)
-    return usual_network(accelerator.architecture.split()[0], per_node, rate * BITS_PER_BYTE / GIGA)
+    return usual_network(accelerator.generation, per_node, rate * BITS_PER_BYTE / GIGA)

@@ -98,7 +98,7 @@ def own_softmax(run: Run) -> bool:
 def chip_of(run: Run) -> str:
     """The architecture of the run's chip; nothing where it has no preset."""
     chip = _chip(run)
-    return chip.architecture.split()[0] if chip else ""
+    return chip.generation if chip else ""
 
 
 def gpu_name(run: Run) -> str:

@@ -127,7 +127,7 @@ class _Fold:
         """Add its bytes on one rank."""
         y, sample = setup.layout, self.sample
         recipe = recipe_of(sample, setup.precision, setup.tuning)
-        transposed = recipe.transpose_bytes * (setup.accelerator.architecture in NEEDS_TRANSPOSE)
+        transposed = recipe.transpose_bytes * (setup.accelerator.generation in NEEDS_TRANSPOSE)
         if sample.held == "frozen" and recipe.parameter_bytes < recipe.activation_bytes:
             transposed = 0  # made for each product: a cache of it would double what is frozen (docs/finetuning.md)
         copies = self.matrices / maximum(self.count, 1) * (recipe.weight_copy_bytes + transposed)

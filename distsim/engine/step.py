@@ -177,12 +177,7 @@ def _timing(framework: str, architecture: str) -> Timing:
 
 def timing_of(setup: Setup) -> Timing:
     """The numbers that hold for a setup's framework on its accelerator."""
-    return _timing(setup.framework.name, architecture_of(setup))
-
-
-def architecture_of(setup: Setup) -> str:
-    """The family of chips whose kernels behave alike."""
-    return setup.accelerator.architecture.split()[0]
+    return _timing(setup.framework.name, setup.accelerator.generation)
 
 
 def breakdown_of(work: Work, timing: Timing, state: int = PLAIN) -> dict[str, float]:

@@ -46,7 +46,7 @@ def _kernels(report: StepReport, term: Style) -> list[str]:
 def _profile(report: StepReport, term: Style) -> list[str]:
     values = report.timing.model_dump()
     rows = [[name, f"{value:.4g}"] for name, value in values.items()]
-    title = f"Numbers of {report.setup.framework.name} on {report.setup.accelerator.architecture}"
+    title = f"Numbers of {report.setup.framework.name} on {report.setup.accelerator.generation}"
     source = "source: presets/timing/fitted.toml, fitted by distsim calibrate to the shipped runs; docs/step.md"
     return [*_title(title, term), *columns(["number", "value"], rows), *wrapped(source)]
 

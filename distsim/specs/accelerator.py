@@ -77,6 +77,7 @@ class Accelerator(Sourced):
     aliases: tuple[str, ...] = ()
     vendor: str
     architecture: str
+    """Its generation in one word, and which of its dies where they differ: ``ampere ga102``."""
     year: int | None = None
     notes: str = ""
     memory: Bytes
@@ -100,6 +101,11 @@ class Accelerator(Sourced):
         if self.usable_memory is not None and self.usable_memory > self.memory:
             raise ValueError(f"usable_memory {self.usable_memory} B is more than memory {self.memory} B on the label")
         return self
+
+    @property
+    def generation(self) -> str:
+        """The architecture without its die."""
+        return self.architecture.split()[0]
 
     @property
     def capacity(self) -> int:
