@@ -30,7 +30,7 @@ def frozen_casts(setup: Setup, sizes: Sizes) -> tuple[Number, Number]:
     each, weight = precision.cast_bytes
     if not precision.cast_each:
         each = each - precision.kept_input_bytes
-    turned = 2 * precision.transpose_bytes * (setup.accelerator.architecture in NEEDS_TRANSPOSE)
+    turned = 2 * precision.transpose_bytes * (setup.accelerator.generation in NEEDS_TRANSPOSE)
     if precision.parameter_bytes >= precision.activation_bytes:
         turned = 0.0
     backward = each * outputs + (weight if precision.cast_each else turned) * weights
