@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import distsim
 from distsim import Job, catalog, load_model
 from distsim.engine.chip import NARROW_SHARE
 from distsim.engine.compute import stage_compute
 from distsim.engine.evidence import replay, setup_of
+from distsim.engine.faster import changes
 from distsim.engine.flows import Span
-from distsim.engine.lacking import other_software
+from distsim.engine.lacking import other_software, without_flash
 from distsim.engine.links import network_for
 from distsim.engine.pricing import price
 from distsim.engine.resolve import Setup, resolve
@@ -259,3 +261,15 @@ def test_gaudi_runs_graphs_whatever_the_framework() -> None:
     assert (y.attention, y.sequence_parallel, y.zero) == ("eager", False, 0)
     assert setup_of(row(**cells, framework="optimum-habana")).layout.attention == "flash"
     assert not replay(row(**cells, framework="habana")).assumed
+
+
+def test_flash_attention_where_it_runs() -> None:
+    """Chips older than today's kernels are told, and no flash attention is proposed there."""
+    job = {"model": "gpt2", "gpus": 8, "micro_batch": 1, "precision": "fp16"}
+    assert any("no flash attention" in note for note in distsim.step(**job, gpu="v100-sxm2-32gb").notes)
+    assert not any("no flash attention" in note for note in distsim.step(**job, gpu="a100-sxm4-80gb").notes)
+    for gpu, offered in (("v100-sxm2-32gb", False), ("a100-sxm4-80gb", True)):
+        eager = distsim.step(**job, gpu=gpu, attention="eager")
+        assert not any("no flash attention" in note for note in eager.notes)
+        assert any(kind == "attention" for kind, *_ in changes(eager.setup)) is offered
+    assert not without_flash(catalog.load("gpus", "t4"), "flash", "flash-1")

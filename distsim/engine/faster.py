@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from distsim.engine.lacking import without_flash
 from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.step import StepReport, seconds_of
@@ -140,7 +141,7 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for zero in range(4):
         if zero != y.zero and y.dp * y.cp > 1:
             yield "zero", f"ZeRO {zero}", {"zero": zero}
-    if y.attention == "eager":
+    if y.attention == "eager" and not without_flash(setup.accelerator, "flash", setup.kernels.attention_kernel):
         yield "attention", "flash attention", {"attention": "flash"}
     if y.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
         yield "stage-layers", "stages of equal work", {"stage_layers": "balanced"}

@@ -12,6 +12,10 @@ COMPILED_ONLY = {"tpu": "maxtext", "neuron": "neuronx"}
 ONLY_ON = {"neuronx": "neuron", "neuronx-nemo": "neuron", "habana": "gaudi"}
 """Frameworks that are of one vendor's compiler, and its accelerators."""
 
+NO_FLASH = {"pascal": "", "volta": "", "turing": "flash-1"}
+"""Architectures of NVIDIA that FlashAttention-2 is not written for, and the generation that is
+(Dao-AILab/flash-attention, README: Ampere and newer; the first version runs on Turing too)."""
+
 STAND_INS = {"int8": "fp8"}
 """For narrow products; others run as wide ones, as fp8 does on a chip whose only 8-bit units are for integers."""
 
@@ -52,3 +56,13 @@ def other_software(chip: Accelerator, framework: str) -> str:
     if usual is None or family_of(framework) == family_of(usual):
         return ""
     return f"{framework} does not run on {chip.name}, which has a compiler of its own: --framework {usual} does"
+
+
+def without_flash(chip: Accelerator, attention: str, kernel: str) -> str:
+    """A note on a chip that the framework's flash attention is not written for, or nothing."""
+    if attention != "flash" or kernel == NO_FLASH.get(chip.generation, kernel):
+        return ""
+    return (
+        f"no flash attention of today runs on {chip.name}: what is told is that of a kernel alike, such as torch's "
+        "memory-efficient one; --attention eager is what runs without"
+    )
