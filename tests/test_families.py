@@ -2,12 +2,11 @@
 
 import csv
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_search import _same as same_numbers
+from test_search import same_somewhere
 
 import distsim
 from distsim.engine.figures import Figures
@@ -16,11 +15,6 @@ from distsim.engine.models import load_model
 from distsim.engine.moments import moments_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.saved import saved_of
-from distsim.engine.search import base_setup
-from distsim.engine.search_bounds import Bounds
-from distsim.engine.search_fold import blocks
-from distsim.engine.search_prices import Prices
-from distsim.engine.search_space import groups
 from distsim.engine.stages import build_stages
 from distsim.engine.states import states
 from distsim.errors import DistsimError
@@ -175,16 +169,7 @@ SEARCHED = ["vit-large", "whisper-small", "mamba-370m", "clip-vit-base", "debert
 
 @pytest.mark.parametrize("name", SEARCHED)
 def test_arrays_of_layouts_give_the_numbers_of_one(name: str) -> None:
-    base, chance = (
-        base_setup(Job(model=name, gpu="h100-sxm", global_batch=64, framework="megatron-core"), 8),
-        random.Random(7),
-    )
-    found = list(groups(base, 8, 8, Bounds()))
-    checked = 0
-    for group in chance.sample(found, min(4, len(found))):
-        for block in chance.sample(every := list(blocks(group, Prices())), min(1, len(every))):
-            checked += same_numbers(base, block, chance)
-    assert checked
+    same_somewhere(Job(model=name, gpu="h100-sxm", global_batch=64, framework="megatron-core"), 8, seed=7)
 
 
 def test_mistakes_in_a_model() -> None:

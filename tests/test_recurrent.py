@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_search import _same as same_numbers
+from test_search import same_somewhere
 
 import distsim
 from distsim.cli.app import run
@@ -17,11 +16,6 @@ from distsim.engine.figures import Figures
 from distsim.engine.models import load_model
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.saved import saved_of
-from distsim.engine.search import base_setup
-from distsim.engine.search_bounds import Bounds
-from distsim.engine.search_fold import blocks
-from distsim.engine.search_prices import Prices
-from distsim.engine.search_space import groups
 from distsim.engine.stages import build_stages
 from distsim.engine.states import states
 from distsim.errors import DistsimError
@@ -132,12 +126,7 @@ def test_linear_layers_need_no_keys() -> None:
 def test_arrays_of_layouts_give_the_numbers_of_one(case: tuple[str, int, dict[str, Any]]) -> None:
     model, gpus, more = case
     job = Job(model=model, gpu="h200-sxm", global_batch=gpus, seq=2048, framework="megatron-bridge", **more)
-    base, chance, checked = base_setup(job, gpus), random.Random(3), 0
-    found = list(groups(base, gpus, gpus, Bounds()))
-    for group in chance.sample(found, min(3, len(found))):
-        for block in chance.sample(every := list(blocks(group, Prices())), min(1, len(every))):
-            checked += same_numbers(base, block, chance)
-    assert checked
+    same_somewhere(job, gpus, seed=3, most=3)
 
 
 def test_patterns() -> None:

@@ -81,6 +81,17 @@ def _same(base: Any, block: Block, chance: random.Random) -> int:
     return 1
 
 
+def same_somewhere(job: Job, gpus: int, seed: int, most: int = 4) -> None:
+    """A few layouts, drawn by chance, are timed and sized in arrays as by themselves."""
+    base, chance = base_setup(job, gpus), random.Random(seed)
+    found = list(groups(base, gpus, gpus, Bounds()))
+    checked = 0
+    for group in chance.sample(found, min(most, len(found))):
+        for block in chance.sample(every := list(blocks(group, Prices())), min(1, len(every))):
+            checked += _same(base, block, chance)
+    assert checked
+
+
 def test_all_layouts_are_there_once() -> None:
     """Counted by hand: every combination of degrees, micro-batch, ZeRO and recomputation that the rules allow;
     Megatron has ZeRO 2 and 3 without pipeline stages only."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distsim.arrays import Number
 from distsim.layers.attention import output_gate, output_projection
 from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import core_attention
@@ -10,6 +11,7 @@ from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import column_collectives
+from distsim.specs.latent import LatentAttention
 
 
 def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
@@ -18,57 +20,54 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
     mla = model.latent_attention
     assert mla is not None
     tokens, act = layout.tokens, ctx.activation
-    heads = model.heads / layout.tp
-    width = mla.nope_dim + mla.rope_dim
-    shard = layout.sequence_shard
-    kept = ctx.precision.kept_input_bytes
-    operations: list[Operation] = []
-    if mla.q_rank:
-        down = Tensor("attention.query_latent_raw", tokens / shard * mla.q_rank, act, "s b q")
-        latent = Tensor("attention.query_latent", tokens / shard * mla.q_rank, kept, "s b q")
-        operations += [
-            linear(
-                ctx,
-                "attention.query_down",
-                tokens / shard,
-                model.hidden,
-                mla.q_rank,
-                source,
-                sharded=False,
-                bias=model.qkv_bias,
-                cast_input=True,
-            ),
-            norm(ctx, "attention.query_latent_norm", tokens / shard, mla.q_rank, down, per_head=True),
-            linear(ctx, "attention.query_up", tokens, mla.q_rank, heads * width, latent),
-            *(indexer(ctx, latent) if mla.index_heads else []),
-        ]
-    else:
-        operations.append(linear(ctx, "attention.query", tokens, model.hidden, heads * width, source, cast_input=True))
-    down = Tensor("attention.kv_latent_raw", tokens / shard * mla.kv_rank, act, "s b c")
-    latent = Tensor("attention.kv_latent", tokens / shard * mla.kv_rank, kept, "s b c")
-    operations += [
-        linear(
-            ctx,
-            "attention.kv_down",
-            tokens / shard,
-            model.hidden,
-            mla.kv_rank + mla.rope_dim,
-            source,
-            sharded=False,
-            bias=model.qkv_bias,
-            cast_input=True,
-            collectives=column_collectives(ctx),
-        ),
-        norm(ctx, "attention.kv_latent_norm", tokens / shard, mla.kv_rank, down, per_head=True),
-        linear(ctx, "attention.kv_up", tokens, mla.kv_rank, heads * (mla.nope_dim + mla.value_dim), latent),
-    ]
+    heads, width = model.heads / layout.tp, mla.nope_dim + mla.rope_dim
+    inner = heads * mla.value_dim
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
     key = Tensor("attention.key", tokens * heads * width, act, "s b a d/t")
-    value = Tensor("attention.value", tokens * heads * mla.value_dim, act, "s b a v/t")
+    value = Tensor("attention.value", tokens * inner, act, "s b a v/t")
     projection = tokens * heads * (mla.nope_dim + mla.value_dim)
+    operations = [
+        *_queries(ctx, mla, source, heads * width),
+        *_keys_and_values(ctx, mla, source, heads * (mla.nope_dim + mla.value_dim)),
+    ]
     operations += context_exchange(ctx, query, key, value, mla.value_dim)
     operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim, value_projection=projection)
     if model.attention_gate:
-        operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, heads * mla.value_dim, None))
-        operations.append(output_gate(ctx, tokens * heads * mla.value_dim))
-    return operations + output_projection(ctx, heads * mla.value_dim)
+        operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, inner, None))
+        operations.append(output_gate(ctx, tokens * inner))
+    return operations + output_projection(ctx, inner)
+
+
+def _queries(ctx: Context, mla: LatentAttention, source: Tensor, outer: Number) -> list[Operation]:
+    """Queries by way of a narrow layer, which an indexer reads too; at once where there is none."""
+    hidden, tokens = ctx.model.hidden, ctx.layout.tokens
+    if not mla.q_rank:
+        return [linear(ctx, "attention.query", tokens, hidden, outer, source, cast_input=True)]
+    raw, latent = _narrow(ctx, "query_latent", mla.q_rank, "s b q")
+    own = tokens / ctx.layout.sequence_shard
+    return [
+        linear(ctx, "attention.query_down", own, hidden, mla.q_rank, source, sharded=False, bias=ctx.model.qkv_bias,
+               cast_input=True),
+        norm(ctx, "attention.query_latent_norm", own, mla.q_rank, raw, per_head=True),
+        linear(ctx, "attention.query_up", tokens, mla.q_rank, outer, latent),
+        *(indexer(ctx, latent) if mla.index_heads else []),
+    ]  # fmt: skip
+
+
+def _keys_and_values(ctx: Context, mla: LatentAttention, source: Tensor, outer: Number) -> list[Operation]:
+    """Keys and values by way of a narrow layer, beside the rotated part of the keys that all heads share."""
+    raw, latent = _narrow(ctx, "kv_latent", mla.kv_rank, "s b c")
+    own = ctx.layout.tokens / ctx.layout.sequence_shard
+    return [
+        linear(ctx, "attention.kv_down", own, ctx.model.hidden, mla.kv_rank + mla.rope_dim, source, sharded=False,
+               bias=ctx.model.qkv_bias, cast_input=True, collectives=column_collectives(ctx)),
+        norm(ctx, "attention.kv_latent_norm", own, mla.kv_rank, raw, per_head=True),
+        linear(ctx, "attention.kv_up", ctx.layout.tokens, mla.kv_rank, outer, latent),
+    ]  # fmt: skip
+
+
+def _narrow(ctx: Context, name: str, rank: int, shape: str) -> tuple[Tensor, Tensor]:
+    """A narrow layer's output, before and after its norm."""
+    elements = ctx.layout.tokens / ctx.layout.sequence_shard * rank
+    raw = Tensor(f"attention.{name}_raw", elements, ctx.activation, shape)
+    return raw, Tensor(f"attention.{name}", elements, ctx.precision.kept_input_bytes, shape)
