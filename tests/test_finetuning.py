@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from distsim.engine.search_prices import Prices
 from distsim.engine.search_space import groups
 from distsim.engine.stages import build_stages
 from distsim.engine.states import states
+from distsim.engine.weights import weight_work
 from distsim.errors import DistsimError
 from distsim.interop.run_tuning import lengths_of, tuning_options
 from distsim.interop.runs import Run
@@ -91,6 +93,40 @@ def test_frozen_weights_cost_their_bytes_and_nothing_else() -> None:
     gptq = distsim.memory(**PLAIN, lora_rank=16, quantize="gptq-int4").worst
     saved = lora.categories["parameters"] - gptq.categories["parameters"]
     assert saved == pytest.approx(layers * (2 - 4.15625 / 8), rel=1e-4)
+
+
+def test_experts_that_are_tensors_of_one_module_are_not_quantised() -> None:
+    """bitsandbytes replaces linear layers, which transformers 5 has none of among experts: peft then makes those fp32.
+    Trainers that quantise them are told by +experts, frameworks whose experts are linear layers do so anyway."""
+    job = {**PLAIN, "model": "qwen3-30b-a3b", "lora_rank": 16}
+    experts = 48 * 128 * 3 * 2048 * 768
+
+    def held(**more: Any) -> float:
+        return distsim.memory(**{**job, **more}).worst.categories["parameters"]
+
+    assert held(quantize="nf4") - held(quantize="nf4+experts") == pytest.approx(experts * (4 - 4.127 / 8), rel=1e-4)
+    assert held(quantize="gptq-int4") < held(quantize="nf4+experts")
+    others = {name: held(framework="fsdp", quantize=name) for name in ("nf4", "nf4+experts")}
+    assert len(set(others.values())) == 1
+    notes = distsim.memory(**job, quantize="nf4").setup.notes
+    assert any("experts are not quantised, and cast to fp32" in note for note in notes)
+    assert not any("experts" in note for note in distsim.memory(**job, quantize="nf4+experts").setup.notes)
+    assert any(
+        "has no effect" in note for note in distsim.memory(**PLAIN, lora_rank=8, quantize="nf4+experts").setup.notes
+    )
+    assert distsim.memory(**job, quantize="nf4+experts").setup.to_dict()["quantize"] == "nf4+experts"
+
+
+def test_hooks_of_zero_3_count_modules_not_experts() -> None:
+    """Experts in one module are fetched by one set of hooks, a list of MLPs by one for each of their two weights."""
+
+    def hooks(modules: str) -> float:
+        setup = resolve(Job.read({**PLAIN, "model": "qwen3-30b-a3b", "zero": 3}))
+        kernels = setup.kernels.model_copy(update={"expert_modules": modules})
+        setup = replace(setup, kernels=kernels)
+        return float(weight_work(setup, build_stages(setup)[0]).hooks)
+
+    assert hooks("each") - hooks("one") == 48 * (128 * 2 - 2) * 9
 
 
 def test_only_adapters_are_reduced_and_all_weights_gathered() -> None:
@@ -185,6 +221,8 @@ def test_a_pipeline_and_tensor_parallelism() -> None:
         ({"lora_targets": "q,v"}, "without adapters"),
         ({"lora_rank": 5000}, "more than the 4096"),
         ({"lora_rank": 8, "quantize": "nf5"}, "unknown quantization"),
+        ({"lora_rank": 8, "quantize": "nf4+expert"}, "is not understood"),
+        ({"lora_rank": 8, "quantize": "none+experts"}, "is not understood"),
         ({"lora_rank": 8, "lora_targets": "quirk"}, "is not a choice"),
         ({"lora_rank": 8, "lora_whole": "tail"}, "is not a choice"),
     ],
@@ -205,6 +243,8 @@ def test_notes_of_measured_runs() -> None:
         "lora_rank": 4, "lora_targets": "all-linear,head"
     }  # fmt: skip
     assert tuning_options(Run({"finetune_kind": "full"}, 1), {"lora_rank": 4}) == {}
+    cells = {"finetune_kind": "qlora", "notes": "weights 4-bit; quantize_moe_experts"}
+    assert tuning_options(Run(cells, 1), {})["quantize"] == "nf4+experts"
     lengths = lengths_of(Run({"notes": "max_length 2048 (cap; dataset x mean 3234+-2548 tokens)"}, 1))
     assert lengths is not None
     assert (lengths.longest, lengths.mean) == (2048, 1121)

@@ -40,7 +40,7 @@ JOB = {
     "mtp": (int, "layers of multi-token prediction that train with the rest [default: none]"),
     "lora_rank": (int, "rank of LoRA adapters; only they train"),
     "lora_targets": (str, "products with an adapter: q,v, attention, mlp, all-linear …"),
-    "quantize": (str, "how frozen weights are stored: none, nf4, int8 …"),
+    "quantize": (str, "how frozen weights are stored: none, nf4, nf4+experts …"),
 }
 
 

@@ -11,7 +11,7 @@ from distsim.engine.models import as_asked, asked_of, length_notes, load_model, 
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.profile import framework_notes, kernels_for, recipe_kernels, with_kernels
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
-from distsim.engine.tuning import tuning_of, tuning_options
+from distsim.engine.tuning import tuning_notes, tuning_of, tuning_options
 from distsim.engine.vocabulary import check_vocabulary
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
@@ -106,9 +106,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     accelerator, cluster = _hardware(filled, given)
     layout, notes = _layout(filled, model, cluster)
-    notes += framework_notes(framework, layout, origins)
+    notes += [*framework_notes(framework, layout, origins), *chunk_notes, *reading_notes(job.model)]
     check_vocabulary(model, layout)
-    notes += [*chunk_notes, *reading_notes(job.model)]
     problems = broken(model, layout)
     if problems:
         raise DistsimError(
@@ -122,6 +121,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     kernels = kernels_for(framework, model, bool(filled["compile"]))
     if special := recipe_kernels(framework, model, accelerator, precision.name):
         kernels = with_kernels(kernels, special, f"framework {framework.name}, recipes")
+    tuning = tuning_of(filled, job, framework, model, precision)
+    notes += tuning_notes(tuning, model, kernels, framework.name)
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
     if job.dropout is not None and not any(rates) and not kernels.dropout_always:
         notes.append(f"--{'' if job.dropout else 'no-'}dropout has no effect: {model.name} has none")
@@ -137,8 +138,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         job, model, accelerator, cluster, framework, kernels, precision,
         catalog.load("optimizers", filled["optimizer"]), layout, chunks, filled["recompute"],
         padded_vocab(framework, model, layout.vocab_ranks), origins, tuple(notes),
-        offload,
-        tuning_of(filled, job, framework, model, precision),
+        offload, tuning,
     )  # fmt: skip
 
 

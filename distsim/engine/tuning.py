@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Parameter
-from distsim.specs.framework import Framework
+from distsim.specs.framework import Framework, Kernels
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
-from distsim.specs.tuning import LETTERS, WHOLE, Tuning, targets_named
+from distsim.specs.tuning import LETTERS, WHOLE, Quantization, Tuning, targets_named
 from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
     from distsim.engine.resolve import Setup
 
 USUAL_TARGETS = "all-linear"
+EXPERTS = "experts"
+"""What follows a quantization's name, after a plus, where experts are quantised though they are no linear layers."""
 
 
 def tuning_of(
@@ -40,16 +42,40 @@ def tuning_of(
     adapter = _plain(precision, FP32_BYTES) if rules.fp32 else _without_copies(precision)
     mixed = precision.master_bytes > 0 or precision.autocast
     wide = rules.fp32 and not mixed
-    quantised = filled["quantize"] or "none"
-    packed = None if quantised == "none" else catalog.load("quantizations", quantised)
+    packed, with_experts = quantization_of(filled["quantize"] or "none")
     return Tuning(
         rank, frozenset(targets_named(filled["lora_targets"] or USUAL_TARGETS).split(",")), whole,
         bool(filled["lora_dropout"]), adapter,
         _plain(precision, precision.parameter_bytes) if rules.fp32 else precision,
         FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs, rules.splits_fused,
         packed, rules.quantises_head, rules.gathers_outputs,
-        rules.others_fp32 and packed is not None and not packed.leaves_others,
+        rules.others_fp32 and packed is not None and not packed.leaves_others, with_experts,
     )  # fmt: skip
+
+
+def quantization_of(text: str) -> tuple[Quantization | None, bool]:
+    """How frozen weights are stored, and whether that is said of experts too: ``nf4+experts``."""
+    name, plus, more = text.partition("+")
+    if plus and (more != EXPERTS or name == "none"):
+        raise DistsimError(
+            f"--quantize {text!r} is not understood",
+            f"a quantization, and +{EXPERTS} where experts are too: nf4+{EXPERTS}",
+        )
+    return (None if name == "none" else catalog.load("quantizations", name)), bool(plus)
+
+
+def tuning_notes(tuning: Tuning | None, model: Model, kernels: Kernels, framework: str) -> list[str]:
+    """What a user may not expect of quantised experts."""
+    if tuning is None or tuning.quantization is None:
+        return []
+    name = tuning.quantization.name
+    if model.experts is None:
+        return [f"+{EXPERTS} has no effect: {model.name} has none"] if tuning.quantises_experts else []
+    if tuning.takes_experts(kernels.expert_modules == "each"):
+        return []
+    cast = ", and cast to fp32 like all that is not" if tuning.others_fp32 else ""
+    return [f"experts are not quantised{cast}: {name} takes linear layers, and {framework} holds experts as tensors "
+            f"of one module; where your trainer quantises them too: --quantize {name}+{EXPERTS}"]  # fmt: skip
 
 
 def tuning_options(tuning: Tuning | None) -> dict[str, Any]:
@@ -59,8 +85,15 @@ def tuning_options(tuning: Tuning | None) -> dict[str, Any]:
     return {
         "lora_rank": tuning.rank, "lora_targets": ",".join(one for one in LETTERS if one in tuning.targets),
         "lora_whole": ",".join(one for one in WHOLE if one in tuning.whole) or "none",
-        "quantize": tuning.quantization.name if tuning.quantization else "none",
+        "quantize": stored_as(tuning) or "none",
     }  # fmt: skip
+
+
+def stored_as(tuning: Tuning) -> str:
+    """The quantization of frozen weights as options name it; empty without one."""
+    if tuning.quantization is None:
+        return ""
+    return tuning.quantization.name + f"+{EXPERTS}" * tuning.quantises_experts
 
 
 def _refuse_without_rank(stated: Any) -> None:

@@ -91,5 +91,14 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
         cast = (precision.parameter_bytes + precision.activation_bytes) * int(narrowed and matrix)
         forward = forward + stream_seconds(elements * gathered + where(y.zero >= 3, own, elements) * cast, bandwidth)
         backward = backward + stream_seconds(elements * 2 * gathered, bandwidth)
-    modules = sum(one.copies * count for one, count in stage.parameters() if not one.name.endswith("bias"))
-    return WeightWork(forward, backward, where(y.zero >= 3, modules * setup.framework.traffic.module_hooks, 0))
+    hooks = setup.framework.traffic.module_hooks
+    return WeightWork(forward, backward, where(y.zero >= 3, _modules(setup, stage) * hooks, 0))
+
+
+def _modules(setup: Setup, stage: Stage) -> Number:
+    """Modules with parameters of their own."""
+    together = setup.kernels.expert_modules == "one"
+    return sum(
+        (1 if together and one.group == "expert" else one.copies) * count
+        for one, count in stage.parameters() if not one.name.endswith("bias")
+    )  # fmt: skip

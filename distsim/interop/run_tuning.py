@@ -56,7 +56,7 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     else:
         found = next((name for pattern, name in _QUANTISED[2:] if re.search(pattern, notes)), packed)
     if found and (kind.startswith("q") or weights):
-        options["quantize"] = found
+        options["quantize"] = found + "+experts" * ("quantize_moe_experts" in notes)
     return options
 
 

@@ -40,7 +40,7 @@ def tuned(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...
         if _trains_whole(ctx, tuning, operation):
             found.append(_held(operation, "whole"))
             continue
-        quantised = _quantised(tuning, operation)
+        quantised = _quantised(ctx, tuning, operation)
         if quantised:
             found.append(_unpacked(ctx, tuning, operation))
         found.append(_frozen(ctx, operation, quantised))
@@ -91,13 +91,15 @@ def _trains_whole(ctx: Context, tuning: Tuning, operation: Operation) -> bool:
     return False
 
 
-def _quantised(tuning: Tuning, operation: Operation) -> bool:
-    """Products of the layers but for routers, which are small and stay as they are, and for distances, which go through
-    another row's weights (DeBERTa)."""
+def _quantised(ctx: Context, tuning: Tuning, operation: Operation) -> bool:
+    """Products of the layers but for routers, which are small and stay as they are, for distances, which go through
+    another row's weights (DeBERTa), and for experts that are no linear layers where only those are quantised."""
     if tuning.quantization is None or operation.kind != "matmul" or operation.name.endswith((".router", ".gate")):
         return False
     if not operation.parameters:
         return False
+    if operation.parameters[0].group == "expert":
+        return tuning.takes_experts(ctx.kernels.expert_modules == "each")
     if operation.name.startswith(("embedding.", "head.")):
         return False
     return tuning.quantises_head if operation.name == "head" else True

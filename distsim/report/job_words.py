@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distsim.engine.resolve import Setup
+from distsim.engine.tuning import stored_as
 from distsim.report.style import Style, bare
 from distsim.specs.layout import Layout
 from distsim.specs.tuning import LETTERS, WHOLE
@@ -56,7 +57,8 @@ def _tuning_words(setup: Setup) -> list[str]:
     if tuning is None:
         return []
     whole = "".join(f", {part}" for part in WHOLE if part in tuning.whole)
-    stored = f" on {tuning.quantization.name} weights" if tuning.quantization else ""
+    name = stored_as(tuning)
+    stored = f" on {name} weights" if name else ""
     targets = ", ".join(letter for letter in LETTERS if letter in tuning.targets)
     return [f"adapters of rank {tuning.rank}{stored} ({targets}){whole} train"]
 

@@ -144,6 +144,9 @@ class Kernels(Spec):
     reentrant autograd, and XLA."""
     moe: Literal["grouped", "eager"] = "grouped"
     """``grouped`` permutes tokens and runs grouped matrix products; ``eager`` indexes and scales in plain torch."""
+    expert_modules: Literal["each", "one"] = "each"
+    """Each expert's projections are linear layers of their own, or all experts are tensors of one module, which has
+    hooks once and which what quantises linear layers passes by (transformers 5)."""
     selective: tuple[str, ...] = ("core_attention",)
     """Kinds of operations that ``--recompute selective`` computes again (``core_attention``, ``activation``, ``norm``)
     or ``op``: keep only the outputs of matrix products and attention (torchtitan)."""

@@ -34,6 +34,8 @@ class Quantization(Sourced):
     """The same of releases until ``older_until``, for replays of measured runs."""
     older_until: float = 0
     """Last year, to the month, of releases that unpacked in another way."""
+    linear_only: bool = False
+    """Replaces linear layers, and nothing else that holds weights (bitsandbytes)."""
     leaves_others: bool = False
     """What is not quantised stays in the format it is stored in, where a framework otherwise makes it fp32."""
 
@@ -63,6 +65,12 @@ class Tuning:
     """Adapters of row-parallel products gather their output whole over tensor parallel ranks."""
     others_fp32: bool = False
     """What is frozen beside quantised weights is held in fp32."""
+    quantises_experts: bool = False
+    """Experts are quantised even where they are no linear layers."""
+
+    def takes_experts(self, linear: bool) -> bool:
+        """Whether experts are quantised, given whether they are linear layers."""
+        return self.quantization is not None and (linear or self.quantises_experts or not self.quantization.linear_only)
 
     def trains(self, part: str) -> bool:
         """Whether ``embedding``, ``head`` or ``norms`` train whole."""
