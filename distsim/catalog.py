@@ -25,6 +25,7 @@ KINDS: dict[str, tuple[str, str] | None] = {
     "precisions": ("distsim.specs.precision", "Precision"),
     "optimizers": ("distsim.specs.optimizer", "Optimizer"),
     "quantizations": ("distsim.specs.tuning", "Quantization"),
+    "losses": ("distsim.specs.loss", "Loss"),
     "prices": ("distsim.specs.price", "Price"),
     "storage": ("distsim.specs.storage", "Storage"),
     "failures": ("distsim.specs.failures", "Failures"),
@@ -34,7 +35,8 @@ KINDS: dict[str, tuple[str, str] | None] = {
     "runs": None,
 }
 SUFFIXES = {"runs": ".csv"}
-SPOKEN = {"prices": "price list", "failures": "failures preset", "facilities": "facility", "power": "power profile"}
+SPOKEN = {"prices": "price list", "failures": "failures preset", "facilities": "facility", "power": "power profile",
+          "losses": "loss"}  # fmt: skip
 """What one preset is called where it is not the kind without its s."""
 _DRIVERS_WORDS = re.compile(r"^((nvidia|amd|instinct|tesla|geforce)-)+|-hbm\d\w*$|-generation$|-blackwell-.*edition$")
 """What drivers say around a GPU's name, as in NVIDIA H100 80GB HBM3."""

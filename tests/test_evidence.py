@@ -95,26 +95,27 @@ def _setup(**options: Any) -> Setup:
 
 
 def test_what_notes_and_years_tell_of_the_loss() -> None:
-    fused = held_by(_run(notes="Liger kernel"), _setup(framework="deepspeed", zero=3), 2026).kernels
-    assert fused.loss_chunk_tokens == 262  # 8192 tokens times 4096 of 128256, rounded up
-    assert not fused.loss_keeps_chunks
+    cells = {"model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": 8, "framework": "huggingface", "seq_len": 8192,
+             "micro_batch": 1, "zero_stage": 3}  # fmt: skip
+    losses = {"Liger kernel": "with-head", "Cut Cross Entropy plugin": "cut", "without cut cross entropy": "eager"}
+    assert {notes: setup_of(_run(**cells, notes=notes)).kernels.loss for notes in losses} == losses
     compiled = held_by(_run(notes="flags: --cross-entropy-loss-fusion=True"), _setup(framework="megatron-lm"), 2026)
     assert compiled.kernels.loss_transit_bytes == 6
     titan = _setup(framework="torchtitan", zero=3, compile=True)
     assert held_by(_run(), titan, 2024.9).kernels.loss == "eager"
     assert held_by(_run(), titan, 2025.0).kernels.loss == "fused"
-    assert held_by(_run(), _setup(framework="torchtitan", zero=3), 2025.0).kernels.loss_chunk_tokens == 0
+    assert held_by(_run(), _setup(framework="torchtitan", zero=3), 2025.0).kernels.loss_chunks == 1
 
 
 @pytest.mark.parametrize(
-    ("notes", "chunk"),
-    [("sequential technique: + Compile (cumulative)", 0), ("sequential technique: Baseline (cumulative)", 0),
-     ("sequential technique: + Chunked Cross Entropy (cumulative)", 1024), ("batch 2, packed", 1024),
-     ("sequential technique: + 8-bit AdamW (cumulative)", 1024)],
+    ("notes", "chunks"),
+    [("sequential technique: + Compile (cumulative)", 1), ("sequential technique: Baseline (cumulative)", 1),
+     ("sequential technique: + Chunked Cross Entropy (cumulative)", 8), ("batch 2, packed", 8),
+     ("sequential technique: + 8-bit AdamW (cumulative)", 8)],
 )  # fmt: skip
-def test_chunked_losses_of_torchtune(notes: str, chunk: int) -> None:
+def test_chunked_losses_of_torchtune(notes: str, chunks: int) -> None:
     run = _run(notes=notes, finetune_kind="full")
-    assert held_by(run, _setup(framework="torchtune", zero=3), 2024).kernels.loss_chunk_tokens == chunk
+    assert held_by(run, _setup(framework="torchtune", zero=3), 2024).kernels.loss_chunks == chunks
 
 
 def test_a_chunked_loss_saves_what_is_in_transit_and_a_fused_one_all_logits() -> None:
@@ -125,8 +126,8 @@ def test_a_chunked_loss_saves_what_is_in_transit_and_a_fused_one_all_logits() ->
         return float(memory_of(replace(setup, kernels=setup.kernels.model_copy(update=kernels))).worst.peak)
 
     whole = peak()
-    saved = whole - peak(loss_chunk_tokens=1024, loss_keeps_chunks=True)
-    more = whole - peak(loss_chunk_tokens=1024)
+    saved = whole - peak(loss_chunks=8, loss_keeps_chunks=True)
+    more = whole - peak(loss_chunks=8)
     kept_more = logits * 4 * 7 / 8 * (1 + setup.framework.overhead.fragmentation_fraction)
     assert more - saved == pytest.approx(kept_more, rel=0.01)
     assert 0 < saved < more

@@ -37,7 +37,8 @@ WORDS = {
     "optimizer": ["adamw", "sgd", "adafactor", "adamw-8bit", "muon", "sgdd"],
     "offload": ["none", "optimizer", "all"],
     "offload_to": ["cpu", "nvme", "tape"],
-    "quantize": ["none", "int8", "nf4", "int2"],
+    "quantize": ["none", "int8", "nf4", "nf4+experts", "int2"],
+    "loss": ["chunked", "liger", "cut", "cutt"],
     "vocab_parallel": ["vocab-1", "vocab-2", "interlaced", "vocab-3"],
     "stage_layers": ["16,16", "1,31", "8,8,8,8", "32", "balanced", "0,32", ",", "-1,33"],
 }

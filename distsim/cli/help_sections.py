@@ -12,7 +12,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Layout": ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "stage_layers", "vocab_parallel",
                "sequence_parallel", "loss_parallel", "tp_mode", "tp_depth", "cp_mode"),
     "Batch": ("seq", "decoder_seq", "sample_tokens", "micro_batch", "global_batch"),
-    "Memory": ("zero", "zero_group", "recompute", "recompute_layers", "offload", "offload_to"),
+    "Memory": ("zero", "zero_group", "recompute", "recompute_layers", "offload", "offload_to", "loss"),
     "Training": ("precision", "optimizer", "dropout", "mtp", "expert_imbalance"),
     "Fine-tuning": ("lora_rank", "lora_targets", "lora_dropout", "lora_whole", "quantize"),
     "Exchange of gradients": ("no_sync", "clip", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers"),
@@ -33,7 +33,7 @@ PLAN: dict[str, tuple[str, ...]] = {
                                  "pace", "preempted_every", "maintenance_every", "seed"),
     "Layouts to try": ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute",
                        "margin"),
-    "Training": ("precision", "optimizer", "mtp"),
+    "Training": ("precision", "optimizer", "mtp", "loss"),
     "Fine-tuning": SECTIONS["Fine-tuning"],
 }  # fmt: skip
 PIPELINE: dict[str, tuple[str, ...]] = {

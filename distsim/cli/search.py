@@ -44,7 +44,7 @@ BOUNDED: dict[str, str] = {
 }
 FIXED = ("gpu", "cluster", "profile", "framework", "seq", "decoder_seq", "sample_tokens", "attention", "compile",
          "dropout", "optimizer", "mtp", "lora_rank", "lora_targets", "lora_dropout", "lora_whole", "quantize",
-         "loss_parallel", "no_sync", "clip")  # fmt: skip
+         "loss", "loss_parallel", "no_sync", "clip")  # fmt: skip
 """Job options that hold for all layouts."""
 VARIED = {"global_batch": "batches", "precision": "precisions", "offload": "offloads"}
 """Options of which a list is tried, with the names of the lists in a request."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.profile import has_words
 from distsim.engine.resolve import Setup
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.rules import divisors
@@ -13,8 +14,8 @@ from distsim.specs.stage_layers import BALANCED
 
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
 EFFORTS = {
-    "sequence parallel": 1.0, "zero": 1.0, "micro_batch": 1.0, "recompute": 2.0, "tp": 2.2, "pp": 2.4, "cp": 2.6,
-    "optimizer": 4.0, "gpus": 5.0, "gpu": 6.0,
+    "sequence parallel": 1.0, "zero": 1.0, "loss": 1.0, "micro_batch": 1.0, "recompute": 2.0, "tp": 2.2, "pp": 2.4,
+    "cp": 2.6, "optimizer": 4.0, "gpus": 5.0, "gpu": 6.0,
 }  # fmt: skip
 PER_STEP = {"gpus": 1.0}
 """Further effort for each value of a family beyond its first; a tenth where not stated."""
@@ -39,6 +40,7 @@ class Change:
 def changes(setup: Setup) -> Iterator[Change]:
     """All single changes worth computing, mildest of each family first."""
     yield from _sharding(setup)
+    yield from _losses(setup)
     yield from _micro_batch(setup)
     yield from _recompute(setup)
     yield from _degrees(setup)
@@ -53,6 +55,12 @@ def _sharding(setup: Setup) -> Iterator[Change]:
     if y.dp * y.cp > 1:
         for step, zero in enumerate(range(y.zero + 1, 4)):
             yield Change("zero", step, f"ZeRO {zero}", {"zero": zero})
+
+
+def _losses(setup: Setup) -> Iterator[Change]:
+    if setup.job.loss is None and has_words(setup.model):
+        for step, name in enumerate(setup.framework.supports.losses):
+            yield Change("loss", step, f"{name} loss", {"loss": name})
 
 
 def _micro_batch(setup: Setup) -> Iterator[Change]:

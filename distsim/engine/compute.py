@@ -18,6 +18,7 @@ from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.weights import optimizer_seconds, weight_work
 from distsim.formulas.compute import (
+    CUT_SHARE,
     cached_share,
     product_share,
     roofline_seconds,
@@ -38,6 +39,8 @@ EXPERTS = ("mlp.experts.up", "mlp.experts.down")
 ALONE = 0.7
 """Part of the experts' products that is as fast as a dense one where a rank has a single expert: nothing is grouped
 then, but the busiest rank still has more tokens than the mean."""
+HEAD = "head"
+"""How the names of output layers end; their chunks of tokens follow one another."""
 LOOP_STREAMS = 4
 """Products of experts that run at once where a loop issues them (Transformer Engine, multi-stream cuBLAS)."""
 
@@ -231,6 +234,9 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         rate = rate * alignment(setup, n, k, each)
     moved = (m * k + k * n + m * n) * batch * each
     together = minimum(batch, LOOP_STREAMS) if setup.kernels.expert_products == "loop" else batch
+    if operation.name.endswith(HEAD):
+        together = 1
+        rate = rate * (CUT_SHARE if setup.kernels.loss == "cut" else 1.0)
     work = (m, n, k, together), 2 * m * n * k * batch, moved
     times = _three(chip, rate, *work)
     last = narrow and not setup.precision.wide_weight_gradient

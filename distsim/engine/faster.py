@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from distsim.engine.lacking import without_flash
+from distsim.engine.profile import has_words
 from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.step import StepReport, seconds_of
@@ -145,6 +146,9 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "attention", "flash attention", {"attention": "flash"}
     if y.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
         yield "stage-layers", "stages of equal work", {"stage_layers": "balanced"}
+    if job.loss is None and has_words(setup.model):
+        for name in setup.framework.supports.losses:
+            yield "loss", f"{name} loss", {"loss": name}
     if setup.framework.compiled and not job.compile:
         yield "compile", "torch.compile", {"compile": True}
 

@@ -10,6 +10,7 @@ from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework, Kernels
 from distsim.specs.layout import Layout
+from distsim.specs.loss import Loss
 from distsim.specs.model import Model
 from distsim.specs.recipes import Recipe
 
@@ -26,6 +27,30 @@ def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> K
         overrides |= framework.compiled
         where += " and compiled"
     return with_kernels(own, overrides, where) if overrides else own
+
+
+def job_kernels(
+    framework: Framework, model: Model, chip: Accelerator, precision: str, compiled: bool, loss: str | None
+) -> Kernels:
+    """The kernels that a job runs: the framework's, those of its recipes for this model and chip, and the loss that
+    the job asks for."""
+    kernels = kernels_for(framework, model, compiled)
+    if special := recipe_kernels(framework, model, chip, precision):
+        kernels = with_kernels(kernels, special, f"framework {framework.name}, recipes")
+    return kernels if loss is None else with_loss(kernels, loss, model)
+
+
+def has_words(model: Model) -> bool:
+    """Whether the model's loss is over a vocabulary."""
+    return not model.text and model.output.over_vocabulary
+
+
+def with_loss(kernels: Kernels, loss: str, model: Model) -> Kernels:
+    """The kernels with a loss by its preset's name; raises DistsimError for a model without one over a vocabulary."""
+    found: Loss = catalog.load("losses", loss)
+    if not has_words(model):
+        raise DistsimError(f"--loss {loss} has no effect: {model.name} has no logits over a vocabulary", "leave it out")
+    return with_kernels(kernels, found.kernels, f"loss {found.name}")
 
 
 def recipes_of(framework: Framework, model: Model, chip: Accelerator, precision: str) -> tuple[Recipe, ...]:

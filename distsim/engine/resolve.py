@@ -9,7 +9,7 @@ from distsim import catalog
 from distsim.arrays import Number, round_up, where
 from distsim.engine.models import as_asked, asked_of, length_notes, load_model, packed_samples, reading_notes
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
-from distsim.engine.profile import framework_notes, kernels_for, recipe_kernels, with_kernels
+from distsim.engine.profile import framework_notes, job_kernels
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.tuning import tuning_notes, tuning_of, tuning_options
 from distsim.engine.vocabulary import check_vocabulary
@@ -86,6 +86,7 @@ class Setup:
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning),
             **asked_of(self.model, y),
             **({"vocab_parallel": y.vocab_parallel} if y.vocab_parallel else {}),
+            **({"loss": self.job.loss} if self.job.loss else {}),
         }  # fmt: skip
 
 
@@ -118,9 +119,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     if "framework" in job.model_fields_set and not given.get("framework"):
         refuse_unsupported(framework, model, layout, offload)
     precision = catalog.load("precisions", filled["precision"])
-    kernels = kernels_for(framework, model, bool(filled["compile"]))
-    if special := recipe_kernels(framework, model, accelerator, precision.name):
-        kernels = with_kernels(kernels, special, f"framework {framework.name}, recipes")
+    kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
     tuning = tuning_of(filled, job, framework, model, precision)
     notes += tuning_notes(tuning, model, kernels, framework.name)
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)

@@ -18,15 +18,11 @@ from distsim.interop.runs import Run
 from distsim.layers.head import head
 from distsim.specs.timing import CHECKED, PLAIN, STATE_NAMES
 
-CHUNKS = 8
-"""Of a chunked cross entropy: torchtune and torchtitan (num_output_chunks, num_chunks)."""
 STEPWISE = "sequential technique:"
 """Notes of torchtune's README, which adds one technique after another; a chunked loss follows the first three."""
 CHUNKED = re.compile(rf"{STEPWISE} \+ (?!packed|compile)|(?<!{STEPWISE} \+ )chunked cross entropy")
 IN_BACKWARD = re.compile(rf"{STEPWISE} \+ (fuse|optimizer|activation offload|8-bit)")
 """Those of its rows whose optimizer steps in backward."""
-FUSED = "liger kernel"
-"""Notes of a loss whose logits live a chunk at a time (linkedin/Liger-Kernel ops/fused_linear_cross_entropy.py)."""
 COMPILED, COMPILED_TRANSIT_BYTES = re.compile(r"cross-entropy-loss-fusion=true(?!.*fusion-impl=te)"), 6.0
 """Megatron-LM's flag for a loss that torch compiles, and what it has in transit per logit: one in bf16, one in fp32
 (NVIDIA/Megatron-LM core/fusions/fused_cross_entropy.py, on in-place semantics under torch.compile)."""
@@ -163,18 +159,15 @@ def _beside(run: Run, setup: Setup, year: float) -> Setup:
 
 
 def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
-    """Kernels of a loss in chunks or of one that is compiled, where the notes tell of it."""
+    """Kernels of a loss in chunks or of one that is compiled, where the notes tell of it; only memory sees these."""
     notes = (run.text("notes") or "").lower()
-    tokens = setup.layout.micro_batch * setup.layout.seq // setup.layout.cp
-    if FUSED in notes:  # as many chunks as words per hidden width, so that their logits are as large as the input
-        return {"loss_chunk_tokens": -(-tokens * setup.model.hidden // setup.model.vocab)}
     if QLORA_ON_DEEPSPEED.lower() in notes:
         return {"loss_upcast": False}
     if COMPILED.search(notes):
         return {"loss_transit_bytes": COMPILED_TRANSIT_BYTES}
     recipe = setup.framework.usual_loss_chunks and run.text("finetune_kind") and STEPWISE not in notes
     if recipe or CHUNKED.search(notes):
-        return {"loss_chunk_tokens": -(-tokens // CHUNKS), "loss_keeps_chunks": True}
+        return dict(catalog.load("losses", "chunked").kernels)
     return {}
 
 

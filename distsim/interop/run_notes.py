@@ -36,6 +36,10 @@ _WIDE_TAIL = re.compile(r"\blayers \d+-\d+ NVFP4, \d+-\d+ bf16", re.IGNORECASE)
 _BALANCED = re.compile(r"force[- ]balanced|force_load_balancing", re.IGNORECASE)
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
 _GRAPHS = re.compile(r"--cuda-graph-impl[= ]transformer_engine", re.IGNORECASE)
+_LOSSES = (
+    ("liger", re.compile(r"\bliger\b", re.IGNORECASE)),
+    ("cut", re.compile(r"^(?!.*without cut cross).*\bcut cross entropy\b", re.IGNORECASE | re.DOTALL)),
+)
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
 _SCHEDULES = tuple(
     (name, re.compile(rf"\b{words}\b", re.IGNORECASE))
@@ -111,6 +115,12 @@ def wide_tail(run: Run) -> str:
 def overlaps_tensor_parallel(run: Run) -> bool:
     """Whether tensor parallel exchanges run in pieces beside products (torch's asynchronous tensor parallelism)."""
     return _OVERLAPPED.search(run.text("notes") or "") is not None
+
+
+def loss_of(run: Run) -> str | None:
+    """The loss that notes name in place of the framework's, by its preset."""
+    notes = run.text("notes") or ""
+    return next((name for name, words in _LOSSES if words.search(notes)), None)
 
 
 def compiled(run: Run) -> bool:

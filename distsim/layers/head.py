@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distsim.arrays import Number, minimum, some, where
+from distsim.arrays import Number, ceil_div, some, where
 from distsim.layers.contrast import contrast
+from distsim.layers.fused_loss import TOGETHER, together
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
@@ -37,6 +38,8 @@ def _head(ctx: Context) -> list[Operation]:
         source = Tensor("head.wide", layout.tokens * model.hidden, ctx.activation, "s b h")
         operations.append(linear(ctx, "head.project_out", layout.tokens, model.hidden, width, source, sharded=False))
     operations += [*pooler(ctx), *transform(ctx), *_output(ctx, width), _loss(ctx)]
+    if ctx.kernels.loss in TOGETHER:
+        operations[-2:] = together(ctx, *operations[-2:])
     return _with_unused(operations, model.output.unused)
 
 
@@ -112,9 +115,7 @@ def _loss(ctx: Context) -> Operation:
     """Cross entropy. The fp32 logits (or their log-softmax) are the largest single tensor of many jobs."""
     kernels, eager = ctx.kernels, ctx.kernels.loss == "eager"
     everywhere, each, shards = _logits(ctx)
-    chunk = kernels.loss_chunk_tokens
-    tokens = minimum(everywhere, chunk) if chunk else everywhere
-    logits = tokens * each / shards
+    logits = ceil_div(everywhere, kernels.loss_chunks) * each / shards
     act = ctx.activation
     wide = FP32_BYTES if kernels.loss_upcast is True or ctx.precision.autocast else act
     whole = everywhere * each / shards if kernels.loss_keeps_chunks else logits

@@ -83,9 +83,11 @@ class Kernels(Spec):
     """Tables of ``s x rotated width``: cosine and sine, twice where local and global layers differ (Gemma 3)."""
     rope_tables_per_layer: bool = False
     """Each layer makes and keeps its own tables (GPT-J, GLM) instead of sharing those of the model."""
-    loss: Literal["fused", "eager"] = "fused"
+    loss: Literal["fused", "eager", "with-head", "cut"] = "fused"
     """``fused`` keeps fp32 logits once (vocabulary-parallel cross entropy); ``eager`` upcasts and keeps the fp32
-    log-softmax, with bf16 logits, their upcast and their gradients in transit."""
+    log-softmax, with bf16 logits, their upcast and their gradients in transit; ``with-head`` takes the output layer's
+    product in a chunk of tokens at a time, and both their gradients at once (Liger); ``cut`` never has logits in
+    memory (Cut Cross Entropy)."""
     loss_kept_bytes: float = Field(default=4, ge=0)
     """Bytes per logit that a fused loss keeps: fp32, or the logits themselves where a compiler makes the rest again."""
     loss_transit_bytes: float | None = Field(default=None, ge=0)
@@ -96,17 +98,17 @@ class Kernels(Spec):
     ``autocast``: only there, since an fp32 buffer is added to them (BART)."""
     predicted_share: float = Field(default=1.0, gt=0, le=1)
     """Share of the positions whose logits an encoder's training computes: all, or those that are masked."""
-    loss_chunk_tokens: int = Field(default=0, ge=0)
-    """Tokens per chunk where the loss is computed in chunks; 0 means all at once."""
+    loss_chunks: int = Field(default=1, ge=1)
+    """Chunks of tokens in which the loss is computed."""
     loss_keeps_chunks: bool = False
-    """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once (Liger)."""
+    """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once."""
     pass_share: float = Field(default=1.0, gt=0, le=1)
     """Share of the passes of norms, activations and the like that is left where a compiler makes them part of
     products."""
     compiler: Literal["none", "xla"] = "none"
     """XLA makes one kernel of neighbours. On systolic arrays a product takes them in (``pass_share``); on GPUs products
     are calls of a library, which does not."""
-    loss_kernel: Literal["one", "eager", "vocab-parallel", "compiled"] | None = None
+    loss_kernel: Literal["one", "eager", "vocab-parallel", "compiled", "cut"] | None = None
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
     loss_metrics: int = Field(default=0, ge=0)
     """Metrics of training that take the cross entropy of every micro-batch's logits once more, composed in fp32."""

@@ -86,6 +86,8 @@ class Job(Spec):
     """Parts that train whole beside the adapters."""
     quantize: str | None = None
 
+    loss: str | None = None
+    """How the loss is made, where a trainer does not take the framework's (presets/losses)."""
     loss_parallel: bool | None = None
     tp_mode: Literal["1d", "2d", "2.5d", "3d"] | None = None
     tp_depth: int | None = _degree()

@@ -43,6 +43,8 @@ class Supports(Spec):
     cp_chunks: int = Field(default=1, ge=1)
     """Context parallelism cuts the sequence into so many chunks per rank (2: causal work is balanced)."""
     offload: tuple[Offload, ...] = OFFLOADS
+    losses: tuple[str, ...] = ()
+    """Losses that a switch puts in the place of its own."""
     some_layers: bool = True
     """Some layers of a stage may be computed again while others are not; off where all follow one policy."""
     uneven: bool = True

@@ -1,0 +1,44 @@
+"""The output layer and the loss as one kernel, or as one loop over chunks of tokens, has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from distsim.formulas.loss import loss_chunk_tokens
+from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.units import FP32_BYTES
+
+TOGETHER = ("with-head", "cut")
+"""Losses that make the output layer's product themselves."""
+
+
+def together(ctx: Context, product: Operation, loss: Operation) -> list[Operation]:
+    """The rows of the output layer and of the loss; what the two keep stands with the loss, which reads or makes it
+    whether the layer's weight trains or not."""
+    tokens, words, width, _ = product.shape
+    source = next(tensor for tensor in product.saved if not tensor.weight_copy)
+    copies = tuple(tensor for tensor in product.saved if tensor.weight_copy)
+    if ctx.kernels.loss == "cut":
+        kept = source, Tensor("loss.log_sum_exp", tokens, FP32_BYTES, "s b")
+        transit = product.transient_backward[1:]
+        return [
+            replace(product, saved=copies, output=None, bytes_written=0, transient_backward=transit),
+            replace(loss, saved=kept, transient_forward=(), transient_backward=(), bytes_read=0, bytes_written=0),
+        ]  # fmt: skip
+    chunk = loss_chunk_tokens(tokens, words, width)
+    logits = Tensor("loss.logits", chunk * words, ctx.activation, "s b v/t")
+    made = source._replace(name="loss.input_gradient", bytes_each=ctx.activation)
+    weights = (Tensor("loss.weight_gradient", words * width, ctx.precision.parameter_bytes, "h v/t"),)
+    chunks = (chunk, words, width, tokens / chunk)
+    return [
+        replace(product, shape=chunks, saved=copies, output=logits, transient_backward=()),
+        replace(loss, saved=(made,), transient_forward=(logits, *(weights if _trains(ctx) else ())),
+                transient_backward=()),
+    ]  # fmt: skip
+
+
+def _trains(ctx: Context) -> bool:
+    """Whether the output layer's weight has a gradient, which is then made in forward."""
+    tuning = ctx.tuning
+    tied = ctx.model.tied_embeddings and tuning is not None and tuning.trains("embedding")
+    return tuning is None or tuning.trains("head") or tied

@@ -1,0 +1,116 @@
+"""Losses that a trainer puts in the place of its framework's: what they keep, what they multiply, what they cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import distsim
+from distsim.engine.compute import Chip, operation_sums
+from distsim.engine.flops import model_flops
+from distsim.engine.mend import mend
+from distsim.engine.resolve import Setup, resolve
+from distsim.errors import DistsimError
+from distsim.formulas.loss import loss_chunk_tokens
+from distsim.layers.head import head
+from distsim.layers.ledger import Operation
+from distsim.specs.job import Job
+
+LOSSES = ("chunked", "liger", "cut")
+JOB: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "seq": 4096,
+                       "micro_batch": 2, "precision": "pure-bf16"}  # fmt: skip
+TOKENS, WORDS, WIDTH = 8192, 128256, 4096
+
+
+def _setup(**options: Any) -> Setup:
+    return resolve(Job.read({**JOB, **options}))
+
+
+def _ends(setup: Setup) -> list[Operation]:
+    return [one for one in head(setup.context()) if one.name in ("head", "loss")]
+
+
+def _peak(**options: Any) -> float:
+    return float(distsim.memory(**{**JOB, **options}).worst.peak)
+
+
+def test_chunks_are_those_of_liger() -> None:
+    """The example in its code: 4 x 4,096 tokens, 32,000 words, 4,096 wide; and never more than there are tokens."""
+    assert loss_chunk_tokens(16384, 32000, 4096) == 2048
+    assert loss_chunk_tokens(8192, 256000, 2304) == 128
+    assert loss_chunk_tokens(3, 100, 4096) == 3
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("tuned", [{}, {"lora_rank": 8}, {"lora_rank": 8, "lora_whole": "head"}])
+def test_every_loss_multiplies_the_same_and_keeps_less(loss: str, tuned: dict[str, Any]) -> None:
+    plain, other = _setup(**tuned), _setup(**tuned, loss=loss)
+    assert model_flops(other) == model_flops(plain)
+    ways = [[(one.flops_forward, one.flops_backward) for one in _ends(setup)] for setup in (plain, other)]
+    assert ways[0] == ways[1]
+    shape = _ends(other)[0].shape
+    assert shape[0] * shape[3] == TOKENS
+    assert _peak(**tuned, loss=loss) < _peak(**tuned)
+
+
+def test_what_is_left_of_the_logits() -> None:
+    """Nothing of them for the cut loss, a chunk for Liger's, which has the weight's gradient in forward; both keep
+    what is as large as the layer's input, whether its weight trains or not."""
+    wide = TOKENS * WIDTH * 2
+    for frozen in ({}, {"lora_rank": 8}):
+        product, loss = _ends(_setup(loss="cut", **frozen))
+        assert sum(tensor.size_bytes for tensor in (*product.saved, *loss.saved)) == wide + 4 * TOKENS
+        assert all(tensor.elements <= TOKENS * WIDTH for tensor in product.transient_backward)
+        product, loss = _ends(_setup(loss="liger", **frozen))
+        assert sum(tensor.size_bytes for tensor in (*product.saved, *loss.saved)) == wide
+        transit = {tensor.name: tensor.size_bytes for tensor in loss.transient_forward}
+        assert transit["loss.logits"] == 256 * WORDS * 2
+        assert transit.get("loss.weight_gradient", 0) == (0 if frozen else WIDTH * WORDS * 2)
+
+
+def test_peaks_by_hand() -> None:
+    """Adapters on a model that computes its layers again: the eager loss has fp32 logits, their log-softmax and those
+    in 16 bits alive at once, the cut one none of them."""
+    options = {"lora_rank": 8, "recompute": "full"}
+    logits = TOKENS * WORDS
+    share = 1 + _setup().framework.overhead.fragmentation_fraction
+    more = _peak(**options) - _peak(**options, loss="cut")
+    assert more == pytest.approx(10 * logits * share, rel=0.15)
+
+
+def test_time_of_the_cut_loss_on_an_a100() -> None:
+    """apple/ml-cross-entropy README, benchmark: 8,192 tokens of Gemma 2 2B, 46.4 and 89.3 ms."""
+    setup = _setup(model="gemma-2-2b", gpu="a100-sxm4-80gb", seq=8192, micro_batch=1, loss="cut")
+    sums = [operation_sums(setup, Chip(setup), one) for one in _ends(setup)]
+    forward, backward = (sum(float(pair[way].matmul + pair[way].memory) for pair in sums) for way in (0, 1))
+    assert forward == pytest.approx(0.0464, rel=0.04)
+    assert backward == pytest.approx(0.0893, rel=0.04)
+
+
+def test_chunks_read_the_weight_again() -> None:
+    """A wide vocabulary over a narrow model makes small chunks, whose products wait for the weight."""
+    narrow = {"model": "gemma-2-2b", "gpu": "a100-sxm4-80gb", "seq": 8192, "micro_batch": 1}
+    seconds = {}
+    for loss in (None, "liger"):
+        setup = _setup(**narrow, loss=loss)
+        product = operation_sums(setup, Chip(setup), _ends(setup)[0])
+        seconds[loss] = float(product[0].matmul + product[1].matmul)
+    assert seconds["liger"] > 1.3 * seconds[None]
+
+
+def test_a_job_that_does_not_fit_is_told_of_its_trainers_losses() -> None:
+    """Trainers with a switch for one: transformers' use_liger_kernel; Megatron has none."""
+    large: dict[str, Any] = {"model": "gemma-2-2b", "micro_batch": 8, "seq": 8192, "recompute": "full"}
+
+    def offered(framework: str) -> list[str]:
+        return [one.flags for one in mend(distsim.memory(**{**JOB, **large, "framework": framework})).fitting]
+
+    assert "--loss liger" in offered("huggingface")
+    assert not any("--loss" in flags for flags in offered("megatron-core"))
+
+
+@pytest.mark.parametrize("model", ["vit-base-patch16-224", "clip-vit-base-patch32"])
+def test_models_without_words_refuse_a_loss_over_them(model: str) -> None:
+    with pytest.raises(DistsimError, match="no logits over a vocabulary"):
+        resolve(Job(model=model, gpus=1, loss="cut"))
