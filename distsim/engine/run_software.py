@@ -41,7 +41,8 @@ OWN_SOFTMAX = "transformer engine"
 transformer_engine/jax/flax/transformer.py, _UnfusedDotProductAttention)."""
 
 
-PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama", "VIA-Research/vTrain data/ground_truth_single": "vtrain"}
+PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama", "foundation-model-stack/fms-fsdp": "fms-fsdp",
+              "VIA-Research/vTrain data/ground_truth_single": "vtrain"}  # fmt: skip
 """Sources whose runs are of their own software, or composed as no software runs (presets/frameworks/vtrain.toml)."""
 
 
