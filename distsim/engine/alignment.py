@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def pads_operands(setup: Setup) -> bool:
     """Whether operands are filled up to what tensor cores ask for: by a compiler (XLA's CublasPadForGemms, Inductor's
     shape_padding), or because a chip has no such cores but large arrays, whose compilers cut and fill (TPU, Gaudi)."""
-    return bool(not setup.accelerator.chip.units or setup.framework.traffic.partitioned or setup.job.compile)
+    return bool(not setup.accelerator.chip.units or setup.framework.traffic.partitioned or setup.compiled)
 
 
 def alignment(setup: Setup, n: Number, k: Number, element_bytes: float) -> Number:

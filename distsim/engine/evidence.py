@@ -227,7 +227,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     and policy of recomputation that the row names."""
     year, framework = run_year(run), setup.framework
     own = next((dict(kernels) for last, kernels in sorted(framework.earlier.items()) if year < last + 1), {})
-    if setup.job.compile:
+    if setup.compiled:
         own = {name: kernel for name, kernel in own.items() if name not in framework.compiled}
     if named := run_notes.attention_kernel(run):
         own["attention_kernel"] = named

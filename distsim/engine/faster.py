@@ -149,7 +149,7 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     if job.loss is None and has_words(setup.model):
         for name in setup.framework.supports.losses:
             yield "loss", f"{name} loss", {"loss": name}
-    if setup.framework.compiled and not job.compile:
+    if setup.framework.compiled and not setup.compiled:
         yield "compile", "torch.compile", {"compile": True}
 
 

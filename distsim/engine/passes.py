@@ -174,14 +174,14 @@ def loss_kernel(setup: Setup) -> str:
 def clamped(setup: Setup, operation: Operation) -> bool:
     """Whether plain torch clamps what experts' activation reads."""
     experts = setup.model.experts
-    composed_clamp = setup.kernels.expert_clamp == "composed" and not setup.job.compile
+    composed_clamp = setup.kernels.expert_clamp == "composed" and not setup.compiled
     return operation.name == "mlp.experts.activation" and composed_clamp and experts is not None and experts.clamp
 
 
 def composed(setup: Setup, operation: Operation) -> Cost:
     """How much more than one kernel the framework's code for this operation moves and launches."""
     kernels, model = setup.kernels, setup.model
-    if setup.job.compile or kernels.compiler == "xla":
+    if setup.compiled or kernels.compiler == "xla":
         if operation.kind == "adapter":
             return COMPILED_ADAPTER
         return FUSED_ROPE if operation.name == "attention.heads" and model.positions == "rotary" else Cost()

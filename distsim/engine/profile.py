@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distsim import catalog
+from distsim.arrays import Number, round_up, where
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework, Kernels
@@ -63,6 +64,14 @@ def recipe_kernels(framework: Framework, model: Model, chip: Accelerator, precis
     """What the framework's recipes set for this model on this accelerator."""
     return {name: value for recipe in recipes_of(framework, model, chip, precision)
             for name, value in recipe.kernels.items()}  # fmt: skip
+
+
+def padded_vocab(framework: Framework, model: Model, tp: Number) -> Number:
+    """Rows of the embedding: a vocabulary that tp does not divide is padded until it does, or cut."""
+    if not framework.vocab_multiple:
+        return model.vocab // tp * tp
+    multiple = framework.vocab_multiple * (tp if framework.vocab_multiple_per_tp else 1)
+    return round_up(model.vocab, where(multiple % tp, multiple * tp, multiple))
 
 
 def framework_notes(framework: Framework, layout: Layout, origins: Mapping[str, str]) -> list[str]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.arrays import Number, round_up, where
+from distsim.arrays import round_up
 from distsim.engine.models import as_asked, asked_of, length_notes, load_model, packed_samples, reading_notes
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
-from distsim.engine.profile import framework_notes, job_kernels
+from distsim.engine.profile import framework_notes, job_kernels, padded_vocab
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.tuning import tuning_notes, tuning_of, tuning_options
 from distsim.engine.vocabulary import check_vocabulary
@@ -62,6 +62,11 @@ class Setup:
     def stage_layers(self) -> tuple[int, ...]:
         """Layers of each pipeline stage, all its chunks together."""
         return stage_sums(self.chunk_layers, self.layout.pp, self.layout.schedule)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether torch.compile runs: as the job says, or else the framework's defaults."""
+        return bool(self.framework.defaults.get("compile") if self.job.compile is None else self.job.compile)
 
     def context(self) -> Context:
         """What the layers need to state their operations."""
@@ -139,14 +144,6 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         padded_vocab(framework, model, layout.vocab_ranks), origins, tuple(notes),
         offload, tuning,
     )  # fmt: skip
-
-
-def padded_vocab(framework: Framework, model: Model, tp: Number) -> Number:
-    """Rows of the embedding: a vocabulary that tp does not divide is padded until it does, or cut."""
-    if not framework.vocab_multiple:
-        return model.vocab // tp * tp
-    multiple = framework.vocab_multiple * (tp if framework.vocab_multiple_per_tp else 1)
-    return round_up(model.vocab, where(multiple % tp, multiple * tp, multiple))
 
 
 _DEFAULTS: dict[str, Any] = {

@@ -109,7 +109,7 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
     setup = _beside(run, setup, year)
     framework = setup.framework
     kernels: dict[str, Any] = {}
-    if setup.job.compile:
+    if setup.compiled:
         kernels |= next((own for last, own in framework.until.items() if year < last + 1), {})
     if framework.states:
         state = correction_of(setup, run.id, year, run.source).state

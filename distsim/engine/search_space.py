@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from distsim.engine.resolve import Setup, padded_vocab
+from distsim.engine.profile import padded_vocab
+from distsim.engine.resolve import Setup
 from distsim.engine.search_bounds import CLOSED, Bounds
 from distsim.engine.search_support import within
 from distsim.engine.search_variants import with_batch

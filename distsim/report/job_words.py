@@ -45,7 +45,7 @@ def _software_words(setup: Setup) -> list[str]:
         setup.precision.name, setup.optimizer.name, setup.framework.name,
         *([f"{setup.recompute} recompute{some}"] if setup.recompute != "none" else []),
         *([f"{y.attention} attention"] if y.attention != "flash" else []),
-        *(["compiled"] if setup.job.compile else []),
+        *(["compiled"] if setup.compiled else []),
         *([f"{setup.job.loss} loss"] if setup.job.loss else []),
         *([f"{setup.model.mtp_trained} MTP"] if setup.model.mtp_trained else []),
         *([f"{' and '.join(setup.offload)} in host memory"] if setup.offload else []),
