@@ -15,7 +15,8 @@ _CAP = re.compile(r"max_(?:seq_)?length (\d+)")
 _SPREAD = re.compile(r"mean (\d+)\+-(\d+) tokens")
 _MEAN = re.compile(r"mean (\d+) real tokens per step of (\d+) samples")
 _QUANTISED = (
-    (r"int8 \(gptq\)", "gptq-int8"), (r"int8|8-bit", "int8"), (r"gptq", "gptq-int4"), (r"bnb|4-bit|nf4|int4", "nf4"),
+    (r"nvfp4", "nvfp4"), (r"int8 \(gptq\)", "gptq-int8"), (r"int8|8-bit", "int8"), (r"gptq", "gptq-int4"),
+    (r"bnb|4-bit|nf4|int4", "nf4"),
 )  # fmt: skip
 _DEFAULT = "default"
 STEPS = 200
@@ -54,7 +55,7 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     if weights := re.search(r"weights ([^;]+)", notes):
         found = next((name for pattern, name in _QUANTISED if re.search(pattern, weights[1])), None)
     else:
-        found = next((name for pattern, name in _QUANTISED[2:] if re.search(pattern, notes)), packed)
+        found = next((name for pattern, name in _QUANTISED[3:] if re.search(pattern, notes)), packed)
     if found and (kind.startswith("q") or weights):
         options["quantize"] = found + "+experts" * ("quantize_moe_experts" in notes)
     return options

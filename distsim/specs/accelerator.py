@@ -76,7 +76,7 @@ class Accelerator(Sourced):
     name: str
     aliases: tuple[str, ...] = ()
     vendor: str
-    architecture: str
+    architecture: str = Field(pattern=r"\S")
     """Its generation in one word, and which of its dies where they differ: ``ampere ga102``."""
     year: int | None = None
     notes: str = ""

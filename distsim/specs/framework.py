@@ -255,8 +255,10 @@ class Framework(Sourced):
     @field_validator("defaults", "usual")
     @classmethod
     def _known(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """A misspelt option would silently have no effect."""
-        for name in options:
+        """A misspelt option would silently have no effect; a value that no job may have is told here."""
+        for name, value in options.items():
+            if name in Job.model_fields:
+                Job.__pydantic_validator__.validate_assignment(Job.model_construct(), name, value)
             if name not in Job.model_fields and name not in REPLAY_WORDS and not name.startswith("precision_"):
                 near = did_you_mean(name, (*Job.model_fields, *REPLAY_WORDS))
                 raise ValueError(f"{name!r} is no option of a job{'; ' + near if near else ''}")

@@ -1,11 +1,16 @@
 """How many bytes each role of a parameter and an activation takes in a precision recipe."""
 
 from math import floor
+from typing import Literal
 
 from pydantic import Field
 
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.base import Sourced
+from distsim.specs.quantity import WireFormat
+
+Rate = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4"]
+"""A key of an accelerator's ``peak``."""
 
 
 class Precision(Sourced):
@@ -46,16 +51,16 @@ class Precision(Sourced):
     """Part of the layers, the last ones, whose products all stay in 16 bits."""
     autocast: bool = False
     """fp32 parameters are cast for each matrix product, and the cast is kept for backward."""
-    gather_dtype: str = "bf16"
+    gather_dtype: WireFormat = "bf16"
     """Dtype on the wire when parameters are gathered."""
-    reduce_dtype: str = "bf16"
+    reduce_dtype: WireFormat = "bf16"
     """Dtype on the wire when gradients are reduced."""
     scaled_share: float = Field(default=1, gt=0, le=1)
     """Rate of products whose operands carry a scale per block over that of ones with a scale per tensor, on chips whose
     tensor cores multiply by the scales."""
-    math: str = "bf16"
+    math: Rate = "bf16"
     """Peak that matrix products run against: a key of the accelerator's ``peak``."""
-    needs: str | None = None
+    needs: Rate | None = None
     """A further peak that an accelerator with units for the recipe states."""
 
     def wide_share(self, layers: int) -> float:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationInfo
 
 from distsim.errors import DistsimError
+from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.units import parse
 
 
@@ -27,6 +28,13 @@ def _whole(dimension: str) -> Callable[[Any, ValidationInfo], int]:
     return lambda value, info: round(read(value, info))
 
 
+def _wire_format(value: Any) -> Any:
+    """A number format of known width; anything else is told what there is."""
+    if not isinstance(value, str) or value not in DTYPE_BYTES:
+        raise ValueError(f"{value!r} is not a choice; choices: {', '.join(DTYPE_BYTES)}")
+    return value
+
+
 Bytes = Annotated[int, BeforeValidator(_whole("B")), Field(gt=0)]
 BytesPerSecond = Annotated[float, BeforeValidator(_number("B/s")), Field(gt=0)]
 FlopPerSecond = Annotated[float, BeforeValidator(_number("FLOP/s")), Field(gt=0)]
@@ -35,4 +43,5 @@ Seconds = Annotated[float, BeforeValidator(_number("s")), Field(ge=0)]
 Watts = Annotated[float, BeforeValidator(_number("W")), Field(gt=0)]
 Ratio = Annotated[float, BeforeValidator(_number("1")), Field(ge=0)]
 Tokens = Annotated[int, BeforeValidator(_whole("tokens")), Field(gt=0)]
+WireFormat = Annotated[str, BeforeValidator(_wire_format)]
 Dollars = Annotated[float, BeforeValidator(_number("USD")), Field(ge=0)]

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from distsim.specs.base import Sourced
 from distsim.specs.precision import Precision
+from distsim.specs.quantity import WireFormat
 
 LETTERS = ("q", "k", "v", "o", "gate", "up", "down", "head")
 """Products that may have an adapter, in the order in which they run."""
@@ -26,7 +27,7 @@ class Quantization(Sourced):
     aliases: tuple[str, ...] = ()
     weight_bytes: float = Field(gt=0, le=2)
     """Bytes per weight, scales included."""
-    dtype: str
+    dtype: WireFormat
     """Name of the format on the wire."""
     unpack_bytes: float = Field(default=0, ge=0)
     """Memory traffic per weight of unpacking it, beside reading the weight and writing the result."""
