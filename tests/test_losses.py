@@ -17,7 +17,7 @@ from distsim.layers.head import head
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 
-LOSSES = ("chunked", "liger", "cut")
+LOSSES = ("chunked", "fused-linear", "liger", "cut")
 JOB: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "seq": 4096,
                        "micro_batch": 2, "precision": "pure-bf16"}  # fmt: skip
 TOKENS, WORDS, WIDTH = 8192, 128256, 4096
@@ -62,7 +62,7 @@ def test_what_is_left_of_the_logits() -> None:
         product, loss = _ends(_setup(loss="cut", **frozen))
         assert sum(tensor.size_bytes for tensor in (*product.saved, *loss.saved)) == wide + 4 * TOKENS
         assert all(tensor.elements <= TOKENS * WIDTH for tensor in product.transient_backward)
-        product, loss = _ends(_setup(loss="liger", **frozen))
+        product, loss = _ends(_setup(loss="fused-linear", **frozen))
         assert sum(tensor.size_bytes for tensor in (*product.saved, *loss.saved)) == wide
         transit = {tensor.name: tensor.size_bytes for tensor in loss.transient_forward}
         assert transit["loss.logits"] == 256 * WORDS * 2
@@ -92,11 +92,19 @@ def test_chunks_read_the_weight_again() -> None:
     """A wide vocabulary over a narrow model makes small chunks, whose products wait for the weight."""
     narrow = {"model": "gemma-2-2b", "gpu": "a100-sxm4-80gb", "seq": 8192, "micro_batch": 1}
     seconds = {}
-    for loss in (None, "liger"):
+    for loss in (None, "fused-linear"):
         setup = _setup(**narrow, loss=loss)
         product = operation_sums(setup, Chip(setup), _ends(setup)[0])
         seconds[loss] = float(product[0].matmul + product[1].matmul)
-    assert seconds["liger"] > 1.3 * seconds[None]
+    assert seconds["fused-linear"] > 1.3 * seconds[None]
+
+
+def test_liger_fuses_more_than_the_loss() -> None:
+    """Norms, rotation and gated products: layers keep less than plain torch's, and pass over memory less often."""
+    alone, whole = (distsim.step(**JOB, loss=loss) for loss in ("fused-linear", "liger"))
+    kept = [report.memory.worst.saved.per_layer for report in (alone, whole)]
+    assert kept[1] < 0.75 * kept[0]
+    assert whole.seconds < alone.seconds
 
 
 def test_a_job_that_does_not_fit_is_told_of_its_trainers_losses() -> None:

@@ -57,7 +57,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "lora_dropout": (float, "dropout of the adapters' inputs [default: 0]"),
     "lora_whole": (str, "what trains whole beside adapters: embedding, head, norms"),
     "quantize": (str, "how frozen weights are stored (distsim show quantizations): none, nf4, nf4+experts …"),
-    "loss": (str, "loss in place of the framework's: chunked, liger, cut (distsim show losses)"),
+    "loss": (str, "loss in place of the framework's: chunked, fused-linear, liger, cut (distsim show losses)"),
     "loss_parallel": (bool, "logits stay sharded over tp through the loss [default: on]"),
     "tp_mode": (str, "tensor parallelism in a row, square, stacked squares or cube: 1d, 2d, 2.5d, 3d [default: 1d]"),
     "tp_depth": (int, "squares of a 2.5d grid"),

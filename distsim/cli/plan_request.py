@@ -38,7 +38,7 @@ JOB = {
     "optimizer": (str, "optimizer [default: adamw]"),
     "attention": (str, "attention kernel: flash or eager [default: flash]"),
     "mtp": (int, "layers of multi-token prediction that train with the rest [default: none]"),
-    "loss": (str, "loss in place of the framework's: chunked, liger, cut"),
+    "loss": (str, "loss in place of the framework's: chunked, fused-linear, liger, cut"),
     "lora_rank": (int, "rank of LoRA adapters; only they train"),
     "lora_targets": (str, "products with an adapter: q,v, attention, mlp, all-linear …"),
     "quantize": (str, "how frozen weights are stored: none, nf4, nf4+experts …"),
