@@ -25,6 +25,7 @@ _LETTERS = {
 _ROW_PARALLEL = ("attention.projection", "cross.projection", "mlp.down", "mlp.shared.down")
 """Products whose input, not whose output, tensor-parallel ranks share out."""
 _PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
+_READ_BY_LAYERS = (".rope_tables", "layer_inputs")
 _ONE_INPUT_MORE = ".input_fp32"
 _WEIGHT_GRADIENT_ONLY = ".normalised"
 """What an eager norm keeps for the gradient of its weight alone."""
@@ -57,10 +58,10 @@ def first_tuned(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operat
 
 
 def untrained(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The rows of the embedding: silent where none of it trains, but for the rotary tables that all layers read."""
+    """The rows of the embedding: silent where none of it trains, but for what all layers read."""
     if ctx.tuning is None:
         return operations
-    tables = [tuple(t for t in one.saved if t.name.endswith("rope_tables")) for one in operations]
+    tables = [tuple(t for t in one.saved if t.name.endswith(_READ_BY_LAYERS)) for one in operations]
     return tuple(
         one if changed.backward else replace(changed, saved=kept)
         for one, changed, kept in zip(operations, _silent_start(operations), tables, strict=True)
@@ -170,8 +171,8 @@ def _matrices(ctx: Context, tuning: Tuning, operation: Operation) -> list[tuple[
     if operation.name == "attention.qkv":
         if ctx.kernels.qkv_matrices == 1 and not tuning.splits_fused:
             return [("", {"q", "k", "v"}, outer)]
-        kv = heads_per_rank(ctx)[1] * ctx.model.head_dim
-        return [("_q", {"q"}, outer - 2 * kv), ("_k", {"k"}, kv), ("_v", {"v"}, kv)]
+        made, kv = ctx.model.key_value_projections(ctx.layer), heads_per_rank(ctx)[1] * ctx.model.head_dim
+        return [("_q", {"q"}, outer - made * kv), *[("_k", {"k"}, kv), ("_v", {"v"}, kv)][:made]]
     if operation.name == "cross.kv":
         return [("_k", {"k"}, outer / 2), ("_v", {"v"}, outer / 2)]
     if operation.name in ("mlp.up", "mlp.shared.up"):

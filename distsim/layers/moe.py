@@ -30,10 +30,10 @@ def moe(ctx: Context, source: Tensor) -> list[Operation]:
     shared = mlp(ctx, source, "mlp.shared", experts.shared_ffn) if experts.shared else []
     if experts.shared_gate:
         shared.append(_shared_gate(ctx, source))
-    routed = _expert_operations(ctx)
+    routed = expert_operations(ctx)
     if experts.latent is not None:
         routed = [_latent(ctx, "latent_in", source), *routed, _latent(ctx, "latent_out", None)]
-    return [_router(ctx, source), *routed, *shared, *residual(ctx, "mlp.residual")]
+    return [router(ctx, source), *routed, *shared, *residual(ctx, "mlp.residual")]
 
 
 def expert_width(ctx: Context) -> int:
@@ -51,7 +51,8 @@ def _latent(ctx: Context, name: str, source: Tensor | None) -> Operation:
     return linear(ctx, f"mlp.{name}", tokens, inner, outer, kept, sharded=False)
 
 
-def _router(ctx: Context, source: Tensor) -> Operation:
+def router(ctx: Context, source: Tensor) -> Operation:
+    """The choice of experts for each token."""
     model, experts = ctx.model, ctx.model.experts
     assert experts is not None
     tokens, k = ctx.sharded_tokens, experts.per_token
@@ -87,7 +88,8 @@ def _router(ctx: Context, source: Tensor) -> Operation:
     )
 
 
-def _expert_operations(ctx: Context) -> list[Operation]:
+def expert_operations(ctx: Context) -> list[Operation]:
+    """Sending tokens to experts, their MLPs, and sending what they give back."""
     model, layout, experts = ctx.model, ctx.layout, ctx.model.experts
     assert experts is not None
     routed = routed_tokens(ctx)

@@ -16,6 +16,9 @@ def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict
         return (*family.names.get(what, ()), *NAMES[what])
 
     layers = values["layers"]
+    if not fields.flag("enable_moe_block", default=True):
+        fields.settled(*names("experts"), *names("experts_per_token"), *names("expert_ffn"))
+        return None
     count = _first(fields, names("experts"), least=0)
     dense = dense_layers(fields, layers)
     if not count or len(dense) == layers or "E" not in values.get("pattern", "E"):
