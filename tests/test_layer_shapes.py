@@ -212,7 +212,7 @@ def test_what_files_cannot_say() -> None:
     for kind in ("gemma4_assistant", "gemma4_unified_assistant"):
         with pytest.raises(DistsimError, match="not supported"):
             read_config({"model_type": kind, "text_config": config})
-    with pytest.raises(DistsimError, match="one stack of plain attention"):
+    with pytest.raises(DistsimError, match="in one stack of plain attention"):
         Model.read({**load_model("deepseek-v3").spec.model_dump(), "layer_inputs": {"width": 8, "rows": 8}})
 
 

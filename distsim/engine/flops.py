@@ -14,6 +14,7 @@ from distsim.layers.layer_inputs import NAME as LAYER_INPUTS
 from distsim.layers.ledger import Parameter
 from distsim.layers.network import layer_kinds, network_parameters, plain_context
 from distsim.layers.prediction import positions
+from distsim.layers.streams import NAME as STREAMS
 from distsim.specs.model import Model
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _works(model: Model, parameter: Parameter) -> bool:
     """Whether tokens are multiplied with a parameter of the embedding: the output layer's, squares, sound."""
     if parameter.name == "embedding.weight":
         return model.tied_embeddings
-    return parameter.kind == "matrix" and parameter.name.startswith((*PROJECTIONS, LAYER_INPUTS))
+    return parameter.kind == "matrix" and parameter.name.startswith((*PROJECTIONS, LAYER_INPUTS, STREAMS))
 
 
 def _token_share(setup: Setup, part: str, parameter: Parameter, layer: bool) -> Number:

@@ -126,10 +126,18 @@ def _masked(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Te
     copied: Number = 1 if ctx.kernels.sdpa and too_wide(model) else dense
     copies = layout.micro_batch if ctx.kernels.attention_mask != "bias" else model.heads / layout.tp
     mask = Tensor("attention.mask", dense * copies * layout.seq * _all_keys(ctx), ctx.activation, "b s s")
-    if model.kv_heads == 1 or model.latent_attention:
-        return key, value, (mask,)  # one head broadcasts without a copy
+    if model.latent_attention:
+        return key, value, (mask,)
     expand = 1 + copied * (query.elements / key.elements - 1)
+    if model.kv_heads == 1:  # one head broadcasts without a copy, but for what a cast makes of it after that
+        cast = _casts_keys(ctx) and ctx.kernels.attention_mask not in MASKED
+        return key._replace(elements=key.elements * (expand if cast else 1)), value, (mask,)
     return key._replace(elements=key.elements * expand), value._replace(elements=value.elements * expand), (mask,)
+
+
+def _casts_keys(ctx: Context) -> bool:
+    """Whether autocast makes 16-bit copies of keys, which eager rotation gives in fp32."""
+    return ctx.precision.autocast and ctx.kernels.rope == "eager" and ctx.model.positions == "rotary"
 
 
 def heads_operation(ctx: Context, query: Tensor, key: Tensor, value: Tensor, own: Number) -> Operation:
@@ -141,7 +149,8 @@ def heads_operation(ctx: Context, query: Tensor, key: Tensor, value: Tensor, own
     rotates = ctx.model.positions == "rotary"
     moved = (query.size_bytes + key.size_bytes * (not borrows)) * rotates
     if borrows:
-        key, value = (one._replace(elements=where(key.elements > own, one.elements, 0)) for one in (key, value))
+        value = value._replace(elements=where(value.elements > own, value.elements, 0))
+        key = key if _casts_keys(ctx) else key._replace(elements=where(key.elements > own, key.elements, 0))
     return Operation(
         "attention.heads",
         "elementwise",

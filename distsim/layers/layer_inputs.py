@@ -20,7 +20,8 @@ def _all_layers(ctx: Context) -> Tensor:
     """One narrow vector per token and layer, alive until the first layer's backward."""
     model = ctx.model
     assert model.layer_inputs is not None
-    return Tensor(NAME, ctx.sharded_tokens * model.layers * model.layer_inputs.width, ctx.activation, "s b L w")
+    elements = ctx.sharded_tokens * model.layers * model.layer_inputs.width
+    return Tensor(NAME, elements, ctx.precision.stream_bytes, "s b L w")
 
 
 def lookup_rows(ctx: Context) -> list[Operation]:
@@ -41,8 +42,9 @@ def lookup_rows(ctx: Context) -> list[Operation]:
         collectives=(Collective("all_reduce", "tp", whole.size_bytes * (ctx.layout.tp > 1), "forward"),),
     )  # fmt: skip
     stands_alone = where(ctx.layout.recompute_layers != 0, 0, 1) * (ctx.kernels.norm == "eager")
+    stands_alone = 1 if model.streams else stands_alone
     source = Tensor(f"{NAME}.source", tokens * model.hidden * stands_alone, ctx.precision.kept_input_bytes, "s b h")
-    projected = whole._replace(name=f"{NAME}.projected")
+    projected = whole._replace(name=f"{NAME}.projected", bytes_each=ctx.activation)
     return [
         table,
         linear(ctx, f"{NAME}.projection", tokens, model.hidden, width, source, sharded=False),

@@ -22,6 +22,7 @@ from distsim.layers.moe_beside import experts_beside_mlp
 from distsim.layers.norm import norm
 from distsim.layers.selective_scan import selective_scan
 from distsim.layers.short_convolution import short_convolution
+from distsim.layers.streams import bypass, correct, gather, predict, slice_of_all, spread, stream_count
 from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -32,8 +33,8 @@ from distsim.specs.tuning import Tuning
 def layer_kind(model: Model, layer: int) -> str:
     """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local, and
     ``+mamba``, ``+delta`` or ``+convolution`` where that stands in its place, ``+borrowed`` where keys are an earlier
-    layer's; in hybrids of single mixers ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or
-    ``image`` and ``text``, where there are both."""
+    layer's, ``+cutoff`` where the MLP has one; in hybrids of single mixers ``mamba``, ``attention``, ``moe`` or
+    ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where there are both."""
     if model.pattern:
         return model.mixer(layer)
     if model.text:
@@ -44,7 +45,8 @@ def layer_kind(model: Model, layer: int) -> str:
     if model.is_recurrent(layer):
         return f"{feed}+{model.recurrent_mixer}"
     kind = f"{feed}+window" if model.is_windowed(layer) else feed
-    return f"{kind}+borrowed" if model.borrows_keys(layer) else kind
+    kind = f"{kind}+borrowed" if model.borrows_keys(layer) else kind
+    return f"{kind}+cutoff" if model.has_cutoff(layer) else kind
 
 
 def layer_kinds(model: Model) -> dict[str, list[int]]:
@@ -69,7 +71,8 @@ def layer_block(ctx: Context) -> Block:
     entering = stream if ctx.kernels.regather_input else ctx.layout.tokens * model.hidden
     first = Tensor("attention.input", entering, kept, "s b h")
     second = Tensor("mlp.input", entering, kept, "s b h")
-    operations = [norm(ctx, "attention.norm", rows, model.hidden, boundary), *attend(ctx, first)]
+    read = slice_of_all(ctx, "streams.predicted") if model.streams else boundary
+    operations = [norm(ctx, "attention.norm", rows, model.hidden, read), *attend(ctx, first)]
     operations[1] = replace(operations[1], parameters=operations[1].parameters + sink_parameters(ctx))
     if model.norms_per_layer == 4:
         operations.append(
@@ -87,8 +90,9 @@ def layer_block(ctx: Context) -> Block:
     operations += _feed(model, ctx.layer)(ctx, second)
     if model.norms_per_layer == 4:
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
-    operations += branch(ctx)
-    return Block(layer_kind(whole.model, ctx.layer), tuned(ctx, operations), boundary)
+    operations = [*predict(ctx), *operations, *bypass(ctx, first), *correct(ctx), *branch(ctx)]
+    entered = boundary._replace(elements=stream * stream_count(ctx))
+    return Block(layer_kind(whole.model, ctx.layer), tuned(ctx, operations), entered)
 
 
 def _attend(model: Model, layer: int) -> Callable[[Context, Tensor], list[Operation]]:
@@ -151,12 +155,12 @@ def layer_blocks(ctx: Context) -> dict[str, tuple[Block, list[int]]]:
 
 def embedding_block(ctx: Context) -> Block:
     """Token and position embeddings."""
-    return Block("embedding", untrained(ctx, tuned(ctx, [*embedding(ctx), *lookup_rows(ctx)])))
+    return Block("embedding", untrained(ctx, tuned(ctx, [*embedding(ctx), *lookup_rows(ctx), *spread(ctx)])))
 
 
 def head_block(ctx: Context) -> Block:
     """Final norm, output layer, loss. A tied matrix counts here only where the embedding is on another stage."""
-    return Block("head", tuned(ctx, head(ctx)))
+    return Block("head", tuned(ctx, [*gather(ctx), *head(ctx)]))
 
 
 def untied(block: Block, ctx: Context) -> Block:

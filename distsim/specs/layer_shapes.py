@@ -1,6 +1,7 @@
-"""What some layers of one stack have otherwise than the rest: wider heads, keys that others made, inputs of their own.
+"""What some layers of one stack have otherwise than the rest: wider heads, keys that others made, inputs of their own;
+and residual streams side by side.
 
-Gemma 4 (transformers, models/gemma4) has all of them.
+Gemma 4 and 3n (transformers, models/gemma4, models/gemma3n) have them.
 """
 
 from pydantic import Field
@@ -34,3 +35,14 @@ class LayerInputs(Spec):
     """Elements for one layer."""
     rows: int = Field(ge=1)
     """Rows of the table, which has ``width`` columns per layer."""
+
+
+class Streams(Spec):
+    """Several residual streams, one of which passes attention and MLP: each layer predicts all of them from all, and
+    corrects them by what became of that one (Baykal et al. 2023, alternating updates, arXiv:2301.13310)."""
+
+    count: int = Field(ge=2)
+    bypass_rank: int = Field(ge=1)
+    """Rank of the projection around attention (Menghani et al. 2024, LAuReL, arXiv:2411.07501)."""
+    cutoff_layers: tuple[int, ...] = ()
+    """Layers (from 0) whose MLPs set to zero what is below a cutoff of their gate, by its mean and deviation."""

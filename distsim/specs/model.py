@@ -9,7 +9,7 @@ from distsim.specs.disentangled import Disentangled
 from distsim.specs.experts import Experts
 from distsim.specs.inputs import Frames, Patches, TextTower
 from distsim.specs.latent import LatentAttention
-from distsim.specs.layer_shapes import GlobalAttention, LayerInputs, SharedKeys
+from distsim.specs.layer_shapes import GlobalAttention, LayerInputs, SharedKeys, Streams
 from distsim.specs.mixers import DeltaNet, Mamba, ShortConvolution
 from distsim.specs.output import Output
 
@@ -125,6 +125,7 @@ class Model(Sourced):
     global_attention: GlobalAttention | None = None
     shared_keys: SharedKeys | None = None
     layer_inputs: LayerInputs | None = None
+    streams: Streams | None = None
     experts: Experts | None = None
     latent_attention: LatentAttention | None = None
     mamba: Mamba | None = None
@@ -166,10 +167,12 @@ class Model(Sourced):
 
     @model_validator(mode="after")
     def _unlike_layers(self) -> Self:
-        if not (self.global_attention or self.shared_keys or self.layer_inputs):
+        if not (self.global_attention or self.shared_keys or self.layer_inputs or self.streams):
             return self
         if self.latent_attention or self.pattern or self.recurrent or self.encoder_layers or self.parallel_blocks:
-            raise ValueError("global_attention, shared_keys and layer_inputs go with one stack of plain attention")
+            raise ValueError(
+                "global_attention, shared_keys, layer_inputs, streams: only in one stack of plain attention"
+            )
         if self.global_attention and self.heads % self.global_attention.kv_heads:
             raise ValueError(f"global_attention.kv_heads does not divide heads {self.heads}")
         kinds: dict[bool, set[bool]] = {False: set(), True: set()}
@@ -260,6 +263,10 @@ class Model(Sourced):
     def borrows_keys(self, layer: int) -> bool:
         """Whether this layer (from 0) reads keys and values of an earlier one."""
         return self.shared_keys is not None and layer >= self.layers - self.shared_keys.layers
+
+    def has_cutoff(self, layer: int) -> bool:
+        """Whether the MLP of this layer (from 0) sets to zero what is below a cutoff."""
+        return self.streams is not None and layer in self.streams.cutoff_layers
 
     def key_value_projections(self, layer: int) -> int:
         """Projections that make a layer's keys and values: two, one for both, or none where others' are read."""

@@ -1,4 +1,4 @@
-"""Layers of one stack that differ in their heads, read others' keys, or have inputs of their own (Gemma 4)."""
+"""Layers of one stack that differ in their heads, read others' keys, or have inputs of their own (Gemma 3n and 4)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from distsim.interop.huggingface.fields import Fields
 
 Values = dict[str, Any]
+CUTOFF_LAYERS = 10
+"""Layers with a cutoff where a file names none, if there are more than so many (configuration_gemma3n.py)."""
 PER_LAYER = {"head_dim": "head_dim", "num_key_value_heads": "kv_heads"}
 """Keys that a layer may have otherwise than the rest, as newer files state them under ``per_layer_config``."""
 
@@ -29,6 +31,24 @@ def gemma4(fields: Fields, values: Values) -> Values:
     if shape != {"head_dim": values["head_dim"], "kv_heads": values["kv_heads"]} or one:
         found["global_attention"] = {**shape, "keys_as_values": one}
     return found
+
+
+def gemma3n(fields: Fields, values: Values) -> Values:
+    """Gemma 3n: four residual streams, a way around attention, and MLPs with a cutoff in the first layers."""
+    fields.settled("altup_active_idx", "altup_lr_multiplier")
+    layers = values["layers"]
+    name, pattern = fields.find("activation_sparsity_pattern")
+    if pattern is None:
+        pattern = [1.0] * CUTOFF_LAYERS if layers > CUTOFF_LAYERS else []
+    if not isinstance(pattern, list):
+        pattern = [pattern] * layers
+    if len(pattern) > layers or not all(isinstance(one, (int, float)) and 0 <= one <= 1 for one in pattern):
+        raise fields.wrong(name, pattern, f"a share from 0 to 1 for each of the {layers} layers is needed")
+    streams = {
+        "count": fields.needed("altup_num_inputs"), "bypass_rank": fields.needed("laurel_rank"),
+        "cutoff_layers": tuple(layer for layer, share in enumerate(pattern) if share > 0),
+    }  # fmt: skip
+    return {"streams": streams, "shared_keys": _shared(fields, values), "layer_inputs": _inputs(fields)}
 
 
 def _shared(fields: Fields, values: Values) -> Values | None:

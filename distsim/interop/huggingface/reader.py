@@ -147,7 +147,7 @@ def base_values(fields: Fields, family: Family) -> dict[str, Any]:
         **({} if family.images else {what: fields.needed(*_names(family, what)) for what in ("vocab", "context")}),
         "kv_heads": _kv_heads(fields, family, heads),
         "head_dim": whole("head_dim") or _even(fields, hidden, heads),
-        "ffn": whole("ffn") or 4 * hidden,
+        "ffn": fields.repeated(*_names(family, "ffn"), of="their MLPs") or 4 * hidden,
         "activation": fields.text(*_names(family, "activation"), default="silu"),
         "tied_embeddings": fields.flag(*_names(family, "tied")),
         "mtp_layers": fields.whole(*_names(family, "mtp_layers"), least=0) or 0,
