@@ -17,6 +17,9 @@ NAME = "streams"
 EAGER_PASSES = 4
 """Passes over all streams that predicting or correcting takes in plain torch: copies in another order, the product, the
 sum, and a copy back (transformers, modeling_gemma3n.py)."""
+TRANSIENT_GRADIENTS = 5
+"""Gradients of all streams that backward has at once in plain torch: of the sum, of what was added to a part of it in
+place (a copy), of a slice (zeros around it), and of both factors of a product."""
 KEPT_OF_SCALING = 2
 """What giving a stream the first one's magnitude keeps: it, for its square, and its product with that magnitude."""
 
@@ -89,7 +92,7 @@ def _all_streams(ctx: Context, when: str, saved: tuple[Tensor, ...]) -> Operatio
     moved = _stream(ctx, "all", stream_count(ctx)).size_bytes * _passes(ctx)
     return Operation(
         f"{NAME}.{when}", "elementwise", bytes_read=moved, bytes_written=moved, shape=(saved[0].elements,), saved=saved,
-        transient_backward=(saved[0]._replace(name=f"{NAME}.{when}.gradient"),) * 2,
+        transient_backward=(_stream(ctx, f"{NAME}.{when}.gradient", stream_count(ctx)),) * TRANSIENT_GRADIENTS,
     )  # fmt: skip
 
 

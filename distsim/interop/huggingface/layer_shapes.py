@@ -52,8 +52,13 @@ def gemma3n(fields: Fields, values: Values) -> Values:
 
 
 def _shared(fields: Fields, values: Values) -> Values | None:
-    """The last layers, which read others' keys, and the double width of their MLPs."""
-    count = fields.whole("num_kv_shared_layers", least=0, most=values["layers"] - 1) or 0
+    """The last layers, which read others' keys, and the double width of their MLPs; a default that does not fit the
+    stated number of layers means none."""
+    count = fields.whole("num_kv_shared_layers", least=0) or 0
+    if count >= values["layers"]:
+        if "num_kv_shared_layers" not in fields.assumed:
+            raise fields.wrong("num_kv_shared_layers", count, f"there are {values['layers']} layers")
+        count = 0
     double = fields.flag("use_double_wide_mlp")
     return {"layers": count, "ffn": 2 * values["ffn"] if double else None} if count else None
 
