@@ -14,6 +14,8 @@ from distsim.layers.linear import linear
 from distsim.layers.norm import norm
 
 NAME = "layer_inputs"
+SLICE = "layer_input.slice"
+"""Taking a layer's own input out of all layers': a view forward, but backward a tensor as large as all of them."""
 
 
 def _all_layers(ctx: Context) -> Tensor:
@@ -61,19 +63,21 @@ def branch(ctx: Context) -> list[Operation]:
         return []
     tokens, act, kept = ctx.sharded_tokens, ctx.activation, ctx.precision.kept_input_bytes
     stream, narrow = tokens * model.hidden, tokens * inputs.width
+    whole = _all_layers(ctx)._replace(name="layer_input.gradients")
+    slicing = Operation(SLICE, "elementwise", bytes_written=whole.size_bytes, shape=(whole.elements,))
     before = Tensor("layer_input.preactivation", narrow, act, "s b w")
     own = [before]
     if ctx.kernels.activation == "eager":
         own.append(before._replace(name="layer_input.activated"))
     product = Tensor("layer_input.product", narrow, kept, "s b w")
     wide = Tensor("layer_input.branch", stream, kept, "s b h")
-    gradients = _all_layers(ctx)._replace(name="layer_input.gradients")
     return [
         linear(ctx, "layer_input.narrow", tokens, model.hidden, inputs.width,
                Tensor("layer_input.source", stream, kept, "s b h"), sharded=False),
+        *([slicing] if ctx.kernels.norm == "eager" else ()),
         Operation("layer_input.activation", "elementwise", bytes_read=2 * narrow * act, bytes_written=narrow * act,
                   shape=(narrow,), saved=tuple(own),
-                  transient_backward=(before._replace(name="layer_input.gradient"), gradients, gradients)),
+                  transient_backward=(before._replace(name="layer_input.gradient"), whole, whole)),
         linear(ctx, "layer_input.widen", tokens, inputs.width, model.hidden, product, sharded=False),
         norm(ctx, "layer_input.norm", tokens, model.hidden, wide),
         *(replace(one, saved=()) for one in residual(ctx, "layer_input.residual")),
