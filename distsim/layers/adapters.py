@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
-from distsim.arrays import Number, maximum
+from distsim.arrays import Number, maximum, where
 from distsim.layers.attention import heads_per_rank
 from distsim.layers.ledger import Collective, Context, Held, Operation, Parameter, Tensor
+from distsim.layers.streams import UNSCALED
 from distsim.specs.tuning import Tuning
 from distsim.units import FP32_BYTES, MASK_BYTES
 
@@ -27,8 +28,8 @@ _ROW_PARALLEL = ("attention.projection", "cross.projection", "mlp.down", "mlp.sh
 _PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
 _READ_BY_LAYERS = (".rope_tables", "layer_inputs")
 _ONE_INPUT_MORE = ".input_fp32"
-_WEIGHT_GRADIENT_ONLY = ".normalised"
-"""What an eager norm keeps for the gradient of its weight alone."""
+_WEIGHT_GRADIENT_ONLY = (".normalised", UNSCALED)
+"""What an eager norm, or a scale, keeps for the gradient of its weight alone."""
 
 
 def tuned(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
@@ -58,10 +59,15 @@ def first_tuned(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operat
 
 
 def untrained(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The rows of the embedding: silent where none of it trains, but for what all layers read."""
+    """The rows of the embedding: silent where none of it trains, but for what all layers read. Under recomputation
+    its output is made to need a gradient (peft), so that what follows the lookup keeps what it does elsewhere."""
     if ctx.tuning is None:
         return operations
-    tables = [tuple(t for t in one.saved if t.name.endswith(_READ_BY_LAYERS)) for one in operations]
+    again = where(ctx.layout.recompute_layers != 0, 1, 0)
+    tables = [
+        tuple(t if t.name.endswith(_READ_BY_LAYERS) else t._replace(elements=t.elements * again) for t in one.saved)
+        for one in operations
+    ]
     return tuple(
         one if changed.backward else replace(changed, saved=kept)
         for one, changed, kept in zip(operations, _silent_start(operations), tables, strict=True)
@@ -119,7 +125,7 @@ def _frozen(ctx: Context, operation: Operation, quantised: bool) -> Operation:
             copy = _plain_weight(ctx, operation)
             saved = tuple(tensor for tensor in saved if not tensor.weight_copy)
             transit, forward = (*transit, copy), (*forward, copy)
-    elif operation.kind == "norm":
+    elif operation.kind in ("norm", "elementwise"):
         saved = tuple(tensor for tensor in saved if not tensor.name.endswith(_WEIGHT_GRADIENT_ONLY))
     elif operation.kind == "embedding":
         saved = tuple(tensor for tensor in saved if tensor.name.endswith(".rope_tables"))

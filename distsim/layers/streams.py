@@ -14,6 +14,8 @@ from distsim.layers.norm import norm
 from distsim.units import FP32_BYTES
 
 NAME = "streams"
+UNSCALED = ".unscaled"
+"""How the name of what only the gradient of a scale needs ends."""
 EAGER_PASSES = 4
 """Passes over all streams that predicting or correcting takes in plain torch: copies in another order, the product, the
 sum, and a copy back (transformers, modeling_gemma3n.py)."""
@@ -72,8 +74,12 @@ def correct(ctx: Context) -> list[Operation]:
     mixed = (_stream(ctx, f"{NAME}.innovation", count), given._replace(name=f"{NAME}.correct.coefficients"))
     scale = Parameter(f"{NAME}.scale", ctx.model.hidden, "vector", tensor_parallel=False)
     routed = (replace(one, parameters=()) for one in _routing(ctx, "correct", _stream(ctx, f"{NAME}.activated")))
-    together = _all_streams(ctx, "correct", (*mixed, _stream(ctx, f"{NAME}.unscaled")))
-    return [*routed, coefficients, replace(together, parameters=(scale,))]
+    one = _stream(ctx, f"{NAME}{UNSCALED}")
+    scaling = Operation(
+        f"{NAME}.scaling", "elementwise", bytes_read=one.size_bytes, bytes_written=one.size_bytes,
+        shape=(one.elements,), saved=(one,), parameters=(scale,),
+    )  # fmt: skip
+    return [*routed, coefficients, _all_streams(ctx, "correct", mixed), scaling]
 
 
 def _routing(ctx: Context, when: str, source: Tensor) -> list[Operation]:
@@ -126,14 +132,13 @@ def _own_products(ctx: Context, name: str, whole: Tensor, read: str) -> list[Ope
     if not others:
         return []
     tokens, hidden = ctx.sharded_tokens, ctx.model.hidden
-    kept = [_stream(ctx, f"{name}.scaled", others * KEPT_OF_SCALING)]
-    source = whole._replace(name=read)
+    scaled = _stream(ctx, f"{name}.scaled", others * KEPT_OF_SCALING)
+    source = whole = whole if ctx.precision.autocast else whole._replace(name=read)
     if ctx.precision.autocast:
-        kept.append(whole)
         source = Tensor(read, tokens * hidden, ctx.precision.kept_input_bytes, "s b h")
     moved = _stream(ctx, "all", others).size_bytes * _passes(ctx)
     return [
         linear(ctx, name, tokens, hidden, hidden * others, source, matrices=others, cast_input=True, sharded=False),
         Operation(f"{name}.magnitude", "elementwise", bytes_read=moved, bytes_written=moved, shape=(tokens,),
-                  saved=tuple(kept)),
+                  saved=(scaled, whole)),
     ]  # fmt: skip
