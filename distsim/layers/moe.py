@@ -7,9 +7,12 @@ from distsim.layers.attention import residual
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mlp import mlp
-from distsim.units import INDEX_BYTES
+from distsim.units import FP32_BYTES, INDEX_BYTES
 
 ROUTER_BYTES = 4  # routing is done in fp32
+INDEXED_GRADIENTS = 3
+"""Tensors of all copies of tokens that plain torch has while it puts gradients in the experts' order, and while it
+multiplies these by routers' weights and by outputs."""
 
 
 def routed_tokens(ctx: Context) -> Number:
@@ -191,7 +194,7 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
         bytes_written=ctx.sharded_tokens * hidden * act,
         shape=(routed, hidden),
         saved=tuple(saved),
-        transient_backward=(output._replace(name="mlp.experts.output_gradient"),),
+        transient_backward=_ordered_gradients(ctx, output._replace(name="mlp.experts.output_gradient")),
         collectives=(
             Collective("all_to_all", "ep", exchange, "forward"),
             Collective("all_to_all", "ep", exchange, "backward"),
@@ -199,6 +202,15 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
             Collective("all_gather", "etp", gather, "backward"),
         ),
     )
+
+
+def _ordered_gradients(ctx: Context, gradient: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of all copies of tokens: one; in plain torch three, as wide as their product by routers' weights."""
+    if ctx.kernels.moe != "eager":
+        return (gradient,)
+    experts = ctx.model.experts
+    wide = ctx.kernels.router_fp32 or (experts is not None and experts.beside_mlp)
+    return (gradient._replace(bytes_each=FP32_BYTES) if wide else gradient,) * INDEXED_GRADIENTS
 
 
 def _shared_gate(ctx: Context, source: Tensor) -> Operation:
