@@ -80,8 +80,10 @@ def test_against_torch(row: dict[str, str]) -> None:
     assert tensors == pytest.approx(int(row["peak_total"]), rel=near)
 
 
-@pytest.mark.parametrize(("name", "billions"), [("gemma-4-e2b", 2.3), ("gemma-4-e4b", 4.5), ("gemma-4-31b", 30.7),
-                                                ("gemma-4-26b-a4b", 3.8)])  # fmt: skip
+EFFECTIVE = {"gemma-4-e2b": 2.3, "gemma-4-e4b": 4.5, "gemma-4-12b": 11.9, "gemma-4-31b": 30.7, "gemma-4-26b-a4b": 3.8}
+
+
+@pytest.mark.parametrize(("name", "billions"), EFFECTIVE.items())
 def test_parameters_of_a_token(name: str, billions: float) -> None:
     """What their authors call effective or active: tables that are looked up do not count, the output layer does."""
     assert active_parameters(_setup(name, seq=128)) / 1e9 == pytest.approx(billions, abs=0.15)
@@ -202,6 +204,15 @@ def test_files_of_both_ages_say_the_same() -> None:
     older |= {"global_head_dim": 512, "num_global_key_value_heads": 4}
     assert read_config(older).model == read_config(newer).model
     assert read_config({"model_type": "gemma4", "text_config": older, "vision_config": {}}).model.global_attention
+    unified = next(row["config"] for row in COUNTS if row["name"] == "gemma-4-12b")
+    published = {
+        **unified,
+        "hidden_size_per_layer_input": 0,
+        "vocab_size_per_layer_input": 262_144,
+        "num_experts": None,
+    }
+    reading = read_config({"model_type": "gemma4_unified", "text_config": published, "audio_config": {}})
+    assert (reading.model, reading.unused, reading.beside) == (read_config(unified).model, (), ("audio_config",))
     plain = read_config({**older, "attention_k_eq_v": False}).model.global_attention
     assert plain is not None
     assert (plain.kv_heads, plain.keys_as_values) == (16, False)
