@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 from distsim.errors import DistsimError
-from distsim.layers.core_attention import FLASH_WIDTH
 from distsim.layers.network import count_parameters, network_parameters, plain_context
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -128,10 +127,6 @@ def length_notes(model: Model, layout: Layout, stated: bool = True) -> list[str]
     if latent and latent.index_heads and latent.index_keys < layout.together:
         chosen = f"the {latent.index_keys:,} keys that its indexer chooses for each query"
         notes.append(f"{model.name} attends to {chosen}; its attention is counted dense, to all keys")
-    widest = max(model.head_dim, model.global_attention.head_dim if model.global_attention else 0)
-    if layout.attention == "flash" and not latent and widest > FLASH_WIDTH:
-        wide = f"{model.name} has heads {widest} wide, and flash attention on GPUs takes {FLASH_WIDTH} at most"
-        notes.append(f"{wide}: what is told of these layers is a kernel alike, such as torch's memory-efficient one")
     if patches := model.patches:
         squares = f"tokens are squares of {patches.size} x {patches.size} pixels"
         notes.append(f"{squares} and {patches.learned_tokens} learned: {seq} per image of {model.name}")
