@@ -76,6 +76,6 @@ def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:
     if attention != "flash" or chip.chip.array or model.latent_attention or widest <= FLASH_WIDTH:
         return ""
     return (
-        f"{model.name} has heads {widest} wide, and flash attention on GPUs takes {FLASH_WIDTH} at most: what is told of "
-        "these layers is a kernel alike, such as torch's memory-efficient one"
+        f"{model.name} has heads {widest} wide, and flash attention on GPUs takes {FLASH_WIDTH} at most: what is told "
+        "of these layers is a kernel alike, such as torch's memory-efficient one"
     )
