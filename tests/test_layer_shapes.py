@@ -64,7 +64,7 @@ def test_against_torch(row: dict[str, str]) -> None:
     setup = _setup(
         read_config(CONFIGS[row["model"]]).model, seq=int(row["seq"]), micro_batch=batch, global_batch=batch,
         recompute=row["recompute"], attention="eager" if row["attn_impl"] == "eager" else "flash",
-        precision="amp-bf16" if cast else "pure-bf16", **options,
+        precision={"bf16": "pure-bf16", "fp32": "fp32", "fp32_amp": "amp-bf16"}[row["dtype_scheme"]], **options,
     )  # fmt: skip
     stage = build_stages(setup)[0]
     saved, held = saved_of(setup, stage), states(setup, list(stage.parameters()), Figures())

@@ -40,7 +40,9 @@ def _sdpa_choice(ctx: Context) -> str:
     if ctx.activation <= FLASH_BYTES and alike and ctx.kernels.attention_mask not in MASKED:
         return "flash"
     grouped = model.kv_heads < model.heads and model.latent_attention is None
-    return "math" if grouped and ctx.kernels.attention_mask not in MASKED else "efficient"
+    window = masked(ctx)
+    unmasked = ctx.kernels.attention_mask not in MASKED and not (isinstance(window, int) and window)
+    return "math" if grouped and unmasked else "efficient"
 
 
 def key_tokens(ctx: Context) -> Number:

@@ -12,6 +12,7 @@ from distsim.layers.attention import residual
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
+from distsim.units import FP32_BYTES
 
 NAME = "layer_inputs"
 SLICE = "layer_input.slice"
@@ -43,8 +44,9 @@ def lookup_rows(ctx: Context) -> list[Operation]:
         parameters=(Parameter(f"{NAME}.table", rows * width, "embedding", rows, width),),
         collectives=(Collective("all_reduce", "tp", whole.size_bytes * (ctx.layout.tp > 1), "forward"),),
     )  # fmt: skip
-    stands_alone = where(ctx.layout.recompute_layers != 0, 0, 1) * (ctx.kernels.norm == "eager")
-    stands_alone = 1 if model.streams else stands_alone
+    copied = ctx.kernels.norm == "eager" and ctx.precision.stream_bytes < FP32_BYTES
+    stands_alone = where(ctx.layout.recompute_layers != 0, 0, 1) * copied
+    stands_alone = 1 if model.streams or ctx.precision.autocast else stands_alone
     source = Tensor(f"{NAME}.source", tokens * model.hidden * stands_alone, ctx.precision.kept_input_bytes, "s b h")
     projected = whole._replace(name=f"{NAME}.projected", bytes_each=ctx.activation)
     return [

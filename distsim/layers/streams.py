@@ -16,9 +16,9 @@ from distsim.units import FP32_BYTES
 NAME = "streams"
 UNSCALED = ".unscaled"
 """How the name of what only the gradient of a scale needs ends."""
-EAGER_PASSES = 4
-"""Passes over all streams that predicting or correcting takes in plain torch: copies in another order, the product, the
-sum, and a copy back (transformers, modeling_gemma3n.py)."""
+EAGER_PASSES = 3.5
+"""Readings, and writings, of all streams while plain torch predicts or corrects them, in the mean of both: a product
+and a copy in another order read and write them once, a sum reads two (transformers, modeling_gemma3n.py)."""
 TRANSIENT_GRADIENTS = 5
 """Gradients of all streams that backward has at once in plain torch: of the sum, of what was added to a part of it in
 place (a copy), of a slice (zeros around it), and of both factors of a product."""
@@ -42,7 +42,7 @@ def slice_of_all(ctx: Context, name: str) -> Tensor:
     return _stream(ctx, name, stream_count(ctx) if whole else 1)
 
 
-def _passes(ctx: Context) -> int:
+def _passes(ctx: Context) -> float:
     return EAGER_PASSES if ctx.kernels.norm == "eager" else 1
 
 
@@ -54,8 +54,10 @@ def predict(ctx: Context) -> list[Operation]:
     tokens, act = ctx.sharded_tokens, ctx.activation
     squared = tokens * count**2
     given = Tensor(f"{NAME}.predict.given", tokens * count, act, "s b n")
-    copied = _stream(ctx, f"{NAME}.before", count)._replace(bytes_each=act)
-    mixed = (copied, Tensor(f"{NAME}.predict.coefficients", squared, act, "s b n n"))
+    whole = _stream(ctx, f"{NAME}.entered", count)
+    if ctx.precision.autocast:
+        whole = whole._replace(name=f"{NAME}.before", bytes_each=act)
+    mixed = (whole, Tensor(f"{NAME}.predict.coefficients", squared, act, "s b n n"))
     return [
         *_routing(ctx, "predict", slice_of_all(ctx, f"{NAME}.entered")),
         linear(ctx, f"{NAME}.predict.coefficients", tokens, count, count**2, given, sharded=False),
