@@ -10,9 +10,11 @@ from distsim.engine.lacking import wide_units
 from distsim.engine.resolve import Setup
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
 from distsim.layers.inputs import PROJECTIONS
+from distsim.layers.layer_inputs import NAME as LAYER_INPUTS
 from distsim.layers.ledger import Parameter
 from distsim.layers.network import layer_kinds, network_parameters, plain_context
 from distsim.layers.prediction import positions
+from distsim.layers.streams import NAME as STREAMS
 from distsim.specs.model import Model
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ def _works(model: Model, parameter: Parameter) -> bool:
     """Whether tokens are multiplied with a parameter of the embedding: the output layer's, squares, sound."""
     if parameter.name == "embedding.weight":
         return model.tied_embeddings
-    return parameter.kind == "matrix" and parameter.name.startswith(PROJECTIONS)
+    return parameter.kind == "matrix" and parameter.name.startswith((*PROJECTIONS, LAYER_INPUTS, STREAMS))
 
 
 def _token_share(setup: Setup, part: str, parameter: Parameter, layer: bool) -> Number:
@@ -72,17 +74,23 @@ def _token_share(setup: Setup, part: str, parameter: Parameter, layer: bool) -> 
 
 def attended(model: Model, seq: Number, reach: Number) -> tuple[Number, Number]:
     """Layers with attention, and the keys that a token of ``--seq`` meets in each; ``reach`` of its own sequence. Of
-    two stacks both together, as one layer."""
+    two stacks both together, as one layer; layers whose heads are twice as wide count twice."""
     if text := model.text:
         own = text.layers * text.context**2 / seq * text.hidden / (model.heads * model.head_dim)
         return 1, (model.layers - text.layers) * reach + own
     if kind := model.disentangled:
         reach = reach + kind.terms * kind.rows / 2  # a score with each distance, and no sum over them
     if not model.encoder_layers:
-        return model.attention_layers + model.mtp_trained, reach
+        return _attention_layers(model) + model.mtp_trained, reach
     behind = model.decoder_context or 0
     decoders = model.layers - model.encoder_layers
     return 1, model.encoder_layers * seq + decoders * behind / seq * (behind * reach / seq + seq)
+
+
+def _attention_layers(model: Model) -> Number:
+    if model.global_attention is None:
+        return model.attention_layers
+    return sum(model.in_layer(layer).head_dim for layer in range(model.layers)) / model.head_dim
 
 
 def trained_parameters(setup: Setup) -> Number:

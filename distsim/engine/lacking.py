@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from distsim.layers.core_attention import FLASH_WIDTH
 from distsim.specs.accelerator import Accelerator, Peak
+from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.timing import family_of
 
@@ -65,4 +67,15 @@ def without_flash(chip: Accelerator, attention: str, kernel: str) -> str:
     return (
         f"no flash attention of today runs on {chip.name}: what is told is that of a kernel alike, such as torch's "
         "memory-efficient one; --attention eager is what runs without"
+    )
+
+
+def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:
+    """A note on heads that flash attention on GPUs is too narrow for, or nothing."""
+    widest = max(model.head_dim, model.global_attention.head_dim if model.global_attention else 0)
+    if attention != "flash" or chip.chip.array or model.latent_attention or widest <= FLASH_WIDTH:
+        return ""
+    return (
+        f"{model.name} has heads {widest} wide, and flash attention on GPUs takes {FLASH_WIDTH} at most: what is told "
+        "of these layers is a kernel alike, such as torch's memory-efficient one"
     )

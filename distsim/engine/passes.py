@@ -12,6 +12,7 @@ from distsim.arrays import Number, where
 from distsim.engine.resolve import Setup
 from distsim.formulas.compute import reread_share
 from distsim.layers import core_attention
+from distsim.layers.layer_inputs import SLICE
 from distsim.layers.ledger import Operation
 from distsim.layers.mlp import COMPOSED_ACTIVATIONS
 from distsim.units import FP32_BYTES
@@ -77,6 +78,10 @@ COMPOSED_ACTIVATION = Cost(6.0, 6.0, (8, 12))  # powers, products, sums and a ta
 # Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
 # products and a sum it moves them four times.
 FUSED_ROPE = Cost(1.0, 1.0, (1, 1))
+# Backward of a slice: zeros as large as what it was cut from, read and added to the other slices' gradients (three
+# more); a compiler puts all slices' gradients side by side once.
+SLICED = Cost(0.0, 4 / BACKWARD_BYTES)
+COMPILED_SLICE = Cost(0.0, 0.0)
 # An adapter's result is scaled (read, written) and added (two read, one written); compiled, both are one kernel.
 COMPILED_ADAPTER = Cost(3 / 5, 3 / 5)
 EAGER_ROPE = Cost(4.0, 4.0, (10, 10))
@@ -184,9 +189,13 @@ def composed(setup: Setup, operation: Operation) -> Cost:
     if setup.compiled or kernels.compiler == "xla":
         if operation.kind == "adapter":
             return COMPILED_ADAPTER
+        if operation.name == SLICE:
+            return COMPILED_SLICE
         return FUSED_ROPE if operation.name == "attention.heads" and model.positions == "rotary" else Cost()
     if operation.kind == "norm" and kernels.norm == "eager" and model.norm == "rmsnorm":
         return EAGER_NORM
+    if operation.name == SLICE:
+        return SLICED
     if operation.name == "attention.heads" and model.positions == "rotary":
         scaled = model.rotary_scaled and kernels.rope_scaled == "composed"
         return EAGER_ROPE if scaled or kernels.rope == "eager" else FUSED_ROPE

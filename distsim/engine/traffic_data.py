@@ -206,7 +206,7 @@ def _buffers(setup: Setup) -> list[Flow]:
     model, y = setup.model, setup.layout
     if not setup.framework.traffic.buffer_broadcast or model.positions != "rotary":
         return []
-    width = model.latent_attention.rope_dim if model.latent_attention else int(model.head_dim * model.rotary_fraction)
+    width = int(model.rotary_width)
     kinds = max(setup.kernels.rope_tables // 2, 1)
     size = 2 * kinds * (width // 2) * FP32_BYTES
     return [Flow("buffers", "broadcast", Span("dp", y.dp * y.cp, y.tp), "fp32", "forward", 1, size)]

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
-from distsim.arrays import Number, maximum
+from distsim.arrays import Number, maximum, where
 from distsim.layers.attention import heads_per_rank
 from distsim.layers.ledger import Collective, Context, Held, Operation, Parameter, Tensor
+from distsim.layers.streams import UNSCALED
 from distsim.specs.tuning import Tuning
 from distsim.units import FP32_BYTES, MASK_BYTES
 
@@ -25,9 +26,10 @@ _LETTERS = {
 _ROW_PARALLEL = ("attention.projection", "cross.projection", "mlp.down", "mlp.shared.down")
 """Products whose input, not whose output, tensor-parallel ranks share out."""
 _PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
+_READ_BY_LAYERS = (".rope_tables", "layer_inputs")
 _ONE_INPUT_MORE = ".input_fp32"
-_WEIGHT_GRADIENT_ONLY = ".normalised"
-"""What an eager norm keeps for the gradient of its weight alone."""
+_WEIGHT_GRADIENT_ONLY = (".normalised", UNSCALED)
+"""What an eager norm, or a scale, keeps for the gradient of its weight alone."""
 
 
 def tuned(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
@@ -57,10 +59,15 @@ def first_tuned(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operat
 
 
 def untrained(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The rows of the embedding: silent where none of it trains, but for the rotary tables that all layers read."""
+    """The rows of the embedding: silent where none of it trains, but for what all layers read. Under recomputation
+    its output is made to need a gradient (peft), so that what follows the lookup keeps what it does elsewhere."""
     if ctx.tuning is None:
         return operations
-    tables = [tuple(t for t in one.saved if t.name.endswith("rope_tables")) for one in operations]
+    again = where(ctx.layout.recompute_layers != 0, 1, 0)
+    tables = [
+        tuple(t if t.name.endswith(_READ_BY_LAYERS) else t._replace(elements=t.elements * again) for t in one.saved)
+        for one in operations
+    ]
     return tuple(
         one if changed.backward else replace(changed, saved=kept)
         for one, changed, kept in zip(operations, _silent_start(operations), tables, strict=True)
@@ -120,7 +127,7 @@ def _frozen(ctx: Context, operation: Operation, quantised: bool) -> Operation:
             copy = _plain_weight(ctx, operation)
             saved = tuple(tensor for tensor in saved if not tensor.weight_copy)
             transit, forward = (*transit, copy), (*forward, copy)
-    elif operation.kind == "norm":
+    elif operation.kind in ("norm", "elementwise"):
         saved = tuple(tensor for tensor in saved if not tensor.name.endswith(_WEIGHT_GRADIENT_ONLY))
     elif operation.kind == "embedding":
         saved = tuple(tensor for tensor in saved if tensor.name.endswith(".rope_tables"))
@@ -172,8 +179,8 @@ def _matrices(ctx: Context, tuning: Tuning, operation: Operation) -> list[tuple[
     if operation.name == "attention.qkv":
         if ctx.kernels.qkv_matrices == 1 and not tuning.splits_fused:
             return [("", {"q", "k", "v"}, outer)]
-        kv = heads_per_rank(ctx)[1] * ctx.model.head_dim
-        return [("_q", {"q"}, outer - 2 * kv), ("_k", {"k"}, kv), ("_v", {"v"}, kv)]
+        made, kv = ctx.model.key_value_projections(ctx.layer), heads_per_rank(ctx)[1] * ctx.model.head_dim
+        return [("_q", {"q"}, outer - made * kv), *[("_k", {"k"}, kv), ("_v", {"v"}, kv)][:made]]
     if operation.name == "cross.kv":
         return [("_k", {"k"}, outer / 2), ("_v", {"v"}, outer / 2)]
     if operation.name in ("mlp.up", "mlp.shared.up"):

@@ -12,6 +12,8 @@ from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import MASK_BYTES
 
+KEY_RAW = "attention.key_raw"
+
 
 def heads_per_rank(ctx: Context) -> tuple[Number, Number]:
     """Query heads and key-value heads on one tensor-parallel rank; fewer kv heads than ranks are replicated."""
@@ -25,7 +27,10 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     tokens, width = layout.tokens, model.head_dim
     heads, kv_heads = heads_per_rank(ctx)
     act = ctx.activation
-    outer = (heads * (2 if model.attention_gate else 1) + 2 * kv_heads) * width
+    asked = heads * (2 if model.attention_gate else 1) * width
+    made = model.key_value_projections(ctx.layer)
+    outer = asked + made * kv_heads * width
+    matrices = min(ctx.kernels.qkv_matrices, 1 + made)
     qkv = linear(
         ctx,
         "attention.qkv",
@@ -34,17 +39,18 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         outer,
         source,
         bias=model.qkv_bias,
-        bias_parts=() if model.key_bias else (outer - 2 * kv_heads * width, kv_heads * width),
-        matrices=ctx.kernels.qkv_matrices,
+        bias_parts=() if model.key_bias else (asked, kv_heads * width),
+        matrices=matrices,
         cast_input=True,
-        parts=((outer - 2 * kv_heads * width), kv_heads * width, kv_heads * width),
-        collectives=column_collectives(ctx, ctx.kernels.qkv_matrices),
+        parts=(asked, *(kv_heads * width,) * made),
+        collectives=column_collectives(ctx, matrices),
     )
     operations = [qkv]
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
     key = Tensor("attention.key", tokens * kv_heads * width, act, "s b k d/t")
     value = Tensor("attention.value", tokens * kv_heads * width, act, "s b k d/t")
     operations += _query_key_norm(ctx, query, key, heads, kv_heads)
+    operations += _value_norm(ctx, value, tokens * kv_heads, made)
     operations += context_exchange(ctx, query, key, value, width)
     operations += distance_scores(ctx, key, heads)
     operations += core_attention(ctx, query, key, value, heads, width, width, value_projection=tokens * outer)
@@ -127,11 +133,21 @@ def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_
         return []
     rows = (tokens * heads, tokens * kv_heads) if model.qk_norm == "head" else (tokens, tokens)
     width = (model.head_dim,) * 2 if model.qk_norm == "head" else (heads * model.head_dim, kv_heads * model.head_dim)
-    before = (query._replace(name="attention.query_raw"), key._replace(name="attention.key_raw"))
+    before: tuple[Tensor, ...] = (query._replace(name="attention.query_raw"), key._replace(name=KEY_RAW))
+    if model.borrows_keys(ctx.layer):
+        before = before[:1]
     return [
         norm(ctx, f"attention.{which}_norm", rows[index], width[index], before[index], per_head=True)
-        for index, which in enumerate(("query", "key"))
+        for index, which in enumerate(("query", "key")[: len(before)])
     ]
+
+
+def _value_norm(ctx: Context, value: Tensor, rows: Number, made: int) -> list[Operation]:
+    """The norm on values; where one projection makes keys too, it reads what the keys' norm reads."""
+    if not ctx.model.value_norm or not made:
+        return []
+    raw = value._replace(name=KEY_RAW if made == 1 else "attention.value_raw")
+    return [norm(ctx, "attention.value_norm", rows, ctx.model.head_dim, raw, per_head=True, affine=False)]
 
 
 def sink_parameters(ctx: Context) -> tuple[Parameter, ...]:

@@ -6,6 +6,7 @@ from distsim.arrays import Number, maximum, minimum, round_up, where
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
+from distsim.specs.model import Model
 from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 
 LSE_BYTES = 4  # flash and memory-efficient kernels keep one fp32 log-sum-exp per head and query token
@@ -14,6 +15,8 @@ RNG_BYTES = 24  # seed and offset of a flash call: uint64[2] and one more
 COMPOSED = "attention.probabilities_fp32"
 MASKED = ("always", "bias")  # kinds of masks that rule the flash kernel out in every layer
 FLASH_BYTES = 2  # flash kernels take 2-byte queries, keys and values only
+FLASH_WIDTH = 256
+"""The widest heads of flash kernels (Dao-AILab/flash-attention, README; torch, transformers/cuda/sdp_utils.cpp)."""
 FLASH_BACKWARD = 2.5  # two products forward, five backward (Dao 2022, FlashAttention, appendix B)
 
 
@@ -23,14 +26,23 @@ def flash_kernel(ctx: Context) -> bool:
     return possible and (not ctx.kernels.sdpa or _sdpa_choice(ctx) == "flash")
 
 
+def too_wide(model: Model) -> bool:
+    """Whether heads are wider than flash kernels take them."""
+    return model.latent_attention is None and model.head_dim > FLASH_WIDTH
+
+
 def _sdpa_choice(ctx: Context) -> str:
     """The kernel torch picks for scaled_dot_product_attention; windowed layers pass as flash (see ``_masked``)."""
     model, latent = ctx.model, ctx.model.latent_attention
     alike = latent is None or latent.value_dim == latent.nope_dim + latent.rope_dim
+    if too_wide(model):
+        return "efficient"
     if ctx.activation <= FLASH_BYTES and alike and ctx.kernels.attention_mask not in MASKED:
         return "flash"
     grouped = model.kv_heads < model.heads and model.latent_attention is None
-    return "math" if grouped and ctx.kernels.attention_mask not in MASKED else "efficient"
+    window = masked(ctx)
+    unmasked = ctx.kernels.attention_mask not in MASKED and not (isinstance(window, int) and window)
+    return "math" if grouped and unmasked else "efficient"
 
 
 def key_tokens(ctx: Context) -> Number:
@@ -67,6 +79,7 @@ def core_attention(
         return _products(ctx, query, key, value, output, heads, flops, width, value_width, value_projection, math)
     if ctx.kernels.value_view:
         value = value._replace(elements=value_projection)
+    own = key.elements
     key, value, mask = _masked(ctx, query, key, value)
     saved = [output]
     packed = layout.seq / layout.together if layout.sample_tokens else 1
@@ -78,7 +91,7 @@ def core_attention(
     if ctx.kernels.sdpa:
         saved.append(Tensor("attention.rng", 1, RNG_BYTES, "seed"))
     return [
-        heads_operation(ctx, query, key, value),
+        heads_operation(ctx, query, key, value, own),
         Operation(
             "attention.core",
             "attention",
@@ -109,20 +122,37 @@ def masked(ctx: Context) -> Number:
 
 
 def _masked(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Keys, values and the mask itself where a dense mask rules flash out: grouped keys are then expanded."""
+    """Keys, values and the mask itself where a dense mask rules flash out: grouped keys are then expanded, as they are
+    where heads are too wide for it."""
     model, layout, dense = ctx.model, ctx.layout, masked(ctx)
+    copied: Number = 1 if ctx.kernels.sdpa and too_wide(model) else dense
     copies = layout.micro_batch if ctx.kernels.attention_mask != "bias" else model.heads / layout.tp
     mask = Tensor("attention.mask", dense * copies * layout.seq * _all_keys(ctx), ctx.activation, "b s s")
-    if model.kv_heads == 1 or model.latent_attention:
-        return key, value, (mask,)  # one head broadcasts without a copy
-    expand = 1 + dense * (query.elements / key.elements - 1)
+    if model.latent_attention:
+        return key, value, (mask,)
+    expand = 1 + copied * (query.elements / key.elements - 1)
+    if model.kv_heads == 1:  # one head broadcasts without a copy, but for what a cast makes of it after that
+        cast = _casts_keys(ctx) and ctx.kernels.attention_mask not in MASKED
+        return key._replace(elements=key.elements * (expand if cast else 1)), value, (mask,)
     return key._replace(elements=key.elements * expand), value._replace(elements=value.elements * expand), (mask,)
 
 
-def heads_operation(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> Operation:
-    """Splitting into heads and rotating; keeps queries, keys and values, also under selective recompute."""
+def _casts_keys(ctx: Context) -> bool:
+    """Whether autocast makes 16-bit copies of keys, which eager rotation gives in fp32."""
+    return ctx.precision.autocast and ctx.kernels.rope == "eager" and ctx.model.positions == "rotary"
+
+
+def heads_operation(ctx: Context, query: Tensor, key: Tensor, value: Tensor, own: Number) -> Operation:
+    """Splitting into heads and rotating; keeps queries, keys and values, also under selective recompute.
+
+    ``own`` is the elements of keys before any copy to all heads: as such they are kept by the layer that made them.
+    """
+    borrows = ctx.model.borrows_keys(ctx.layer)
     rotates = ctx.model.positions == "rotary"
-    moved = (query.size_bytes + key.size_bytes) * rotates
+    moved = (query.size_bytes + key.size_bytes * (not borrows)) * rotates
+    if borrows:
+        value = value._replace(elements=where(value.elements > own, value.elements, 0))
+        key = key if _casts_keys(ctx) else key._replace(elements=where(key.elements > own, key.elements, 0))
     return Operation(
         "attention.heads",
         "elementwise",
@@ -135,10 +165,8 @@ def heads_operation(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> 
 
 def rope_table(ctx: Context) -> Tensor:
     """One table of cosines or sines."""
-    model, layout = ctx.model, ctx.layout
-    mla = model.latent_attention
-    width = mla.rope_dim if mla else model.head_dim * model.rotary_fraction
-    return Tensor("attention.rope_tables", layout.seq / layout.cp * width, ctx.precision.stream_bytes, "s d")
+    elements = ctx.layout.seq / ctx.layout.cp * ctx.model.rotary_width
+    return Tensor("attention.rope_tables", elements, ctx.precision.stream_bytes, "s d")
 
 
 def _own_tables(ctx: Context) -> tuple[Tensor, ...]:
@@ -225,6 +253,7 @@ def _products(
     math: bool,
 ) -> list[Operation]:
     """Three rows: scores, softmax (with dropout), weighted sum."""
+    own = key.elements
     query, key, value = _expanded(ctx, query, key, value, projection, math)
     raw, kept, weights = _softmax(ctx, heads)
     layout = ctx.layout
@@ -243,4 +272,4 @@ def _products(
         output.size_bytes, shape, (weights,), output, transient_backward=(weights, output, value),
         recompute_class="core_attention",
     )  # fmt: skip
-    return [heads_operation(ctx, query, key, value), scores, softmax, weighted]
+    return [heads_operation(ctx, query, key, value, own), scores, softmax, weighted]

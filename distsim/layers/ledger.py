@@ -131,13 +131,14 @@ class Context:
 
     @property
     def side(self) -> Context:
-        """The context with the tokens that its layer reads: fewer behind an encoder; the shape of a second stack."""
+        """The context with the tokens that its layer reads, fewer behind an encoder, and with the layer's own shape."""
         model = self.model
         if model.is_text_layer(self.layer):
             text = model.text_model
             return replace(self, model=text, layout=self.layout.with_(seq=text.context), vocab_padded=text.vocab)
         if not model.is_decoder_layer(self.layer):
-            return self
+            own = model.in_layer(self.layer)
+            return self if own is model else replace(self, model=own)
         return replace(self, layout=self.layout.with_(seq=model.decoder_context))
 
     @property

@@ -41,6 +41,7 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
             cast_input=True,
             collectives=column_collectives(ctx, matrices),
         ),
+        *_cutoff(ctx, name, tokens * inner),
         activation(ctx, name, tokens, inner),
         linear(
             ctx,
@@ -55,6 +56,20 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
         ),
         *(residual(ctx, f"{name}.residual") if name == "mlp" else ()),
     ]
+
+
+def _cutoff(ctx: Context, name: str, elements: Number) -> list[Operation]:
+    """Mean and deviation of the gate, and what of it is above a cutoff by these; the gate as it was is kept."""
+    if not ctx.model.has_cutoff(ctx.layer):
+        return []
+    gate = Tensor(f"{name}.uncut", elements, ctx.activation, "s b f/t")
+    return [
+        Operation(
+            f"{name}.cutoff", "elementwise", bytes_read=3 * gate.size_bytes, bytes_written=gate.size_bytes,
+            shape=(elements,), saved=(gate,), transient_backward=(gate._replace(name=f"{name}.cutoff_gradient"),),
+            recompute_class="activation",
+        )
+    ]  # fmt: skip
 
 
 def product(ctx: Context, name: str, tokens: Number, inner: Number) -> Tensor:

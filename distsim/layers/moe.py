@@ -7,9 +7,12 @@ from distsim.layers.attention import residual
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mlp import mlp
-from distsim.units import INDEX_BYTES
+from distsim.units import FP32_BYTES, INDEX_BYTES
 
 ROUTER_BYTES = 4  # routing is done in fp32
+INDEXED_GRADIENTS = 3
+"""Tensors of all copies of tokens that plain torch has while it puts gradients in the experts' order, and while it
+multiplies these by routers' weights and by outputs."""
 
 
 def routed_tokens(ctx: Context) -> Number:
@@ -30,10 +33,10 @@ def moe(ctx: Context, source: Tensor) -> list[Operation]:
     shared = mlp(ctx, source, "mlp.shared", experts.shared_ffn) if experts.shared else []
     if experts.shared_gate:
         shared.append(_shared_gate(ctx, source))
-    routed = _expert_operations(ctx)
+    routed = expert_operations(ctx)
     if experts.latent is not None:
         routed = [_latent(ctx, "latent_in", source), *routed, _latent(ctx, "latent_out", None)]
-    return [_router(ctx, source), *routed, *shared, *residual(ctx, "mlp.residual")]
+    return [router(ctx, source), *routed, *shared, *residual(ctx, "mlp.residual")]
 
 
 def expert_width(ctx: Context) -> int:
@@ -51,7 +54,8 @@ def _latent(ctx: Context, name: str, source: Tensor | None) -> Operation:
     return linear(ctx, f"mlp.{name}", tokens, inner, outer, kept, sharded=False)
 
 
-def _router(ctx: Context, source: Tensor) -> Operation:
+def router(ctx: Context, source: Tensor) -> Operation:
+    """The choice of experts for each token."""
     model, experts = ctx.model, ctx.model.experts
     assert experts is not None
     tokens, k = ctx.sharded_tokens, experts.per_token
@@ -87,7 +91,8 @@ def _router(ctx: Context, source: Tensor) -> Operation:
     )
 
 
-def _expert_operations(ctx: Context) -> list[Operation]:
+def expert_operations(ctx: Context) -> list[Operation]:
+    """Sending tokens to experts, their MLPs, and sending what they give back."""
     model, layout, experts = ctx.model, ctx.layout, ctx.model.experts
     assert experts is not None
     routed = routed_tokens(ctx)
@@ -189,7 +194,7 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
         bytes_written=ctx.sharded_tokens * hidden * act,
         shape=(routed, hidden),
         saved=tuple(saved),
-        transient_backward=(output._replace(name="mlp.experts.output_gradient"),),
+        transient_backward=_ordered_gradients(ctx, output._replace(name="mlp.experts.output_gradient")),
         collectives=(
             Collective("all_to_all", "ep", exchange, "forward"),
             Collective("all_to_all", "ep", exchange, "backward"),
@@ -197,6 +202,15 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
             Collective("all_gather", "etp", gather, "backward"),
         ),
     )
+
+
+def _ordered_gradients(ctx: Context, gradient: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of all copies of tokens: one; in plain torch three, as wide as their product by routers' weights."""
+    if ctx.kernels.moe != "eager":
+        return (gradient,)
+    experts = ctx.model.experts
+    wide = ctx.kernels.router_fp32 or (experts is not None and experts.beside_mlp)
+    return (gradient._replace(bytes_each=FP32_BYTES) if wide else gradient,) * INDEXED_GRADIENTS
 
 
 def _shared_gate(ctx: Context, source: Tensor) -> Operation:

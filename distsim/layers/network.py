@@ -12,14 +12,17 @@ from distsim.layers.cross_attention import cross_attention
 from distsim.layers.delta import delta
 from distsim.layers.embedding import embedding
 from distsim.layers.head import head, tied_parameter
+from distsim.layers.layer_inputs import branch, lookup_rows
 from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor, parameters_of
 from distsim.layers.mamba import mamba
 from distsim.layers.mla import latent_attention
 from distsim.layers.mlp import mlp
 from distsim.layers.moe import moe
+from distsim.layers.moe_beside import experts_beside_mlp
 from distsim.layers.norm import norm
 from distsim.layers.selective_scan import selective_scan
 from distsim.layers.short_convolution import short_convolution
+from distsim.layers.streams import bypass, correct, gather, predict, slice_of_all, spread, stream_count
 from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -29,8 +32,9 @@ from distsim.specs.tuning import Tuning
 
 def layer_kind(model: Model, layer: int) -> str:
     """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local, and
-    ``+mamba``, ``+delta`` or ``+convolution`` where that stands in its place; in hybrids of single mixers ``mamba``,
-    ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where there are both."""
+    ``+mamba``, ``+delta`` or ``+convolution`` where that stands in its place, ``+borrowed`` where keys are an earlier
+    layer's, ``+cutoff`` where the MLP has one; in hybrids of single mixers ``mamba``, ``attention``, ``moe`` or
+    ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where there are both."""
     if model.pattern:
         return model.mixer(layer)
     if model.text:
@@ -40,7 +44,9 @@ def layer_kind(model: Model, layer: int) -> str:
     feed = "moe" if model.is_moe_layer(layer) else "dense"
     if model.is_recurrent(layer):
         return f"{feed}+{model.recurrent_mixer}"
-    return f"{feed}+window" if model.is_windowed(layer) else feed
+    kind = f"{feed}+window" if model.is_windowed(layer) else feed
+    kind = f"{kind}+borrowed" if model.borrows_keys(layer) else kind
+    return f"{kind}+cutoff" if model.has_cutoff(layer) else kind
 
 
 def layer_kinds(model: Model) -> dict[str, list[int]]:
@@ -61,12 +67,12 @@ def layer_block(ctx: Context) -> Block:
     stream = rows * model.hidden
     boundary = Tensor("layer.input", stream, ctx.precision.stream_bytes, "s b h")
     attend = _attend(model, ctx.layer)
-    feed = moe if model.is_moe_layer(ctx.layer) else mlp
     kept = ctx.precision.kept_input_bytes
     entering = stream if ctx.kernels.regather_input else ctx.layout.tokens * model.hidden
     first = Tensor("attention.input", entering, kept, "s b h")
     second = Tensor("mlp.input", entering, kept, "s b h")
-    operations = [norm(ctx, "attention.norm", rows, model.hidden, boundary), *attend(ctx, first)]
+    read = slice_of_all(ctx, "streams.predicted") if model.streams else boundary
+    operations = [norm(ctx, "attention.norm", rows, model.hidden, read), *attend(ctx, first)]
     operations[1] = replace(operations[1], parameters=operations[1].parameters + sink_parameters(ctx))
     if model.norms_per_layer == 4:
         operations.append(
@@ -81,10 +87,12 @@ def layer_block(ctx: Context) -> Block:
         operations.append(norm(ctx, "mlp.norm", rows, model.hidden, source))
     else:
         second = first
-    operations += feed(ctx, second)
+    operations += _feed(model, ctx.layer)(ctx, second)
     if model.norms_per_layer == 4:
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
-    return Block(layer_kind(whole.model, ctx.layer), tuned(ctx, operations), boundary)
+    operations = [*predict(ctx), *operations, *bypass(ctx, first), *correct(ctx), *branch(ctx)]
+    entered = boundary._replace(elements=stream * stream_count(ctx))
+    return Block(layer_kind(whole.model, ctx.layer), tuned(ctx, operations), entered)
 
 
 def _attend(model: Model, layer: int) -> Callable[[Context, Tensor], list[Operation]]:
@@ -92,6 +100,13 @@ def _attend(model: Model, layer: int) -> Callable[[Context, Tensor], list[Operat
     if model.is_recurrent(layer):
         return _recurrent
     return latent_attention if model.latent_attention else attention
+
+
+def _feed(model: Model, layer: int) -> Callable[[Context, Tensor], list[Operation]]:
+    """A layer's MLP, its experts, or both side by side."""
+    if not model.is_moe_layer(layer):
+        return mlp
+    return experts_beside_mlp if model.experts is not None and model.experts.beside_mlp else moe
 
 
 def _recurrent(ctx: Context, source: Tensor) -> list[Operation]:
@@ -140,12 +155,12 @@ def layer_blocks(ctx: Context) -> dict[str, tuple[Block, list[int]]]:
 
 def embedding_block(ctx: Context) -> Block:
     """Token and position embeddings."""
-    return Block("embedding", untrained(ctx, tuned(ctx, embedding(ctx))))
+    return Block("embedding", untrained(ctx, tuned(ctx, [*embedding(ctx), *lookup_rows(ctx), *spread(ctx)])))
 
 
 def head_block(ctx: Context) -> Block:
     """Final norm, output layer, loss. A tied matrix counts here only where the embedding is on another stage."""
-    return Block("head", tuned(ctx, head(ctx)))
+    return Block("head", tuned(ctx, [*gather(ctx), *head(ctx)]))
 
 
 def untied(block: Block, ctx: Context) -> Block:

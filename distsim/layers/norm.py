@@ -9,16 +9,29 @@ from distsim.units import FP32_BYTES
 STATISTIC_BYTES = 4  # fp32 mean or reciprocal deviation per row, in every fused kernel
 
 
-def norm(ctx: Context, name: str, rows: Number, width: Number, source: Tensor, *, per_head: bool = False) -> Operation:
-    """A layernorm or RMSNorm of ``rows x width``; ``source`` is its input, kept where no other row keeps it."""
+def norm(
+    ctx: Context,
+    name: str,
+    rows: Number,
+    width: Number,
+    source: Tensor,
+    *,
+    per_head: bool = False,
+    affine: bool = True,
+) -> Operation:
+    """A layernorm or RMSNorm of ``rows x width``; ``source`` is its input, kept where no other row keeps it.
+
+    ``affine`` is off where this norm has no weights although the model's others have.
+    """
     model, kernels = ctx.model, ctx.kernels
+    affine = affine and model.norm_affine
     rms = not model.qk_norm_bias if per_head else model.norm == "rmsnorm"
     statistics = 1 if rms or kernels.layernorm == "eager" else 2
-    saved = list(_kept(ctx, name, rows * width, width, source, rms))
+    saved = list(_kept(ctx, name, rows * width, width, source, rms, affine))
     if kernels.norm_statistics:
         saved.append(Tensor(f"{name}.statistics", rows * statistics, STATISTIC_BYTES, "s b"))
     parameters: list[Parameter] = []
-    if model.norm_affine:
+    if affine:
         parameters.append(Parameter(f"{name}.weight", width, "vector", tensor_parallel=False))
         if model.qk_norm_bias if per_head else model.norm_has_bias:
             parameters.append(Parameter(f"{name}.bias", width, "vector", tensor_parallel=False))
@@ -43,9 +56,11 @@ def _gradients(ctx: Context, name: str, elements: Number, source: Tensor, rms: b
     return tuple(Tensor(f"{name}.{which}", elements, each, "s b h") for which in ("output_gradient", "input_gradient"))
 
 
-def _kept(ctx: Context, name: str, elements: Number, width: Number, source: Tensor, rms: bool) -> tuple[Tensor, ...]:
+def _kept(
+    ctx: Context, name: str, elements: Number, width: Number, source: Tensor, rms: bool, affine: bool
+) -> tuple[Tensor, ...]:
     """The input as the kernel reads it, and the normalised value where an eager norm multiplies it by the weight."""
-    model, kernels = ctx.model, ctx.kernels
+    kernels = ctx.kernels
     upcast = (
         source if source.bytes_each == FP32_BYTES else Tensor(f"{name}.input_fp32", elements, FP32_BYTES, "s b h fp32")
     )
@@ -55,7 +70,7 @@ def _kept(ctx: Context, name: str, elements: Number, width: Number, source: Tens
         return (upcast,)
     if not rms:
         upcast = Tensor(f"{name}.centred_twice", 2 * elements, FP32_BYTES, "s b h fp32")
-    if not model.norm_affine:
+    if not affine:
         return (upcast,)
     each = FP32_BYTES if kernels.norm_weight_fp32 else source.bytes_each
     product = Tensor(f"{name}.normalised", elements, each, "s b h")

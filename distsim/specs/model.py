@@ -4,54 +4,17 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from distsim.specs.base import Sourced, Spec
+from distsim.specs.base import Sourced
 from distsim.specs.disentangled import Disentangled
+from distsim.specs.experts import Experts
 from distsim.specs.inputs import Frames, Patches, TextTower
 from distsim.specs.latent import LatentAttention
+from distsim.specs.layer_shapes import GlobalAttention, LayerInputs, SharedKeys, Streams
 from distsim.specs.mixers import DeltaNet, Mamba, ShortConvolution
 from distsim.specs.output import Output
 
 Norm = Literal["layernorm", "rmsnorm"]
 Positions = Literal["rotary", "learned", "relative", "sinusoidal", "alibi", "none"]
-
-
-class Experts(Spec):
-    """The mixture-of-experts part of a model's MLPs."""
-
-    count: int = Field(ge=1)
-    """Routed experts per MoE layer."""
-    per_token: int = Field(ge=1)
-    """Experts that each token is sent to (top-k)."""
-    ffn: int = Field(ge=1)
-    """Inner width of one routed expert."""
-    latent: int | None = Field(default=None, ge=1)
-    """Width to which tokens are projected before they go to routed experts (Nemotron 3 Super); None means none."""
-    shared: int = Field(default=0, ge=0)
-    """Shared experts, which every token passes; all of them together have width ``shared_ffn``."""
-    shared_ffn: int = Field(default=0, ge=0)
-    """Inner width of the shared experts taken together."""
-    shared_gate: bool = False
-    """The shared experts' output is scaled by a learned sigmoid gate (Qwen2-MoE)."""
-    router_bias: bool = False
-    """The router is a linear layer with bias (GPT-OSS)."""
-    bias: bool = False
-    """The experts' linear layers have biases (GPT-OSS)."""
-    clamp: bool = False
-    """What their activation reads is clamped (GPT-OSS)."""
-    score_bias: bool = False
-    """One stored correction per expert that balances the router without a loss (ERNIE 4.5 counts it as a parameter)."""
-    dense_layers: tuple[int, ...] = ()
-    """Indices of layers whose MLP is dense, with the model's own ``ffn``."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.per_token > self.count:
-            raise ValueError(f"per_token {self.per_token} is more than the {self.count} experts there are")
-        if (self.shared > 0) != (self.shared_ffn > 0):
-            raise ValueError(
-                f"shared {self.shared} and shared_ffn {self.shared_ffn} must be both zero or both positive"
-            )
-        return self
 
 
 MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
@@ -99,6 +62,8 @@ class Model(Sourced):
     """Norm on queries and keys: per head (``head_dim`` weights; Qwen3) or over all heads at once (OLMoE)."""
     qk_norm_bias: bool = False
     """The norms on queries and keys are layernorms with biases (Phi-1/2 and Persimmon where they have such norms)."""
+    value_norm: bool = False
+    """Norm on values, per head and without weights (Gemma 4)."""
     attention_gate: bool = False
     """Attention's output is scaled, element by element, by a sigmoid of one more projection (AFMoE)."""
     causal: bool = True
@@ -147,7 +112,9 @@ class Model(Sourced):
     window_pattern: tuple[bool, ...] = ()
     """Which layers use the window, repeated over the layers; empty means all of them when ``window`` is set."""
     attention_softcap: bool = False
-    """Attention scores are soft-capped (Gemma 2), which flash kernels of the time cannot do."""
+    """Attention scores are soft-capped, which flash kernels of the time cannot do, and the logits too (Gemma 2)."""
+    logit_softcap: bool = False
+    """The logits alone are soft-capped (Gemma 4)."""
     attention_sinks: bool = False
     """One learned sink logit per head (GPT-OSS)."""
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -155,6 +122,10 @@ class Model(Sourced):
     embedding_dropout: float = Field(default=0.0, ge=0, lt=1)
     mlp_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on the MLP's inner width (T5)."""
+    global_attention: GlobalAttention | None = None
+    shared_keys: SharedKeys | None = None
+    layer_inputs: LayerInputs | None = None
+    streams: Streams | None = None
     experts: Experts | None = None
     latent_attention: LatentAttention | None = None
     mamba: Mamba | None = None
@@ -192,6 +163,23 @@ class Model(Sourced):
             raise ValueError(f"tied_embeddings must be false where output.predicts is {self.output.predicts!r}")
         if not self.causal and (self.pattern or self.mtp_layers):
             raise ValueError("causal is false, which goes with neither a pattern of mixers nor mtp_layers")
+        return self
+
+    @model_validator(mode="after")
+    def _unlike_layers(self) -> Self:
+        if not (self.global_attention or self.shared_keys or self.layer_inputs or self.streams):
+            return self
+        if self.latent_attention or self.pattern or self.recurrent or self.encoder_layers or self.parallel_blocks:
+            raise ValueError(
+                "global_attention, shared_keys, layer_inputs, streams: only in one stack of plain attention"
+            )
+        if self.global_attention and self.heads % self.global_attention.kv_heads:
+            raise ValueError(f"global_attention.kv_heads does not divide heads {self.heads}")
+        kinds: dict[bool, set[bool]] = {False: set(), True: set()}
+        for layer in range(self.layers):
+            kinds[self.borrows_keys(layer)].add(self.is_windowed(layer))
+        if not kinds[True] <= kinds[False]:
+            raise ValueError("shared_keys.layers leave no layer of each kind whose keys they could read")
         return self
 
     @model_validator(mode="after")
@@ -271,6 +259,38 @@ class Model(Sourced):
         if self.pattern:
             return self.pattern[layer] == "E"
         return self.experts is not None and layer not in self.experts.dense_layers
+
+    def borrows_keys(self, layer: int) -> bool:
+        """Whether this layer (from 0) reads keys and values of an earlier one."""
+        return self.shared_keys is not None and layer >= self.layers - self.shared_keys.layers
+
+    def has_cutoff(self, layer: int) -> bool:
+        """Whether the MLP of this layer (from 0) sets to zero what is below a cutoff."""
+        return self.streams is not None and layer in self.streams.cutoff_layers
+
+    def key_value_projections(self, layer: int) -> int:
+        """Projections that make a layer's keys and values: two, one for both, or none where others' are read."""
+        if self.borrows_keys(layer):
+            return 0
+        one = self.global_attention is not None and self.global_attention.keys_as_values
+        return 1 if one and not self.is_windowed(layer) else 2
+
+    def in_layer(self, layer: int) -> Self:
+        """The model with the heads and the inner width that this layer (from 0) has."""
+        own: dict[str, int] = {}
+        if self.global_attention and not self.is_windowed(layer):
+            own |= {"head_dim": self.global_attention.head_dim, "kv_heads": self.global_attention.kv_heads}
+        if self.shared_keys and self.shared_keys.ffn and self.borrows_keys(layer):
+            own["ffn"] = self.shared_keys.ffn
+        return self.model_copy(update=own) if own else self
+
+    @property
+    def rotary_width(self) -> float:
+        """Elements of a head that are rotated; in the mean of both kinds of layers where their heads differ."""
+        if self.latent_attention:
+            return self.latent_attention.rope_dim
+        other = self.global_attention.head_dim if self.global_attention else self.head_dim
+        return (self.head_dim + other) / 2 * self.rotary_fraction
 
     def is_windowed(self, layer: int) -> bool:
         """Whether attention in this layer (from 0) sees only the sliding window."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, maximum
@@ -31,6 +34,44 @@ def listed(numbers: list[int], most: int = 14) -> str:
 
 def _experts(model: Model) -> int:
     return model.experts.count if model.experts else 1
+
+
+def _kv_heads(model: Model) -> list[int]:
+    """Key-value heads of a layer, of each kind there is."""
+    own = [model.kv_heads, model.global_attention.kv_heads if model.global_attention else model.kv_heads]
+    return list(dict.fromkeys(own))
+
+
+def common_kv_heads(model: Model) -> int:
+    """The most ranks that can each have key-value heads of their own in every layer."""
+    return math.gcd(*_kv_heads(model))
+
+
+def _shares(tp: Number, heads: int) -> Number:
+    """Whether ranks share out heads, or heads are copied to as many ranks each."""
+    return (heads % tp == 0) | (tp % heads == 0)
+
+
+def _inner(model: Model) -> list[int]:
+    """Inner widths of the MLPs."""
+    shared = model.shared_keys.ffn if model.shared_keys else None
+    return list(dict.fromkeys([model.ffn, shared or model.ffn]))
+
+
+def _all(conditions: Iterable[Number]) -> Number:
+    """Whether all hold, for arrays too."""
+    return functools.reduce(operator.and_, conditions)
+
+
+def _and(numbers: list[int]) -> str:
+    return " and ".join(map(str, numbers))
+
+
+def _passed_on(model: Model) -> str:
+    """What later layers read beside the hidden state; empty for most models."""
+    if model.shared_keys:
+        return f"keys and values that the last {model.shared_keys.layers} layers"
+    return "inputs made beside the embedding that all layers" if model.layer_inputs else ""
 
 
 def _groups(model: Model) -> int:
@@ -76,19 +117,22 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "tp fits kv heads",
-        lambda m, y: (m.attention_layers == 0) | (m.kv_heads % y.tp == 0) | (y.tp % m.kv_heads == 0),
+        lambda m, y: (m.attention_layers == 0) | _all(_shares(y.tp, heads) for heads in _kv_heads(m)),
         lambda m, y: (
-            f"tensor parallel degree {y.tp} neither divides {m.kv_heads} key-value heads of {m.name} nor is a multiple"
+            f"tensor parallel degree {y.tp} neither divides {_and(_kv_heads(m))} key-value heads of {m.name} nor is a "
+            "multiple"
         ),
         lambda m, y: (
-            f"valid degrees: {listed([d for d in divisors(m.heads) if m.kv_heads % d == 0 or d % m.kv_heads == 0])}"
+            f"valid degrees: {listed([d for d in divisors(m.heads) if all(_shares(d, one) for one in _kv_heads(m))])}"
         ),
     ),
     Rule(
         "tp divides ffn",
-        lambda m, y: m.ffn % y.tp == 0,
-        lambda m, y: f"tensor parallel degree {y.tp} does not divide the MLP's inner width {m.ffn} of {m.name}",
-        lambda m, y: f"valid degrees: {listed([d for d in divisors(m.heads) if m.ffn % d == 0])}",
+        lambda m, y: _all(ffn % y.tp == 0 for ffn in _inner(m)),
+        lambda m, y: (
+            f"tensor parallel degree {y.tp} does not divide the MLP's inner width {_and(_inner(m))} of {m.name}"
+        ),
+        lambda m, y: f"valid degrees: {listed([d for d in divisors(m.heads) if all(f % d == 0 for f in _inner(m))])}",
     ),
     Rule(
         "tp divides mamba groups",
@@ -109,6 +153,12 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: (y.pp * y.cp == 1) | (not _two_stacks(m)),
         lambda m, y: f"pp {y.pp} and cp {y.cp} given, but {m.name} is {_two_stacks(m)}, which only tp splits",
         lambda m, y: "leave --pp and --cp out",
+    ),
+    Rule(
+        "stages pass on hidden states alone",
+        lambda m, y: (y.pp == 1) | (not _passed_on(m)),
+        lambda m, y: f"pp {y.pp} given, but {m.name} has {_passed_on(m)} read, and stages pass on hidden states alone",
+        lambda m, y: "leave --pp out: shard with --zero 3 or --tp",
     ),
     Rule(
         "an image has squares",

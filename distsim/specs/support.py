@@ -12,7 +12,7 @@ from distsim.errors import DistsimError
 from distsim.specs.base import Spec
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
-from distsim.specs.rules import divisors, enough_to_interleave, in_rounds, listed, multiples_of_stages
+from distsim.specs.rules import common_kv_heads, divisors, enough_to_interleave, in_rounds, listed, multiples_of_stages
 
 if TYPE_CHECKING:
     from distsim.specs.framework import Framework
@@ -96,9 +96,11 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
     _degree("ep", "expert parallelism"),
     SupportRule(
         ("tp",),
-        lambda s, m, y: (m.kv_heads % y.tp == 0) | s.copied_kv_heads,
-        lambda f, s, m, y: f"{f} puts each of {m.kv_heads} key-value heads of {m.name} on one rank, but tp is {y.tp}",
-        lambda s, m, y: f"valid degrees: {listed(divisors(m.kv_heads))}",
+        lambda s, m, y: (common_kv_heads(m) % y.tp == 0) | s.copied_kv_heads,
+        lambda f, s, m, y: (
+            f"{f} puts each of {common_kv_heads(m)} key-value heads of {m.name} on one rank, but tp is {y.tp}"
+        ),
+        lambda s, m, y: f"valid degrees: {listed(divisors(common_kv_heads(m)))}",
     ),
     SupportRule(
         ("schedule",),

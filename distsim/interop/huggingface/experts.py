@@ -16,36 +16,28 @@ def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict
         return (*family.names.get(what, ()), *NAMES[what])
 
     layers = values["layers"]
-    count = _first(fields, names("experts"), least=0)
+    if not fields.flag("enable_moe_block", default=True):
+        fields.settled(*names("experts"), *names("experts_per_token"), *names("expert_ffn"))
+        return None
+    count = fields.repeated(*names("experts"), least=0, of="their experts")
     dense = dense_layers(fields, layers)
     if not count or len(dense) == layers or "E" not in values.get("pattern", "E"):
         return None
-    ffn = _first(fields, names("expert_ffn")) or values["ffn"]
-    shared = _first(fields, names("shared_experts"), least=0) or 0
+    ffn = fields.repeated(*names("expert_ffn"), of="their experts") or values["ffn"]
+    shared = fields.repeated(*names("shared_experts"), least=0, of="their experts") or 0
     shared_ffn = fields.whole(*names("shared_ffn"), least=0) or 0
     if shared_ffn and not shared:
         shared = 1
     return {
         **(family.experts or {}),
         "count": count,
-        "per_token": _first(fields, names("experts_per_token")) or 1,
+        "per_token": fields.repeated(*names("experts_per_token"), of="their experts") or 1,
         "ffn": ffn,
         "latent": fields.whole("moe_latent_size", "routed_expert_hidden_size"),
         "shared": shared,
         "shared_ffn": shared_ffn or shared * ffn,
         "dense_layers": dense,
     }
-
-
-def _first(fields: Fields, names: tuple[str, ...], least: int = 1) -> int | None:
-    """A number, or the one number that a list per layer repeats (HunYuan)."""
-    name, value = fields.find(*names)
-    if isinstance(value, list) and value:
-        numbers = {fields.as_whole(name, one, least) for one in value}
-        if len(numbers) > 1:
-            raise fields.wrong(name, value, "layers that differ in their experts are not supported")
-        return numbers.pop()
-    return None if value is None else fields.as_whole(name, value, least)
 
 
 def dense_layers(fields: Fields, layers: int) -> tuple[int, ...]:

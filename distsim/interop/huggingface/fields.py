@@ -44,6 +44,16 @@ class Fields:
         name, value = self.find(*names)
         return None if value is None else self.as_whole(name, value, least, most)
 
+    def repeated(self, *names: str, least: int = 1, of: str = "this") -> int | None:
+        """A whole number, or the one number that a list per layer repeats."""
+        name, value = self.find(*names)
+        if isinstance(value, list) and value:
+            numbers = {self.as_whole(name, one, least) for one in value}
+            if len(numbers) > 1:
+                raise self.wrong(name, value, f"layers that differ in {of} are not supported")
+            return numbers.pop()
+        return None if value is None else self.as_whole(name, value, least)
+
     def needed(self, *names: str, most: int = LARGEST) -> int:
         """A whole number that the model cannot do without."""
         value = self.whole(*names, most=most)

@@ -22,7 +22,13 @@ from distsim.specs.model import Model
 
 WRAPPERS = ("text_config", "llm_config", "language_config", "language_model_config", "thinker_config")
 """Keys under which multi-modal configurations keep the decoder's own."""
-NO_NETWORKS = ("quantization_config", "generation_config", "compression_config", "linear_attn_config")
+NO_NETWORKS = (
+    "quantization_config",
+    "generation_config",
+    "compression_config",
+    "linear_attn_config",
+    "per_layer_config",
+)
 WHOLE = ("clip",)
 """Families that are read with their text part and their other one."""
 MOST_LAYERS = 10_000
@@ -147,10 +153,11 @@ def base_values(fields: Fields, family: Family) -> dict[str, Any]:
         **({} if family.images else {what: fields.needed(*_names(family, what)) for what in ("vocab", "context")}),
         "kv_heads": _kv_heads(fields, family, heads),
         "head_dim": whole("head_dim") or _even(fields, hidden, heads),
-        "ffn": whole("ffn") or 4 * hidden,
+        "ffn": fields.repeated(*_names(family, "ffn"), of="their MLPs") or 4 * hidden,
         "activation": fields.text(*_names(family, "activation"), default="silu"),
         "tied_embeddings": fields.flag(*_names(family, "tied")),
         "mtp_layers": fields.whole(*_names(family, "mtp_layers"), least=0) or 0,
+        "logit_softcap": fields.number("final_logit_softcapping", default=0.0, most=1e6) > 0,
     }
     rotated = fields.whole("rotary_dim", least=0)
     share = min(rotated / values["head_dim"], 1.0) if rotated else 1.0

@@ -7,6 +7,7 @@ from typing import Any
 
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.layer_shapes import gemma3n, gemma4
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
 
 Values = dict[str, Any]
@@ -162,6 +163,8 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "distilbert": distilbert,
     "esm": esm,
     "falcon": falcon,
+    "gemma3n": gemma3n,
+    "gemma4": gemma4,
     "gpt_bigcode": gpt_bigcode,
     "gpt_neo": gpt_neo,
     "granite_hybrid": granite_hybrid,

@@ -1,0 +1,49 @@
+"""The mixture-of-experts part of a network."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from distsim.specs.base import Spec
+
+
+class Experts(Spec):
+    """The mixture-of-experts part of a model's MLPs."""
+
+    count: int = Field(ge=1)
+    """Routed experts per MoE layer."""
+    per_token: int = Field(ge=1)
+    """Experts that each token is sent to (top-k)."""
+    ffn: int = Field(ge=1)
+    """Inner width of one routed expert."""
+    latent: int | None = Field(default=None, ge=1)
+    """Width to which tokens are projected before they go to routed experts (Nemotron 3 Super); None means none."""
+    shared: int = Field(default=0, ge=0)
+    """Shared experts, which every token passes; all of them together have width ``shared_ffn``."""
+    shared_ffn: int = Field(default=0, ge=0)
+    """Inner width of the shared experts taken together."""
+    shared_gate: bool = False
+    """The shared experts' output is scaled by a learned sigmoid gate (Qwen2-MoE)."""
+    router_bias: bool = False
+    """The router is a linear layer with bias (GPT-OSS)."""
+    bias: bool = False
+    """The experts' linear layers have biases (GPT-OSS)."""
+    clamp: bool = False
+    """What their activation reads is clamped (GPT-OSS)."""
+    score_bias: bool = False
+    """One stored correction per expert that balances the router without a loss (ERNIE 4.5 counts it as a parameter)."""
+    beside_mlp: bool = False
+    """They stand beside a dense MLP of the model's own ``ffn`` and are added to it, each with norms of its own; the
+    router reads a norm too, and scales channels and experts (Gemma 4)."""
+    dense_layers: tuple[int, ...] = ()
+    """Indices of layers whose MLP is dense, with the model's own ``ffn``."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.per_token > self.count:
+            raise ValueError(f"per_token {self.per_token} is more than the {self.count} experts there are")
+        if (self.shared > 0) != (self.shared_ffn > 0):
+            raise ValueError(
+                f"shared {self.shared} and shared_ffn {self.shared_ffn} must be both zero or both positive"
+            )
+        return self
