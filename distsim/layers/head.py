@@ -115,7 +115,8 @@ def _loss(ctx: Context) -> Operation:
     """Cross entropy. The fp32 logits (or their log-softmax) are the largest single tensor of many jobs."""
     kernels, eager = ctx.kernels, ctx.kernels.loss == "eager"
     everywhere, each, shards = _logits(ctx)
-    logits = ceil_div(everywhere, kernels.loss_chunks) * each / shards
+    chunks = kernels.loss_chunks
+    logits = (everywhere if chunks == 1 else ceil_div(everywhere, chunks)) * each / shards
     act = ctx.activation
     wide = FP32_BYTES if kernels.loss_upcast is True or ctx.precision.autocast else act
     whole = everywhere * each / shards if kernels.loss_keeps_chunks else logits
