@@ -11,6 +11,7 @@ from distsim.engine.resolve import Setup
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
 from distsim.layers.inputs import PROJECTIONS
 from distsim.layers.ledger import Parameter
+from distsim.layers.moe import IDLE
 from distsim.layers.network import layer_kinds, network_parameters, plain_context
 from distsim.layers.prediction import positions
 from distsim.specs.model import Model
@@ -33,10 +34,12 @@ def active_parameters(setup: Setup) -> Number:
     Frozen ones count two thirds: of the three products of a trained matrix one is the weight's gradient.
     """
     model, total, layers = setup.model, 0.0, layer_kinds(setup.model)
-    routed = model.experts.per_token / model.experts.count if model.experts is not None else 1.0
+    routed = model.experts.working_per_token / model.experts.count if model.experts is not None else 1.0
     for part, (parameters, times) in network_parameters(plain_context(model, setup.tuning)).items():
         for parameter in parameters:
             if part == "embedding" and not _works(model, parameter):
+                continue
+            if parameter.name.endswith(IDLE):
                 continue
             share = (routed if parameter.group == "expert" else 1) * (1 if parameter.trains else FROZEN_SHARE)
             total += times * parameter.elements * share * _token_share(setup, part, parameter, part in layers)
@@ -79,10 +82,19 @@ def attended(model: Model, seq: Number, reach: Number) -> tuple[Number, Number]:
     if kind := model.disentangled:
         reach = reach + kind.terms * kind.rows / 2  # a score with each distance, and no sum over them
     if not model.encoder_layers:
-        return model.attention_layers + model.mtp_trained, reach
+        return model.attention_layers * _head_share(model) + model.mtp_trained, reach
     behind = model.decoder_context or 0
     decoders = model.layers - model.encoder_layers
     return 1, model.encoder_layers * seq + decoders * behind / seq * (behind * reach / seq + seq)
+
+
+def _head_share(model: Model) -> float:
+    """Width of all heads of a mean layer over the model's own, queries and values together."""
+    values = 1.0 if model.value_dim is None else (1 + model.value_dim / model.head_dim) / 2
+    if model.windowed is None:
+        return values
+    heads = sum(model.of_layer(layer).heads for layer in range(model.layers)) / model.layers
+    return values * heads / model.heads
 
 
 def trained_parameters(setup: Setup) -> Number:

@@ -170,8 +170,8 @@ def _matrices(ctx: Context, tuning: Tuning, operation: Operation) -> list[tuple[
     if operation.name == "attention.qkv":
         if ctx.kernels.qkv_matrices == 1 and not tuning.splits_fused:
             return [("", {"q", "k", "v"}, outer)]
-        kv = heads_per_rank(ctx)[1] * ctx.model.head_dim
-        return [("_q", {"q"}, outer - 2 * kv), ("_k", {"k"}, kv), ("_v", {"v"}, kv)]
+        keys, values = (heads_per_rank(ctx)[1] * one for one in (ctx.model.head_dim, ctx.model.value_width))
+        return [("_q", {"q"}, outer - keys - values), ("_k", {"k"}, keys), ("_v", {"v"}, values)]
     if operation.name == "cross.kv":
         return [("_k", {"k"}, outer / 2), ("_v", {"v"}, outer / 2)]
     if operation.name in ("mlp.up", "mlp.shared.up"):

@@ -26,8 +26,8 @@ def flash_kernel(ctx: Context) -> bool:
 def _sdpa_choice(ctx: Context) -> str:
     """The kernel torch picks for scaled_dot_product_attention; windowed layers pass as flash (see ``_masked``)."""
     model, latent = ctx.model, ctx.model.latent_attention
-    alike = latent is None or latent.value_dim == latent.nope_dim + latent.rope_dim
-    if ctx.activation <= FLASH_BYTES and alike and ctx.kernels.attention_mask not in MASKED:
+    width, values = (model.head_dim, model.value_width) if latent is None else (latent.width, latent.value_dim)
+    if ctx.activation <= FLASH_BYTES and width == values and ctx.kernels.attention_mask not in MASKED:
         return "flash"
     grouped = model.kv_heads < model.heads and model.latent_attention is None
     return "math" if grouped and ctx.kernels.attention_mask not in MASKED else "efficient"

@@ -131,8 +131,11 @@ class Context:
 
     @property
     def side(self) -> Context:
-        """The context with the tokens that its layer reads: fewer behind an encoder; the shape of a second stack."""
+        """The context with what its layer has of its own: fewer tokens behind an encoder, the shape of a second stack,
+        other heads within a window."""
         model = self.model
+        if (local := model.of_layer(self.layer)) is not model:
+            return replace(self, model=local)
         if model.is_text_layer(self.layer):
             text = model.text_model
             return replace(self, model=text, layout=self.layout.with_(seq=text.context), vocab_padded=text.vocab)

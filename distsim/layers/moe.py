@@ -10,6 +10,8 @@ from distsim.layers.mlp import mlp
 from distsim.units import INDEX_BYTES
 
 ROUTER_BYTES = 4  # routing is done in fp32
+IDLE = ".idle"
+"""Ends the name of a parameter that nothing reads."""
 
 
 def routed_tokens(ctx: Context) -> Number:
@@ -20,7 +22,7 @@ def routed_tokens(ctx: Context) -> Number:
     """
     experts, layout = ctx.model.experts, ctx.layout
     assert experts is not None
-    return layout.tokens / layout.tp * layout.etp * experts.per_token
+    return layout.tokens / layout.tp * layout.etp * experts.working_per_token
 
 
 def moe(ctx: Context, source: Tensor) -> list[Operation]:
@@ -57,31 +59,38 @@ def _router(ctx: Context, source: Tensor) -> Operation:
     tokens, k = ctx.sharded_tokens, experts.per_token
     weights = [
         Parameter(
-            "mlp.router.weight", model.hidden * experts.count, "matrix", model.hidden, experts.count, 1, "dense", False
+            "mlp.router.weight",
+            model.hidden * experts.choices,
+            "matrix",
+            model.hidden,
+            experts.choices,
+            1,
+            "dense",
+            False,
         )
     ]
     if experts.router_bias:
-        weights.append(Parameter("mlp.router.bias", experts.count, "vector", tensor_parallel=False))
+        weights.append(Parameter("mlp.router.bias", experts.choices, "vector", tensor_parallel=False))
     if experts.score_bias:
-        weights.append(Parameter("mlp.router.score_bias", experts.count, "vector", tensor_parallel=False))
+        weights.append(Parameter("mlp.router.score_bias", experts.choices, "vector", tensor_parallel=False))
     saved = [
-        source,
-        Tensor("mlp.router.probabilities", tokens * experts.count, ROUTER_BYTES, "s b E"),
+        *(() if ctx.kernels.router_fp32 else (source,)),
+        Tensor("mlp.router.probabilities", tokens * experts.choices, ROUTER_BYTES, "s b E"),
         Tensor("mlp.router.chosen", tokens * k, INDEX_BYTES, "s b k"),
         Tensor("mlp.router.weights", tokens * k, ROUTER_BYTES, "s b k"),
     ]
     if ctx.kernels.router_fp32:
         saved.append(Tensor("mlp.router.input_fp32", tokens * model.hidden, 4, "s b h fp32"))
-        saved.append(Tensor("mlp.router.weight_fp32", model.hidden * experts.count, 4, "h E fp32"))
-    flops = 2 * tokens * model.hidden * experts.count
+        saved.append(Tensor("mlp.router.weight_fp32", model.hidden * experts.choices, 4, "h E fp32"))
+    flops = 2 * tokens * model.hidden * experts.choices
     return Operation(
         "mlp.router",
         "matmul",
         flops,
         2 * flops,
         tokens * model.hidden * ctx.activation,
-        tokens * experts.count * ROUTER_BYTES,
-        (tokens, experts.count, model.hidden, 1),
+        tokens * experts.choices * ROUTER_BYTES,
+        (tokens, experts.choices, model.hidden, 1),
         tuple(saved),
         parameters=tuple(weights),
     )
@@ -182,6 +191,8 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
     saved = [Tensor("mlp.experts.scale", routed, ROUTER_BYTES, "k s b")]
     if ctx.kernels.expert_scale == "after":
         saved.append(output)
+    if ctx.kernels.moe == "eager" and ctx.kernels.expert_products == "loop":
+        saved.append(output._replace(name="mlp.experts.added"))  # each expert's share of the sum is kept by index_add
     return Operation(
         "mlp.combine",
         "elementwise",

@@ -66,6 +66,7 @@ def layer_block(ctx: Context) -> Block:
     entering = stream if ctx.kernels.regather_input else ctx.layout.tokens * model.hidden
     first = Tensor("attention.input", entering, kept, "s b h")
     second = Tensor("mlp.input", entering, kept, "s b h")
+    experts = model.experts if model.is_moe_layer(ctx.layer) else None
     operations = [norm(ctx, "attention.norm", rows, model.hidden, boundary), *attend(ctx, first)]
     operations[1] = replace(operations[1], parameters=operations[1].parameters + sink_parameters(ctx))
     if model.norms_per_layer == 4:
@@ -82,7 +83,7 @@ def layer_block(ctx: Context) -> Block:
     else:
         second = first
     operations += feed(ctx, second)
-    if model.norms_per_layer == 4:
+    if model.norms_per_layer == 4 or (experts and experts.output_norm):
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
     return Block(layer_kind(whole.model, ctx.layer), tuned(ctx, operations), boundary)
 

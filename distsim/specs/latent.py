@@ -26,6 +26,11 @@ class LatentAttention(Spec):
     index_keys: int = Field(default=0, ge=0)
     """Keys that it chooses for each query."""
 
+    @property
+    def width(self) -> int:
+        """Width of a query or key head."""
+        return self.nope_dim + self.rope_dim
+
     @model_validator(mode="after")
     def _indexed(self) -> Self:
         if self.index_heads and not (self.index_dim and self.index_keys and self.q_rank):

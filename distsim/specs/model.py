@@ -4,54 +4,17 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from distsim.specs.base import Sourced, Spec
+from distsim.specs.base import Sourced
 from distsim.specs.disentangled import Disentangled
+from distsim.specs.experts import Experts
 from distsim.specs.inputs import Frames, Patches, TextTower
 from distsim.specs.latent import LatentAttention
 from distsim.specs.mixers import DeltaNet, Mamba, ShortConvolution
 from distsim.specs.output import Output
+from distsim.specs.windowed import Windowed
 
 Norm = Literal["layernorm", "rmsnorm"]
 Positions = Literal["rotary", "learned", "relative", "sinusoidal", "alibi", "none"]
-
-
-class Experts(Spec):
-    """The mixture-of-experts part of a model's MLPs."""
-
-    count: int = Field(ge=1)
-    """Routed experts per MoE layer."""
-    per_token: int = Field(ge=1)
-    """Experts that each token is sent to (top-k)."""
-    ffn: int = Field(ge=1)
-    """Inner width of one routed expert."""
-    latent: int | None = Field(default=None, ge=1)
-    """Width to which tokens are projected before they go to routed experts (Nemotron 3 Super); None means none."""
-    shared: int = Field(default=0, ge=0)
-    """Shared experts, which every token passes; all of them together have width ``shared_ffn``."""
-    shared_ffn: int = Field(default=0, ge=0)
-    """Inner width of the shared experts taken together."""
-    shared_gate: bool = False
-    """The shared experts' output is scaled by a learned sigmoid gate (Qwen2-MoE)."""
-    router_bias: bool = False
-    """The router is a linear layer with bias (GPT-OSS)."""
-    bias: bool = False
-    """The experts' linear layers have biases (GPT-OSS)."""
-    clamp: bool = False
-    """What their activation reads is clamped (GPT-OSS)."""
-    score_bias: bool = False
-    """One stored correction per expert that balances the router without a loss (ERNIE 4.5 counts it as a parameter)."""
-    dense_layers: tuple[int, ...] = ()
-    """Indices of layers whose MLP is dense, with the model's own ``ffn``."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.per_token > self.count:
-            raise ValueError(f"per_token {self.per_token} is more than the {self.count} experts there are")
-        if (self.shared > 0) != (self.shared_ffn > 0):
-            raise ValueError(
-                f"shared {self.shared} and shared_ffn {self.shared_ffn} must be both zero or both positive"
-            )
-        return self
 
 
 MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
@@ -71,6 +34,8 @@ class Model(Sourced):
     heads: int = Field(ge=1)
     kv_heads: int = Field(ge=1)
     head_dim: int = Field(ge=1)
+    value_dim: int | None = Field(default=None, ge=1)
+    """Width of a value head where it is not ``head_dim`` (MiMo V2 Flash)."""
     ffn: int = Field(ge=1)
     """Inner width of a dense MLP (of the dense layers, where experts are used elsewhere)."""
     vocab: int = Field(ge=0)
@@ -101,6 +66,8 @@ class Model(Sourced):
     """The norms on queries and keys are layernorms with biases (Phi-1/2 and Persimmon where they have such norms)."""
     attention_gate: bool = False
     """Attention's output is scaled, element by element, by a sigmoid of one more projection (AFMoE)."""
+    head_gate: bool = False
+    """It is scaled head by head, by a sigmoid of a projection as wide as there are heads (Step 3.5)."""
     causal: bool = True
     """A token sees only those before it; encoders (BERT) see all."""
     encoder_layers: int = Field(default=0, ge=0)
@@ -146,6 +113,8 @@ class Model(Sourced):
     """Sliding attention window in tokens; None means full attention everywhere."""
     window_pattern: tuple[bool, ...] = ()
     """Which layers use the window, repeated over the layers; empty means all of them when ``window`` is set."""
+    windowed: Windowed | None = None
+    """What these layers have otherwise than those without it (MiMo V2 Flash, Step 3.5)."""
     attention_softcap: bool = False
     """Attention scores are soft-capped (Gemma 2), which flash kernels of the time cannot do."""
     attention_sinks: bool = False
@@ -172,8 +141,11 @@ class Model(Sourced):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.heads % self.kv_heads:
-            raise ValueError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
+        for heads, kv_heads in self.head_counts:
+            if heads % kv_heads:
+                raise ValueError(f"kv_heads {kv_heads} does not divide heads {heads}")
+        if self.windowed and (self.window is None or self.latent_attention or self.pattern):
+            raise ValueError("windowed goes with a window and with attention of full or grouped heads")
         if self.experts and any(not 0 <= layer < self.layers for layer in self.experts.dense_layers):
             raise ValueError(f"experts.dense_layers names a layer outside 0..{self.layers - 1}")
         if self.pattern and (len(self.pattern) != self.layers or set(self.pattern) - set(MIXERS)):
@@ -212,6 +184,17 @@ class Model(Sourced):
         return self
 
     @property
+    def head_counts(self) -> tuple[tuple[int, int], ...]:
+        """Heads and key-value heads of layers, and of those with a window where they have their own."""
+        own, local = (self.heads, self.kv_heads), self.windowed
+        return (own, (local.heads or own[0], local.kv_heads or own[1])) if local else (own,)
+
+    @property
+    def value_width(self) -> int:
+        """Width of a value head (of latent attention that of its own field)."""
+        return self.value_dim or self.head_dim
+
+    @property
     def activation_parameters(self) -> int:
         """Learned scalars of one activation function: xIELU has two (Apertus, arXiv:2411.13010)."""
         return 2 if self.activation == "xielu" else 0
@@ -236,10 +219,11 @@ class Model(Sourced):
 
     @property
     def attention_layers(self) -> int:
-        """Layers that have attention."""
+        """Layers that have attention; one that has it twice counts twice."""
         if self.pattern:
             return self.pattern.count("*")
-        return sum(not self.is_recurrent(layer) for layer in range(self.layers))
+        each = 2 if self.experts and self.experts.beside_dense else 1
+        return each * sum(not self.is_recurrent(layer) for layer in range(self.layers))
 
     @property
     def recurrent_mixer(self) -> str:
@@ -277,3 +261,9 @@ class Model(Sourced):
         if self.window is None:
             return False
         return self.window_pattern[layer % len(self.window_pattern)] if self.window_pattern else True
+
+    def of_layer(self, layer: int) -> Self:
+        """The model as this layer (from 0) has it, where windowed layers have heads of their own."""
+        if self.windowed is None or not self.is_windowed(layer):
+            return self
+        return self.model_copy(update=self.windowed.model_dump(exclude_none=True) | {"windowed": None})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -58,6 +59,24 @@ def _learned(model: Model) -> int:
     return model.patches.learned_tokens if model.patches else 0
 
 
+def _heads(model: Model) -> int:
+    """What a number of ranks has to divide so that each has whole heads in every layer."""
+    return math.gcd(*(heads for heads, _ in model.head_counts))
+
+
+def _counted(model: Model, which: int) -> str:
+    """Heads or key-value heads in words, where layers with a window have their own."""
+    return " and ".join(str(count) for count in dict.fromkeys(one[which] for one in model.head_counts))
+
+
+def _fits_kv_heads(model: Model, tp: Number) -> Any:
+    """Whether ranks share key-value heads, or copy them, in every layer."""
+    fits: Any = True
+    for _, count in model.head_counts:
+        fits = fits & ((count % tp == 0) | (tp % count == 0))
+    return fits
+
+
 def _uncut(model: Model) -> str:
     """What context parallelism has no way to cut; empty where it has."""
     if model.patches:
@@ -70,25 +89,24 @@ def _uncut(model: Model) -> str:
 RULES: tuple[Rule, ...] = (
     Rule(
         "tp divides heads",
-        lambda m, y: (m.attention_layers == 0) | (m.heads % y.tp == 0),
-        lambda m, y: f"tensor parallel degree {y.tp} does not divide {m.heads} attention heads of {m.name}",
-        lambda m, y: f"valid degrees: {listed(divisors(m.heads))}",
+        lambda m, y: (m.attention_layers == 0) | (_heads(m) % y.tp == 0),
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_counted(m, 0)} attention heads of {m.name}",
+        lambda m, y: f"valid degrees: {listed(divisors(_heads(m)))}",
     ),
     Rule(
         "tp fits kv heads",
-        lambda m, y: (m.attention_layers == 0) | (m.kv_heads % y.tp == 0) | (y.tp % m.kv_heads == 0),
+        lambda m, y: (m.attention_layers == 0) | _fits_kv_heads(m, y.tp),
         lambda m, y: (
-            f"tensor parallel degree {y.tp} neither divides {m.kv_heads} key-value heads of {m.name} nor is a multiple"
+            f"tensor parallel degree {y.tp} neither divides {_counted(m, 1)} key-value heads of {m.name} nor is a"
+            " multiple"
         ),
-        lambda m, y: (
-            f"valid degrees: {listed([d for d in divisors(m.heads) if m.kv_heads % d == 0 or d % m.kv_heads == 0])}"
-        ),
+        lambda m, y: f"valid degrees: {listed([d for d in divisors(_heads(m)) if _fits_kv_heads(m, d)])}",
     ),
     Rule(
         "tp divides ffn",
         lambda m, y: m.ffn % y.tp == 0,
         lambda m, y: f"tensor parallel degree {y.tp} does not divide the MLP's inner width {m.ffn} of {m.name}",
-        lambda m, y: f"valid degrees: {listed([d for d in divisors(m.heads) if m.ffn % d == 0])}",
+        lambda m, y: f"valid degrees: {listed([d for d in divisors(_heads(m)) if m.ffn % d == 0])}",
     ),
     Rule(
         "tp divides mamba groups",

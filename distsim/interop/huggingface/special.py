@@ -7,6 +7,7 @@ from typing import Any
 
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.mixtures import longcat, mimo, step
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
 
 Values = dict[str, Any]
@@ -168,7 +169,9 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "mamba": mamba,
     "mamba2": mamba2,
     "lfm2": lfm2,
+    "longcat": longcat,
     "marian": marian,
+    "mimo": mimo,
     "modernbert": modernbert,
     "mpt": mpt,
     "nemotron_h": nemotron_h,
@@ -176,6 +179,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "qwen": qwen,
     "roberta": roberta,
     "stablelm": stablelm,
+    "step": step,
     "t5": t5,
     "translator": translator,
     "vit": vit,

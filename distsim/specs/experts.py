@@ -1,0 +1,68 @@
+"""The mixture-of-experts part of a model's MLPs."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from distsim.specs.base import Spec
+
+
+class Experts(Spec):
+    """The mixture-of-experts part of a model's MLPs."""
+
+    count: int = Field(ge=1)
+    """Routed experts per MoE layer."""
+    per_token: int = Field(ge=1)
+    """Experts that each token is sent to (top-k)."""
+    ffn: int = Field(ge=1)
+    """Inner width of one routed expert."""
+    latent: int | None = Field(default=None, ge=1)
+    """Width to which tokens are projected before they go to routed experts (Nemotron 3 Super); None means none."""
+    shared: int = Field(default=0, ge=0)
+    """Shared experts, which every token passes; all of them together have width ``shared_ffn``."""
+    shared_ffn: int = Field(default=0, ge=0)
+    """Inner width of the shared experts taken together."""
+    shared_gate: bool = False
+    """The shared experts' output is scaled by a learned sigmoid gate (Qwen2-MoE)."""
+    router_bias: bool = False
+    """The router is a linear layer with bias (GPT-OSS)."""
+    bias: bool = False
+    """The experts' linear layers have biases (GPT-OSS)."""
+    clamp: bool = False
+    """What their activation reads is clamped (GPT-OSS)."""
+    score_bias: bool = False
+    """One stored correction per expert that balances the router without a loss (ERNIE 4.5 counts it as a parameter)."""
+    output_norm: bool = False
+    """A norm after the experts, before the residual (A.X K1)."""
+    zero: int = Field(default=0, ge=0)
+    """Experts beside ``count`` that hand a token back as it came, among which the router chooses too (LongCat)."""
+    idle: int = Field(default=0, ge=0)
+    """Experts whose first product is stored and trained though nothing reads it: transformers' LongCat has one for each
+    of ``zero``."""
+    beside_dense: bool = False
+    """Every layer is two, each with attention and a dense MLP; the experts read what the first MLP reads, and their
+    output joins the residual behind the second (LongCat's shortcut, arXiv:2509.01322)."""
+    dense_layers: tuple[int, ...] = ()
+    """Indices of layers whose MLP is dense, with the model's own ``ffn``."""
+
+    @property
+    def choices(self) -> int:
+        """What the router chooses among."""
+        return self.count + self.zero
+
+    @property
+    def working_per_token(self) -> float:
+        """Experts that compute something for a token, of those that it is sent to, under a balanced router."""
+        return self.per_token * self.count / self.choices
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.per_token > self.choices:
+            raise ValueError(f"per_token {self.per_token} is more than the {self.choices} experts there are")
+        if self.beside_dense and (self.shared or self.dense_layers):
+            raise ValueError("beside_dense goes with experts in every layer and without shared ones")
+        if (self.shared > 0) != (self.shared_ffn > 0):
+            raise ValueError(
+                f"shared {self.shared} and shared_ffn {self.shared_ffn} must be both zero or both positive"
+            )
+        return self
