@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
-from distsim.engine.models import as_asked, asked_of, length_notes, load_model, packed_samples, reading_notes
+from distsim.engine.models import (
+    as_asked,
+    as_stored,
+    asked_of,
+    length_notes,
+    load_model,
+    packed_samples,
+    reading_notes,
+)  # fmt: skip
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.profile import framework_notes, kernels_for, recipe_kernels, with_kernels
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
@@ -100,15 +108,13 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     chunks_of_stages(filled, origins)
     chunk_notes = settle_chunks(filled, origins, framework.supports)
     _refuse_unsupported(filled, framework)
-    model: Model = load_model(job.model).spec
-    if framework.unties_embeddings and model.tied_embeddings:
-        model = model.model_copy(update={"tied_embeddings": False})
+    model, stored = as_stored(load_model(job.model).spec, framework)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     accelerator, cluster = _hardware(filled, given)
     layout, notes = _layout(filled, model, cluster)
     notes += framework_notes(framework, layout, origins)
     check_vocabulary(model, layout)
-    notes += [*chunk_notes, *reading_notes(job.model)]
+    notes += [*chunk_notes, *reading_notes(job.model), *stored]
     problems = broken(model, layout)
     if problems:
         raise DistsimError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distsim.arrays import Number
 from distsim.layers.attention import residual
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
@@ -132,6 +134,10 @@ def _expert_operations(ctx: Context) -> list[Operation]:
         copies=local,
         group="expert",
     )
+    if experts.idle:
+        weight, idle = up.parameters[0], experts.idle / layout.ep
+        unread = weight._replace(name=weight.name + IDLE, elements=width * outer * idle, copies=idle)
+        up = replace(up, parameters=(*up.parameters, unread))
     return [
         Operation(
             "mlp.dispatch",
@@ -186,9 +192,12 @@ def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation
 
 
 def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> Operation:
-    hidden, act = expert_width(ctx), ctx.activation
-    output = Tensor("mlp.experts.output", routed / ctx.layout.etp * hidden, act, "k s b h")
-    saved = [Tensor("mlp.experts.scale", routed, ROUTER_BYTES, "k s b")]
+    experts, hidden, act = ctx.model.experts, expert_width(ctx), ctx.activation
+    assert experts is not None
+    # Plain torch copies and scales also what comes back as it went.
+    copies = routed * (experts.choices / experts.count if ctx.kernels.moe == "eager" else 1)
+    output = Tensor("mlp.experts.output", copies / ctx.layout.etp * hidden, act, "k s b h")
+    saved = [Tensor("mlp.experts.scale", copies, ROUTER_BYTES, "k s b")]
     if ctx.kernels.expert_scale == "after":
         saved.append(output)
     if ctx.kernels.moe == "eager" and ctx.kernels.expert_products == "loop":

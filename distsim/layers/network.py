@@ -20,11 +20,14 @@ from distsim.layers.moe import moe
 from distsim.layers.norm import norm
 from distsim.layers.selective_scan import selective_scan
 from distsim.layers.short_convolution import short_convolution
+from distsim.layers.shortcut import twice
 from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.tuning import Tuning
+
+Mixer = Callable[[Context, Tensor], list[Operation]]
 
 
 def layer_kind(model: Model, layer: int) -> str:
@@ -56,12 +59,18 @@ def layer_block(ctx: Context) -> Block:
     if ctx.model.pattern:
         return _single_mixer(ctx)
     whole, ctx = ctx, ctx.side
-    model = ctx.model
-    rows = ctx.sharded_tokens
-    stream = rows * model.hidden
-    boundary = Tensor("layer.input", stream, ctx.precision.stream_bytes, "s b h")
+    boundary = Tensor("layer.input", ctx.sharded_tokens * ctx.model.hidden, ctx.precision.stream_bytes, "s b h")
+    if ctx.model.experts and ctx.model.experts.beside_dense:
+        operations = twice(ctx, lambda feed: _layer(ctx, whole, boundary, feed))
+    else:
+        operations = _layer(ctx, whole, boundary, moe if ctx.model.is_moe_layer(ctx.layer) else mlp)
+    return Block(layer_kind(whole.model, ctx.layer), tuned(ctx, operations), boundary)
+
+
+def _layer(ctx: Context, whole: Context, boundary: Tensor, feed: Mixer) -> list[Operation]:
+    """Attention, or what stands in its place, and an MLP or experts, each with its norms."""
+    model, rows, stream = ctx.model, ctx.sharded_tokens, boundary.elements
     attend = _attend(model, ctx.layer)
-    feed = moe if model.is_moe_layer(ctx.layer) else mlp
     kept = ctx.precision.kept_input_bytes
     entering = stream if ctx.kernels.regather_input else ctx.layout.tokens * model.hidden
     first = Tensor("attention.input", entering, kept, "s b h")
@@ -85,10 +94,10 @@ def layer_block(ctx: Context) -> Block:
     operations += feed(ctx, second)
     if model.norms_per_layer == 4 or (experts and experts.output_norm):
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
-    return Block(layer_kind(whole.model, ctx.layer), tuned(ctx, operations), boundary)
+    return operations
 
 
-def _attend(model: Model, layer: int) -> Callable[[Context, Tensor], list[Operation]]:
+def _attend(model: Model, layer: int) -> Mixer:
     """What comes before a layer's MLP."""
     if model.is_recurrent(layer):
         return _recurrent

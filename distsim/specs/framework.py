@@ -235,6 +235,8 @@ class Framework(Sourced):
     vocab_multiple_per_tp: bool = False
     unties_embeddings: bool = False
     """The output layer has a matrix of its own where the model shares the embedding's (litgpt)."""
+    stores_idle_experts: bool = False
+    """LongCat's experts that compute nothing have a first product (transformers)."""
     partition: Literal[
         "even", "recipe", "compute", "embedding-as-layer", "even-else-embedding", "even-else-parameters"
     ] = "even"

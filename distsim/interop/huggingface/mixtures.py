@@ -14,7 +14,10 @@ Values = dict[str, Any]
 def mimo(fields: Fields, values: Values) -> Values:
     """MiMo V2 Flash: layers with a window have twice the key-value heads and, as files of the hub say, sink logits.
     Those name the layers in ``hybrid_layer_pattern`` (1: window) and ``moe_layer_freq``."""
-    found: Values = {"value_dim": fields.whole("v_head_dim"), "attention_sinks": fields.flag("add_full_attention_sink_bias")}
+    found: Values = {
+        "value_dim": fields.whole("v_head_dim"),
+        "attention_sinks": fields.flag("add_full_attention_sink_bias"),
+    }
     for name, same in (("swa_head_dim", values["head_dim"]), ("swa_v_head_dim", found["value_dim"])):
         if (width := fields.whole(name)) not in (None, same):
             raise fields.wrong(name, width, f"{same}, as in layers without a window, is needed")
@@ -36,7 +39,10 @@ def step(fields: Fields, values: Values) -> Values:
     """Step 3.5: layers with a window have heads of their own, by either of two keys or layer by layer."""
     other = "attention_other_setting"
     heads = fields.whole("num_sliding_attention_heads", f"{other}.num_attention_heads")
-    for name, same in ((f"{other}.num_attention_groups", values["kv_heads"]), (f"{other}.head_dim", values["head_dim"])):
+    for name, same in (
+        (f"{other}.num_attention_groups", values["kv_heads"]),
+        (f"{other}.head_dim", values["head_dim"]),
+    ):
         if (count := fields.whole(name)) not in (None, same):
             raise fields.wrong(name, count, f"{same}, as in layers without a window, is needed")
     each = fields.find("per_layer_config")[1] or {}
@@ -56,5 +62,7 @@ def step(fields: Fields, values: Values) -> Values:
 def longcat(fields: Fields, values: Values) -> Values:
     """LongCat: a layer is two, which ``num_hidden_layers`` counts one by one."""
     fields.settled("zero_expert_type", "attention_method")  # identity, latent: there are no others
-    blocks = fields.whole("num_hidden_layers")
-    return {} if blocks is None or "num_layers" in fields.data else {"layers": max(blocks // 2, 1)}
+    if "num_hidden_layers" not in fields.data:
+        return {}
+    blocks = fields.needed("num_hidden_layers")
+    return {} if "num_layers" in fields.data else {"layers": max(blocks // 2, 1)}

@@ -22,7 +22,8 @@ from distsim.specs.model import Model
 
 WRAPPERS = ("text_config", "llm_config", "language_config", "language_model_config", "thinker_config")
 """Keys under which multi-modal configurations keep the decoder's own."""
-NO_NETWORKS = ("quantization_config", "generation_config", "compression_config", "linear_attn_config")
+NO_NETWORKS = ("quantization_config", "generation_config", "compression_config", "linear_attn_config",
+               "per_layer_config")  # fmt: skip
 WHOLE = ("clip",)
 """Families that are read with their text part and their other one."""
 MOST_LAYERS = 10_000

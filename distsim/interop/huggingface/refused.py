@@ -26,7 +26,7 @@ _GROUPS: dict[str, str] = {
     _SPEECH: "wav2vec2 wav2vec2-bert hubert wavlm speecht5 seamless_m4t moonshine encodec musicgen "
     "musicgen_melody speech_to_text bark moshi",
     _MULTI: "blip blip-2 flava git trocr vision-encoder-decoder align",
-    _OTHER: "openelm decilm nemotron-nas gemma3n gemma3n_text gemma4 gemma4_text longcat_flash deepseek_v4 blt "
+    _OTHER: "openelm decilm nemotron-nas gemma3n gemma3n_text gemma4 gemma4_text deepseek_v4 blt "
     "diffllama doge transfo-xl ctrl",
 }
 REFUSED: dict[str, str] = {name: what for what, names in _GROUPS.items() for name in names.split()}
