@@ -60,13 +60,15 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     return operations
 
 
-def output_gate(ctx: Context, elements: Number, gates: Number | None = None) -> Operation:
-    """The sigmoid that attention's output is multiplied by, for each element or as many ``gates``; both are kept,
-    beside their product."""
-    gate = Tensor("attention.gate", elements if gates is None else gates, ctx.activation, "s b a d/t")
+def output_gate(ctx: Context, elements: Number, gates: Number | None = None, each: Number | None = None) -> Operation:
+    """The sigmoid that attention's output is multiplied by, for each element or as many ``gates``, in the activations'
+    width or ``each`` bytes; both are kept, beside their product."""
+    size = ctx.activation if each is None else each
+    gate = Tensor("attention.gate", elements if gates is None else gates, size, "s b a d/t")
+    output = _output(ctx, elements)._replace(bytes_each=ctx.activation)
     return Operation(
-        "attention.gate", "elementwise", bytes_read=elements * ctx.activation + gate.size_bytes,
-        bytes_written=elements * ctx.activation, shape=(elements,), saved=(gate, _output(ctx, elements)._replace(bytes_each=ctx.activation)),
+        "attention.gate", "elementwise", bytes_read=output.size_bytes + gate.size_bytes,
+        bytes_written=output.size_bytes, shape=(elements,), saved=(gate, output),
         transient_backward=(gate._replace(name="attention.gate_gradient"),),
     )  # fmt: skip
 

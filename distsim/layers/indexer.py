@@ -7,6 +7,8 @@ trained to agree with the attention that it chooses for. Its parameters are few,
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distsim.arrays import minimum
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
@@ -25,7 +27,7 @@ def indexer(ctx: Context, latent: Tensor) -> list[Operation]:
     samples, rows = layout.micro_batch * layout.seq / seen, seen / layout.cp
     scores = samples * rows * seen
     chosen = minimum(mla.index_keys, seen)
-    return [
+    operations = [
         linear(ctx, "attention.index.query", tokens, mla.q_rank, heads * width, latent, sharded=False),
         linear(ctx, "attention.index.key", tokens, hidden, width, None, sharded=False),
         linear(ctx, "attention.index.weight", tokens, hidden, heads, None, sharded=False),
@@ -45,3 +47,13 @@ def indexer(ctx: Context, latent: Tensor) -> list[Operation]:
             transient_backward=(Tensor("attention.index.scores", scores, FP32_BYTES, "b s s fp32"),),
         ),
     ]  # fmt: skip
+    return operations if ctx.kernels.indexer == "trained" else [_fixed(one) for one in operations]
+
+
+def _fixed(row: Operation) -> Operation:
+    """A row without gradients: it keeps nothing, and its parameters have neither gradient nor states."""
+    parameters = tuple(one._replace(held="frozen") for one in row.parameters)
+    return replace(
+        row, flops_backward=0, saved=(), transient_backward=(), parameters=parameters, weight_gradient=False,
+        backward=False,
+    )  # fmt: skip

@@ -12,6 +12,7 @@ from distsim.layers.linear import linear
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import column_collectives
 from distsim.specs.latent import LatentAttention
+from distsim.units import FP32_BYTES
 
 
 def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
@@ -27,14 +28,15 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
     value = Tensor("attention.value", tokens * inner, act, "s b a v/t")
     projection = tokens * heads * (mla.nope_dim + mla.value_dim)
     operations = [
-        *_queries(ctx, mla, source, heads * width),
+        *_queries(ctx, mla, source, heads * width + (inner if mla.fused_gate else 0)),
         *_keys_and_values(ctx, mla, source, heads * (mla.nope_dim + mla.value_dim)),
     ]
     operations += context_exchange(ctx, query, key, value, mla.value_dim)
     operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim, value_projection=projection)
-    if model.attention_gate:
+    if model.attention_gate and not mla.fused_gate:
         operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, inner, None))
-        operations.append(output_gate(ctx, tokens * inner))
+    if model.attention_gate:
+        operations.append(output_gate(ctx, tokens * inner, each=FP32_BYTES if mla.fused_gate else None))
     return operations + output_projection(ctx, inner)
 
 
@@ -44,13 +46,14 @@ def _queries(ctx: Context, mla: LatentAttention, source: Tensor, outer: Number) 
     if not mla.q_rank:
         return [linear(ctx, "attention.query", tokens, hidden, outer, source, cast_input=True)]
     raw, latent = _narrow(ctx, "query_latent", mla.q_rank, "s b q")
-    own = tokens / ctx.layout.sequence_shard
+    own, together = tokens / ctx.layout.sequence_shard, 2 if mla.fused_gate else 1
+    read = latent._replace(elements=together * latent.elements)
     return [
         linear(ctx, "attention.query_down", own, hidden, mla.q_rank, source, sharded=False, bias=ctx.model.qkv_bias,
                cast_input=True),
         norm(ctx, "attention.query_latent_norm", own, mla.q_rank, raw, per_head=True),
-        linear(ctx, "attention.query_up", tokens, mla.q_rank, outer, latent),
-        *(indexer(ctx, latent) if mla.index_heads else []),
+        linear(ctx, "attention.query_up", tokens, together * mla.q_rank, outer, read),
+        *(indexer(ctx, latent) if mla.chooses(ctx.layer) else []),
     ]  # fmt: skip
 
 

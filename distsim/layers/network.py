@@ -11,6 +11,7 @@ from distsim.layers.attention import attention, residual, sink_parameters
 from distsim.layers.cross_attention import cross_attention
 from distsim.layers.delta import delta
 from distsim.layers.embedding import embedding
+from distsim.layers.gated_norm import norm_gate
 from distsim.layers.head import head, tied_parameter
 from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor, parameters_of
 from distsim.layers.mamba import mamba
@@ -31,7 +32,8 @@ Mixer = Callable[[Context, Tensor], list[Operation]]
 
 
 def layer_kind(model: Model, layer: int) -> str:
-    """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local, and
+    """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local,
+    ``+chosen`` where it is to keys that an earlier layer's indexer chose, and
     ``+mamba``, ``+delta`` or ``+convolution`` where that stands in its place; in hybrids of single mixers ``mamba``,
     ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where there are both."""
     if model.pattern:
@@ -43,6 +45,8 @@ def layer_kind(model: Model, layer: int) -> str:
     feed = "moe" if model.is_moe_layer(layer) else "dense"
     if model.is_recurrent(layer):
         return f"{feed}+{model.recurrent_mixer}"
+    if model.latent_attention and model.latent_attention.index_heads and not model.latent_attention.chooses(layer):
+        return f"{feed}+chosen"
     return f"{feed}+window" if model.is_windowed(layer) else feed
 
 
@@ -76,8 +80,12 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, feed: Mixer) -> list[
     first = Tensor("attention.input", entering, kept, "s b h")
     second = Tensor("mlp.input", entering, kept, "s b h")
     experts = model.experts if model.is_moe_layer(ctx.layer) else None
-    operations = [norm(ctx, "attention.norm", rows, model.hidden, boundary), *attend(ctx, first)]
-    operations[1] = replace(operations[1], parameters=operations[1].parameters + sink_parameters(ctx))
+    attending = attend(ctx, first)
+    attending[0] = replace(attending[0], parameters=attending[0].parameters + sink_parameters(ctx))
+    operations = [
+        norm(ctx, "attention.norm", rows, model.hidden, boundary),
+        *norm_gate(ctx, "attention.norm"), *attending,
+    ]  # fmt: skip
     if model.norms_per_layer == 4:
         operations.append(
             norm(ctx, "attention.post_norm", rows, model.hidden, Tensor("attention.branch", stream, kept, "s b h"))
@@ -89,6 +97,7 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, feed: Mixer) -> list[
             boundary if model.parallel_blocks else Tensor("layer.middle", stream, ctx.precision.stream_bytes, "s b h")
         )
         operations.append(norm(ctx, "mlp.norm", rows, model.hidden, source))
+        operations += norm_gate(ctx, "mlp.norm") if experts else []
     else:
         second = first
     operations += feed(ctx, second)

@@ -68,6 +68,9 @@ class Kernels(Spec):
     leaves queries, and with them the output, in another order (all partly rotated models, Phi-3)."""
     dropout_always: bool = False
     """Dropout with probability zero still keeps its mask (HF modules in training do not)."""
+    indexer: Literal["trained", "fixed"] = "trained"
+    """Indexers of sparse attention learn to agree with the attention that they choose for, or run without gradients
+    (transformers)."""
     router_fp32: bool = False
     """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
     attention_kernel: Literal["own", "sdpa", "flash-2", "triton", "flash-1"] = "own"

@@ -53,6 +53,8 @@ class Model(Sourced):
     """Norms have biases; by default layernorms have and rmsnorms have not (MPT's layernorms have none)."""
     norms_per_layer: int = Field(default=2, ge=1, le=4)
     """Norms over the hidden width in a layer: 1 (one for parallel attention and MLP), 2, or 4 (Gemma 2 and 3)."""
+    norm_gate_rank: int | None = Field(default=None, ge=1)
+    """Rank of an MLP that scales the output of its norm: before attention, and before experts (A.X K2)."""
     residual_fp32: bool = False
     """The residual stream is fp32 whatever else is (Mamba)."""
     parallel_blocks: bool = False

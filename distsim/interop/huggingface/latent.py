@@ -1,18 +1,24 @@
-"""Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434) in a configuration."""
+"""Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434) in a configuration, and what chooses its keys."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from distsim.interop.huggingface.fields import Fields
+from distsim.interop.huggingface.recurrent import shortest
+
+OWN = {"full": True, "F": True, "shared": False, "S": False}
+"""What configurations call a layer with an indexer, and one that attends to what the last indexer chose."""
 
 
-def read_latent_attention(fields: Fields, head_dim: int) -> dict[str, int]:
+def read_latent_attention(fields: Fields, head_dim: int, layers: int) -> dict[str, Any]:
     """Ranks and widths; a query rank of null or 0 means a full query projection. Values are ``head_dim`` wide if
     nothing else is stated."""
     fields.settled("qk_head_dim")  # the sum of two others
     heads = fields.whole("index_n_heads", least=0) or 0
-    fields.settled("indexer_types", "index_topk_freq", "index_topk_pattern", "index_skip_topk_offset")
     indexer = {} if not heads else {
         "index_heads": heads, "index_dim": fields.needed("index_head_dim"), "index_keys": fields.needed("index_topk"),
+        "index_layers": index_layers(fields, layers),
     }  # fmt: skip
     return {
         **indexer,
@@ -22,3 +28,21 @@ def read_latent_attention(fields: Fields, head_dim: int) -> dict[str, int]:
         "rope_dim": fields.needed("qk_rope_head_dim"),
         "value_dim": fields.whole("v_head_dim") or head_dim,
     }
+
+
+def index_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
+    """Which layers have an indexer of their own: layer by layer, or every so many from an offset on (GLM-5)."""
+    fields.settled("indexer_types", "index_topk_freq", "index_topk_pattern", "index_skip_topk_offset")
+    for name in ("indexer_types", "index_topk_pattern"):
+        kinds = fields.find(name)[1]
+        if kinds:
+            if not isinstance(kinds, (list, str)) or set(kinds) - set(OWN) or len(kinds) != layers:
+                raise fields.wrong(name, kinds, f"one of full and shared for each of {layers} layers is needed")
+            own = tuple(OWN[kind] for kind in kinds)
+            break
+    else:
+        every = fields.whole("index_topk_freq", least=0) or 1
+        offset = fields.whole("index_skip_topk_offset", least=0)
+        start = 2 if offset is None else offset
+        own = tuple(max(layer - start + 1, 0) % every == 0 for layer in range(layers))
+    return () if all(own) else shortest(own)
