@@ -8,7 +8,6 @@ from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.layers.network import count_parameters, network_parameters, plain_context
-from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 
@@ -70,22 +69,6 @@ def as_asked(model: Model, layers: int, lora_rank: int | None, decoder_seq: int 
         why = f"{model.name} is a hybrid" if model.pattern else kind
         raise DistsimError(f"--mtp {layers}: layers of multi-token prediction are not covered where {why}")
     return model.model_copy(update={"mtp_trained": layers}) if layers else model
-
-
-def as_stored(model: Model, framework: Framework) -> tuple[Model, list[str]]:
-    """The model with the parameters that a framework's code has, and what a user should know of it."""
-    if framework.unties_embeddings and model.tied_embeddings:
-        model = model.model_copy(update={"tied_embeddings": False})
-    experts = model.experts
-    if experts is None or not experts.idle:
-        return model, []
-    matrices = 2 if model.gated else 1
-    size = matrices * model.hidden * experts.ffn * experts.idle * (model.layers - len(experts.dense_layers)) / 1e9
-    unread = f"{size:.1f}e9 parameters of {experts.idle} experts that compute nothing"
-    if framework.stores_idle_experts:
-        return model, [f"{model.name} has {unread}, which transformers stores all the same"]
-    model = model.model_copy(update={"experts": experts.model_copy(update={"idle": 0})})
-    return model, [f"left out of {model.name}: {unread}, which only transformers stores"]
 
 
 def asked_of(model: Model, layout: Layout) -> dict[str, int]:

@@ -66,3 +66,19 @@ def with_kernels(kernels: Kernels, overrides: dict[str, Any], where: str) -> Ker
     if unknown := sorted(set(overrides) - set(Kernels.model_fields)):
         raise DistsimError(f"unknown kernels: {', '.join(unknown)}", where=where)
     return Kernels.read({**kernels.model_dump(), **overrides}, where)
+
+
+def as_stored(model: Model, framework: Framework) -> tuple[Model, list[str]]:
+    """The model with the parameters that a framework's code has, and what a user should know of it."""
+    if framework.unties_embeddings and model.tied_embeddings:
+        model = model.model_copy(update={"tied_embeddings": False})
+    experts = model.experts
+    if experts is None or not experts.idle:
+        return model, []
+    matrices = 2 if model.gated else 1
+    size = matrices * model.hidden * experts.ffn * experts.idle * (model.layers - len(experts.dense_layers))
+    unread = f"{size:,} parameters of {experts.idle} experts that compute nothing"
+    if framework.stores_idle_experts:
+        return model, [f"{model.name} has {unread}, which transformers stores all the same"]
+    model = model.model_copy(update={"experts": experts.model_copy(update={"idle": 0})})
+    return model, [f"left out of {model.name}: {unread}, which only transformers stores"]

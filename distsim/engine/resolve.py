@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
-from distsim.engine.models import (
-    as_asked,
-    as_stored,
-    asked_of,
-    length_notes,
-    load_model,
-    packed_samples,
-    reading_notes,
-)  # fmt: skip
+from distsim.engine.models import as_asked, asked_of, length_notes, load_model, packed_samples, reading_notes
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
-from distsim.engine.profile import framework_notes, kernels_for, recipe_kernels, with_kernels
+from distsim.engine.profile import as_stored, framework_notes, kernels_for, recipe_kernels, with_kernels
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.tuning import tuning_of, tuning_options
 from distsim.engine.vocabulary import check_vocabulary

@@ -15,8 +15,9 @@ from distsim.layers.linear import linear
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
 
-def indexer(ctx: Context, latent: Tensor) -> list[Operation]:
-    """Operations of one indexer; ``latent`` is the narrow input of the queries."""
+def indexer(ctx: Context, latent: Tensor | None) -> list[Operation]:
+    """Operations of one indexer; ``latent`` is the narrow input of the queries, without which it reads a layernorm of
+    the layer's input and scales its queries as attention does (Mistral Large 4)."""
     mla, tokens, act = ctx.model.latent_attention, ctx.layout.tokens, ctx.activation
     assert mla is not None
     hidden, heads, width = ctx.model.hidden, mla.index_heads, mla.index_dim
@@ -27,16 +28,22 @@ def indexer(ctx: Context, latent: Tensor) -> list[Operation]:
     samples, rows = layout.micro_batch * layout.seq / seen, seen / layout.cp
     scores = samples * rows * seen
     chosen = minimum(mla.index_keys, seen)
+    vectors = {"norm.weight": width, "norm.bias": width}
+    if latent is None:
+        vectors |= {"input_norm.weight": hidden, "input_norm.bias": hidden}
+    if mla.query_scale:
+        vectors |= {"scale.weight": heads, "scale.bias": heads}
+    source = latent or Tensor("attention.index.input", tokens * hidden, act, "s b h")
     operations = [
-        linear(ctx, "attention.index.query", tokens, mla.q_rank, heads * width, latent, sharded=False),
+        linear(ctx, "attention.index.query", tokens, mla.q_rank or hidden, heads * width, source, sharded=False),
         linear(ctx, "attention.index.key", tokens, hidden, width, None, sharded=False),
         linear(ctx, "attention.index.weight", tokens, hidden, heads, None, sharded=False),
         Operation(
             "attention.index.norm", "norm", bytes_read=keys.size_bytes, bytes_written=keys.size_bytes,
             shape=(tokens, width), saved=(queries, keys, weights),
             parameters=tuple(
-                Parameter(f"attention.index.norm.{what}", width, "vector", tensor_parallel=False)
-                for what in ("weight", "bias")
+                Parameter(f"attention.index.{what}", size, "vector", tensor_parallel=False)
+                for what, size in vectors.items()
             ),
         ),
         Operation(

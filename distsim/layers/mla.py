@@ -7,7 +7,7 @@ from distsim.layers.attention import output_gate, output_projection
 from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import core_attention
 from distsim.layers.indexer import indexer
-from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import column_collectives
@@ -31,6 +31,7 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
         *_queries(ctx, mla, source, heads * width + (inner if mla.fused_gate else 0)),
         *_keys_and_values(ctx, mla, source, heads * (mla.nope_dim + mla.value_dim)),
     ]
+    operations += _scaled(ctx, query, heads) if mla.query_scale else []
     operations += context_exchange(ctx, query, key, value, mla.value_dim)
     operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim, value_projection=projection)
     if model.attention_gate and not mla.fused_gate:
@@ -44,7 +45,10 @@ def _queries(ctx: Context, mla: LatentAttention, source: Tensor, outer: Number) 
     """Queries by way of a narrow layer, which an indexer reads too; at once where there is none."""
     hidden, tokens = ctx.model.hidden, ctx.layout.tokens
     if not mla.q_rank:
-        return [linear(ctx, "attention.query", tokens, hidden, outer, source, cast_input=True)]
+        return [
+            linear(ctx, "attention.query", tokens, hidden, outer, source, cast_input=True),
+            *(indexer(ctx, None) if mla.chooses(ctx.layer) else []),
+        ]
     raw, latent = _narrow(ctx, "query_latent", mla.q_rank, "s b q")
     own, together = tokens / ctx.layout.sequence_shard, 2 if mla.fused_gate else 1
     read = latent._replace(elements=together * latent.elements)
@@ -54,6 +58,19 @@ def _queries(ctx: Context, mla: LatentAttention, source: Tensor, outer: Number) 
         norm(ctx, "attention.query_latent_norm", own, mla.q_rank, raw, per_head=True),
         linear(ctx, "attention.query_up", tokens, together * mla.q_rank, outer, read),
         *(indexer(ctx, latent) if mla.chooses(ctx.layer) else []),
+    ]  # fmt: skip
+
+
+def _scaled(ctx: Context, query: Tensor, heads: Number) -> list[Operation]:
+    """Queries times a number for each head and position, which has two parameters a head."""
+    factor = Tensor("attention.query_scale", ctx.layout.tokens * heads, ctx.activation, "s b a/t")
+    return [
+        Operation(
+            "attention.query_scale", "elementwise", bytes_read=query.size_bytes, bytes_written=query.size_bytes,
+            shape=(query.elements,), saved=(query._replace(name="attention.query_unscaled"), factor),
+            transient_backward=(query._replace(name="attention.query_gradient"),),
+            parameters=tuple(Parameter(f"attention.query_scale.{one}", heads, "vector") for one in ("weight", "bias")),
+        )
     ]  # fmt: skip
 
 

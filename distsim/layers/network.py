@@ -33,7 +33,7 @@ Mixer = Callable[[Context, Tensor], list[Operation]]
 
 def layer_kind(model: Model, layer: int) -> str:
     """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local,
-    ``+chosen`` where it is to keys that an earlier layer's indexer chose, and
+    ``+chosen`` where it is to keys that an earlier layer's indexer chose, ``+unrotated`` where others rotate, and
     ``+mamba``, ``+delta`` or ``+convolution`` where that stands in its place; in hybrids of single mixers ``mamba``,
     ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where there are both."""
     if model.pattern:
@@ -45,8 +45,9 @@ def layer_kind(model: Model, layer: int) -> str:
     feed = "moe" if model.is_moe_layer(layer) else "dense"
     if model.is_recurrent(layer):
         return f"{feed}+{model.recurrent_mixer}"
-    if model.latent_attention and model.latent_attention.index_heads and not model.latent_attention.chooses(layer):
-        return f"{feed}+chosen"
+    if latent := model.latent_attention:
+        chosen = "+chosen" if latent.index_heads and not latent.chooses(layer) else ""
+        return feed + chosen + ("" if latent.rotates(layer) else "+unrotated")
     return f"{feed}+window" if model.is_windowed(layer) else feed
 
 

@@ -119,6 +119,8 @@ class Model(Sourced):
     """What these layers have otherwise than those without it (MiMo V2 Flash, Step 3.5)."""
     attention_softcap: bool = False
     """Attention scores are soft-capped (Gemma 2), which flash kernels of the time cannot do."""
+    logit_softcap: bool = False
+    """Logits are soft-capped; where attention scores are, they are too."""
     attention_sinks: bool = False
     """One learned sink logit per head (GPT-OSS)."""
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -265,7 +267,10 @@ class Model(Sourced):
         return self.window_pattern[layer % len(self.window_pattern)] if self.window_pattern else True
 
     def of_layer(self, layer: int) -> Self:
-        """The model as this layer (from 0) has it, where windowed layers have heads of their own."""
+        """The model as this layer (from 0) has it, where windowed layers have heads of their own, or not all rotate."""
+        if (latent := self.latent_attention) and not latent.rotates(layer):
+            wide = {"nope_dim": latent.width, "rope_dim": 0, "unrotated_layers": ()}
+            return self.model_copy(update={"latent_attention": latent.model_copy(update=wide), "positions": "none"})
         if self.windowed is None or not self.is_windowed(layer):
             return self
         return self.model_copy(update=self.windowed.model_dump(exclude_none=True) | {"windowed": None})

@@ -22,12 +22,26 @@ def read_latent_attention(fields: Fields, head_dim: int, layers: int) -> dict[st
     }  # fmt: skip
     return {
         **indexer,
+        **({"unrotated_layers": bare} if (bare := unrotated_layers(fields, layers)) else {}),
         "q_rank": fields.whole("q_lora_rank", least=0) or 0,
         "kv_rank": fields.needed("kv_lora_rank"),
         "nope_dim": fields.needed("qk_nope_head_dim"),
         "rope_dim": fields.needed("qk_rope_head_dim"),
         "value_dim": fields.whole("v_head_dim") or head_dim,
     }
+
+
+def unrotated_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
+    """Which layers rotate nothing, where a list or an interval says so (1 in the list: rotates)."""
+    every = fields.whole("no_rope_layer_interval", least=0)
+    listed = fields.row("no_rope_layers")
+    if listed is None:
+        own = tuple(bool(every) and (layer + 1) % (every or 1) == 0 for layer in range(layers))
+    elif len(listed) < layers:
+        raise fields.wrong("no_rope_layers", f"a list of {len(listed)}", f"one entry for each of {layers} is needed")
+    else:
+        own = tuple(not fields.as_whole("no_rope_layers", one, 0, 1) for one in listed[:layers])
+    return shortest(own) if any(own) else ()
 
 
 def index_layers(fields: Fields, layers: int) -> tuple[bool, ...]:

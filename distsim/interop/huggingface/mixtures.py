@@ -59,6 +59,15 @@ def step(fields: Fields, values: Values) -> Values:
     return {"windowed": {"heads": heads}} if heads and "window" in values else {}
 
 
+def mistral_large4(fields: Fields, values: Values) -> Values:
+    """Mistral Large 4: layers that read another layer's keys and values are refused."""
+    source = fields.row("kv_source_layers", length=values["layers"])
+    if source is not None and source != list(range(values["layers"])):
+        hint = "only models whose layers all have keys and values of their own are supported"
+        raise DistsimError("kv_source_layers makes layers share keys and values", hint, where=fields.where)
+    return {}
+
+
 def longcat(fields: Fields, values: Values) -> Values:
     """LongCat: a layer is two, which ``num_hidden_layers`` counts one by one."""
     fields.settled("zero_expert_type", "attention_method")  # identity, latent: there are no others

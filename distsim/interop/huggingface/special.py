@@ -7,7 +7,7 @@ from typing import Any
 
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
-from distsim.interop.huggingface.mixtures import longcat, mimo, step
+from distsim.interop.huggingface.mixtures import longcat, mimo, mistral_large4, step
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
 
 Values = dict[str, Any]
@@ -172,6 +172,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "longcat": longcat,
     "marian": marian,
     "mimo": mimo,
+    "mistral_large4": mistral_large4,
     "modernbert": modernbert,
     "mpt": mpt,
     "nemotron_h": nemotron_h,
