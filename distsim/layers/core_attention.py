@@ -27,10 +27,16 @@ def _sdpa_choice(ctx: Context) -> str:
     """The kernel torch picks for scaled_dot_product_attention; windowed layers pass as flash (see ``_masked``)."""
     model, latent = ctx.model, ctx.model.latent_attention
     width, values = (model.head_dim, model.value_width) if latent is None else (latent.width, latent.value_dim)
-    if ctx.activation <= FLASH_BYTES and width == values and ctx.kernels.attention_mask not in MASKED:
+    if ctx.activation <= FLASH_BYTES and width == values and not _masks_all(ctx):
         return "flash"
     grouped = model.kv_heads < model.heads and model.latent_attention is None
-    return "math" if grouped and ctx.kernels.attention_mask not in MASKED else "efficient"
+    return "math" if grouped and not _masks_all(ctx) else "efficient"
+
+
+def _masks_all(ctx: Context) -> bool:
+    """Whether a dense mask rules the flash kernel out in each layer of this kind: of distances, or of chosen keys."""
+    kind, latent = ctx.kernels.attention_mask, ctx.model.latent_attention
+    return kind in MASKED or (kind == "window" and latent is not None and latent.index_heads > 0)
 
 
 def key_tokens(ctx: Context) -> Number:
@@ -101,7 +107,7 @@ def masked(ctx: Context) -> Number:
     kind = ctx.kernels.attention_mask
     if kind == "bias" and ctx.keys is not None:
         return 0  # distances to another stack's tokens have none
-    if kind in MASKED:
+    if _masks_all(ctx):
         return 1
     if kind == "none" or not ctx.model.is_windowed(ctx.layer):
         return 0

@@ -36,6 +36,9 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
     operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim, value_projection=projection)
     if model.attention_gate and not mla.fused_gate:
         operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, inner, None))
+    if model.head_gate:
+        operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, heads, None))
+        operations.append(output_gate(ctx, tokens * inner, tokens * heads))
     if model.attention_gate:
         operations.append(output_gate(ctx, tokens * inner, each=FP32_BYTES if mla.fused_gate else None))
     return operations + output_projection(ctx, inner)
@@ -78,10 +81,12 @@ def _keys_and_values(ctx: Context, mla: LatentAttention, source: Tensor, outer: 
     """Keys and values by way of a narrow layer, beside the rotated part of the keys that all heads share."""
     raw, latent = _narrow(ctx, "kv_latent", mla.kv_rank, "s b c")
     own = ctx.layout.tokens / ctx.layout.sequence_shard
+    rotated = Tensor("attention.key_rope_raw", own * mla.rope_dim, ctx.activation, "s b r")
     return [
         linear(ctx, "attention.kv_down", own, ctx.model.hidden, mla.kv_rank + mla.rope_dim, source, sharded=False,
                bias=ctx.model.qkv_bias, cast_input=True, collectives=column_collectives(ctx)),
         norm(ctx, "attention.kv_latent_norm", own, mla.kv_rank, raw, per_head=True),
+        *([norm(ctx, "attention.key_rope_norm", own, mla.rope_dim, rotated, per_head=True)] if mla.rope_norm else []),
         linear(ctx, "attention.kv_up", ctx.layout.tokens, mla.kv_rank, outer, latent),
     ]  # fmt: skip
 

@@ -45,7 +45,7 @@ def layer_kind(model: Model, layer: int) -> str:
     feed = "moe" if model.is_moe_layer(layer) else "dense"
     if model.is_recurrent(layer):
         return f"{feed}+{model.recurrent_mixer}"
-    if latent := model.latent_attention:
+    if (latent := model.latent_attention) and not model.is_windowed(layer):
         chosen = "+chosen" if latent.index_heads and not latent.chooses(layer) else ""
         return feed + chosen + ("" if latent.rotates(layer) else "+unrotated")
     return f"{feed}+window" if model.is_windowed(layer) else feed

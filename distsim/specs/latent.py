@@ -19,6 +19,8 @@ class LatentAttention(Spec):
     """Width per head with rotary positions (shared by all heads on the key side)."""
     value_dim: int = Field(ge=1)
     """Width of a value head."""
+    rope_norm: bool = False
+    """The rotated part of the keys has a norm of its own (dots3)."""
     fused_gate: bool = False
     """Queries and the gate of attention's output come from one projection, of the narrow queries before and after their
     norm together (A.X K2)."""

@@ -148,8 +148,11 @@ class Model(Sourced):
         for heads, kv_heads in self.head_counts:
             if heads % kv_heads:
                 raise ValueError(f"kv_heads {kv_heads} does not divide heads {heads}")
-        if self.windowed and (self.window is None or self.latent_attention or self.pattern):
-            raise ValueError("windowed goes with a window and with attention of full or grouped heads")
+        local = self.windowed
+        if local and (
+            self.window is None or self.pattern or bool(local.latent_attention) != bool(self.latent_attention)
+        ):
+            raise ValueError("windowed goes with a window, and has latent_attention where the model has")
         if self.experts and any(not 0 <= layer < self.layers for layer in self.experts.dense_layers):
             raise ValueError(f"experts.dense_layers names a layer outside 0..{self.layers - 1}")
         if self.pattern and (len(self.pattern) != self.layers or set(self.pattern) - set(MIXERS)):
@@ -273,4 +276,8 @@ class Model(Sourced):
             return self.model_copy(update={"latent_attention": latent.model_copy(update=wide), "positions": "none"})
         if self.windowed is None or not self.is_windowed(layer):
             return self
-        return self.model_copy(update=self.windowed.model_dump(exclude_none=True) | {"windowed": None})
+        local = self.windowed
+        own = {name: one for name in type(local).model_fields if (one := getattr(local, name)) is not None}
+        if local.latent_attention:
+            own["head_dim"] = local.latent_attention.width
+        return self.model_copy(update=own | {"windowed": None})

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from distsim.specs.base import Spec
+from distsim.specs.latent import LatentAttention
 
 
 class Windowed(Spec):
@@ -11,3 +12,5 @@ class Windowed(Spec):
     heads: int | None = Field(default=None, ge=1)
     kv_heads: int | None = Field(default=None, ge=1)
     attention_sinks: bool | None = None
+    latent_attention: LatentAttention | None = None
+    """Ranks and widths of such layers where the model's attention is latent (dots3)."""

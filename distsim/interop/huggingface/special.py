@@ -7,7 +7,7 @@ from typing import Any
 
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
-from distsim.interop.huggingface.mixtures import longcat, mimo, mistral_large4, step
+from distsim.interop.huggingface.mixtures import dots3, longcat, mimo, mistral_large4, step
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
 
 Values = dict[str, Any]
@@ -161,6 +161,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "clip": clip,
     "deberta": deberta,
     "distilbert": distilbert,
+    "dots3": dots3,
     "esm": esm,
     "falcon": falcon,
     "gpt_bigcode": gpt_bigcode,
