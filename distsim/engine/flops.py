@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distsim.arrays import Number
+from distsim.arrays import Number, minimum
 from distsim.engine.compute import PHASES
 from distsim.engine.lacking import wide_units
 from distsim.engine.resolve import Setup
+from distsim.formulas.attention import chosen_keys
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
 from distsim.layers.inputs import PROJECTIONS
 from distsim.layers.ledger import Parameter
 from distsim.layers.moe import IDLE
 from distsim.layers.network import layer_kinds, network_parameters, plain_context
 from distsim.layers.prediction import positions
+from distsim.layers.sparse_attention import reads_chosen
 from distsim.specs.model import Model
 
 if TYPE_CHECKING:
@@ -107,20 +109,37 @@ def flops_convention(setup: Setup) -> str:
     """What a model FLOP is here, in words."""
     products = "6 N" if setup.tuning is None else "4 N frozen + 6 N trained"
     inside = " inside samples" if setup.layout.sample_tokens else ""
+    if reads_less(setup):
+        return f"{products} (no input embedding) + 12 L H K, attention to chosen keys{inside}"
     return f"{products} (no input embedding) + 12 L H S, dense attention{inside}"
+
+
+def reads_less(setup: Setup) -> bool:
+    """Whether attention reads chosen keys alone."""
+    return reads_chosen(setup.model, setup.layout, setup.kernels)
+
+
+def reach_of(setup: Setup) -> Number:
+    """Tokens of its own sequence that a token attends to, as FLOPs are counted: the whole square of what kernels
+    read."""
+    seen, latent = setup.layout.together, setup.model.latent_attention
+    return minimum(seen, latent.index_keys) if latent and reads_less(setup) else seen
 
 
 def model_flops(setup: Setup) -> Number:
     """Model FLOPs of one token."""
     model, y = setup.model, setup.layout
-    layers, keys = attended(model, y.seq, y.together)
+    layers, keys = attended(model, y.seq, reach_of(setup))
     return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 
 
 def least_flops(setup: Setup) -> Number:
     """FLOPs of one token that no kernel can avoid: attention to what it sees within its windows, nothing recomputed."""
     model, seen = setup.model, setup.layout.together
+    latent = model.latent_attention
     reach = min(seen, model.window) if model.window else seen / 2 if model.causal else seen
+    if latent and reads_less(setup):
+        reach = chosen_keys(seen, latent.index_keys)
     layers, keys = attended(model, setup.layout.seq, reach)
     return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 

@@ -125,10 +125,6 @@ def length_notes(model: Model, layout: Layout, stated: bool = True) -> list[str]
         notes.append(f"tokens are those that {model.name}'s encoder reads; its decoder reads {read} per sequence")
         if model.positions == "learned" and read and read > model.position_rows:
             notes.append(f"{read} tokens are more than the {model.position_rows} positions of {model.name}'s decoder")
-    latent = model.latent_attention
-    if latent and latent.index_heads and latent.index_keys < layout.together:
-        chosen = f"the {latent.index_keys:,} keys that its indexer chooses for each query"
-        notes.append(f"{model.name} attends to {chosen}; its attention is counted dense, to all keys")
     if patches := model.patches:
         squares = f"tokens are squares of {patches.size} x {patches.size} pixels"
         notes.append(f"{squares} and {patches.learned_tokens} learned: {seq} per image of {model.name}")

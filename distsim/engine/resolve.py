@@ -104,7 +104,6 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     accelerator, cluster = _hardware(filled, given)
     layout, notes = _layout(filled, model, cluster)
-    notes += framework_notes(framework, layout, origins)
     check_vocabulary(model, layout)
     notes += [*chunk_notes, *reading_notes(job.model), *stored]
     problems = broken(model, layout)
@@ -120,6 +119,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     kernels = kernels_for(framework, model, bool(filled["compile"]))
     if special := recipe_kernels(framework, model, accelerator, precision.name):
         kernels = with_kernels(kernels, special, f"framework {framework.name}, recipes")
+    notes += framework_notes(framework, model, layout, kernels, origins)
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
     if job.dropout is not None and not any(rates) and not kernels.dropout_always:
         notes.append(f"--{'' if job.dropout else 'no-'}dropout has no effect: {model.name} has none")

@@ -10,6 +10,7 @@ from distsim.layers.indexer import indexer
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
+from distsim.layers.sparse_attention import absorbed, reads_chosen, sparse_core
 from distsim.layers.tensor_parallel import column_collectives
 from distsim.specs.latent import LatentAttention
 from distsim.units import FP32_BYTES
@@ -31,14 +32,27 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
         *_queries(ctx, mla, source, heads * width + (inner if mla.fused_gate else 0)),
         *_keys_and_values(ctx, mla, source, heads * (mla.nope_dim + mla.value_dim)),
     ]
-    operations += _scaled(ctx, query, heads) if mla.query_scale else []
+    scaled = _scaled(ctx, query, heads) if mla.query_scale else []
+    if reads_chosen(model, layout, ctx.kernels):
+        operations[-1], wider, key = absorbed(ctx, operations[-1], query)
+        exchanged = context_exchange(ctx, wider, key, key._replace(elements=0), mla.kv_rank)
+        core = sparse_core(ctx, query, wider, key)
+        return [*operations, *scaled, *exchanged, *core, *_gated(ctx, mla, heads)]
+    operations += scaled
     operations += context_exchange(ctx, query, key, value, mla.value_dim)
     operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim, value_projection=projection)
-    if model.attention_gate and not mla.fused_gate:
-        operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, inner, None))
+    return operations + _gated(ctx, mla, heads)
+
+
+def _gated(ctx: Context, mla: LatentAttention, heads: Number) -> list[Operation]:
+    """A gate on attention's output, where there is one, and the projection back."""
+    model, tokens, inner = ctx.model, ctx.layout.tokens, heads * mla.value_dim
+    operations: list[Operation] = []
     if model.head_gate:
         operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, heads, None))
         operations.append(output_gate(ctx, tokens * inner, tokens * heads))
+    if model.attention_gate and not mla.fused_gate:
+        operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, inner, None))
     if model.attention_gate:
         operations.append(output_gate(ctx, tokens * inner, each=FP32_BYTES if mla.fused_gate else None))
     return operations + output_projection(ctx, inner)

@@ -68,6 +68,9 @@ class Kernels(Spec):
     leaves queries, and with them the output, in another order (all partly rotated models, Phi-3)."""
     dropout_always: bool = False
     """Dropout with probability zero still keeps its mask (HF modules in training do not)."""
+    sparse_attention: Literal["dense", "absorbed"] = "dense"
+    """Latent attention to keys that an indexer chooses: to all, the others masked, or by kernels that read no others,
+    on the narrow layer itself."""
     indexer: Literal["trained", "fixed"] = "trained"
     """Indexers of sparse attention learn to agree with the attention that they choose for, or run without gradients
     (transformers)."""
