@@ -29,7 +29,8 @@ ORACLES = Path(__file__).parent / "oracles"
 COUNTS = json.loads((ORACLES / "mixtures.json").read_text())
 NAMED = {row["name"]: row["config"] for row in COUNTS if row["name"]}
 # One step of transformers 5.23's modules on torch 2.13 fake tensors, recorded as tests/test_saved_tensors.py says.
-# Loops over experts, whose shapes depend on values, are run with as many tokens for each.
+# Loops over experts, whose shapes depend on values, are run with as many tokens for each. MiniMax-M3's indexer runs
+# with gradients that end in it, so that what it kept is gone when it has chosen: what then lives is taken.
 MEMORY = list(csv.DictReader((ORACLES / "torch_mixtures.csv").open()))
 CONFIGS = json.loads((ORACLES / "torch_mixtures_configs.json").read_text())
 
@@ -176,6 +177,25 @@ def test_layers_without_an_indexer_attend_to_what_the_last_one_chose() -> None:
         read_config({**CONFIGS["mistral4l"], "kv_source_layers": [0, 0, 2, 3, 4]})
 
 
+def test_blocks_of_keys() -> None:
+    """MiniMax-M3's own files name layers by 0 and 1; attention is counted dense, and said to be."""
+    plain = {"model_type": "minimax_m3_vl_text", "hidden_size": 6144, "num_hidden_layers": 4}
+    old = {"sparse_attention_freq": [0, 0, 1, 1], "sparse_num_index_heads": 4, "sparse_index_dim": 128,
+           "sparse_block_size": 128, "sparse_topk_blocks": 16, "sparse_local_block": 1}  # fmt: skip
+    stated = {**plain, "sparse_attention_config": old, "moe_layer_freq": [0, 1, 1, 1]}
+    reading = read_config(stated)
+    named = {"layer_types": ["full_attention"] * 2 + ["minimax_m3_sparse"] * 2}
+    mlps = {"mlp_layer_types": ["dense"] + ["sparse"] * 3}
+    assert load_model(reading.model).parameters == load_model(read_config({**plain, **named, **mlps}).model).parameters
+    assert not reading.unused
+    assert [layer_kind(reading.model, layer) for layer in range(4)] == ["dense", "moe", "moe+blocks", "moe+blocks"]
+    notes = {seq: _setup(reading.model, framework="megatron-core", seq=seq).notes for seq in (2048, 4096)}
+    assert any("16 blocks of 128 keys" in note for note in notes[4096])
+    assert not any("blocks" in note for note in notes[2048])
+    with pytest.raises(DistsimError, match="block_indexer goes with"):
+        Model.read({**reading.model.model_dump(), "window": 128})
+
+
 def test_transformers_does_not_train_indexers() -> None:
     """They run without gradients there: no gradient, no states, nothing kept."""
     model = read_config(CONFIGS["dsv32"]).model
@@ -186,8 +206,7 @@ def test_transformers_does_not_train_indexers() -> None:
         assert bool(sum(len(row.saved) for row in rows)) == (held == "trained")
 
 
-STRANGE = {"hy_v4": "residual streams", "deepseek_v4": "compressed runs", "glm5_next": "pooled keys",
-           "minimax_m3_vl": "blocks of keys"}  # fmt: skip
+STRANGE = {"hy_v4": "residual streams", "deepseek_v4": "compressed runs", "glm5_next": "pooled keys"}
 
 
 @pytest.mark.parametrize(("name", "words"), STRANGE.items())

@@ -51,7 +51,10 @@ def recipe_kernels(framework: Framework, model: Model, chip: Accelerator, precis
 
 def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str]:
     """What a user should know of attention to chosen keys: whether all are read, and what reading fewer costs."""
-    latent = model.latent_attention
+    latent, blocks = model.latent_attention, model.block_indexer
+    if blocks is not None and blocks.keys < layout.together:
+        chosen = f"{model.name} attends to {blocks.blocks} blocks of {blocks.block} keys that its indexer chooses"
+        return [f"{chosen}; its attention is counted dense, to all keys"]
     if latent is None or not latent.index_heads or (not reads_chosen(model, layout, kernels)
                                                     and latent.index_keys >= layout.together):  # fmt: skip
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum
+from distsim.layers.block_indexer import block_indexer
 from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import core_attention, flash_kernel, masked
 from distsim.layers.disentangled import distance_scores
@@ -47,7 +48,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     value = Tensor("attention.value", tokens * kv_heads * values, act, "s b k d/t")
     operations += _query_key_norm(ctx, query, key, heads, kv_heads)
     operations += context_exchange(ctx, query, key, value, values)
-    operations += distance_scores(ctx, key, heads)
+    operations += [*block_indexer(ctx), *distance_scores(ctx, key, heads)]
     operations += core_attention(ctx, query, key, value, heads, width, values, value_projection=tokens * outer)
     if model.attention_gate:
         operations.append(output_gate(ctx, tokens * heads * values))

@@ -36,7 +36,13 @@ def _sdpa_choice(ctx: Context) -> str:
 def _masks_all(ctx: Context) -> bool:
     """Whether a dense mask rules the flash kernel out in each layer of this kind: of distances, or of chosen keys."""
     kind, latent = ctx.kernels.attention_mask, ctx.model.latent_attention
-    return kind in MASKED or (kind == "window" and latent is not None and latent.index_heads > 0)
+    chosen = latent is not None and latent.index_heads > 0
+    return kind in MASKED or (kind == "window" and (chosen or _chooses_blocks(ctx)))
+
+
+def _chooses_blocks(ctx: Context) -> bool:
+    """Whether each head's keys are chosen by blocks."""
+    return ctx.model.block_indexer is not None and ctx.model.block_indexer.chooses(ctx.layer)
 
 
 def key_tokens(ctx: Context) -> Number:
@@ -118,6 +124,8 @@ def _masked(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Te
     """Keys, values and the mask itself where a dense mask rules flash out: grouped keys are then expanded."""
     model, layout, dense = ctx.model, ctx.layout, masked(ctx)
     copies = layout.micro_batch if ctx.kernels.attention_mask != "bias" else model.heads / layout.tp
+    if _chooses_blocks(ctx):
+        copies = copies * model.heads / layout.tp
     mask = Tensor("attention.mask", dense * copies * layout.seq * _all_keys(ctx), ctx.activation, "b s s")
     if model.kv_heads == 1 or model.latent_attention:
         return key, value, (mask,)  # one head broadcasts without a copy

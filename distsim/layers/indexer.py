@@ -52,7 +52,7 @@ def indexer(ctx: Context, latent: Tensor | None) -> list[Operation]:
             Tensor("attention.index.chosen", tokens * chosen, INDEX_BYTES, "s b k"),
         ),
     ]  # fmt: skip
-    return operations if ctx.kernels.indexer == "trained" else [_fixed(one) for one in operations]
+    return operations if ctx.kernels.indexer == "trained" else [fixed(one) for one in operations]
 
 
 def _scores(ctx: Context, shape: tuple[Number, ...], read: Number, chosen: Tensor) -> Operation:
@@ -81,7 +81,7 @@ def _sparse_scores(ctx: Context, shape: tuple[Number, ...], read: Number, chosen
     )  # fmt: skip
 
 
-def _fixed(row: Operation) -> Operation:
+def fixed(row: Operation) -> Operation:
     """A row without gradients: it keeps nothing, and its parameters have neither gradient nor states."""
     parameters = tuple(one._replace(held="frozen") for one in row.parameters)
     return replace(

@@ -33,7 +33,8 @@ Mixer = Callable[[Context, Tensor], list[Operation]]
 
 def layer_kind(model: Model, layer: int) -> str:
     """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local,
-    ``+chosen`` where it is to keys that an earlier layer's indexer chose, ``+unrotated`` where others rotate, and
+    ``+chosen`` where it is to keys that an earlier layer's indexer chose, ``+unrotated`` where others rotate,
+    ``+blocks`` where it is to chosen blocks of keys, and
     ``+mamba``, ``+delta`` or ``+convolution`` where that stands in its place; in hybrids of single mixers ``mamba``,
     ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where there are both."""
     if model.pattern:
@@ -48,6 +49,8 @@ def layer_kind(model: Model, layer: int) -> str:
     if (latent := model.latent_attention) and not model.is_windowed(layer):
         chosen = "+chosen" if latent.index_heads and not latent.chooses(layer) else ""
         return feed + chosen + ("" if latent.rotates(layer) else "+unrotated")
+    if model.block_indexer and model.block_indexer.chooses(layer):
+        return f"{feed}+blocks"
     return f"{feed}+window" if model.is_windowed(layer) else feed
 
 

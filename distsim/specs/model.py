@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced
+from distsim.specs.block_indexer import BlockIndexer
 from distsim.specs.disentangled import Disentangled
 from distsim.specs.experts import Experts
 from distsim.specs.inputs import Frames, Patches, TextTower
@@ -130,6 +131,7 @@ class Model(Sourced):
     """Dropout on the MLP's inner width (T5)."""
     experts: Experts | None = None
     latent_attention: LatentAttention | None = None
+    block_indexer: BlockIndexer | None = None
     mamba: Mamba | None = None
     delta: DeltaNet | None = None
     convolution: ShortConvolution | None = None
@@ -185,7 +187,10 @@ class Model(Sourced):
             raise ValueError("text goes with patches, and its layers are the last of all layers")
         if self.encoder_layers >= self.layers:
             raise ValueError(f"encoder_layers {self.encoder_layers} leave none of {self.layers} layers to a decoder")
+        special_attention = self.latent_attention or self.pattern or self.window or self.encoder_layers
         special = self.experts or self.latent_attention or self.pattern or self.window or self.parallel_blocks
+        if self.block_indexer and (special_attention or self.heads % self.block_indexer.heads):
+            raise ValueError("block_indexer goes with attention of grouped heads, which its heads divide")
         if self.encoder_layers and (special or self.mtp_layers or not self.causal):
             raise ValueError("encoder_layers go with plain attention and dense MLPs only")
         return self

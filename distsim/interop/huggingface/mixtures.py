@@ -7,7 +7,8 @@ from typing import Any
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.fields import Fields
 from distsim.interop.huggingface.latent import read_latent_attention
-from distsim.interop.huggingface.windows import LOCAL
+from distsim.interop.huggingface.recurrent import shortest
+from distsim.interop.huggingface.windows import BLOCKS, LOCAL
 
 Values = dict[str, Any]
 
@@ -125,6 +126,25 @@ def _windowed_latent(fields: Fields, each: dict[int, Values], pattern: tuple[boo
             "value_dim": own["v_head_dim"], "rope_norm": True,
         },
     }  # fmt: skip
+
+
+def minimax_m3(fields: Fields, values: Values) -> Values:
+    """MiniMax-M3: layers that attend to chosen blocks, by their kind or, in its own files, by a list of 0 and 1."""
+    old, layers = "sparse_attention_config", values["layers"]
+    kinds, listed = fields.row("layer_types", length=layers), fields.row(f"{old}.sparse_attention_freq", length=layers)
+    if kinds is not None:
+        chosen = tuple(kind == BLOCKS for kind in kinds)
+    else:
+        chosen = tuple(bool(one) for one in listed or [0] * layers)
+    index = {
+        "heads": fields.needed(f"{old}.sparse_num_index_heads", "index_n_heads"),
+        "dim": fields.needed(f"{old}.sparse_index_dim", "index_head_dim"),
+        "block": fields.needed(f"{old}.sparse_block_size", "index_block_size"),
+        "blocks": fields.needed(f"{old}.sparse_topk_blocks", "index_topk_blocks"),
+        "layers": () if all(chosen) else shortest(chosen),
+    }
+    fields.settled("index_local_blocks", *(name for name in fields.unused() if name.startswith(f"{old}.")))
+    return {"block_indexer": index} if any(chosen) else {}
 
 
 def longcat(fields: Fields, values: Values) -> Values:

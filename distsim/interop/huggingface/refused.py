@@ -12,7 +12,6 @@ _MULTI = "a network of several modalities without one text configuration"
 _STREAMS = "a decoder that carries several residual streams from layer to layer (hyper-connections)"
 _COMPRESSED = f"{_STREAMS} and attends to compressed runs of keys"
 _POOLED = f"{_STREAMS}, a hybrid of the delta rule with attention to pooled keys"
-_BLOCKS = "a decoder whose attention chooses blocks of keys for each group of heads"
 _OTHER = "a decoder whose layers differ from one another in ways that no formula here covers"
 
 _GROUPS: dict[str, str] = {
@@ -34,6 +33,5 @@ _GROUPS: dict[str, str] = {
     _STREAMS: "hy_v4",
     _COMPRESSED: "deepseek_v4",
     _POOLED: "glm5_next glm5_next_text",
-    _BLOCKS: "minimax_m3_vl minimax_m3_vl_text",
 }
 REFUSED: dict[str, str] = {name: what for what, names in _GROUPS.items() for name in names.split()}

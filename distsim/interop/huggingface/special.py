@@ -7,7 +7,7 @@ from typing import Any
 
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
-from distsim.interop.huggingface.mixtures import dots3, longcat, mimo, mistral_large4, step
+from distsim.interop.huggingface.mixtures import dots3, longcat, mimo, minimax_m3, mistral_large4, step
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
 
 Values = dict[str, Any]
@@ -173,6 +173,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "longcat": longcat,
     "marian": marian,
     "mimo": mimo,
+    "minimax_m3": minimax_m3,
     "mistral_large4": mistral_large4,
     "modernbert": modernbert,
     "mpt": mpt,
