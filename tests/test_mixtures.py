@@ -206,7 +206,26 @@ def test_transformers_does_not_train_indexers() -> None:
         assert bool(sum(len(row.saved) for row in rows)) == (held == "trained")
 
 
-STRANGE = {"hy_v4": "residual streams", "deepseek_v4": "compressed runs", "glm5_next": "pooled keys"}
+def test_streams_go_from_stage_to_stage() -> None:
+    """What stages send is as many times the hidden width as there are streams, and so is a layer's input."""
+    model, sent, kept = read_config(NAMED["hy4"]).model, [], []
+    for count in (1, 4):
+        one = model.model_copy(update={"residual_streams": count})
+        setup = _setup(one, framework="megatron-core", gpus=8, pp=2, ep=4, seq=2048, micro_batch=1)
+        block = build_stages(setup)[0].layers[0][0]
+        assert block.boundary is not None
+        kept.append(block.boundary.size_bytes)
+        rows = distsim.comm(setup.job).collectives
+        sent.append(sum(row.bytes_per_call for row in rows if row.op == "send_recv"))
+    assert sent[1] == 4 * sent[0] > 0
+    assert kept[1] == 4 * kept[0] > 0
+    with pytest.raises(DistsimError, match="several residual streams"):
+        _setup(model, mtp=1)
+    with pytest.raises(DistsimError, match="residual_streams go with"):
+        Model.read({**model.model_dump(), "norms_per_layer": 4})
+
+
+STRANGE = {"deepseek_v4": "compressed runs", "glm5_next": "pooled keys"}
 
 
 @pytest.mark.parametrize(("name", "words"), STRANGE.items())

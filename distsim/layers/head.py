@@ -11,6 +11,7 @@ from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
 from distsim.layers.norm import norm
 from distsim.layers.prediction import own_positions, pooler, positions, transform
+from distsim.layers.streams import collected
 from distsim.layers.tensor_parallel import column_collectives
 from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 
@@ -28,7 +29,7 @@ def _head(ctx: Context) -> list[Operation]:
     before, ctx = _encoder_end(ctx), replace(ctx, layer=ctx.model.layers - 1).side
     model, layout = ctx.model, ctx.layout
     stream = Tensor("head.input", ctx.sharded_tokens * model.hidden, ctx.stream_bytes, "s b h")
-    operations = before
+    operations = [*before, *collected(ctx)]
     if model.final_norm:
         operations.append(norm(ctx, "final_norm", ctx.sharded_tokens, model.hidden, stream))
         operations += _end_dropout(ctx, "final_norm")

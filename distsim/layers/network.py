@@ -22,6 +22,7 @@ from distsim.layers.norm import norm
 from distsim.layers.selective_scan import selective_scan
 from distsim.layers.short_convolution import short_convolution
 from distsim.layers.shortcut import twice
+from distsim.layers.streams import read_streams, stream_elements, write_streams
 from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -67,7 +68,7 @@ def layer_block(ctx: Context) -> Block:
     if ctx.model.pattern:
         return _single_mixer(ctx)
     whole, ctx = ctx, ctx.side
-    boundary = Tensor("layer.input", ctx.sharded_tokens * ctx.model.hidden, ctx.precision.stream_bytes, "s b h")
+    boundary = Tensor("layer.input", stream_elements(ctx), ctx.precision.stream_bytes, "s b h")
     if ctx.model.experts and ctx.model.experts.beside_dense:
         operations = twice(ctx, lambda feed: _layer(ctx, whole, boundary, feed))
     else:
@@ -77,7 +78,8 @@ def layer_block(ctx: Context) -> Block:
 
 def _layer(ctx: Context, whole: Context, boundary: Tensor, feed: Mixer) -> list[Operation]:
     """Attention, or what stands in its place, and an MLP or experts, each with its norms."""
-    model, rows, stream = ctx.model, ctx.sharded_tokens, boundary.elements
+    model, rows = ctx.model, ctx.sharded_tokens
+    stream = rows * model.hidden
     attend = _attend(model, ctx.layer)
     kept = ctx.precision.kept_input_bytes
     entering = stream if ctx.kernels.regather_input else ctx.layout.tokens * model.hidden
@@ -86,9 +88,10 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, feed: Mixer) -> list[
     experts = model.experts if model.is_moe_layer(ctx.layer) else None
     attending = attend(ctx, first)
     attending[0] = replace(attending[0], parameters=attending[0].parameters + sink_parameters(ctx))
+    mixing, read = read_streams(ctx, "attention", boundary)
     operations = [
-        norm(ctx, "attention.norm", rows, model.hidden, boundary),
-        *norm_gate(ctx, "attention.norm"), *attending,
+        *mixing, norm(ctx, "attention.norm", rows, model.hidden, read), *norm_gate(ctx, "attention.norm"),
+        *attending, *write_streams(ctx, "attention"),
     ]  # fmt: skip
     if model.norms_per_layer == 4:
         operations.append(
@@ -97,14 +100,14 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, feed: Mixer) -> list[
     if model.is_decoder_layer(ctx.layer):
         operations += cross_attention(ctx, whole)
     if model.norms_per_layer >= 2:
-        source = (
-            boundary if model.parallel_blocks else Tensor("layer.middle", stream, ctx.precision.stream_bytes, "s b h")
-        )
+        source = boundary if model.parallel_blocks else boundary._replace(name="layer.middle")
+        mixing, source = read_streams(ctx, "mlp", source)
+        operations += mixing
         operations.append(norm(ctx, "mlp.norm", rows, model.hidden, source))
         operations += norm_gate(ctx, "mlp.norm") if experts else []
     else:
         second = first
-    operations += feed(ctx, second)
+    operations += [*feed(ctx, second), *write_streams(ctx, "mlp")]
     if model.norms_per_layer == 4 or (experts and experts.output_norm):
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
     return operations

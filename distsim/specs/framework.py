@@ -37,6 +37,8 @@ class Kernels(Spec):
     gate_tensors: int = Field(default=1, ge=0)
     """Tensors of the inner width that an eager gated activation keeps beside its two inputs and its product: the
     activated gate, or four where the product is clamped and composed (GPT-OSS)."""
+    expert_gate_tensors: int | None = Field(default=None, ge=0)
+    """The same of experts, where they differ from dense MLPs."""
     softmax: Literal["fused", "eager"] = "fused"
     """Eager attention: ``fused`` keeps the probabilities once, in the activation dtype; ``eager`` also in fp32."""
     softmax_kernel: Literal["one", "compiled"] = "one"

@@ -58,6 +58,8 @@ class Model(Sourced):
     """Rank of an MLP that scales the output of its norm: before attention, and before experts (A.X K2)."""
     residual_fp32: bool = False
     """The residual stream is fp32 whatever else is (Mamba)."""
+    residual_streams: int = Field(default=1, ge=1)
+    """Streams that go from layer to layer, of which each sublayer reads a sum and writes to all (Hy4)."""
     parallel_blocks: bool = False
     """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
     final_norm: bool = True
@@ -171,6 +173,10 @@ class Model(Sourced):
             raise ValueError("position_rows must be given for learned and relative positions, and only for them")
         if self.tied_embeddings and not self.output.over_vocabulary:
             raise ValueError(f"tied_embeddings must be false where output.predicts is {self.output.predicts!r}")
+        if self.residual_streams > 1 and (
+            self.pattern or self.recurrent or self.parallel_blocks or self.norms_per_layer != 2
+        ):
+            raise ValueError("residual_streams go with layers of attention and an MLP, a norm before each")
         if not self.causal and (self.pattern or self.mtp_layers):
             raise ValueError("causal is false, which goes with neither a pattern of mixers nor mtp_layers")
         return self

@@ -30,7 +30,6 @@ _GROUPS: dict[str, str] = {
     "musicgen_melody speech_to_text bark moshi",
     _MULTI: "blip blip-2 flava git trocr vision-encoder-decoder align",
     _OTHER: "openelm decilm nemotron-nas gemma3n gemma3n_text gemma4 gemma4_text blt diffllama doge transfo-xl ctrl",
-    _STREAMS: "hy_v4",
     _COMPRESSED: "deepseek_v4",
     _POOLED: "glm5_next glm5_next_text",
 }
