@@ -63,7 +63,7 @@ def test_against_torch(row: dict[str, str]) -> None:
         for column, layer in (("first", 0), ("mid", layers // 2), ("last", layers - 1)):
             block = next(block for block, _ in stage.layers if block.name == layer_kind(setup.model, layer))
             kept = sum(distinct_saved(block.operations).values())
-            assert kept == pytest.approx(int(row[f"saved_layer_{column}"]), rel=0.0015 if layer == 0 else 0.001)
+            assert kept == pytest.approx(int(row[f"saved_layer_{column}"]), rel=0.0025 if layer == 0 else 0.001)
 
 
 def test_files_of_the_hub_say_the_same_in_other_words() -> None:
