@@ -48,10 +48,16 @@ def test_products_of_chosen_pairs() -> None:
     assert "attention.target.core" not in _rows(_setup(framework="torchtitan", ep=None))
 
 
-def test_few_heads_are_padded() -> None:
-    """16 heads of a tensor parallel rank cost what 64 do."""
-    whole, cut = (_rows(_setup(tp=tp))["attention.core"].flops_forward for tp in (2, 8))
-    assert whole == pytest.approx(cut)
+def test_few_heads_are_padded_and_gather_as_many_keys() -> None:
+    """8 heads of a tensor parallel rank cost what 16 do; keys are read from the cache whatever the number of heads."""
+    rows = {tp: _rows(_setup(tp=tp, gpus=512))["attention.core"] for tp in (1, 8, 16)}
+    assert rows[16].flops_forward == pytest.approx(rows[8].flops_forward)
+    assert rows[1].flops_forward == pytest.approx(8 * rows[8].flops_forward)
+    chip = Chip(_setup())
+    whole, cut = (flash_seconds(chip, rows[tp])[0] for tp in (1, 8))
+    gathered = 32768 * chosen_keys(32768, 2048) * 576 * 2
+    assert cut > gathered / (2.5 * chip.bandwidth)
+    assert whole < 8 * cut
 
 
 def test_what_the_narrow_layer_keeps() -> None:

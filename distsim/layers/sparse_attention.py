@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.arrays import Number, ceil_div
-from distsim.formulas.attention import chosen_keys
+from distsim.formulas.attention import chosen_keys, gathered_bytes
 from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES, heads_operation
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 
-HEAD_TILE = 64
-"""Heads of a query that a kernel multiplies at once: fewer are padded (NVIDIA-NeMo/Automodel, glm_moe_dsa/kernels/
-cudnn_dsa.py; FlashMLA takes multiples of 64 on Hopper)."""
+HEAD_TILE = 16
+"""Heads of a query that a kernel multiplies at least: fewer are padded (tile-ai/tilelang examples/deepseek_v32,
+sparse_mla_fwd.py; NVIDIA/cudnn-frontend has backward for 16, 32, 64 and more; FlashMLA alone takes 64 or 128)."""
 
 
 def reads_chosen(model: Model, layout: Layout, kernels: Kernels) -> bool:
@@ -57,7 +57,7 @@ def sparse_core(ctx: Context, query: Tensor, wider: Tensor, key: Tensor) -> list
     nothing = key._replace(name="attention.value", elements=0)
     flops = 2 * pairs * (wide + mla.kv_rank)
     shape = (tokens, 1, padded, seen, wide, mla.kv_rank)
-    moved = wider.size_bytes + key.size_bytes
+    moved = wider.size_bytes + key.size_bytes + gathered_bytes(tokens, seen, wide * ctx.activation)
     rows = [
         heads_operation(ctx, query, key, nothing),
         Operation(
@@ -68,5 +68,7 @@ def sparse_core(ctx: Context, query: Tensor, wider: Tensor, key: Tensor) -> list
     ]  # fmt: skip
     if mla.chooses(ctx.layer):
         target = 2 * pairs * wide
-        rows.append(Operation("attention.target.core", "attention", target, 0, moved, 0, shape, causal=False))
+        rows.append(
+            Operation("attention.target.core", "attention", target, 0, moved, 0, shape, backward=False, causal=False)
+        )
     return rows
