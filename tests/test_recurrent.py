@@ -174,14 +174,14 @@ def test_other_modalities_are_said_to_be_left_out(tmp_path: Path) -> None:
 def test_attention_that_sees_more_than_its_indexer_chooses_is_said_to_be_dense(
     seq: int, sample: int | None, dense: bool
 ) -> None:
-    options = {"gpu": "b200-sxm", "gpus": 512, "ep": 32, "pp": 8, "micro_batch": 1, "seq": seq, "sample_tokens": sample}
-    report = distsim.step(model="deepseek-v3.2", **options)
+    options = {"gpus": 512, "ep": 32, "pp": 8, "micro_batch": 1, "seq": seq, "sample_tokens": sample}
+    report = distsim.step(model="deepseek-v3.2", gpu="b200-sxm", framework="torchtitan", **options)
     assert any("2,048 keys that its indexer chooses" in note for note in report.notes) is dense
 
 
 def test_indexers_score_and_choose_inside_packed_samples() -> None:
     """Four samples of 1,024 tokens cost what four sequences of that length do, which have no 2,048 keys to choose."""
-    options = {"framework": "megatron-core", "precision": "bf16", "gpus": 8}
+    options = {"framework": "torchtitan", "precision": "bf16", "gpus": 8}
     packed = _setup("deepseek-v3.2", seq=4096, sample_tokens=1024, micro_batch=1, **options)
     apart = _setup("deepseek-v3.2", seq=1024, micro_batch=4, **options)
     scores, alone = (

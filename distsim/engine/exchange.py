@@ -121,7 +121,7 @@ def _check_context_mode(setup: Setup) -> None:
         return
     if y.cp == 1:
         raise DistsimError(f"--cp-mode {setup.job.cp_mode} has no effect with cp 1", "add --cp 2 or more")
-    heads = model.heads // y.tp
+    heads = min(heads for heads, _ in model.head_counts) // y.tp
     if y.cp_mode == "all_to_all" and heads % y.cp:
         raise DistsimError(
             f"all-to-all over {y.cp} context parallel ranks does not divide {heads} heads per tensor parallel rank",

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distsim.arrays import Number
+from distsim.arrays import Number, minimum
 from distsim.engine.compute import PHASES
 from distsim.engine.lacking import wide_units
 from distsim.engine.resolve import Setup
+from distsim.formulas.attention import chosen_keys
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
 from distsim.layers.inputs import PROJECTIONS
 from distsim.layers.layer_inputs import NAME as LAYER_INPUTS
 from distsim.layers.ledger import Parameter
+from distsim.layers.moe import IDLE
 from distsim.layers.network import layer_kinds, network_parameters, plain_context
 from distsim.layers.prediction import positions
+from distsim.layers.sparse_attention import reads_chosen
 from distsim.layers.streams import NAME as STREAMS
 from distsim.specs.model import Model
 
@@ -35,10 +38,12 @@ def active_parameters(setup: Setup) -> Number:
     Frozen ones count two thirds: of the three products of a trained matrix one is the weight's gradient.
     """
     model, total, layers = setup.model, 0.0, layer_kinds(setup.model)
-    routed = model.experts.per_token / model.experts.count if model.experts is not None else 1.0
+    routed = model.experts.working_per_token / model.experts.count if model.experts is not None else 1.0
     for part, (parameters, times) in network_parameters(plain_context(model, setup.tuning)).items():
         for parameter in parameters:
             if part == "embedding" and not _works(model, parameter):
+                continue
+            if parameter.name.endswith(IDLE):
                 continue
             share = (routed if parameter.group == "expert" else 1) * (1 if parameter.trains else FROZEN_SHARE)
             total += times * parameter.elements * share * _token_share(setup, part, parameter, part in layers)
@@ -81,16 +86,20 @@ def attended(model: Model, seq: Number, reach: Number) -> tuple[Number, Number]:
     if kind := model.disentangled:
         reach = reach + kind.terms * kind.rows / 2  # a score with each distance, and no sum over them
     if not model.encoder_layers:
-        return _attention_layers(model) + model.mtp_trained, reach
+        return model.attention_layers * _head_share(model) + model.mtp_trained, reach
     behind = model.decoder_context or 0
     decoders = model.layers - model.encoder_layers
     return 1, model.encoder_layers * seq + decoders * behind / seq * (behind * reach / seq + seq)
 
 
-def _attention_layers(model: Model) -> Number:
-    if model.global_attention is None:
-        return model.attention_layers
-    return sum(model.in_layer(layer).head_dim for layer in range(model.layers)) / model.head_dim
+def _head_share(model: Model) -> float:
+    """Width of all heads of a mean layer over the model's own, queries and values together."""
+    values = 1.0 if model.value_dim is None else (1 + model.value_dim / model.head_dim) / 2
+    if model.windowed is None and model.global_attention is None:
+        return values
+    own = [model.in_layer(layer) for layer in range(model.layers)]
+    widths = [one.heads * (one.head_dim / model.head_dim if model.global_attention else 1) for one in own]
+    return values * sum(widths) / model.layers / model.heads
 
 
 def trained_parameters(setup: Setup) -> Number:
@@ -103,20 +112,37 @@ def flops_convention(setup: Setup) -> str:
     """What a model FLOP is here, in words."""
     products = "6 N" if setup.tuning is None else "4 N frozen + 6 N trained"
     inside = " inside samples" if setup.layout.sample_tokens else ""
+    if reads_less(setup):
+        return f"{products} (no input embedding) + 12 L H K, attention to chosen keys{inside}"
     return f"{products} (no input embedding) + 12 L H S, dense attention{inside}"
+
+
+def reads_less(setup: Setup) -> bool:
+    """Whether attention reads chosen keys alone."""
+    return reads_chosen(setup.model, setup.layout, setup.kernels)
+
+
+def reach_of(setup: Setup) -> Number:
+    """Tokens of its own sequence that a token attends to, as FLOPs are counted: the whole square of what kernels
+    read."""
+    seen, latent = setup.layout.together, setup.model.latent_attention
+    return minimum(seen, latent.index_keys) if latent and reads_less(setup) else seen
 
 
 def model_flops(setup: Setup) -> Number:
     """Model FLOPs of one token."""
     model, y = setup.model, setup.layout
-    layers, keys = attended(model, y.seq, y.together)
+    layers, keys = attended(model, y.seq, reach_of(setup))
     return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 
 
 def least_flops(setup: Setup) -> Number:
     """FLOPs of one token that no kernel can avoid: attention to what it sees within its windows, nothing recomputed."""
     model, seen = setup.model, setup.layout.together
+    latent = model.latent_attention
     reach = min(seen, model.window) if model.window else seen / 2 if model.causal else seen
+    if latent and reads_less(setup):
+        reach = chosen_keys(seen, latent.index_keys)
     layers, keys = attended(model, setup.layout.seq, reach)
     return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 

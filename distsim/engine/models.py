@@ -63,8 +63,11 @@ def as_asked(model: Model, layers: int, lora_rank: int | None, decoder_seq: int 
         model = model.model_copy(update={"decoder_context": decoder_seq})
     if layers and not model.causal:
         raise DistsimError(f"--mtp {layers}: {model.name} is an encoder, which predicts no later tokens")
-    if layers and (model.pattern or lora_rank):
-        why = f"{model.name} is a hybrid" if model.pattern else "only adapters train"
+    double = model.experts is not None and model.experts.beside_dense
+    if layers and (model.pattern or double or lora_rank or model.residual_streams > 1):
+        kind = f"{model.name}'s layers are two each" if double else "only adapters train"
+        kind = f"{model.name} has several residual streams" if model.residual_streams > 1 else kind
+        why = f"{model.name} is a hybrid" if model.pattern else kind
         raise DistsimError(f"--mtp {layers}: layers of multi-token prediction are not covered where {why}")
     return model.model_copy(update={"mtp_trained": layers}) if layers else model
 
@@ -123,10 +126,6 @@ def length_notes(model: Model, layout: Layout, stated: bool = True) -> list[str]
         notes.append(f"tokens are those that {model.name}'s encoder reads; its decoder reads {read} per sequence")
         if model.positions == "learned" and read and read > model.position_rows:
             notes.append(f"{read} tokens are more than the {model.position_rows} positions of {model.name}'s decoder")
-    latent = model.latent_attention
-    if latent and latent.index_heads and latent.index_keys < layout.together:
-        chosen = f"the {latent.index_keys:,} keys that its indexer chooses for each query"
-        notes.append(f"{model.name} attends to {chosen}; its attention is counted dense, to all keys")
     if patches := model.patches:
         squares = f"tokens are squares of {patches.size} x {patches.size} pixels"
         notes.append(f"{squares} and {patches.learned_tokens} learned: {seq} per image of {model.name}")

@@ -8,6 +8,7 @@ from typing import Any
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
 from distsim.errors import DistsimError
+from distsim.layers.sparse_attention import reads_chosen
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework, Kernels
 from distsim.specs.layout import Layout
@@ -60,10 +61,18 @@ def recipes_of(framework: Framework, model: Model, chip: Accelerator, precision:
     return tuple(one for one in framework.recipes if one.until is None and one.fits(where, precision, model))
 
 
+SPARSE_CHIPS = ("hopper", "blackwell")
+"""Architectures for which kernels of attention to chosen keys are written (deepseek-ai/FlashMLA README, support matrix;
+NVIDIA, cuDNN frontend, deepseek_sparse_attention)."""
+
+
 def recipe_kernels(framework: Framework, model: Model, chip: Accelerator, precision: str) -> dict[str, Any]:
     """What the framework's recipes set for this model on this accelerator."""
-    return {name: value for recipe in recipes_of(framework, model, chip, precision)
-            for name, value in recipe.kernels.items()}  # fmt: skip
+    latent = model.latent_attention
+    older = latent is not None and latent.index_heads > 0 and chip.generation not in SPARSE_CHIPS
+    found: dict[str, Any] = {"sparse_attention": "dense"} if older else {}
+    return found | {name: value for recipe in recipes_of(framework, model, chip, precision)
+                    for name, value in recipe.kernels.items()}  # fmt: skip
 
 
 def padded_vocab(framework: Framework, model: Model, tp: Number) -> Number:
@@ -74,9 +83,30 @@ def padded_vocab(framework: Framework, model: Model, tp: Number) -> Number:
     return round_up(model.vocab, where(multiple % tp, multiple * tp, multiple))
 
 
-def framework_notes(framework: Framework, layout: Layout, origins: Mapping[str, str]) -> list[str]:
+def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str]:
+    """What a user should know of attention to chosen keys: whether all are read, and what reading fewer costs."""
+    latent, blocks = model.latent_attention, model.block_indexer
+    if blocks is not None and blocks.keys < layout.together:
+        chosen = f"{model.name} attends to {blocks.blocks} blocks of {blocks.block} keys that its indexer chooses"
+        return [f"{chosen}; its attention is counted dense, to all keys"]
+    if latent is None or not latent.index_heads or (not reads_chosen(model, layout, kernels)
+                                                    and latent.index_keys >= layout.together):  # fmt: skip
+        return []
+    chosen = f"{model.name} attends to the {latent.index_keys:,} keys that its indexer chooses for each query"
+    if reads_chosen(model, layout, kernels):
+        return [f"{chosen}, by kernels that read no others and work on the {latent.kv_rank} wide narrow layer itself"]
+    return [f"{chosen}; its attention is counted dense, to all keys"]
+
+
+def framework_notes(
+    framework: Framework, model: Model, layout: Layout, kernels: Kernels, origins: Mapping[str, str]
+) -> list[str]:
     """What a user should know of a framework: that nobody trains with it, or that it usually shards everything where
-    nobody says and distsim shards nothing."""
+    nobody says and distsim shards nothing; and how it attends to chosen keys."""
+    return [*_usual_notes(framework, layout, origins), *_attention_notes(model, layout, kernels)]
+
+
+def _usual_notes(framework: Framework, layout: Layout, origins: Mapping[str, str]) -> list[str]:
     name, usual = framework.name, framework.usual.get("zero", 0)
     if framework.stands_for:
         return [f"nobody trains with {name}, which replays published sums; use --framework {framework.stands_for}"]
@@ -100,3 +130,19 @@ def with_kernels(kernels: Kernels, overrides: dict[str, Any], where: str) -> Ker
     if unknown := sorted(set(overrides) - set(Kernels.model_fields)):
         raise DistsimError(f"unknown kernels: {', '.join(unknown)}", where=where)
     return Kernels.read({**kernels.model_dump(), **overrides}, where)
+
+
+def as_stored(model: Model, framework: Framework) -> tuple[Model, list[str]]:
+    """The model with the parameters that a framework's code has, and what a user should know of it."""
+    if framework.unties_embeddings and model.tied_embeddings:
+        model = model.model_copy(update={"tied_embeddings": False})
+    experts = model.experts
+    if experts is None or not experts.idle:
+        return model, []
+    matrices = 2 if model.gated else 1
+    size = matrices * model.hidden * experts.ffn * experts.idle * (model.layers - len(experts.dense_layers))
+    unread = f"{size:,} parameters of {experts.idle} experts that compute nothing"
+    if framework.stores_idle_experts:
+        return model, [f"{model.name} has {unread}, which transformers stores all the same"]
+    model = model.model_copy(update={"experts": experts.model_copy(update={"idle": 0})})
+    return model, [f"left out of {model.name}: {unread}, which only transformers stores"]

@@ -9,7 +9,7 @@ from distsim import catalog
 from distsim.arrays import round_up
 from distsim.engine.models import as_asked, asked_of, length_notes, load_model, packed_samples, reading_notes
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
-from distsim.engine.profile import framework_notes, job_kernels, padded_vocab
+from distsim.engine.profile import as_stored, framework_notes, job_kernels, padded_vocab
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
 from distsim.engine.tuning import tuning_notes, tuning_of, tuning_options
 from distsim.engine.vocabulary import check_vocabulary
@@ -106,14 +106,12 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     chunks_of_stages(filled, origins)
     chunk_notes = settle_chunks(filled, origins, framework.supports)
     _refuse_unsupported(filled, framework)
-    model: Model = load_model(job.model).spec
-    if framework.unties_embeddings and model.tied_embeddings:
-        model = model.model_copy(update={"tied_embeddings": False})
+    model, stored = as_stored(load_model(job.model).spec, framework)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     accelerator, cluster = _hardware(filled, given)
     layout, notes = _layout(filled, model, cluster)
-    notes += [*framework_notes(framework, layout, origins), *chunk_notes, *reading_notes(job.model)]
     check_vocabulary(model, layout)
+    notes += [*chunk_notes, *reading_notes(job.model), *stored]
     problems = broken(model, layout)
     if problems:
         raise DistsimError(
@@ -126,6 +124,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     precision = catalog.load("precisions", filled["precision"])
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
     tuning = tuning_of(filled, job, framework, model, precision)
+    notes += framework_notes(framework, model, layout, kernels, origins)
     notes += tuning_notes(tuning, model, kernels, framework.name)
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
     if job.dropout is not None and not any(rates) and not kernels.dropout_always:

@@ -27,7 +27,7 @@ from distsim.engine.compose import (
 )
 from distsim.engine.compute import PHASES, operation_sums
 from distsim.engine.figures import Figures
-from distsim.engine.flops import active_parameters, attended
+from distsim.engine.flops import active_parameters, attended, reach_of
 from distsim.engine.stages import build_stages
 from distsim.engine.step import StepReport
 from distsim.formulas.compute import array_share, matmul_share, product_share, roofline_seconds
@@ -257,7 +257,7 @@ def _step(
     figures.note("correction by alike runs, a factor", scale, "1", f"presets/timing/evidence; {nearest}")
     figures.note("step", report.seconds, "s", f"all parts; residuals: {report.interval.basis}")
     model = report.setup.model
-    layers, keys = attended(model, layout.seq, layout.together)
+    layers, keys = attended(model, layout.seq, reach_of(report.setup))
     figures.use("model FLOPs of a token", model_flops_per_token, parameters=active_parameters(report.setup),
                 layers=layers, heads=model.heads, head_width=model.head_dim, seq=keys)  # fmt: skip
     if report.peak:

@@ -22,7 +22,9 @@ def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
     if y.pp == 1:
         return []
     parts = where(y.sequence_parallel, y.tp, y.tp if setup.framework.traffic.scatter_gather else 1)
-    size = pipeline_boundary_bytes(y.tokens, setup.model.hidden, precision.activation_bytes, parts)
+    size = pipeline_boundary_bytes(
+        y.tokens, setup.model.hidden * setup.model.residual_streams, precision.activation_bytes, parts
+    )
     dtype = dtype_name(precision.activation_bytes, precision)
     ends = _local_ends(setup, stage.index)
     flows = [

@@ -179,8 +179,9 @@ def _matrices(ctx: Context, tuning: Tuning, operation: Operation) -> list[tuple[
     if operation.name == "attention.qkv":
         if ctx.kernels.qkv_matrices == 1 and not tuning.splits_fused:
             return [("", {"q", "k", "v"}, outer)]
-        made, kv = ctx.model.key_value_projections(ctx.layer), heads_per_rank(ctx)[1] * ctx.model.head_dim
-        return [("_q", {"q"}, outer - made * kv), *[("_k", {"k"}, kv), ("_v", {"v"}, kv)][:made]]
+        made, kv = ctx.model.key_value_projections(ctx.layer), heads_per_rank(ctx)[1]
+        rest = [("_k", {"k"}, kv * ctx.model.head_dim), ("_v", {"v"}, kv * ctx.model.value_width)][:made]
+        return [("_q", {"q"}, outer - sum(width for _, _, width in rest)), *rest]
     if operation.name == "cross.kv":
         return [("_k", {"k"}, outer / 2), ("_v", {"v"}, outer / 2)]
     if operation.name in ("mlp.up", "mlp.shared.up"):

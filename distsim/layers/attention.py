@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum
+from distsim.layers.block_indexer import block_indexer
 from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import core_attention, flash_kernel, masked
 from distsim.layers.disentangled import distance_scores
@@ -24,12 +25,13 @@ def heads_per_rank(ctx: Context) -> tuple[Number, Number]:
 def attention(ctx: Context, source: Tensor) -> list[Operation]:
     """Operations of one attention block; ``source`` is the normalised input."""
     model, layout = ctx.model, ctx.layout
-    tokens, width = layout.tokens, model.head_dim
+    tokens, width, values = layout.tokens, model.head_dim, model.value_width
     heads, kv_heads = heads_per_rank(ctx)
     act = ctx.activation
-    asked = heads * (2 if model.attention_gate else 1) * width
+    asked = heads * (width + (values if model.attention_gate else 0))
     made = model.key_value_projections(ctx.layer)
-    outer = asked + made * kv_heads * width
+    given = (kv_heads * width, kv_heads * values)[:made]
+    outer = asked + sum(given)
     matrices = min(ctx.kernels.qkv_matrices, 1 + made)
     qkv = linear(
         ctx,
@@ -39,33 +41,41 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         outer,
         source,
         bias=model.qkv_bias,
-        bias_parts=() if model.key_bias else (asked, kv_heads * width),
+        bias_parts=() if model.key_bias else (asked, kv_heads * values),
         matrices=matrices,
         cast_input=True,
-        parts=(asked, *(kv_heads * width,) * made),
+        parts=(asked, *given),
         collectives=column_collectives(ctx, matrices),
     )
     operations = [qkv]
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
     key = Tensor("attention.key", tokens * kv_heads * width, act, "s b k d/t")
-    value = Tensor("attention.value", tokens * kv_heads * width, act, "s b k d/t")
+    value = Tensor("attention.value", tokens * kv_heads * values, act, "s b k d/t")
     operations += _query_key_norm(ctx, query, key, heads, kv_heads)
     operations += _value_norm(ctx, value, tokens * kv_heads, made)
-    operations += context_exchange(ctx, query, key, value, width)
-    operations += distance_scores(ctx, key, heads)
-    operations += core_attention(ctx, query, key, value, heads, width, width, value_projection=tokens * outer)
+    operations += context_exchange(ctx, query, key, value, values)
+    operations += [*block_indexer(ctx), *distance_scores(ctx, key, heads)]
+    operations += core_attention(ctx, query, key, value, heads, width, values, value_projection=tokens * outer)
     if model.attention_gate:
-        operations.append(output_gate(ctx, tokens * heads * width))
-    operations += output_projection(ctx, heads * width)
+        operations.append(output_gate(ctx, tokens * heads * values))
+    if model.head_gate:
+        operations.append(
+            linear(ctx, "attention.gate_projection", tokens, model.hidden, heads, source, cast_input=True)
+        )
+        operations.append(output_gate(ctx, tokens * heads * values, tokens * heads))
+    operations += output_projection(ctx, heads * values)
     return operations
 
 
-def output_gate(ctx: Context, elements: Number) -> Operation:
-    """The sigmoid that attention's output is multiplied by; both are kept, beside their product."""
-    gate = Tensor("attention.gate", elements, ctx.activation, "s b a d/t")
+def output_gate(ctx: Context, elements: Number, gates: Number | None = None, each: Number | None = None) -> Operation:
+    """The sigmoid that attention's output is multiplied by, for each element or as many ``gates``, in the activations'
+    width or ``each`` bytes; both are kept, beside their product."""
+    size = ctx.activation if each is None else each
+    gate = Tensor("attention.gate", elements if gates is None else gates, size, "s b a d/t")
+    output = _output(ctx, elements)._replace(bytes_each=ctx.activation)
     return Operation(
-        "attention.gate", "elementwise", bytes_read=2 * gate.size_bytes, bytes_written=gate.size_bytes,
-        shape=(elements,), saved=(gate, _output(ctx, elements)._replace(bytes_each=ctx.activation)),
+        "attention.gate", "elementwise", bytes_read=output.size_bytes + gate.size_bytes,
+        bytes_written=output.size_bytes, shape=(elements,), saved=(gate, output),
         transient_backward=(gate._replace(name="attention.gate_gradient"),),
     )  # fmt: skip
 
@@ -82,7 +92,7 @@ def output_projection(ctx: Context, inner: Number) -> list[Operation]:
     """The projection back to the hidden width, with the residual's dropout."""
     model, layout = ctx.model, ctx.layout
     kept = _output(ctx, layout.tokens * inner)
-    if model.attention_gate:
+    if model.attention_gate or model.head_gate:
         kept = kept._replace(name="attention.gated", elements=layout.tokens * inner)
     projection = linear(
         ctx,

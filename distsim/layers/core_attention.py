@@ -34,15 +34,27 @@ def too_wide(model: Model) -> bool:
 def _sdpa_choice(ctx: Context) -> str:
     """The kernel torch picks for scaled_dot_product_attention; windowed layers pass as flash (see ``_masked``)."""
     model, latent = ctx.model, ctx.model.latent_attention
-    alike = latent is None or latent.value_dim == latent.nope_dim + latent.rope_dim
+    width, values = (model.head_dim, model.value_width) if latent is None else (latent.width, latent.value_dim)
     if too_wide(model):
         return "efficient"
-    if ctx.activation <= FLASH_BYTES and alike and ctx.kernels.attention_mask not in MASKED:
+    if ctx.activation <= FLASH_BYTES and width == values and not _masks_all(ctx):
         return "flash"
     grouped = model.kv_heads < model.heads and model.latent_attention is None
     window = masked(ctx)
-    unmasked = ctx.kernels.attention_mask not in MASKED and not (isinstance(window, int) and window)
+    unmasked = not _masks_all(ctx) and not (isinstance(window, int) and window)
     return "math" if grouped and unmasked else "efficient"
+
+
+def _masks_all(ctx: Context) -> bool:
+    """Whether a dense mask rules the flash kernel out in each layer of this kind: of distances, or of chosen keys."""
+    kind, latent = ctx.kernels.attention_mask, ctx.model.latent_attention
+    chosen = latent is not None and latent.index_heads > 0
+    return kind in MASKED or (kind == "window" and (chosen or _chooses_blocks(ctx)))
+
+
+def _chooses_blocks(ctx: Context) -> bool:
+    """Whether each head's keys are chosen by blocks."""
+    return ctx.model.block_indexer is not None and ctx.model.block_indexer.chooses(ctx.layer)
 
 
 def key_tokens(ctx: Context) -> Number:
@@ -114,7 +126,7 @@ def masked(ctx: Context) -> Number:
     kind = ctx.kernels.attention_mask
     if kind == "bias" and ctx.keys is not None:
         return 0  # distances to another stack's tokens have none
-    if kind in MASKED:
+    if _masks_all(ctx):
         return 1
     if kind == "none" or not ctx.model.is_windowed(ctx.layer):
         return 0
@@ -127,6 +139,8 @@ def _masked(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Te
     model, layout, dense = ctx.model, ctx.layout, masked(ctx)
     copied: Number = 1 if ctx.kernels.sdpa and too_wide(model) else dense
     copies = layout.micro_batch if ctx.kernels.attention_mask != "bias" else model.heads / layout.tp
+    if _chooses_blocks(ctx):
+        copies = copies * model.heads / layout.tp
     mask = Tensor("attention.mask", dense * copies * layout.seq * _all_keys(ctx), ctx.activation, "b s s")
     if model.latent_attention:
         return key, value, (mask,)

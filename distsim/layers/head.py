@@ -7,6 +7,7 @@ from dataclasses import replace
 from distsim.arrays import Number, ceil_div, some, where
 from distsim.layers.contrast import contrast
 from distsim.layers.fused_loss import TOGETHER, together
+from distsim.layers.hyper_connections import collected
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
@@ -29,7 +30,7 @@ def _head(ctx: Context) -> list[Operation]:
     before, ctx = _encoder_end(ctx), replace(ctx, layer=ctx.model.layers - 1).side
     model, layout = ctx.model, ctx.layout
     stream = Tensor("head.input", ctx.sharded_tokens * model.hidden, ctx.stream_bytes, "s b h")
-    operations = before
+    operations = [*before, *collected(ctx)]
     if model.final_norm:
         operations.append(norm(ctx, "final_norm", ctx.sharded_tokens, model.hidden, stream))
         operations += _end_dropout(ctx, "final_norm")

@@ -7,14 +7,19 @@ trained to agree with the attention that it chooses for. Its parameters are few,
 
 from __future__ import annotations
 
-from distsim.arrays import minimum
+from dataclasses import replace
+
+from distsim.arrays import Number, minimum
+from distsim.formulas.attention import chosen_keys
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
+from distsim.layers.sparse_attention import reads_chosen
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
 
-def indexer(ctx: Context, latent: Tensor) -> list[Operation]:
-    """Operations of one indexer; ``latent`` is the narrow input of the queries."""
+def indexer(ctx: Context, latent: Tensor | None) -> list[Operation]:
+    """Operations of one indexer; ``latent`` is the narrow input of the queries, without which it reads a layernorm of
+    the layer's input and scales its queries as attention does (Mistral Large 4)."""
     mla, tokens, act = ctx.model.latent_attention, ctx.layout.tokens, ctx.activation
     assert mla is not None
     hidden, heads, width = ctx.model.hidden, mla.index_heads, mla.index_dim
@@ -23,25 +28,63 @@ def indexer(ctx: Context, latent: Tensor) -> list[Operation]:
     weights = Tensor("attention.index.weights", tokens * heads, FP32_BYTES, "s b i")
     layout, seen = ctx.layout, ctx.layout.together
     samples, rows = layout.micro_batch * layout.seq / seen, seen / layout.cp
-    scores = samples * rows * seen
     chosen = minimum(mla.index_keys, seen)
-    return [
-        linear(ctx, "attention.index.query", tokens, mla.q_rank, heads * width, latent, sharded=False),
+    vectors = {"norm.weight": width, "norm.bias": width}
+    if latent is None:
+        vectors |= {"input_norm.weight": hidden, "input_norm.bias": hidden}
+    if mla.query_scale:
+        vectors |= {"scale.weight": heads, "scale.bias": heads}
+    source = latent or Tensor("attention.index.input", tokens * hidden, act, "s b h")
+    operations = [
+        linear(ctx, "attention.index.query", tokens, mla.q_rank or hidden, heads * width, source, sharded=False),
         linear(ctx, "attention.index.key", tokens, hidden, width, None, sharded=False),
         linear(ctx, "attention.index.weight", tokens, hidden, heads, None, sharded=False),
         Operation(
             "attention.index.norm", "norm", bytes_read=keys.size_bytes, bytes_written=keys.size_bytes,
             shape=(tokens, width), saved=(queries, keys, weights),
             parameters=tuple(
-                Parameter(f"attention.index.norm.{what}", width, "vector", tensor_parallel=False)
-                for what in ("weight", "bias")
+                Parameter(f"attention.index.{what}", size, "vector", tensor_parallel=False)
+                for what, size in vectors.items()
             ),
         ),
-        Operation(
-            "attention.index.scores", "attention", 2 * scores * heads * width, 2 * 2 * scores * heads * width,
-            queries.size_bytes + keys.size_bytes, scores * FP32_BYTES,
-            (samples, heads, rows, seen, width, width),
-            saved=(Tensor("attention.index.chosen", tokens * chosen, INDEX_BYTES, "s b k"),),
-            transient_backward=(Tensor("attention.index.scores", scores, FP32_BYTES, "b s s fp32"),),
+        (_sparse_scores if reads_chosen(ctx.model, layout, ctx.kernels) else _scores)(
+            ctx, (samples, heads, rows, seen, width, width), queries.size_bytes + keys.size_bytes,
+            Tensor("attention.index.chosen", tokens * chosen, INDEX_BYTES, "s b k"),
         ),
     ]  # fmt: skip
+    return operations if ctx.kernels.indexer == "trained" else [fixed(one) for one in operations]
+
+
+def _scores(ctx: Context, shape: tuple[Number, ...], read: Number, chosen: Tensor) -> Operation:
+    """Scores of all tokens as batched products; their gradients too."""
+    samples, heads, rows, seen, width, _ = shape
+    scores = samples * rows * seen
+    return Operation(
+        "attention.index.scores", "attention", 2 * scores * heads * width, 2 * 2 * scores * heads * width,
+        read, scores * FP32_BYTES, shape, saved=(chosen,),
+        transient_backward=(Tensor("attention.index.scores", scores, FP32_BYTES, "b s s fp32"),),
+    )  # fmt: skip
+
+
+def _sparse_scores(ctx: Context, shape: tuple[Number, ...], read: Number, chosen: Tensor) -> Operation:
+    """A kernel that leaves later tokens out, whose scores are read once more to choose from them; the loss, and with it
+    the gradients, are of chosen keys (NVIDIA, cuDNN frontend, deepseek_sparse_attention; the report, section 2.1)."""
+    samples, heads, rows, seen, width, _ = shape
+    scores = samples * rows * seen / 2
+    assert ctx.model.latent_attention is not None
+    kept = samples * rows * chosen_keys(seen, ctx.model.latent_attention.index_keys)
+    return Operation(
+        "attention.index.core", "attention", 2 * scores * heads * width, 2 * 2 * kept * heads * width,
+        read + scores * FP32_BYTES, scores * FP32_BYTES, (samples, heads, rows, seen / 2, width, width),
+        saved=(chosen,), transient_backward=(chosen._replace(name="attention.index.scores", bytes_each=FP32_BYTES),),
+        causal=False,
+    )  # fmt: skip
+
+
+def fixed(row: Operation) -> Operation:
+    """A row without gradients: it keeps nothing, and its parameters have neither gradient nor states."""
+    parameters = tuple(one._replace(held="frozen") for one in row.parameters)
+    return replace(
+        row, flops_backward=0, saved=(), transient_backward=(), parameters=parameters, weight_gradient=False,
+        backward=False,
+    )  # fmt: skip

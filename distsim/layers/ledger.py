@@ -131,7 +131,8 @@ class Context:
 
     @property
     def side(self) -> Context:
-        """The context with the tokens that its layer reads, fewer behind an encoder, and with the layer's own shape."""
+        """The context with what its layer has of its own: fewer tokens behind an encoder, the shape of a second stack,
+        other heads within a window or beyond it."""
         model = self.model
         if model.is_text_layer(self.layer):
             text = model.text_model

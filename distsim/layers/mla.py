@@ -7,11 +7,13 @@ from distsim.layers.attention import output_gate, output_projection
 from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import core_attention
 from distsim.layers.indexer import indexer
-from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
+from distsim.layers.sparse_attention import absorbed, reads_chosen, sparse_core
 from distsim.layers.tensor_parallel import column_collectives
 from distsim.specs.latent import LatentAttention
+from distsim.units import FP32_BYTES
 
 
 def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
@@ -27,14 +29,32 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
     value = Tensor("attention.value", tokens * inner, act, "s b a v/t")
     projection = tokens * heads * (mla.nope_dim + mla.value_dim)
     operations = [
-        *_queries(ctx, mla, source, heads * width),
+        *_queries(ctx, mla, source, heads * width + (inner if mla.fused_gate else 0)),
         *_keys_and_values(ctx, mla, source, heads * (mla.nope_dim + mla.value_dim)),
     ]
+    scaled = _scaled(ctx, query, heads) if mla.query_scale else []
+    if reads_chosen(model, layout, ctx.kernels):
+        operations[-1], wider, key = absorbed(ctx, operations[-1], query)
+        exchanged = context_exchange(ctx, wider, key, key._replace(elements=0), mla.kv_rank)
+        core = sparse_core(ctx, query, wider, key)
+        return [*operations, *scaled, *exchanged, *core, *_gated(ctx, mla, heads)]
+    operations += scaled
     operations += context_exchange(ctx, query, key, value, mla.value_dim)
     operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim, value_projection=projection)
-    if model.attention_gate:
+    return operations + _gated(ctx, mla, heads)
+
+
+def _gated(ctx: Context, mla: LatentAttention, heads: Number) -> list[Operation]:
+    """A gate on attention's output, where there is one, and the projection back."""
+    model, tokens, inner = ctx.model, ctx.layout.tokens, heads * mla.value_dim
+    operations: list[Operation] = []
+    if model.head_gate:
+        operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, heads, None))
+        operations.append(output_gate(ctx, tokens * inner, tokens * heads))
+    if model.attention_gate and not mla.fused_gate:
         operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, inner, None))
-        operations.append(output_gate(ctx, tokens * inner))
+    if model.attention_gate:
+        operations.append(output_gate(ctx, tokens * inner, each=FP32_BYTES if mla.fused_gate else None))
     return operations + output_projection(ctx, inner)
 
 
@@ -42,15 +62,32 @@ def _queries(ctx: Context, mla: LatentAttention, source: Tensor, outer: Number) 
     """Queries by way of a narrow layer, which an indexer reads too; at once where there is none."""
     hidden, tokens = ctx.model.hidden, ctx.layout.tokens
     if not mla.q_rank:
-        return [linear(ctx, "attention.query", tokens, hidden, outer, source, cast_input=True)]
+        return [
+            linear(ctx, "attention.query", tokens, hidden, outer, source, cast_input=True),
+            *(indexer(ctx, None) if mla.chooses(ctx.layer) else []),
+        ]
     raw, latent = _narrow(ctx, "query_latent", mla.q_rank, "s b q")
-    own = tokens / ctx.layout.sequence_shard
+    own, together = tokens / ctx.layout.sequence_shard, 2 if mla.fused_gate else 1
+    read = latent._replace(elements=together * latent.elements)
     return [
         linear(ctx, "attention.query_down", own, hidden, mla.q_rank, source, sharded=False, bias=ctx.model.qkv_bias,
                cast_input=True),
         norm(ctx, "attention.query_latent_norm", own, mla.q_rank, raw, per_head=True),
-        linear(ctx, "attention.query_up", tokens, mla.q_rank, outer, latent),
-        *(indexer(ctx, latent) if mla.index_heads else []),
+        linear(ctx, "attention.query_up", tokens, together * mla.q_rank, outer, read),
+        *(indexer(ctx, latent) if mla.chooses(ctx.layer) else []),
+    ]  # fmt: skip
+
+
+def _scaled(ctx: Context, query: Tensor, heads: Number) -> list[Operation]:
+    """Queries times a number for each head and position, which has two parameters a head."""
+    factor = Tensor("attention.query_scale", ctx.layout.tokens * heads, ctx.activation, "s b a/t")
+    return [
+        Operation(
+            "attention.query_scale", "elementwise", bytes_read=query.size_bytes, bytes_written=query.size_bytes,
+            shape=(query.elements,), saved=(query._replace(name="attention.query_unscaled"), factor),
+            transient_backward=(query._replace(name="attention.query_gradient"),),
+            parameters=tuple(Parameter(f"attention.query_scale.{one}", heads, "vector") for one in ("weight", "bias")),
+        )
     ]  # fmt: skip
 
 
@@ -58,10 +95,12 @@ def _keys_and_values(ctx: Context, mla: LatentAttention, source: Tensor, outer: 
     """Keys and values by way of a narrow layer, beside the rotated part of the keys that all heads share."""
     raw, latent = _narrow(ctx, "kv_latent", mla.kv_rank, "s b c")
     own = ctx.layout.tokens / ctx.layout.sequence_shard
+    rotated = Tensor("attention.key_rope_raw", own * mla.rope_dim, ctx.activation, "s b r")
     return [
         linear(ctx, "attention.kv_down", own, ctx.model.hidden, mla.kv_rank + mla.rope_dim, source, sharded=False,
                bias=ctx.model.qkv_bias, cast_input=True, collectives=column_collectives(ctx)),
         norm(ctx, "attention.kv_latent_norm", own, mla.kv_rank, raw, per_head=True),
+        *([norm(ctx, "attention.key_rope_norm", own, mla.rope_dim, rotated, per_head=True)] if mla.rope_norm else []),
         linear(ctx, "attention.kv_up", ctx.layout.tokens, mla.kv_rank, outer, latent),
     ]  # fmt: skip
 

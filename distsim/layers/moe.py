@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distsim.arrays import Number
 from distsim.layers.attention import residual
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
@@ -13,6 +15,8 @@ ROUTER_BYTES = 4  # routing is done in fp32
 INDEXED_GRADIENTS = 3
 """Tensors of all copies of tokens that plain torch has while it puts gradients in the experts' order, and while it
 multiplies these by routers' weights and by outputs."""
+IDLE = ".idle"
+"""Ends the name of a parameter that nothing reads."""
 
 
 def routed_tokens(ctx: Context) -> Number:
@@ -23,7 +27,7 @@ def routed_tokens(ctx: Context) -> Number:
     """
     experts, layout = ctx.model.experts, ctx.layout
     assert experts is not None
-    return layout.tokens / layout.tp * layout.etp * experts.per_token
+    return layout.tokens / layout.tp * layout.etp * experts.working_per_token
 
 
 def moe(ctx: Context, source: Tensor) -> list[Operation]:
@@ -61,31 +65,38 @@ def router(ctx: Context, source: Tensor) -> Operation:
     tokens, k = ctx.sharded_tokens, experts.per_token
     weights = [
         Parameter(
-            "mlp.router.weight", model.hidden * experts.count, "matrix", model.hidden, experts.count, 1, "dense", False
+            "mlp.router.weight",
+            model.hidden * experts.choices,
+            "matrix",
+            model.hidden,
+            experts.choices,
+            1,
+            "dense",
+            False,
         )
     ]
     if experts.router_bias:
-        weights.append(Parameter("mlp.router.bias", experts.count, "vector", tensor_parallel=False))
+        weights.append(Parameter("mlp.router.bias", experts.choices, "vector", tensor_parallel=False))
     if experts.score_bias:
-        weights.append(Parameter("mlp.router.score_bias", experts.count, "vector", tensor_parallel=False))
+        weights.append(Parameter("mlp.router.score_bias", experts.choices, "vector", tensor_parallel=False))
     saved = [
-        source,
-        Tensor("mlp.router.probabilities", tokens * experts.count, ROUTER_BYTES, "s b E"),
+        *(() if ctx.kernels.router_fp32 else (source,)),
+        Tensor("mlp.router.probabilities", tokens * experts.choices, ROUTER_BYTES, "s b E"),
         Tensor("mlp.router.chosen", tokens * k, INDEX_BYTES, "s b k"),
         Tensor("mlp.router.weights", tokens * k, ROUTER_BYTES, "s b k"),
     ]
     if ctx.kernels.router_fp32:
         saved.append(Tensor("mlp.router.input_fp32", tokens * model.hidden, 4, "s b h fp32"))
-        saved.append(Tensor("mlp.router.weight_fp32", model.hidden * experts.count, 4, "h E fp32"))
-    flops = 2 * tokens * model.hidden * experts.count
+        saved.append(Tensor("mlp.router.weight_fp32", model.hidden * experts.choices, 4, "h E fp32"))
+    flops = 2 * tokens * model.hidden * experts.choices
     return Operation(
         "mlp.router",
         "matmul",
         flops,
         2 * flops,
         tokens * model.hidden * ctx.activation,
-        tokens * experts.count * ROUTER_BYTES,
-        (tokens, experts.count, model.hidden, 1),
+        tokens * experts.choices * ROUTER_BYTES,
+        (tokens, experts.choices, model.hidden, 1),
         tuple(saved),
         parameters=tuple(weights),
     )
@@ -128,6 +139,10 @@ def expert_operations(ctx: Context) -> list[Operation]:
         copies=local,
         group="expert",
     )
+    if experts.idle:
+        weight, idle = up.parameters[0], experts.idle / layout.ep
+        unread = weight._replace(name=weight.name + IDLE, elements=width * outer * idle, copies=idle)
+        up = replace(up, parameters=(*up.parameters, unread))
     return [
         Operation(
             "mlp.dispatch",
@@ -163,7 +178,9 @@ def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation
     act, elements, model = ctx.activation, routed * inner, ctx.model
     saved = [Tensor("mlp.experts.preactivation", elements * (2 if model.gated else 1), act, "k s b 2f")]
     if ctx.kernels.activation == "eager" and model.gated:
-        saved.append(Tensor("mlp.experts.activated", elements * ctx.kernels.gate_tensors, act, "k s b f"))
+        own = ctx.kernels.expert_gate_tensors
+        beside = ctx.kernels.gate_tensors if own is None else own
+        saved.append(Tensor("mlp.experts.activated", elements * beside, act, "k s b f"))
     if ctx.kernels.expert_scale == "before" and (ctx.kernels.activation == "eager" or not model.gated):
         saved.append(Tensor("mlp.experts.unscaled", elements, act, "k s b f"))  # gated, one kernel makes it again
     return Operation(
@@ -182,11 +199,16 @@ def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation
 
 
 def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> Operation:
-    hidden, act = expert_width(ctx), ctx.activation
-    output = Tensor("mlp.experts.output", routed / ctx.layout.etp * hidden, act, "k s b h")
-    saved = [Tensor("mlp.experts.scale", routed, ROUTER_BYTES, "k s b")]
+    experts, hidden, act = ctx.model.experts, expert_width(ctx), ctx.activation
+    assert experts is not None
+    # Plain torch copies and scales also what comes back as it went.
+    copies = routed * (experts.choices / experts.count if ctx.kernels.moe == "eager" else 1)
+    output = Tensor("mlp.experts.output", copies / ctx.layout.etp * hidden, act, "k s b h")
+    saved = [Tensor("mlp.experts.scale", copies, ROUTER_BYTES, "k s b")]
     if ctx.kernels.expert_scale == "after":
         saved.append(output)
+    if ctx.kernels.moe == "eager" and ctx.kernels.expert_products == "loop":
+        saved.append(output._replace(name="mlp.experts.added"))  # each expert's share of the sum is kept by index_add
     return Operation(
         "mlp.combine",
         "elementwise",

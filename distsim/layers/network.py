@@ -11,7 +11,9 @@ from distsim.layers.attention import attention, residual, sink_parameters
 from distsim.layers.cross_attention import cross_attention
 from distsim.layers.delta import delta
 from distsim.layers.embedding import embedding
+from distsim.layers.gated_norm import norm_gate
 from distsim.layers.head import head, tied_parameter
+from distsim.layers.hyper_connections import read_streams, stream_elements, write_streams
 from distsim.layers.layer_inputs import branch, lookup_rows
 from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor, parameters_of
 from distsim.layers.mamba import mamba
@@ -22,6 +24,7 @@ from distsim.layers.moe_beside import experts_beside_mlp
 from distsim.layers.norm import norm
 from distsim.layers.selective_scan import selective_scan
 from distsim.layers.short_convolution import short_convolution
+from distsim.layers.shortcut import twice
 from distsim.layers.streams import bypass, correct, gather, predict, slice_of_all, spread, stream_count
 from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
@@ -29,12 +32,16 @@ from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.tuning import Tuning
 
+Mixer = Callable[[Context, Tensor], list[Operation]]
+
 
 def layer_kind(model: Model, layer: int) -> str:
-    """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local, and
-    ``+mamba``, ``+delta`` or ``+convolution`` where that stands in its place, ``+borrowed`` where keys are an earlier
-    layer's, ``+cutoff`` where the MLP has one; in hybrids of single mixers ``mamba``, ``attention``, ``moe`` or
-    ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where there are both."""
+    """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local,
+    ``+chosen`` where it is to keys that an earlier layer's indexer chose, ``+unrotated`` where others rotate,
+    ``+blocks`` where it is to chosen blocks of keys, ``+mamba``, ``+delta`` or ``+convolution`` where that stands in
+    its place, ``+borrowed`` where keys are an earlier layer's, ``+cutoff`` where the MLP has one; in hybrids of single
+    mixers ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where
+    there are both."""
     if model.pattern:
         return model.mixer(layer)
     if model.text:
@@ -44,6 +51,11 @@ def layer_kind(model: Model, layer: int) -> str:
     feed = "moe" if model.is_moe_layer(layer) else "dense"
     if model.is_recurrent(layer):
         return f"{feed}+{model.recurrent_mixer}"
+    if (latent := model.latent_attention) and not model.is_windowed(layer):
+        chosen = "+chosen" if latent.index_heads and not latent.chooses(layer) else ""
+        return feed + chosen + ("" if latent.rotates(layer) else "+unrotated")
+    if model.block_indexer and model.block_indexer.chooses(layer):
+        return f"{feed}+blocks"
     kind = f"{feed}+window" if model.is_windowed(layer) else feed
     kind = f"{kind}+borrowed" if model.borrows_keys(layer) else kind
     return f"{kind}+cutoff" if model.has_cutoff(layer) else kind
@@ -62,18 +74,33 @@ def layer_block(ctx: Context) -> Block:
     if ctx.model.pattern:
         return _single_mixer(ctx)
     whole, ctx = ctx, ctx.side
-    model = ctx.model
-    rows = ctx.sharded_tokens
+    boundary = Tensor("layer.input", stream_elements(ctx), ctx.precision.stream_bytes, "s b h")
+    if ctx.model.experts and ctx.model.experts.beside_dense:
+        operations = twice(ctx, lambda feed: _layer(ctx, whole, boundary, feed))
+    else:
+        operations = _layer(ctx, whole, boundary, _feed(ctx.model, ctx.layer))
+    entered = boundary._replace(elements=boundary.elements * stream_count(ctx))
+    return Block(layer_kind(whole.model, ctx.layer), tuned(ctx, operations), entered)
+
+
+def _layer(ctx: Context, whole: Context, boundary: Tensor, feed: Mixer) -> list[Operation]:
+    """Attention, or what stands in its place, and an MLP or experts, each with its norms."""
+    model, rows = ctx.model, ctx.sharded_tokens
     stream = rows * model.hidden
-    boundary = Tensor("layer.input", stream, ctx.precision.stream_bytes, "s b h")
     attend = _attend(model, ctx.layer)
     kept = ctx.precision.kept_input_bytes
     entering = stream if ctx.kernels.regather_input else ctx.layout.tokens * model.hidden
     first = Tensor("attention.input", entering, kept, "s b h")
     second = Tensor("mlp.input", entering, kept, "s b h")
-    read = slice_of_all(ctx, "streams.predicted") if model.streams else boundary
-    operations = [norm(ctx, "attention.norm", rows, model.hidden, read), *attend(ctx, first)]
-    operations[1] = replace(operations[1], parameters=operations[1].parameters + sink_parameters(ctx))
+    experts = model.experts if model.is_moe_layer(ctx.layer) else None
+    attending = attend(ctx, first)
+    attending[0] = replace(attending[0], parameters=attending[0].parameters + sink_parameters(ctx))
+    mixing, read = read_streams(ctx, "attention", boundary)
+    read = slice_of_all(ctx, "streams.predicted") if model.streams else read
+    operations = [
+        *mixing, norm(ctx, "attention.norm", rows, model.hidden, read), *norm_gate(ctx, "attention.norm"),
+        *attending, *write_streams(ctx, "attention"),
+    ]  # fmt: skip
     if model.norms_per_layer == 4:
         operations.append(
             norm(ctx, "attention.post_norm", rows, model.hidden, Tensor("attention.branch", stream, kept, "s b h"))
@@ -81,28 +108,27 @@ def layer_block(ctx: Context) -> Block:
     if model.is_decoder_layer(ctx.layer):
         operations += cross_attention(ctx, whole)
     if model.norms_per_layer >= 2:
-        source = (
-            boundary if model.parallel_blocks else Tensor("layer.middle", stream, ctx.precision.stream_bytes, "s b h")
-        )
+        source = boundary if model.parallel_blocks else boundary._replace(name="layer.middle")
+        mixing, source = read_streams(ctx, "mlp", source)
+        operations += mixing
         operations.append(norm(ctx, "mlp.norm", rows, model.hidden, source))
+        operations += norm_gate(ctx, "mlp.norm") if experts else []
     else:
         second = first
-    operations += _feed(model, ctx.layer)(ctx, second)
-    if model.norms_per_layer == 4:
+    operations += [*feed(ctx, second), *write_streams(ctx, "mlp")]
+    if model.norms_per_layer == 4 or (experts and experts.output_norm):
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
-    operations = [*predict(ctx), *operations, *bypass(ctx, first), *correct(ctx), *branch(ctx)]
-    entered = boundary._replace(elements=stream * stream_count(ctx))
-    return Block(layer_kind(whole.model, ctx.layer), tuned(ctx, operations), entered)
+    return [*predict(ctx), *operations, *bypass(ctx, first), *correct(ctx), *branch(ctx)]
 
 
-def _attend(model: Model, layer: int) -> Callable[[Context, Tensor], list[Operation]]:
+def _attend(model: Model, layer: int) -> Mixer:
     """What comes before a layer's MLP."""
     if model.is_recurrent(layer):
         return _recurrent
     return latent_attention if model.latent_attention else attention
 
 
-def _feed(model: Model, layer: int) -> Callable[[Context, Tensor], list[Operation]]:
+def _feed(model: Model, layer: int) -> Mixer:
     """A layer's MLP, its experts, or both side by side."""
     if not model.is_moe_layer(layer):
         return mlp

@@ -6,6 +6,7 @@ import functools
 
 from distsim.arrays import Number
 from distsim.layers.ledger import Block, Operation, Tensor
+from distsim.layers.shortcut import SECOND
 from distsim.specs.framework import Kernels
 
 KEPT_OF_ATTENTION = ("attention.lse", "attention.rng")
@@ -23,6 +24,11 @@ PARTS = {
 
 SUMMED = ("attention.projection", "mlp.down")
 """Products whose output is a sum over tensor parallel ranks, of which each then holds as much as of a layer's input."""
+
+
+def _bare(tensor: Tensor) -> str:
+    """A tensor's name in whichever half of a layer."""
+    return tensor.name.removeprefix(SECOND)
 
 
 @functools.cache
@@ -66,7 +72,7 @@ def op_level_saved(block: Block, kernels: Kernels, math: str = "bf16") -> dict[s
         elif operation.kind == "attention" and operation.output is not None:
             kept[operation.output.name] = operation.output.size_bytes
         wanted = KEPT_OF_ATTENTION + KEPT_INDICES
-        kept.update({tensor.name: tensor.size_bytes for tensor in operation.saved if tensor.name in wanted})
+        kept.update({tensor.name: tensor.size_bytes for tensor in operation.saved if _bare(tensor) in wanted})
     return kept
 
 
@@ -84,7 +90,7 @@ def named_saved(block: Block, parts: tuple[str, ...]) -> dict[str, Number]:
         if operation.name in kept and operation.output is not None:
             whole = operation.name not in SUMMED
             sizes[operation.output.name] = operation.output.size_bytes if whole else block.boundary.size_bytes
-            sizes.update({one.name: one.size_bytes for one in operation.saved if one.name in KEPT_OF_ATTENTION})
+            sizes.update({one.name: one.size_bytes for one in operation.saved if _bare(one) in KEPT_OF_ATTENTION})
     return sizes
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from distsim.engine.compose import PARTS
 from distsim.engine.faster import Faster
+from distsim.engine.flops import reads_less
 from distsim.engine.mend import flag
 from distsim.engine.step import StepReport
 from distsim.report.job_words import job_lines
@@ -40,7 +41,8 @@ def figures(report: StepReport, term: Style) -> list[str]:
     images = report.tokens_per_second / y.seq if report.setup.model.patches else 0
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
     fits = "fits" if report.memory.fits else term.ink("does not fit", VERMILLION)
-    convention = "6 N + 12 L H S" if report.setup.tuning is None else "4 N, 6 N of adapters, + 12 L H S"
+    sums = "6 N" if report.setup.tuning is None else "4 N, 6 N of adapters,"
+    attends = "12 L H K, attention to chosen keys" if reads_less(report.setup) else "12 L H S, dense attention"
     return [
         *_beside(
             f"step time   {term.bold(duration(report.seconds))}   90% interval {span}", ", ",
@@ -50,7 +52,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
         *([f"images      {images:,.0f} images/s, {images / y.gpus:,.0f} per GPU"] if images else []),
         *_beside(
             f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}", " ",
-            f"({convention}, dense attention)", term,
+            f"({sums} + {attends})", term,
         ),
         f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The mixture-of-experts part of a network."""
+"""The mixture-of-experts part of a model's MLPs."""
 
 from typing import Self
 
@@ -35,13 +35,35 @@ class Experts(Spec):
     beside_mlp: bool = False
     """They stand beside a dense MLP of the model's own ``ffn`` and are added to it, each with norms of its own; the
     router reads a norm too, and scales channels and experts (Gemma 4)."""
+    output_norm: bool = False
+    """A norm after the experts, before the residual (A.X K1)."""
+    zero: int = Field(default=0, ge=0)
+    """Experts beside ``count`` that hand a token back as it came, among which the router chooses too (LongCat)."""
+    idle: int = Field(default=0, ge=0)
+    """Experts whose first product is stored and trained though nothing reads it: transformers' LongCat has one for each
+    of ``zero``."""
+    beside_dense: bool = False
+    """Every layer is two, each with attention and a dense MLP; the experts read what the first MLP reads, and their
+    output joins the residual behind the second (LongCat's shortcut, arXiv:2509.01322)."""
     dense_layers: tuple[int, ...] = ()
     """Indices of layers whose MLP is dense, with the model's own ``ffn``."""
 
+    @property
+    def choices(self) -> int:
+        """What the router chooses among."""
+        return self.count + self.zero
+
+    @property
+    def working_per_token(self) -> float:
+        """Experts that compute something for a token, of those that it is sent to, under a balanced router."""
+        return self.per_token * self.count / self.choices
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.per_token > self.count:
-            raise ValueError(f"per_token {self.per_token} is more than the {self.count} experts there are")
+        if self.per_token > self.choices:
+            raise ValueError(f"per_token {self.per_token} is more than the {self.choices} experts there are")
+        if self.beside_dense and (self.shared or self.dense_layers):
+            raise ValueError("beside_dense goes with experts in every layer and without shared ones")
         if (self.shared > 0) != (self.shared_ffn > 0):
             raise ValueError(
                 f"shared {self.shared} and shared_ffn {self.shared_ffn} must be both zero or both positive"

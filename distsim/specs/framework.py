@@ -37,6 +37,8 @@ class Kernels(Spec):
     gate_tensors: int = Field(default=1, ge=0)
     """Tensors of the inner width that an eager gated activation keeps beside its two inputs and its product: the
     activated gate, or four where the product is clamped and composed (GPT-OSS)."""
+    expert_gate_tensors: int | None = Field(default=None, ge=0)
+    """The same of experts, where they differ from dense MLPs."""
     softmax: Literal["fused", "eager"] = "fused"
     """Eager attention: ``fused`` keeps the probabilities once, in the activation dtype; ``eager`` also in fp32."""
     softmax_kernel: Literal["one", "compiled"] = "one"
@@ -68,6 +70,12 @@ class Kernels(Spec):
     leaves queries, and with them the output, in another order (all partly rotated models, Phi-3)."""
     dropout_always: bool = False
     """Dropout with probability zero still keeps its mask (HF modules in training do not)."""
+    sparse_attention: Literal["dense", "absorbed"] = "dense"
+    """Latent attention to keys that an indexer chooses: to all, the others masked, or by kernels that read no others,
+    on the narrow layer itself."""
+    indexer: Literal["trained", "fixed"] = "trained"
+    """Indexers of sparse attention learn to agree with the attention that they choose for, or run without gradients
+    (transformers)."""
     router_fp32: bool = False
     """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
     attention_kernel: Literal["own", "sdpa", "flash-2", "triton", "flash-1"] = "own"
@@ -240,6 +248,8 @@ class Framework(Sourced):
     vocab_multiple_per_tp: bool = False
     unties_embeddings: bool = False
     """The output layer has a matrix of its own where the model shares the embedding's (litgpt)."""
+    stores_idle_experts: bool = False
+    """LongCat's experts that compute nothing have a first product (transformers)."""
     partition: Literal[
         "even", "recipe", "compute", "embedding-as-layer", "even-else-embedding", "even-else-parameters"
     ] = "even"

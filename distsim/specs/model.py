@@ -1,10 +1,11 @@
 """What a network is: the shape of a decoder or an encoder, dense or mixture-of-experts, as its authors state it."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced
+from distsim.specs.block_indexer import BlockIndexer
 from distsim.specs.disentangled import Disentangled
 from distsim.specs.experts import Experts
 from distsim.specs.inputs import Frames, Patches, TextTower
@@ -12,6 +13,7 @@ from distsim.specs.latent import LatentAttention
 from distsim.specs.layer_shapes import GlobalAttention, LayerInputs, SharedKeys, Streams
 from distsim.specs.mixers import DeltaNet, Mamba, ShortConvolution
 from distsim.specs.output import Output
+from distsim.specs.windowed import Windowed
 
 Norm = Literal["layernorm", "rmsnorm"]
 Positions = Literal["rotary", "learned", "relative", "sinusoidal", "alibi", "none"]
@@ -34,6 +36,8 @@ class Model(Sourced):
     heads: int = Field(ge=1)
     kv_heads: int = Field(ge=1)
     head_dim: int = Field(ge=1)
+    value_dim: int | None = Field(default=None, ge=1)
+    """Width of a value head where it is not ``head_dim`` (MiMo V2 Flash)."""
     ffn: int = Field(ge=1)
     """Inner width of a dense MLP (of the dense layers, where experts are used elsewhere)."""
     vocab: int = Field(ge=0)
@@ -51,8 +55,12 @@ class Model(Sourced):
     """Norms have biases; by default layernorms have and rmsnorms have not (MPT's layernorms have none)."""
     norms_per_layer: int = Field(default=2, ge=1, le=4)
     """Norms over the hidden width in a layer: 1 (one for parallel attention and MLP), 2, or 4 (Gemma 2 and 3)."""
+    norm_gate_rank: int | None = Field(default=None, ge=1)
+    """Rank of an MLP that scales the output of its norm: before attention, and before experts (A.X K2)."""
     residual_fp32: bool = False
     """The residual stream is fp32 whatever else is (Mamba)."""
+    residual_streams: int = Field(default=1, ge=1)
+    """Streams that go from layer to layer, of which each sublayer reads a sum and writes to all (Hy4)."""
     parallel_blocks: bool = False
     """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
     final_norm: bool = True
@@ -66,6 +74,8 @@ class Model(Sourced):
     """Norm on values, per head and without weights (Gemma 4)."""
     attention_gate: bool = False
     """Attention's output is scaled, element by element, by a sigmoid of one more projection (AFMoE)."""
+    head_gate: bool = False
+    """It is scaled head by head, by a sigmoid of a projection as wide as there are heads (Step 3.5)."""
     causal: bool = True
     """A token sees only those before it; encoders (BERT) see all."""
     encoder_layers: int = Field(default=0, ge=0)
@@ -111,10 +121,12 @@ class Model(Sourced):
     """Sliding attention window in tokens; None means full attention everywhere."""
     window_pattern: tuple[bool, ...] = ()
     """Which layers use the window, repeated over the layers; empty means all of them when ``window`` is set."""
+    windowed: Windowed | None = None
+    """What these layers have otherwise than those without it (MiMo V2 Flash, Step 3.5)."""
     attention_softcap: bool = False
-    """Attention scores are soft-capped, which flash kernels of the time cannot do, and the logits too (Gemma 2)."""
+    """Attention scores are soft-capped (Gemma 2), which flash kernels of the time cannot do."""
     logit_softcap: bool = False
-    """The logits alone are soft-capped (Gemma 4)."""
+    """Logits are soft-capped; where attention scores are, they are too."""
     attention_sinks: bool = False
     """One learned sink logit per head (GPT-OSS)."""
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -128,6 +140,7 @@ class Model(Sourced):
     streams: Streams | None = None
     experts: Experts | None = None
     latent_attention: LatentAttention | None = None
+    block_indexer: BlockIndexer | None = None
     mamba: Mamba | None = None
     delta: DeltaNet | None = None
     convolution: ShortConvolution | None = None
@@ -143,8 +156,16 @@ class Model(Sourced):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.heads % self.kv_heads:
-            raise ValueError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
+        for heads, kv_heads in self.head_counts:
+            if heads % kv_heads:
+                raise ValueError(f"kv_heads {kv_heads} does not divide heads {heads}")
+        local = self.windowed
+        if local and self.global_attention:
+            raise ValueError("windowed and global_attention say the same of layers: give one of them")
+        if local and (
+            self.window is None or self.pattern or bool(local.latent_attention) != bool(self.latent_attention)
+        ):
+            raise ValueError("windowed goes with a window, and has latent_attention where the model has")
         if self.experts and any(not 0 <= layer < self.layers for layer in self.experts.dense_layers):
             raise ValueError(f"experts.dense_layers names a layer outside 0..{self.layers - 1}")
         if self.pattern and (len(self.pattern) != self.layers or set(self.pattern) - set(MIXERS)):
@@ -161,6 +182,10 @@ class Model(Sourced):
             raise ValueError("position_rows must be given for learned and relative positions, and only for them")
         if self.tied_embeddings and not self.output.over_vocabulary:
             raise ValueError(f"tied_embeddings must be false where output.predicts is {self.output.predicts!r}")
+        if self.residual_streams > 1 and (
+            self.pattern or self.recurrent or self.parallel_blocks or self.norms_per_layer != 2
+        ):
+            raise ValueError("residual_streams go with layers of attention and an MLP, a norm before each")
         if not self.causal and (self.pattern or self.mtp_layers):
             raise ValueError("causal is false, which goes with neither a pattern of mixers nor mtp_layers")
         return self
@@ -173,8 +198,6 @@ class Model(Sourced):
             raise ValueError(
                 "global_attention, shared_keys, layer_inputs, streams: only in one stack of plain attention"
             )
-        if self.global_attention and self.heads % self.global_attention.kv_heads:
-            raise ValueError(f"global_attention.kv_heads does not divide heads {self.heads}")
         kinds: dict[bool, set[bool]] = {False: set(), True: set()}
         for layer in range(self.layers):
             kinds[self.borrows_keys(layer)].add(self.is_windowed(layer))
@@ -194,10 +217,26 @@ class Model(Sourced):
             raise ValueError("text goes with patches, and its layers are the last of all layers")
         if self.encoder_layers >= self.layers:
             raise ValueError(f"encoder_layers {self.encoder_layers} leave none of {self.layers} layers to a decoder")
+        special_attention = self.latent_attention or self.pattern or self.window or self.encoder_layers
         special = self.experts or self.latent_attention or self.pattern or self.window or self.parallel_blocks
+        if self.block_indexer and (special_attention or self.heads % self.block_indexer.heads):
+            raise ValueError("block_indexer goes with attention of grouped heads, which its heads divide")
         if self.encoder_layers and (special or self.mtp_layers or not self.causal):
             raise ValueError("encoder_layers go with plain attention and dense MLPs only")
         return self
+
+    @property
+    def head_counts(self) -> tuple[tuple[int, int], ...]:
+        """Heads and key-value heads of layers, and of those with or without a window where they have their own."""
+        own, local, other = (self.heads, self.kv_heads), self.windowed, self.global_attention
+        if other:
+            return own, (self.heads, other.kv_heads)
+        return (own, (local.heads or own[0], local.kv_heads or own[1])) if local else (own,)
+
+    @property
+    def value_width(self) -> int:
+        """Width of a value head (of latent attention that of its own field)."""
+        return self.value_dim or self.head_dim
 
     @property
     def activation_parameters(self) -> int:
@@ -224,10 +263,11 @@ class Model(Sourced):
 
     @property
     def attention_layers(self) -> int:
-        """Layers that have attention."""
+        """Layers that have attention; one that has it twice counts twice."""
         if self.pattern:
             return self.pattern.count("*")
-        return sum(not self.is_recurrent(layer) for layer in range(self.layers))
+        each = 2 if self.experts and self.experts.beside_dense else 1
+        return each * sum(not self.is_recurrent(layer) for layer in range(self.layers))
 
     @property
     def recurrent_mixer(self) -> str:
@@ -276,12 +316,20 @@ class Model(Sourced):
         return 1 if one and not self.is_windowed(layer) else 2
 
     def in_layer(self, layer: int) -> Self:
-        """The model with the heads and the inner width that this layer (from 0) has."""
-        own: dict[str, int] = {}
-        if self.global_attention and not self.is_windowed(layer):
+        """The model as this layer (from 0) has it: its heads, its inner width, whether it rotates."""
+        own: dict[str, Any] = {}
+        windowed = self.is_windowed(layer)
+        if self.global_attention and not windowed:
             own |= {"head_dim": self.global_attention.head_dim, "kv_heads": self.global_attention.kv_heads}
         if self.shared_keys and self.shared_keys.ffn and self.borrows_keys(layer):
             own["ffn"] = self.shared_keys.ffn
+        if (latent := self.latent_attention) and not latent.rotates(layer):
+            wide = {"nope_dim": latent.width, "rope_dim": 0, "unrotated_layers": ()}
+            own |= {"latent_attention": latent.model_copy(update=wide), "positions": "none"}
+        elif (local := self.windowed) and windowed:
+            own |= {name: one for name in type(local).model_fields if (one := getattr(local, name)) is not None}
+            own |= {"head_dim": local.latent_attention.width} if local.latent_attention else {}
+            own["windowed"] = None
         return self.model_copy(update=own) if own else self
 
     @property

@@ -36,20 +36,9 @@ def _experts(model: Model) -> int:
     return model.experts.count if model.experts else 1
 
 
-def _kv_heads(model: Model) -> list[int]:
-    """Key-value heads of a layer, of each kind there is."""
-    own = [model.kv_heads, model.global_attention.kv_heads if model.global_attention else model.kv_heads]
-    return list(dict.fromkeys(own))
-
-
 def common_kv_heads(model: Model) -> int:
     """The most ranks that can each have key-value heads of their own in every layer."""
-    return math.gcd(*_kv_heads(model))
-
-
-def _shares(tp: Number, heads: int) -> Number:
-    """Whether ranks share out heads, or heads are copied to as many ranks each."""
-    return (heads % tp == 0) | (tp % heads == 0)
+    return math.gcd(*(count for _, count in model.head_counts))
 
 
 def _inner(model: Model) -> list[int]:
@@ -99,6 +88,21 @@ def _learned(model: Model) -> int:
     return model.patches.learned_tokens if model.patches else 0
 
 
+def _heads(model: Model) -> int:
+    """What a number of ranks has to divide so that each has whole heads in every layer."""
+    return math.gcd(*(heads for heads, _ in model.head_counts))
+
+
+def _counted(model: Model, which: int) -> str:
+    """Heads or key-value heads in words, where layers with a window have their own."""
+    return " and ".join(str(count) for count in dict.fromkeys(one[which] for one in model.head_counts))
+
+
+def _fits_kv_heads(model: Model, tp: Number) -> Any:
+    """Whether ranks share key-value heads, or copy them, in every layer."""
+    return _all((count % tp == 0) | (tp % count == 0) for _, count in model.head_counts)
+
+
 def _uncut(model: Model) -> str:
     """What context parallelism has no way to cut; empty where it has."""
     if model.patches:
@@ -111,20 +115,18 @@ def _uncut(model: Model) -> str:
 RULES: tuple[Rule, ...] = (
     Rule(
         "tp divides heads",
-        lambda m, y: (m.attention_layers == 0) | (m.heads % y.tp == 0),
-        lambda m, y: f"tensor parallel degree {y.tp} does not divide {m.heads} attention heads of {m.name}",
-        lambda m, y: f"valid degrees: {listed(divisors(m.heads))}",
+        lambda m, y: (m.attention_layers == 0) | (_heads(m) % y.tp == 0),
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_counted(m, 0)} attention heads of {m.name}",
+        lambda m, y: f"valid degrees: {listed(divisors(_heads(m)))}",
     ),
     Rule(
         "tp fits kv heads",
-        lambda m, y: (m.attention_layers == 0) | _all(_shares(y.tp, heads) for heads in _kv_heads(m)),
+        lambda m, y: (m.attention_layers == 0) | _fits_kv_heads(m, y.tp),
         lambda m, y: (
-            f"tensor parallel degree {y.tp} neither divides {_and(_kv_heads(m))} key-value heads of {m.name} nor is a "
-            "multiple"
+            f"tensor parallel degree {y.tp} neither divides {_counted(m, 1)} key-value heads of {m.name} nor is a"
+            " multiple"
         ),
-        lambda m, y: (
-            f"valid degrees: {listed([d for d in divisors(m.heads) if all(_shares(d, one) for one in _kv_heads(m))])}"
-        ),
+        lambda m, y: f"valid degrees: {listed([d for d in divisors(_heads(m)) if _fits_kv_heads(m, d)])}",
     ),
     Rule(
         "tp divides ffn",
@@ -132,7 +134,7 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: (
             f"tensor parallel degree {y.tp} does not divide the MLP's inner width {_and(_inner(m))} of {m.name}"
         ),
-        lambda m, y: f"valid degrees: {listed([d for d in divisors(m.heads) if all(f % d == 0 for f in _inner(m))])}",
+        lambda m, y: f"valid degrees: {listed([d for d in divisors(_heads(m)) if all(f % d == 0 for f in _inner(m))])}",
     ),
     Rule(
         "tp divides mamba groups",

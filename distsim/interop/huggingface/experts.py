@@ -37,7 +37,14 @@ def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict
         "shared": shared,
         "shared_ffn": shared_ffn or shared * ffn,
         "dense_layers": dense,
+        **_zero(fields),
     }
+
+
+def _zero(fields: Fields) -> dict[str, Any]:
+    """Experts that hand tokens back, for each of which transformers stores a first product; the router's bias."""
+    zero = fields.whole("zero_expert_num", least=0)
+    return {} if zero is None else {"zero": zero, "idle": zero, "router_bias": fields.flag("router_bias")}
 
 
 def dense_layers(fields: Fields, layers: int) -> tuple[int, ...]:
@@ -45,8 +52,11 @@ def dense_layers(fields: Fields, layers: int) -> tuple[int, ...]:
     fields.settled("first_k_dense_replace", "interleave_moe_layer_step")  # where a list names the layers
     if (kinds := fields.row("mlp_layer_types", length=layers)) is not None:
         return tuple(layer for layer, kind in enumerate(kinds) if kind != "sparse")
-    if (sparse := fields.row("moe_layers")) is not None:
-        chosen = {fields.as_whole("moe_layers", one, 0) for one in sparse}
+    name, sparse = fields.find("moe_layers", "moe_layers_enum")
+    if isinstance(sparse, str):  # Step 3.5 writes "3,4,5"
+        sparse = [int(one) if one.strip().isdigit() else one for one in sparse.split(",") if one.strip()]
+    if isinstance(sparse, list) and sparse:
+        chosen = {fields.as_whole(name, one, 0) for one in sparse}
         return tuple(layer for layer in range(layers) if layer not in chosen)
     return tuple(layer for layer in range(layers) if not _is_sparse(fields, layer, layers))
 

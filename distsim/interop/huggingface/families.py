@@ -32,10 +32,12 @@ class Family:
     """Fields of the model that no key states."""
     flags: dict[str, str | list[str]] = field(default_factory=dict)
     """Fields of the model that a key (or the first stated of several) switches; ``!key`` switches them off."""
+    numbers: dict[str, str] = field(default_factory=dict)
+    """Fields of the model that a key states as a whole number."""
     experts: dict[str, Any] | None = None
     """Fields of the mixture of experts that no key states; None for dense families."""
-    latent: bool = False
-    """Attention is multi-head latent attention."""
+    latent: bool | dict[str, Any] = False
+    """Attention is multi-head latent attention; or its fields that no key states."""
     images: bool = False
     """Images are read: there is no vocabulary, and tokens per image follow from their size."""
     special: str = ""
@@ -84,6 +86,7 @@ def _merge(name: str) -> Family:
         names={**parent.names, **own.get("names", {})},
         model={**parent.model, **own.get("model", {})},
         flags={**parent.flags, **own.get("flags", {})},
+        numbers={**parent.numbers, **own.get("numbers", {})},
         experts=experts,
         latent=own.get("latent", parent.latent),
         images=own.get("images", parent.images),

@@ -97,12 +97,16 @@ class Fields:
         raise self.wrong(name, value, "a word in quotes is needed")
 
     def row(self, *names: str, length: int | None = None) -> list[Any] | None:
-        """A list, of one entry per layer where ``length`` is given; None where it is absent or empty."""
+        """A list, of one entry per layer where ``length`` is given; None where it is absent or empty. It may go on with
+        entries for layers of multi-token prediction."""
         name, value = self.find(*names)
         if value is None or value == []:
             return None
         if not isinstance(value, list):
             raise self.wrong(name, value, "a list is needed")
+        beyond = look(self.data, "num_nextn_predict_layers")[1]
+        if length is not None and isinstance(beyond, int) and len(value) == length + beyond:
+            return value[:length]
         if length is not None and len(value) != length:
             raise self.wrong(name, f"a list of {len(value)}", f"one entry for each of the {length} layers is needed")
         return value

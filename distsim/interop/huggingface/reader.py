@@ -22,13 +22,8 @@ from distsim.specs.model import Model
 
 WRAPPERS = ("text_config", "llm_config", "language_config", "language_model_config", "thinker_config")
 """Keys under which multi-modal configurations keep the decoder's own."""
-NO_NETWORKS = (
-    "quantization_config",
-    "generation_config",
-    "compression_config",
-    "linear_attn_config",
-    "per_layer_config",
-)
+NO_NETWORKS = ("quantization_config", "generation_config", "compression_config", "linear_attn_config",
+               "per_layer_config")  # fmt: skip
 WHOLE = ("clip",)
 """Families that are read with their text part and their other one."""
 MOST_LAYERS = 10_000
@@ -72,12 +67,14 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     special = SPECIAL[family.special](fields, values) if family.special else {}
     values.update(special)
     if family.latent:
-        values["latent_attention"] = read_latent_attention(fields, values["head_dim"])
+        stated = family.latent if isinstance(family.latent, dict) else {}
+        values["latent_attention"] = stated | read_latent_attention(fields, values["head_dim"], values["layers"])
         values["head_dim"] = values["latent_attention"]["nope_dim"] + values["latent_attention"]["rope_dim"]
     if family.experts is not None:
         values["experts"] = read_experts(fields, family, values)
     for key, value in family.model.items():
         values.setdefault(key, value)
+    values.update({key: fields.whole(name) for key, name in family.numbers.items()})
     for key, switch in family.flags.items():
         if key not in special:
             values[key] = _switched(fields, family, key, switch)

@@ -9,6 +9,9 @@ _HYBRID = "a hybrid of attention with recurrent, state-space or convolutional la
 _VISION = "a vision network"
 _SPEECH = "a speech network"
 _MULTI = "a network of several modalities without one text configuration"
+_STREAMS = "a decoder that carries several residual streams from layer to layer (hyper-connections)"
+_COMPRESSED = f"{_STREAMS} and attends to compressed runs of keys"
+_POOLED = f"{_STREAMS}, a hybrid of the delta rule with attention to pooled keys"
 _OTHER = "a decoder whose layers differ from one another in ways that no formula here covers"
 
 _GROUPS: dict[str, str] = {
@@ -26,7 +29,8 @@ _GROUPS: dict[str, str] = {
     _SPEECH: "wav2vec2 wav2vec2-bert hubert wavlm speecht5 seamless_m4t moonshine encodec musicgen "
     "musicgen_melody speech_to_text bark moshi",
     _MULTI: "blip blip-2 flava git trocr vision-encoder-decoder align",
-    _OTHER: "openelm decilm nemotron-nas gemma4_assistant gemma4_unified_assistant longcat_flash "
-    "deepseek_v4 blt diffllama doge transfo-xl ctrl",
+    _OTHER: "openelm decilm nemotron-nas gemma4_assistant gemma4_unified_assistant blt diffllama doge transfo-xl ctrl",
+    _COMPRESSED: "deepseek_v4",
+    _POOLED: "glm5_next glm5_next_text",
 }
 REFUSED: dict[str, str] = {name: what for what, names in _GROUPS.items() for name in names.split()}

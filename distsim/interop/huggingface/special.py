@@ -8,6 +8,7 @@ from typing import Any
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
 from distsim.interop.huggingface.layer_shapes import gemma3n, gemma4
+from distsim.interop.huggingface.mixtures import dots3, longcat, mimo, minimax_m3, mistral_large4, step
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
 
 Values = dict[str, Any]
@@ -161,6 +162,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "clip": clip,
     "deberta": deberta,
     "distilbert": distilbert,
+    "dots3": dots3,
     "esm": esm,
     "falcon": falcon,
     "gemma3n": gemma3n,
@@ -171,7 +173,11 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "mamba": mamba,
     "mamba2": mamba2,
     "lfm2": lfm2,
+    "longcat": longcat,
     "marian": marian,
+    "mimo": mimo,
+    "minimax_m3": minimax_m3,
+    "mistral_large4": mistral_large4,
     "modernbert": modernbert,
     "mpt": mpt,
     "nemotron_h": nemotron_h,
@@ -179,6 +185,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "qwen": qwen,
     "roberta": roberta,
     "stablelm": stablelm,
+    "step": step,
     "t5": t5,
     "translator": translator,
     "vit": vit,

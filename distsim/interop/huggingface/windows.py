@@ -10,7 +10,8 @@ from distsim.interop.huggingface.families import Family
 from distsim.interop.huggingface.fields import Fields
 
 LOCAL = {"sliding_attention", "chunked_attention", "local", "local_attention", "sliding", "sliding_window"}
-GLOBAL = {"full_attention", "global", "attention", "global_attention", "full", "indexed_attention"}
+BLOCKS = "minimax_m3_sparse"
+GLOBAL = {"full_attention", "global", "attention", "global_attention", "full", "indexed_attention", BLOCKS}
 
 
 def read_window(fields: Fields, family: Family, layers: int) -> dict[str, Any]:

@@ -1,0 +1,21 @@
+"""How many keys attention meets where it does not meet all."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, minimum
+from distsim.formula import formula
+from distsim.formulas.compute import CACHE_RATE
+
+
+@formula(unit="tokens", source="DeepSeek-V3.2-Exp's report, section 2.1: a query attends to at most k keys before it")
+def chosen_keys(seen: Number, chosen: Number) -> Number:
+    """Keys that a mean query of a causal sequence of ``seen`` tokens attends to, where the first ones have fewer before
+    them than may be ``chosen``."""
+    most = minimum(chosen, seen)
+    return most - most * most / (2 * seen)
+
+
+@formula(unit="B", source="every query reads its own keys, which others read too: found in the last cache")
+def gathered_bytes(queries: Number, keys: Number, width_bytes: Number) -> Number:
+    """Bytes of memory that take as long as reading the chosen ``keys`` of each query from the last cache."""
+    return queries * keys * width_bytes / CACHE_RATE

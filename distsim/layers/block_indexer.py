@@ -1,0 +1,40 @@
+"""What chooses blocks of keys (MiniMax-M3): queries of a few heads, one head of keys, a norm on each, and scores of
+every earlier token, of which the best in a block counts. It hands back positions, so the loss's gradients end before
+it."""
+
+from __future__ import annotations
+
+from distsim.arrays import minimum
+from distsim.layers.indexer import fixed
+from distsim.layers.ledger import Context, Operation, Tensor
+from distsim.layers.linear import linear
+from distsim.layers.norm import norm
+from distsim.units import FP32_BYTES, INDEX_BYTES
+
+
+def block_indexer(ctx: Context) -> list[Operation]:
+    """Operations of one indexer, held whole by every rank; none where the layer attends to all keys."""
+    index, tokens, act, layout = ctx.model.block_indexer, ctx.layout.tokens, ctx.activation, ctx.layout
+    if index is None or not index.chooses(ctx.layer):
+        return []
+    hidden, heads, width, seen = ctx.model.hidden, index.heads, index.dim, layout.together
+    samples, rows = layout.micro_batch * layout.seq / seen, seen / layout.cp
+    scores = samples * rows * seen * heads
+    queries = Tensor("attention.index.query_raw", tokens * heads * width, act, "s b i d")
+    keys = Tensor("attention.index.key_raw", tokens * width, act, "s b d")
+    chosen = tokens * heads * minimum(index.blocks, seen / index.block)
+    rows_of = [
+        linear(ctx, "attention.index.query", tokens, hidden, heads * width, None, sharded=False),
+        linear(ctx, "attention.index.key", tokens, hidden, width, None, sharded=False),
+        norm(ctx, "attention.index.query_norm", tokens * heads, width, queries, per_head=True),
+        norm(ctx, "attention.index.key_norm", tokens, width, keys, per_head=True),
+        Operation(
+            "attention.index.scores", "attention", 2 * scores * width, 2 * 2 * scores * width,
+            queries.size_bytes + keys.size_bytes, scores / index.block * FP32_BYTES,
+            (samples, heads, rows, seen, width, width),
+            saved=(Tensor("attention.index.chosen", chosen, INDEX_BYTES, "s b i k"),),
+        ),
+    ]  # fmt: skip
+    if ctx.kernels.indexer == "trained":
+        return rows_of
+    return [fixed(one) for one in rows_of]

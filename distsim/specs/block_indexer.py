@@ -1,0 +1,29 @@
+"""What chooses blocks of keys for attention with grouped heads."""
+
+from pydantic import Field
+
+from distsim.specs.base import Spec
+
+
+class BlockIndexer(Spec):
+    """A light attention of its own, whose best score in each block of keys decides whether the block is attended to,
+    for each of its heads, which stand for a group of the attention's (MiniMax-M3)."""
+
+    heads: int = Field(ge=1)
+    dim: int = Field(ge=1)
+    """Width of a head; its keys have one head for all queries'."""
+    block: int = Field(ge=1)
+    """Tokens of a block of keys."""
+    blocks: int = Field(ge=1)
+    """Blocks that are chosen for each query, those next to it among them."""
+    layers: tuple[bool, ...] = ()
+    """Which layers have one, repeated over all of them; empty: all. The others attend to all keys."""
+
+    @property
+    def keys(self) -> int:
+        """Keys that a query attends to at most."""
+        return self.block * self.blocks
+
+    def chooses(self, layer: int) -> bool:
+        """Whether this layer (from 0) attends to chosen blocks."""
+        return self.layers[layer % len(self.layers)] if self.layers else True

@@ -1,0 +1,16 @@
+"""What attention within a sliding window has otherwise than attention to all tokens of the same model."""
+
+from pydantic import Field
+
+from distsim.specs.base import Spec
+from distsim.specs.latent import LatentAttention
+
+
+class Windowed(Spec):
+    """Fields of the model that layers with the window have their own of; None means the model's."""
+
+    heads: int | None = Field(default=None, ge=1)
+    kv_heads: int | None = Field(default=None, ge=1)
+    attention_sinks: bool | None = None
+    latent_attention: LatentAttention | None = None
+    """Ranks and widths of such layers where the model's attention is latent (dots3)."""

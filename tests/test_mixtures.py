@@ -1,0 +1,234 @@
+"""Large mixtures of experts of 2025 and 2026: heads of layers with a window, layers that are two, indexers, norms with
+gates."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_search import same_somewhere
+
+import distsim
+from distsim.engine.models import load_model
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.saved import saved_of
+from distsim.engine.stages import build_stages
+from distsim.errors import DistsimError
+from distsim.interop.huggingface import read_config
+from distsim.layers.ledger import distinct_saved
+from distsim.layers.network import layer_kind
+from distsim.layers.recompute import named_saved
+from distsim.specs.job import Job
+from distsim.specs.model import Model
+
+ORACLES = Path(__file__).parent / "oracles"
+# Counted on the instantiated (meta) modules of transformers 5.23; of several modalities the decoder alone.
+COUNTS = json.loads((ORACLES / "mixtures.json").read_text())
+NAMED = {row["name"]: row["config"] for row in COUNTS if row["name"]}
+# One step of transformers 5.23's modules on torch 2.13 fake tensors, recorded as tests/test_saved_tensors.py says.
+# Loops over experts, whose shapes depend on values, are run with as many tokens for each. MiniMax-M3's indexer runs
+# with gradients that end in it, so that what it kept is gone when it has chosen: what then lives is taken.
+MEMORY = list(csv.DictReader((ORACLES / "torch_mixtures.csv").open()))
+CONFIGS = json.loads((ORACLES / "torch_mixtures_configs.json").read_text())
+
+
+@pytest.mark.parametrize("row", COUNTS, ids=lambda row: f"{row['config']['model_type']}-{row['parameters']}")
+def test_counts(row: dict[str, Any]) -> None:
+    reading = read_config(row["config"])
+    loaded = load_model(reading.model)
+    assert loaded.parameters == row["parameters"] == sum(loaded.parts().values())
+    assert not reading.unused
+
+
+def _setup(model: Model, **options: Any) -> Setup:
+    usual = {"gpu": "h200-sxm", "gpus": 1, "framework": "huggingface", "precision": "pure-bf16"}
+    return resolve(Job(model=model, **{**usual, **options}))
+
+
+@pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
+def test_against_torch(row: dict[str, str]) -> None:
+    """Layers to 0.1 % (the first one keeps the tables of cosines and sines for all), all that is kept to 0.5 %."""
+    batch = int(row["micro_batch"])
+    setup = _setup(
+        read_config(CONFIGS[row["model"]]).model, seq=int(row["seq"]), micro_batch=batch, global_batch=batch,
+        recompute=row["recompute"], attention="eager" if row["attn_impl"] == "eager" else "flash",
+    )  # fmt: skip
+    stage, layers = build_stages(setup)[0], setup.model.layers
+    rel = 0.005 if row["recompute"] == "full" else 0.0005
+    assert saved_of(setup, stage).total == pytest.approx(int(row["saved_total"]), rel=rel)
+    if row["recompute"] == "none":
+        for column, layer in (("first", 0), ("mid", layers // 2), ("last", layers - 1)):
+            block = next(block for block, _ in stage.layers if block.name == layer_kind(setup.model, layer))
+            kept = sum(distinct_saved(block.operations).values())
+            assert kept == pytest.approx(int(row[f"saved_layer_{column}"]), rel=0.0025 if layer == 0 else 0.001)
+
+
+def test_files_of_the_hub_say_the_same_in_other_words() -> None:
+    """Keys that the authors' own code reads, beside those of transformers."""
+    mimo = {"model_type": "mimo_v2_flash", "hidden_size": 4096, "num_hidden_layers": 12}
+    named = {"swa_num_key_value_heads": 8, "swa_num_attention_heads": 64, "add_swa_attention_sink_bias": True}
+    kinds = {"hybrid_layer_pattern": [0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0], "moe_layer_freq": [0] + [1] * 11}
+    plain, stated = (read_config({**mimo, **more}).model for more in ({}, {**named, **kinds}))
+    assert load_model(plain).parameters == load_model(stated).parameters
+    assert [plain.is_windowed(layer) for layer in range(12)] == [False, *[True] * 4, False, *[True] * 5, False]
+    assert [stated.is_windowed(layer) for layer in range(12)] == [plain.is_windowed(layer) for layer in range(12)]
+    assert read_config({**mimo, "sliding_window_size": 128}).model.window == 129
+    with pytest.raises(DistsimError, match="swa_head_dim is 64"):
+        read_config({**mimo, "swa_head_dim": 64})
+
+    dots = {"model_type": "dots3_note_text", "hidden_size": 5120, "num_hidden_layers": 46}
+    assert load_model(read_config(dots).model).parameters == load_model(read_config(NAMED["dots3"]).model).parameters
+    with pytest.raises(DistsimError, match="layers of one kind"):
+        read_config({**NAMED["dots3"], "per_layer_config": {"2": {"kv_lora_rank": 512}}})
+
+    flash = {"model_type": "longcat_flash", "hidden_size": 6144, "num_hidden_layers": 56}
+    assert read_config(flash).model.layers == read_config(NAMED["longcat-flash"]).model.layers == 28
+
+
+def test_layers_with_a_window_have_their_own_heads() -> None:
+    model = read_config(NAMED["mimo-v2-flash"]).model
+    assert model.head_counts == ((64, 4), (64, 8))
+    assert (model.in_layer(0).kv_heads, model.in_layer(1).kv_heads) == (4, 8)
+    assert (model.in_layer(0).attention_sinks, model.in_layer(1).attention_sinks) == (False, True)
+    step = read_config(NAMED["step-3.7"]).model.model_copy(update={"window": 512, "window_pattern": (True, False)})
+    wide = Model.read({**step.model_dump(), "windowed": {"heads": 96}})
+    with pytest.raises(DistsimError, match="does not divide 64 and 96 attention heads"):
+        distsim.memory(model=wide, gpu="h200-sxm", gpus=64, tp=64)
+    with pytest.raises(DistsimError, match="kv_heads 8 does not divide heads 100"):
+        Model.read({**step.model_dump(), "windowed": {"heads": 100}})
+    with pytest.raises(DistsimError, match="windowed goes with a window"):
+        Model.read({**step.model_dump(), "window": None, "windowed": {"heads": 96}})
+
+
+def test_experts_that_compute_nothing_are_stored_by_transformers_alone() -> None:
+    model = read_config(NAMED["longcat-flash"]).model
+    size, counts = 2 * 6144 * 2048 * 256 * 28, {}
+    for framework in ("huggingface", "megatron-core"):
+        setup = _setup(model, framework=framework, gpus=64, zero=1, ep=32 if framework == "megatron-core" else None)
+        assert setup.model.experts is not None
+        counts[framework] = load_model(setup.model).parameters
+        assert any(f"{size:,} parameters of 256 experts that compute nothing" in note for note in setup.notes)
+    assert counts["huggingface"] - counts["megatron-core"] == size
+    assert counts["megatron-core"] == pytest.approx(561e9, rel=0.01)  # 560B, as its authors say
+    assert model.experts is not None and model.experts.working_per_token == 8
+
+
+def test_a_layer_that_is_two_keeps_what_two_layers_keep() -> None:
+    """All names of the second half are its own; recomputation by name keeps its attention too."""
+    setup = _setup(read_config(CONFIGS["longcat"]).model, framework="megatron-core", seq=2048, micro_batch=1)
+    block = build_stages(setup)[0].layers[0][0]
+    kept, policy = distinct_saved(block.operations), named_saved(block, ("context", "out"))
+    assert kept["second.attention.query"] == kept["attention.query"]
+    assert policy["second.attention.lse"] == policy["attention.lse"] > 0
+    assert setup.model.attention_layers == 2 * setup.model.layers
+    with pytest.raises(DistsimError, match="layers are two each"):
+        _setup(setup.model, mtp=1)
+
+
+@pytest.mark.parametrize("name", [*NAMED])
+def test_every_command_knows_it(name: str) -> None:
+    model = read_config(NAMED[name]).model
+    options = {"gpu": "b200-sxm", "gpus": 512, "micro_batch": 1, "recompute": "full", "ep": 32, "tp": 2}
+    short, long = (distsim.step(model=model, seq=seq, **options) for seq in (4096, 8192))
+    assert 0 < short.seconds < long.seconds
+    assert 0.01 < short.mfu < 0.75
+    assert distsim.comm(model=model, seq=4096, **options).wire_bytes_per_rank > 0
+
+
+@pytest.mark.parametrize("name", ["mimo-v2-flash", "longcat-flash", "dots3", "mistral-large-4"])
+def test_ranks_hold_the_whole_together(name: str) -> None:
+    """What tensor parallel ranks share adds up; what each holds whole is counted by each."""
+    found = {}
+    for tp in (1, 2):
+        setup = _setup(
+            read_config(NAMED[name]).model, framework="megatron-core", gpus=2, tp=tp, micro_batch=1, seq=4096
+        )
+        shared = whole = 0.0
+        for parameter, times in (
+            (parameter, count) for block, count in build_stages(setup)[0].layers
+            for one in block.operations for parameter in one.parameters
+        ):  # fmt: skip
+            if parameter.tensor_parallel:
+                shared += parameter.elements * times
+            else:
+                whole += parameter.elements * times
+        found[tp] = (shared, whole)
+    assert found[2] == pytest.approx((found[1][0] / 2, found[1][1]))
+
+
+@pytest.mark.parametrize("name", ["mimo", "longcat", "axk2", "dots3"])
+def test_arrays_of_layouts_give_the_numbers_of_one(name: str) -> None:
+    job = Job(model=read_config(CONFIGS[name]).model, gpu="h200-sxm", global_batch=8, seq=2048)
+    same_somewhere(job, 8, seed=5, most=3)
+
+
+def test_layers_without_an_indexer_attend_to_what_the_last_one_chose() -> None:
+    config = {**CONFIGS["glm5"], "indexer_types": None}
+    every = read_config({**config, "index_topk_freq": 3}).model
+    assert every.latent_attention is not None
+    assert [every.latent_attention.chooses(layer) for layer in range(6)] == [True, True, False, False, True, False]
+    assert layer_kind(every, 2) != layer_kind(every, 4)
+    with pytest.raises(DistsimError, match="one of full and shared"):
+        read_config({**config, "indexer_types": ["full", "none"] * 3})
+    with pytest.raises(DistsimError, match="share keys and values"):
+        read_config({**CONFIGS["mistral4l"], "kv_source_layers": [0, 0, 2, 3, 4]})
+
+
+def test_blocks_of_keys() -> None:
+    """MiniMax-M3's own files name layers by 0 and 1; attention is counted dense, and said to be."""
+    plain = {"model_type": "minimax_m3_vl_text", "hidden_size": 6144, "num_hidden_layers": 4}
+    old = {"sparse_attention_freq": [0, 0, 1, 1], "sparse_num_index_heads": 4, "sparse_index_dim": 128,
+           "sparse_block_size": 128, "sparse_topk_blocks": 16, "sparse_local_block": 1}  # fmt: skip
+    stated = {**plain, "sparse_attention_config": old, "moe_layer_freq": [0, 1, 1, 1]}
+    reading = read_config(stated)
+    named = {"layer_types": ["full_attention"] * 2 + ["minimax_m3_sparse"] * 2}
+    mlps = {"mlp_layer_types": ["dense"] + ["sparse"] * 3}
+    assert load_model(reading.model).parameters == load_model(read_config({**plain, **named, **mlps}).model).parameters
+    assert not reading.unused
+    assert [layer_kind(reading.model, layer) for layer in range(4)] == ["dense", "moe", "moe+blocks", "moe+blocks"]
+    notes = {seq: _setup(reading.model, framework="megatron-core", seq=seq).notes for seq in (2048, 4096)}
+    assert any("16 blocks of 128 keys" in note for note in notes[4096])
+    assert not any("blocks" in note for note in notes[2048])
+    with pytest.raises(DistsimError, match="block_indexer goes with"):
+        Model.read({**reading.model.model_dump(), "window": 128})
+
+
+def test_transformers_does_not_train_indexers() -> None:
+    """They run without gradients there: no gradient, no states, nothing kept."""
+    model = read_config(CONFIGS["dsv32"]).model
+    for framework, held in (("huggingface", "frozen"), ("megatron-core", "trained")):
+        stage = build_stages(_setup(model, framework=framework, seq=2048, micro_batch=1))[0]
+        rows = [row for row in stage.layers[0][0].operations if row.name.startswith("attention.index.")]
+        assert {one.held for row in rows for one in row.parameters} == {held}
+        assert bool(sum(len(row.saved) for row in rows)) == (held == "trained")
+
+
+def test_streams_go_from_stage_to_stage() -> None:
+    """What stages send is as many times the hidden width as there are streams, and so is a layer's input."""
+    model, sent, kept = read_config(NAMED["hy4"]).model, [], []
+    for count in (1, 4):
+        one = model.model_copy(update={"residual_streams": count})
+        setup = _setup(one, framework="megatron-core", gpus=8, pp=2, ep=4, seq=2048, micro_batch=1)
+        block = build_stages(setup)[0].layers[0][0]
+        assert block.boundary is not None
+        kept.append(block.boundary.size_bytes)
+        rows = distsim.comm(setup.job).collectives
+        sent.append(sum(row.bytes_per_call for row in rows if row.op == "send_recv"))
+    assert sent[1] == 4 * sent[0] > 0
+    assert kept[1] == 4 * kept[0] > 0
+    with pytest.raises(DistsimError, match="several residual streams"):
+        _setup(model, mtp=1)
+    with pytest.raises(DistsimError, match="residual_streams go with"):
+        Model.read({**model.model_dump(), "norms_per_layer": 4})
+
+
+STRANGE = {"deepseek_v4": "compressed runs", "glm5_next": "pooled keys"}
+
+
+@pytest.mark.parametrize(("name", "words"), STRANGE.items())
+def test_what_is_refused_says_why(name: str, words: str) -> None:
+    with pytest.raises(DistsimError, match=words):
+        read_config({"model_type": name, "hidden_size": 64})
