@@ -131,7 +131,7 @@ def test_frozen_sines_are_held_and_nothing_else() -> None:
         ("whisper-small", {"pp": 2}, "an encoder with a decoder"), ("clip-vit-base", {"pp": 2}, "two stacks side by"),
         ("vit-base", {"cp": 2}, "images"), ("mamba-130m", {"cp": 2}, "scans"),
         ("deberta-v3-base", {"cp": 2}, "distances"),
-        ("mamba-130m", {"tp": 2}, "held whole"), ("mamba-130m", {"lora_rank": 8}, "none of the products"),
+        ("mamba-130m", {"tp": 2}, "held whole"), ("mamba-130m", {"lora_rank": 8, "lora_targets": "q,v"}, "no such product"),
         ("clip-vit-l-14", {"tp": 8, "sequence_parallel": False}, "text stack"),
         ("vit-base", {"mtp": 1}, "encoder"), ("vit-base", {"seq": 1}, "no square"),
         ("vit-base", {"tp": 2}, "sequence parallelism"),

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.errors import DistsimError
+from distsim.errors import DistsimError, did_you_mean
 from distsim.layers.ledger import Parameter
 from distsim.specs.framework import Framework
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
+from distsim.specs.products import MIXER_IN, MIXER_OUT, mixer_products, products
 from distsim.specs.tuning import LETTERS, WHOLE, Tuning, targets_named
 from distsim.units import FP32_BYTES
 
@@ -33,9 +34,6 @@ def tuning_of(
             f"--lora-rank {rank} is more than the {model.hidden} columns of {model.name}'s products",
             "ranks of 8 to 256 are usual",
         )
-    if model.pattern and set(model.pattern) == {"M"}:
-        raise DistsimError(f"--lora-rank {rank}: {model.name} has none of the products that adapters are added to here",
-                           "they are those of attention and MLPs")  # fmt: skip
     rules, whole = framework.adapters, frozenset((filled["lora_whole"] or "").split(",")) - {""}
     adapter = _plain(precision, FP32_BYTES) if rules.fp32 else _without_copies(precision)
     mixed = precision.master_bytes > 0 or precision.autocast
@@ -43,13 +41,34 @@ def tuning_of(
     quantised = filled["quantize"] or "none"
     packed = None if quantised == "none" else catalog.load("quantizations", quantised)
     return Tuning(
-        rank, frozenset(targets_named(filled["lora_targets"] or USUAL_TARGETS).split(",")), whole,
+        rank, _targets(filled["lora_targets"] or USUAL_TARGETS, framework, model), whole,
         bool(filled["lora_dropout"]), adapter,
         _plain(precision, precision.parameter_bytes) if rules.fp32 else precision,
         FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs, rules.splits_fused,
         packed, rules.quantises_head, rules.gathers_outputs,
         rules.others_fp32 and packed is not None and not packed.leaves_others,
     )  # fmt: skip
+
+
+def _targets(named: str, framework: Framework, model: Model) -> frozenset[str]:
+    """The products named that the model has; an error where it has none of them."""
+    targets = frozenset(targets_named(named).split(","))
+    own = (*products(model), "head")
+    if framework.kernels.qkv_matrices == 1 and mixer_products(model):
+        own += (MIXER_IN, MIXER_OUT)
+    found = targets & frozenset(own)
+    if not found:
+        raise DistsimError(
+            f"--lora-targets {named}: {model.name} has no such product", did_you_mean(named, own),
+            f"it has {', '.join(dict.fromkeys(own))}",
+        )  # fmt: skip
+    if MIXER_OUT in found and model.family in framework.adapters.refuses_mixer_output:
+        others = ",".join(name for name in LETTERS if name in found - {MIXER_OUT})
+        raise DistsimError(
+            f"{framework.name} puts no adapter on {MIXER_OUT} of {model.family} models, whose kernels would pass it by",
+            f"name the others: --lora-targets {others}" if others else f"it has {', '.join(dict.fromkeys(own))}",
+        )  # fmt: skip
+    return found
 
 
 def tuning_options(tuning: Tuning | None) -> dict[str, Any]:

@@ -39,10 +39,11 @@ def delta(ctx: Context, source: Tensor) -> list[Operation]:
     heads, keys, values = _widths(ctx, mixer)
     mixed = 2 * keys + values  # channels of the convolution
     wide = mixed + (0 if mixer.gate_rank else values)  # and the gate
-    matrices = ctx.kernels.qkv_matrices
+    apart = _apart(ctx, mixer, keys, values, wide)
+    matrices = len(apart)
     project_in = linear(
         ctx, "delta.project_in", tokens, model.hidden, wide, source, cast_input=True, matrices=matrices,
-        parts=(keys, keys, wide - 2 * keys), collectives=column_collectives(ctx, matrices),
+        parts=apart, collectives=column_collectives(ctx, matrices),
     )  # fmt: skip
     project_out = linear(
         ctx, "delta.project_out", tokens, values, model.hidden,
@@ -52,7 +53,7 @@ def delta(ctx: Context, source: Tensor) -> list[Operation]:
     output = Tensor("delta.scan_output", tokens * values, act, "s b v/t")
     return [
         project_in,
-        *_decays(ctx, mixer, heads, keys, values),
+        *_decays(ctx, mixer, heads, keys, values, source),
         _convolution(ctx, mixer, mixed),
         _normalised(ctx, mixer, keys),
         _scan(ctx, mixer, heads, keys, values, wide, output),
@@ -67,17 +68,29 @@ def _widths(ctx: Context, mixer: DeltaNet) -> tuple[Number, Number, Number]:
     return heads, mixer.key_heads * mixer.key_dim / ctx.layout.tp, heads * mixer.value_dim
 
 
-def _decays(ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Number) -> list[Operation]:
+def _apart(ctx: Context, mixer: DeltaNet, keys: Number, values: Number, wide: Number) -> tuple[Number, ...]:
+    """Output widths of the separate modules that make queries, keys, values and gate."""
+    if ctx.kernels.qkv_matrices == 1 or mixer.modules == "fused":
+        return (wide,)
+    if mixer.modules == "split":
+        return (2 * keys + values, values)
+    return (keys, keys, values, values)[: len(mixer.inputs)]
+
+
+def _decays(
+    ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Number, source: Tensor
+) -> list[Operation]:
     """Projections to how much a token writes and how much it forgets, and those through a narrow layer: to the decay
     of each channel, to the gate."""
     tokens, hidden = ctx.layout.tokens, ctx.model.hidden
-    scalars = 1 if mixer.channel_rank else 2
-    found = [linear(ctx, "delta.project_scalars", tokens, hidden, scalars * heads, None, matrices=scalars)]
+    scalars = heads * (1 if mixer.channel_rank else 2)
+    modules = 1 if ctx.kernels.qkv_matrices == 1 else len(mixer.scalars)
+    found = [linear(ctx, "delta.project_scalars", tokens, hidden, scalars, source, matrices=modules, cast_input=True)]
     for what, rank, width in (("decays", mixer.channel_rank, keys), ("gate", mixer.gate_rank, values)):
         if rank:
             narrow = Tensor(f"delta.{what}_narrow", tokens * rank, ctx.activation, "s b r")
-            found.append(linear(ctx, f"delta.{what}_down", tokens, hidden, rank, None, sharded=False))
-            found.append(linear(ctx, f"delta.{what}_up", tokens, rank, width, narrow))
+            down = linear(ctx, f"delta.{what}_down", tokens, hidden, rank, source, sharded=False, cast_input=True)
+            found += [down, linear(ctx, f"delta.{what}_up", tokens, rank, width, narrow)]
     return found
 
 
@@ -88,7 +101,8 @@ def _gated_norm(ctx: Context, mixer: DeltaNet, heads: Number, output: Tensor) ->
     wide, narrow = output._replace(bytes_each=FP32_BYTES), output
     if ctx.kernels.norm == "eager":
         kept += [wide._replace(name=f"delta.norm.{what}_fp32") for what in ("input", "gate", "activated")]
-        kept += [narrow._replace(name=f"delta.norm.{what}") for what in ("normalised", "scaled")]
+        kept.append(narrow._replace(name="delta.norm.normalised"))
+        kept.append((wide if ctx.precision.autocast else narrow)._replace(name="delta.norm.scaled"))  # weights are fp32
     else:
         kept += [output, narrow._replace(name="delta.gate")]
     return Operation(

@@ -1,5 +1,7 @@
 """What stands in the place of attention: state-space scans, the gated delta rule, short convolutions."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from distsim.specs.base import Spec
@@ -22,7 +24,20 @@ class Mamba(Spec):
     """Mamba-1: norms on the narrow step widths, B and C (Jamba)."""
     bias: bool = False
     """The projections into and out of the mixer have biases."""
+    output_bias: bool | None = None
+    """Whether the projection out of the mixer has one; None: as the one into it."""
     convolution_bias: bool = True
+    norm: bool = True
+    """Mamba-2: a norm on the gated output (Falcon-H1 has none)."""
+
+
+DELTA_MODULES = {
+    "fused": (("in_proj_qkvz",), ("in_proj_ba",)),
+    "split": (("in_proj_qkv", "in_proj_z"), ("in_proj_b", "in_proj_a")),
+    "apart": (("q", "k", "v", "g_proj"), ("a_proj", "b_proj")),
+}
+"""Names of the modules that make queries, keys, values and gate, and of those that make what a token writes and
+forgets: Qwen3-Next's, Qwen3.5's, those of OLMo Hybrid and Kimi Linear."""
 
 
 class DeltaNet(Spec):
@@ -40,6 +55,30 @@ class DeltaNet(Spec):
     """Kimi Delta Attention: rank of the projection to the decay of every key channel; None: one decay a head."""
     gate_rank: int | None = Field(default=None, ge=1)
     """Rank of the projection to the output's gate; None means full rank."""
+    modules: Literal["fused", "split", "apart"] = "fused"
+    """Into how many products a framework that follows the model's own code splits the projections in."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Modules that make queries, keys, values and, where it has full rank, the gate."""
+        return DELTA_MODULES[self.modules][0][: 3 if self.gate_rank else None]
+
+    @property
+    def scalars(self) -> tuple[str, ...]:
+        """Modules that make one number per head: how much is written and, where a head decays as one, forgotten."""
+        return DELTA_MODULES[self.modules][1][1 if self.channel_rank else 0 :]
+
+    @property
+    def narrow(self) -> tuple[str, ...]:
+        """Modules by way of a narrow layer, to decays and to the gate."""
+        return (("f_a_proj", "f_b_proj") if self.channel_rank else ()) + (
+            ("g_a_proj", "g_b_proj") if self.gate_rank else ()
+        )
+
+    @property
+    def output(self) -> str:
+        """The module behind the mixer."""
+        return "o" if self.modules == "apart" else "out_proj"
 
 
 class ShortConvolution(Spec):

@@ -77,6 +77,16 @@ def _delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _delta_split(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Gated DeltaNet whose projections are modules of their own in part (Qwen3.5)."""
+    return {**_delta(fields, values), "modules": "split"}
+
+
+def _delta_apart(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Gated DeltaNet whose projections are modules of their own (OLMo Hybrid)."""
+    return {**_delta(fields, values), "modules": "apart"}
+
+
 def _kimi_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     """Kimi Delta Attention; its narrow projections are as wide as a head (Kimi K3's gate has full rank)."""
     inner = "linear_attn_config"
@@ -85,7 +95,8 @@ def _kimi_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     taps = fields.needed(f"{inner}.short_conv_kernel_size", "linear_conv_kernel_dim")
     return {
         "key_heads": heads, "value_heads": heads, "key_dim": width, "value_dim": width, "convolution": taps,
-        "channel_rank": width, "gate_rank": None if fields.flag(f"{inner}.use_full_rank_gate") else width,
+        "modules": "apart", "channel_rank": width,
+        "gate_rank": None if fields.flag(f"{inner}.use_full_rank_gate") else width,
     }  # fmt: skip
 
 
@@ -123,6 +134,8 @@ def _convolution(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
 
 READERS: Mapping[str, tuple[str, Callable[[Fields, dict[str, Any]], dict[str, Any]]]] = {
     "delta": ("delta", _delta),
+    "delta split": ("delta", _delta_split),
+    "delta apart": ("delta", _delta_apart),
     "kimi delta": ("delta", _kimi_delta),
     "mamba-2": ("mamba", _mamba2),
     "mamba-1": ("mamba", _mamba1),

@@ -1,0 +1,42 @@
+"""The matrix products of a model that can have an adapter, by the names that people give them."""
+
+from __future__ import annotations
+
+from distsim.specs.mixers import DeltaNet
+from distsim.specs.model import Model
+
+MIXER_IN, MIXER_OUT = "in_proj", "out_proj"
+"""What Megatron's modules call the projections of any mixer."""
+MAMBA_1 = (MIXER_IN, "x_proj", "dt_proj", MIXER_OUT)
+CONVOLUTION = (MIXER_IN, MIXER_OUT)
+LIGHTNING = ("qkv_proj", "output_gate", MIXER_OUT)
+
+
+def delta_of(model: Model) -> DeltaNet:
+    """The delta rule's mixer of a model that has one."""
+    assert model.delta is not None
+    return model.delta
+
+
+def mixer_products(model: Model) -> tuple[str, ...]:
+    """Those of what stands in attention's place, or beside it."""
+    if model.mamba:
+        return MAMBA_1 if model.mamba.step_rank else (MIXER_IN, MIXER_OUT)
+    if model.delta:
+        delta = model.delta
+        return (*delta.inputs, *delta.scalars, *delta.narrow, delta.output)
+    return CONVOLUTION if model.convolution else ()
+
+
+def products(model: Model) -> tuple[str, ...]:
+    """All but the output layer."""
+    attends = model.attention_layers > 0 or model.encoder_layers > 0 or model.text is not None
+    feeds = set(model.pattern) != {"M"}
+    found = (
+        *(("q", "k", "v", "o") if attends else ()),
+        *mixer_products(model),
+        *(("gate",) if feeds and model.gated else ()),
+        *(("up", "down") if feeds else ()),
+        *(("shared_expert_gate",) if model.experts and model.experts.shared_gate else ()),
+    )
+    return tuple(dict.fromkeys(found))
