@@ -12,7 +12,7 @@ from distsim.specs.framework import Framework
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.products import MIXER_IN, MIXER_OUT, mixer_products, products
-from distsim.specs.tuning import LETTERS, WHOLE, Tuning, targets_named
+from distsim.specs.tuning import LETTERS, MIXERS, WHOLE, Tuning, targets_named
 from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ def _targets(named: str, framework: Framework, model: Model) -> frozenset[str]:
         own += (MIXER_IN, MIXER_OUT)
     found = targets & frozenset(own)
     if not found:
+        shown = "mixers" if targets == frozenset(MIXERS) else named
         raise DistsimError(
-            f"--lora-targets {named}: {model.name} has no such product", did_you_mean(named, own),
+            f"--lora-targets {shown}: {model.name} has no such product", did_you_mean(shown, own),
             f"it has {', '.join(dict.fromkeys(own))}",
         )  # fmt: skip
     if MIXER_OUT in found and model.family in framework.adapters.refuses_mixer_output:

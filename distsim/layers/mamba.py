@@ -35,7 +35,8 @@ def mamba(ctx: Context, source: Tensor) -> list[Operation]:
         ctx, "mamba.project_in", tokens, model.hidden, wide, source, cast_input=True, bias=mixer.bias,
         collectives=column_collectives(ctx),
     )  # fmt: skip
-    y = Tensor("mamba.scan_output", tokens * inner, act, "s b e/t")
+    scanned = FP32_BYTES if mixer.scaled and ctx.precision.autocast else act  # factors are stored in fp32
+    y = Tensor("mamba.scan_output", tokens * inner, scanned, "s b e/t")
     gated = Tensor("mamba.gated", tokens * inner, act, "s b e/t")
     read = Tensor("mamba.normalised" if mixer.norm else "mamba.gated", tokens * inner, kept, "s b e/t")
     project_out = linear(
@@ -45,10 +46,17 @@ def mamba(ctx: Context, source: Tensor) -> list[Operation]:
     )  # fmt: skip
     return [
         project_in,
+        *([_scaling(ctx, tokens * wide, scanned)] if mixer.scaled else []),
         _scan(ctx, tokens, heads, groups, mixed, wide, y),
         *([_gated_norm(ctx, gated, groups)] if mixer.norm else []),
         project_out,
     ]  # fmt: skip
+
+
+def _scaling(ctx: Context, elements: Number, each: Number) -> Operation:
+    """Fixed factors of the channels; nothing is kept for constants."""
+    return Operation("mamba.scaling", "elementwise", bytes_read=elements * ctx.activation,
+                     bytes_written=elements * each, shape=(elements,))  # fmt: skip
 
 
 def _gated_norm(ctx: Context, gated: Tensor, groups: Number) -> Operation:
@@ -74,7 +82,7 @@ def _scan(
     within = 2 * CHUNK * (groups * mixer.state + inner)  # C B of each pair of tokens, and its product with x
     between = 2 * 2 * inner * mixer.state  # into the state and out of it
     flops = tokens * (within / 2 + between)  # half of the pairs within a chunk are ahead
-    projected = Tensor("mamba.projected", tokens * wide, act, "s b 2e/t")
+    projected = Tensor("mamba.projected", tokens * wide, output.bytes_each, "s b 2e/t")
     exchange = tokens * (wide + inner) * act * (layout.cp > 1)
     return Operation(
         "mamba.scan",

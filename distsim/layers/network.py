@@ -13,6 +13,7 @@ from distsim.layers.delta import delta
 from distsim.layers.embedding import embedding
 from distsim.layers.head import head, tied_parameter
 from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor, parameters_of
+from distsim.layers.lightning import lightning
 from distsim.layers.mamba import mamba
 from distsim.layers.mla import latent_attention
 from distsim.layers.mlp import mlp
@@ -29,8 +30,9 @@ from distsim.specs.tuning import Tuning
 
 def layer_kind(model: Model, layer: int) -> str:
     """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local, and
-    ``+mamba``, ``+delta`` or ``+convolution`` where that stands in its place; in hybrids of single mixers ``mamba``,
-    ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where there are both."""
+    ``+mamba``, ``+delta``, ``+convolution`` or ``+lightning`` where that stands in its place; in hybrids of single
+    mixers ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where
+    there are both."""
     if model.pattern:
         return model.mixer(layer)
     if model.text:
@@ -95,11 +97,13 @@ def _attend(model: Model, layer: int) -> Callable[[Context, Tensor], list[Operat
 
 
 def _recurrent(ctx: Context, source: Tensor) -> list[Operation]:
-    """A mixer that is no attention, and the addition to the residual stream."""
+    """A mixer that is no attention, and the addition to the residual stream; attention too where it stands beside."""
     kind = ctx.model.recurrent_mixer
+    if ctx.model.mixer_beside:  # each reads a copy of the input, scaled by a factor of its own
+        return [*_mamba(ctx, source._replace(name="mamba.input")), *attention(ctx, source)]
     if kind == "mamba":
         return _mamba(ctx, source)
-    mixer = delta if kind == "delta" else short_convolution
+    mixer = {"delta": delta, "convolution": short_convolution, "lightning": lightning}[kind]
     return [*mixer(ctx, source), *residual(ctx, f"{kind}.residual")]
 
 

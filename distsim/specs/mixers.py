@@ -1,4 +1,5 @@
-"""What stands in the place of attention: state-space scans, the gated delta rule, short convolutions."""
+"""What stands in the place of attention: state-space scans, the gated delta rule, short convolutions, linear
+attention."""
 
 from typing import Literal
 
@@ -29,6 +30,8 @@ class Mamba(Spec):
     convolution_bias: bool = True
     norm: bool = True
     """Mamba-2: a norm on the gated output (Falcon-H1 has none)."""
+    scaled: bool = False
+    """What the projection in gives is multiplied by a fixed factor for each channel (Falcon-H1)."""
 
 
 DELTA_MODULES = {
@@ -87,3 +90,12 @@ class ShortConvolution(Spec):
     taps: int = Field(ge=1)
     bias: bool = False
     """The convolution and the projections have biases."""
+
+
+class Lightning(Spec):
+    """Lightning attention (MiniMax-01, arXiv:2501.08313): linear attention with fixed decays, a norm and a gate."""
+
+    heads: int = Field(ge=1)
+    head_dim: int = Field(ge=1)
+    block: int = Field(default=256, ge=1)
+    """Tokens of a block, within which pairs of them are multiplied."""

@@ -8,7 +8,7 @@ from distsim.specs.base import Sourced, Spec
 from distsim.specs.disentangled import Disentangled
 from distsim.specs.inputs import Frames, Patches, TextTower
 from distsim.specs.latent import LatentAttention
-from distsim.specs.mixers import DeltaNet, Mamba, ShortConvolution
+from distsim.specs.mixers import DeltaNet, Lightning, Mamba, ShortConvolution
 from distsim.specs.output import Output
 
 Norm = Literal["layernorm", "rmsnorm"]
@@ -55,7 +55,7 @@ class Experts(Spec):
 
 
 MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
-RECURRENT = ("mamba", "delta", "convolution")
+RECURRENT = ("mamba", "delta", "convolution", "lightning")
 """Fields of what may stand in attention's place."""
 
 
@@ -160,8 +160,11 @@ class Model(Sourced):
     mamba: Mamba | None = None
     delta: DeltaNet | None = None
     convolution: ShortConvolution | None = None
+    lightning: Lightning | None = None
     recurrent: tuple[bool, ...] = ()
     """Which layers, repeated over all of them, have the mixer above in attention's place, before their MLP."""
+    mixer_beside: bool = False
+    """Layers that ``recurrent`` names attend too: both read one input, and their outputs are added (Falcon-H1)."""
     pattern: str = ""
     """Layers of one mixer each, in Nemotron-H's letters: M Mamba-2, * attention, E experts, - MLP. Empty: attention and
     MLP in every layer."""
@@ -186,6 +189,8 @@ class Model(Sourced):
             raise ValueError(f"recurrent names layers, and one of {', '.join(RECURRENT)} says what they have")
         if self.recurrent and (self.pattern or self.encoder_layers or self.text or not self.causal):
             raise ValueError("recurrent goes with one stack of layers that each have an MLP and see what is before")
+        if self.mixer_beside and not self.recurrent:
+            raise ValueError("mixer_beside needs recurrent, which says in which layers")
         if (self.positions in ("learned", "relative")) != (self.position_rows > 0):
             raise ValueError("position_rows must be given for learned and relative positions, and only for them")
         if self.tied_embeddings and not self.output.over_vocabulary:
@@ -239,11 +244,11 @@ class Model(Sourced):
         """Layers that have attention."""
         if self.pattern:
             return self.pattern.count("*")
-        return sum(not self.is_recurrent(layer) for layer in range(self.layers))
+        return sum(self.mixer_beside or not self.is_recurrent(layer) for layer in range(self.layers))
 
     @property
     def recurrent_mixer(self) -> str:
-        """What layers without attention have before their MLP: mamba, delta or convolution; empty for none."""
+        """What layers without attention have before their MLP, one of RECURRENT; empty for none."""
         return next((name for name in RECURRENT if self.recurrent and getattr(self, name) is not None), "")
 
     def is_recurrent(self, layer: int) -> bool:

@@ -25,13 +25,22 @@ def mixer_products(model: Model) -> tuple[str, ...]:
     if model.delta:
         delta = model.delta
         return (*delta.inputs, *delta.scalars, *delta.narrow, delta.output)
-    return CONVOLUTION if model.convolution else ()
+    return CONVOLUTION if model.convolution else LIGHTNING if model.lightning else ()
+
+
+def _has_mlp(model: Model) -> bool:
+    """Whether all tokens of some layer pass one MLP: a dense one, or a shared expert."""
+    experts = model.experts
+    routed = model.pattern.count("E") if model.pattern else model.layers - len(experts.dense_layers) if experts else 0
+    if experts and experts.shared and routed:
+        return True
+    return "-" in model.pattern if model.pattern else routed < model.layers
 
 
 def products(model: Model) -> tuple[str, ...]:
     """All but the output layer."""
     attends = model.attention_layers > 0 or model.encoder_layers > 0 or model.text is not None
-    feeds = set(model.pattern) != {"M"}
+    feeds = _has_mlp(model)
     found = (
         *(("q", "k", "v", "o") if attends else ()),
         *mixer_products(model),

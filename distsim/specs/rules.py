@@ -43,6 +43,11 @@ def _key_heads(model: Model) -> int:
     return model.delta.key_heads if model.delta else 0
 
 
+def _linear_heads(model: Model) -> int:
+    """Heads of lightning attention; any degree divides those of a model that has none."""
+    return model.lightning.heads if model.lightning else 0
+
+
 def _two_stacks(model: Model) -> str:
     """What a model of two stacks is; empty where there is one."""
     return "an encoder with a decoder" if model.encoder_layers else "two stacks side by side" if model.text else ""
@@ -103,6 +108,12 @@ RULES: tuple[Rule, ...] = (
             f"tensor parallel degree {y.tp} does not divide {_key_heads(m)} key heads of {m.name}'s delta rule"
         ),
         lambda m, y: f"valid degrees: {listed(divisors(_key_heads(m)))}",
+    ),
+    Rule(
+        "tp divides linear attention",
+        lambda m, y: _linear_heads(m) % y.tp == 0,
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_linear_heads(m)} linear heads of {m.name}",
+        lambda m, y: f"valid degrees: {listed(divisors(_linear_heads(m)))}",
     ),
     Rule(
         "one stage where there are two stacks",

@@ -20,7 +20,8 @@ _ATTENTION, _MLP = ("q", "k", "v", "o"), ("gate", "up", "down")
 GROUPS = {"attention": _ATTENTION, "qkv": ("q", "k", "v"), "mlp": _MLP, "mixers": MIXERS,
           "all-linear": tuple(name for name in LETTERS if name != "head"), "w1": ("gate",), "w2": ("down",),
           "w3": ("up",), "input_linear": ("gate", "up"), "output_linear": ("down",),
-          "linear_qkv": ("q", "k", "v"), "linear_proj": ("o",), "linear_fc1": ("gate", "up"), "linear_fc2": ("down",)}  # fmt: skip
+          "linear_qkv": ("q", "k", "v"), "linear_proj": ("o",), "linear_fc1": ("gate", "up"),
+          "linear_fc2": ("down",)}  # fmt: skip
 """Words for several products: this field's, and those of other modules (Megatron's, LFM2's, Granite's)."""
 _CHOICES = "q, k, v, o, gate, up, down, head, attention, mlp, mixers, all-linear, or a mixer's in_proj, out_proj …"
 WHOLE = ("embedding", "head", "norms")
@@ -83,7 +84,7 @@ def targets_named(text: str) -> str:
         plain = word if word in LETTERS else word.removesuffix("_proj")
         if plain not in LETTERS and plain not in GROUPS:
             near = did_you_mean(word, (*LETTERS, *GROUPS, *(f"{letter}_proj" for letter in _ATTENTION + _MLP)))
-            raise ValueError(f"{word!r} is not a choice; {near or 'choices, joined by commas'}: {_CHOICES}")
+            raise ValueError(f"{word!r} is not a choice; {near or f'choices, joined by commas: {_CHOICES}'}")
         found |= set(GROUPS.get(plain, (plain,)))
     if not found:
         raise ValueError(f"no product is named; choices: {_CHOICES}")

@@ -15,7 +15,11 @@ OTHERS = {"linear_attention", "mamba", "conv", "linear", "recurrent", "kda"}
 """What configurations call a layer whose mixer is no attention."""
 NAMES = ("layer_types", "layers_block_type", "block_types")
 
+BESIDE = "mamba-2 beside attention"
+"""Every layer has both."""
 LISTED = "linear_attn_config.full_attn_layers"
+SWITCHES = "attn_type_list"
+"""One for a layer with attention, nought for one without (MiniMax-Text-01's own file)."""
 RULES = ("full_attention_interval", "attn_layer_indices", "full_attn_idxs", "attn_layer_period", "attn_layer_offset",
          LISTED, "linear_attn_config.kda_layers")  # fmt: skip
 """Keys that say which layers attend; where a list names the kinds, the others need no reading."""
@@ -24,8 +28,11 @@ RULES = ("full_attention_interval", "attn_layer_indices", "full_attn_idxs", "att
 def read_recurrent(fields: Fields, family: Family, values: dict[str, Any]) -> dict[str, Any]:
     """``recurrent`` and the mixer of such layers."""
     field, read = READERS[family.recurrent]
-    layers = recurrent_layers(fields, values["layers"])
     mixer = read(fields, values)
+    if family.recurrent == BESIDE:
+        fields.settled(*NAMES)
+        return {"recurrent": (True,), "mixer_beside": True, field: mixer}
+    layers = recurrent_layers(fields, values["layers"])
     return {"recurrent": shortest(layers), field: mixer} if any(layers) else {}
 
 
@@ -44,6 +51,8 @@ def recurrent_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
         if unknown := sorted({str(kind) for kind in kinds} - LOCAL - GLOBAL - OTHERS):
             raise fields.wrong(NAMES[0], unknown[0], f"kinds: {', '.join(sorted(OTHERS | GLOBAL))}")
         return tuple(kind in OTHERS for kind in kinds)
+    if (linear := fields.row(SWITCHES, length=layers)) is not None:
+        return tuple(not one for one in linear)
     if (attending := _listed(fields, layers)) is not None:
         return tuple(layer not in attending for layer in range(layers))
     if (period := fields.whole("attn_layer_period")) is not None:
@@ -102,7 +111,8 @@ def _kimi_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
 
 def _mamba2(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     """Mamba-2; a head's width of ``auto`` shares the inner width among the heads."""
-    inner = (fields.whole("mamba_expand") or 2) * values["hidden"]
+    expand = fields.whole("mamba_expand") or 2
+    inner = fields.whole("mamba_d_ssm") or expand * values["hidden"]
     heads = fields.needed("mamba_n_heads")
     name, width = fields.find("mamba_d_head")
     fields.settled("mamba_chunk_size", "chunk_size", "time_step_limit")
@@ -111,6 +121,16 @@ def _mamba2(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
         "state": fields.needed("mamba_d_state"), "groups": fields.needed("mamba_n_groups"),
         "convolution": fields.needed("mamba_d_conv"), "bias": fields.flag("mamba_proj_bias"),
         "convolution_bias": fields.flag("mamba_conv_bias", default=True),
+    }  # fmt: skip
+
+
+def _mamba2_beside(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Falcon-H1's: the norm is a choice, and projections are scaled."""
+    fields.settled("mamba_norm_before_gate", "ssm_multipliers", "mlp_multipliers", "mamba_use_mlp",
+                   "mlp_expansion_factor")  # fmt: skip
+    return {
+        **_mamba2(fields, values), "output_bias": fields.flag("projectors_bias"),
+        "norm": fields.flag("mamba_rms_norm"), "scaled": True,
     }  # fmt: skip
 
 
@@ -127,6 +147,12 @@ def _mamba1(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _lightning(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Lightning attention: as many heads as attention has, of the same width."""
+    fields.settled("shared_moe_mode", "shared_intermediate_size", "postnorm", "attn_alpha_factor")
+    return {"heads": values["heads"], "head_dim": values["head_dim"], "block": fields.needed("block_size")}
+
+
 def _convolution(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     """Short convolutions (LFM2)."""
     return {"taps": fields.needed("conv_L_cache"), "bias": fields.flag("conv_bias")}
@@ -138,7 +164,9 @@ READERS: Mapping[str, tuple[str, Callable[[Fields, dict[str, Any]], dict[str, An
     "delta apart": ("delta", _delta_apart),
     "kimi delta": ("delta", _kimi_delta),
     "mamba-2": ("mamba", _mamba2),
+    BESIDE: ("mamba", _mamba2_beside),
     "mamba-1": ("mamba", _mamba1),
+    "lightning": ("lightning", _lightning),
     "convolution": ("convolution", _convolution),
 }
 """By a family's ``recurrent``: the model's field, and what reads it."""
