@@ -16,16 +16,19 @@ Matrix = tuple[str, set[str], Number]
 
 _SINGLE = {
     "attention.query": {"q"}, "attention.query_down": {"q"}, "attention.query_up": {"q"},
-    "attention.kv_down": {"k", "v"}, "attention.kv_up": {"k", "v"},
+    "attention.gate_projection": {"g_proj"}, "attention.kv_down": {"k", "v"}, "attention.kv_up": {"k", "v"},
     "cross.query": {"q"}, "cross.projection": {"o"}, "mlp.down": {"down"}, "mlp.shared.down": {"down"},
     "mlp.shared.gate": {"shared_expert_gate"}, "head": {"head"},
 }  # fmt: skip
+_ONE_WORD = ("lfm2", "lfm2_moe")
+"""Families whose attention calls its projection out as their mixers call theirs."""
 ROW_PARALLEL = ("attention.projection", "cross.projection", "mlp.down", "mlp.shared.down", "delta.project_out",
                 "mamba.project_out", "convolution.project_out", "lightning.project_out")  # fmt: skip
 """Products whose input, not whose output, tensor-parallel ranks share out."""
 _MIXERS: Mapping[str, Callable[[Model], tuple[str, ...]]] = {
     "delta.project_in": lambda model: delta_of(model).inputs,
     "delta.project_scalars": lambda model: delta_of(model).scalars,
+    "delta.decays": lambda model: ("f_proj",),
     "delta.decays_down": lambda model: ("f_a_proj",),
     "delta.decays_up": lambda model: ("f_b_proj",),
     "delta.gate_down": lambda model: ("g_a_proj",),
@@ -54,7 +57,7 @@ def matrices_of(ctx: Context, tuning: Tuning, operation: Operation) -> list[Matr
     if operation.name in _MIXERS:
         return _of_mixer(ctx, operation, _MIXERS[operation.name](ctx.model))
     if operation.name == "attention.projection":
-        return [("", {"o", "out_proj"} if ctx.model.convolution else {"o"}, outer)]
+        return [("", {"o", MIXER_OUT} if ctx.model.family in _ONE_WORD else {"o"}, outer)]
     if operation.name == "attention.qkv":
         if ctx.kernels.qkv_matrices == 1 and not tuning.splits_fused:
             return [("", {"q", "k", "v"}, outer)]

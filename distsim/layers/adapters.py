@@ -12,7 +12,16 @@ from typing import Literal
 
 from distsim.arrays import Number, maximum
 from distsim.layers.adapted import ROW_PARALLEL, matrices_of
-from distsim.layers.ledger import Collective, Context, Held, Operation, Parameter, Tensor, parameters_of
+from distsim.layers.ledger import (
+    RATE_GRADIENT_ONLY,
+    Collective,
+    Context,
+    Held,
+    Operation,
+    Parameter,
+    Tensor,
+    parameters_of,
+)
 from distsim.specs.tuning import Tuning
 from distsim.units import FP32_BYTES, MASK_BYTES
 
@@ -116,6 +125,8 @@ def _frozen(ctx: Context, operation: Operation, quantised: bool) -> Operation:
             transit, forward = (*transit, copy), (*forward, copy)
     elif operation.kind == "norm":
         saved = tuple(tensor for tensor in saved if not tensor.name.endswith(_WEIGHT_GRADIENT_ONLY))
+    elif operation.kind == "scan":
+        saved = tuple(tensor for tensor in saved if not tensor.name.endswith(RATE_GRADIENT_ONLY))
     elif operation.kind == "embedding":
         saved = tuple(tensor for tensor in saved if tensor.name.endswith(".rope_tables"))
         transit = ()

@@ -25,7 +25,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     tokens, width = layout.tokens, model.head_dim
     heads, kv_heads = heads_per_rank(ctx)
     act = ctx.activation
-    outer = (heads * (2 if model.attention_gate else 1) + 2 * kv_heads) * width
+    outer = (heads * (2 if model.attention_gate is True else 1) + 2 * kv_heads) * width
     qkv = linear(
         ctx,
         "attention.qkv",
@@ -41,6 +41,8 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         collectives=column_collectives(ctx, ctx.kernels.qkv_matrices),
     )
     operations = [qkv]
+    if model.attention_gate == "head":
+        operations.append(gate_projection(ctx, heads, source))
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
     key = Tensor("attention.key", tokens * kv_heads * width, act, "s b k d/t")
     value = Tensor("attention.value", tokens * kv_heads * width, act, "s b k d/t")
@@ -49,17 +51,25 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     operations += distance_scores(ctx, key, heads)
     operations += core_attention(ctx, query, key, value, heads, width, width, value_projection=tokens * outer)
     if model.attention_gate:
-        operations.append(output_gate(ctx, tokens * heads * width))
+        operations.append(output_gate(ctx, tokens * heads * width, heads))
     operations += output_projection(ctx, heads * width)
     return operations
 
 
-def output_gate(ctx: Context, elements: Number) -> Operation:
+def gate_projection(ctx: Context, outer: Number, source: Tensor) -> Operation:
+    """The product that a gate of attention's output is made of."""
+    tokens, hidden = ctx.layout.tokens, ctx.model.hidden
+    return linear(ctx, "attention.gate_projection", tokens, hidden, outer, source, cast_input=True)
+
+
+def output_gate(ctx: Context, elements: Number, heads: Number) -> Operation:
     """The sigmoid that attention's output is multiplied by; both are kept, beside their product."""
-    gate = Tensor("attention.gate", elements, ctx.activation, "s b a d/t")
+    scales = ctx.layout.tokens * heads if ctx.model.attention_gate == "head" else elements
+    gate = Tensor("attention.gate", scales, ctx.activation, "s b a d/t")
+    output = _output(ctx, elements)._replace(bytes_each=ctx.activation)
     return Operation(
-        "attention.gate", "elementwise", bytes_read=2 * gate.size_bytes, bytes_written=gate.size_bytes,
-        shape=(elements,), saved=(gate, _output(ctx, elements)._replace(bytes_each=ctx.activation)),
+        "attention.gate", "elementwise", bytes_read=gate.size_bytes + output.size_bytes,
+        bytes_written=output.size_bytes, shape=(elements,), saved=(gate, output),
         transient_backward=(gate._replace(name="attention.gate_gradient"),),
     )  # fmt: skip
 

@@ -8,12 +8,12 @@ of each chunk are kept, states between chunks are computed again in backward.
 from __future__ import annotations
 
 from distsim.arrays import Number
-from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+from distsim.layers.ledger import RATE_GRADIENT_ONLY, Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mamba import SCAN_BACKWARD
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.specs.mixers import DeltaNet
-from distsim.units import FP32_BYTES
+from distsim.units import FP32_BYTES, MASK_BYTES
 
 CHUNK = 64
 """Tokens of one chunk of the scan (flash-linear-attention, ``chunk_size``)."""
@@ -83,9 +83,11 @@ def _decays(
     """Projections to how much a token writes and how much it forgets, and those through a narrow layer: to the decay
     of each channel, to the gate."""
     tokens, hidden = ctx.layout.tokens, ctx.model.hidden
-    scalars = heads * (1 if mixer.channel_rank else 2)
+    scalars = heads * (1 if mixer.by_channel else 2)
     modules = 1 if ctx.kernels.qkv_matrices == 1 else len(mixer.scalars)
     found = [linear(ctx, "delta.project_scalars", tokens, hidden, scalars, source, matrices=modules, cast_input=True)]
+    if mixer.channel_decay:
+        found.append(linear(ctx, "delta.decays", tokens, hidden, keys, source, cast_input=True))
     for what, rank, width in (("decays", mixer.channel_rank, keys), ("gate", mixer.gate_rank, values)):
         if rank:
             narrow = Tensor(f"delta.{what}_narrow", tokens * rank, ctx.activation, "s b r")
@@ -100,9 +102,11 @@ def _gated_norm(ctx: Context, mixer: DeltaNet, heads: Number, output: Tensor) ->
     kept = [Tensor("delta.norm.statistics", rows, FP32_BYTES, "s b a")]
     wide, narrow = output._replace(bytes_each=FP32_BYTES), output
     if ctx.kernels.norm == "eager":
-        kept += [wide._replace(name=f"delta.norm.{what}_fp32") for what in ("input", "gate", "activated")]
-        kept.append(narrow._replace(name="delta.norm.normalised"))
-        kept.append((wide if ctx.precision.autocast else narrow)._replace(name="delta.norm.scaled"))  # weights are fp32
+        own = ("input", "activated") if mixer.by_channel else ("input", "gate", "activated")  # a sigmoid keeps no input
+        kept += [wide._replace(name=f"delta.norm.{what}_fp32") for what in own]
+        kept.append((wide if mixer.by_channel else narrow)._replace(name="delta.norm.normalised"))
+        scaled = wide if mixer.by_channel or ctx.precision.autocast else narrow  # weights are fp32
+        kept.append(scaled._replace(name="delta.norm.scaled"))
     else:
         kept += [output, narrow._replace(name="delta.gate")]
     return Operation(
@@ -145,7 +149,7 @@ def _scan(
 ) -> Operation:
     """Products within chunks and with the states between them."""
     layout, tokens, act = ctx.layout, ctx.layout.tokens, ctx.activation
-    key, value, by_channel = mixer.key_dim, mixer.value_dim, mixer.channel_rank is not None
+    key, value, by_channel = mixer.key_dim, mixer.value_dim, mixer.by_channel
     within = 2 * CHUNK * (KEY_PRODUCTS * key + VALUE_PRODUCTS * value) / 2  # half of the pairs of a chunk are ahead
     flops = tokens * heads * (within + 2 * STATE_PRODUCTS * key * value)
     states = tokens / CHUNK * heads * key * value * act
@@ -153,7 +157,7 @@ def _scan(
     matrices = CHANNEL_MATRICES if by_channel else 1
     kept = (
         Tensor("delta.value", tokens * values, act, "s b v/t"),
-        Tensor("delta.decay_logits", 2 * tokens * decays, FP32_BYTES, "s b 2k/t" if by_channel else "s b 2a/t"),
+        *_logits(ctx, mixer, tokens * decays),
         Tensor("delta.decays", tokens * decays, FP32_BYTES, "s b k/t fp32" if by_channel else "s b a/t fp32"),
         Tensor("delta.writes", tokens * heads, act, "s b a/t"),
         Tensor("delta.inverse", tokens * heads * CHUNK * matrices, act, "s b a c/t"),
@@ -177,3 +181,15 @@ def _scan(
             Collective("all_to_all", "cp", exchange, "backward"),
         ),
     )  # fmt: skip
+
+
+def _logits(ctx: Context, mixer: DeltaNet, elements: Number) -> list[Tensor]:
+    """What making the decays keeps: the logits, and what the gradient of their rate alone reads. Kimi Linear composes
+    its softplus in transformers: an exponential, one more than it, and where neither is needed."""
+    shape = "s b k/t fp32" if mixer.by_channel else "s b a/t fp32"
+    logits = Tensor("delta.decay_logits", elements, FP32_BYTES, shape)
+    kept = [logits, logits._replace(name=f"delta.decay{RATE_GRADIENT_ONLY}")]
+    if mixer.channel_rank and ctx.kernels.norm == "eager":
+        kept += [logits._replace(name="delta.decay_exponentials"),
+                 logits._replace(name="delta.decay_choices", bytes_each=MASK_BYTES)]  # fmt: skip
+    return kept

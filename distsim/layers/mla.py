@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distsim.arrays import Number
-from distsim.layers.attention import output_gate, output_projection
+from distsim.layers.attention import gate_projection, output_gate, output_projection
 from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import core_attention
 from distsim.layers.indexer import indexer
@@ -33,8 +33,8 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
     operations += context_exchange(ctx, query, key, value, mla.value_dim)
     operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim, value_projection=projection)
     if model.attention_gate:
-        operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, inner, None))
-        operations.append(output_gate(ctx, tokens * inner))
+        operations.append(gate_projection(ctx, heads if model.attention_gate == "head" else inner, source))
+        operations.append(output_gate(ctx, tokens * inner, heads))
     return operations + output_projection(ctx, inner)
 
 

@@ -58,8 +58,15 @@ class DeltaNet(Spec):
     """Kimi Delta Attention: rank of the projection to the decay of every key channel; None: one decay a head."""
     gate_rank: int | None = Field(default=None, ge=1)
     """Rank of the projection to the output's gate; None means full rank."""
+    channel_decay: bool = False
+    """Every key channel decays by itself, by a projection of full rank (Ling 3)."""
     modules: Literal["fused", "split", "apart"] = "fused"
     """Into how many products a framework that follows the model's own code splits the projections in."""
+
+    @property
+    def by_channel(self) -> bool:
+        """Whether every key channel decays by itself, as in Kimi Delta Attention, or a head as one."""
+        return self.channel_rank is not None or self.channel_decay
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -69,14 +76,13 @@ class DeltaNet(Spec):
     @property
     def scalars(self) -> tuple[str, ...]:
         """Modules that make one number per head: how much is written and, where a head decays as one, forgotten."""
-        return DELTA_MODULES[self.modules][1][1 if self.channel_rank else 0 :]
+        return DELTA_MODULES[self.modules][1][1 if self.by_channel else 0 :]
 
     @property
-    def narrow(self) -> tuple[str, ...]:
-        """Modules by way of a narrow layer, to decays and to the gate."""
-        return (("f_a_proj", "f_b_proj") if self.channel_rank else ()) + (
-            ("g_a_proj", "g_b_proj") if self.gate_rank else ()
-        )
+    def others(self) -> tuple[str, ...]:
+        """Modules to the decays of channels, and those by way of a narrow layer to the gate."""
+        decays = ("f_a_proj", "f_b_proj") if self.channel_rank else ("f_proj",) if self.channel_decay else ()
+        return decays + (("g_a_proj", "g_b_proj") if self.gate_rank else ())
 
     @property
     def output(self) -> str:

@@ -99,8 +99,9 @@ class Model(Sourced):
     """Norm on queries and keys: per head (``head_dim`` weights; Qwen3) or over all heads at once (OLMoE)."""
     qk_norm_bias: bool = False
     """The norms on queries and keys are layernorms with biases (Phi-1/2 and Persimmon where they have such norms)."""
-    attention_gate: bool = False
-    """Attention's output is scaled, element by element, by a sigmoid of one more projection (AFMoE)."""
+    attention_gate: bool | Literal["head"] = False
+    """Attention's output is scaled by a sigmoid of one more projection, element by element (AFMoE) or each ``head`` by
+    one number (Ling 3)."""
     causal: bool = True
     """A token sees only those before it; encoders (BERT) see all."""
     encoder_layers: int = Field(default=0, ge=0)

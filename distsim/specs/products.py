@@ -24,7 +24,7 @@ def mixer_products(model: Model) -> tuple[str, ...]:
         return MAMBA_1 if model.mamba.step_rank else (MIXER_IN, MIXER_OUT)
     if model.delta:
         delta = model.delta
-        return (*delta.inputs, *delta.scalars, *delta.narrow, delta.output)
+        return (*delta.inputs, *delta.scalars, *delta.others, delta.output)
     return CONVOLUTION if model.convolution else LIGHTNING if model.lightning else ()
 
 
@@ -44,6 +44,7 @@ def products(model: Model) -> tuple[str, ...]:
     found = (
         *(("q", "k", "v", "o") if attends else ()),
         *mixer_products(model),
+        *(("g_proj",) if model.attention_gate == "head" or (model.attention_gate and model.latent_attention) else ()),
         *(("gate",) if feeds and model.gated else ()),
         *(("up", "down") if feeds else ()),
         *(("shared_expert_gate",) if model.experts and model.experts.shared_gate else ()),

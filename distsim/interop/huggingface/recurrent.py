@@ -20,8 +20,8 @@ BESIDE = "mamba-2 beside attention"
 LISTED = "linear_attn_config.full_attn_layers"
 SWITCHES = "attn_type_list"
 """One for a layer with attention, nought for one without (MiniMax-Text-01's own file)."""
-RULES = ("full_attention_interval", "attn_layer_indices", "full_attn_idxs", "attn_layer_period", "attn_layer_offset",
-         LISTED, "linear_attn_config.kda_layers")  # fmt: skip
+RULES = ("full_attention_interval", "layer_group_size", "attn_layer_indices", "full_attn_idxs", "attn_layer_period",
+         "attn_layer_offset", LISTED, "linear_attn_config.kda_layers")  # fmt: skip
 """Keys that say which layers attend; where a list names the kinds, the others need no reading."""
 
 
@@ -58,7 +58,7 @@ def recurrent_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     if (period := fields.whole("attn_layer_period")) is not None:
         offset = fields.whole("attn_layer_offset", least=0) or 0
         return tuple(layer % period != offset for layer in range(layers))
-    every = fields.whole("full_attention_interval")
+    every = fields.whole("full_attention_interval", "layer_group_size")
     return tuple(every is None or (layer + 1) % every != 0 for layer in range(layers))
 
 
@@ -106,6 +106,18 @@ def _kimi_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
         "key_heads": heads, "value_heads": heads, "key_dim": width, "value_dim": width, "convolution": taps,
         "modules": "apart", "channel_rank": width,
         "gate_rank": None if fields.flag(f"{inner}.use_full_rank_gate") else width,
+    }  # fmt: skip
+
+
+def _ling_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Kimi Delta Attention whose gates have full rank (Ling 3); attention's heads are its heads."""
+    width = fields.whole("linear_head_dim") or fields.needed("head_dim")
+    fields.settled("head_dim", "linear_num_heads", "kda_safe_gate", "kda_lower_bound")
+    heads = values["heads"]
+    taps = fields.needed("linear_conv_kernel_dim", "short_conv_kernel_size")
+    return {
+        "key_heads": heads, "value_heads": heads, "key_dim": width, "value_dim": width, "convolution": taps,
+        "modules": "apart", "channel_decay": True,
     }  # fmt: skip
 
 
@@ -162,6 +174,7 @@ READERS: Mapping[str, tuple[str, Callable[[Fields, dict[str, Any]], dict[str, An
     "delta": ("delta", _delta),
     "delta split": ("delta", _delta_split),
     "delta apart": ("delta", _delta_apart),
+    "ling delta": ("delta", _ling_delta),
     "kimi delta": ("delta", _kimi_delta),
     "mamba-2": ("mamba", _mamba2),
     BESIDE: ("mamba", _mamba2_beside),

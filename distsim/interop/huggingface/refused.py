@@ -18,7 +18,7 @@ _GROUPS: dict[str, str] = {
     _BOTH: "umt5 longt5 switch_transformers t5gemma t5gemma2 plbart pegasus_x "
     "bigbird_pegasus blenderbot-small nllb-moe fsmt led mvp prophetnet encoder-decoder",
     _RECURRENT: "mamba3 rwkv rwkv5 rwkv6 rwkv7 xlstm gated_deltanet retnet",
-    _HYBRID: "zamba zamba2 recurrent_gemma lfm3 bailing_hybrid samba hymba phi4flash plamo2 stripedhyena evo",
+    _HYBRID: "zamba zamba2 recurrent_gemma  samba hymba phi4flash plamo2 stripedhyena evo",
     _VISION: "vit_mae vit_msn deit beit dinov2 dinov3_vit swin swinv2 convnext convnextv2 resnet regnet segformer "
     "detr siglip siglip2 clip_vision_model clip_text_model siglip_vision_model sam vitdet efficientnet "
     "mobilevit mobilenet_v2",
