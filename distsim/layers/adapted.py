@@ -8,7 +8,7 @@ from distsim.arrays import Number
 from distsim.layers.attention import heads_per_rank
 from distsim.layers.ledger import Context, Operation
 from distsim.specs.model import Model
-from distsim.specs.products import CONVOLUTION, LIGHTNING, MAMBA_1, MIXER_IN, MIXER_OUT, delta_of
+from distsim.specs.products import CONVOLUTION, LIGHTNING, MAMBA_1, MIXER_IN, MIXER_OUT, RECURRENCE, delta_of
 from distsim.specs.tuning import Tuning
 
 Matrix = tuple[str, set[str], Number]
@@ -23,7 +23,8 @@ _SINGLE = {
 _ONE_WORD = ("lfm2", "lfm2_moe")
 """Families whose attention calls its projection out as their mixers call theirs."""
 ROW_PARALLEL = ("attention.projection", "cross.projection", "mlp.down", "mlp.shared.down", "delta.project_out",
-                "mamba.project_out", "convolution.project_out", "lightning.project_out")  # fmt: skip
+                "mamba.project_out", "convolution.project_out", "lightning.project_out",
+                "recurrence.project_out")  # fmt: skip
 """Products whose input, not whose output, tensor-parallel ranks share out."""
 _MIXERS: Mapping[str, Callable[[Model], tuple[str, ...]]] = {
     "delta.project_in": lambda model: delta_of(model).inputs,
@@ -40,6 +41,9 @@ _MIXERS: Mapping[str, Callable[[Model], tuple[str, ...]]] = {
     "mamba.project_out": lambda model: MAMBA_1[3:],
     "convolution.project_in": lambda model: CONVOLUTION[:1],
     "convolution.project_out": lambda model: CONVOLUTION[1:],
+    "recurrence.project_gate": lambda model: RECURRENCE[:1],
+    "recurrence.project_in": lambda model: RECURRENCE[1:2],
+    "recurrence.project_out": lambda model: RECURRENCE[2:],
     "lightning.project_in": lambda model: LIGHTNING[:1],
     "lightning.project_gate": lambda model: LIGHTNING[1:2],
     "lightning.project_out": lambda model: LIGHTNING[2:],

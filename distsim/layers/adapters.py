@@ -125,7 +125,7 @@ def _frozen(ctx: Context, operation: Operation, quantised: bool) -> Operation:
             transit, forward = (*transit, copy), (*forward, copy)
     elif operation.kind == "norm":
         saved = tuple(tensor for tensor in saved if not tensor.name.endswith(_WEIGHT_GRADIENT_ONLY))
-    elif operation.kind == "scan":
+    elif operation.kind in ("scan", "elementwise"):
         saved = tuple(tensor for tensor in saved if not tensor.name.endswith(RATE_GRADIENT_ONLY))
     elif operation.kind == "embedding":
         saved = tuple(tensor for tensor in saved if tensor.name.endswith(".rope_tables"))

@@ -127,7 +127,7 @@ def _loss(ctx: Context) -> Operation:
         saved.append(Tensor("loss.narrow_log_softmax", whole, act, "s b v/t"))
     if eager:
         saved += [Tensor("loss.targets", everywhere, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, wide, "1")]
-    if ctx.model.attention_softcap:  # Gemma 2 caps the logits as it caps the scores
+    if ctx.model.attention_softcap or ctx.model.logit_softcap:  # Gemma 2 caps the logits as it caps the scores
         saved.append(Tensor("loss.softcap", logits, act, "s b v/t"))
     half = Tensor("loss.logits", logits, act, "s b v/t")
     if not eager and kernels.loss_transit_bytes is not None:

@@ -14,6 +14,7 @@ from distsim.layers.embedding import embedding
 from distsim.layers.head import head, tied_parameter
 from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor, parameters_of
 from distsim.layers.lightning import lightning
+from distsim.layers.linear_recurrence import linear_recurrence
 from distsim.layers.mamba import mamba
 from distsim.layers.mla import latent_attention
 from distsim.layers.mlp import mlp
@@ -30,9 +31,8 @@ from distsim.specs.tuning import Tuning
 
 def layer_kind(model: Model, layer: int) -> str:
     """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local, and
-    ``+mamba``, ``+delta``, ``+convolution`` or ``+lightning`` where that stands in its place; in hybrids of single
-    mixers ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where
-    there are both."""
+    ``+mamba`` and the like (``RECURRENT``) where that stands in its place; in hybrids of single mixers ``mamba``,
+    ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where there are both."""
     if model.pattern:
         return model.mixer(layer)
     if model.text:
@@ -103,8 +103,12 @@ def _recurrent(ctx: Context, source: Tensor) -> list[Operation]:
         return [*_mamba(ctx, source._replace(name="mamba.input")), *attention(ctx, source)]
     if kind == "mamba":
         return _mamba(ctx, source)
-    mixer = {"delta": delta, "convolution": short_convolution, "lightning": lightning}[kind]
-    return [*mixer(ctx, source), *residual(ctx, f"{kind}.residual")]
+    return [*_MIXERS[kind](ctx, source), *residual(ctx, f"{kind}.residual")]
+
+
+_MIXERS: dict[str, Callable[[Context, Tensor], list[Operation]]] = {
+    "delta": delta, "convolution": short_convolution, "lightning": lightning, "recurrence": linear_recurrence,
+}  # fmt: skip
 
 
 def _mamba(ctx: Context, source: Tensor) -> list[Operation]:

@@ -105,3 +105,14 @@ class Lightning(Spec):
     head_dim: int = Field(ge=1)
     block: int = Field(default=256, ge=1)
     """Tokens of a block, within which pairs of them are multiplied."""
+
+
+class LinearRecurrence(Spec):
+    """The real-gated linear recurrent unit (Griffin, arXiv:2402.19427) behind a short convolution, with a gate."""
+
+    width: int = Field(ge=1)
+    """Channels, each of which recurs by itself."""
+    blocks: int = Field(ge=1)
+    """Blocks of channels; its gates are products within each."""
+    convolution: int = Field(default=4, ge=1)
+    """Taps of the convolution before it."""

@@ -8,7 +8,7 @@ from distsim.specs.base import Sourced, Spec
 from distsim.specs.disentangled import Disentangled
 from distsim.specs.inputs import Frames, Patches, TextTower
 from distsim.specs.latent import LatentAttention
-from distsim.specs.mixers import DeltaNet, Lightning, Mamba, ShortConvolution
+from distsim.specs.mixers import DeltaNet, Lightning, LinearRecurrence, Mamba, ShortConvolution
 from distsim.specs.output import Output
 
 Norm = Literal["layernorm", "rmsnorm"]
@@ -55,7 +55,7 @@ class Experts(Spec):
 
 
 MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
-RECURRENT = ("mamba", "delta", "convolution", "lightning")
+RECURRENT = ("mamba", "delta", "convolution", "lightning", "recurrence")
 """Fields of what may stand in attention's place."""
 
 
@@ -149,6 +149,8 @@ class Model(Sourced):
     """Which layers use the window, repeated over the layers; empty means all of them when ``window`` is set."""
     attention_softcap: bool = False
     """Attention scores are soft-capped (Gemma 2), which flash kernels of the time cannot do."""
+    logit_softcap: bool = False
+    """The logits alone are soft-capped (RecurrentGemma)."""
     attention_sinks: bool = False
     """One learned sink logit per head (GPT-OSS)."""
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -162,6 +164,7 @@ class Model(Sourced):
     delta: DeltaNet | None = None
     convolution: ShortConvolution | None = None
     lightning: Lightning | None = None
+    recurrence: LinearRecurrence | None = None
     recurrent: tuple[bool, ...] = ()
     """Which layers, repeated over all of them, have the mixer above in attention's place, before their MLP."""
     mixer_beside: bool = False

@@ -9,6 +9,7 @@ MIXER_IN, MIXER_OUT = "in_proj", "out_proj"
 """What Megatron's modules call the projections of any mixer."""
 MAMBA_1 = (MIXER_IN, "x_proj", "dt_proj", MIXER_OUT)
 CONVOLUTION = (MIXER_IN, MIXER_OUT)
+RECURRENCE = ("linear_y", "linear_x", "linear_out")
 LIGHTNING = ("qkv_proj", "output_gate", MIXER_OUT)
 
 
@@ -25,6 +26,8 @@ def mixer_products(model: Model) -> tuple[str, ...]:
     if model.delta:
         delta = model.delta
         return (*delta.inputs, *delta.scalars, *delta.others, delta.output)
+    if model.recurrence:
+        return RECURRENCE
     return CONVOLUTION if model.convolution else LIGHTNING if model.lightning else ()
 
 

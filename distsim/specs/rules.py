@@ -63,13 +63,19 @@ def _learned(model: Model) -> int:
     return model.patches.learned_tokens if model.patches else 0
 
 
+def _single(model: Model) -> str:
+    """Scans whose channels stand alone, which no rank shares; empty where there are none."""
+    mamba_1 = model.mamba is not None and model.mamba.step_rank is not None
+    return "scans of single channels" if mamba_1 or model.recurrence else ""
+
+
 def _uncut(model: Model) -> str:
     """What context parallelism has no way to cut; empty where it has."""
     if model.patches:
         return "images"
     if model.disentangled:
         return "distances between all tokens"
-    return "scans of single channels" if model.mamba and model.mamba.step_rank else ""
+    return _single(model)
 
 
 RULES: tuple[Rule, ...] = (
@@ -135,8 +141,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "tp splits mixers",
-        lambda m, y: (y.tp == 1) | (m.mamba is None or m.mamba.step_rank is None),
-        lambda m, y: f"tensor parallel degree {y.tp} given, but mixers of {m.name} (Mamba-1) are held whole",
+        lambda m, y: (y.tp == 1) | (not _single(m)),
+        lambda m, y: f"tensor parallel degree {y.tp} given, but {_single(m)} of {m.name} are held whole",
         lambda m, y: "leave --tp out",
     ),
     Rule(

@@ -12,7 +12,7 @@ from distsim.specs.precision import Precision
 
 MIXERS = ("in_proj", "in_proj_qkvz", "in_proj_qkv", "qkv_proj", "in_proj_z", "in_proj_ba", "in_proj_b", "in_proj_a",
           "x_proj", "dt_proj", "a_proj", "b_proj", "f_proj", "f_a_proj", "f_b_proj", "g_proj", "g_a_proj", "g_b_proj",
-          "output_gate", "out_proj")  # fmt: skip
+          "output_gate", "out_proj", "linear_y", "linear_x", "linear_out")  # fmt: skip
 """Projections of what stands in attention's place, as transformers calls them."""
 LETTERS = ("q", "k", "v", "o", *MIXERS, "gate", "up", "down", "shared_expert_gate", "head")
 """Products that may have an adapter, in the order in which they run."""

@@ -13,7 +13,9 @@ from distsim.interop.huggingface.windows import GLOBAL, LOCAL
 
 OTHERS = {"linear_attention", "mamba", "conv", "linear", "recurrent", "kda"}
 """What configurations call a layer whose mixer is no attention."""
-NAMES = ("layer_types", "layers_block_type", "block_types")
+NAMES = ("layer_types", "layers_block_type")
+REPEATED = "block_types"
+"""Kinds of layers that are repeated over all of them (RecurrentGemma)."""
 
 BESIDE = "mamba-2 beside attention"
 """Every layer has both."""
@@ -47,7 +49,10 @@ def shortest(layers: tuple[bool, ...]) -> tuple[bool, ...]:
 def recurrent_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     """Whether each layer has something else in attention's place, by whichever rule the configuration follows."""
     fields.settled(*NAMES, *RULES)
-    if (kinds := fields.row(*NAMES, length=layers)) is not None:
+    kinds, repeated = fields.row(*NAMES, length=layers), fields.row(REPEATED)
+    if kinds is None and repeated is not None:
+        kinds = [repeated[layer % len(repeated)] for layer in range(layers)]
+    if kinds is not None:
         if unknown := sorted({str(kind) for kind in kinds} - LOCAL - GLOBAL - OTHERS):
             raise fields.wrong(NAMES[0], unknown[0], f"kinds: {', '.join(sorted(OTHERS | GLOBAL))}")
         return tuple(kind in OTHERS for kind in kinds)
@@ -159,6 +164,14 @@ def _mamba1(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _recurrence(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """RG-LRU; as wide as the hidden width where nothing is stated, in as many blocks as attention has heads."""
+    width, blocks = fields.whole("lru_width") or values["hidden"], values["heads"]
+    if width % blocks:
+        raise DistsimError(f"{blocks} heads do not divide lru_width {width}", where=fields.where)
+    return {"width": width, "blocks": blocks, "convolution": fields.needed("conv1d_width")}
+
+
 def _lightning(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     """Lightning attention: as many heads as attention has, of the same width."""
     fields.settled("shared_moe_mode", "shared_intermediate_size", "postnorm", "attn_alpha_factor")
@@ -179,6 +192,7 @@ READERS: Mapping[str, tuple[str, Callable[[Fields, dict[str, Any]], dict[str, An
     "mamba-2": ("mamba", _mamba2),
     BESIDE: ("mamba", _mamba2_beside),
     "mamba-1": ("mamba", _mamba1),
+    "rg-lru": ("recurrence", _recurrence),
     "lightning": ("lightning", _lightning),
     "convolution": ("convolution", _convolution),
 }
