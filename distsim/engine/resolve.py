@@ -11,7 +11,7 @@ from distsim.engine.models import as_asked, asked_of, length_notes, load_model, 
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.profile import framework_notes, kernels_for, recipe_kernels, with_kernels
 from distsim.engine.schedule_chunks import chunks_of_stages, settle_chunks
-from distsim.engine.tuning import tuning_of, tuning_options
+from distsim.engine.tuning import tuning_notes, tuning_of, tuning_options
 from distsim.engine.vocabulary import check_vocabulary
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
@@ -130,15 +130,16 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         notes.append(note)
     most = max(stage_sums(chunks, layout.pp, layout.schedule))
     if layout.recompute_layers > most:
-        notes.append(
-            f"--recompute-layers {layout.recompute_layers} recomputes all: no stage has more than {most} layers"
-        )
+        all_of = f"no stage has more than {most} layers"
+        notes.append(f"--recompute-layers {layout.recompute_layers} recomputes all: {all_of}")
+    tuning = tuning_of(filled, job, framework, model, precision)
+    notes += tuning_notes(tuning, model)
     return Setup(
         job, model, accelerator, cluster, framework, kernels, precision,
         catalog.load("optimizers", filled["optimizer"]), layout, chunks, filled["recompute"],
         padded_vocab(framework, model, layout.vocab_ranks), origins, tuple(notes),
         offload,
-        tuning_of(filled, job, framework, model, precision),
+        tuning,
     )  # fmt: skip
 
 

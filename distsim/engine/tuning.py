@@ -47,6 +47,7 @@ def tuning_of(
         FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs, rules.splits_fused,
         packed, rules.quantises_head, rules.gathers_outputs,
         rules.others_fp32 and packed is not None and not packed.leaves_others,
+        rules.quantises_experts or packed is None or packed.experts,
     )  # fmt: skip
 
 
@@ -70,6 +71,16 @@ def _targets(named: str, framework: Framework, model: Model) -> frozenset[str]:
             f"name the others: --lora-targets {others}" if others else f"it has {', '.join(dict.fromkeys(own))}",
         )  # fmt: skip
     return found
+
+
+def tuning_notes(tuning: Tuning | None, model: Model) -> list[str]:
+    """What a user should know of weights that stay as they are."""
+    if tuning is None or tuning.quantization is None or tuning.quantises_experts or not model.experts:
+        return []
+    name = tuning.quantization.name
+    hint = "; --quantize nf4-experts packs them too" if name.startswith("nf4") else ""
+    return [f"routed experts of {model.name} stay in 16 bits: they are one tensor a layer, no linear layers, which"
+            f" {name} leaves{hint}"]  # fmt: skip
 
 
 def tuning_options(tuning: Tuning | None) -> dict[str, Any]:
@@ -120,7 +131,7 @@ def weight_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | No
         return tuning.quantization.weight_bytes
     if parameter.trains:
         return recipe_of(parameter, precision, tuning).parameter_bytes
-    if tuning is None or not tuning.others_fp32:
+    if tuning is None or not tuning.others_fp32 or parameter.group == "expert":
         return precision.parameter_bytes
     cast = parameter.name == "head.weight" and tuning.product_bytes < FP32_BYTES  # autocast keeps one until backward
     return FP32_BYTES + precision.activation_bytes * cast

@@ -103,6 +103,8 @@ def _quantised(tuning: Tuning, operation: Operation) -> bool:
         return False
     if not operation.parameters:
         return False
+    if not tuning.quantises_experts and any(p.group == "expert" for p in operation.parameters):
+        return False
     if operation.name.startswith(("embedding.", "head.")):
         return False
     return tuning.quantises_head if operation.name == "head" else True

@@ -27,5 +27,8 @@ class Adapters(Spec):
     """The output layer is quantised with the layers' products."""
     refuses_mixer_output: tuple[str, ...] = ()
     """Model families on whose mixers' output projection it puts no adapter (peft, whose list this is)."""
+    quantises_experts: bool = True
+    """Routed experts are quantised whatever the format; not where a layer's are one tensor, which bitsandbytes, knowing
+    linear layers alone, leaves as it is (transformers 5)."""
     others_fp32: bool = False
     """Embedding, norms and output layer beside quantised weights become fp32 (prepare_model_for_kbit_training)."""

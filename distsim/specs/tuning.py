@@ -42,6 +42,8 @@ class Quantization(Sourced):
     """The same of releases until ``older_until``, for replays of measured runs."""
     older_until: float = 0
     """Last year, to the month, of releases that unpacked in another way."""
+    experts: bool = False
+    """Routed experts are packed too, also by a framework that otherwise leaves them."""
     leaves_others: bool = False
     """What is not quantised stays in the format it is stored in, where a framework otherwise makes it fp32."""
 
@@ -70,7 +72,8 @@ class Tuning:
     gathers_outputs: bool = False
     """Adapters of row-parallel products gather their output whole over tensor parallel ranks."""
     others_fp32: bool = False
-    """What is frozen beside quantised weights is held in fp32."""
+    """What is frozen beside quantised weights is held in fp32, but for routed experts."""
+    quantises_experts: bool = True
 
     def trains(self, part: str) -> bool:
         """Whether ``embedding``, ``head`` or ``norms`` train whole."""
