@@ -23,7 +23,7 @@ from distsim.engine.states import states
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.layers.ledger import distinct_saved
-from distsim.layers.network import layer_kind
+from distsim.layers.network import layer_kind, network_parameters
 from distsim.specs.job import Job
 from distsim.specs.tuning import targets_named
 
@@ -73,12 +73,21 @@ def test_what_torch_keeps(row: dict[str, str]) -> None:
 def test_trained_parameters(case: tuple[str, str, int]) -> None:
     """What peft counts as trainable, whatever modules are named."""
     config, targets, trained = case
-    setup = _setup(PEFT["configs"][config], seq=256, precision="pure-bf16", lora_rank=8, lora_targets=targets)
-    mine = sum(
-        count * parameter.elements for block, count in build_stages(setup)[0].layers
-        for one in block.operations for parameter in one.parameters if parameter.held == "adapter"
-    )  # fmt: skip
-    assert mine == trained
+    assert _trained(PEFT["configs"][config], targets) == trained
+
+
+def _trained(config: dict[str, Any], targets: str) -> float:
+    """Parameters of adapters of rank 8."""
+    setup = _setup(config, seq=128, precision="pure-bf16", lora_rank=8, lora_targets=targets)
+    parts = network_parameters(setup.context()).values()
+    return sum(times * one.elements for parameters, times in parts for one in parameters if one.held == "adapter")
+
+
+@pytest.mark.parametrize("case", PEFT["all-linear"], ids=lambda case: case[0]["model_type"])
+def test_all_linear_layers(case: tuple[dict[str, Any], int]) -> None:
+    """What peft's word for all linear layers but the output layer means, in every family without routed experts."""
+    config, trained = case
+    assert _trained(config, "all-linear") == trained
 
 
 def test_words_for_products() -> None:

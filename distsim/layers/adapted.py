@@ -8,17 +8,28 @@ from distsim.arrays import Number
 from distsim.layers.attention import heads_per_rank
 from distsim.layers.ledger import Context, Operation
 from distsim.specs.model import Model
-from distsim.specs.products import CONVOLUTION, LIGHTNING, MAMBA_1, MIXER_IN, MIXER_OUT, RECURRENCE, delta_of
+from distsim.specs.products import (
+    CONVOLUTION,
+    LIGHTNING,
+    LINEAR_ROUTERS,
+    MAMBA_1,
+    MIXER_IN,
+    MIXER_OUT,
+    RECURRENCE,
+    delta_of,
+)
 from distsim.specs.tuning import Tuning
 
 Matrix = tuple[str, set[str], Number]
 """Label of one product within its row, the names it goes by, and its output width."""
 
 _SINGLE = {
-    "attention.query": {"q"}, "attention.query_down": {"q"}, "attention.query_up": {"q"},
-    "attention.gate_projection": {"g_proj"}, "attention.kv_down": {"k", "v"}, "attention.kv_up": {"k", "v"},
+    "attention.query": {"q"}, "attention.query_down": {"q", "q_a_proj"}, "attention.query_up": {"q", "q_b_proj"},
+    "attention.kv_down": {"k", "v", "kv_a_proj_with_mqa"}, "attention.kv_up": {"k", "v", "kv_b_proj"},
+    "attention.index.query": {"wq_b"}, "attention.index.key": {"wk"}, "attention.index.weight": {"weights_proj"},
+    "attention.gate_projection": {"g_proj"},
     "cross.query": {"q"}, "cross.projection": {"o"}, "mlp.down": {"down"}, "mlp.shared.down": {"down"},
-    "mlp.shared.gate": {"shared_expert_gate"}, "head": {"head"},
+    "mlp.shared.gate": {"shared_expert_gate"}, "head.transform": {"transform"}, "head": {"head"},
 }  # fmt: skip
 _ONE_WORD = ("lfm2", "lfm2_moe")
 """Families whose attention calls its projection out as their mixers call theirs."""
@@ -60,6 +71,8 @@ def matrices_of(ctx: Context, tuning: Tuning, operation: Operation) -> list[Matr
         return [("", _SINGLE[operation.name], outer)]
     if operation.name in _MIXERS:
         return _of_mixer(ctx, operation, _MIXERS[operation.name](ctx.model))
+    if operation.name == "mlp.router":
+        return [("", {"router"}, outer)] if ctx.model.family in LINEAR_ROUTERS else []
     if operation.name == "attention.projection":
         return [("", {"o", MIXER_OUT} if ctx.model.family in _ONE_WORD else {"o"}, outer)]
     if operation.name == "attention.qkv":

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from distsim.specs.mixers import DeltaNet
 from distsim.specs.model import Model
+from distsim.specs.tuning import INDEXER, LATENT
 
 MIXER_IN, MIXER_OUT = "in_proj", "out_proj"
 """What Megatron's modules call the projections of any mixer."""
 MAMBA_1 = (MIXER_IN, "x_proj", "dt_proj", MIXER_OUT)
+LINEAR_ROUTERS = ("llama4_text", "phimoe")
+"""Families whose routers are linear layers, not weights by themselves."""
 CONVOLUTION = (MIXER_IN, MIXER_OUT)
 RECURRENCE = ("linear_y", "linear_x", "linear_out")
 LIGHTNING = ("qkv_proj", "output_gate", MIXER_OUT)
@@ -31,6 +34,15 @@ def mixer_products(model: Model) -> tuple[str, ...]:
     return CONVOLUTION if model.convolution else LIGHTNING if model.lightning else ()
 
 
+def _latent(model: Model) -> tuple[str, ...]:
+    """Halves of latent attention's projections, and an indexer's."""
+    latent = model.latent_attention
+    if latent is None:
+        return ()
+    halves = tuple(name for name, letter in LATENT.items() if letter == "k" or latent.q_rank)
+    return halves + (INDEXER if latent.index_heads else ())
+
+
 def _has_mlp(model: Model) -> bool:
     """Whether all tokens of some layer pass one MLP: a dense one, or a shared expert."""
     experts = model.experts
@@ -45,11 +57,13 @@ def products(model: Model) -> tuple[str, ...]:
     attends = model.attention_layers > 0 or model.encoder_layers > 0 or model.text is not None
     feeds = _has_mlp(model)
     found = (
-        *(("q", "k", "v", "o") if attends else ()),
+        *(("q", "k", "v", *_latent(model), "o") if attends else ()),
         *mixer_products(model),
         *(("g_proj",) if model.attention_gate == "head" or (model.attention_gate and model.latent_attention) else ()),
         *(("gate",) if feeds and model.gated else ()),
         *(("up", "down") if feeds else ()),
         *(("shared_expert_gate",) if model.experts and model.experts.shared_gate else ()),
+        *(("router",) if model.experts and model.family in LINEAR_ROUTERS else ()),
+        *(("transform",) if model.output.transform else ()),
     )
     return tuple(dict.fromkeys(found))

@@ -14,12 +14,31 @@ MIXERS = ("in_proj", "in_proj_qkvz", "in_proj_qkv", "qkv_proj", "in_proj_z", "in
           "x_proj", "dt_proj", "a_proj", "b_proj", "f_proj", "f_a_proj", "f_b_proj", "g_proj", "g_a_proj", "g_b_proj",
           "output_gate", "out_proj", "linear_y", "linear_x", "linear_out")  # fmt: skip
 """Projections of what stands in attention's place, as transformers calls them."""
-LETTERS = ("q", "k", "v", "o", *MIXERS, "gate", "up", "down", "shared_expert_gate", "head")
+LATENT = {"q_a_proj": "q", "q_b_proj": "q", "kv_a_proj_with_mqa": "k", "kv_b_proj": "k"}
+"""Halves of latent attention's projections, each with the letter that means both."""
+INDEXER = ("wq_b", "wk", "weights_proj")
+"""Projections of an indexer that chooses keys (DeepSeek-V3.2)."""
+LETTERS = (
+    "q",
+    "k",
+    "v",
+    *LATENT,
+    *INDEXER,
+    "o",
+    *MIXERS,
+    "gate",
+    "up",
+    "down",
+    "shared_expert_gate",
+    "router",
+    "transform",
+    "head",
+)
 """Products that may have an adapter, in the order in which they run."""
 _ATTENTION, _MLP = ("q", "k", "v", "o"), ("gate", "up", "down")
 GROUPS = {"attention": _ATTENTION, "qkv": ("q", "k", "v"), "mlp": _MLP, "mixers": MIXERS,
-          "all-linear": tuple(name for name in LETTERS if name != "head"), "w1": ("gate",), "w2": ("down",),
-          "w3": ("up",), "input_linear": ("gate", "up"), "output_linear": ("down",),
+          "all-linear": tuple(name for name in LETTERS if name != "head" and name not in LATENT),
+          "w1": ("gate",), "w2": ("down",), "w3": ("up",), "input_linear": ("gate", "up"), "output_linear": ("down",),
           "linear_qkv": ("q", "k", "v"), "linear_proj": ("o",), "linear_fc1": ("gate", "up"),
           "linear_fc2": ("down",)}  # fmt: skip
 """Words for several products: this field's, and those of other modules (Megatron's, LFM2's, Granite's)."""
@@ -91,4 +110,4 @@ def targets_named(text: str) -> str:
         found |= set(GROUPS.get(plain, (plain,)))
     if not found:
         raise ValueError(f"no product is named; choices: {_CHOICES}")
-    return ",".join(letter for letter in LETTERS if letter in found)
+    return ",".join(letter for letter in LETTERS if letter in found and LATENT.get(letter) not in found)
