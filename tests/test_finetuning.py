@@ -96,20 +96,20 @@ def test_frozen_weights_cost_their_bytes_and_nothing_else() -> None:
 
 
 def test_experts_that_are_tensors_of_one_module_are_not_quantised() -> None:
-    """bitsandbytes replaces linear layers, which transformers 5 has none of among experts: peft then makes those fp32.
-    Trainers that quantise them are told by +experts, frameworks whose experts are linear layers do so anyway."""
+    """bitsandbytes replaces linear layers, which transformers 5 has none of among experts. Trainers that quantise them
+    are told by +experts, frameworks whose experts are linear layers do so anyway."""
     job = {**PLAIN, "model": "qwen3-30b-a3b", "lora_rank": 16}
     experts = 48 * 128 * 3 * 2048 * 768
 
     def held(**more: Any) -> float:
         return distsim.memory(**{**job, **more}).worst.categories["parameters"]
 
-    assert held(quantize="nf4") - held(quantize="nf4+experts") == pytest.approx(experts * (4 - 4.127 / 8), rel=1e-4)
+    assert held(quantize="nf4") - held(quantize="nf4+experts") == pytest.approx(experts * (2 - 4.127 / 8), rel=1e-4)
     assert held(quantize="gptq-int4") < held(quantize="nf4+experts")
-    others = {name: held(framework="fsdp", quantize=name) for name in ("nf4", "nf4+experts")}
+    others = {name: held(framework="litgpt", quantize=name) for name in ("nf4", "nf4+experts")}
     assert len(set(others.values())) == 1
     notes = distsim.memory(**job, quantize="nf4").setup.notes
-    assert any("experts are not quantised, and cast to fp32" in note for note in notes)
+    assert any("experts stay in 16 bits" in note for note in notes)
     assert not any("experts" in note for note in distsim.memory(**job, quantize="nf4+experts").setup.notes)
     assert any(
         "has no effect" in note for note in distsim.memory(**PLAIN, lora_rank=8, quantize="nf4+experts").setup.notes

@@ -53,7 +53,10 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "offload_to": (str, "where offloaded data goes: cpu or nvme"),
     "mtp": (int, "layers of multi-token prediction that train with the rest [default: none]"),
     "lora_rank": (int, "rank of LoRA adapters; only they train"),
-    "lora_targets": (str, "products with an adapter: q,k,v,o,gate,up,down,head; attention, mlp, all-linear"),
+    "lora_targets": (
+        str,
+        "products with an adapter: q,k,v,o,gate,up,down,head, in_proj …; attention, mlp, mixers, all-linear",
+    ),
     "lora_dropout": (float, "dropout of the adapters' inputs [default: 0]"),
     "lora_whole": (str, "what trains whole beside adapters: embedding, head, norms"),
     "quantize": (str, "how frozen weights are stored (distsim show quantizations): none, nf4, nf4+experts …"),

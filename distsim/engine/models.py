@@ -8,6 +8,7 @@ from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.layers.network import count_parameters, network_parameters, plain_context
+from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 
@@ -134,8 +135,13 @@ def length_notes(model: Model, layout: Layout, stated: bool = True) -> list[str]
     return notes
 
 
-def refuse_untimed(model: Model, attention: str) -> None:
+def refuse_untimed(model: Model, attention: str, kernels: Kernels) -> None:
     """Raise DistsimError for what memory can be told of, and time cannot."""
+    if model.recurrence and kernels.linear_attention == "composed":
+        raise DistsimError(
+            f"the framework composes the recurrences of {model.name} token by token, whose time is not covered",
+            "distsim memory knows them; other frameworks are taken to have a fused kernel: --framework fsdp",
+        )
     if attention != "flash" and model.mamba is not None and model.mamba.step_rank:
         raise DistsimError(
             f"--attention {attention} composes the scans of {model.name} token by token, whose time is not covered",

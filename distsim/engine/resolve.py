@@ -134,9 +134,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         notes.append(note)
     most = max(stage_sums(chunks, layout.pp, layout.schedule))
     if layout.recompute_layers > most:
-        notes.append(
-            f"--recompute-layers {layout.recompute_layers} recomputes all: no stage has more than {most} layers"
-        )
+        all_of = f"no stage has more than {most} layers"
+        notes.append(f"--recompute-layers {layout.recompute_layers} recomputes all: {all_of}")
     return Setup(
         job, model, accelerator, cluster, framework, kernels, precision,
         catalog.load("optimizers", filled["optimizer"]), layout, chunks, filled["recompute"],

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.errors import DistsimError
+from distsim.errors import DistsimError, did_you_mean
 from distsim.layers.ledger import Parameter
 from distsim.specs.framework import Framework, Kernels
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
-from distsim.specs.tuning import LETTERS, WHOLE, Quantization, Tuning, targets_named
+from distsim.specs.products import MIXER_IN, MIXER_OUT, mixer_products, products
+from distsim.specs.tuning import LETTERS, MIXERS, WHOLE, Quantization, Tuning, targets_named
 from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
@@ -35,16 +36,13 @@ def tuning_of(
             f"--lora-rank {rank} is more than the {model.hidden} columns of {model.name}'s products",
             "ranks of 8 to 256 are usual",
         )
-    if model.pattern and set(model.pattern) == {"M"}:
-        raise DistsimError(f"--lora-rank {rank}: {model.name} has none of the products that adapters are added to here",
-                           "they are those of attention and MLPs")  # fmt: skip
     rules, whole = framework.adapters, frozenset((filled["lora_whole"] or "").split(",")) - {""}
     adapter = _plain(precision, FP32_BYTES) if rules.fp32 else _without_copies(precision)
     mixed = precision.master_bytes > 0 or precision.autocast
     wide = rules.fp32 and not mixed
     packed, with_experts = quantization_of(filled["quantize"] or "none")
     return Tuning(
-        rank, frozenset(targets_named(filled["lora_targets"] or USUAL_TARGETS).split(",")), whole,
+        rank, _targets(filled["lora_targets"] or USUAL_TARGETS, framework, model), whole,
         bool(filled["lora_dropout"]), adapter,
         _plain(precision, precision.parameter_bytes) if rules.fp32 else precision,
         FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs, rules.splits_fused,
@@ -64,6 +62,28 @@ def quantization_of(text: str) -> tuple[Quantization | None, bool]:
     return (None if name == "none" else catalog.load("quantizations", name)), bool(plus)
 
 
+def _targets(named: str, framework: Framework, model: Model) -> frozenset[str]:
+    """The products named that the model has; an error where it has none of them."""
+    targets = frozenset(targets_named(named).split(","))
+    own = (*products(model), "head")
+    if framework.kernels.qkv_matrices == 1 and mixer_products(model):
+        own += (MIXER_IN, MIXER_OUT)
+    found = targets & frozenset(own)
+    if not found:
+        shown = "mixers" if targets == frozenset(MIXERS) else named
+        raise DistsimError(
+            f"--lora-targets {shown}: {model.name} has no such product", did_you_mean(shown, own),
+            f"it has {', '.join(dict.fromkeys(own))}",
+        )  # fmt: skip
+    if MIXER_OUT in found and model.family in framework.adapters.refuses_mixer_output:
+        others = ",".join(name for name in LETTERS if name in found - {MIXER_OUT})
+        raise DistsimError(
+            f"{framework.name} puts no adapter on {MIXER_OUT} of {model.family} models, whose kernels would pass it by",
+            f"name the others: --lora-targets {others}" if others else f"it has {', '.join(dict.fromkeys(own))}",
+        )  # fmt: skip
+    return found
+
+
 def tuning_notes(tuning: Tuning | None, model: Model, kernels: Kernels, framework: str) -> list[str]:
     """What a user may not expect of quantised experts."""
     if tuning is None or tuning.quantization is None:
@@ -73,9 +93,8 @@ def tuning_notes(tuning: Tuning | None, model: Model, kernels: Kernels, framewor
         return [f"+{EXPERTS} has no effect: {model.name} has none"] if tuning.quantises_experts else []
     if tuning.takes_experts(kernels.expert_modules == "each"):
         return []
-    cast = ", and cast to fp32 like all that is not" if tuning.others_fp32 else ""
-    return [f"experts are not quantised{cast}: {name} takes linear layers, and {framework} holds experts as tensors "
-            f"of one module; where your trainer quantises them too: --quantize {name}+{EXPERTS}"]  # fmt: skip
+    return [f"experts stay in 16 bits: {name} takes linear layers, and {framework} holds experts as tensors of one "
+            f"module; where your trainer quantises them too: --quantize {name}+{EXPERTS}"]  # fmt: skip
 
 
 def tuning_options(tuning: Tuning | None) -> dict[str, Any]:
@@ -133,7 +152,7 @@ def weight_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | No
         return tuning.quantization.weight_bytes
     if parameter.trains:
         return recipe_of(parameter, precision, tuning).parameter_bytes
-    if tuning is None or not tuning.others_fp32:
+    if tuning is None or not tuning.others_fp32 or parameter.group == "expert":
         return precision.parameter_bytes
     cast = parameter.name == "head.weight" and tuning.product_bytes < FP32_BYTES  # autocast keeps one until backward
     return FP32_BYTES + precision.activation_bytes * cast

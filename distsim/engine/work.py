@@ -49,7 +49,7 @@ class Work:
 
 def work_of(setup: Setup, price: Pricing = price_of) -> Work:
     """Fold ledger and traffic of a setup; stages that hold the same layers are folded once. ``price`` may remember."""
-    refuse_untimed(setup.model, setup.layout.attention)
+    refuse_untimed(setup.model, setup.layout.attention, setup.kernels)
     exchange, network = exchange_of(setup), network_of(setup)
     stages = build_stages(setup)
     known: dict[int, BlockSums] = {}

@@ -11,25 +11,26 @@ from dataclasses import replace
 from typing import Literal
 
 from distsim.arrays import Number, maximum, where
-from distsim.layers.attention import heads_per_rank
-from distsim.layers.ledger import Collective, Context, Held, Operation, Parameter, Tensor
+from distsim.layers.adapted import ROW_PARALLEL, matrices_of
+from distsim.layers.ledger import (
+    RATE_GRADIENT_ONLY,
+    Collective,
+    Context,
+    Held,
+    Operation,
+    Parameter,
+    Tensor,
+    parameters_of,
+)
 from distsim.layers.streams import UNSCALED
 from distsim.specs.tuning import Tuning
 from distsim.units import FP32_BYTES, MASK_BYTES
 
-_LETTERS = {
-    "attention.query": {"q"}, "attention.query_down": {"q"}, "attention.query_up": {"q"},
-    "attention.kv_down": {"k", "v"}, "attention.kv_up": {"k", "v"}, "attention.projection": {"o"},
-    "cross.query": {"q"}, "cross.projection": {"o"}, "mlp.down": {"down"}, "mlp.shared.down": {"down"},
-    "head": {"head"},
-}  # fmt: skip
-_ROW_PARALLEL = ("attention.projection", "cross.projection", "mlp.down", "mlp.shared.down")
-"""Products whose input, not whose output, tensor-parallel ranks share out."""
 _PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
 _READ_BY_LAYERS = (".rope_tables", "layer_inputs")
 _ONE_INPUT_MORE = ".input_fp32"
-_WEIGHT_GRADIENT_ONLY = (".normalised", UNSCALED)
-"""What an eager norm, or a scale, keeps for the gradient of its weight alone."""
+_WEIGHT_GRADIENT_ONLY = (".normalised", UNSCALED, RATE_GRADIENT_ONLY)
+"""What an eager norm, a scale or a scan keeps for the gradient of its weight alone."""
 
 
 def tuned(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
@@ -45,8 +46,12 @@ def tuned(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...
         quantised = _quantised(ctx, tuning, operation)
         if quantised:
             found.append(_unpacked(ctx, tuning, operation))
-        found.append(_frozen(ctx, operation, quantised))
-        found += _adapters(ctx, tuning, operation)
+        frozen, adapters = _frozen(ctx, operation, quantised), _adapters(ctx, tuning, operation)
+        if _passed_by(ctx, operation):
+            idle = parameters_of(adapters)
+            found.append(replace(frozen, parameters=(*frozen.parameters, *idle)))
+        else:
+            found += [frozen, *adapters]
     return tuple(found)
 
 
@@ -127,7 +132,7 @@ def _frozen(ctx: Context, operation: Operation, quantised: bool) -> Operation:
             copy = _plain_weight(ctx, operation)
             saved = tuple(tensor for tensor in saved if not tensor.weight_copy)
             transit, forward = (*transit, copy), (*forward, copy)
-    elif operation.kind in ("norm", "elementwise"):
+    elif operation.kind in ("norm", "scan", "elementwise"):
         saved = tuple(tensor for tensor in saved if not tensor.name.endswith(_WEIGHT_GRADIENT_ONLY))
     elif operation.kind == "embedding":
         saved = tuple(tensor for tensor in saved if tensor.name.endswith(".rope_tables"))
@@ -169,34 +174,22 @@ def _unpacked(ctx: Context, tuning: Tuning, operation: Operation) -> Operation:
     )  # fmt: skip
 
 
-def _matrices(ctx: Context, tuning: Tuning, operation: Operation) -> list[tuple[str, set[str], Number]]:
-    """The separate products of a row that can have an adapter: label, letters and output width."""
-    if operation.kind != "matmul" or any(p.group == "expert" for p in operation.parameters):
-        return []
-    outer = operation.shape[1]
-    if operation.name in _LETTERS:
-        return [("", _LETTERS[operation.name], outer)]
-    if operation.name == "attention.qkv":
-        if ctx.kernels.qkv_matrices == 1 and not tuning.splits_fused:
-            return [("", {"q", "k", "v"}, outer)]
-        made, kv = ctx.model.key_value_projections(ctx.layer), heads_per_rank(ctx)[1]
-        rest = [("_k", {"k"}, kv * ctx.model.head_dim), ("_v", {"v"}, kv * ctx.model.value_width)][:made]
-        return [("_q", {"q"}, outer - sum(width for _, _, width in rest)), *rest]
-    if operation.name == "cross.kv":
-        return [("_k", {"k"}, outer / 2), ("_v", {"v"}, outer / 2)]
-    if operation.name in ("mlp.up", "mlp.shared.up"):
-        if ctx.model.gated and not ctx.kernels.gate_up_fused:
-            return [("_gate", {"gate"}, outer / 2), ("_up", {"up"}, outer / 2)]
-        return [("", {"gate", "up"} if ctx.model.gated else {"up"}, outer)]
-    return []
-
-
 def _adapters(ctx: Context, tuning: Tuning, operation: Operation) -> list[Operation]:
     found: list[Operation] = []
-    for label, letters, width in _matrices(ctx, tuning, operation):
+    for label, letters, width in matrices_of(ctx, tuning, operation):
         if letters & tuning.targets:
             found += _adapter(ctx, tuning, operation, label, width)
     return found
+
+
+def _passed_by(ctx: Context, operation: Operation) -> bool:
+    """Whether a scan's kernel reads the weights of a product by itself: adapters on it are there, and idle."""
+    mixer = ctx.model.mamba
+    if mixer is None or mixer.inner_norms or not ctx.kernels.scan_projects:
+        return False
+    if mixer.step_rank and ctx.layout.attention != "flash":
+        return False
+    return operation.name in ("mamba.project_state", "mamba.project_step", "mamba.project_out")
 
 
 def _adapter(ctx: Context, tuning: Tuning, operation: Operation, label: str, width: Number) -> list[Operation]:
@@ -206,7 +199,7 @@ def _adapter(ctx: Context, tuning: Tuning, operation: Operation, label: str, wid
     other side, by rank or by output width, whose parts are exchanged.
     """
     tokens, _, inner, _ = operation.shape
-    row = operation.name in _ROW_PARALLEL
+    row = operation.name in ROW_PARALLEL
     shards = ctx.layout.tp if operation.parameters[0].tensor_parallel else 1
     rank, across = tuning.rank, 1 - 1 / shards
     narrow, wide = (rank, width / shards) if row else (rank / shards, width)
@@ -248,7 +241,7 @@ def _inputs(ctx: Context, tuning: Tuning, operation: Operation, label: str) -> l
     kept = next((tensor for tensor in operation.saved if not tensor.weight_copy), None)
     if _casts(ctx, tuning) or kept is None:
         return [own]
-    if ctx.kernels.regather_input and operation.name not in _ROW_PARALLEL:  # the product itself kept its shard of it
+    if ctx.kernels.regather_input and operation.name not in ROW_PARALLEL:  # the product itself kept its shard of it
         kept = kept._replace(name=f"{kept.name}_gathered", elements=tokens * inner)
     return [kept._replace(bytes_each=ctx.activation)]
 

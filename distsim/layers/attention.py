@@ -28,7 +28,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     tokens, width, values = layout.tokens, model.head_dim, model.value_width
     heads, kv_heads = heads_per_rank(ctx)
     act = ctx.activation
-    asked = heads * (width + (values if model.attention_gate else 0))
+    asked = heads * (width + (values if model.attention_gate is True else 0))
     made = model.key_value_projections(ctx.layer)
     given = (kv_heads * width, kv_heads * values)[:made]
     outer = asked + sum(given)
@@ -48,6 +48,8 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         collectives=column_collectives(ctx, matrices),
     )
     operations = [qkv]
+    if model.attention_gate == "head":
+        operations.append(gate_projection(ctx, heads, source))
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
     key = Tensor("attention.key", tokens * kv_heads * width, act, "s b k d/t")
     value = Tensor("attention.value", tokens * kv_heads * values, act, "s b k d/t")
@@ -57,21 +59,22 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     operations += [*block_indexer(ctx), *distance_scores(ctx, key, heads)]
     operations += core_attention(ctx, query, key, value, heads, width, values, value_projection=tokens * outer)
     if model.attention_gate:
-        operations.append(output_gate(ctx, tokens * heads * values))
-    if model.head_gate:
-        operations.append(
-            linear(ctx, "attention.gate_projection", tokens, model.hidden, heads, source, cast_input=True)
-        )
-        operations.append(output_gate(ctx, tokens * heads * values, tokens * heads))
+        operations.append(output_gate(ctx, tokens * heads * values, heads))
     operations += output_projection(ctx, heads * values)
     return operations
 
 
-def output_gate(ctx: Context, elements: Number, gates: Number | None = None, each: Number | None = None) -> Operation:
-    """The sigmoid that attention's output is multiplied by, for each element or as many ``gates``, in the activations'
-    width or ``each`` bytes; both are kept, beside their product."""
-    size = ctx.activation if each is None else each
-    gate = Tensor("attention.gate", elements if gates is None else gates, size, "s b a d/t")
+def gate_projection(ctx: Context, outer: Number, source: Tensor) -> Operation:
+    """The product that a gate of attention's output is made of."""
+    tokens, hidden = ctx.layout.tokens, ctx.model.hidden
+    return linear(ctx, "attention.gate_projection", tokens, hidden, outer, source, cast_input=True)
+
+
+def output_gate(ctx: Context, elements: Number, heads: Number, each: Number | None = None) -> Operation:
+    """The sigmoid that attention's output is multiplied by, for each element or each head, in the activations' width or
+    ``each`` bytes; both are kept, beside their product."""
+    scales = ctx.layout.tokens * heads if ctx.model.attention_gate == "head" else elements
+    gate = Tensor("attention.gate", scales, ctx.activation if each is None else each, "s b a d/t")
     output = _output(ctx, elements)._replace(bytes_each=ctx.activation)
     return Operation(
         "attention.gate", "elementwise", bytes_read=output.size_bytes + gate.size_bytes,
@@ -92,7 +95,7 @@ def output_projection(ctx: Context, inner: Number) -> list[Operation]:
     """The projection back to the hidden width, with the residual's dropout."""
     model, layout = ctx.model, ctx.layout
     kept = _output(ctx, layout.tokens * inner)
-    if model.attention_gate or model.head_gate:
+    if model.attention_gate:
         kept = kept._replace(name="attention.gated", elements=layout.tokens * inner)
     projection = linear(
         ctx,

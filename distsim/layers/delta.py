@@ -8,12 +8,12 @@ of each chunk are kept, states between chunks are computed again in backward.
 from __future__ import annotations
 
 from distsim.arrays import Number
-from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+from distsim.layers.ledger import RATE_GRADIENT_ONLY, Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mamba import SCAN_BACKWARD
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.specs.mixers import DeltaNet
-from distsim.units import FP32_BYTES
+from distsim.units import FP32_BYTES, MASK_BYTES
 
 CHUNK = 64
 """Tokens of one chunk of the scan (flash-linear-attention, ``chunk_size``)."""
@@ -39,10 +39,11 @@ def delta(ctx: Context, source: Tensor) -> list[Operation]:
     heads, keys, values = _widths(ctx, mixer)
     mixed = 2 * keys + values  # channels of the convolution
     wide = mixed + (0 if mixer.gate_rank else values)  # and the gate
-    matrices = ctx.kernels.qkv_matrices
+    apart = _apart(ctx, mixer, keys, values, wide)
+    matrices = len(apart)
     project_in = linear(
         ctx, "delta.project_in", tokens, model.hidden, wide, source, cast_input=True, matrices=matrices,
-        parts=(keys, keys, wide - 2 * keys), collectives=column_collectives(ctx, matrices),
+        parts=apart, collectives=column_collectives(ctx, matrices),
     )  # fmt: skip
     project_out = linear(
         ctx, "delta.project_out", tokens, values, model.hidden,
@@ -52,7 +53,7 @@ def delta(ctx: Context, source: Tensor) -> list[Operation]:
     output = Tensor("delta.scan_output", tokens * values, act, "s b v/t")
     return [
         project_in,
-        *_decays(ctx, mixer, heads, keys, values),
+        *_decays(ctx, mixer, heads, keys, values, source),
         _convolution(ctx, mixer, mixed),
         _normalised(ctx, mixer, keys),
         _scan(ctx, mixer, heads, keys, values, wide, output),
@@ -67,17 +68,31 @@ def _widths(ctx: Context, mixer: DeltaNet) -> tuple[Number, Number, Number]:
     return heads, mixer.key_heads * mixer.key_dim / ctx.layout.tp, heads * mixer.value_dim
 
 
-def _decays(ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Number) -> list[Operation]:
+def _apart(ctx: Context, mixer: DeltaNet, keys: Number, values: Number, wide: Number) -> tuple[Number, ...]:
+    """Output widths of the separate modules that make queries, keys, values and gate."""
+    if ctx.kernels.qkv_matrices == 1 or mixer.modules == "fused":
+        return (wide,)
+    if mixer.modules == "split":
+        return (2 * keys + values, values)
+    return (keys, keys, values, values)[: len(mixer.inputs)]
+
+
+def _decays(
+    ctx: Context, mixer: DeltaNet, heads: Number, keys: Number, values: Number, source: Tensor
+) -> list[Operation]:
     """Projections to how much a token writes and how much it forgets, and those through a narrow layer: to the decay
     of each channel, to the gate."""
     tokens, hidden = ctx.layout.tokens, ctx.model.hidden
-    scalars = 1 if mixer.channel_rank else 2
-    found = [linear(ctx, "delta.project_scalars", tokens, hidden, scalars * heads, None, matrices=scalars)]
+    scalars = heads * (1 if mixer.by_channel else 2)
+    modules = 1 if ctx.kernels.qkv_matrices == 1 else len(mixer.scalars)
+    found = [linear(ctx, "delta.project_scalars", tokens, hidden, scalars, source, matrices=modules, cast_input=True)]
+    if mixer.channel_decay:
+        found.append(linear(ctx, "delta.decays", tokens, hidden, keys, source, cast_input=True))
     for what, rank, width in (("decays", mixer.channel_rank, keys), ("gate", mixer.gate_rank, values)):
         if rank:
             narrow = Tensor(f"delta.{what}_narrow", tokens * rank, ctx.activation, "s b r")
-            found.append(linear(ctx, f"delta.{what}_down", tokens, hidden, rank, None, sharded=False))
-            found.append(linear(ctx, f"delta.{what}_up", tokens, rank, width, narrow))
+            down = linear(ctx, f"delta.{what}_down", tokens, hidden, rank, source, sharded=False, cast_input=True)
+            found += [down, linear(ctx, f"delta.{what}_up", tokens, rank, width, narrow)]
     return found
 
 
@@ -87,8 +102,11 @@ def _gated_norm(ctx: Context, mixer: DeltaNet, heads: Number, output: Tensor) ->
     kept = [Tensor("delta.norm.statistics", rows, FP32_BYTES, "s b a")]
     wide, narrow = output._replace(bytes_each=FP32_BYTES), output
     if ctx.kernels.norm == "eager":
-        kept += [wide._replace(name=f"delta.norm.{what}_fp32") for what in ("input", "gate", "activated")]
-        kept += [narrow._replace(name=f"delta.norm.{what}") for what in ("normalised", "scaled")]
+        own = ("input", "activated") if mixer.by_channel else ("input", "gate", "activated")  # a sigmoid keeps no input
+        kept += [wide._replace(name=f"delta.norm.{what}_fp32") for what in own]
+        kept.append((wide if mixer.by_channel else narrow)._replace(name="delta.norm.normalised"))
+        scaled = wide if mixer.by_channel or ctx.precision.autocast else narrow  # weights are fp32
+        kept.append(scaled._replace(name="delta.norm.scaled"))
     else:
         kept += [output, narrow._replace(name="delta.gate")]
     return Operation(
@@ -131,7 +149,7 @@ def _scan(
 ) -> Operation:
     """Products within chunks and with the states between them."""
     layout, tokens, act = ctx.layout, ctx.layout.tokens, ctx.activation
-    key, value, by_channel = mixer.key_dim, mixer.value_dim, mixer.channel_rank is not None
+    key, value, by_channel = mixer.key_dim, mixer.value_dim, mixer.by_channel
     within = 2 * CHUNK * (KEY_PRODUCTS * key + VALUE_PRODUCTS * value) / 2  # half of the pairs of a chunk are ahead
     flops = tokens * heads * (within + 2 * STATE_PRODUCTS * key * value)
     states = tokens / CHUNK * heads * key * value * act
@@ -139,7 +157,7 @@ def _scan(
     matrices = CHANNEL_MATRICES if by_channel else 1
     kept = (
         Tensor("delta.value", tokens * values, act, "s b v/t"),
-        Tensor("delta.decay_logits", 2 * tokens * decays, FP32_BYTES, "s b 2k/t" if by_channel else "s b 2a/t"),
+        *_logits(ctx, mixer, tokens * decays),
         Tensor("delta.decays", tokens * decays, FP32_BYTES, "s b k/t fp32" if by_channel else "s b a/t fp32"),
         Tensor("delta.writes", tokens * heads, act, "s b a/t"),
         Tensor("delta.inverse", tokens * heads * CHUNK * matrices, act, "s b a c/t"),
@@ -163,3 +181,15 @@ def _scan(
             Collective("all_to_all", "cp", exchange, "backward"),
         ),
     )  # fmt: skip
+
+
+def _logits(ctx: Context, mixer: DeltaNet, elements: Number) -> list[Tensor]:
+    """What making the decays keeps: the logits, and what the gradient of their rate alone reads. Kimi Linear composes
+    its softplus in transformers: an exponential, one more than it, and where neither is needed."""
+    shape = "s b k/t fp32" if mixer.by_channel else "s b a/t fp32"
+    logits = Tensor("delta.decay_logits", elements, FP32_BYTES, shape)
+    kept = [logits, logits._replace(name=f"delta.decay{RATE_GRADIENT_ONLY}")]
+    if mixer.channel_rank and ctx.kernels.norm == "eager":
+        kept += [logits._replace(name="delta.decay_exponentials"),
+                 logits._replace(name="delta.decay_choices", bytes_each=MASK_BYTES)]  # fmt: skip
+    return kept

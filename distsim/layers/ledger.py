@@ -23,6 +23,9 @@ ParameterKind = Literal["matrix", "embedding", "vector"]
 Held = Literal["trained", "whole", "adapter", "frozen", "quantised"]
 """Why a parameter is there: ``whole`` and ``adapter`` train where all else is frozen."""
 
+RATE_GRADIENT_ONLY = ".unrated"
+"""How names of tensors end that only the gradient of a learned rate reads, which nobody needs where it is frozen."""
+
 
 class Tensor(NamedTuple):
     """A tensor on one rank. Two rows that name the same tensor share its storage."""

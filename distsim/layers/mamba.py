@@ -2,6 +2,7 @@
 
 Rows are those of the fused kernels that training uses (``mamba_split_conv1d_scan_combined`` of state-spaces/mamba, as
 Megatron core calls it): the projection's output and the scan's output are kept, the rest is computed again in backward.
+Transformers gives that kernel the norm and the output projection besides (``scan_projects``).
 """
 
 from __future__ import annotations
@@ -34,24 +35,40 @@ def mamba(ctx: Context, source: Tensor) -> list[Operation]:
         ctx, "mamba.project_in", tokens, model.hidden, wide, source, cast_input=True, bias=mixer.bias,
         collectives=column_collectives(ctx),
     )  # fmt: skip
-    y = Tensor("mamba.scan_output", tokens * inner, act, "s b e/t")
+    scanned = FP32_BYTES if mixer.scaled and ctx.precision.autocast else act  # factors are stored in fp32
+    y = Tensor("mamba.scan_output", tokens * inner, scanned, "s b e/t")
     gated = Tensor("mamba.gated", tokens * inner, act, "s b e/t")
+    read = Tensor("mamba.normalised" if mixer.norm else "mamba.gated", tokens * inner, kept, "s b e/t")
     project_out = linear(
-        ctx, "mamba.project_out", tokens, inner, model.hidden,
-        Tensor("mamba.normalised", tokens * inner, kept, "s b e/t"), bias=mixer.bias, bias_whole=True,
+        ctx, "mamba.project_out", tokens, inner, model.hidden, None if ctx.kernels.scan_projects else read,
+        bias=mixer.bias if mixer.output_bias is None else mixer.output_bias, bias_whole=True,
         collectives=row_collectives(ctx),
     )  # fmt: skip
     return [
         project_in,
+        *([_scaling(ctx, tokens * wide, scanned)] if mixer.scaled else []),
         _scan(ctx, tokens, heads, groups, mixed, wide, y),
-        Operation(
-            "mamba.norm", "norm", bytes_read=gated.size_bytes, bytes_written=gated.size_bytes,
-            shape=(tokens, inner), saved=(gated, Tensor("mamba.norm.statistics", tokens * groups, FP32_BYTES, "s b g")),
-            transient_backward=(gated, gated), recompute_class="norm",
-            parameters=(Parameter("mamba.norm.weight", inner, "vector"),),
-        ),
+        *([_gated_norm(ctx, gated, groups)] if mixer.norm else []),
         project_out,
     ]  # fmt: skip
+
+
+def _scaling(ctx: Context, elements: Number, each: Number) -> Operation:
+    """Fixed factors of the channels; nothing is kept for constants."""
+    return Operation("mamba.scaling", "elementwise", bytes_read=elements * ctx.activation,
+                     bytes_written=elements * each, shape=(elements,))  # fmt: skip
+
+
+def _gated_norm(ctx: Context, gated: Tensor, groups: Number) -> Operation:
+    """The norm of the gated output; its kernel keeps what it reads, the scan's own computes that again."""
+    statistics = Tensor("mamba.norm.statistics", ctx.layout.tokens * groups, FP32_BYTES, "s b g")
+    inner = gated.elements / ctx.layout.tokens
+    return Operation(
+        "mamba.norm", "norm", bytes_read=gated.size_bytes, bytes_written=gated.size_bytes,
+        shape=(ctx.layout.tokens, inner), saved=(statistics,) if ctx.kernels.scan_projects else (gated, statistics),
+        transient_backward=(gated, gated), recompute_class="norm",
+        parameters=(Parameter("mamba.norm.weight", inner, "vector"),),
+    )  # fmt: skip
 
 
 def _scan(
@@ -65,7 +82,7 @@ def _scan(
     within = 2 * CHUNK * (groups * mixer.state + inner)  # C B of each pair of tokens, and its product with x
     between = 2 * 2 * inner * mixer.state  # into the state and out of it
     flops = tokens * (within / 2 + between)  # half of the pairs within a chunk are ahead
-    projected = Tensor("mamba.projected", tokens * wide, act, "s b 2e/t")
+    projected = Tensor("mamba.projected", tokens * wide, output.bytes_each, "s b 2e/t")
     exchange = tokens * (wide + inner) * act * (layout.cp > 1)
     return Operation(
         "mamba.scan",

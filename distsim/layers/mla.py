@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distsim.arrays import Number
-from distsim.layers.attention import output_gate, output_projection
+from distsim.layers.attention import gate_projection, output_gate, output_projection
 from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import core_attention
 from distsim.layers.indexer import indexer
@@ -37,24 +37,22 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
         operations[-1], wider, key = absorbed(ctx, operations[-1], query)
         exchanged = context_exchange(ctx, wider, key, key._replace(elements=0), mla.kv_rank)
         core = sparse_core(ctx, query, wider, key)
-        return [*operations, *scaled, *exchanged, *core, *_gated(ctx, mla, heads)]
+        return [*operations, *scaled, *exchanged, *core, *_gated(ctx, mla, heads, source)]
     operations += scaled
     operations += context_exchange(ctx, query, key, value, mla.value_dim)
     operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim, value_projection=projection)
-    return operations + _gated(ctx, mla, heads)
+    return operations + _gated(ctx, mla, heads, source)
 
 
-def _gated(ctx: Context, mla: LatentAttention, heads: Number) -> list[Operation]:
+def _gated(ctx: Context, mla: LatentAttention, heads: Number, source: Tensor) -> list[Operation]:
     """A gate on attention's output, where there is one, and the projection back."""
-    model, tokens, inner = ctx.model, ctx.layout.tokens, heads * mla.value_dim
+    gate, inner = ctx.model.attention_gate, heads * mla.value_dim
     operations: list[Operation] = []
-    if model.head_gate:
-        operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, heads, None))
-        operations.append(output_gate(ctx, tokens * inner, tokens * heads))
-    if model.attention_gate and not mla.fused_gate:
-        operations.append(linear(ctx, "attention.gate_projection", tokens, model.hidden, inner, None))
-    if model.attention_gate:
-        operations.append(output_gate(ctx, tokens * inner, each=FP32_BYTES if mla.fused_gate else None))
+    if gate and not mla.fused_gate:
+        operations.append(gate_projection(ctx, heads if gate == "head" else inner, source))
+    if gate:
+        each = FP32_BYTES if mla.fused_gate else None
+        operations.append(output_gate(ctx, ctx.layout.tokens * inner, heads, each))
     return operations + output_projection(ctx, inner)
 
 

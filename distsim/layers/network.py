@@ -16,6 +16,8 @@ from distsim.layers.head import head, tied_parameter
 from distsim.layers.hyper_connections import read_streams, stream_elements, write_streams
 from distsim.layers.layer_inputs import branch, lookup_rows
 from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor, parameters_of
+from distsim.layers.lightning import lightning
+from distsim.layers.linear_recurrence import linear_recurrence
 from distsim.layers.mamba import mamba
 from distsim.layers.mla import latent_attention
 from distsim.layers.mlp import mlp
@@ -38,8 +40,8 @@ Mixer = Callable[[Context, Tensor], list[Operation]]
 def layer_kind(model: Model, layer: int) -> str:
     """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local,
     ``+chosen`` where it is to keys that an earlier layer's indexer chose, ``+unrotated`` where others rotate,
-    ``+blocks`` where it is to chosen blocks of keys, ``+mamba``, ``+delta`` or ``+convolution`` where that stands in
-    its place, ``+borrowed`` where keys are an earlier layer's, ``+cutoff`` where the MLP has one; in hybrids of single
+    ``+blocks`` where it is to chosen blocks of keys, ``+mamba`` and the like (``RECURRENT``) where that stands in its
+    place, ``+borrowed`` where keys are an earlier layer's, ``+cutoff`` where the MLP has one; in hybrids of single
     mixers ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where
     there are both."""
     if model.pattern:
@@ -136,12 +138,18 @@ def _feed(model: Model, layer: int) -> Mixer:
 
 
 def _recurrent(ctx: Context, source: Tensor) -> list[Operation]:
-    """A mixer that is no attention, and the addition to the residual stream."""
+    """A mixer that is no attention, and the addition to the residual stream; attention too where it stands beside."""
     kind = ctx.model.recurrent_mixer
+    if ctx.model.mixer_beside:  # each reads a copy of the input, scaled by a factor of its own
+        return [*_mamba(ctx, source._replace(name="mamba.input")), *attention(ctx, source)]
     if kind == "mamba":
         return _mamba(ctx, source)
-    mixer = delta if kind == "delta" else short_convolution
-    return [*mixer(ctx, source), *residual(ctx, f"{kind}.residual")]
+    return [*_MIXERS[kind](ctx, source), *residual(ctx, f"{kind}.residual")]
+
+
+_MIXERS: dict[str, Callable[[Context, Tensor], list[Operation]]] = {
+    "delta": delta, "convolution": short_convolution, "lightning": lightning, "recurrence": linear_recurrence,
+}  # fmt: skip
 
 
 def _mamba(ctx: Context, source: Tensor) -> list[Operation]:

@@ -6,7 +6,7 @@ from distsim.engine.resolve import Setup
 from distsim.engine.tuning import stored_as
 from distsim.report.style import Style, bare
 from distsim.specs.layout import Layout
-from distsim.specs.tuning import LETTERS, WHOLE
+from distsim.specs.tuning import LETTERS, MIXERS, WHOLE
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "dp")
 USUAL_SCHEDULES = ("1f1b", "interleaved-1f1b")
@@ -60,8 +60,19 @@ def _tuning_words(setup: Setup) -> list[str]:
     whole = "".join(f", {part}" for part in WHOLE if part in tuning.whole)
     name = stored_as(tuning)
     stored = f" on {name} weights" if name else ""
-    targets = ", ".join(letter for letter in LETTERS if letter in tuning.targets)
-    return [f"adapters of rank {tuning.rank}{stored} ({targets}){whole} train"]
+    return [f"adapters of rank {tuning.rank}{stored} ({_products(tuning.targets)}){whole} train"]
+
+
+MOST_NAMED = 4
+"""Above so many projections of mixers they are counted, not named."""
+
+
+def _products(targets: frozenset[str]) -> str:
+    """The adapted products in the order in which they run."""
+    mixers = [name for name in MIXERS if name in targets]
+    counted = mixers[0] if len(mixers) > MOST_NAMED else ""
+    named = [name for name in LETTERS if name in targets and (name == counted or not counted or name not in mixers)]
+    return ", ".join(f"{len(mixers)} of mixers" if name == counted else name for name in named)
 
 
 def flowed(parts: list[str], joint: str, width: int) -> list[str]:

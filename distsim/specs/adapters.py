@@ -25,5 +25,7 @@ class Adapters(Spec):
     """Weights come onto the GPU whole and are quantised there, which may be the peak (litgpt)."""
     quantises_head: bool = False
     """The output layer is quantised with the layers' products."""
+    refuses_mixer_output: tuple[str, ...] = ()
+    """Model families on whose mixers' output projection it puts no adapter (peft, whose list this is)."""
     others_fp32: bool = False
     """Embedding, norms and output layer beside quantised weights become fp32 (prepare_model_for_kbit_training)."""

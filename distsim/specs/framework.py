@@ -58,6 +58,11 @@ class Kernels(Spec):
     attention_mask: Literal["none", "window", "always", "bias"] = "none"
     """A dense mask of ``s x s`` per sequence is made in each layer: for sliding windows, or always (Falcon); ``bias``
     has one per head instead (T5)."""
+    scan_projects: bool = False
+    """Fused kernels of Mamba's scans take in the weights of the norm and of the output projection, and compute again in
+    backward what those read (transformers): adapters on them are passed by."""
+    linear_attention: Literal["fused", "composed"] = "fused"
+    """Lightning attention is one kernel, or a loop over blocks of plain operations (transformers)."""
     qkv_matrices: int = Field(default=1, ge=1, le=3)
     """Separate modules that read the attention's input (autocast casts it for each)."""
     gate_up_fused: bool = True

@@ -1,4 +1,7 @@
-"""What stands in the place of attention: state-space scans, the gated delta rule, short convolutions."""
+"""What stands in the place of attention: state-space scans, the gated delta rule, short convolutions, linear
+attention."""
+
+from typing import Literal
 
 from pydantic import Field
 
@@ -22,7 +25,22 @@ class Mamba(Spec):
     """Mamba-1: norms on the narrow step widths, B and C (Jamba)."""
     bias: bool = False
     """The projections into and out of the mixer have biases."""
+    output_bias: bool | None = None
+    """Whether the projection out of the mixer has one; None: as the one into it."""
     convolution_bias: bool = True
+    norm: bool = True
+    """Mamba-2: a norm on the gated output (Falcon-H1 has none)."""
+    scaled: bool = False
+    """What the projection in gives is multiplied by a fixed factor for each channel (Falcon-H1)."""
+
+
+DELTA_MODULES = {
+    "fused": (("in_proj_qkvz",), ("in_proj_ba",)),
+    "split": (("in_proj_qkv", "in_proj_z"), ("in_proj_b", "in_proj_a")),
+    "apart": (("q", "k", "v", "g_proj"), ("a_proj", "b_proj")),
+}
+"""Names of the modules that make queries, keys, values and gate, and of those that make what a token writes and
+forgets: Qwen3-Next's, Qwen3.5's, those of OLMo Hybrid and Kimi Linear."""
 
 
 class DeltaNet(Spec):
@@ -40,6 +58,36 @@ class DeltaNet(Spec):
     """Kimi Delta Attention: rank of the projection to the decay of every key channel; None: one decay a head."""
     gate_rank: int | None = Field(default=None, ge=1)
     """Rank of the projection to the output's gate; None means full rank."""
+    channel_decay: bool = False
+    """Every key channel decays by itself, by a projection of full rank (Ling 3)."""
+    modules: Literal["fused", "split", "apart"] = "fused"
+    """Into how many products a framework that follows the model's own code splits the projections in."""
+
+    @property
+    def by_channel(self) -> bool:
+        """Whether every key channel decays by itself, as in Kimi Delta Attention, or a head as one."""
+        return self.channel_rank is not None or self.channel_decay
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Modules that make queries, keys, values and, where it has full rank, the gate."""
+        return DELTA_MODULES[self.modules][0][: 3 if self.gate_rank else None]
+
+    @property
+    def scalars(self) -> tuple[str, ...]:
+        """Modules that make one number per head: how much is written and, where a head decays as one, forgotten."""
+        return DELTA_MODULES[self.modules][1][1 if self.by_channel else 0 :]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Modules to the decays of channels, and those by way of a narrow layer to the gate."""
+        decays = ("f_a_proj", "f_b_proj") if self.channel_rank else ("f_proj",) if self.channel_decay else ()
+        return decays + (("g_a_proj", "g_b_proj") if self.gate_rank else ())
+
+    @property
+    def output(self) -> str:
+        """The module behind the mixer."""
+        return "o" if self.modules == "apart" else "out_proj"
 
 
 class ShortConvolution(Spec):
@@ -48,3 +96,23 @@ class ShortConvolution(Spec):
     taps: int = Field(ge=1)
     bias: bool = False
     """The convolution and the projections have biases."""
+
+
+class Lightning(Spec):
+    """Lightning attention (MiniMax-01, arXiv:2501.08313): linear attention with fixed decays, a norm and a gate."""
+
+    heads: int = Field(ge=1)
+    head_dim: int = Field(ge=1)
+    block: int = Field(default=256, ge=1)
+    """Tokens of a block, within which pairs of them are multiplied."""
+
+
+class LinearRecurrence(Spec):
+    """The real-gated linear recurrent unit (Griffin, arXiv:2402.19427) behind a short convolution, with a gate."""
+
+    width: int = Field(ge=1)
+    """Channels, each of which recurs by itself."""
+    blocks: int = Field(ge=1)
+    """Blocks of channels; its gates are products within each."""
+    convolution: int = Field(default=4, ge=1)
+    """Taps of the convolution before it."""

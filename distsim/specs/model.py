@@ -11,7 +11,7 @@ from distsim.specs.experts import Experts
 from distsim.specs.inputs import Frames, Patches, TextTower
 from distsim.specs.latent import LatentAttention
 from distsim.specs.layer_shapes import GlobalAttention, LayerInputs, SharedKeys, Streams
-from distsim.specs.mixers import DeltaNet, Mamba, ShortConvolution
+from distsim.specs.mixers import DeltaNet, Lightning, LinearRecurrence, Mamba, ShortConvolution
 from distsim.specs.output import Output
 from distsim.specs.windowed import Windowed
 
@@ -20,7 +20,7 @@ Positions = Literal["rotary", "learned", "relative", "sinusoidal", "alibi", "non
 
 
 MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
-RECURRENT = ("mamba", "delta", "convolution")
+RECURRENT = ("mamba", "delta", "convolution", "lightning", "recurrence")
 """Fields of what may stand in attention's place."""
 
 
@@ -72,10 +72,9 @@ class Model(Sourced):
     """The norms on queries and keys are layernorms with biases (Phi-1/2 and Persimmon where they have such norms)."""
     value_norm: bool = False
     """Norm on values, per head and without weights (Gemma 4)."""
-    attention_gate: bool = False
-    """Attention's output is scaled, element by element, by a sigmoid of one more projection (AFMoE)."""
-    head_gate: bool = False
-    """It is scaled head by head, by a sigmoid of a projection as wide as there are heads (Step 3.5)."""
+    attention_gate: bool | Literal["head"] = False
+    """Attention's output is scaled by a sigmoid of one more projection, element by element (AFMoE) or each ``head`` by
+    one number (Ling 3, Step 3.5)."""
     causal: bool = True
     """A token sees only those before it; encoders (BERT) see all."""
     encoder_layers: int = Field(default=0, ge=0)
@@ -144,8 +143,12 @@ class Model(Sourced):
     mamba: Mamba | None = None
     delta: DeltaNet | None = None
     convolution: ShortConvolution | None = None
+    lightning: Lightning | None = None
+    recurrence: LinearRecurrence | None = None
     recurrent: tuple[bool, ...] = ()
     """Which layers, repeated over all of them, have the mixer above in attention's place, before their MLP."""
+    mixer_beside: bool = False
+    """Layers that ``recurrent`` names attend too: both read one input, and their outputs are added (Falcon-H1)."""
     pattern: str = ""
     """Layers of one mixer each, in Nemotron-H's letters: M Mamba-2, * attention, E experts, - MLP. Empty: attention and
     MLP in every layer."""
@@ -178,6 +181,8 @@ class Model(Sourced):
             raise ValueError(f"recurrent names layers, and one of {', '.join(RECURRENT)} says what they have")
         if self.recurrent and (self.pattern or self.encoder_layers or self.text or not self.causal):
             raise ValueError("recurrent goes with one stack of layers that each have an MLP and see what is before")
+        if self.mixer_beside and not self.recurrent:
+            raise ValueError("mixer_beside needs recurrent, which says in which layers")
         if (self.positions in ("learned", "relative")) != (self.position_rows > 0):
             raise ValueError("position_rows must be given for learned and relative positions, and only for them")
         if self.tied_embeddings and not self.output.over_vocabulary:
@@ -267,11 +272,11 @@ class Model(Sourced):
         if self.pattern:
             return self.pattern.count("*")
         each = 2 if self.experts and self.experts.beside_dense else 1
-        return each * sum(not self.is_recurrent(layer) for layer in range(self.layers))
+        return each * sum(self.mixer_beside or not self.is_recurrent(layer) for layer in range(self.layers))
 
     @property
     def recurrent_mixer(self) -> str:
-        """What layers without attention have before their MLP: mamba, delta or convolution; empty for none."""
+        """What layers without attention have before their MLP, one of RECURRENT; empty for none."""
         return next((name for name in RECURRENT if self.recurrent and getattr(self, name) is not None), "")
 
     def is_recurrent(self, layer: int) -> bool:

@@ -73,6 +73,11 @@ def _key_heads(model: Model) -> int:
     return model.delta.key_heads if model.delta else 0
 
 
+def _linear_heads(model: Model) -> int:
+    """Heads of lightning attention; any degree divides those of a model that has none."""
+    return model.lightning.heads if model.lightning else 0
+
+
 def _two_stacks(model: Model) -> str:
     """What a model of two stacks is; empty where there is one."""
     return "an encoder with a decoder" if model.encoder_layers else "two stacks side by side" if model.text else ""
@@ -103,13 +108,19 @@ def _fits_kv_heads(model: Model, tp: Number) -> Any:
     return _all((count % tp == 0) | (tp % count == 0) for _, count in model.head_counts)
 
 
+def _single(model: Model) -> str:
+    """Scans whose channels stand alone, which no rank shares; empty where there are none."""
+    mamba_1 = model.mamba is not None and model.mamba.step_rank is not None
+    return "scans of single channels" if mamba_1 or model.recurrence else ""
+
+
 def _uncut(model: Model) -> str:
     """What context parallelism has no way to cut; empty where it has."""
     if model.patches:
         return "images"
     if model.disentangled:
         return "distances between all tokens"
-    return "scans of single channels" if model.mamba and model.mamba.step_rank else ""
+    return _single(model)
 
 
 RULES: tuple[Rule, ...] = (
@@ -151,6 +162,12 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: f"valid degrees: {listed(divisors(_key_heads(m)))}",
     ),
     Rule(
+        "tp divides linear attention",
+        lambda m, y: _linear_heads(m) % y.tp == 0,
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_linear_heads(m)} linear heads of {m.name}",
+        lambda m, y: f"valid degrees: {listed(divisors(_linear_heads(m)))}",
+    ),
+    Rule(
         "one stage where there are two stacks",
         lambda m, y: (y.pp * y.cp == 1) | (not _two_stacks(m)),
         lambda m, y: f"pp {y.pp} and cp {y.cp} given, but {m.name} is {_two_stacks(m)}, which only tp splits",
@@ -176,8 +193,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "tp splits mixers",
-        lambda m, y: (y.tp == 1) | (m.mamba is None or m.mamba.step_rank is None),
-        lambda m, y: f"tensor parallel degree {y.tp} given, but mixers of {m.name} (Mamba-1) are held whole",
+        lambda m, y: (y.tp == 1) | (not _single(m)),
+        lambda m, y: f"tensor parallel degree {y.tp} given, but {_single(m)} of {m.name} are held whole",
         lambda m, y: "leave --tp out",
     ),
     Rule(

@@ -6,17 +6,44 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
+from distsim.errors import did_you_mean
 from distsim.specs.base import Sourced
 from distsim.specs.precision import Precision
 from distsim.specs.quantity import WireFormat
 
-LETTERS = ("q", "k", "v", "o", "gate", "up", "down", "head")
+MIXERS = ("in_proj", "in_proj_qkvz", "in_proj_qkv", "qkv_proj", "in_proj_z", "in_proj_ba", "in_proj_b", "in_proj_a",
+          "x_proj", "dt_proj", "a_proj", "b_proj", "f_proj", "f_a_proj", "f_b_proj", "g_proj", "g_a_proj", "g_b_proj",
+          "output_gate", "out_proj", "linear_y", "linear_x", "linear_out")  # fmt: skip
+"""Projections of what stands in attention's place, as transformers calls them."""
+LATENT = {"q_a_proj": "q", "q_b_proj": "q", "kv_a_proj_with_mqa": "k", "kv_b_proj": "k"}
+"""Halves of latent attention's projections, each with the letter that means both."""
+INDEXER = ("wq_b", "wk", "weights_proj")
+"""Projections of an indexer that chooses keys (DeepSeek-V3.2)."""
+LETTERS = (
+    "q",
+    "k",
+    "v",
+    *LATENT,
+    *INDEXER,
+    "o",
+    *MIXERS,
+    "gate",
+    "up",
+    "down",
+    "shared_expert_gate",
+    "router",
+    "transform",
+    "head",
+)
 """Products that may have an adapter, in the order in which they run."""
 _ATTENTION, _MLP = ("q", "k", "v", "o"), ("gate", "up", "down")
-GROUPS = {"attention": _ATTENTION, "qkv": ("q", "k", "v"), "mlp": _MLP, "all-linear": _ATTENTION + _MLP,
+GROUPS = {"attention": _ATTENTION, "qkv": ("q", "k", "v"), "mlp": _MLP, "mixers": MIXERS,
+          "all-linear": tuple(name for name in LETTERS if name != "head" and name not in LATENT),
+          "w1": ("gate",), "w2": ("down",), "w3": ("up",), "input_linear": ("gate", "up"), "output_linear": ("down",),
           "linear_qkv": ("q", "k", "v"), "linear_proj": ("o",), "linear_fc1": ("gate", "up"),
           "linear_fc2": ("down",)}  # fmt: skip
-"""Words for several products: this field's, and those of Megatron's modules."""
+"""Words for several products: this field's, and those of other modules (Megatron's, LFM2's, Granite's)."""
+_CHOICES = "q, k, v, o, gate, up, down, head, attention, mlp, mixers, all-linear, or a mixer's in_proj, out_proj …"
 WHOLE = ("embedding", "head", "norms")
 """Parts that can train whole beside adapters."""
 
@@ -65,7 +92,7 @@ class Tuning:
     gathers_outputs: bool = False
     """Adapters of row-parallel products gather their output whole over tensor parallel ranks."""
     others_fp32: bool = False
-    """What is frozen beside quantised weights is held in fp32."""
+    """What is frozen beside quantised weights is held in fp32, but for routed experts."""
     quantises_experts: bool = False
     """Experts are quantised even where they are no linear layers."""
 
@@ -82,11 +109,11 @@ def targets_named(text: str) -> str:
     """``q,v`` in the house's order from any of the words people use; raises ValueError for others."""
     found: set[str] = set()
     for word in text.replace(",", " ").replace("+", " ").lower().split():
-        plain = word.removesuffix("_proj")
+        plain = word if word in LETTERS else word.removesuffix("_proj")
         if plain not in LETTERS and plain not in GROUPS:
-            words = ", ".join([*LETTERS, "attention", "qkv", "mlp", "all-linear"])
-            raise ValueError(f"{word!r} is not a choice; choices, joined by commas: {words}")
+            near = did_you_mean(word, (*LETTERS, *GROUPS, *(f"{letter}_proj" for letter in _ATTENTION + _MLP)))
+            raise ValueError(f"{word!r} is not a choice; {near or f'choices, joined by commas: {_CHOICES}'}")
         found |= set(GROUPS.get(plain, (plain,)))
     if not found:
-        raise ValueError("no product is named; choices: q, k, v, o, gate, up, down, head, attention, mlp, all-linear")
-    return ",".join(letter for letter in LETTERS if letter in found)
+        raise ValueError(f"no product is named; choices: {_CHOICES}")
+    return ",".join(letter for letter in LETTERS if letter in found and LATENT.get(letter) not in found)

@@ -154,8 +154,9 @@ def base_values(fields: Fields, family: Family) -> dict[str, Any]:
         "activation": fields.text(*_names(family, "activation"), default="silu"),
         "tied_embeddings": fields.flag(*_names(family, "tied")),
         "mtp_layers": fields.whole(*_names(family, "mtp_layers"), least=0) or 0,
-        "logit_softcap": fields.number("final_logit_softcapping", default=0.0, most=1e6) > 0,
     }
+    if fields.number("final_logit_softcapping", default=0.0, most=1e6) > 0:
+        values["logit_softcap"] = True
     rotated = fields.whole("rotary_dim", least=0)
     share = min(rotated / values["head_dim"], 1.0) if rotated else 1.0
     values["rotary_fraction"] = fields.number(*_names(family, "rotary_fraction"), default=share) or 1.0

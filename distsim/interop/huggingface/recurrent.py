@@ -13,19 +13,28 @@ from distsim.interop.huggingface.windows import GLOBAL, LOCAL
 
 OTHERS = {"linear_attention", "mamba", "conv", "linear", "recurrent", "kda"}
 """What configurations call a layer whose mixer is no attention."""
-NAMES = ("layer_types", "layers_block_type", "block_types")
+NAMES = ("layer_types", "layers_block_type")
+REPEATED = "block_types"
+"""Kinds of layers that are repeated over all of them (RecurrentGemma)."""
 
+BESIDE = "mamba-2 beside attention"
+"""Every layer has both."""
 LISTED = "linear_attn_config.full_attn_layers"
-RULES = ("full_attention_interval", "attn_layer_indices", "full_attn_idxs", "attn_layer_period", "attn_layer_offset",
-         LISTED, "linear_attn_config.kda_layers")  # fmt: skip
+SWITCHES = "attn_type_list"
+"""One for a layer with attention, nought for one without (MiniMax-Text-01's own file)."""
+RULES = ("full_attention_interval", "layer_group_size", "attn_layer_indices", "full_attn_idxs", "attn_layer_period",
+         "attn_layer_offset", LISTED, "linear_attn_config.kda_layers")  # fmt: skip
 """Keys that say which layers attend; where a list names the kinds, the others need no reading."""
 
 
 def read_recurrent(fields: Fields, family: Family, values: dict[str, Any]) -> dict[str, Any]:
     """``recurrent`` and the mixer of such layers."""
     field, read = READERS[family.recurrent]
-    layers = recurrent_layers(fields, values["layers"])
     mixer = read(fields, values)
+    if family.recurrent == BESIDE:
+        fields.settled(*NAMES)
+        return {"recurrent": (True,), "mixer_beside": True, field: mixer}
+    layers = recurrent_layers(fields, values["layers"])
     return {"recurrent": shortest(layers), field: mixer} if any(layers) else {}
 
 
@@ -40,16 +49,21 @@ def shortest(layers: tuple[bool, ...]) -> tuple[bool, ...]:
 def recurrent_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     """Whether each layer has something else in attention's place, by whichever rule the configuration follows."""
     fields.settled(*NAMES, *RULES)
-    if (kinds := fields.row(*NAMES, length=layers)) is not None:
+    kinds, repeated = fields.row(*NAMES, length=layers), fields.row(REPEATED)
+    if kinds is None and repeated is not None:
+        kinds = [repeated[layer % len(repeated)] for layer in range(layers)]
+    if kinds is not None:
         if unknown := sorted({str(kind) for kind in kinds} - LOCAL - GLOBAL - OTHERS):
             raise fields.wrong(NAMES[0], unknown[0], f"kinds: {', '.join(sorted(OTHERS | GLOBAL))}")
         return tuple(kind in OTHERS for kind in kinds)
+    if (linear := fields.row(SWITCHES, length=layers)) is not None:
+        return tuple(not one for one in linear)
     if (attending := _listed(fields, layers)) is not None:
         return tuple(layer not in attending for layer in range(layers))
     if (period := fields.whole("attn_layer_period")) is not None:
         offset = fields.whole("attn_layer_offset", least=0) or 0
         return tuple(layer % period != offset for layer in range(layers))
-    every = fields.whole("full_attention_interval")
+    every = fields.whole("full_attention_interval", "layer_group_size")
     return tuple(every is None or (layer + 1) % every != 0 for layer in range(layers))
 
 
@@ -77,6 +91,16 @@ def _delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _delta_split(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Gated DeltaNet whose projections are modules of their own in part (Qwen3.5)."""
+    return {**_delta(fields, values), "modules": "split"}
+
+
+def _delta_apart(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Gated DeltaNet whose projections are modules of their own (OLMo Hybrid)."""
+    return {**_delta(fields, values), "modules": "apart"}
+
+
 def _kimi_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     """Kimi Delta Attention; its narrow projections are as wide as a head (Kimi K3's gate has full rank)."""
     inner = "linear_attn_config"
@@ -85,13 +109,27 @@ def _kimi_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     taps = fields.needed(f"{inner}.short_conv_kernel_size", "linear_conv_kernel_dim")
     return {
         "key_heads": heads, "value_heads": heads, "key_dim": width, "value_dim": width, "convolution": taps,
-        "channel_rank": width, "gate_rank": None if fields.flag(f"{inner}.use_full_rank_gate") else width,
+        "modules": "apart", "channel_rank": width,
+        "gate_rank": None if fields.flag(f"{inner}.use_full_rank_gate") else width,
+    }  # fmt: skip
+
+
+def _ling_delta(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Kimi Delta Attention whose gates have full rank (Ling 3); attention's heads are its heads."""
+    width = fields.whole("linear_head_dim") or fields.needed("head_dim")
+    fields.settled("head_dim", "linear_num_heads", "kda_safe_gate", "kda_lower_bound")
+    heads = values["heads"]
+    taps = fields.needed("linear_conv_kernel_dim", "short_conv_kernel_size")
+    return {
+        "key_heads": heads, "value_heads": heads, "key_dim": width, "value_dim": width, "convolution": taps,
+        "modules": "apart", "channel_decay": True,
     }  # fmt: skip
 
 
 def _mamba2(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     """Mamba-2; a head's width of ``auto`` shares the inner width among the heads."""
-    inner = (fields.whole("mamba_expand") or 2) * values["hidden"]
+    expand = fields.whole("mamba_expand") or 2
+    inner = fields.whole("mamba_d_ssm") or expand * values["hidden"]
     heads = fields.needed("mamba_n_heads")
     name, width = fields.find("mamba_d_head")
     fields.settled("mamba_chunk_size", "chunk_size", "time_step_limit")
@@ -100,6 +138,16 @@ def _mamba2(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
         "state": fields.needed("mamba_d_state"), "groups": fields.needed("mamba_n_groups"),
         "convolution": fields.needed("mamba_d_conv"), "bias": fields.flag("mamba_proj_bias"),
         "convolution_bias": fields.flag("mamba_conv_bias", default=True),
+    }  # fmt: skip
+
+
+def _mamba2_beside(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Falcon-H1's: the norm is a choice, and projections are scaled."""
+    fields.settled("mamba_norm_before_gate", "ssm_multipliers", "mlp_multipliers", "mamba_use_mlp",
+                   "mlp_expansion_factor")  # fmt: skip
+    return {
+        **_mamba2(fields, values), "output_bias": fields.flag("projectors_bias"),
+        "norm": fields.flag("mamba_rms_norm"), "scaled": True,
     }  # fmt: skip
 
 
@@ -116,6 +164,20 @@ def _mamba1(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _recurrence(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """RG-LRU; as wide as the hidden width where nothing is stated, in as many blocks as attention has heads."""
+    width, blocks = fields.whole("lru_width") or values["hidden"], values["heads"]
+    if width % blocks:
+        raise DistsimError(f"{blocks} heads do not divide lru_width {width}", where=fields.where)
+    return {"width": width, "blocks": blocks, "convolution": fields.needed("conv1d_width")}
+
+
+def _lightning(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    """Lightning attention: as many heads as attention has, of the same width."""
+    fields.settled("shared_moe_mode", "shared_intermediate_size", "postnorm", "attn_alpha_factor")
+    return {"heads": values["heads"], "head_dim": values["head_dim"], "block": fields.needed("block_size")}
+
+
 def _convolution(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     """Short convolutions (LFM2)."""
     return {"taps": fields.needed("conv_L_cache"), "bias": fields.flag("conv_bias")}
@@ -123,9 +185,15 @@ def _convolution(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
 
 READERS: Mapping[str, tuple[str, Callable[[Fields, dict[str, Any]], dict[str, Any]]]] = {
     "delta": ("delta", _delta),
+    "delta split": ("delta", _delta_split),
+    "delta apart": ("delta", _delta_apart),
+    "ling delta": ("delta", _ling_delta),
     "kimi delta": ("delta", _kimi_delta),
     "mamba-2": ("mamba", _mamba2),
+    BESIDE: ("mamba", _mamba2_beside),
     "mamba-1": ("mamba", _mamba1),
+    "rg-lru": ("recurrence", _recurrence),
+    "lightning": ("lightning", _lightning),
     "convolution": ("convolution", _convolution),
 }
 """By a family's ``recurrent``: the model's field, and what reads it."""

@@ -6,6 +6,7 @@ _ENCODER = "an encoder whose layers differ from BERT's"
 _BOTH = "an encoder with a decoder whose layers differ from T5's"
 _RECURRENT = "a state-space or recurrent network"
 _HYBRID = "a hybrid of attention with recurrent, state-space or convolutional layers"
+_SHARED = "a hybrid of Mamba with attention whose layers share their weights"
 _VISION = "a vision network"
 _SPEECH = "a speech network"
 _MULTI = "a network of several modalities without one text configuration"
@@ -21,8 +22,8 @@ _GROUPS: dict[str, str] = {
     _BOTH: "umt5 longt5 switch_transformers t5gemma t5gemma2 plbart pegasus_x "
     "bigbird_pegasus blenderbot-small nllb-moe fsmt led mvp prophetnet encoder-decoder",
     _RECURRENT: "mamba3 rwkv rwkv5 rwkv6 rwkv7 xlstm gated_deltanet retnet",
-    _HYBRID: "zamba zamba2 falcon_h1 recurrent_gemma minimax lfm3 bailing_hybrid samba hymba phi4flash plamo2 "
-    "stripedhyena evo",
+    _SHARED: "zamba zamba2",
+    _HYBRID: "samba hymba phi4flash plamo2 stripedhyena evo",
     _VISION: "vit_mae vit_msn deit beit dinov2 dinov3_vit swin swinv2 convnext convnextv2 resnet regnet segformer "
     "detr siglip siglip2 clip_vision_model clip_text_model siglip_vision_model sam vitdet efficientnet "
     "mobilevit mobilenet_v2",

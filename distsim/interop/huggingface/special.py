@@ -154,6 +154,29 @@ def lfm2(fields: Fields, values: Values) -> Values:
     return {"ffn": -(-width // unit) * unit}
 
 
+def untied(fields: Fields, values: Values) -> Values:
+    """Families whose output layer never shares the embedding's matrix, whatever a file says."""
+    fields.settled("tie_word_embeddings")
+    return {"tied_embeddings": False}
+
+
+def lfm3(fields: Fields, values: Values) -> Values:
+    """Short convolutions among full and sliding attention; a gate on attention and norms behind are choices."""
+    stated = fields.row("layer_types", length=values["layers"])
+    kinds = stated or [
+        "full_attention" if layer % 4 == 2 else "sliding_attention" if layer % 4 == 0 < layer else "conv"
+        for layer in range(values["layers"])
+    ]
+    width = fields.whole("sliding_window", least=0)
+    sliding = tuple(kind == "sliding_attention" for kind in kinds)
+    windows: Values = {"window": width, "window_pattern": sliding} if width and any(sliding) else {}
+    return {
+        **windows, "recurrent": tuple(kind == "conv" for kind in kinds),
+        "norms_per_layer": 4 if fields.flag("use_sandwich_norm") else 2,
+        "attention_gate": "head" if fields.flag("use_attention_gate") else False,
+    }  # fmt: skip
+
+
 SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "baichuan": baichuan,
     "bart": bart,
@@ -173,6 +196,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "mamba": mamba,
     "mamba2": mamba2,
     "lfm2": lfm2,
+    "lfm3": lfm3,
     "longcat": longcat,
     "marian": marian,
     "mimo": mimo,
@@ -188,6 +212,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "step": step,
     "t5": t5,
     "translator": translator,
+    "untied": untied,
     "vit": vit,
     "whisper": whisper,
 }
