@@ -8,7 +8,7 @@ from distsim.layers.core_attention import core_attention, flash_kernel, masked
 from distsim.layers.disentangled import distance_scores
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
-from distsim.layers.norm import norm
+from distsim.layers.norm import inner_norm, norm
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import MASK_BYTES
 
@@ -78,6 +78,7 @@ def output_projection(ctx: Context, inner: Number) -> list[Operation]:
     kept = _output(ctx, layout.tokens * inner)
     if model.attention_gate:
         kept = kept._replace(name="attention.gated", elements=layout.tokens * inner)
+    before, kept = inner_norm(ctx, kept, layout.tokens, inner)
     projection = linear(
         ctx,
         "attention.projection",
@@ -89,7 +90,7 @@ def output_projection(ctx: Context, inner: Number) -> list[Operation]:
         bias_whole=True,
         collectives=row_collectives(ctx),
     )
-    return [projection, *residual(ctx, "attention.residual")]
+    return [*before, projection, *residual(ctx, "attention.residual")]
 
 
 def residual(ctx: Context, name: str) -> list[Operation]:

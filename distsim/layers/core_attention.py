@@ -194,21 +194,38 @@ def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]
     """The scores, what the softmax (with soft cap, sinks and dropout) keeps, and the weights that multiply values."""
     model, layout, act = ctx.model, ctx.layout, ctx.activation
     rows = layout.micro_batch * heads * layout.seq / layout.cp
-    scores = rows * (_all_keys(ctx) + (1 if model.attention_sinks else 0))
+    sinks = ctx.kernels.sinks if model.attention_sinks else "none"
+    plain = rows * _all_keys(ctx)
+    scores = plain + rows * (sinks in ("shifted", "column"))
     upcast = ctx.kernels.softmax == "eager" or ctx.precision.autocast
     raw = Tensor("attention.scores", scores, FP32_BYTES if upcast else act, "b a s s/t")
     weights = Tensor("attention.probabilities", scores, raw.bytes_each, "b a s s/t")
     kept = [weights]
     if model.attention_softcap:
         kept.append(Tensor("attention.softcap", scores, act, "b a s s/t"))
-    if model.attention_sinks:
+    if sinks == "shifted":
         kept.append(Tensor("attention.row_maximum", rows, INDEX_BYTES, "b a s/t index"))
+    if sinks == "scale":
+        kept += _sink_scale(ctx, rows, scores)
     if ctx.dropout and model.attention_dropout:
         kept.append(Tensor("attention.dropout_mask", scores, MASK_BYTES, "b a s s/t mask"))
         weights = Tensor("attention.dropped", scores, act, "b a s s/t")
     elif weights.bytes_each != act:
-        weights = Tensor("attention.probabilities_cast", scores, act, "b a s s/t")
+        weights = Tensor("attention.probabilities_cast", plain if sinks == "column" else scores, act, "b a s s/t")
     return raw, [*kept, *_wider(ctx, scores, weights.name == "attention.dropped")], weights
+
+
+def _sink_scale(ctx: Context, rows: Number, scores: Number) -> tuple[Tensor, ...]:
+    """What composed attention keeps where a sigmoid of the scores' log-sum-exp and the sink scales its output."""
+    act = ctx.activation
+    wide = FP32_BYTES if ctx.precision.autocast else act  # autocast takes a log-sum-exp to fp32
+    return (
+        Tensor("attention.scores_read", scores, wide, "b a s s/t"),
+        Tensor("attention.row_sum", rows, wide, "b a s/t"),
+        Tensor("attention.sink_scale_cast", rows, act, "b a s/t"),
+        Tensor("attention.sink_scale", rows, FP32_BYTES, "b a s/t fp32"),
+        Tensor("attention.unscaled", rows * ctx.model.head_dim, act, "s b a d/t"),
+    )
 
 
 def _products(

@@ -49,7 +49,7 @@ def _lookup(ctx: Context) -> Operation:
     """Looking tokens up (vocabulary-parallel under tp), positions, segments, dropout."""
     model, layout = ctx.model, ctx.layout
     width = model.embedding_width or model.hidden
-    rows = ctx.vocab_padded / layout.vocab_ranks
+    rows = (ctx.vocab_padded + model.extra_words) / layout.vocab_ranks
     size, sp = boundary_bytes(ctx), layout.sequence_parallel
     elements = ctx.sharded_tokens * model.hidden
     saved = [Tensor("embedding.tokens", layout.tokens, INDEX_BYTES, "s b"), *_masks(ctx, "embedding")]

@@ -64,3 +64,14 @@ def _kept(ctx: Context, name: str, elements: Number, width: Number, source: Tens
     if kernels.norm_weight_copy:
         return upcast, product, Tensor(f"{name}.weight_fp32", width, FP32_BYTES, "h fp32")
     return upcast, product
+
+
+def inner_norm(
+    ctx: Context, kept: Tensor, rows: Number, width: Number, source_bytes: float | None = None
+) -> tuple[list[Operation], Tensor]:
+    """The norm of what an output projection reads, where the model has one, and what the projection then keeps."""
+    if not ctx.model.inner_norms:
+        return [], kept
+    name = kept.name.rpartition(".")[0]
+    source = kept._replace(bytes_each=source_bytes or ctx.activation)
+    return [norm(ctx, f"{name}.inner_norm", rows, width, source)], kept._replace(name=f"{name}.normed")

@@ -101,6 +101,8 @@ class Model(Sourced):
     """The norms on queries and keys are layernorms with biases (Phi-1/2 and Persimmon where they have such norms)."""
     attention_gate: bool = False
     """Attention's output is scaled, element by element, by a sigmoid of one more projection (AFMoE)."""
+    inner_norms: bool = False
+    """What the output projections of attention and MLP read has a norm (BitNet)."""
     causal: bool = True
     """A token sees only those before it; encoders (BERT) see all."""
     encoder_layers: int = Field(default=0, ge=0)
@@ -140,6 +142,8 @@ class Model(Sourced):
     """What comes between the last layer and the loss."""
     tied_embeddings: bool
     """Input embedding and output layer share one matrix."""
+    extra_words: int = Field(default=0, ge=0)
+    """Rows of the input embedding for words that the output layer does not tell (Molmo 2)."""
     embedding_width: int | None = Field(default=None, ge=1)
     """Width of the word embedding when it is projected to ``hidden`` (OPT-350M); None means ``hidden``."""
     window: int | None = Field(default=None, ge=1)

@@ -39,6 +39,9 @@ def images(fields: Fields, prefix: str = "") -> Values:
 
 def clip(fields: Fields, values: Values) -> Values:
     """CLIP: layers over images, then layers over text; both end in a projection to one width."""
+    classes = fields.row("architectures") or ["CLIPModel"]
+    if classes[0] != "CLIPModel":
+        raise fields.wrong("architectures", classes[0], "CLIPModel is needed, whose both halves train")
     fields.settled("text_config_dict", "vision_config_dict", "logit_scale_init_value")
     fields.settled("text_config.projection_dim", "vision_config.projection_dim")
     text = {

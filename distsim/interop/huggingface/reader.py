@@ -23,10 +23,15 @@ from distsim.specs.model import Model
 WRAPPERS = ("text_config", "llm_config", "language_config", "language_model_config", "thinker_config")
 """Keys under which multi-modal configurations keep the decoder's own."""
 NO_NETWORKS = ("quantization_config", "generation_config", "compression_config", "linear_attn_config")
+SENSES = ("vision_config", "audio_config")
+"""Networks that a configuration may name beside its decoder without wrapping that one (Phi-4-multimodal)."""
 WHOLE = ("clip",)
 """Families that are read with their text part and their other one."""
+HEADLESS = ("text_config", "thinker_config")
+"""Of the wrappers, those whose decoder has no output layer of its own: the class around it has, and says if it is
+tied. Remote code (``llm_config``, …) wraps whole language models."""
 MOST_LAYERS = 10_000
-SWITCHED = {"qk_norm": "none"}
+SWITCHED = {"qk_norm": "none", "norms_per_layer": 2}
 """What a field that is not true or false is when its switch is off."""
 
 
@@ -82,17 +87,19 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     classes = data.get("architectures")
     if model.encoder_layers and isinstance(classes, list) and "".join(map(str, classes[:1])).endswith("ForCausalLM"):
         raise DistsimError(f"{classes[0]} is the decoder of {family.name} alone, which is not supported", where=where)
-    unused = tuple(key for key in fields.unused() if matters(key))
-    return Reading(model, family, unused, dict(fields.assumed), () if wrapped is data else beside(data))
+    others = () if family.name in WHOLE else beside(data) if wrapped is not data else _senses(data)
+    unused = tuple(key for key in fields.unused() if matters(key) and key.split(".")[0] not in others)
+    return Reading(model, family, unused, dict(fields.assumed), others)
 
 
 def unwrap(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """The decoder's own configuration, out of a multi-modal one that wraps it."""
     for _ in range(4):
-        inner = next((data[key] for key in WRAPPERS if isinstance(data.get(key), Mapping)), None)
-        if inner is None or (_has_width(data) and not _has_width(inner)):
+        name = next((key for key in WRAPPERS if isinstance(data.get(key), Mapping)), "")
+        if not name or (_has_width(data) and not _has_width(data[name])):
             return data
-        data = inner
+        stated = {key: data[key] for key in ("tie_word_embeddings",) if name in HEADLESS and data.get(key) is not None}
+        data = {**data[name], **stated}
     raise DistsimError("text configurations are nested too deep", where=where)
 
 
@@ -111,6 +118,10 @@ def beside(data: Mapping[str, Any]) -> tuple[str, ...]:
             break
         data = inner
     return tuple(dict.fromkeys(found))
+
+
+def _senses(data: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(key for key in SENSES if isinstance(data.get(key), Mapping))
 
 
 def model_type(data: Mapping[str, Any], outer: Mapping[str, Any], where: str) -> str:

@@ -152,6 +152,26 @@ def lfm2(fields: Fields, values: Values) -> Values:
     return {"ffn": -(-width // unit) * unit}
 
 
+def flint(fields: Fields, values: Values) -> Values:
+    """Where no list says so, the first two layers, the last one and every fourth see all tokens."""
+    if fields.row("layer_types") is not None or not fields.whole("sliding_window"):
+        return {}
+    last = values["layers"] - 1
+    return {"window_pattern": tuple(layer >= 2 and layer % 4 != 1 and layer != last for layer in range(last + 1))}
+
+
+def molmo2(fields: Fields, values: Values) -> Values:
+    """Molmo 2: norms on queries and keys by head or over all at once, and words that are only read."""
+    kind = fields.text("qk_norm_type", default="qwen3")
+    if kind not in ("qwen3", "olmo"):
+        raise fields.wrong("qk_norm_type", kind, "qwen3 or olmo is needed")
+    fields.settled("rope_scaling_layers", "norm_after")
+    return {
+        "extra_words": fields.whole("additional_vocab_size", least=0) or 0,
+        "qk_norm": "full" if kind == "olmo" else "head",
+    }
+
+
 SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "baichuan": baichuan,
     "bart": bart,
@@ -162,6 +182,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "distilbert": distilbert,
     "esm": esm,
     "falcon": falcon,
+    "flint": flint,
     "gpt_bigcode": gpt_bigcode,
     "gpt_neo": gpt_neo,
     "granite_hybrid": granite_hybrid,
@@ -170,6 +191,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "lfm2": lfm2,
     "marian": marian,
     "modernbert": modernbert,
+    "molmo2": molmo2,
     "mpt": mpt,
     "nemotron_h": nemotron_h,
     "opt": opt,

@@ -10,7 +10,9 @@ from distsim.interop.huggingface.families import Family
 from distsim.interop.huggingface.fields import Fields
 
 LOCAL = {"sliding_attention", "chunked_attention", "local", "local_attention", "sliding", "sliding_window"}
-GLOBAL = {"full_attention", "global", "attention", "global_attention", "full", "indexed_attention"}
+GLOBAL = {"full_attention", "global", "attention", "global_attention", "full", "indexed_attention",
+          "reference_sliding_attention"}  # fmt: skip
+"""The last sees a window and all that comes before the answer (Unlimited-OCR): the whole prompt."""
 
 
 def read_window(fields: Fields, family: Family, layers: int) -> dict[str, Any]:
