@@ -24,14 +24,14 @@ def embedding(ctx: Context) -> list[Operation]:
         rows = [_lookup(behind), *frame_rows(ctx)]
     else:
         rows = [_lookup(ctx), *_second(ctx, behind)]
-    width = model.embedding_width or model.hidden
-    if width != model.hidden:
-        tokens = ctx.layout.tokens
-        source = Tensor("embedding.narrow", tokens * width, ctx.precision.kept_input_bytes, "s b w")
-        rows.append(linear(ctx, "embedding.project_in", tokens, width, model.hidden, source, sharded=False))
     if model.embedding_norm:
         rows.append(_norm(ctx, "embedding"))
         rows += [_norm(behind, "embedding.decoder")] if model.encoder_layers else []
+    width = model.embedding_width or model.hidden
+    if width != model.hidden:
+        tokens, bias = ctx.layout.tokens, model.embedding_norm
+        source = Tensor("embedding.narrow", tokens * width, ctx.precision.kept_input_bytes, "s b w")
+        rows.append(linear(ctx, "embedding.project_in", tokens, width, model.hidden, source, bias=bias, sharded=False))
     if model.text:
         rows.append(replace(_lookup(behind), name="embedding.text"))
     return rows + distance_table(ctx)
@@ -39,9 +39,9 @@ def embedding(ctx: Context) -> list[Operation]:
 
 def _norm(ctx: Context, name: str) -> Operation:
     """The norm after an embedding."""
-    rows, hidden = ctx.sharded_tokens, ctx.model.hidden
+    rows, width = ctx.sharded_tokens, ctx.model.table_width
     return norm(
-        ctx, f"{name}.norm", rows, hidden, Tensor(f"{name}.output", rows * hidden, ctx.precision.stream_bytes, "s b h")
+        ctx, f"{name}.norm", rows, width, Tensor(f"{name}.output", rows * width, ctx.precision.stream_bytes, "s b h")
     )
 
 
@@ -57,7 +57,7 @@ def _lookup(ctx: Context) -> Operation:
     if model.positions == "learned":
         saved.append(Tensor("embedding.positions", layout.seq / layout.cp, INDEX_BYTES, "s"))
     if model.token_types:
-        parameters.append(table("embedding.type_weight", model.token_types, model.hidden))
+        parameters.append(table("embedding.type_weight", model.token_types, model.table_width))
     if model.positions == "rotary" and ctx.kernels.rope == "eager" and not ctx.kernels.rope_tables_per_layer:
         rotations = rope_table(ctx)
         saved.append(rotations._replace(elements=rotations.elements * ctx.kernels.rope_tables))
@@ -84,7 +84,7 @@ def _positions(ctx: Context) -> list[Parameter]:
     model, found = ctx.model, []
     if model.positions == "learned":
         own = model.fixed_positions != "both"
-        found.append(table("embedding.position_weight", model.position_rows, model.hidden, trains=own))
+        found.append(table("embedding.position_weight", model.position_rows, model.table_width, trains=own))
         if rows := 0 if model.frames else model.encoder_position_rows:
             found.append(table("embedding.encoder_position_weight", rows, model.hidden, trains=own))
     if model.positions == "relative":
@@ -98,7 +98,7 @@ def _masks(ctx: Context, name: str) -> list[Tensor]:
     """The mask of dropout after an embedding."""
     if not (ctx.dropout and (ctx.model.embedding_dropout or ctx.kernels.dropout_always)):
         return []
-    return [Tensor(f"{name}.dropout_mask", ctx.sharded_tokens * ctx.model.hidden, MASK_BYTES, "s b h mask")]
+    return [Tensor(f"{name}.dropout_mask", ctx.sharded_tokens * ctx.model.table_width, MASK_BYTES, "s b h mask")]
 
 
 def _dropped(ctx: Context) -> list[Operation]:

@@ -30,10 +30,11 @@ def _head(ctx: Context) -> list[Operation]:
     stream = Tensor("head.input", ctx.sharded_tokens * model.hidden, ctx.stream_bytes, "s b h")
     operations = before
     if model.final_norm:
-        operations.append(norm(ctx, "final_norm", ctx.sharded_tokens, model.hidden, stream))
+        bias = model.final_norm_bias
+        operations.append(norm(ctx, "final_norm", ctx.sharded_tokens, model.hidden, stream, bias=bias))
         operations += _end_dropout(ctx, "final_norm")
-    width = model.embedding_width or model.hidden
-    if width != model.hidden:
+    width = model.told_width
+    if width != model.hidden and not model.output.transform:
         source = Tensor("head.wide", layout.tokens * model.hidden, ctx.activation, "s b h")
         operations.append(linear(ctx, "head.project_out", layout.tokens, model.hidden, width, source, sharded=False))
     operations += [*pooler(ctx), *transform(ctx), *_output(ctx, width), _loss(ctx)]

@@ -53,7 +53,7 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
             inner,
             model.hidden,
             kept,
-            bias=model.mlp_bias,
+            bias=model.mlp_bias or model.mlp_output_bias,
             bias_whole=True,
             collectives=row_collectives(ctx),
         ),

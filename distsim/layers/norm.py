@@ -9,10 +9,12 @@ from distsim.units import FP32_BYTES
 STATISTIC_BYTES = 4  # fp32 mean or reciprocal deviation per row, in every fused kernel
 
 
-def norm(ctx: Context, name: str, rows: Number, width: Number, source: Tensor, *, per_head: bool = False) -> Operation:
+def norm(
+    ctx: Context, name: str, rows: Number, width: Number, source: Tensor, *, per_head: bool = False, bias: bool = True
+) -> Operation:
     """A layernorm or RMSNorm of ``rows x width``; ``source`` is its input, kept where no other row keeps it."""
     model, kernels = ctx.model, ctx.kernels
-    rms = not model.qk_norm_bias if per_head else model.norm == "rmsnorm"
+    rms = model.norm == "rmsnorm" and not (per_head and model.qk_norm_bias)
     statistics = 1 if rms or kernels.layernorm == "eager" else 2
     saved = list(_kept(ctx, name, rows * width, width, source, rms))
     if kernels.norm_statistics:
@@ -20,7 +22,7 @@ def norm(ctx: Context, name: str, rows: Number, width: Number, source: Tensor, *
     parameters: list[Parameter] = []
     if model.norm_affine:
         parameters.append(Parameter(f"{name}.weight", width, "vector", tensor_parallel=False))
-        if model.qk_norm_bias if per_head else model.norm_has_bias:
+        if model.qk_norm_bias if per_head else model.norm_has_bias and bias:
             parameters.append(Parameter(f"{name}.bias", width, "vector", tensor_parallel=False))
     return Operation(
         name,

@@ -29,17 +29,20 @@ def own_positions(ctx: Context) -> Number:
 
 def transform(ctx: Context) -> list[Operation]:
     """Dense layer, activation, norm; empty where the model has none."""
-    if not ctx.model.output.transform:
+    model, out = ctx.model, ctx.model.output
+    if not out.transform:
         return []
-    rows, hidden, act = own_positions(ctx), ctx.model.hidden, ctx.activation
+    rows, hidden, width, act = own_positions(ctx), model.hidden, model.told_width, ctx.activation
+    bias = model.mlp_bias if out.transform_bias is None else out.transform_bias
     source = Tensor("head.transform.input", rows * hidden, act, "s b h")
-    return [
-        linear(
-            ctx, "head.transform", rows, hidden, hidden, source, bias=ctx.model.mlp_bias, sharded=False, cast_input=True
-        ),
-        _pointwise("head.transform.activation", Tensor("head.transform.preactivation", rows * hidden, act, "s b h")),
-        norm(ctx, "head.transform.norm", rows, hidden, Tensor("head.transform.activated", rows * hidden, act, "s b h")),
+    before = Tensor("head.transform.preactivation", rows * width, act, "s b h")
+    found = [
+        linear(ctx, "head.transform", rows, hidden, width, source, bias=bias, sharded=False, cast_input=True),
+        _pointwise("head.transform.activation", before),
     ]
+    if out.transform_norm:
+        found.append(norm(ctx, "head.transform.norm", rows, width, before._replace(name="head.transform.activated")))
+    return found
 
 
 def pooler(ctx: Context) -> list[Operation]:

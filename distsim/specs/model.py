@@ -93,6 +93,8 @@ class Model(Sourced):
     parallel_blocks: bool = False
     """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
     final_norm: bool = True
+    final_norm_bias: bool = True
+    """The last norm has a bias where the others have one (not so in ESM C)."""
     embedding_norm: bool = False
     """A norm after the embedding (BLOOM, BERT)."""
     qk_norm: Literal["none", "head", "full"] = "none"
@@ -136,6 +138,8 @@ class Model(Sourced):
     """Keys have a bias where queries and values have one (not so in Whisper)."""
     attention_output_bias: bool = False
     mlp_bias: bool = False
+    mlp_output_bias: bool = False
+    """The MLP's last matrix has a bias, whatever the others have (GTE)."""
     head_bias: bool = False
     """The output layer has a bias (Phi, GPT-J, BERT)."""
     output: Output = Output()
@@ -145,7 +149,8 @@ class Model(Sourced):
     extra_words: int = Field(default=0, ge=0)
     """Rows of the input embedding for words that the output layer does not tell (Molmo 2)."""
     embedding_width: int | None = Field(default=None, ge=1)
-    """Width of the word embedding when it is projected to ``hidden`` (OPT-350M); None means ``hidden``."""
+    """Width of the word embedding when it is projected to ``hidden`` (OPT-350M); None means ``hidden``. Tables beside
+    it are as wide where a norm follows them (ELECTRA)."""
     window: int | None = Field(default=None, ge=1)
     """Sliding attention window in tokens; None means full attention everywhere."""
     window_pattern: tuple[bool, ...] = ()
@@ -224,6 +229,16 @@ class Model(Sourced):
     def norm_has_bias(self) -> bool:
         """Whether a hidden-width norm has a bias vector."""
         return self.norm_affine and (self.norm == "layernorm" if self.norm_bias is None else self.norm_bias)
+
+    @property
+    def table_width(self) -> int:
+        """Width of the tables of positions and segments, and of a norm behind them."""
+        return self.embedding_width or self.hidden if self.embedding_norm else self.hidden
+
+    @property
+    def told_width(self) -> int:
+        """Width of what the output layer reads."""
+        return self.embedding_width or self.hidden if self.output.over_vocabulary else self.hidden
 
     @property
     def text_model(self) -> Self:

@@ -48,7 +48,7 @@ def bert(fields: Fields, values: Values) -> Values:
         "token_types": fields.whole("type_vocab_size", least=0) or 0,
         "positions": positions,
         "position_rows": values["context"] if positions == "learned" else 0,
-        **_with_output(output, values, bias=True),
+        **with_output(output, values, bias=True),
     }
 
 
@@ -72,7 +72,7 @@ def distilbert(fields: Fields, values: Values) -> Values:
     """DistilBERT: as BERT without segments; only classifiers of sentences have a dense layer before the output."""
     task = task_of(fields)
     found = bert(fields, values)
-    return {**found, **_with_output(output_of(fields, task, pooled=POOLED["distilbert"](task)), values, bias=True)}
+    return {**found, **with_output(output_of(fields, task, pooled=POOLED["distilbert"](task)), values, bias=True)}
 
 
 def deberta(fields: Fields, values: Values) -> Values:
@@ -85,7 +85,7 @@ def deberta(fields: Fields, values: Values) -> Values:
         "positions": "learned" if absolute else "none",
         "position_rows": values["context"] if absolute else 0,
         "disentangled": _disentangled(fields, values) if fields.flag("relative_attention") else None,
-        **_with_output(output_of(fields, task, pooled=POOLED["deberta-v2"](task)), values, bias=True),
+        **with_output(output_of(fields, task, pooled=POOLED["deberta-v2"](task)), values, bias=True),
     }
 
 
@@ -108,8 +108,9 @@ def _disentangled(fields: Fields, values: Values) -> Values:
 def modernbert(fields: Fields, values: Values) -> Values:
     """ModernBERT: every third layer from the first on sees all tokens; every task has the masked model's transform."""
     task = task_of(fields)
-    output = {**output_of(fields, task, pooled=POOLED["modernbert"](task)), "transform": task != "Model"}
-    found = {"causal": fields.flag("is_decoder"), **_with_output(output, values, bias=fields.flag("decoder_bias"))}
+    output = {**output_of(fields, task, pooled=POOLED["modernbert"](task)), "transform": task != "Model",
+              "transform_bias": fields.flag("classifier_bias")}  # fmt: skip
+    found = {"causal": fields.flag("is_decoder"), **with_output(output, values, bias=fields.flag("decoder_bias"))}
     if fields.row("layer_types") is None and values.get("window"):
         every = fields.whole("global_attn_every_n_layers") or 1
         pattern = tuple(layer % every != 0 for layer in range(every))
@@ -188,7 +189,7 @@ def _labels(fields: Fields) -> int:
     return fields.whole("num_labels", "_num_labels") or named or USUAL_LABELS
 
 
-def _with_output(output: Values, values: Values, *, bias: bool) -> Values:
+def with_output(output: Values, values: Values, *, bias: bool) -> Values:
     """The output with what goes with it: only a vocabulary's matrix can be the embedding's."""
     language = output["predicts"] == "tokens"
     return {"output": output, "head_bias": bias, "tied_embeddings": values["tied_embeddings"] and language}

@@ -12,8 +12,8 @@ _MULTI = "a network of several modalities without one text configuration"
 _OTHER = "a decoder whose layers differ from one another in ways that no formula here covers"
 
 _GROUPS: dict[str, str] = {
-    _ENCODER: "bert-generation big_bird data2vec-text deberta electra ernie albert funnel longformer "
-    "mobilebert modernbert-decoder mpnet nomic_bert reformer rembert roc_bert roformer squeezebert xlm xlnet xmod "
+    _ENCODER: "bert-generation big_bird deberta albert funnel longformer "
+    "mobilebert mpnet reformer rembert roc_bert roformer squeezebert xlm xlnet xmod "
     "flaubert",
     _BOTH: "umt5 longt5 switch_transformers t5gemma t5gemma2 plbart pegasus_x "
     "bigbird_pegasus blenderbot-small nllb-moe fsmt led mvp prophetnet encoder-decoder",

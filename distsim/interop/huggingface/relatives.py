@@ -1,0 +1,71 @@
+"""Encoders of BERT's kin that differ from it in a few things: what no table can say of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distsim.interop.huggingface.encoders import LANGUAGE, TASKS, bert, modernbert, output_of, task_of, with_output
+from distsim.interop.huggingface.fields import Fields
+
+Values = dict[str, Any]
+
+
+def ernie(fields: Fields, values: Values) -> Values:
+    """ERNIE: as BERT, with a table of tasks where a key says so."""
+    found = bert(fields, values)
+    tasks = fields.whole("task_type_vocab_size") or 0
+    return {**found, "token_types": found["token_types"] + (tasks if fields.flag("use_task_id") else 0)}
+
+
+def electra(fields: Fields, values: Values) -> Values:
+    """ELECTRA: embeddings that may be narrower than layers; it is trained to tell which tokens were replaced."""
+    found, task = bert(fields, values), task_of(fields)
+    output = output_of(fields, task, pooled=task != "Model")
+    if task == "PreTraining":
+        output = {"predicts": "classes", "classes": 1, "transform": True, "transform_norm": False}
+    width = fields.whole("embedding_size")
+    return {
+        **found,
+        **with_output(output, values, bias=True),
+        "embedding_width": None if width == values["hidden"] else width,
+    }
+
+
+def rotated(fields: Fields, values: Values) -> Values:
+    """Nomic's BERT and ESM C: positions are rotated; only classifiers of sentences have a pooler."""
+    return _rotated(fields, values, task_of(fields) == "SequenceClassification")
+
+
+def gte(fields: Fields, values: Values) -> Values:
+    """GTE: as Nomic's BERT, with dropout inside the MLP."""
+    return {**rotated(fields, values), "mlp_dropout": values["hidden_dropout"]}
+
+
+def jina(fields: Fields, values: Values) -> Values:
+    """Jina's embeddings v3: as XLM-RoBERTa, with positions that are rotated."""
+    return _rotated(fields, values, True)
+
+
+def _rotated(fields: Fields, values: Values, pooled: bool) -> Values:
+    task = task_of(fields)
+    output = {**output_of(fields, task, pooled=pooled), "transform_bias": True}
+    types = fields.whole("type_vocab_size", least=0) if "type_vocab_size" in fields.defaults else 0
+    return {"causal": False, "token_types": types or 0, **with_output(output, values, bias=True)}
+
+
+def eurobert(fields: Fields, values: Values) -> Values:
+    """EuroBERT: Llama's layers, each token seeing all; no transform before the output layer."""
+    task = task_of(fields)
+    output = {**output_of(fields, task, pooled=task == "SequenceClassification"), "transform": False}
+    return {"causal": False, **with_output(output, values, bias=fields.flag("mlp_bias"))}
+
+
+def modernbert_decoder(fields: Fields, values: Values) -> Values:
+    """ModernBERT's layers as a decoder, which sees the half of its window that lies behind."""
+    task = task_of(fields)
+    if task in TASKS and task != "Model":
+        known = ", ".join((*LANGUAGE, "Model"))
+        raise fields.wrong("architectures", f"…{task}", f"a class is needed that ends in one of: {known}")
+    found = {**modernbert(fields, values), "causal": True}
+    window = found.get("window", values.get("window"))
+    return {**found, "window": max(window // 2, 1) if window else None}
