@@ -84,6 +84,9 @@ def whisper(fields: Fields, values: Values) -> Values:
 
 def bart(fields: Fields, values: Values) -> Values:
     """BART: one word embedding for both stacks, a table of positions in each that starts two rows in."""
+    if fields.flag("use_prompt"):
+        raise fields.wrong("use_prompt", True, "false is needed: MVP's prompts are not covered")
+    fields.settled("prompt_length", "prompt_mid_dim")
     rows = values["context"] + BART_OFFSET
     return {**translator(fields, values), "position_rows": rows, "encoder_position_rows": rows}
 

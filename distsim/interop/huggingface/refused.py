@@ -15,8 +15,8 @@ _GROUPS: dict[str, str] = {
     _ENCODER: "bert-generation big_bird deberta albert funnel longformer "
     "mobilebert mpnet reformer rembert roc_bert roformer squeezebert xlm xlnet xmod "
     "flaubert",
-    _BOTH: "umt5 longt5 switch_transformers t5gemma t5gemma2 plbart pegasus_x "
-    "bigbird_pegasus blenderbot-small nllb-moe fsmt led mvp prophetnet encoder-decoder",
+    _BOTH: "umt5 longt5 switch_transformers t5gemma t5gemma2 pegasus_x "
+    "bigbird_pegasus nllb-moe fsmt led prophetnet encoder-decoder",
     _RECURRENT: "mamba3 rwkv rwkv5 rwkv6 rwkv7 xlstm gated_deltanet retnet",
     _HYBRID: "zamba zamba2 falcon_h1 recurrent_gemma minimax lfm3 bailing_hybrid samba hymba phi4flash plamo2 "
     "stripedhyena evo",
