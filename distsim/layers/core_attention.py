@@ -19,7 +19,7 @@ FLASH_BACKWARD = 2.5  # two products forward, five backward (Dao 2022, FlashAtte
 
 def flash_kernel(ctx: Context) -> bool:
     """Whether attention is one kernel whose output has the queries' order in memory."""
-    possible = ctx.layout.attention == "flash" and ctx.model.disentangled is None
+    possible = ctx.layout.attention == "flash" and not ctx.model.composed_attention
     return possible and (not ctx.kernels.sdpa or _sdpa_choice(ctx) == "flash")
 
 
@@ -63,7 +63,7 @@ def core_attention(
     flops = 2 * layout.micro_batch * heads * queries * key_tokens(ctx) * (width + value_width)
     output = Tensor("attention.output", layout.tokens * heads * value_width, ctx.activation, "s b a d/t")
     math = ctx.kernels.sdpa and layout.attention == "flash" and _sdpa_choice(ctx) == "math"
-    if layout.attention != "flash" or math or ctx.model.disentangled:
+    if layout.attention != "flash" or math or ctx.model.composed_attention:
         return _products(ctx, query, key, value, output, heads, flops, width, value_width, value_projection, math)
     if ctx.kernels.value_view:
         value = value._replace(elements=value_projection)

@@ -10,7 +10,7 @@ from distsim.layers.ledger import Collective, Context, Operation, Parameter, Ten
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
 from distsim.layers.norm import norm
-from distsim.layers.prediction import own_positions, pooler, positions, transform
+from distsim.layers.prediction import own_positions, pooler, positions, told_width, transform
 from distsim.layers.tensor_parallel import column_collectives
 from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 
@@ -33,7 +33,7 @@ def _head(ctx: Context) -> list[Operation]:
         bias = model.final_norm_bias
         operations.append(norm(ctx, "final_norm", ctx.sharded_tokens, model.hidden, stream, bias=bias))
         operations += _end_dropout(ctx, "final_norm")
-    width = model.told_width
+    width = told_width(model)
     if width != model.hidden and not model.output.transform:
         source = Tensor("head.wide", layout.tokens * model.hidden, ctx.activation, "s b h")
         operations.append(linear(ctx, "head.project_out", layout.tokens, model.hidden, width, source, sharded=False))

@@ -10,6 +10,7 @@ from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
+from distsim.specs.model import Model
 
 
 def positions(ctx: Context) -> Number:
@@ -27,12 +28,17 @@ def own_positions(ctx: Context) -> Number:
     return positions(ctx) / shards
 
 
+def told_width(model: Model) -> int:
+    """Width of what the output layer reads."""
+    return model.embedding_width or model.hidden if model.output.over_vocabulary else model.hidden
+
+
 def transform(ctx: Context) -> list[Operation]:
     """Dense layer, activation, norm; empty where the model has none."""
     model, out = ctx.model, ctx.model.output
     if not out.transform:
         return []
-    rows, hidden, width, act = own_positions(ctx), model.hidden, model.told_width, ctx.activation
+    rows, hidden, width, act = own_positions(ctx), model.hidden, told_width(model), ctx.activation
     bias = model.mlp_bias if out.transform_bias is None else out.transform_bias
     source = Tensor("head.transform.input", rows * hidden, act, "s b h")
     before = Tensor("head.transform.preactivation", rows * width, act, "s b h")

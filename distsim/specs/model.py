@@ -123,6 +123,8 @@ class Model(Sourced):
     """Tables that are stored but not trained, sines and cosines: the encoder's (Whisper) or both (Marian)."""
     disentangled: Disentangled | None = None
     """Scores compare words with distances too (DeBERTa)."""
+    distance_buckets: int = Field(default=0, ge=0)
+    """Rows of a table of biases by distance, one column a head, that all layers add to their scores (MPNet)."""
     rotary_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of a head's width that is rotated (GPT-NeoX 0.25, Phi-2 0.4)."""
     rotary_scaled: bool = False
@@ -149,8 +151,7 @@ class Model(Sourced):
     extra_words: int = Field(default=0, ge=0)
     """Rows of the input embedding for words that the output layer does not tell (Molmo 2)."""
     embedding_width: int | None = Field(default=None, ge=1)
-    """Width of the word embedding when it is projected to ``hidden`` (OPT-350M); None means ``hidden``. Tables beside
-    it are as wide where a norm follows them (ELECTRA)."""
+    """Width of the word embedding when it is projected to ``hidden`` (OPT-350M, ELECTRA); None means ``hidden``."""
     window: int | None = Field(default=None, ge=1)
     """Sliding attention window in tokens; None means full attention everywhere."""
     window_pattern: tuple[bool, ...] = ()
@@ -231,14 +232,9 @@ class Model(Sourced):
         return self.norm_affine and (self.norm == "layernorm" if self.norm_bias is None else self.norm_bias)
 
     @property
-    def table_width(self) -> int:
-        """Width of the tables of positions and segments, and of a norm behind them."""
-        return self.embedding_width or self.hidden if self.embedding_norm else self.hidden
-
-    @property
-    def told_width(self) -> int:
-        """Width of what the output layer reads."""
-        return self.embedding_width or self.hidden if self.output.over_vocabulary else self.hidden
+    def composed_attention(self) -> bool:
+        """Whether scores need what no fused kernel adds to them."""
+        return self.disentangled is not None or self.distance_buckets > 0
 
     @property
     def text_model(self) -> Self:

@@ -13,7 +13,7 @@ _OTHER = "a decoder whose layers differ from one another in ways that no formula
 
 _GROUPS: dict[str, str] = {
     _ENCODER: "bert-generation big_bird deberta albert funnel longformer "
-    "mobilebert mpnet reformer rembert roc_bert roformer squeezebert xlm xlnet xmod "
+    "mobilebert reformer rembert roc_bert roformer squeezebert xlm xlnet xmod "
     "flaubert",
     _BOTH: "umt5 longt5 switch_transformers t5gemma t5gemma2 pegasus_x "
     "bigbird_pegasus nllb-moe fsmt led prophetnet encoder-decoder",

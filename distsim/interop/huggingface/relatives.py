@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from distsim.interop.huggingface.encoders import LANGUAGE, TASKS, bert, modernbert, output_of, task_of, with_output
 from distsim.interop.huggingface.fields import Fields
 
 Values = dict[str, Any]
+MPNET_PADDING = 2
+"""Rows of MPNet's table of positions before the first token's."""
 
 
 def ernie(fields: Fields, values: Values) -> Values:
@@ -28,6 +31,18 @@ def electra(fields: Fields, values: Values) -> Values:
         **found,
         **with_output(output, values, bias=True),
         "embedding_width": None if width == values["hidden"] else width,
+    }
+
+
+def mpnet(fields: Fields, values: Values) -> Values:
+    """MPNet: as RoBERTa without segments, with a bias by distance on all scores; padding is always row 1."""
+    found, task = bert(fields, values), task_of(fields)
+    return {
+        **found,
+        **with_output(output_of(fields, task, pooled=True), values, bias=True),
+        "token_types": 0,
+        "context": max(values["context"] - MPNET_PADDING, 1),
+        "distance_buckets": fields.needed("relative_attention_num_buckets"),
     }
 
 
@@ -69,3 +84,16 @@ def modernbert_decoder(fields: Fields, values: Values) -> Values:
     found = {**modernbert(fields, values), "causal": True}
     window = found.get("window", values.get("window"))
     return {**found, "window": max(window // 2, 1) if window else None}
+
+
+RELATIVES: Mapping[str, Callable[[Fields, Values], Values]] = {
+    "electra": electra,
+    "ernie": ernie,
+    "eurobert": eurobert,
+    "gte": gte,
+    "jina": jina,
+    "modernbert_decoder": modernbert_decoder,
+    "mpnet": mpnet,
+    "rotated": rotated,
+}
+"""By the name that a family's ``special`` gives."""

@@ -8,7 +8,7 @@ from typing import Any
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
-from distsim.interop.huggingface.relatives import electra, ernie, eurobert, gte, jina, modernbert_decoder, rotated
+from distsim.interop.huggingface.relatives import RELATIVES
 
 Values = dict[str, Any]
 
@@ -181,33 +181,27 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "clip": clip,
     "deberta": deberta,
     "distilbert": distilbert,
-    "electra": electra,
-    "ernie": ernie,
     "esm": esm,
-    "eurobert": eurobert,
     "falcon": falcon,
     "flint": flint,
     "gpt_bigcode": gpt_bigcode,
     "gpt_neo": gpt_neo,
-    "gte": gte,
     "granite_hybrid": granite_hybrid,
-    "jina": jina,
     "mamba": mamba,
     "mamba2": mamba2,
     "lfm2": lfm2,
     "marian": marian,
     "modernbert": modernbert,
-    "modernbert_decoder": modernbert_decoder,
     "molmo2": molmo2,
     "mpt": mpt,
     "nemotron_h": nemotron_h,
     "opt": opt,
     "qwen": qwen,
     "roberta": roberta,
-    "rotated": rotated,
     "stablelm": stablelm,
     "t5": t5,
     "translator": translator,
     "vit": vit,
     "whisper": whisper,
+    **RELATIVES,
 }
