@@ -10,7 +10,7 @@ from typing import Any
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.aliases import NAMES
 from distsim.interop.huggingface.experts import read_experts
-from distsim.interop.huggingface.families import Family, load_family, refuse, supported
+from distsim.interop.huggingface.families import Family, listed, load_family, refuse, supported
 from distsim.interop.huggingface.fields import Fields, look
 from distsim.interop.huggingface.harmless import matters
 from distsim.interop.huggingface.latent import read_latent_attention
@@ -136,7 +136,7 @@ def model_type(data: Mapping[str, Any], outer: Mapping[str, Any], where: str) ->
         plain = {one.replace("_", "").replace("-", ""): one for one in supported()}
         stem = classes[0].lower().split("for")[0].removesuffix("lmheadmodel").removesuffix("model")
         return plain.get(stem, classes[0])
-    raise DistsimError("names no model_type", f'add "model_type": one of {", ".join(supported())}', where=where)
+    raise DistsimError("names no model_type", 'add "model_type", such as "llama"', listed(), where=where)
 
 
 def _names(family: Family, what: str) -> tuple[str, ...]:
