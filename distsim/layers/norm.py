@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.units import FP32_BYTES
@@ -51,9 +53,9 @@ def _kept(ctx: Context, name: str, elements: Number, width: Number, source: Tens
     upcast = (
         source if source.bytes_each == FP32_BYTES else Tensor(f"{name}.input_fp32", elements, FP32_BYTES, "s b h fp32")
     )
-    if kernels.norm == "fused" if rms else kernels.layernorm == "fused":
+    if kernels.norm == "fused" if rms else kernels.layernorm == "fused" and not ctx.precision.autocast:
         return (source,)
-    if not rms and kernels.layernorm == "fp32":
+    if not rms and kernels.layernorm != "eager":  # on an fp32 copy, as autocast makes it
         return (upcast,)
     if not rms:
         upcast = Tensor(f"{name}.centred_twice", 2 * elements, FP32_BYTES, "s b h fp32")
@@ -76,4 +78,6 @@ def inner_norm(
         return [], kept
     name = kept.name.rpartition(".")[0]
     source = kept._replace(bytes_each=source_bytes or ctx.activation)
-    return [norm(ctx, f"{name}.inner_norm", rows, width, source)], kept._replace(name=f"{name}.normed")
+    made = norm(ctx, f"{name}.inner_norm", rows, width, source)
+    weights = tuple(one._replace(tensor_parallel=True) for one in made.parameters)  # as wide as a rank's input
+    return [replace(made, parameters=weights)], kept._replace(name=f"{name}.normed")

@@ -1,0 +1,163 @@
+"""Families that are a few facts away from others: counts of each, what they keep, what a wrapper says, refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import distsim
+from distsim.cli.app import run
+from distsim.engine.figures import Figures
+from distsim.engine.models import load_model
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.saved import saved_of
+from distsim.engine.stages import build_stages
+from distsim.engine.states import states
+from distsim.errors import DistsimError
+from distsim.interop.huggingface import read_config
+from distsim.interop.huggingface.families import load_family, supported
+from distsim.interop.huggingface.refused import REFUSED
+from distsim.layers.ledger import distinct_saved
+from distsim.layers.network import layer_kind
+from distsim.specs.job import Job
+
+ORACLES = Path(__file__).parent / "oracles"
+# Counted on the instantiated (meta) modules of transformers 5.23; of several modalities the decoder with its output
+# layer. Of each family one configuration is whole and the others state what differs from the defaults.
+COUNTS = json.loads((ORACLES / "plain.json").read_text())
+# One step of those modules on torch 2.13 fake tensors, recorded as tests/test_saved_tensors.py says; of several
+# modalities on text alone.
+MEMORY = list(csv.DictReader((ORACLES / "torch_plain.csv").open()))
+CONFIGS = json.loads((ORACLES / "torch_plain_configs.json").read_text())
+PRECISION = {"bf16": "pure-bf16", "fp32_amp": "amp-bf16"}
+LAYER, TOTAL = 5e-4, 0.012
+SIDES = {side: {"hidden_size": 64, "num_hidden_layers": 2} for side in ("text_config", "vision_config")}
+
+
+def _setup(config: dict[str, Any], **options: Any) -> Setup:
+    usual = {"gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "precision": "pure-bf16"}
+    return resolve(Job(model=read_config(config).model, **{**usual, **options}))
+
+
+@pytest.mark.parametrize("row", COUNTS, ids=lambda row: f"{row['config']['architectures'][0]}-{row['parameters']}")
+def test_counts(row: dict[str, Any]) -> None:
+    """Exact, and no key is left over that could matter."""
+    reading = read_config(row["config"])
+    loaded = load_model(reading.model)
+    assert loaded.parameters == row["parameters"] == sum(loaded.parts().values())
+    assert not reading.unused
+
+
+@pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
+def test_against_torch(row: dict[str, str]) -> None:
+    """A layer keeps what PyTorch keeps within 0.05 %, mostly to the byte; all of it within 1.2 %."""
+    batch, seq = int(row["micro_batch"]), int(row["seq"])
+    targets = {"decoder_seq": int(row["dec_seq"])} if row["dec_seq"] else {}
+    setup = _setup(
+        CONFIGS[row["model"]], seq=seq, micro_batch=batch, global_batch=batch, recompute=row["recompute"],
+        attention="eager" if row["attn_impl"] == "eager" else "flash", precision=PRECISION[row["dtype_scheme"]],
+        **targets,
+    )  # fmt: skip
+    stage = build_stages(setup)[0]
+    saved = saved_of(setup, stage)
+    assert saved.total == pytest.approx(int(row["saved_total"]), rel=TOTAL)
+    if "text_config" not in CONFIGS[row["model"]] and not row["model"].startswith(("phi4", "flint")):
+        held = states(setup, list(stage.parameters()), Figures())  # flint's routers and sinks stay in fp32
+        assert held.parameters == pytest.approx(int(row["static_param"]), rel=1e-4)
+    if row["recompute"] == "none" and not targets:
+        kind = layer_kind(setup.model, int(row["layers"]) // 2)
+        middle = next(block for block, _ in stage.layers if block.name == kind)
+        assert sum(distinct_saved(middle.operations).values()) == pytest.approx(int(row["saved_layer_mid"]), rel=LAYER)
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_every_command_knows_it(name: str) -> None:
+    """Time and traffic of one job, shared out in every way that its layers allow; longer sequences cost more."""
+    config = CONFIGS[name]
+    model = read_config(config).model
+    options: dict[str, Any] = {"gpu": "h100-sxm", "gpus": 4, "framework": "fsdp", "zero": 3, "micro_batch": 1}
+    short, long = (distsim.step(model=model, seq=seq, **options) for seq in (256, 512))
+    assert 0 < short.seconds < long.seconds
+    assert distsim.comm(model=model, seq=256, **options).wire_bytes_per_rank > 0
+    tp = 5 if model.kv_heads % 2 else 2
+    options = {"gpu": "h100-sxm", "gpus": 20, "framework": "megatron-core", "tp": tp, "seq": 256, "micro_batch": 1}
+    if not model.encoder_layers:
+        options["pp"] = 2
+    assert 0 < distsim.memory(model=model, **options).peak < 80e9
+
+
+def test_a_wrapper_says_whether_its_output_layer_is_tied() -> None:
+    """The class around a text has the output layer; a whole language model inside has its own."""
+    text = {"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 4, "intermediate_size": 128, "vocab_size": 1000}  # fmt: skip
+    for outer, inner, expected in ((True, False, True), (False, True, False), (None, True, True)):
+        stated = {} if outer is None else {"tie_word_embeddings": outer}
+        wrapped = {"model_type": "internvl", **stated, "text_config": {**text, "tie_word_embeddings": inner}}
+        assert read_config(wrapped).model.tied_embeddings is expected
+    remote = {"model_type": "internvl_chat", "tie_word_embeddings": True, "llm_config": text}
+    assert not read_config(remote).model.tied_embeddings
+
+
+def test_what_stands_beside_is_named() -> None:
+    reading = read_config(CONFIGS["phi4_multimodal"] | {"vision_config": {"a": 1}, "audio_config": {"b": 2}})
+    assert reading.beside == ("vision_config", "audio_config")
+    assert not reading.unused
+    assert not read_config({"model_type": "mpt", "d_model": 64, "attn_config": {"alibi": True}}).beside
+
+
+def test_windows_by_default() -> None:
+    """Where no list names the layers: every fourth from the first on, or Flint's, sees all."""
+    granite = read_config({"model_type": "granite_swa", "num_hidden_layers": 6}).model
+    assert [granite.is_windowed(layer) for layer in range(6)] == [False, True, True, True, False, True]
+    flint = read_config({"model_type": "flint", "num_hidden_layers": 9}).model
+    assert [layer for layer in range(9) if not flint.is_windowed(layer)] == [0, 1, 5, 8]
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"model_type": "jetmoe", "num_hidden_layers": 2}, "experts that a router chooses"),
+        ({"model_type": "mllama", "text_config": {"model_type": "mllama_text_model", "hidden_size": 64}}, "an image"),
+        ({"model_type": "mvp", "d_model": 64, "use_prompt": True}, "prompts are not covered"),
+        ({"model_type": "clip", "architectures": ["CLIPForImageClassification"], **SIDES}, "CLIPModel"),
+        ({"model_type": "molmo2_text", "hidden_size": 64, "qk_norm_type": "new"}, "qwen3 or olmo"),
+        ({"model_type": "modernbert-decoder", "hidden_size": 64,
+          "architectures": ["ModernBertDecoderForSequenceClassification"]}, "CausalLM"),
+        ({"model_type": "llama5", "hidden_size": 64}, "did you mean llama?"),
+        ({"model_type": "stranger", "hidden_size": 64}, "write the name of a family whose layers it has"),
+        ({"hidden_size": 64}, 'add "model_type", such as "llama"'),
+    ],
+)  # fmt: skip
+def test_what_is_refused(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(DistsimError) as caught:
+        read_config(config)
+    assert words in str(caught.value)
+
+
+def test_hints_name_no_unlike_family() -> None:
+    """A name is hinted at only where it could have been meant; what is known says why it is refused instead."""
+    for name in ("convbert", "yoso", "jetmoe2", "tapas2", "udop2"):
+        with pytest.raises(DistsimError) as caught:
+            load_family(name)
+        assert "did you mean" not in str(caught.value)
+    assert all(
+        why.startswith(("it ", "its ", "images ", "some ", "each ", "half ", "layers ")) for why in REFUSED.values()
+    )
+    assert all(len(why) < 110 for why in REFUSED.values())
+
+
+def test_families_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "families", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["families"] == supported() and "jetmoe" in told["refused"]
+    assert run(["show", "family", "granite_swa", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["keys"]["sliding_window"] == 128 and told["flags"]["mlp_bias"] == "mlp_bias"
+    assert run(["show", "families"]) == 0
+    assert f"{len(supported())} families" in capsys.readouterr().out
+    assert run(["show", "family", "jetmoe"]) == 2
+    assert "experts that a router chooses" in capsys.readouterr().err
