@@ -52,6 +52,24 @@ def test_counts(row: dict[str, Any]) -> None:
     assert not reading.unused
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("mpnet-base", 109_518_527), ("sentence-transformers/all-mpnet-base-v2", 109_486_464),
+        ("mpnet-base-MPNetForSequenceClassification", 109_488_002), ("nomic-embed-text-v1.5", 136_731_648),
+        ("nomic-embed-text-v1.5-NomicBertForMaskedLM", 137_354_304), ("gte-multilingual-base", 305_368_320),
+        ("gte-multilingual-base-GteForMaskedLM", 306_210_496), ("electra-small-discriminator", 13_549_057),
+        ("electra-base-ElectraForPreTraining", 109_483_009), ("electra-large", 335_142_913),
+        ("electra-small-ElectraForMaskedLM", 13_546_682), ("electra-small-ElectraModel", 13_483_008),
+        ("eurobert-210m", 310_266_624), ("eurobert-210m-EuroBertForSequenceClassification", 212_358_146),
+        ("esmc-6b", 6_352_005_184), ("bitnet-b1.58-2B-4T", 2_412_820_480), ("molmo2-8b", 8_191_259_648),
+        ("kolibri-1", 78_103_055_360), ("flint", 39_785_287_456),
+    ],
+)  # fmt: skip
+def test_presets(name: str, parameters: int) -> None:
+    assert load_model(name).parameters == parameters
+
+
 @pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
 def test_against_torch(row: dict[str, str]) -> None:
     """A layer keeps what PyTorch keeps within 0.05 %, mostly to the byte; all of it within 1.2 %."""

@@ -27,9 +27,12 @@ POOLED: dict[str, Callable[[str], bool]] = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "esm",
                      "megatron-bert"), lambda task: True),
     "distilbert": lambda task: task != "Model", "modernbert": lambda task: False, "vit": lambda task: task == "Model",
-    "deberta-v2": lambda task: task == "SequenceClassification",
+    **dict.fromkeys(("deberta-v2", "nomic_bert", "gte", "eurobert"), lambda task: task == "SequenceClassification"),
+    "mpnet": lambda task: True, "electra": lambda task: task != "Model",
 }  # fmt: skip
 """Families of encoders whose classes are known here, and which of their tasks have a pooler."""
+REPLACED: Values = {"predicts": "classes", "classes": 1, "transform": True, "transform_norm": False}
+"""What ELECTRA is trained for: whether each token was replaced."""
 TARGET_SHARE = 4
 """Tokens that T5's encoder reads for each that its decoder does, where it was trained: 512 for about 114 (Raffel et al.
 2020, section 3.1.4)."""
@@ -161,11 +164,13 @@ def with_task(model: Model, task: str, name: str) -> Model | None:
     if model.family not in POOLED or (task == "ImageClassification") != (model.family == "vit" and task != "Model"):
         return None
     output = output_of(Fields({}, {}, name), task, pooled=POOLED[model.family](task))
-    if model.family in ("vit", "modernbert"):
+    if model.family == "electra" and task == "PreTraining":
+        output = dict(REPLACED)
+    if model.family in ("vit", "modernbert", "eurobert"):
         output["transform"] = model.family == "modernbert" and task != "Model"
     if output.get("classes") and model.output.classes and task == "ImageClassification":
         output["classes"] = model.output.classes
-    output["unused"] = model.output.unused
+    output |= {"unused": model.output.unused, "transform_bias": model.output.transform_bias}
     tied = output["predicts"] == "tokens" and (model.tied_embeddings or not model.output.over_vocabulary)
     changed = {"name": name, "output": Output(**output), "tied_embeddings": tied}
     return model.model_copy(update=changed | ({} if model.family == "modernbert" else {"head_bias": True}))

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from distsim.interop.huggingface.encoders import LANGUAGE, TASKS, bert, modernbert, output_of, task_of, with_output
+from distsim.interop.huggingface.encoders import (
+    LANGUAGE,
+    REPLACED,
+    TASKS,
+    bert,
+    modernbert,
+    output_of,
+    task_of,
+    with_output,
+)
 from distsim.interop.huggingface.fields import Fields
 
 Values = dict[str, Any]
@@ -25,7 +34,7 @@ def electra(fields: Fields, values: Values) -> Values:
     found, task = bert(fields, values), task_of(fields)
     output = output_of(fields, task, pooled=task != "Model")
     if task == "PreTraining":
-        output = {"predicts": "classes", "classes": 1, "transform": True, "transform_norm": False}
+        output = dict(REPLACED)
     width = fields.whole("embedding_size")
     return {
         **found,
