@@ -8,7 +8,7 @@ from distsim.layers.core_attention import core_attention, flash_kernel, masked
 from distsim.layers.disentangled import distance_scores
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
-from distsim.layers.norm import inner_norm, norm
+from distsim.layers.norm import inner_norm, norm, shared
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import MASK_BYTES
 
@@ -129,10 +129,11 @@ def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_
     rows = (tokens * heads, tokens * kv_heads) if model.qk_norm == "head" else (tokens, tokens)
     width = (model.head_dim,) * 2 if model.qk_norm == "head" else (heads * model.head_dim, kv_heads * model.head_dim)
     before = (query._replace(name="attention.query_raw"), key._replace(name="attention.key_raw"))
-    return [
+    norms = [
         norm(ctx, f"attention.{which}_norm", rows[index], width[index], before[index], per_head=True)
         for index, which in enumerate(("query", "key"))
     ]
+    return [shared(one) for one in norms] if model.qk_norm == "full" else norms
 
 
 def sink_parameters(ctx: Context) -> tuple[Parameter, ...]:

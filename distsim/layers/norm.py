@@ -78,6 +78,10 @@ def inner_norm(
         return [], kept
     name = kept.name.rpartition(".")[0]
     source = kept._replace(bytes_each=source_bytes or ctx.activation)
-    made = norm(ctx, f"{name}.inner_norm", rows, width, source)
-    weights = tuple(one._replace(tensor_parallel=True) for one in made.parameters)  # as wide as a rank's input
-    return [replace(made, parameters=weights)], kept._replace(name=f"{name}.normed")
+    made = shared(norm(ctx, f"{name}.inner_norm", rows, width, source))
+    return [made], kept._replace(name=f"{name}.normed")
+
+
+def shared(made: Operation) -> Operation:
+    """A norm whose width, and with it its weights, tensor-parallel ranks share."""
+    return replace(made, parameters=tuple(one._replace(tensor_parallel=True) for one in made.parameters))
