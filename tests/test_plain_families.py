@@ -127,6 +127,34 @@ def test_what_stands_beside_is_named() -> None:
     assert not read_config({"model_type": "mpt", "d_model": 64, "attn_config": {"alibi": True}}).beside
 
 
+# As they are on the Hub, written for remote code, irrelevant keys left out (recalled).
+HUB = {
+    "nomic-embed-text-v1.5": {
+        "model_type": "nomic_bert", "architectures": ["NomicBertModel"], "activation_function": "swiglu",
+        "attn_pdrop": 0.0, "causal": False, "dense_seq_output": True, "embd_pdrop": 0.0, "fused_bias_fc": True,
+        "fused_dropout_add_ln": True, "max_trained_positions": 2048, "mlp_fc1_bias": False, "mlp_fc2_bias": False,
+        "n_embd": 768, "n_head": 12, "n_inner": 3072, "n_layer": 12, "n_positions": 8192, "parallel_block": False,
+        "pad_vocab_size_multiple": 64, "prenorm": False, "qkv_proj_bias": False, "resid_pdrop": 0.0,
+        "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "scale_attn_weights": True, "type_vocab_size": 2,
+        "use_flash_attn": True, "use_rms_norm": False, "use_xentropy": True, "vocab_size": 30528,
+    },
+    "gte-multilingual-base": {
+        "model_type": "new", "architectures": ["NewModel", "NewForTokenClassification"], "hidden_act": "gelu",
+        "attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.1, "hidden_size": 768, "pack_qkv": True,
+        "intermediate_size": 3072, "layer_norm_type": "layer_norm", "max_position_embeddings": 8192,
+        "num_attention_heads": 12, "num_hidden_layers": 12, "position_embedding_type": "rope", "rope_theta": 20000,
+        "type_vocab_size": 1, "unpad_inputs": False, "use_memory_efficient_attention": False, "vocab_size": 250048,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_published_files(name: str) -> None:
+    reading = read_config(HUB[name])
+    assert load_model(reading.model).parameters == load_model(name).parameters
+    assert not reading.unused
+
+
 def test_windows_by_default() -> None:
     """Where no list names the layers: every fourth from the first on, or Flint's, sees all."""
     granite = read_config({"model_type": "granite_swa", "num_hidden_layers": 6}).model
@@ -145,6 +173,8 @@ def test_windows_by_default() -> None:
         ({"model_type": "molmo2_text", "hidden_size": 64, "qk_norm_type": "new"}, "qwen3 or olmo"),
         ({"model_type": "modernbert-decoder", "hidden_size": 64,
           "architectures": ["ModernBertDecoderForSequenceClassification"]}, "CausalLM"),
+        ({**HUB["nomic-embed-text-v1.5"], "prenorm": True}, "only what transformers itself builds"),
+        ({"model_type": "gpt2", "n_embd": 64, "add_cross_attention": True}, "attention to a second model"),
         ({"model_type": "llama5", "hidden_size": 64}, "did you mean llama?"),
         ({"model_type": "stranger", "hidden_size": 64}, "write the name of a family whose layers it has"),
         ({"hidden_size": 64}, 'add "model_type", such as "llama"'),

@@ -65,6 +65,8 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     if wrapped is data and not any(look(wrapped, key)[0] for key in shape):
         problem = "states neither a hidden size nor a number of layers"
         raise DistsimError(problem, "is it a model's config.json?", where=where)
+    if fields.flag("add_cross_attention"):
+        raise fields.wrong("add_cross_attention", True, "attention to a second model is not covered")
     values = base_values(fields, family)
     values.update(read_recurrent(fields, family, values) if family.recurrent else {})
     values.update(read_window(fields, family, values["layers"]))

@@ -20,6 +20,10 @@ from distsim.interop.huggingface.fields import Fields
 Values = dict[str, Any]
 MPNET_PADDING = 2
 """Rows of MPNet's table of positions before the first token's."""
+REMOTE = ("dense_seq_output", "fused_bias_fc", "fused_dropout_add_ln", "max_trained_positions", "use_xentropy",
+          "pad_vocab_size_multiple", "unpad_inputs", "use_memory_efficient_attention", "pack_qkv", "layer_norm_type", "causal",
+          "position_embedding_type", "scale_attn_weights", "rotary_scaling_factor")  # fmt: skip
+"""Keys of Nomic's and GTE's own code, whose kernels they choose."""
 
 
 def ernie(fields: Fields, values: Values) -> Values:
@@ -56,7 +60,12 @@ def mpnet(fields: Fields, values: Values) -> Values:
 
 
 def rotated(fields: Fields, values: Values) -> Values:
-    """Nomic's BERT and ESM C: positions are rotated; only classifiers of sentences have a pooler."""
+    """Nomic's BERT and ESM C: positions are rotated; only classifiers of sentences have a pooler. Files written for
+    remote code have more keys."""
+    for name in ("prenorm", "parallel_block", "use_rms_norm", "num_experts"):
+        if fields.flag(name):
+            raise fields.wrong(name, fields.find(name)[1], "only what transformers itself builds is covered")
+    fields.settled(*REMOTE)
     return _rotated(fields, values, task_of(fields) == "SequenceClassification")
 
 
@@ -81,6 +90,7 @@ def eurobert(fields: Fields, values: Values) -> Values:
     """EuroBERT: Llama's layers, each token seeing all; no transform before the output layer."""
     task = task_of(fields)
     output = {**output_of(fields, task, pooled=task == "SequenceClassification"), "transform": False}
+    fields.settled("clf_pooling")
     return {"causal": False, **with_output(output, values, bias=fields.flag("mlp_bias"))}
 
 

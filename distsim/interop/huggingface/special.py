@@ -167,9 +167,10 @@ def molmo2(fields: Fields, values: Values) -> Values:
     if kind not in ("qwen3", "olmo"):
         raise fields.wrong("qk_norm_type", kind, "qwen3 or olmo is needed")
     fields.settled("rope_scaling_layers", "norm_after")
+    norms = "full" if kind == "olmo" else "head"
     return {
         "extra_words": fields.whole("additional_vocab_size", least=0) or 0,
-        "qk_norm": "full" if kind == "olmo" else "head",
+        "qk_norm": norms if fields.flag("use_qk_norm", default=True) else "none",
     }
 
 
