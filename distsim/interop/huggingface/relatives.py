@@ -21,8 +21,8 @@ Values = dict[str, Any]
 MPNET_PADDING = 2
 """Rows of MPNet's table of positions before the first token's."""
 REMOTE = ("dense_seq_output", "fused_bias_fc", "fused_dropout_add_ln", "max_trained_positions", "use_xentropy",
-          "pad_vocab_size_multiple", "unpad_inputs", "use_memory_efficient_attention", "pack_qkv", "layer_norm_type", "causal",
-          "position_embedding_type", "scale_attn_weights", "rotary_scaling_factor")  # fmt: skip
+          "pad_vocab_size_multiple", "unpad_inputs", "use_memory_efficient_attention", "pack_qkv", "layer_norm_type",
+          "causal", "position_embedding_type", "scale_attn_weights", "rotary_scaling_factor")  # fmt: skip
 """Keys of Nomic's and GTE's own code, whose kernels they choose."""
 
 
