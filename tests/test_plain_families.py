@@ -120,6 +120,14 @@ def test_a_wrapper_says_whether_its_output_layer_is_tied() -> None:
     assert not read_config(remote).model.tied_embeddings
 
 
+def test_a_wrapper_says_what_its_text_tells() -> None:
+    """ModernVBERT's class is the wrapper's; 188,337,856 of its modules are the text's."""
+    text = {"model_type": "modernbert", "num_hidden_layers": 22}
+    outer = {"model_type": "modernvbert", "architectures": ["ModernVBertForMaskedLM"], "tie_word_embeddings": False}
+    reading = read_config({**outer, "text_config": text, "vision_config": {"model_type": "x"}})
+    assert load_model(reading.model).parameters == 188_337_856
+
+
 def test_what_stands_beside_is_named() -> None:
     reading = read_config(CONFIGS["phi4_multimodal"] | {"vision_config": {"a": 1}, "audio_config": {"b": 2}})
     assert reading.beside == ("vision_config", "audio_config")

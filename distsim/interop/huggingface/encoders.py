@@ -111,6 +111,7 @@ def _disentangled(fields: Fields, values: Values) -> Values:
 def modernbert(fields: Fields, values: Values) -> Values:
     """ModernBERT: every third layer from the first on sees all tokens; every task has the masked model's transform."""
     task = task_of(fields)
+    fields.settled("sparse_pred_ignore_index")
     output = {**output_of(fields, task, pooled=POOLED["modernbert"](task)), "transform": task != "Model",
               "transform_bias": fields.flag("classifier_bias")}  # fmt: skip
     found = {"causal": fields.flag("is_decoder"), **with_output(output, values, bias=fields.flag("decoder_bias"))}

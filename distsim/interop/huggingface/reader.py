@@ -30,6 +30,8 @@ WHOLE = ("clip",)
 HEADLESS = ("text_config", "thinker_config")
 """Of the wrappers, those whose decoder has no output layer of its own: the class around it has, and says if it is
 tied. Remote code (``llm_config``, …) wraps whole language models."""
+OUTER = ("tie_word_embeddings", "architectures")
+"""Keys that such a wrapper states for what it wraps."""
 MOST_LAYERS = 10_000
 SWITCHED = {"qk_norm": "none", "norms_per_layer": 2}
 """What a field that is not true or false is when its switch is off."""
@@ -100,8 +102,10 @@ def unwrap(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
         name = next((key for key in WRAPPERS if isinstance(data.get(key), Mapping)), "")
         if not name or (_has_width(data) and not _has_width(data[name])):
             return data
-        stated = {key: data[key] for key in ("tie_word_embeddings",) if name in HEADLESS and data.get(key) is not None}
-        data = {**data[name], **stated}
+        outer = {key: data[key] for key in OUTER if name in HEADLESS and data.get(key) is not None}
+        if data[name].get("architectures"):
+            outer.pop("architectures", None)
+        data = {**data[name], **outer}
     raise DistsimError("text configurations are nested too deep", where=where)
 
 
