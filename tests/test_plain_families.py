@@ -112,6 +112,27 @@ def test_every_command_knows_it(name: str) -> None:
     assert 0 < distsim.memory(model=model, **options).peak < 80e9
 
 
+@pytest.mark.parametrize(
+    ("config", "parameters"),
+    [
+        ({"model_type": "cwm", "num_hidden_layers": 4, "mlp_bias": True}, 3_514_030_080),
+        ({"model_type": "deepseek_v2", "num_hidden_layers": 4, "mlp_bias": True}, 5_560_584_176),
+        ({"model_type": "hy_v3", "num_hidden_layers": 4, "attention_bias": True}, 12_386_137_088),
+        ({"model_type": "hy_v3", "num_hidden_layers": 4, "mlp_bias": True}, 12_386_131_968),
+        ({"model_type": "minicpm3", "num_hidden_layers": 4, "mlp_bias": True}, 438_790_656),
+        ({"model_type": "nanochat", "num_hidden_layers": 4, "attention_bias": True}, 137_048_064),
+        ({"model_type": "bert", "architectures": ["BertForMaskedLM"], "num_hidden_layers": 4,
+          "tie_word_embeddings": False}, 76_282_740),
+        ({"model_type": "mpnet", "num_hidden_layers": 4, "tie_word_embeddings": False}, 76_289_278),
+        ({"model_type": "jina_embeddings_v3", "architectures": ["JinaEmbeddingsV3ForMaskedLM"],
+          "num_hidden_layers": 4, "tie_word_embeddings": False}, 563_943_716),
+    ],
+)  # fmt: skip
+def test_switches(config: dict[str, Any], parameters: int) -> None:
+    """Keys that are off by default, counted on modules as above."""
+    assert load_model(read_config(config).model).parameters == parameters
+
+
 def test_a_wrapper_says_whether_its_output_layer_is_tied() -> None:
     """The class around a text has the output layer; a whole language model inside has its own."""
     text = {"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,

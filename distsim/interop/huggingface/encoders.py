@@ -51,7 +51,7 @@ def bert(fields: Fields, values: Values) -> Values:
         "token_types": fields.whole("type_vocab_size", least=0) or 0,
         "positions": positions,
         "position_rows": values["context"] if positions == "learned" else 0,
-        **with_output(output, values, bias=True),
+        **with_output(two_biases(output, values), values, bias=True),
     }
 
 
@@ -88,7 +88,9 @@ def deberta(fields: Fields, values: Values) -> Values:
         "positions": "learned" if absolute else "none",
         "position_rows": values["context"] if absolute else 0,
         "disentangled": _disentangled(fields, values) if fields.flag("relative_attention") else None,
-        **with_output(output_of(fields, task, pooled=POOLED["deberta-v2"](task)), values, bias=True),
+        **with_output(
+            two_biases(output_of(fields, task, pooled=POOLED["deberta-v2"](task)), values), values, bias=True
+        ),
     }
 
 
@@ -186,6 +188,12 @@ def output_of(fields: Fields, task: str, *, pooled: bool) -> Values:
     if output["predicts"] in ("classes", "sequence-classes"):
         output["classes"] = ONE_CLASS.get(task) or _labels(fields)
     return output
+
+
+def two_biases(output: Values, values: Values) -> Values:
+    """BERT's output with a second bias, which nothing reads, where its output layer is not the embedding's."""
+    twice = output["predicts"] == "tokens" and not values["tied_embeddings"]
+    return {**output, "unused": values["vocab"]} if twice else output
 
 
 def _labels(fields: Fields) -> int:

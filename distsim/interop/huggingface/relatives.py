@@ -13,6 +13,7 @@ from distsim.interop.huggingface.encoders import (
     modernbert,
     output_of,
     task_of,
+    two_biases,
     with_output,
 )
 from distsim.interop.huggingface.fields import Fields
@@ -52,7 +53,7 @@ def mpnet(fields: Fields, values: Values) -> Values:
     found, task = bert(fields, values), task_of(fields)
     return {
         **found,
-        **with_output(output_of(fields, task, pooled=True), values, bias=True),
+        **with_output(two_biases(output_of(fields, task, pooled=True), values), values, bias=True),
         "token_types": 0,
         "context": max(values["context"] - MPNET_PADDING, 1),
         "distance_buckets": fields.needed("relative_attention_num_buckets"),
@@ -60,13 +61,20 @@ def mpnet(fields: Fields, values: Values) -> Values:
 
 
 def rotated(fields: Fields, values: Values) -> Values:
-    """Nomic's BERT and ESM C: positions are rotated; only classifiers of sentences have a pooler. Files written for
+    """Nomic's BERT: positions are rotated; only classifiers of sentences have a pooler. Files written for
     remote code have more keys."""
     for name in ("prenorm", "parallel_block", "use_rms_norm", "num_experts"):
         if fields.flag(name):
             raise fields.wrong(name, fields.find(name)[1], "only what transformers itself builds is covered")
     fields.settled(*REMOTE)
     return _rotated(fields, values, task_of(fields) == "SequenceClassification")
+
+
+def esmc(fields: Fields, values: Values) -> Values:
+    """ESM C: its output layer is never tied, and its norms on queries and keys are as wide as its layers."""
+    if values["heads"] * values["head_dim"] != values["hidden"]:
+        raise fields.wrong("head_dim", values["head_dim"], f"{values['hidden'] // values['heads']} is needed")
+    return {**rotated(fields, values), "tied_embeddings": False}
 
 
 def gte(fields: Fields, values: Values) -> Values:
@@ -76,7 +84,8 @@ def gte(fields: Fields, values: Values) -> Values:
 
 def jina(fields: Fields, values: Values) -> Values:
     """Jina's embeddings v3: as XLM-RoBERTa, with positions that are rotated."""
-    return _rotated(fields, values, True)
+    found = _rotated(fields, values, True)
+    return {**found, "output": two_biases(found["output"], values)}
 
 
 def _rotated(fields: Fields, values: Values, pooled: bool) -> Values:
@@ -108,6 +117,7 @@ def modernbert_decoder(fields: Fields, values: Values) -> Values:
 RELATIVES: Mapping[str, Callable[[Fields, Values], Values]] = {
     "electra": electra,
     "ernie": ernie,
+    "esmc": esmc,
     "eurobert": eurobert,
     "gte": gte,
     "jina": jina,
