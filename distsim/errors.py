@@ -20,15 +20,15 @@ class DistsimError(Exception):
         return "\n".join([head, *(f"  {hint}" for hint in self.hints)])
 
 
-def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The known names most like ``name``, best first."""
+def nearest(name: str, known: Iterable[str], count: int = 3, least: float = 0.5) -> list[str]:
+    """The known names most like ``name``, best first; ``least`` is how like they must be."""
     import difflib
 
     by_lower = {one.lower(): one for one in known}
-    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, count, 0.5)]
+    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, count, least)]
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], least: float = 0.5) -> str:
     """A hint line with the nearest names, or an empty string when none is near."""
-    near = nearest(name, known)
+    near = nearest(name, known, least=least)
     return f"did you mean {', '.join(near)}?" if near else ""

@@ -149,8 +149,8 @@ def test_windows_of_modernbert() -> None:
             {"model_type": "deberta-v2", "num_hidden_layers": 2, "relative_attention": True, "pos_att_type": ["p2p"]},
             "c2p",
         ),
-        ({"model_type": "albert", "num_hidden_layers": 2}, "differ from BERT's"),
-        ({"model_type": "led", "encoder_layers": 2}, "an encoder with a decoder"),
+        ({"model_type": "albert", "num_hidden_layers": 2}, "share one set of weights"),
+        ({"model_type": "led", "encoder_layers": 2}, "windows in blocks"),
     ],
 )
 def test_what_is_refused(config: dict[str, Any], words: str) -> None:

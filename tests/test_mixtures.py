@@ -225,7 +225,7 @@ def test_streams_go_from_stage_to_stage() -> None:
         Model.read({**model.model_dump(), "norms_per_layer": 4})
 
 
-STRANGE = {"deepseek_v4": "compressed runs", "glm5_next": "pooled keys"}
+STRANGE = {"deepseek_v4": "compressed keys", "glm5_next": "pooled keys"}
 
 
 @pytest.mark.parametrize(("name", "words"), STRANGE.items())

@@ -11,7 +11,8 @@ from distsim.report import talk
 
 def show(
     kind: Annotated[
-        str | None, typer.Argument(help="models, gpus, clusters, frameworks, prices, ...; the singular works too")
+        str | None,
+        typer.Argument(help="models, gpus, clusters, frameworks, prices, ...; the singular works too; or families"),
     ] = None,
     name: Annotated[str | None, typer.Argument(help="a preset's name, alias or TOML file")] = None,
     nccl_log: Annotated[
@@ -21,13 +22,17 @@ def show(
 ) -> None:
     """Show the presets: how many of each kind, the names of a kind, or one preset's figures and their sources.
 
+    `distsim show families` lists the model_types of a config.json that are read; with a name, what that one adds.
     `distsim show topology --nccl-log FILE` draws the rings and trees of an NCCL log instead.
 
     Example: distsim show gpu h100-sxm
     """
     from distsim import catalog
+    from distsim.cli.families import WORDS, show_families
 
-    if nccl_log is not None or kind == "topology":
+    if kind in WORDS:
+        show_families(name, json)
+    elif nccl_log is not None or kind == "topology":
         _show_topology(kind, nccl_log, json)
     elif kind is None:
         _show_kinds(json)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.layers.core_attention import FLASH_WIDTH
+from distsim.layers.attention_kernel import FLASH_WIDTH
 from distsim.specs.accelerator import Accelerator, Peak
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision

@@ -93,7 +93,7 @@ def packed_samples(asked: int | None, model: Model, layout: Layout) -> Layout:
     why = ""
     if layout.attention != "flash":
         why = "--attention eager makes the scores of whole sequences"
-    elif model.encoder_layers or model.text or model.patches or model.disentangled:
+    elif model.encoder_layers or model.text or model.patches or model.composed_attention:
         why = f"packed samples are not covered for {model.name}"
     elif not model.attention_layers:
         why = f"{model.name} has no attention"

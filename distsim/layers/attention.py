@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum
+from distsim.layers.attention_kernel import flash_kernel, masked
 from distsim.layers.block_indexer import block_indexer
 from distsim.layers.context_parallel import context_exchange
-from distsim.layers.core_attention import core_attention, flash_kernel, masked
+from distsim.layers.core_attention import core_attention
 from distsim.layers.disentangled import distance_scores
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
-from distsim.layers.norm import norm
+from distsim.layers.norm import inner_norm, norm, shared
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import MASK_BYTES
 
@@ -97,6 +98,7 @@ def output_projection(ctx: Context, inner: Number) -> list[Operation]:
     kept = _output(ctx, layout.tokens * inner)
     if model.attention_gate:
         kept = kept._replace(name="attention.gated", elements=layout.tokens * inner)
+    before, kept = inner_norm(ctx, kept, layout.tokens, inner)
     projection = linear(
         ctx,
         "attention.projection",
@@ -108,7 +110,7 @@ def output_projection(ctx: Context, inner: Number) -> list[Operation]:
         bias_whole=True,
         collectives=row_collectives(ctx),
     )
-    return [projection, *residual(ctx, "attention.residual")]
+    return [*before, projection, *residual(ctx, "attention.residual")]
 
 
 def residual(ctx: Context, name: str) -> list[Operation]:
@@ -149,10 +151,11 @@ def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_
     before: tuple[Tensor, ...] = (query._replace(name="attention.query_raw"), key._replace(name=KEY_RAW))
     if model.borrows_keys(ctx.layer):
         before = before[:1]
-    return [
+    norms = [
         norm(ctx, f"attention.{which}_norm", rows[index], width[index], before[index], per_head=True)
         for index, which in enumerate(("query", "key")[: len(before)])
     ]
+    return [shared(one) for one in norms] if model.qk_norm == "full" else norms
 
 
 def _value_norm(ctx: Context, value: Tensor, rows: Number, made: int) -> list[Operation]:

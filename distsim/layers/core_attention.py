@@ -3,58 +3,17 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum, minimum, round_up, where
+from distsim.layers.attention_kernel import all_keys, casts_keys, sdpa_choice, with_mask
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.specs.framework import Kernels
 from distsim.specs.layout import Layout
-from distsim.specs.model import Model
 from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 
 LSE_BYTES = 4  # flash and memory-efficient kernels keep one fp32 log-sum-exp per head and query token
 EFFICIENT_ROWS = 32  # the memory-efficient kernel pads its log-sum-exp to a multiple of this
 RNG_BYTES = 24  # seed and offset of a flash call: uint64[2] and one more
 COMPOSED = "attention.probabilities_fp32"
-MASKED = ("always", "bias")  # kinds of masks that rule the flash kernel out in every layer
-FLASH_BYTES = 2  # flash kernels take 2-byte queries, keys and values only
-FLASH_WIDTH = 256
-"""The widest heads of flash kernels (Dao-AILab/flash-attention, README; torch, transformers/cuda/sdp_utils.cpp)."""
 FLASH_BACKWARD = 2.5  # two products forward, five backward (Dao 2022, FlashAttention, appendix B)
-
-
-def flash_kernel(ctx: Context) -> bool:
-    """Whether attention is one kernel whose output has the queries' order in memory."""
-    possible = ctx.layout.attention == "flash" and ctx.model.disentangled is None
-    return possible and (not ctx.kernels.sdpa or _sdpa_choice(ctx) == "flash")
-
-
-def too_wide(model: Model) -> bool:
-    """Whether heads are wider than flash kernels take them."""
-    return model.latent_attention is None and model.head_dim > FLASH_WIDTH
-
-
-def _sdpa_choice(ctx: Context) -> str:
-    """The kernel torch picks for scaled_dot_product_attention; windowed layers pass as flash (see ``_masked``)."""
-    model, latent = ctx.model, ctx.model.latent_attention
-    width, values = (model.head_dim, model.value_width) if latent is None else (latent.width, latent.value_dim)
-    if too_wide(model):
-        return "efficient"
-    if ctx.activation <= FLASH_BYTES and width == values and not _masks_all(ctx):
-        return "flash"
-    grouped = model.kv_heads < model.heads and model.latent_attention is None
-    window = masked(ctx)
-    unmasked = not _masks_all(ctx) and not (isinstance(window, int) and window)
-    return "math" if grouped and unmasked else "efficient"
-
-
-def _masks_all(ctx: Context) -> bool:
-    """Whether a dense mask rules the flash kernel out in each layer of this kind: of distances, or of chosen keys."""
-    kind, latent = ctx.kernels.attention_mask, ctx.model.latent_attention
-    chosen = latent is not None and latent.index_heads > 0
-    return kind in MASKED or (kind == "window" and (chosen or _chooses_blocks(ctx)))
-
-
-def _chooses_blocks(ctx: Context) -> bool:
-    """Whether each head's keys are chosen by blocks."""
-    return ctx.model.block_indexer is not None and ctx.model.block_indexer.chooses(ctx.layer)
 
 
 def key_tokens(ctx: Context) -> Number:
@@ -64,11 +23,6 @@ def key_tokens(ctx: Context) -> Number:
     if ctx.model.is_windowed(ctx.layer):
         return minimum(ctx.layout.together, ctx.model.window)
     return ctx.layout.together
-
-
-def _all_keys(ctx: Context) -> Number:
-    """Columns of the score matrix where it is made whole."""
-    return ctx.layout.seq if ctx.keys is None else ctx.keys
 
 
 def core_attention(
@@ -86,18 +40,18 @@ def core_attention(
     queries = layout.seq / layout.cp
     flops = 2 * layout.micro_batch * heads * queries * key_tokens(ctx) * (width + value_width)
     output = Tensor("attention.output", layout.tokens * heads * value_width, ctx.activation, "s b a d/t")
-    math = ctx.kernels.sdpa and layout.attention == "flash" and _sdpa_choice(ctx) == "math"
-    if layout.attention != "flash" or math or ctx.model.disentangled:
+    math = ctx.kernels.sdpa and layout.attention == "flash" and sdpa_choice(ctx) == "math"
+    if layout.attention != "flash" or math or ctx.model.composed_attention:
         return _products(ctx, query, key, value, output, heads, flops, width, value_width, value_projection, math)
     if ctx.kernels.value_view:
         value = value._replace(elements=value_projection)
     own = key.elements
-    key, value, mask = _masked(ctx, query, key, value)
+    key, value, mask = with_mask(ctx, query, key, value)
     saved = [output]
     packed = layout.seq / layout.together if layout.sample_tokens else 1
     if ctx.kernels.attention_lse:
         padded = layout.tokens
-        if ctx.kernels.sdpa and _sdpa_choice(ctx) == "efficient":
+        if ctx.kernels.sdpa and sdpa_choice(ctx) == "efficient":
             padded = layout.micro_batch * round_up(queries, EFFICIENT_ROWS)
         saved.append(Tensor("attention.lse", padded * heads, LSE_BYTES, "s b a/t"))
     if ctx.kernels.sdpa:
@@ -121,41 +75,6 @@ def core_attention(
     ]
 
 
-def masked(ctx: Context) -> Number:
-    """1 where a dense mask rules the flash kernel out in this layer, else 0."""
-    kind = ctx.kernels.attention_mask
-    if kind == "bias" and ctx.keys is not None:
-        return 0  # distances to another stack's tokens have none
-    if _masks_all(ctx):
-        return 1
-    if kind == "none" or not ctx.model.is_windowed(ctx.layer):
-        return 0
-    return where(ctx.layout.seq >= ctx.model.window, 1, 0)  # transformers leaves it out below the window only
-
-
-def _masked(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Keys, values and the mask itself where a dense mask rules flash out: grouped keys are then expanded, as they are
-    where heads are too wide for it."""
-    model, layout, dense = ctx.model, ctx.layout, masked(ctx)
-    copied: Number = 1 if ctx.kernels.sdpa and too_wide(model) else dense
-    copies = layout.micro_batch if ctx.kernels.attention_mask != "bias" else model.heads / layout.tp
-    if _chooses_blocks(ctx):
-        copies = copies * model.heads / layout.tp
-    mask = Tensor("attention.mask", dense * copies * layout.seq * _all_keys(ctx), ctx.activation, "b s s")
-    if model.latent_attention:
-        return key, value, (mask,)
-    expand = 1 + copied * (query.elements / key.elements - 1)
-    if model.kv_heads == 1:  # one head broadcasts without a copy, but for what a cast makes of it after that
-        cast = _casts_keys(ctx) and ctx.kernels.attention_mask not in MASKED
-        return key._replace(elements=key.elements * (expand if cast else 1)), value, (mask,)
-    return key._replace(elements=key.elements * expand), value._replace(elements=value.elements * expand), (mask,)
-
-
-def _casts_keys(ctx: Context) -> bool:
-    """Whether autocast makes 16-bit copies of keys, which eager rotation gives in fp32."""
-    return ctx.precision.autocast and ctx.kernels.rope == "eager" and ctx.model.positions == "rotary"
-
-
 def heads_operation(ctx: Context, query: Tensor, key: Tensor, value: Tensor, own: Number) -> Operation:
     """Splitting into heads and rotating; keeps queries, keys and values, also under selective recompute.
 
@@ -166,7 +85,7 @@ def heads_operation(ctx: Context, query: Tensor, key: Tensor, value: Tensor, own
     moved = (query.size_bytes + key.size_bytes * (not borrows)) * rotates
     if borrows:
         value = value._replace(elements=where(value.elements > own, value.elements, 0))
-        key = key if _casts_keys(ctx) else key._replace(elements=where(key.elements > own, key.elements, 0))
+        key = key if casts_keys(ctx) else key._replace(elements=where(key.elements > own, key.elements, 0))
     return Operation(
         "attention.heads",
         "elementwise",
@@ -236,21 +155,38 @@ def _softmax(ctx: Context, heads: Number) -> tuple[Tensor, list[Tensor], Tensor]
     """The scores, what the softmax (with soft cap, sinks and dropout) keeps, and the weights that multiply values."""
     model, layout, act = ctx.model, ctx.layout, ctx.activation
     rows = layout.micro_batch * heads * layout.seq / layout.cp
-    scores = rows * (_all_keys(ctx) + (1 if model.attention_sinks else 0))
+    sinks = ctx.kernels.sinks if model.attention_sinks else "none"
+    plain = rows * all_keys(ctx)
+    scores = plain + rows * (sinks in ("shifted", "column"))
     upcast = ctx.kernels.softmax == "eager" or ctx.precision.autocast
     raw = Tensor("attention.scores", scores, FP32_BYTES if upcast else act, "b a s s/t")
     weights = Tensor("attention.probabilities", scores, raw.bytes_each, "b a s s/t")
     kept = [weights]
     if model.attention_softcap:
         kept.append(Tensor("attention.softcap", scores, act, "b a s s/t"))
-    if model.attention_sinks:
+    if sinks == "shifted":
         kept.append(Tensor("attention.row_maximum", rows, INDEX_BYTES, "b a s/t index"))
+    if sinks == "scale":
+        kept += _sink_scale(ctx, rows, scores)
     if ctx.dropout and model.attention_dropout:
         kept.append(Tensor("attention.dropout_mask", scores, MASK_BYTES, "b a s s/t mask"))
         weights = Tensor("attention.dropped", scores, act, "b a s s/t")
     elif weights.bytes_each != act:
-        weights = Tensor("attention.probabilities_cast", scores, act, "b a s s/t")
+        weights = Tensor("attention.probabilities_cast", plain if sinks == "column" else scores, act, "b a s s/t")
     return raw, [*kept, *_wider(ctx, scores, weights.name == "attention.dropped")], weights
+
+
+def _sink_scale(ctx: Context, rows: Number, scores: Number) -> tuple[Tensor, ...]:
+    """What composed attention keeps where a sigmoid of the scores' log-sum-exp and the sink scales its output."""
+    act = ctx.activation
+    wide = FP32_BYTES if ctx.precision.autocast else act  # autocast takes a log-sum-exp to fp32
+    return (
+        Tensor("attention.scores_read", scores, wide, "b a s s/t"),
+        Tensor("attention.row_sum", rows, wide, "b a s/t"),
+        Tensor("attention.sink_scale_cast", rows, act, "b a s/t"),
+        Tensor("attention.sink_scale", rows, FP32_BYTES, "b a s/t fp32"),
+        Tensor("attention.unscaled", rows * ctx.model.head_dim, act, "s b a d/t"),
+    )
 
 
 def _products(
@@ -271,7 +207,7 @@ def _products(
     query, key, value = _expanded(ctx, query, key, value, projection, math)
     raw, kept, weights = _softmax(ctx, heads)
     layout = ctx.layout
-    shape = (layout.micro_batch, heads, layout.seq / layout.cp, _all_keys(ctx), width, value_width)
+    shape = (layout.micro_batch, heads, layout.seq / layout.cp, all_keys(ctx), width, value_width)
     scores = Operation(
         "attention.scores", "attention", flops / 2, flops, query.size_bytes + key.size_bytes, raw.size_bytes,
         shape, transient_forward=(raw,), transient_backward=(raw, query, key), recompute_class="core_attention",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.layers.attention import heads_per_rank, residual
-from distsim.layers.core_attention import core_attention, flash_kernel, masked
+from distsim.layers.attention_kernel import flash_kernel, masked
+from distsim.layers.core_attention import core_attention
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm

@@ -11,6 +11,7 @@ from distsim.layers.ledger import Collective, Context, Operation, Parameter, Ten
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import boundary_bytes
+from distsim.specs.model import Model
 from distsim.units import INDEX_BYTES, MASK_BYTES
 
 
@@ -24,24 +25,29 @@ def embedding(ctx: Context) -> list[Operation]:
         rows = [_lookup(behind), *frame_rows(ctx)]
     else:
         rows = [_lookup(ctx), *_second(ctx, behind)]
-    width = model.embedding_width or model.hidden
-    if width != model.hidden:
-        tokens = ctx.layout.tokens
-        source = Tensor("embedding.narrow", tokens * width, ctx.precision.kept_input_bytes, "s b w")
-        rows.append(linear(ctx, "embedding.project_in", tokens, width, model.hidden, source, sharded=False))
     if model.embedding_norm:
         rows.append(_norm(ctx, "embedding"))
         rows += [_norm(behind, "embedding.decoder")] if model.encoder_layers else []
+    width = model.embedding_width or model.hidden
+    if width != model.hidden:
+        tokens, bias = ctx.layout.tokens, model.embedding_norm
+        source = Tensor("embedding.narrow", tokens * width, ctx.precision.kept_input_bytes, "s b w")
+        rows.append(linear(ctx, "embedding.project_in", tokens, width, model.hidden, source, bias=bias, sharded=False))
     if model.text:
         rows.append(replace(_lookup(behind), name="embedding.text"))
     return rows + distance_table(ctx)
 
 
+def table_width(model: Model) -> int:
+    """Width of the tables of positions and segments: as that of words where a norm follows them all (ELECTRA)."""
+    return model.embedding_width or model.hidden if model.embedding_norm else model.hidden
+
+
 def _norm(ctx: Context, name: str) -> Operation:
     """The norm after an embedding."""
-    rows, hidden = ctx.sharded_tokens, ctx.model.hidden
+    rows, width = ctx.sharded_tokens, table_width(ctx.model)
     return norm(
-        ctx, f"{name}.norm", rows, hidden, Tensor(f"{name}.output", rows * hidden, ctx.precision.stream_bytes, "s b h")
+        ctx, f"{name}.norm", rows, width, Tensor(f"{name}.output", rows * width, ctx.precision.stream_bytes, "s b h")
     )
 
 
@@ -49,15 +55,17 @@ def _lookup(ctx: Context) -> Operation:
     """Looking tokens up (vocabulary-parallel under tp), positions, segments, dropout."""
     model, layout = ctx.model, ctx.layout
     width = model.embedding_width or model.hidden
-    rows = ctx.vocab_padded / layout.vocab_ranks
+    rows = (ctx.vocab_padded + model.extra_words) / layout.vocab_ranks
     size, sp = boundary_bytes(ctx), layout.sequence_parallel
     elements = ctx.sharded_tokens * model.hidden
     saved = [Tensor("embedding.tokens", layout.tokens, INDEX_BYTES, "s b"), *_masks(ctx, "embedding")]
     parameters = [Parameter("embedding.weight", rows * width, "embedding", rows, width), *_positions(ctx)]
     if model.positions == "learned":
         saved.append(Tensor("embedding.positions", layout.seq / layout.cp, INDEX_BYTES, "s"))
+    if model.distance_buckets:
+        saved.append(Tensor("embedding.distances", layout.seq**2, INDEX_BYTES, "s s"))
     if model.token_types:
-        parameters.append(table("embedding.type_weight", model.token_types, model.hidden))
+        parameters.append(table("embedding.type_weight", model.token_types, table_width(model)))
     if model.positions == "rotary" and ctx.kernels.rope == "eager" and not ctx.kernels.rope_tables_per_layer:
         rotations = rope_table(ctx)
         saved.append(rotations._replace(elements=rotations.elements * ctx.kernels.rope_tables))
@@ -84,13 +92,14 @@ def _positions(ctx: Context) -> list[Parameter]:
     model, found = ctx.model, []
     if model.positions == "learned":
         own = model.fixed_positions != "both"
-        found.append(table("embedding.position_weight", model.position_rows, model.hidden, trains=own))
-        if rows := 0 if model.frames else model.encoder_position_rows:
-            found.append(table("embedding.encoder_position_weight", rows, model.hidden, trains=own))
-    if model.positions == "relative":
-        buckets = model.position_rows * model.heads / ctx.layout.tp
+        found.append(table("embedding.position_weight", model.position_rows, table_width(model), trains=own))
+        if second := 0 if model.frames else model.encoder_position_rows:
+            found.append(table("embedding.encoder_position_weight", second, model.hidden, trains=own))
+    rows = model.position_rows if model.positions == "relative" else model.distance_buckets
+    if rows:
+        biases = rows * model.heads / ctx.layout.tp
         stacks = 2 if model.encoder_layers else 1
-        found.append(Parameter("embedding.relative_bias", stacks * buckets, "embedding", model.position_rows))
+        found.append(Parameter("embedding.relative_bias", stacks * biases, "embedding", rows))
     return found
 
 
@@ -98,7 +107,7 @@ def _masks(ctx: Context, name: str) -> list[Tensor]:
     """The mask of dropout after an embedding."""
     if not (ctx.dropout and (ctx.model.embedding_dropout or ctx.kernels.dropout_always)):
         return []
-    return [Tensor(f"{name}.dropout_mask", ctx.sharded_tokens * ctx.model.hidden, MASK_BYTES, "s b h mask")]
+    return [Tensor(f"{name}.dropout_mask", ctx.sharded_tokens * table_width(ctx.model), MASK_BYTES, "s b h mask")]
 
 
 def _dropped(ctx: Context) -> list[Operation]:

@@ -12,7 +12,7 @@ from distsim.layers.ledger import Collective, Context, Operation, Parameter, Ten
 from distsim.layers.linear import linear
 from distsim.layers.mtp import SHARED_EMBEDDING, predictions
 from distsim.layers.norm import norm
-from distsim.layers.prediction import own_positions, pooler, positions, transform
+from distsim.layers.prediction import own_positions, pooler, positions, told_width, transform
 from distsim.layers.tensor_parallel import column_collectives
 from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 
@@ -32,10 +32,11 @@ def _head(ctx: Context) -> list[Operation]:
     stream = Tensor("head.input", ctx.sharded_tokens * model.hidden, ctx.stream_bytes, "s b h")
     operations = [*before, *collected(ctx)]
     if model.final_norm:
-        operations.append(norm(ctx, "final_norm", ctx.sharded_tokens, model.hidden, stream))
+        bias = model.final_norm_bias
+        operations.append(norm(ctx, "final_norm", ctx.sharded_tokens, model.hidden, stream, bias=bias))
         operations += _end_dropout(ctx, "final_norm")
-    width = model.embedding_width or model.hidden
-    if width != model.hidden:
+    width = told_width(model)
+    if width != model.hidden and not model.output.transform:
         source = Tensor("head.wide", layout.tokens * model.hidden, ctx.activation, "s b h")
         operations.append(linear(ctx, "head.project_out", layout.tokens, model.hidden, width, source, sharded=False))
     operations += [*pooler(ctx), *transform(ctx), *_output(ctx, width), _loss(ctx)]

@@ -6,8 +6,9 @@ from distsim.arrays import Number
 from distsim.layers.attention import residual
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
+from distsim.layers.norm import inner_norm
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
-from distsim.units import MASK_BYTES
+from distsim.units import FP32_BYTES, MASK_BYTES
 
 # Tensors of the inner width that an activation composed of elementary operations keeps, beside its product.
 # gelu_new(x) = 0.5 x (1 + tanh(c (x + 0.044715 x^3))): x, tanh's output, and the two factors of the last product.
@@ -28,6 +29,8 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
     tokens = layout.tokens
     outer = inner * (2 if model.gated else 1)
     matrices = 2 if model.gated and not ctx.kernels.gate_up_fused else 1
+    product_bytes = FP32_BYTES if model.gated and _squares_wide(ctx) else None
+    before, kept = inner_norm(ctx, _dropped(ctx, name, tokens, inner), tokens, inner, product_bytes)
     return [
         linear(
             ctx,
@@ -43,14 +46,15 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
         ),
         *_cutoff(ctx, name, tokens * inner),
         activation(ctx, name, tokens, inner),
+        *before,
         linear(
             ctx,
             f"{name}.down",
             tokens,
             inner,
             model.hidden,
-            _dropped(ctx, name, tokens, inner),
-            bias=model.mlp_bias,
+            kept,
+            bias=model.mlp_bias or model.mlp_output_bias,
             bias_whole=True,
             collectives=row_collectives(ctx),
         ),
@@ -92,7 +96,8 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
     if model.gated:
         saved.append(before._replace(elements=2 * elements, shape="s b 2f/t"))
         if kernels.activation == "eager":
-            saved.append(Tensor(f"{name}.activated", elements * kernels.gate_tensors, act, "s b f/t"))
+            made = FP32_BYTES if _squares_wide(ctx) else act
+            saved.append(Tensor(f"{name}.activated", elements * kernels.gate_tensors, made, "s b f/t"))
     elif model.activation == "relu" and kernels.activation == "eager":
         saved.append(product(ctx, name, tokens, inner))  # relu's backward reads its output
     elif model.activation in COMPOSED_ACTIVATIONS and kernels.activation == "eager":
@@ -105,8 +110,8 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
             saved.append(before._replace(name=f"{name}.branch", bytes_each=1))
     else:
         saved.append(before)
-        if model.activation == "relu2" and ctx.precision.autocast and kernels.activation == "eager":
-            saved.append(before._replace(name=f"{name}.square_input", bytes_each=4))  # powers run in fp32
+    if _squares_wide(ctx):
+        saved.append(before._replace(name=f"{name}.square_input", bytes_each=FP32_BYTES))
     if ctx.dropout and model.mlp_dropout:
         saved.append(Tensor(f"{name}.dropout_mask", elements, MASK_BYTES, "s b f/t mask"))
     reads = 2 if model.gated else 1
@@ -125,6 +130,11 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
         parameters=_learned(model.activation_parameters, name),
         recompute_class="activation",
     )
+
+
+def _squares_wide(ctx: Context) -> bool:
+    """Whether a squared ReLU is one of fp32: autocast runs powers in it."""
+    return ctx.model.activation == "relu2" and ctx.precision.autocast and ctx.kernels.activation == "eager"
 
 
 def _learned(scalars: int, name: str) -> tuple[Parameter, ...]:

@@ -139,10 +139,6 @@ def expert_operations(ctx: Context) -> list[Operation]:
         copies=local,
         group="expert",
     )
-    if experts.idle:
-        weight, idle = up.parameters[0], experts.idle / layout.ep
-        unread = weight._replace(name=weight.name + IDLE, elements=width * outer * idle, copies=idle)
-        up = replace(up, parameters=(*up.parameters, unread))
     return [
         Operation(
             "mlp.dispatch",
@@ -158,11 +154,18 @@ def expert_operations(ctx: Context) -> list[Operation]:
                 Collective("reduce_scatter", "etp", gather, "backward"),
             ),
         ),
-        up,
+        _with_idle(up, experts.idle / layout.ep) if experts.idle else up,
         _expert_activation(ctx, routed, inner),
         down,
         _combine(ctx, routed, exchange, gather),
     ]
+
+
+def _with_idle(up: Operation, idle: Number) -> Operation:
+    """The first product with the weights of so many experts that nothing reads."""
+    weight = up.parameters[0]
+    unread = weight._replace(name=weight.name + IDLE, elements=weight.elements / weight.copies * idle, copies=idle)
+    return replace(up, parameters=(*up.parameters, unread))
 
 
 def _indices(ctx: Context, routed: Number) -> tuple[Tensor, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.units import FP32_BYTES
@@ -18,14 +20,15 @@ def norm(
     *,
     per_head: bool = False,
     affine: bool = True,
+    bias: bool = True,
 ) -> Operation:
     """A layernorm or RMSNorm of ``rows x width``; ``source`` is its input, kept where no other row keeps it.
 
-    ``affine`` is off where this norm has no weights although the model's others have.
+    ``affine`` is off where this norm has no weights although the model's others have, ``bias`` where it has none.
     """
     model, kernels = ctx.model, ctx.kernels
     affine = affine and model.norm_affine
-    rms = not model.qk_norm_bias if per_head else model.norm == "rmsnorm"
+    rms = model.norm == "rmsnorm" and not (per_head and model.qk_norm_bias)
     statistics = 1 if rms or kernels.layernorm == "eager" else 2
     saved = list(_kept(ctx, name, rows * width, width, source, rms, affine))
     if kernels.norm_statistics:
@@ -33,7 +36,7 @@ def norm(
     parameters: list[Parameter] = []
     if affine:
         parameters.append(Parameter(f"{name}.weight", width, "vector", tensor_parallel=False))
-        if model.qk_norm_bias if per_head else model.norm_has_bias:
+        if model.qk_norm_bias if per_head else model.norm_has_bias and bias:
             parameters.append(Parameter(f"{name}.bias", width, "vector", tensor_parallel=False))
     return Operation(
         name,
@@ -64,9 +67,9 @@ def _kept(
     upcast = (
         source if source.bytes_each == FP32_BYTES else Tensor(f"{name}.input_fp32", elements, FP32_BYTES, "s b h fp32")
     )
-    if kernels.norm == "fused" if rms else kernels.layernorm == "fused":
+    if kernels.norm == "fused" if rms else kernels.layernorm == "fused" and not ctx.precision.autocast:
         return (source,)
-    if not rms and kernels.layernorm == "fp32":
+    if not rms and kernels.layernorm != "eager":  # on an fp32 copy, as autocast makes it
         return (upcast,)
     if not rms:
         upcast = Tensor(f"{name}.centred_twice", 2 * elements, FP32_BYTES, "s b h fp32")
@@ -79,3 +82,20 @@ def _kept(
     if kernels.norm_weight_copy:
         return upcast, product, Tensor(f"{name}.weight_fp32", width, FP32_BYTES, "h fp32")
     return upcast, product
+
+
+def inner_norm(
+    ctx: Context, kept: Tensor, rows: Number, width: Number, source_bytes: float | None = None
+) -> tuple[list[Operation], Tensor]:
+    """The norm of what an output projection reads, where the model has one, and what the projection then keeps."""
+    if not ctx.model.inner_norms:
+        return [], kept
+    name = kept.name.rpartition(".")[0]
+    source = kept._replace(bytes_each=source_bytes or ctx.activation)
+    made = shared(norm(ctx, f"{name}.inner_norm", rows, width, source))
+    return [made], kept._replace(name=f"{name}.normed")
+
+
+def shared(made: Operation) -> Operation:
+    """A norm whose width, and with it its weights, tensor-parallel ranks share."""
+    return replace(made, parameters=tuple(one._replace(tensor_parallel=True) for one in made.parameters))

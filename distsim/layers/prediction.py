@@ -10,6 +10,7 @@ from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
+from distsim.specs.model import Model
 
 
 def positions(ctx: Context) -> Number:
@@ -27,19 +28,27 @@ def own_positions(ctx: Context) -> Number:
     return positions(ctx) / shards
 
 
+def told_width(model: Model) -> int:
+    """Width of what the output layer reads."""
+    return model.embedding_width or model.hidden if model.output.over_vocabulary else model.hidden
+
+
 def transform(ctx: Context) -> list[Operation]:
     """Dense layer, activation, norm; empty where the model has none."""
-    if not ctx.model.output.transform:
+    model, out = ctx.model, ctx.model.output
+    if not out.transform:
         return []
-    rows, hidden, act = own_positions(ctx), ctx.model.hidden, ctx.activation
+    rows, hidden, width, act = own_positions(ctx), model.hidden, told_width(model), ctx.activation
+    bias = model.mlp_bias if out.transform_bias is None else out.transform_bias
     source = Tensor("head.transform.input", rows * hidden, act, "s b h")
-    return [
-        linear(
-            ctx, "head.transform", rows, hidden, hidden, source, bias=ctx.model.mlp_bias, sharded=False, cast_input=True
-        ),
-        _pointwise("head.transform.activation", Tensor("head.transform.preactivation", rows * hidden, act, "s b h")),
-        norm(ctx, "head.transform.norm", rows, hidden, Tensor("head.transform.activated", rows * hidden, act, "s b h")),
+    before = Tensor("head.transform.preactivation", rows * width, act, "s b h")
+    found = [
+        linear(ctx, "head.transform", rows, hidden, width, source, bias=bias, sharded=False, cast_input=True),
+        _pointwise("head.transform.activation", before),
     ]
+    if out.transform_norm:
+        found.append(norm(ctx, "head.transform.norm", rows, width, before._replace(name="head.transform.activated")))
+    return found
 
 
 def pooler(ctx: Context) -> list[Operation]:

@@ -22,7 +22,8 @@ def kinds(counts: Mapping[str, int]) -> list[RenderableType]:
     made = table("kind", "presets", numbers=("presets",))
     for kind, number in counts.items():
         made.add_row(kind, str(number))
-    return [made, "one kind: distsim show gpus    one preset: distsim show gpu h100-sxm"]
+    ways = "one kind: distsim show gpus    one preset: distsim show gpu h100-sxm"
+    return [made, ways, "what is read of a config.json: distsim show families"]
 
 
 def names(kind: str, presets: Sequence[tuple[str, str, Preset]]) -> list[RenderableType]:

@@ -52,6 +52,9 @@ class Kernels(Spec):
     """Eager attention copies grouped keys and values to all heads before the products."""
     scores_fp32: bool = False
     """Eager attention multiplies fp32 copies of queries and keys (GPT-J, GPT-Neo)."""
+    sinks: Literal["shifted", "column", "scale"] = "shifted"
+    """Eager attention with a learned sink: a further column of scores whose row maximum is subtracted (GPT-OSS), or
+    without that (Flint), or a factor on the output (Granite with windows)."""
     sdpa: bool = False
     """``flash`` means torch's scaled_dot_product_attention, which picks the kernel: flash for 2-byte activations, the
     memory-efficient one for fp32, masks or unlike value widths, plain products for grouped fp32 keys."""

@@ -1,161 +1,14 @@
-"""What a network is: the shape of a decoder or an encoder, dense or mixture-of-experts, as its authors state it."""
+"""What a network is: its stated shape, whether that holds together, and what follows from it layer by layer."""
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from distsim.specs.base import Sourced
-from distsim.specs.block_indexer import BlockIndexer
-from distsim.specs.disentangled import Disentangled
-from distsim.specs.experts import Experts
-from distsim.specs.inputs import Frames, Patches, TextTower
-from distsim.specs.latent import LatentAttention
-from distsim.specs.layer_shapes import GlobalAttention, LayerInputs, SharedKeys, Streams
-from distsim.specs.mixers import DeltaNet, Lightning, LinearRecurrence, Mamba, ShortConvolution
-from distsim.specs.output import Output
-from distsim.specs.windowed import Windowed
-
-Norm = Literal["layernorm", "rmsnorm"]
-Positions = Literal["rotary", "learned", "relative", "sinusoidal", "alibi", "none"]
+from distsim.specs.shape import MIXERS, RECURRENT, Shape
 
 
-MIXERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
-RECURRENT = ("mamba", "delta", "convolution", "lightning", "recurrence")
-"""Fields of what may stand in attention's place."""
-
-
-class Model(Sourced):
-    """A transformer of one kind of layers: a decoder, or an encoder where ``causal`` is off. Counts are plain numbers;
-    widths are in elements."""
-
-    aliases: tuple[str, ...] = ()
-    family: str
-    """Architecture family as Hugging Face's ``model_type`` names it, e.g. ``llama``, ``gpt2``, ``mixtral``."""
-    layers: int = Field(ge=1)
-    hidden: int = Field(ge=1)
-    heads: int = Field(ge=1)
-    kv_heads: int = Field(ge=1)
-    head_dim: int = Field(ge=1)
-    value_dim: int | None = Field(default=None, ge=1)
-    """Width of a value head where it is not ``head_dim`` (MiMo V2 Flash)."""
-    ffn: int = Field(ge=1)
-    """Inner width of a dense MLP (of the dense layers, where experts are used elsewhere)."""
-    vocab: int = Field(ge=0)
-    """Rows of the word embedding; 0 where images are read."""
-    context: int = Field(ge=1)
-    """Tokens per sequence that the model was made for: the default of ``--seq``."""
-    gated: bool
-    """The MLP has three matrices (gate, up, down) instead of two."""
-    activation: str
-    """The MLP's activation function as Hugging Face names it: silu, gelu, gelu_new, gelu_pytorch_tanh, relu, …"""
-    norm: Norm
-    norm_affine: bool = True
-    """Norms have learned weights (not so in OLMo 1)."""
-    norm_bias: bool | None = None
-    """Norms have biases; by default layernorms have and rmsnorms have not (MPT's layernorms have none)."""
-    norms_per_layer: int = Field(default=2, ge=1, le=4)
-    """Norms over the hidden width in a layer: 1 (one for parallel attention and MLP), 2, or 4 (Gemma 2 and 3)."""
-    norm_gate_rank: int | None = Field(default=None, ge=1)
-    """Rank of an MLP that scales the output of its norm: before attention, and before experts (A.X K2)."""
-    residual_fp32: bool = False
-    """The residual stream is fp32 whatever else is (Mamba)."""
-    residual_streams: int = Field(default=1, ge=1)
-    """Streams that go from layer to layer, of which each sublayer reads a sum and writes to all (Hy4)."""
-    parallel_blocks: bool = False
-    """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
-    final_norm: bool = True
-    embedding_norm: bool = False
-    """A norm after the embedding (BLOOM, BERT)."""
-    qk_norm: Literal["none", "head", "full"] = "none"
-    """Norm on queries and keys: per head (``head_dim`` weights; Qwen3) or over all heads at once (OLMoE)."""
-    qk_norm_bias: bool = False
-    """The norms on queries and keys are layernorms with biases (Phi-1/2 and Persimmon where they have such norms)."""
-    value_norm: bool = False
-    """Norm on values, per head and without weights (Gemma 4)."""
-    attention_gate: bool | Literal["head"] = False
-    """Attention's output is scaled by a sigmoid of one more projection, element by element (AFMoE) or each ``head`` by
-    one number (Ling 3, Step 3.5)."""
-    causal: bool = True
-    """A token sees only those before it; encoders (BERT) see all."""
-    encoder_layers: int = Field(default=0, ge=0)
-    """The first so many layers are an encoder's, to whose output each later one attends (T5); 0: one stack."""
-    decoder_context: int | None = Field(default=None, ge=1)
-    """Tokens per sequence that the layers after an encoder read; ``--seq`` is what the encoder reads."""
-    token_types: int = Field(default=0, ge=0)
-    """Rows of a table of segments that is added to the embedding (BERT 2, RoBERTa 1)."""
-    positions: Positions
-    position_rows: int = Field(default=0, ge=0)
-    """Rows of a learned position table (OPT has two more than its context), or of a table of biases to attention scores
-    by distance (T5's buckets), one per head and stack."""
-    encoder_position_rows: int = Field(default=0, ge=0)
-    """Rows of a learned table of the encoder's own, where a decoder has ``position_rows`` (BART, Whisper)."""
-    fixed_positions: Literal["none", "encoder", "both"] = "none"
-    """Tables that are stored but not trained, sines and cosines: the encoder's (Whisper) or both (Marian)."""
-    disentangled: Disentangled | None = None
-    """Scores compare words with distances too (DeBERTa)."""
-    rotary_fraction: float = Field(default=1.0, gt=0, le=1)
-    """Share of a head's width that is rotated (GPT-NeoX 0.25, Phi-2 0.4)."""
-    rotary_scaled: bool = False
-    """Rotation scales what it rotates, too (YaRN with a factor other than 1: GPT-OSS, not DeepSeek)."""
-    patches: Patches | None = None
-    """Images are read, not tokens (ViT)."""
-    text: TextTower | None = None
-    """The last layers are a second stack, which reads the text that goes with an image (CLIP)."""
-    frames: Frames | None = None
-    """The encoder reads sound, not tokens (Whisper)."""
-    qkv_bias: bool = False
-    key_bias: bool = True
-    """Keys have a bias where queries and values have one (not so in Whisper)."""
-    attention_output_bias: bool = False
-    mlp_bias: bool = False
-    head_bias: bool = False
-    """The output layer has a bias (Phi, GPT-J, BERT)."""
-    output: Output = Output()
-    """What comes between the last layer and the loss."""
-    tied_embeddings: bool
-    """Input embedding and output layer share one matrix."""
-    embedding_width: int | None = Field(default=None, ge=1)
-    """Width of the word embedding when it is projected to ``hidden`` (OPT-350M); None means ``hidden``."""
-    window: int | None = Field(default=None, ge=1)
-    """Sliding attention window in tokens; None means full attention everywhere."""
-    window_pattern: tuple[bool, ...] = ()
-    """Which layers use the window, repeated over the layers; empty means all of them when ``window`` is set."""
-    windowed: Windowed | None = None
-    """What these layers have otherwise than those without it (MiMo V2 Flash, Step 3.5)."""
-    attention_softcap: bool = False
-    """Attention scores are soft-capped (Gemma 2), which flash kernels of the time cannot do."""
-    logit_softcap: bool = False
-    """Logits are soft-capped; where attention scores are, they are too."""
-    attention_sinks: bool = False
-    """One learned sink logit per head (GPT-OSS)."""
-    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
-    hidden_dropout: float = Field(default=0.0, ge=0, lt=1)
-    embedding_dropout: float = Field(default=0.0, ge=0, lt=1)
-    mlp_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout on the MLP's inner width (T5)."""
-    global_attention: GlobalAttention | None = None
-    shared_keys: SharedKeys | None = None
-    layer_inputs: LayerInputs | None = None
-    streams: Streams | None = None
-    experts: Experts | None = None
-    latent_attention: LatentAttention | None = None
-    block_indexer: BlockIndexer | None = None
-    mamba: Mamba | None = None
-    delta: DeltaNet | None = None
-    convolution: ShortConvolution | None = None
-    lightning: Lightning | None = None
-    recurrence: LinearRecurrence | None = None
-    recurrent: tuple[bool, ...] = ()
-    """Which layers, repeated over all of them, have the mixer above in attention's place, before their MLP."""
-    mixer_beside: bool = False
-    """Layers that ``recurrent`` names attend too: both read one input, and their outputs are added (Falcon-H1)."""
-    pattern: str = ""
-    """Layers of one mixer each, in Nemotron-H's letters: M Mamba-2, * attention, E experts, - MLP. Empty: attention and
-    MLP in every layer."""
-    mtp_layers: int = Field(default=0, ge=0)
-    """Multi-token-prediction layers after the last one (DeepSeek-V3), which train only where a job says so."""
-    mtp_trained: int = Field(default=0, ge=0)
-    """How many such layers the job trains (``--mtp``)."""
+class Model(Shape):
+    """A network whose fields hold together, with what its layers are."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -252,6 +105,11 @@ class Model(Sourced):
     def norm_has_bias(self) -> bool:
         """Whether a hidden-width norm has a bias vector."""
         return self.norm_affine and (self.norm == "layernorm" if self.norm_bias is None else self.norm_bias)
+
+    @property
+    def composed_attention(self) -> bool:
+        """Whether scores need what no fused kernel adds to them."""
+        return self.disentangled is not None or self.distance_buckets > 0
 
     @property
     def text_model(self) -> Self:

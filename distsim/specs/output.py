@@ -19,6 +19,10 @@ class Output(Spec):
     """Classes that a task tells apart; 0 where logits are over the vocabulary or there are none."""
     transform: bool = False
     """A dense layer, an activation and a norm come before the output layer (masked language models)."""
+    transform_norm: bool = True
+    """That norm is there (not so where ELECTRA tells replaced tokens)."""
+    transform_bias: bool | None = None
+    """That dense layer has a bias; by default where the layers' MLPs have them."""
     pooler: bool = False
     """A dense layer and tanh on the first token of each sequence (BERT)."""
     sentence_classes: int = Field(default=0, ge=0)

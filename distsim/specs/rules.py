@@ -118,7 +118,7 @@ def _uncut(model: Model) -> str:
     """What context parallelism has no way to cut; empty where it has."""
     if model.patches:
         return "images"
-    if model.disentangled:
+    if model.composed_attention:
         return "distances between all tokens"
     return _single(model)
 

@@ -27,9 +27,12 @@ POOLED: dict[str, Callable[[str], bool]] = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "esm",
                      "megatron-bert"), lambda task: True),
     "distilbert": lambda task: task != "Model", "modernbert": lambda task: False, "vit": lambda task: task == "Model",
-    "deberta-v2": lambda task: task == "SequenceClassification",
+    **dict.fromkeys(("deberta-v2", "nomic_bert", "gte", "eurobert"), lambda task: task == "SequenceClassification"),
+    "mpnet": lambda task: True, "electra": lambda task: task != "Model",
 }  # fmt: skip
 """Families of encoders whose classes are known here, and which of their tasks have a pooler."""
+REPLACED: Values = {"predicts": "classes", "classes": 1, "transform": True, "transform_norm": False}
+"""What ELECTRA is trained for: whether each token was replaced."""
 TARGET_SHARE = 4
 """Tokens that T5's encoder reads for each that its decoder does, where it was trained: 512 for about 114 (Raffel et al.
 2020, section 3.1.4)."""
@@ -48,7 +51,7 @@ def bert(fields: Fields, values: Values) -> Values:
         "token_types": fields.whole("type_vocab_size", least=0) or 0,
         "positions": positions,
         "position_rows": values["context"] if positions == "learned" else 0,
-        **_with_output(output, values, bias=True),
+        **with_output(two_biases(output, values), values, bias=True),
     }
 
 
@@ -72,7 +75,7 @@ def distilbert(fields: Fields, values: Values) -> Values:
     """DistilBERT: as BERT without segments; only classifiers of sentences have a dense layer before the output."""
     task = task_of(fields)
     found = bert(fields, values)
-    return {**found, **_with_output(output_of(fields, task, pooled=POOLED["distilbert"](task)), values, bias=True)}
+    return {**found, **with_output(output_of(fields, task, pooled=POOLED["distilbert"](task)), values, bias=True)}
 
 
 def deberta(fields: Fields, values: Values) -> Values:
@@ -85,7 +88,9 @@ def deberta(fields: Fields, values: Values) -> Values:
         "positions": "learned" if absolute else "none",
         "position_rows": values["context"] if absolute else 0,
         "disentangled": _disentangled(fields, values) if fields.flag("relative_attention") else None,
-        **_with_output(output_of(fields, task, pooled=POOLED["deberta-v2"](task)), values, bias=True),
+        **with_output(
+            two_biases(output_of(fields, task, pooled=POOLED["deberta-v2"](task)), values), values, bias=True
+        ),
     }
 
 
@@ -108,8 +113,10 @@ def _disentangled(fields: Fields, values: Values) -> Values:
 def modernbert(fields: Fields, values: Values) -> Values:
     """ModernBERT: every third layer from the first on sees all tokens; every task has the masked model's transform."""
     task = task_of(fields)
-    output = {**output_of(fields, task, pooled=POOLED["modernbert"](task)), "transform": task != "Model"}
-    found = {"causal": fields.flag("is_decoder"), **_with_output(output, values, bias=fields.flag("decoder_bias"))}
+    fields.settled("sparse_pred_ignore_index")
+    output = {**output_of(fields, task, pooled=POOLED["modernbert"](task)), "transform": task != "Model",
+              "transform_bias": fields.flag("classifier_bias")}  # fmt: skip
+    found = {"causal": fields.flag("is_decoder"), **with_output(output, values, bias=fields.flag("decoder_bias"))}
     if fields.row("layer_types") is None and values.get("window"):
         every = fields.whole("global_attn_every_n_layers") or 1
         pattern = tuple(layer % every != 0 for layer in range(every))
@@ -160,11 +167,13 @@ def with_task(model: Model, task: str, name: str) -> Model | None:
     if model.family not in POOLED or (task == "ImageClassification") != (model.family == "vit" and task != "Model"):
         return None
     output = output_of(Fields({}, {}, name), task, pooled=POOLED[model.family](task))
-    if model.family in ("vit", "modernbert"):
+    if model.family == "electra" and task == "PreTraining":
+        output = dict(REPLACED)
+    if model.family in ("vit", "modernbert", "eurobert"):
         output["transform"] = model.family == "modernbert" and task != "Model"
     if output.get("classes") and model.output.classes and task == "ImageClassification":
         output["classes"] = model.output.classes
-    output["unused"] = model.output.unused
+    output |= {"unused": model.output.unused, "transform_bias": model.output.transform_bias}
     tied = output["predicts"] == "tokens" and (model.tied_embeddings or not model.output.over_vocabulary)
     changed = {"name": name, "output": Output(**output), "tied_embeddings": tied}
     return model.model_copy(update=changed | ({} if model.family == "modernbert" else {"head_bias": True}))
@@ -181,6 +190,12 @@ def output_of(fields: Fields, task: str, *, pooled: bool) -> Values:
     return output
 
 
+def two_biases(output: Values, values: Values) -> Values:
+    """BERT's output with a second bias, which nothing reads, where its output layer is not the embedding's."""
+    twice = output["predicts"] == "tokens" and not values["tied_embeddings"]
+    return {**output, "unused": values["vocab"]} if twice else output
+
+
 def _labels(fields: Fields) -> int:
     """Labels of a classifier: their number, or the table of their names."""
     names = fields.data.get("id2label")
@@ -188,7 +203,7 @@ def _labels(fields: Fields) -> int:
     return fields.whole("num_labels", "_num_labels") or named or USUAL_LABELS
 
 
-def _with_output(output: Values, values: Values, *, bias: bool) -> Values:
+def with_output(output: Values, values: Values, *, bias: bool) -> Values:
     """The output with what goes with it: only a vocabulary's matrix can be the embedding's."""
     language = output["predicts"] == "tokens"
     return {"output": output, "head_bias": bias, "tied_embeddings": values["tied_embeddings"] and language}

@@ -16,6 +16,8 @@ from distsim.errors import DistsimError, did_you_mean
 from distsim.interop.huggingface.refused import REFUSED
 
 FOLDER = Path(__file__).parent / "families"
+LIKE = 0.75
+"""How like another name must be to be hinted at: a family of unlike layers is a worse hint than none."""
 
 
 @dataclass(frozen=True)
@@ -51,45 +53,58 @@ def supported() -> list[str]:
     return sorted(entry.removesuffix(".toml") for entry in os.listdir(FOLDER) if entry.endswith(".toml"))
 
 
+def parent(name: str) -> str:
+    """The family whose tables this one takes over; empty for none."""
+    return str(_stated(name).get("like", ""))
+
+
+def _stated(name: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
 def load_family(model_type: str, where: str = "") -> Family:
     """The family with this ``model_type``; an error says what is supported where it is none of them."""
     refuse(model_type, where)
     name = model_type.strip().lower()
     if not re.fullmatch(r"[a-z0-9_-]+", name) or not (FOLDER / f"{name}.toml").is_file():
-        raise _unsupported(model_type, did_you_mean(name, supported()), where)
+        near = did_you_mean(name, supported(), LIKE)
+        raise _unsupported(model_type, near or "write the name of a family whose layers it has", where)
     return _merge(name)
 
 
 def refuse(model_type: object, where: str = "") -> None:
     """An error where ``model_type`` is known to have layers that distsim has not."""
     if isinstance(model_type, str) and (what := REFUSED.get(model_type.strip().lower())):
-        raise _unsupported(model_type, f"it is {what}; distsim has no such layers", where)
+        raise _unsupported(model_type, f"{what}; distsim has no such layers", where)
 
 
 def _unsupported(model_type: str, why: str, where: str) -> DistsimError:
     shown = model_type if len(model_type) <= 60 else model_type[:57] + "…"
-    return DistsimError(
-        f"model_type {shown!r} is not supported", why, f"supported: {', '.join(supported())}", where=where
-    )
+    return DistsimError(f"model_type {shown!r} is not supported", why, listed(), where=where)
+
+
+def listed() -> str:
+    """Where the supported families are listed: they are too many for a message."""
+    return f"{len(supported())} families are read: distsim show families"
 
 
 def _merge(name: str) -> Family:
-    own = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
-    parent = _merge(own["like"]) if "like" in own else Family(name, "")
+    own = _stated(name)
+    above = _merge(own["like"]) if "like" in own else Family(name, "")
     experts = own.get("experts")
-    if parent.experts is not None:
-        experts = {**parent.experts, **(experts or {})}
+    if above.experts is not None:
+        experts = {**above.experts, **(experts or {})}
     return Family(
         name=name,
-        source=own.get("source", parent.source),
-        keys={**parent.keys, **own.get("keys", {})},
-        names={**parent.names, **own.get("names", {})},
-        model={**parent.model, **own.get("model", {})},
-        flags={**parent.flags, **own.get("flags", {})},
-        numbers={**parent.numbers, **own.get("numbers", {})},
+        source=own.get("source", above.source),
+        keys={**above.keys, **own.get("keys", {})},
+        names={**above.names, **own.get("names", {})},
+        model={**above.model, **own.get("model", {})},
+        flags={**above.flags, **own.get("flags", {})},
+        numbers={**above.numbers, **own.get("numbers", {})},
         experts=experts,
-        latent=own.get("latent", parent.latent),
-        images=own.get("images", parent.images),
-        special=own.get("special", parent.special),
-        recurrent=own.get("recurrent", parent.recurrent),
+        latent=own.get("latent", above.latent),
+        images=own.get("images", above.images),
+        special=own.get("special", above.special),
+        recurrent=own.get("recurrent", above.recurrent),
     )

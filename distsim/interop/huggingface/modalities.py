@@ -39,6 +39,9 @@ def images(fields: Fields, prefix: str = "") -> Values:
 
 def clip(fields: Fields, values: Values) -> Values:
     """CLIP: layers over images, then layers over text; both end in a projection to one width."""
+    classes = fields.row("architectures") or ["CLIPModel"]
+    if classes[0] != "CLIPModel":
+        raise fields.wrong("architectures", classes[0], "CLIPModel is needed, whose both halves train")
     fields.settled("text_config_dict", "vision_config_dict", "logit_scale_init_value")
     fields.settled("text_config.projection_dim", "vision_config.projection_dim")
     text = {
@@ -81,6 +84,9 @@ def whisper(fields: Fields, values: Values) -> Values:
 
 def bart(fields: Fields, values: Values) -> Values:
     """BART: one word embedding for both stacks, a table of positions in each that starts two rows in."""
+    if fields.flag("use_prompt"):
+        raise fields.wrong("use_prompt", True, "false is needed: MVP's prompts are not covered")
+    fields.settled("prompt_length", "prompt_mid_dim")
     rows = values["context"] + BART_OFFSET
     return {**translator(fields, values), "position_rows": rows, "encoder_position_rows": rows}
 

@@ -10,7 +10,7 @@ from typing import Any
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.aliases import NAMES
 from distsim.interop.huggingface.experts import read_experts
-from distsim.interop.huggingface.families import Family, load_family, refuse, supported
+from distsim.interop.huggingface.families import Family, listed, load_family, refuse, supported
 from distsim.interop.huggingface.fields import Fields, look
 from distsim.interop.huggingface.harmless import matters
 from distsim.interop.huggingface.latent import read_latent_attention
@@ -24,10 +24,17 @@ WRAPPERS = ("text_config", "llm_config", "language_config", "language_model_conf
 """Keys under which multi-modal configurations keep the decoder's own."""
 NO_NETWORKS = ("quantization_config", "generation_config", "compression_config", "linear_attn_config",
                "per_layer_config")  # fmt: skip
+SENSES = ("vision_config", "audio_config")
+"""Networks that a configuration may name beside its decoder without wrapping that one (Phi-4-multimodal)."""
 WHOLE = ("clip",)
 """Families that are read with their text part and their other one."""
+HEADLESS = ("text_config", "thinker_config")
+"""Of the wrappers, those whose decoder has no output layer of its own: the class around it has, and says if it is
+tied. Remote code (``llm_config``, …) wraps whole language models."""
+OUTER = ("tie_word_embeddings", "architectures")
+"""Keys that such a wrapper states for what it wraps."""
 MOST_LAYERS = 10_000
-SWITCHED = {"qk_norm": "none"}
+SWITCHED = {"qk_norm": "none", "norms_per_layer": 2}
 """What a field that is not true or false is when its switch is off."""
 
 
@@ -61,6 +68,8 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     if wrapped is data and not any(look(wrapped, key)[0] for key in shape):
         problem = "states neither a hidden size nor a number of layers"
         raise DistsimError(problem, "is it a model's config.json?", where=where)
+    if fields.flag("add_cross_attention"):
+        raise fields.wrong("add_cross_attention", True, "attention to a second model is not covered")
     values = base_values(fields, family)
     values.update(read_recurrent(fields, family, values) if family.recurrent else {})
     values.update(read_window(fields, family, values["layers"]))
@@ -85,17 +94,21 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     classes = data.get("architectures")
     if model.encoder_layers and isinstance(classes, list) and "".join(map(str, classes[:1])).endswith("ForCausalLM"):
         raise DistsimError(f"{classes[0]} is the decoder of {family.name} alone, which is not supported", where=where)
-    unused = tuple(key for key in fields.unused() if matters(key))
-    return Reading(model, family, unused, dict(fields.assumed), () if wrapped is data else beside(data))
+    others = () if family.name in WHOLE else beside(data) if wrapped is not data else _senses(data)
+    unused = tuple(key for key in fields.unused() if matters(key) and key.split(".")[0] not in others)
+    return Reading(model, family, unused, dict(fields.assumed), others)
 
 
 def unwrap(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """The decoder's own configuration, out of a multi-modal one that wraps it."""
     for _ in range(4):
-        inner = next((data[key] for key in WRAPPERS if isinstance(data.get(key), Mapping)), None)
-        if inner is None or (_has_width(data) and not _has_width(inner)):
+        name = next((key for key in WRAPPERS if isinstance(data.get(key), Mapping)), "")
+        if not name or (_has_width(data) and not _has_width(data[name])):
             return data
-        data = inner
+        outer = {key: data[key] for key in OUTER if name in HEADLESS and data.get(key) is not None}
+        if data[name].get("architectures"):
+            outer.pop("architectures", None)
+        data = {**data[name], **outer}
     raise DistsimError("text configurations are nested too deep", where=where)
 
 
@@ -116,6 +129,10 @@ def beside(data: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _senses(data: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(key for key in SENSES if isinstance(data.get(key), Mapping))
+
+
 def model_type(data: Mapping[str, Any], outer: Mapping[str, Any], where: str) -> str:
     """``model_type``, or what the class name under ``architectures`` says."""
     stated = data.get("model_type")
@@ -128,7 +145,7 @@ def model_type(data: Mapping[str, Any], outer: Mapping[str, Any], where: str) ->
         plain = {one.replace("_", "").replace("-", ""): one for one in supported()}
         stem = classes[0].lower().split("for")[0].removesuffix("lmheadmodel").removesuffix("model")
         return plain.get(stem, classes[0])
-    raise DistsimError("names no model_type", f'add "model_type": one of {", ".join(supported())}', where=where)
+    raise DistsimError("names no model_type", 'add "model_type", such as "llama"', listed(), where=where)
 
 
 def _names(family: Family, what: str) -> tuple[str, ...]:

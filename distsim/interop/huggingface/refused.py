@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-_ENCODER = "an encoder whose layers differ from BERT's"
-_BOTH = "an encoder with a decoder whose layers differ from T5's"
+from distsim.interop.huggingface.reasons import REASONS
+
 _RECURRENT = "a state-space or recurrent network"
 _HYBRID = "a hybrid of attention with recurrent, state-space or convolutional layers"
 _SHARED = "a hybrid of Mamba with attention whose layers share their weights"
 _VISION = "a vision network"
 _SPEECH = "a speech network"
 _MULTI = "a network of several modalities without one text configuration"
-_STREAMS = "a decoder that carries several residual streams from layer to layer (hyper-connections)"
-_COMPRESSED = f"{_STREAMS} and attends to compressed runs of keys"
-_POOLED = f"{_STREAMS}, a hybrid of the delta rule with attention to pooled keys"
+_COMPRESSED = "a decoder of residual streams that mix (hyper-connections), with attention to compressed keys"
+_POOLED = "a hybrid of residual streams that mix (hyper-connections), with attention to pooled keys"
 _OTHER = "a decoder whose layers differ from one another in ways that no formula here covers"
 
 _GROUPS: dict[str, str] = {
-    _ENCODER: "bert-generation big_bird data2vec-text deberta electra ernie albert funnel longformer "
-    "mobilebert modernbert-decoder mpnet nomic_bert reformer rembert roc_bert roformer squeezebert xlm xlnet xmod "
-    "flaubert",
-    _BOTH: "umt5 longt5 switch_transformers t5gemma t5gemma2 plbart pegasus_x "
-    "bigbird_pegasus blenderbot-small nllb-moe fsmt led mvp prophetnet encoder-decoder",
     _RECURRENT: "mamba3 rwkv rwkv5 rwkv6 rwkv7 xlstm gated_deltanet retnet",
     _SHARED: "zamba zamba2",
     _HYBRID: "samba hymba phi4flash plamo2 stripedhyena evo",
     _VISION: "vit_mae vit_msn deit beit dinov2 dinov3_vit swin swinv2 convnext convnextv2 resnet regnet segformer "
-    "detr siglip siglip2 clip_vision_model clip_text_model siglip_vision_model sam vitdet efficientnet "
-    "mobilevit mobilenet_v2",
-    _SPEECH: "wav2vec2 wav2vec2-bert hubert wavlm speecht5 seamless_m4t moonshine encodec musicgen "
+    "detr siglip siglip2 clip_vision_model siglip_vision_model sam vitdet efficientnet "
+    "mobilevit mobilevitv2 mobilenet_v1 mobilenet_v2 bit cvt levit focalnet hiera ijepa imagegpt poolformer pvt pvt_v2 "
+    "swiftformer textnet hgnet_v2 pp_lcnet donut-swin data2vec-vision dinov2_with_registers",
+    _SPEECH: "wav2vec2 wav2vec2-bert hubert wavlm speecht5 seamless_m4t seamless_m4t_v2 moonshine encodec musicgen "
     "musicgen_melody speech_to_text bark moshi",
-    _MULTI: "blip blip-2 flava git trocr vision-encoder-decoder align",
-    _OTHER: "openelm decilm nemotron-nas gemma4_assistant gemma4_unified_assistant blt diffllama doge transfo-xl ctrl",
+    _MULTI: "blip blip-2 flava git trocr align",
+    _OTHER: "gemma4_assistant gemma4_unified_assistant",
     _COMPRESSED: "deepseek_v4",
     _POOLED: "glm5_next glm5_next_text",
 }
-REFUSED: dict[str, str] = {name: what for what, names in _GROUPS.items() for name in names.split()}
+REFUSED: dict[str, str] = {
+    **{name: f"it is {what}" for what, names in _GROUPS.items() for name in names.split()},
+    **REASONS,
+}
+"""Why each is refused, as a sentence."""

@@ -10,6 +10,7 @@ from distsim.interop.huggingface.fields import Fields
 from distsim.interop.huggingface.layer_shapes import gemma3n, gemma4
 from distsim.interop.huggingface.mixtures import dots3, longcat, mimo, minimax_m3, mistral_large4, step
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
+from distsim.interop.huggingface.relatives import RELATIVES
 
 Values = dict[str, Any]
 
@@ -177,6 +178,27 @@ def lfm3(fields: Fields, values: Values) -> Values:
     }  # fmt: skip
 
 
+def flint(fields: Fields, values: Values) -> Values:
+    """Where no list says so, the first two layers, the last one and every fourth see all tokens."""
+    if fields.row("layer_types") is not None or not fields.whole("sliding_window"):
+        return {}
+    last = values["layers"] - 1
+    return {"window_pattern": tuple(layer >= 2 and layer % 4 != 1 and layer != last for layer in range(last + 1))}
+
+
+def molmo2(fields: Fields, values: Values) -> Values:
+    """Molmo 2: norms on queries and keys by head or over all at once, and words that are only read."""
+    kind = fields.text("qk_norm_type", default="qwen3")
+    if kind not in ("qwen3", "olmo"):
+        raise fields.wrong("qk_norm_type", kind, "qwen3 or olmo is needed")
+    fields.settled("rope_scaling_layers", "norm_after")
+    norms = "full" if kind == "olmo" else "head"
+    return {
+        "extra_words": fields.whole("additional_vocab_size", least=0) or 0,
+        "qk_norm": norms if fields.flag("use_qk_norm", default=True) else "none",
+    }
+
+
 SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "baichuan": baichuan,
     "bart": bart,
@@ -188,6 +210,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "dots3": dots3,
     "esm": esm,
     "falcon": falcon,
+    "flint": flint,
     "gemma3n": gemma3n,
     "gemma4": gemma4,
     "gpt_bigcode": gpt_bigcode,
@@ -203,6 +226,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "minimax_m3": minimax_m3,
     "mistral_large4": mistral_large4,
     "modernbert": modernbert,
+    "molmo2": molmo2,
     "mpt": mpt,
     "nemotron_h": nemotron_h,
     "opt": opt,
@@ -215,4 +239,5 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "untied": untied,
     "vit": vit,
     "whisper": whisper,
+    **RELATIVES,
 }

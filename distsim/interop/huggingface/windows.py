@@ -11,7 +11,9 @@ from distsim.interop.huggingface.fields import Fields
 
 LOCAL = {"sliding_attention", "chunked_attention", "local", "local_attention", "sliding", "sliding_window"}
 BLOCKS = "minimax_m3_sparse"
-GLOBAL = {"full_attention", "global", "attention", "global_attention", "full", "indexed_attention", BLOCKS}
+GLOBAL = {"full_attention", "global", "attention", "global_attention", "full", "indexed_attention", BLOCKS,
+          "reference_sliding_attention"}  # fmt: skip
+"""The last sees a window and all that comes before the answer (Unlimited-OCR): the whole prompt."""
 
 
 def read_window(fields: Fields, family: Family, layers: int) -> dict[str, Any]:

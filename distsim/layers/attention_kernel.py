@@ -1,0 +1,89 @@
+"""Which kernel attends, and the dense masks that rule a flash kernel out."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, where
+from distsim.layers.ledger import Context, Tensor
+from distsim.specs.model import Model
+
+MASKED = ("always", "bias")  # kinds of masks that rule the flash kernel out in every layer
+FLASH_BYTES = 2  # flash kernels take 2-byte queries, keys and values only
+FLASH_WIDTH = 256
+"""The widest heads of flash kernels (Dao-AILab/flash-attention, README; torch, transformers/cuda/sdp_utils.cpp)."""
+
+
+def flash_kernel(ctx: Context) -> bool:
+    """Whether attention is one kernel whose output has the queries' order in memory."""
+    possible = ctx.layout.attention == "flash" and not ctx.model.composed_attention
+    return possible and (not ctx.kernels.sdpa or sdpa_choice(ctx) == "flash")
+
+
+def too_wide(model: Model) -> bool:
+    """Whether heads are wider than flash kernels take them."""
+    return model.latent_attention is None and model.head_dim > FLASH_WIDTH
+
+
+def sdpa_choice(ctx: Context) -> str:
+    """The kernel torch picks for scaled_dot_product_attention; windowed layers pass as flash (see ``with_mask``)."""
+    model, latent = ctx.model, ctx.model.latent_attention
+    width, values = (model.head_dim, model.value_width) if latent is None else (latent.width, latent.value_dim)
+    if too_wide(model):
+        return "efficient"
+    if ctx.activation <= FLASH_BYTES and width == values and not _masks_all(ctx):
+        return "flash"
+    grouped = model.kv_heads < model.heads and model.latent_attention is None
+    window = masked(ctx)
+    unmasked = not _masks_all(ctx) and not (isinstance(window, int) and window)
+    return "math" if grouped and unmasked else "efficient"
+
+
+def _masks_all(ctx: Context) -> bool:
+    """Whether a dense mask rules the flash kernel out in each layer of this kind: of distances, or of chosen keys."""
+    kind, latent = ctx.kernels.attention_mask, ctx.model.latent_attention
+    chosen = latent is not None and latent.index_heads > 0
+    return kind in MASKED or (kind == "window" and (chosen or chooses_blocks(ctx)))
+
+
+def chooses_blocks(ctx: Context) -> bool:
+    """Whether each head's keys are chosen by blocks."""
+    return ctx.model.block_indexer is not None and ctx.model.block_indexer.chooses(ctx.layer)
+
+
+def masked(ctx: Context) -> Number:
+    """1 where a dense mask rules the flash kernel out in this layer, else 0."""
+    kind = ctx.kernels.attention_mask
+    if kind == "bias" and ctx.keys is not None:
+        return 0  # distances to another stack's tokens have none
+    if _masks_all(ctx):
+        return 1
+    if kind == "none" or not ctx.model.is_windowed(ctx.layer):
+        return 0
+    return where(ctx.layout.seq >= ctx.model.window, 1, 0)  # transformers leaves it out below the window only
+
+
+def with_mask(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Keys, values and the mask itself where a dense mask rules flash out: grouped keys are then expanded, as they are
+    where heads are too wide for it."""
+    model, layout, dense = ctx.model, ctx.layout, masked(ctx)
+    copied: Number = 1 if ctx.kernels.sdpa and too_wide(model) else dense
+    copies = layout.micro_batch if ctx.kernels.attention_mask != "bias" else model.heads / layout.tp
+    if chooses_blocks(ctx):
+        copies = copies * model.heads / layout.tp
+    mask = Tensor("attention.mask", dense * copies * layout.seq * all_keys(ctx), ctx.activation, "b s s")
+    if model.latent_attention:
+        return key, value, (mask,)
+    expand = 1 + copied * (query.elements / key.elements - 1)
+    if model.kv_heads == 1:  # one head broadcasts without a copy, but for what a cast makes of it after that
+        cast = casts_keys(ctx) and ctx.kernels.attention_mask not in MASKED
+        return key._replace(elements=key.elements * (expand if cast else 1)), value, (mask,)
+    return key._replace(elements=key.elements * expand), value._replace(elements=value.elements * expand), (mask,)
+
+
+def casts_keys(ctx: Context) -> bool:
+    """Whether autocast makes 16-bit copies of keys, which eager rotation gives in fp32."""
+    return ctx.precision.autocast and ctx.kernels.rope == "eager" and ctx.model.positions == "rotary"
+
+
+def all_keys(ctx: Context) -> Number:
+    """Columns of the score matrix where it is made whole."""
+    return ctx.layout.seq if ctx.keys is None else ctx.keys
