@@ -103,6 +103,12 @@ def _products(preset: Preset) -> str:
     return "16 bits" if preset.get("autocast") or preset["activation_bytes"] == 2 else "fp32"
 
 
+def _kernels(preset: Preset) -> str:
+    """What a loss changes of a framework's kernels."""
+    kernels = preset.get("kernels", {})
+    return ", ".join(name if value is True else f"{name} {value}" for name, value in kernels.items())
+
+
 def _states(preset: Preset) -> str:
     """``2 full`` for Adam's; those of some parameters alone with their kind."""
     told: dict[str, int] = {}
@@ -171,6 +177,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("products in", _products),
     ),
     "optimizers": (("states of a parameter", _states),),
+    "losses": (("in the framework's place", _kernels),),
     "quantizations": (
         ("bytes a weight", _rounded("weight_bytes")),
         ("bytes moved to unpack it", _rounded("unpack_bytes")),
