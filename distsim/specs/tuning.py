@@ -19,22 +19,8 @@ LATENT = {"q_a_proj": "q", "q_b_proj": "q", "kv_a_proj_with_mqa": "k", "kv_b_pro
 """Halves of latent attention's projections, each with the letter that means both."""
 INDEXER = ("wq_b", "wk", "weights_proj")
 """Projections of an indexer that chooses keys (DeepSeek-V3.2)."""
-LETTERS = (
-    "q",
-    "k",
-    "v",
-    *LATENT,
-    *INDEXER,
-    "o",
-    *MIXERS,
-    "gate",
-    "up",
-    "down",
-    "shared_expert_gate",
-    "router",
-    "transform",
-    "head",
-)
+LETTERS = ("q", "k", "v", *LATENT, *INDEXER, "o", *MIXERS, "gate", "up", "down", "shared_expert_gate", "router",
+           "transform", "head")  # fmt: skip
 """Products that may have an adapter, in the order in which they run."""
 _ATTENTION, _MLP = ("q", "k", "v", "o"), ("gate", "up", "down")
 GROUPS = {"attention": _ATTENTION, "qkv": ("q", "k", "v"), "mlp": _MLP, "mixers": MIXERS,
