@@ -146,13 +146,22 @@ def _query_key_norm(ctx: Context, query: Tensor, key: Tensor, heads: Number, kv_
     model, tokens = ctx.model, ctx.layout.tokens
     if model.qk_norm == "none":
         return []
-    rows = (tokens * heads, tokens * kv_heads) if model.qk_norm == "head" else (tokens, tokens)
-    width = (model.head_dim,) * 2 if model.qk_norm == "head" else (heads * model.head_dim, kv_heads * model.head_dim)
+    per_head = model.qk_norm != "full"
+    rows = (tokens * heads, tokens * kv_heads) if per_head else (tokens, tokens)
+    width = (model.head_dim,) * 2 if per_head else (heads * model.head_dim, kv_heads * model.head_dim)
     before: tuple[Tensor, ...] = (query._replace(name="attention.query_raw"), key._replace(name=KEY_RAW))
     if model.borrows_keys(ctx.layer):
         before = before[:1]
     norms = [
-        norm(ctx, f"attention.{which}_norm", rows[index], width[index], before[index], per_head=True)
+        norm(
+            ctx,
+            f"attention.{which}_norm",
+            rows[index],
+            width[index],
+            before[index],
+            per_head=True,
+            affine=model.qk_norm != "unit",
+        )
         for index, which in enumerate(("query", "key")[: len(before)])
     ]
     return [shared(one) for one in norms] if model.qk_norm == "full" else norms

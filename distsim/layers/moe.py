@@ -20,14 +20,15 @@ IDLE = ".idle"
 
 
 def routed_tokens(ctx: Context) -> Number:
-    """Token copies that the experts of one rank compute, when the router is balanced.
+    """Token copies that the experts of one rank compute, when the router is balanced or every expert has every token.
 
     Each rank sends its tokens (sharded by tp) to ``per_token`` experts over ep; the etp ranks of an expert all see
     each other's tokens. Expert parallelism moves tokens but does not divide their number.
     """
     experts, layout = ctx.model.experts, ctx.layout
     assert experts is not None
-    return layout.tokens / layout.tp * layout.etp * experts.working_per_token
+    copies = experts.count if ctx.kernels.expert_tokens == "all" else experts.working_per_token
+    return layout.tokens / layout.tp * layout.etp * copies
 
 
 def moe(ctx: Context, source: Tensor) -> list[Operation]:
@@ -146,7 +147,7 @@ def expert_operations(ctx: Context) -> list[Operation]:
             bytes_read=routed * width * act,
             bytes_written=routed * width * act,
             shape=(routed, width),
-            saved=_indices(ctx, routed),
+            saved=_sent(ctx, routed),
             collectives=(
                 Collective("all_to_all", "ep", exchange, "forward"),
                 Collective("all_to_all", "ep", exchange, "backward"),
@@ -168,8 +169,23 @@ def _with_idle(up: Operation, idle: Number) -> Operation:
     return replace(up, parameters=(*up.parameters, unread))
 
 
+def _sent(ctx: Context, routed: Number) -> tuple[Tensor, ...]:
+    """What sending tokens keeps: indices, and where routers' weights multiply what is sent, both factors."""
+    factors: tuple[Tensor, ...] = ()
+    if ctx.kernels.expert_scale == "inputs":
+        act = ctx.activation
+        copies = Tensor("mlp.experts.copies", routed * expert_width(ctx), act, "k s b h")
+        factors = (copies, Tensor("mlp.experts.scale", routed, act, "k s b"))
+    return (*_indices(ctx, routed), *factors)
+
+
 def _indices(ctx: Context, routed: Number) -> tuple[Tensor, ...]:
-    """Sort order, its inverse and the token of each copy, as plain torch keeps them; fused permutes keep one map."""
+    """Sort order, its inverse and the token of each copy, as plain torch keeps them; fused permutes keep one map.
+
+    Where every expert has every token, nothing is put in order.
+    """
+    if ctx.kernels.expert_tokens == "all":
+        return ()
     if ctx.kernels.moe != "eager":
         return (Tensor("mlp.experts.row_map", routed, 4, "k s b"),)
     return tuple(
@@ -207,7 +223,9 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
     # Plain torch copies and scales also what comes back as it went.
     copies = routed * (experts.choices / experts.count if ctx.kernels.moe == "eager" else 1)
     output = Tensor("mlp.experts.output", copies / ctx.layout.etp * hidden, act, "k s b h")
-    saved = [Tensor("mlp.experts.scale", copies, ROUTER_BYTES, "k s b")]
+    saved: list[Tensor] = []
+    if ctx.kernels.expert_scale != "inputs":
+        saved.append(Tensor("mlp.experts.scale", copies, ROUTER_BYTES, "k s b"))
     if ctx.kernels.expert_scale == "after":
         saved.append(output)
     if ctx.kernels.moe == "eager" and ctx.kernels.expert_products == "loop":
@@ -231,7 +249,7 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
 
 def _ordered_gradients(ctx: Context, gradient: Tensor) -> tuple[Tensor, ...]:
     """Gradients of all copies of tokens: one; in plain torch three, as wide as their product by routers' weights."""
-    if ctx.kernels.moe != "eager":
+    if ctx.kernels.moe != "eager" or ctx.kernels.expert_tokens == "all":
         return (gradient,)
     experts = ctx.model.experts
     wide = ctx.kernels.router_fp32 or (experts is not None and experts.beside_mlp)

@@ -147,8 +147,10 @@ class Kernels(Spec):
     expert_order: Literal["fused", "around"] = "fused"
     """Tokens are put in the order of experts once on each side by what sends them (DeepEP, HybridEP), or besides by a
     pass before and after an all-to-all, which sends a token to each of its experts."""
-    expert_scale: Literal["after", "before"] = "after"
-    """Routers' weights multiply what experts give, or what their second product reads."""
+    expert_tokens: Literal["chosen", "all"] = "chosen"
+    """Experts compute the tokens that the router sends them, or every token, which it weighs by zero."""
+    expert_scale: Literal["after", "before", "inputs"] = "after"
+    """Routers' weights multiply what experts give, what their second product reads, or what their first one does."""
     tp_gathers: Literal["wide", "quantised"] = "wide"
     """Tensor parallel all-gathers carry activations, or the 8 or 4 bits that products will read."""
     routing: Literal["fused", "composed"] = "fused"

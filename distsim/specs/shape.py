@@ -13,7 +13,7 @@ from distsim.specs.latent import LatentAttention
 from distsim.specs.layer_shapes import GlobalAttention, LayerInputs, SharedKeys, Streams
 from distsim.specs.mixers import DeltaNet, Lightning, LinearRecurrence, Mamba, ShortConvolution
 from distsim.specs.output import Output
-from distsim.specs.windowed import Windowed
+from distsim.specs.windowed import QueryKeyNorm, Windowed
 
 Norm = Literal["layernorm", "rmsnorm"]
 Positions = Literal["rotary", "learned", "relative", "sinusoidal", "alibi", "none"]
@@ -68,8 +68,9 @@ class Shape(Sourced):
     """The last norm has a bias where the others have one (not so in ESM C)."""
     embedding_norm: bool = False
     """A norm after the embedding (BLOOM, BERT)."""
-    qk_norm: Literal["none", "head", "full"] = "none"
-    """Norm on queries and keys: per head (``head_dim`` weights; Qwen3) or over all heads at once (OLMoE)."""
+    qk_norm: QueryKeyNorm = "none"
+    """Norm on queries and keys: per ``head`` (``head_dim`` weights; Qwen3) or to ``unit`` length without weights
+    (Llama 4), or ``full``, over all heads at once (OLMoE)."""
     qk_norm_bias: bool = False
     """The norms on queries and keys are layernorms with biases (Phi-1/2 and Persimmon where they have such norms)."""
     value_norm: bool = False

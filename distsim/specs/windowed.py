@@ -1,9 +1,13 @@
 """What attention within a sliding window has otherwise than attention to all tokens of the same model."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from distsim.specs.base import Spec
 from distsim.specs.latent import LatentAttention
+
+QueryKeyNorm = Literal["none", "head", "unit", "full"]
 
 
 class Windowed(Spec):
@@ -12,5 +16,6 @@ class Windowed(Spec):
     heads: int | None = Field(default=None, ge=1)
     kv_heads: int | None = Field(default=None, ge=1)
     attention_sinks: bool | None = None
+    qk_norm: QueryKeyNorm | None = None
     latent_attention: LatentAttention | None = None
     """Ranks and widths of such layers where the model's attention is latent (dots3)."""

@@ -39,6 +39,12 @@ def mimo(fields: Fields, values: Values) -> Values:
     }}  # fmt: skip
 
 
+def llama4(fields: Fields, values: Values) -> Values:
+    """Llama 4: queries and keys have unit length in the layers that rotate them, which are those with chunks."""
+    unit = fields.flag("use_qk_norm", default=True)
+    return {"windowed": {"qk_norm": "unit"}} if unit and "window" in values else {}
+
+
 def step(fields: Fields, values: Values) -> Values:
     """Step 3.5: layers with a window have heads of their own, by either of two keys or layer by layer."""
     other = "attention_other_setting"

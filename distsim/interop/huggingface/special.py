@@ -8,7 +8,7 @@ from typing import Any
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
 from distsim.interop.huggingface.layer_shapes import gemma3n, gemma4
-from distsim.interop.huggingface.mixtures import dots3, longcat, mimo, minimax_m3, mistral_large4, step
+from distsim.interop.huggingface.mixtures import dots3, llama4, longcat, mimo, minimax_m3, mistral_large4, step
 from distsim.interop.huggingface.modalities import bart, clip, mamba, mamba2, marian, translator, vit, whisper
 from distsim.interop.huggingface.relatives import RELATIVES
 
@@ -220,6 +220,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "mamba2": mamba2,
     "lfm2": lfm2,
     "lfm3": lfm3,
+    "llama4": llama4,
     "longcat": longcat,
     "marian": marian,
     "mimo": mimo,
