@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledgers import counted
 from test_search import same_somewhere
 
 import distsim
@@ -35,10 +36,7 @@ TOTAL, TIGHT, LOOSE = 0.01, 0.012, 0.025
 
 @pytest.mark.parametrize("row", COUNTS, ids=lambda row: f"{row['config']['architectures'][0]}-{row['parameters']}")
 def test_counts(row: dict[str, Any]) -> None:
-    reading = read_config(row["config"])
-    loaded = load_model(reading.model)
-    assert loaded.parameters == row["parameters"] == sum(loaded.parts().values())
-    assert not reading.unused
+    reading = counted(row)
     held = _states(_setup(reading.model), 1)
     assert held.dense_parameters == row["parameters"] - row["frozen"]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledgers import counted, longer_costs_more, shared_and_whole
 from test_search import same_somewhere
 
 import distsim
@@ -36,10 +37,7 @@ PRESETS = [row["name"] for row in COUNTS if row["name"]]
 
 @pytest.mark.parametrize("row", COUNTS, ids=lambda row: f"{row['config']['architectures'][0]}-{row['parameters']}")
 def test_counts(row: dict[str, Any]) -> None:
-    reading = read_config(row["config"])
-    loaded = load_model(reading.model)
-    assert loaded.parameters == row["parameters"] == sum(loaded.parts().values())
-    assert not reading.unused
+    counted(row)
     if row["name"]:
         assert load_model(row["name"]).parameters == row["parameters"]
 
@@ -131,13 +129,7 @@ def test_ranks_hold_the_whole_together(name: str) -> None:
     found = {}
     for tp in (1, 2):
         setup = _setup(name, framework="megatron-core", precision="bf16", gpus=2, tp=tp, micro_batch=1, seq=1024)
-        shared = whole = 0.0
-        for parameter, times in build_stages(setup)[0].parameters():
-            if parameter.tensor_parallel:
-                shared += parameter.elements * times
-            else:
-                whole += parameter.elements * times
-        found[tp] = (shared, whole)
+        found[tp] = shared_and_whole(setup)
     assert found[2] == pytest.approx((found[1][0] / 2, found[1][1]))
 
 
@@ -147,11 +139,8 @@ def test_every_command_knows_it(name: str) -> None:
     options = {"gpu": "b200-sxm", "gpus": 16, "framework": "megatron-core", "micro_batch": 1, "recompute": "full"}
     if load_model(name).spec.experts:
         options["ep"] = 8
-    short, long = (distsim.step(model=name, seq=seq, **options) for seq in (4096, 8192))
-    assert 0 < short.seconds < long.seconds
-    assert 0.01 < short.mfu < 0.75
+    short = longer_costs_more(name, **options)
     assert any("heads 512 wide" in note for note in short.notes) is (name.startswith("gemma-4"))
-    assert distsim.comm(model=name, seq=4096, **options).wire_bytes_per_rank > 0
 
 
 def test_the_second_table_counts_in_every_state() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledgers import counted, longer_costs_more, shared_and_whole
 from test_search import same_somewhere
 
 import distsim
@@ -37,10 +38,7 @@ CONFIGS = json.loads((ORACLES / "torch_mixtures_configs.json").read_text())
 
 @pytest.mark.parametrize("row", COUNTS, ids=lambda row: f"{row['config']['model_type']}-{row['parameters']}")
 def test_counts(row: dict[str, Any]) -> None:
-    reading = read_config(row["config"])
-    loaded = load_model(reading.model)
-    assert loaded.parameters == row["parameters"] == sum(loaded.parts().values())
-    assert not reading.unused
+    counted(row)
 
 
 def _setup(model: Model, **options: Any) -> Setup:
@@ -133,10 +131,7 @@ def test_a_layer_that_is_two_keeps_what_two_layers_keep() -> None:
 def test_every_command_knows_it(name: str) -> None:
     model = read_config(NAMED[name]).model
     options = {"gpu": "b200-sxm", "gpus": 512, "micro_batch": 1, "recompute": "full", "ep": 32, "tp": 2}
-    short, long = (distsim.step(model=model, seq=seq, **options) for seq in (4096, 8192))
-    assert 0 < short.seconds < long.seconds
-    assert 0.01 < short.mfu < 0.75
-    assert distsim.comm(model=model, seq=4096, **options).wire_bytes_per_rank > 0
+    longer_costs_more(model, **options)
 
 
 @pytest.mark.parametrize("name", ["mimo-v2-flash", "longcat-flash", "dots3", "mistral-large-4"])
@@ -147,16 +142,7 @@ def test_ranks_hold_the_whole_together(name: str) -> None:
         setup = _setup(
             read_config(NAMED[name]).model, framework="megatron-core", gpus=2, tp=tp, micro_batch=1, seq=4096
         )
-        shared = whole = 0.0
-        for parameter, times in (
-            (parameter, count) for block, count in build_stages(setup)[0].layers
-            for one in block.operations for parameter in one.parameters
-        ):  # fmt: skip
-            if parameter.tensor_parallel:
-                shared += parameter.elements * times
-            else:
-                whole += parameter.elements * times
-        found[tp] = (shared, whole)
+        found[tp] = shared_and_whole(setup)
     assert found[2] == pytest.approx((found[1][0] / 2, found[1][1]))
 
 

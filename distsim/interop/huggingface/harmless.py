@@ -20,6 +20,7 @@ _PATTERNS = """
     (text|vision)_config_dict early_stopping num_beams no_repeat_ngram_size length_penalty (max|min)_length top_[kp]
     (begin_)?suppress_tokens mask_.* time_step_(floor|max|min|init.*) classif_dropout
     mla_use_nope moe_renormalize moe_router_.* num_expert_group(s)? normalization_function num_logits_to_keep
+    linear_(a_log_max|allow_neg_eigval|dt_(init_floor|max|min)) num_image_tokens use_expert_bias
     hc_magnitude learnable_sink_init logits_soft_cap w_init_variance_scale .*_(alpha|beta)_factor
     layernorm_.*_(alpha|beta) initializer_cutoff.* gradient_checkpointing fp16 bf16 fp32 unk_.*
 """

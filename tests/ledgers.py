@@ -1,0 +1,38 @@
+"""What every family must hold: exact counts, ranks that hold the whole together, longer sequences that cost more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import distsim
+from distsim.engine.models import load_model
+from distsim.engine.resolve import Setup
+from distsim.engine.stages import build_stages
+from distsim.engine.step import StepReport
+from distsim.interop.huggingface import Reading, read_config
+
+
+def counted(row: dict[str, Any]) -> Reading:
+    """The configuration as read, whose parameters are exact; no key is left over that could matter."""
+    reading = read_config(row["config"])
+    loaded = load_model(reading.model)
+    assert loaded.parameters == row["parameters"] == sum(loaded.parts().values())
+    assert not reading.unused
+    return reading
+
+
+def shared_and_whole(setup: Setup) -> tuple[float, float]:
+    """Elements of parameters of the first stage that tensor parallel ranks share, and that each of them holds whole."""
+    found = {True: 0.0, False: 0.0}
+    for parameter, times in build_stages(setup)[0].parameters():
+        found[parameter.tensor_parallel] += parameter.elements * times
+    return found[True], found[False]
+
+
+def longer_costs_more(model: Any, seq: int = 4096, **options: Any) -> StepReport:
+    """The step: shorter than with sequences twice as long, at a credible utilisation, with traffic."""
+    short, long = (distsim.step(model=model, seq=tokens, **options) for tokens in (seq, 2 * seq))
+    assert 0 < short.seconds < long.seconds
+    assert 0 < short.mfu < 0.75
+    assert distsim.comm(model=model, seq=seq, **options).wire_bytes_per_rank > 0
+    return short
