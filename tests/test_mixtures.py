@@ -219,3 +219,12 @@ STRANGE = {"deepseek_v4": "compressed keys", "glm5_next": "pooled keys"}
 def test_what_is_refused_says_why(name: str, words: str) -> None:
     with pytest.raises(DistsimError, match=words):
         read_config({"model_type": name, "hidden_size": 64})
+
+
+def test_experts_that_compute_every_token_get_each_once_per_rank() -> None:
+    """Under transformers a rank of Llama 4 needs a token once, however many of its experts compute it."""
+    options = {"gpus": 8, "ep": 8, "micro_batch": 1, "seq": 2048}
+    setup = _setup("llama-4-scout", **options)
+    operations = {one.name: one for one in build_stages(setup)[0].layers[0][0].operations}
+    assert operations["mlp.experts.up"].shape[0] * operations["mlp.experts.up"].shape[3] == 16 * 2048
+    assert operations["mlp.dispatch"].collectives[0].bytes_logical == 8 * 2048 * 5120 * 2

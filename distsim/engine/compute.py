@@ -222,12 +222,9 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     m, n, k, batch = operation.shape
     adapter = any(parameter.held == "adapter" for parameter in operation.parameters)
     wide = operation.name in WIDE_PRODUCTS or (operation.name.startswith("mtp") and operation.name.endswith(".head"))
-    narrow = narrow and chip.narrow_rate is not None and not wide and not adapter
-    rate, each = (
-        (chip.narrow_rate, 1.0)
-        if narrow and chip.narrow_rate is not None
-        else (chip.rate, setup.precision.activation_bytes)
-    )
+    narrow_rate = chip.narrow_rate if narrow and not wide and not adapter else None
+    narrow = narrow_rate is not None
+    rate, each = (chip.rate, setup.precision.activation_bytes) if narrow_rate is None else (narrow_rate, 1.0)
     if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
         rate, each = chip.wide_rate, setup.tuning.product_bytes
     if not (narrow or adapter):  # recipes in 8 bits pad, adapters are narrower than any tile

@@ -64,11 +64,13 @@ def as_asked(model: Model, layers: int, lora_rank: int | None, decoder_seq: int 
         model = model.model_copy(update={"decoder_context": decoder_seq})
     if layers and not model.causal:
         raise DistsimError(f"--mtp {layers}: {model.name} is an encoder, which predicts no later tokens")
-    double = model.experts is not None and model.experts.beside_dense
-    if layers and (model.pattern or double or lora_rank or model.residual_streams > 1):
-        kind = f"{model.name}'s layers are two each" if double else "only adapters train"
-        kind = f"{model.name} has several residual streams" if model.residual_streams > 1 else kind
-        why = f"{model.name} is a hybrid" if model.pattern else kind
+    reasons = (
+        (bool(model.pattern), f"{model.name} is a hybrid"),
+        (model.residual_streams > 1, f"{model.name} has several residual streams"),
+        (model.experts is not None and model.experts.beside_dense, f"{model.name}'s layers are two each"),
+        (bool(lora_rank), "only adapters train"),
+    )
+    if layers and (why := next((reason for holds, reason in reasons if holds), "")):
         raise DistsimError(f"--mtp {layers}: layers of multi-token prediction are not covered where {why}")
     return model.model_copy(update={"mtp_trained": layers}) if layers else model
 

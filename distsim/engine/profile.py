@@ -51,7 +51,9 @@ def with_loss(kernels: Kernels, loss: str, model: Model) -> Kernels:
     """The kernels with a loss by its preset's name; raises DistsimError for a model without one over a vocabulary."""
     found: Loss = catalog.load("losses", loss)
     if not has_words(model):
-        raise DistsimError(f"--loss {loss} has no effect: {model.name} has no logits over a vocabulary", "leave it out")
+        raise DistsimError(
+            f"--loss {loss} has no effect: {model.name} has no logits over a vocabulary", "leave --loss out"
+        )
     return with_kernels(kernels, found.kernels, f"loss {found.name}")
 
 

@@ -7,13 +7,11 @@ block, which keeps the scores of each block, the state before it and what its pr
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number, minimum, where
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mamba import SCAN_BACKWARD
-from distsim.layers.norm import norm
+from distsim.layers.norm import norm, shared
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.specs.mixers import Lightning
 
@@ -34,13 +32,12 @@ def lightning(ctx: Context, source: Tensor) -> list[Operation]:
     output = Tensor("lightning.output", tokens * width, act, "s b a d/t")
     gate, normed = output._replace(name="lightning.gate"), output._replace(name="lightning.normed")
     gated = output._replace(name="lightning.gated", bytes_each=ctx.precision.kept_input_bytes)
-    rows = norm(ctx, "lightning.norm", tokens, width, output)
     return [
         linear(ctx, "lightning.project_in", tokens, model.hidden, QKV * width, source, cast_input=True,
                collectives=column_collectives(ctx, 2)),
         linear(ctx, "lightning.project_gate", tokens, model.hidden, width, source, cast_input=True),
         _scan(ctx, mixer, width, output),
-        replace(rows, parameters=tuple(one._replace(tensor_parallel=True) for one in rows.parameters)),
+        shared(norm(ctx, "lightning.norm", tokens, width, output)),
         Operation(
             "lightning.gate", "elementwise", bytes_read=2 * gate.size_bytes, bytes_written=gate.size_bytes,
             shape=(gate.elements,), saved=(gate, normed),

@@ -113,7 +113,8 @@ def expert_operations(ctx: Context) -> list[Operation]:
     act, kept, width = ctx.activation, ctx.precision.kept_input_bytes, expert_width(ctx)
     dispatched = Tensor("mlp.experts.input", routed * width, kept, "k s b h")
     down_input = Tensor("mlp.experts.product", routed * inner, kept, "k s b f")
-    exchange = routed / layout.etp * width * act * (layout.ep > 1)
+    sent = routed / local if ctx.kernels.expert_tokens == "all" else routed  # once to a rank, for all of its experts
+    exchange = sent / layout.etp * width * act * (layout.ep > 1)
     gather = routed * width * act * (layout.etp > 1)
     outer = inner * (2 if model.gated else 1)
     up = linear(
@@ -141,25 +142,31 @@ def expert_operations(ctx: Context) -> list[Operation]:
         group="expert",
     )
     return [
-        Operation(
-            "mlp.dispatch",
-            "copy",
-            bytes_read=routed * width * act,
-            bytes_written=routed * width * act,
-            shape=(routed, width),
-            saved=_sent(ctx, routed),
-            collectives=(
-                Collective("all_to_all", "ep", exchange, "forward"),
-                Collective("all_to_all", "ep", exchange, "backward"),
-                Collective("all_gather", "etp", gather, "forward"),
-                Collective("reduce_scatter", "etp", gather, "backward"),
-            ),
-        ),
+        _dispatch(ctx, routed, exchange, gather),
         _with_idle(up, experts.idle / layout.ep) if experts.idle else up,
         _expert_activation(ctx, routed, inner),
         down,
         _combine(ctx, routed, exchange, gather),
     ]
+
+
+def _dispatch(ctx: Context, routed: Number, exchange: Number, gather: Number) -> Operation:
+    """Tokens in the order of experts, at the ranks that have these."""
+    width, act = expert_width(ctx), ctx.activation
+    return Operation(
+        "mlp.dispatch",
+        "copy",
+        bytes_read=routed * width * act,
+        bytes_written=routed * width * act,
+        shape=(routed, width),
+        saved=_sent(ctx, routed),
+        collectives=(
+            Collective("all_to_all", "ep", exchange, "forward"),
+            Collective("all_to_all", "ep", exchange, "backward"),
+            Collective("all_gather", "etp", gather, "forward"),
+            Collective("reduce_scatter", "etp", gather, "backward"),
+        ),
+    )
 
 
 def _with_idle(up: Operation, idle: Number) -> Operation:
