@@ -102,10 +102,7 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
                 forward, backward = operation_sums(setup, chip, operation)
                 found.phases["forward"].add(forward)
                 found.phases["backward"].add(backward)
-    left: Number = where(y.recompute_layers < 0, stage.layer_count, y.recompute_layers)
-    for block, count in stage.layers:
-        again = minimum(left, count)
-        left = left - again
+    for (block, count), again in zip(stage.layers, stage.recomputed(y), strict=True):
         if id(block) not in known:
             known[id(block)] = _block_sums(setup, chip, block)
         one = known[id(block)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number, maximum, minimum, where
+from distsim.arrays import Number, maximum, minimum, take, where
 from distsim.engine.backward import Gradients, backward_peak, elements
 from distsim.engine.resolve import Setup
 from distsim.engine.saved import Saved, layer_saved_bytes
@@ -64,15 +64,11 @@ def _entry(stage: Stage) -> Number:
 
 
 def _weight_copies(setup: Setup, stage: Stage) -> Number:
-    """Cast weights that layers which are not recomputed keep, and the head's."""
-    wanted, count = setup.layout.recompute_layers, stage.layer_count
-    left = where(wanted < 0, count, minimum(wanted, count))
-    total: Number = 0
-    for block, times in stage.layers:
-        here = minimum(left, times)
-        total = total + (times - here) * weight_copy_bytes(block.operations)
-        left = left - here
-    return total
+    """Cast weights that layers which are not recomputed keep."""
+    return sum(
+        (times - again) * weight_copy_bytes(block.operations)
+        for (block, times), again in zip(stage.layers, stage.recomputed(setup.layout), strict=True)
+    )
 
 
 Peaks = dict[tuple[Any, ...], tuple[Block, Block, Number]]
@@ -85,7 +81,7 @@ class _Last:
     known: tuple[Setup, Peaks] | None = None
 
 
-class _Step:
+class StageStep:
     """One stage's step, with what all its moments share."""
 
     def __init__(self, setup: Setup, stage: Stage, held: States, saved: Saved) -> None:
@@ -101,15 +97,13 @@ class _Step:
         accumulates = int(buffers.gradients_grow)  # else the product is added where it is kept
         self.gradients = Gradients(_unless_zero(self.grow, self.per_element), fresh * accumulates)
         self.copies = _weight_copies(setup, stage)
-        layers = saved.layers * stage.in_flight
-        others = saved.layers * (stage.in_flight - 1)
-        if "activations" in setup.offload:  # the layer at work, and the one that moves meanwhile, stay on the GPU
-            layers, others = minimum(layers, LAYERS_ON_GPU * saved.per_layer), 0
-        self.alive: Number = layers + saved.embedding * stage.in_flight + saved.head_and_loss * stage.head_in_flight
+        self.offloads = "activations" in setup.offload
+        layers = self.on_gpu(saved.layers, LAYERS_ON_GPU) if self.offloads else saved.layers * stage.in_flight
+        ends = saved.embedding * stage.in_flight + saved.head_and_loss * stage.head_in_flight
+        self.alive: Number = layers + ends
         """Bytes kept for backward when the last forward of the peak has ended."""
-        self.others: Number = (
-            others + saved.embedding * (stage.in_flight - 1) + saved.head_and_loss * (stage.head_in_flight - 1)
-        )
+        elsewhere = 0 if self.offloads else saved.layers * (stage.in_flight - 1)
+        self.others: Number = elsewhere + ends - saved.embedding - saved.head_and_loss
         """What micro-batches other than the one that runs backward keep."""
         self.found: list[Moment] = []
 
@@ -124,8 +118,12 @@ class _Step:
         boundary = self.stage.layers[0][0].boundary
         return 0 if boundary is None else boundary.size_bytes
 
+    def on_gpu(self, layers: Number, most: int) -> Number:
+        """What of the bytes that layers keep is on the GPU: where they are offloaded, those of so many layers."""
+        return minimum(layers, most * self.saved.per_layer) if self.offloads else layers
+
     def layer(self, block: Block) -> Number:
-        """The highest point of one layer's backward pass, less what the saved bytes count for that layer."""
+        """The highest point of one layer's backward pass: what it keeps, its gradients, and what is in transit."""
         first = self.stage.layers[0][0]
         kept = self.gradients.kept
         if not isinstance(kept, (int, float)):
@@ -140,10 +138,7 @@ class _Step:
 
     def _layer(self, block: Block) -> Number:
         setup = self.setup
-        peak = backward_peak(block.operations, self.gradients, setup.layout.selective, setup.kernels, self.stream())
-        recomputed = where(setup.layout.recompute_layers != 0, 1, 0)
-        kept = layer_saved_bytes(setup, block, recomputed)
-        return peak - kept + where(recomputed, block.boundary.size_bytes if block.boundary else 0, 0)
+        return backward_peak(block.operations, self.gradients, setup.layout.selective, setup.kernels, self.stream())
 
     def tied_gradient(self) -> Number:
         """The head's gradient of a matrix that it shares with the embedding of this stage."""
@@ -157,7 +152,7 @@ class _Step:
 
 def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[Moment]:
     """Candidates for the peak, in the order in which they happen."""
-    step = _Step(setup, stage, held, saved)
+    step = StageStep(setup, stage, held, saved)
     alive = step.alive
     copies, tied, grown = step.copies, step.tied_gradient(), step.gradients.kept
     if stage.head is not None:
@@ -168,7 +163,7 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
     else:
         step.add("forward end", alive + copies)
     if stage.layers:
-        _layers(step, stage, saved)
+        _layers(step, stage)
     if stage.embedding is not None:
         if setup.model.encoder_layers:
             _decoder_lookup(step, stage, saved, grown, tied)
@@ -180,27 +175,58 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
     return step.found
 
 
-def _layers(step: _Step, stage: Stage, saved: Saved) -> None:
-    """The backward pass of the stage's last and first layers, between which all others lie."""
-    setup, copies, tied, grown = step.setup, step.copies, step.tied_gradient(), step.gradients.kept
-    alive = step.alive
-    last, _ = stage.layers[-1]
-    head_gradients = _parameters(stage.head) * grown + tied
-    without_head = alive - saved.head_and_loss
-    dropped = where(setup.layout.recompute_layers != 0, 0, weight_copy_bytes(last.operations))
-    step.add("backward of the last layer", without_head + copies - dropped + step.layer(last), head_gradients)
-    first, _ = stage.layers[0]
-    kept = layer_saved_bytes(setup, first, where(setup.layout.recompute_layers != 0, 1, 0))
-    others = step.others + saved.embedding + kept
-    made = (_all_parameters(stage) - _entry(stage) - _parameters(first)) * grown + tied
-    step.add("backward of the first layer", others + step.layer(first), made)
+def _layers(step: StageStep, stage: Stage) -> None:
+    """The backward pass of the layers at which it may be highest.
+
+    From layer to layer of one kind what is alive rises or falls evenly, so that the last or the first of the kind is
+    its highest: the last where gradients take no room of their own. Where only the stage's first layers are computed
+    again, the last of these counts too.
+    """
+    again, count = stage.recomputed_layers(step.setup.layout), stage.layer_count
+    grows = not isinstance(step.gradients.kept, (int, float)) or step.gradients.kept > 0
+    for kind in reversed(range(len(stage.layers))):
+        mine = [place for place in range(count) if stage.order[place] == kind]
+        for place in sorted({mine[-1], mine[0]} if grows or mine[0] == 0 else {mine[-1]}, reverse=True):
+            layer_backward(step, stage, kind, place)
+        if not isinstance(again, int) or 0 < again < count:
+            last = [max((place for place in mine if place < end), default=mine[0]) for end in range(count + 1)]
+            layer_backward(step, stage, kind, take(last, again))
+
+
+def layer_backward(step: StageStep, stage: Stage, kind: int, place: Number) -> None:
+    """One layer's backward pass, at this place of the stage: what those before it keep, and gradients of those after.
+
+    A layer that is computed again keeps its input beside all that its operations keep.
+    """
+    setup, made, again = step.setup, step.gradients.kept, stage.recomputed_layers(step.setup.layout)
+    layers, copies, gradients = 0, 0, _parameters(stage.head) * made + step.tied_gradient()
+    for (block, times), among in zip(stage.layers, stage.among_first, strict=True):
+        small = take(among, minimum(place, again))
+        whole = take(among, place) - small
+        layers = layers + small * layer_saved_bytes(setup, block, 1) + whole * layer_saved_bytes(setup, block, 0)
+        copies = copies + whole * weight_copy_bytes(block.operations)
+        gradients = gradients + (times - take(among, place + 1)) * _parameters(block) * made
+    if stage.embedding is not None and kind < len(stage.layers) - 1:  # a second stack's lookup ran before this layer
+        gradients = gradients + (_parameters(stage.embedding) - _entry(stage)) * made
+    block = stage.layers[kind][0]
+    others = step.others + step.saved.embedding + step.on_gpu(layers, LAYERS_ON_GPU - 1)
+    own = step.layer(block) + where(place < again, layer_saved_bytes(setup, block, 1), 0)
+    step.add(_layer_name(place, stage.layer_count), others + copies + own, gradients)
+
+
+def _layer_name(place: Number, layers: int) -> str:
+    """Where the peak is, in words."""
+    if not isinstance(place, int):
+        return ""
+    named = {0: "the first layer", layers - 1: "the last layer"}
+    return f"backward of {named.get(place, f'layer {place + 1} of {layers}')}"
 
 
 def _all_parameters(stage: Stage) -> Number:
     return sum(parameter.elements * times for parameter, times in stage.parameters() if parameter.trains)
 
 
-def _decoder_lookup(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Number) -> None:
+def _decoder_lookup(step: StageStep, stage: Stage, saved: Saved, grown: Number, tied: Number) -> None:
     """The dense gradient of a decoder's lookup is added to the head's while all that the encoder kept is alive."""
     setup, (encoder, encoders), (decoder, decoders) = step.setup, stage.layers[0], stage.layers[-1]
     recomputed = where(setup.layout.recompute_layers != 0, 1, 0)
@@ -210,7 +236,7 @@ def _decoder_lookup(step: _Step, stage: Stage, saved: Saved, grown: Number, tied
     step.add("decoder's embedding backward", step.others + kept + copies, made + 3 * tied)
 
 
-def _embedding(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Number) -> None:
+def _embedding(step: StageStep, stage: Stage, saved: Saved, grown: Number, tied: Number) -> None:
     """The embedding's dense gradient; a tied one is made, then added to the head's into a third."""
     assert stage.embedding is not None
     table = stage.embedding.operations[0]
@@ -223,7 +249,7 @@ def _embedding(step: _Step, stage: Stage, saved: Saved, grown: Number, tied: Num
     step.add("embedding backward", others + _transit(table, False), made + fresh + tied * 2)
 
 
-def _optimizer_step(step: _Step) -> None:
+def _optimizer_step(step: StageStep) -> None:
     """All gradients, with the optimizer's own temporaries; wide copies replace narrow gradients one by one."""
     setup, held, stage = step.setup, step.held, step.stage
     precision = setup.precision if setup.tuning is None else setup.tuning.adapter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from distsim.arrays import Number, minimum, where
+from distsim.arrays import Number, where
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.layers.ledger import Block, saved_bytes
@@ -53,23 +53,14 @@ def _op_level(setup: Setup, block: Block) -> Number:
 
 def saved_of(setup: Setup, stage: Stage) -> Saved:
     """Fold a stage's blocks; under full recompute the first layers of the stage keep only their input."""
-    y = setup.layout
-    count = stage.layer_count
-    recomputed = where(y.recompute_layers < 0, count, minimum(y.recompute_layers, count))
     layers: Number = 0
-    left = recomputed
     per_layer: Number = 0
-    middle = count // 2
-    seen = 0
-    for block, times in stage.layers:
-        here = minimum(left, times)
-        whole = layer_saved_bytes(setup, block, 0)
-        small = layer_saved_bytes(setup, block, 1)
+    middle = stage.layer_count // 2
+    for kind, ((block, times), here) in enumerate(zip(stage.layers, stage.recomputed(setup.layout), strict=True)):
+        whole, small = layer_saved_bytes(setup, block, 0), layer_saved_bytes(setup, block, 1)
         layers = layers + here * small + (times - here) * whole
-        left = left - here
-        if seen <= middle < seen + times or count == 0:
-            per_layer = where(recomputed > middle, small, whole)
-        seen += times
+        if stage.order[middle] == kind:
+            per_layer = where(stage.recomputed_layers(setup.layout) > middle, small, whole)
     embedding = 0 if stage.embedding is None else saved_bytes(stage.embedding.operations)
     head = 0 if stage.head is None else saved_bytes(stage.head.operations)
     return Saved(per_layer, layers, embedding, head)

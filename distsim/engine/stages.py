@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 
-from distsim.arrays import Number
+from distsim.arrays import Number, minimum, take, where
 from distsim.engine.resolve import Setup
 from distsim.engine.schedule_shape import both_ways, head_in_flight, in_flight, turns_back
 from distsim.engine.vocabulary import held_with_vocabulary, shared_rows
 from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
 from distsim.layers.network import embedding_block, first_block, head_block, layer_block, layer_kind, untied
 from distsim.schedules.action import wave
+from distsim.specs.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Stage:
     """Micro-batches whose activations the stage holds at its peak, in whole-stage units."""
     head_in_flight: Number = 1
     """Micro-batches whose logits are held: one where backward follows forward at once, all of them under GPipe."""
+    order: tuple[int, ...] = ()
+    """Which of ``layers`` each layer is, first to last."""
     mirror: Stage | None = None
     """The stage of a second copy of the model that shares these ranks, where copies run in opposite directions. Half of
     the micro-batches visit it, so its work is not counted again, but its weights are."""
@@ -41,6 +45,31 @@ class Stage:
     def usual_layer(self) -> tuple[Block, int]:
         """The kind of layer that the stage has most of, the later of two, and how many."""
         return max(reversed(self.layers), key=lambda kind: kind[1])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Which kind each layer is, first to last."""
+        return tuple(self.layers[kind][0].name for kind in self.order)
+
+    @cached_property
+    def among_first(self) -> tuple[tuple[int, ...], ...]:
+        """For each kind, how many of the first n layers are of it, n from 0 to all."""
+        return tuple(
+            tuple(accumulate((int(kind == one) for one in self.order), initial=0)) for kind in range(len(self.layers))
+        )
+
+    def recomputed_layers(self, layout: Layout) -> Number:
+        """How many of its first layers are wholly recomputed."""
+        wanted = layout.recompute_layers
+        return where(wanted < 0, self.layer_count, minimum(wanted, self.layer_count))
+
+    def recomputed(self, layout: Layout) -> list[Number]:
+        """How many layers of each kind are wholly recomputed."""
+        return [take(among, self.recomputed_layers(layout)) for among in self.among_first]
+
+    def only(self, block: Block) -> Stage:
+        """A stage of one layer."""
+        return replace(self, embedding=None, layers=((block, 1),), order=(0,), head=None)
 
     def operations(self) -> Iterator[tuple[Operation, int]]:
         """Every row with the number of times it occurs."""
@@ -104,26 +133,25 @@ def _built(setup: Setup) -> list[Stage]:
     y, last = setup.layout, head_stage(setup)
     stages = []
     for index in range(y.pp):
-        counts: dict[str, int] = {}
-        for layer in stage_layer_indices(setup, index):
+        indices = stage_layer_indices(setup, index)
+        if index == last:
+            indices += [setup.model.layers - 1] * setup.model.mtp_trained
+        for layer in indices:
             kind = layer_kind(setup.model, layer)
             if kind not in blocks:
                 blocks[kind] = layer_block(replace(ctx, layer=layer))
-            counts[kind] = counts.get(kind, 0) + 1
-        if index == last and setup.model.mtp_trained:
-            kind = layer_kind(setup.model, setup.model.layers - 1)
-            if kind not in blocks:
-                blocks[kind] = layer_block(replace(ctx, layer=setup.model.layers - 1))
-            counts[kind] = counts.get(kind, 0) + setup.model.mtp_trained
+        here = [blocks[layer_kind(setup.model, layer)] for layer in indices]
         embedding, head = _ends(ctx, index == 0, index == last)
+        layers, order = _counted(_with_first(ctx, index, embedding, here))
         stages.append(
             Stage(
                 index,
                 embedding,
-                _with_first(ctx, index, embedding, [(blocks[kind], count) for kind, count in counts.items()]),
+                layers,
                 head,
                 held_with_vocabulary(y, in_flight(y.schedule, y.pp, y.micro_batches, y.vpp, index)),
                 head_in_flight(y.schedule, y.pp, y.micro_batches),
+                order,
             )
         )
     if y.pp > 1 and both_ways(y.schedule):
@@ -144,14 +172,16 @@ def _ends(ctx: Context, first: bool, last: bool) -> tuple[Block | None, Block | 
     return embedding, head
 
 
-def _with_first(
-    ctx: Context, index: int, embedding: Block | None, layers: list[tuple[Block, int]]
-) -> tuple[tuple[Block, int], ...]:
+def _with_first(ctx: Context, index: int, embedding: Block | None, layers: list[Block]) -> list[Block]:
     """The layers of a stage; the first of all apart where nothing before it trains."""
     if index or embedding is None or ctx.tuning is None or any(p.trains for p in parameters_of(embedding.operations)):
-        return tuple(layers)
-    if not layers:
-        return ()
-    (block, count), *rest = layers
-    first = [(first_block(ctx, block), 1), (block, count - 1)]
-    return (*(pair for pair in first if pair[1]), *rest)
+        return layers
+    return [first_block(ctx, block) for block in layers[:1]] + layers[1:]
+
+
+def _counted(layers: list[Block]) -> tuple[tuple[tuple[Block, int], ...], tuple[int, ...]]:
+    """Each kind of block with how many there are, and which kind each layer is."""
+    kinds = {id(block): block for block in layers}
+    places = {key: place for place, key in enumerate(kinds)}
+    order = tuple(places[id(block)] for block in layers)
+    return tuple((block, order.count(places[key])) for key, block in kinds.items()), order

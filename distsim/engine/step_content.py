@@ -11,10 +11,9 @@ from distsim.engine.compose import EXCHANGES, MicroBatch, gpu_seconds, product_s
 from distsim.engine.compute import CLASSES, PHASES, stage_compute
 from distsim.engine.flows import Flow
 from distsim.engine.resolve import Setup
-from distsim.engine.stages import Stage, folded, stage_layer_indices
+from distsim.engine.stages import Stage, folded
 from distsim.engine.step_passes import Beside, Content, Unit
 from distsim.formulas.step import exposed_seconds
-from distsim.layers.network import layer_kind
 
 MOST_UNITS = 64
 """Embedding, layers (grouped where there are more) and head of one chunk."""
@@ -39,20 +38,20 @@ class Piece(NamedTuple):
 def pieces_of(setup: Setup, stage: Stage, chunks: int) -> tuple[Piece, ...]:
     """The chunks of a stage: each by itself where they are dealt in turn and unlike; else one that stands for all, as
     closed forms have it."""
-    names = [block.name for block, count in stage.layers for _ in range(int(count))]
+    names = stage.names
     sizes = list(setup.chunk_layers[stage.index :: setup.layout.pp])
     alike = len(set(setup.chunk_layers)) == 1 and not setup.model.mtp_trained
     if alike or chunks == 1 or len(sizes) != chunks or folded(setup) or stage.mirror is not None:
-        some, share = tuple(names[::chunks]), 1 / chunks
+        if chunks > 1:  # every kind in proportion
+            names = tuple(block.name for block, count in stage.layers for _ in range(count))
+        some, share = names[::chunks], 1 / chunks
         return (Piece(chunks, some, len(names) / len(some) * share if some else 0.0, share, share, share, True),)
-    kinds = [layer_kind(setup.model, layer) for layer in stage_layer_indices(setup, stage.index)]
-    if stage.head is not None and setup.model.mtp_trained:
-        kinds += [layer_kind(setup.model, setup.model.layers - 1)] * setup.model.mtp_trained
+    if stage.head is not None:
         sizes[-1] += setup.model.mtp_trained
     ends = list(accumulate(sizes, initial=0))
     return tuple(
         Piece(
-            chunks, tuple(kinds[ends[i] : ends[i + 1]]), 1.0, float(i == 0),
+            chunks, names[ends[i] : ends[i + 1]], 1.0, float(i == 0),
             float(i == chunks - 1), sizes[i] / len(names) if names else 1 / chunks,
         )
         for i in range(chunks)
@@ -138,8 +137,8 @@ def _shares(
     setup: Setup, stage: Stage, timing: Mapping[str, float], piece: Piece
 ) -> tuple[list[tuple[str, str]], list[tuple[float, float]]]:
     """Units of a piece (name, part of the network), and the share of each in the stage's forward and backward."""
-    bare = replace(stage, embedding=None, layers=(), head=None)
-    priced = {block.name: _seconds(setup, replace(bare, layers=((block, 1),)), timing) for block, _ in stage.layers}
+    bare = replace(stage, embedding=None, layers=(), order=(), head=None)
+    priced = {block.name: _seconds(setup, stage.only(block), timing) for block, _ in stage.layers}
     ends = {
         "embedding": _seconds(setup, replace(bare, embedding=stage.embedding), timing) if stage.embedding else NONE,
         "head": _seconds(setup, replace(bare, head=stage.head), timing) if stage.head else NONE,

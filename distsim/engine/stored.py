@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, round_up
 from distsim.engine.resolve import Setup
-from distsim.engine.stages import Stage, stage_layer_indices
+from distsim.engine.stages import Stage
 from distsim.formulas.traffic import padded_elements
 from distsim.layers.ledger import Block, Operation, Parameter
-from distsim.layers.network import layer_kind
 
 
 class Stored(NamedTuple):
@@ -83,10 +82,10 @@ def trained_units(stage: Stage) -> list[Unit]:
 
 def gradient_order(setup: Setup, stage: Stage) -> list[Stored]:
     """All tensors of a stage in the order in which backward makes their gradients: last used, first made."""
-    blocks = {block.name: block_tensors(block) for block, _ in stage.layers}
+    layers = [block_tensors(block) for block, _ in stage.layers]
     forward = list(block_tensors(stage.embedding))
-    for layer in stage_layer_indices(setup, stage.index):
-        forward += blocks[layer_kind(setup.model, layer)]
+    for kind in stage.order:
+        forward += layers[kind]
     return [one for one in (*forward, *block_tensors(stage.head)) if one.trains][::-1]
 
 

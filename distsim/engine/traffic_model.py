@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, minimum, where
+from distsim.arrays import Number, where
 from distsim.engine.exchange import Exchange
 from distsim.engine.flows import Flow, Span, dtype_name
 from distsim.engine.network import Network
@@ -42,10 +42,7 @@ def model_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     for block in (stage.embedding, stage.head):
         if block is not None:
             flows += _block_flows(setup, exchange, block, 1, 0)
-    left: Number = where(setup.layout.recompute_layers < 0, stage.layer_count, setup.layout.recompute_layers)
-    for block, count in stage.layers:
-        again = minimum(left, count)
-        left = left - again
+    for (block, count), again in zip(stage.layers, stage.recomputed(setup.layout), strict=True):
         flows += _block_flows(setup, exchange, block, count, again)
     return flows
 

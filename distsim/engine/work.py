@@ -66,12 +66,12 @@ def distinct(stages: list[Stage]) -> list[tuple[Stage, int]]:
 
 
 def kinds_of(stages: list[Stage]) -> list[list[Stage]]:
-    """First stage, those between by what they hold, last stage."""
+    """First stage, those between by what they hold and in which order, last stage."""
     if len(stages) <= 2:
         return [[stage] for stage in stages]
-    kinds: dict[tuple[tuple[str, Number], ...], list[Stage]] = {}
+    kinds: dict[tuple[str, ...], list[Stage]] = {}
     for stage in stages[1:-1]:
-        kinds.setdefault(tuple((block.name, count) for block, count in stage.layers), []).append(stage)
+        kinds.setdefault(stage.names, []).append(stage)
     return [[stages[0]], *kinds.values(), [stages[-1]]]
 
 

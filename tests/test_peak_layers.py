@@ -1,0 +1,91 @@
+"""Where in a step memory peaks, in models whose layers differ."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from distsim.engine.figures import Figures
+from distsim.engine.memory import stage_parts
+from distsim.engine.moments import StageStep, layer_backward, moments_of
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.saved import saved_of
+from distsim.engine.stages import Stage, build_stages
+from distsim.engine.states import states, stored
+from distsim.interop.huggingface import read_config
+from distsim.specs.job import Job
+
+CONFIGS = json.loads((Path(__file__).parent / "oracles" / "torch_mixtures_configs.json").read_text())
+RECORDED = 5_520_401_920
+"""Bytes of llama4-dense at the peak of a step: 2,048 tokens, bf16, AdamW, full recomputation (transformers 5.23)."""
+MIXED = ("llama-4-maverick", "deepseek-v2-lite", "jamba-v0.1", "gemma-3n-e2b", "nemotron-h-56b", "llama-3-8b")
+
+
+def _setup(model: Any, **options: Any) -> Setup:
+    usual: dict[str, Any] = {"gpu": "h200-sxm", "gpus": 1, "framework": "huggingface", "precision": "pure-bf16"}
+    return resolve(Job(model=model, **{**usual, **options}))
+
+
+def _again(setup: Setup, layers: Any) -> Setup:
+    return replace(setup, layout=setup.layout.with_(recompute_layers=layers))
+
+
+def _every_layer(setup: Setup, stage: Stage) -> float:
+    """The highest point of any layer's backward pass, each looked at by itself."""
+    setup = stored(setup)
+    step = StageStep(setup, stage, states(setup, stage.held(), Figures()), saved_of(setup, stage))
+    for place, kind in enumerate(stage.order):
+        layer_backward(step, stage, kind, place)
+    return float(max(moment.total for moment in step.found))
+
+
+@pytest.mark.parametrize("again", [0, 3, -1])
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("name", MIXED)
+def test_the_highest_layer_is_among_those_looked_at(name: str, batch: int, again: int) -> None:
+    """No layer between rises above them, whether gradients take room of their own (one micro-batch) or not."""
+    setup = _again(_setup(name, seq=1024, global_batch=batch, micro_batch=1), again)
+    stage = build_stages(setup)[0]
+    _, found = stage_parts(setup, stage, Figures())
+    backward = max(moment.total for moment in found.compared if moment.name.startswith("backward of"))
+    assert backward == pytest.approx(_every_layer(setup, stage), rel=1e-12)
+    assert found.top.total >= backward
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_arrays_agree(name: str) -> None:
+    """Numbers of recomputed layers as an array: each entry as by itself."""
+    setup = _setup(name, seq=4096, micro_batch=8, global_batch=8)  # so much that a layer's backward is the peak
+    layers = setup.model.layers
+    wanted = [0, 1, 2, layers // 2, layers - 1, -1]
+
+    def peak(count: Any) -> Any:
+        one = _again(setup, count)
+        parts, _ = stage_parts(one, build_stages(one)[0], Figures())
+        return parts["activations"] + parts["gradients"]
+
+    together = peak(numpy.array(wanted))
+    assert together == pytest.approx([peak(count) for count in wanted], rel=1e-12)
+    assert together[-1] < together[0]
+
+
+def test_experts_behind_a_dense_layer() -> None:
+    """Llama 4 with experts in every second layer, computed again: the peak is where the first experts run backward.
+
+    Recorded as tests/test_saved_tensors.py says. PyTorch's fake tensors make SiLU's derivative of four tensors more
+    than one kernel of a GPU does, each as large as what the experts activate; they are left out.
+    """
+    model = read_config(CONFIGS["llama4-dense"]).model
+    setup = _setup(model, seq=2048, framework="huggingface", recompute="full", global_batch=1)
+    stage = build_stages(setup)[0]
+    held = states(setup, stage.parameters(), Figures())
+    top = max(moments_of(setup, stage, held, saved_of(setup, stage)), key=lambda moment: moment.total)
+    assert top.name == "backward of layer 2 of 4"
+    assert model.experts is not None
+    activated = model.experts.count * 2048 * model.experts.ffn * 2
+    assert top.total == pytest.approx(RECORDED - 4 * activated, rel=0.003)
