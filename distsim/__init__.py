@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from distsim.engine.collective import collective as collective
+    from distsim.engine.faster import advise as advise
     from distsim.engine.memory import memory as memory
     from distsim.engine.models import load_model as load_model
     from distsim.engine.pipeline import pipeline as pipeline
@@ -25,6 +26,7 @@ _PUBLIC = {
     "memory": "distsim.engine.memory",
     "comm": "distsim.engine.traffic",
     "step": "distsim.engine.step",
+    "advise": "distsim.engine.faster",
     "pipeline": "distsim.engine.pipeline",
     "collective": "distsim.engine.collective",
 }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import distsim
 from distsim.engine.chip import Chip
 from distsim.engine.flash import flash_seconds
 from distsim.engine.resolve import resolve
@@ -80,3 +82,30 @@ def test_more_exponentials_make_scores_cheaper() -> None:
     assert usual == pytest.approx(1.0)
     assert head_share(128, 0, 12e12, 32) == pytest.approx(1.135, abs=0.005)
     assert head_share(64, 0, 12e12, 32) / head_share(64, 0, 12e12) > head_share(128, 0, 12e12, 32)
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "mi300x", "tpu-v5p", "tpu-v6e", "tpu-v7x"])
+@pytest.mark.parametrize("window", [0, 64])
+def test_no_length_is_slower_than_a_longer_one(gpu: str, window: int) -> None:
+    """Blocks are no longer than the sequence: half a block of keys took forever, fewer than that no work at all."""
+    layer = build_stages(resolve(Job(model="llama-7b", gpu=gpu, seq=4096, micro_batch=1)))[0].layers[0][0]
+    core = next(one for one in layer.operations if one.name == "attention.core")
+    chip, found = Chip(resolve(Job(model="llama-7b", gpu=gpu, seq=4096, micro_batch=1))), []
+    for tokens in range(8, 4200, 8):
+        keys = min(window or tokens, tokens)
+        flops, size = 4.0 * 16 * 32 * tokens * keys * 128, 2 * 16 * 32 * tokens * 128 * 2
+        one = replace(
+            core, shape=(16, 32, tokens, keys, 128, 128), bytes_read=size, bytes_written=size / 2,
+            flops_forward=flops, flops_backward=2.5 * flops,
+        )  # fmt: skip
+        found.append(sum(flash_seconds(chip, one)))
+    assert all(seconds > 0 for seconds in found)
+    # waves that are partly filled make some lengths slower than slightly longer ones
+    assert all(later > 0.8 * before for before, later in itertools.pairwise(found))
+    assert found[-1] > 20 * found[0]
+
+
+def test_packed_samples_shorter_than_a_block_run() -> None:
+    steps = {n: distsim.step("llama-3-8b", gpu="h100-sxm", gpus=8, zero=3, framework="nemo", seq=4096, sample_tokens=n)
+             for n in (16, 63, 64, 65, 128, 256)}  # fmt: skip
+    assert max(one.seconds for one in steps.values()) < 1.1 * min(one.seconds for one in steps.values())

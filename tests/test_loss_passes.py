@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import distsim
 from distsim.arrays import Number
 from distsim.engine.passes import LOSS_AGAIN, LOSS_BYTES, moved_bytes
 from distsim.engine.resolve import Setup, resolve
@@ -40,3 +41,27 @@ def test_metrics_take_the_loss_once_more_each() -> None:
     one = per_logit("huggingface")
     assert per_logit("llm-foundry", loss_metrics=0) == LOSS_BYTES["one"][0]
     assert per_logit("llm-foundry") == pytest.approx(LOSS_BYTES["one"][0] + 2 * one)
+
+
+def test_plain_torch_scales_masks_and_casts_scores() -> None:
+    """Bytes per score: scale and mask (8), cast (6), softmax (8), cast (6); backward cast (6), softmax (12), cast (6),
+    scale (4). Compiled, scale and mask are part of the softmax."""
+    setup = resolve(Job(model="gpt2", gpu="a100-sxm4-80gb", framework="torch-ddp", precision="amp-bf16",
+                        attention="eager", dropout=False))  # fmt: skip
+    softmax = next(o for o in build_stages(setup)[0].layers[0][0].operations if o.name == "attention.softmax")
+    forward, backward = moved_bytes(setup, softmax)
+    scores = softmax.shape[0]
+    assert (forward / scores, backward / scores) == (28, 28)
+    compiled = resolve(Job(model="gpt2", gpu="a100-sxm4-80gb", framework="torch-compile", precision="amp-bf16",
+                           attention="eager", dropout=False))  # fmt: skip
+    assert moved_bytes(compiled, softmax)[0] / scores == 14
+
+
+@pytest.mark.parametrize(("precision", "seconds"), [("amp-bf16", 0.300), ("fp32", 0.333)])
+def test_small_gpt2_in_plain_torch(precision: str, seconds: float) -> None:
+    """GPT-2 124M, 16 sequences of 1,024 tokens on one A100, attention and modules composed (Karpathy 2024, Let's
+    reproduce GPT-2, chapters on TF32 and bfloat16); nothing is fitted to it."""
+    step = distsim.step("gpt2", gpu="a100-sxm4-80gb", gpus=1, framework="torch-ddp", precision=precision, seq=1024,
+                        micro_batch=16, global_batch=16, dropout=False, attention="eager")  # fmt: skip
+    assert step.interval.low < seconds < step.interval.high
+    assert step.seconds == pytest.approx(seconds, rel=0.15)

@@ -226,7 +226,8 @@ def test_the_command_draws_and_writes(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--gantt", "--json"], "--gantt draws and --json prints data"),
         (["--stage", "0"], "--stage 0 has no effect without --gantt"),
         (["--gantt", "--stage", "1"], "there is no stage 1: the job has 1"),
-        (["--gantt", "--from", "1h"], "nothing lies between 60.0 min and"),
+        (["--gantt", "--from", "1h"], "--from 1h is outside the step"),
+        (["--gantt", "--from", "2ms", "--to", "1ms"], "--from 2ms is not before --to 1ms"),
         (["--gantt", "--to", "soon"], "--to 'soon' is not a quantity in s"),
     ],
 )

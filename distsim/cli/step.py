@@ -58,7 +58,10 @@ def step(
     if json:
         import json as jsonlib
 
-        answer = {**report.to_dict(), "faster" if report.memory.fits else "fitting": _advice(report)}
+        from distsim.engine.faster import advise
+
+        advice = [one.to_dict() for one in advise(report)]
+        answer = {**report.to_dict(), "faster" if report.memory.fits else "fitting": advice}
         if explain:
             from distsim.report.step_explain import as_data
 
@@ -72,20 +75,14 @@ def step(
         raise typer.Exit(1)
 
 
-def _advice(report: Any) -> list[dict[str, Any]]:
-    from distsim.engine.faster import faster, fitting
-
-    return [one.to_dict() for one in (faster if report.memory.fits else fitting)(report)]
-
-
 def _print(report: Any, explain: bool, origins: dict[str, str]) -> None:
-    from distsim.engine.faster import faster, fitting
+    from distsim.engine.faster import advise
     from distsim.report.explain import option_lines
     from distsim.report.step import lines
     from distsim.report.style import style
 
     term = style()
-    made = lines(report, (faster if report.memory.fits else fitting)(report), term)
+    made = lines(report, advise(report), term)
     if explain:
         from distsim.report.step_explain import lines as explained
 

@@ -62,12 +62,13 @@ class Drawing(NamedTuple):
         from distsim.units import duration, parse
 
         begin = 0.0 if self.begin is None else parse(self.begin, "s", "--from")
-        end = seconds if self.end is None else min(parse(self.end, "s", "--to"), seconds)
-        if not 0 <= begin < end:
-            raise DistsimError(
-                f"nothing lies between {duration(begin)} and {duration(end)}", f"the step lasts {duration(seconds)}"
-            )
-        return begin, end
+        end = seconds if self.end is None else parse(self.end, "s", "--to")
+        if self.begin is not None and self.end is not None and begin >= end:
+            raise DistsimError(f"--from {self.begin} is not before --to {self.end}", "give the earlier time to --from")
+        if not 0 <= begin < min(end, seconds):
+            wrong = f"--to {self.end}" if 0 <= begin < seconds else f"--from {self.begin}"
+            raise DistsimError(f"{wrong} is outside the step", f"the step lasts {duration(seconds)}")
+        return begin, min(end, seconds)
 
     def show(self, lines: list[Line]) -> None:
         """Print the drawing below the answer."""

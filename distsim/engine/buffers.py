@@ -7,6 +7,7 @@ from distsim.engine.figures import Figures
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.states import States, sharding_group
+from distsim.engine.stored import shared_elements
 from distsim.engine.tuning import gathered_bytes
 from distsim.formulas.buffers import (
     EXCHANGES_PER_LAYER,
@@ -30,7 +31,8 @@ even where it is slower; found on the first stage of 2, 4, 8 and 16 in nanotron'
 
 def _sharded(setup: Setup, parameter: Parameter) -> Number:
     """Elements that are gathered because ZeRO shards them; none of experts that no other rank holds."""
-    return where(sharding_group(setup.layout, parameter.group) > 1, parameter.elements, 0)
+    ranks = sharding_group(setup.layout, parameter.group)
+    return where(ranks > 1, shared_elements(setup, parameter, ranks), 0)
 
 
 def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.alignment import alignment
 from distsim.engine.chip import Chip
-from distsim.engine.expert_load import busiest_rank
+from distsim.engine.expert_load import busiest_rank, expert_spread
 from distsim.engine.flash import flash_seconds
 from distsim.engine.launches import CALL_KERNELS, launches
 from distsim.engine.orthogonal import Orthogonal, orthogonal_work
@@ -192,12 +192,14 @@ def _passed(chip: Chip, moved: Number, flops: Number, kind: str) -> Number:
     return maximum(seconds, flops / chip.vector_rate)
 
 
-def _three(chip: Chip, rate: Number, shape: tuple[Number, ...], flops: Number, moved: Number) -> list[Number]:
+def _three(
+    chip: Chip, rate: Number, shape: tuple[Number, ...], flops: Number, moved: Number, spread: Number = 0
+) -> list[Number]:
     """Seconds of a product forward, of its input gradient and of its weight gradient."""
     m, n, k, batch = shape
     return [
-        roofline_seconds(flops, rate * product_share(a, b, c, batch, chip.units, chip.array), moved, chip.bandwidth)
-        for a, b, c in ((m, n, k), (m, k, n), (k, n, m))
+        roofline_seconds(flops, rate * product_share(*own, batch, chip.units, chip.array, apart), moved, chip.bandwidth)
+        for own, apart in (((m, n, k), spread), ((m, k, n), spread), ((k, n, m), 0))
     ]
 
 
@@ -231,13 +233,14 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     if operation.name.endswith(HEAD):
         together = 1
         rate = rate * (CUT_SHARE if setup.kernels.loss == "cut" else 1.0)
-    work = (m, n, k, together), 2 * m * n * k * batch, moved
+    experts = operation.name in EXPERTS
+    work = (m, n, k, together), 2 * m * n * k * batch, moved, expert_spread(setup, m) if experts else 0
     times = _three(chip, rate, *work)
     last = narrow and not setup.precision.wide_weight_gradient
     if narrow and not last:
         times[2] = _three(chip, chip.rate, *work)[2]
-    grouped = 1 - ALONE / maximum(batch, 1) if operation.name in EXPERTS else 0
-    uneven = busiest_rank(setup) if operation.name in EXPERTS else 1.0
+    grouped = 1 - ALONE / maximum(batch, 1) if experts else 0
+    uneven = busiest_rank(setup) if experts else 1.0
     found = (forward, narrow, times[0]), (backward, narrow, times[1]), (backward, last, times[2])
     for sums, in_8_bits, own in found[: 3 if operation.weight_gradient else 2]:
         for name, part in (("matmul", own * (1 - grouped)), ("grouped", own * grouped * uneven)):

@@ -1,8 +1,8 @@
-"""How many more tokens than the mean the busiest expert parallel rank has: all others wait for it."""
+"""How far experts and their ranks are from the mean number of tokens."""
 
 from __future__ import annotations
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, minimum, where
 from distsim.engine.resolve import Setup
 from distsim.formulas.compute import BUSIEST_RANK
 
@@ -17,3 +17,11 @@ def busiest_rank(setup: Setup) -> Number:
 def busiest_exchange(setup: Setup) -> Number:
     """The same of its exchanges, which carry a stated imbalance already (engine/traffic_model.py)."""
     return busiest_rank(setup) if setup.job.expert_imbalance is None else 1.0
+
+
+def expert_spread(setup: Setup, tokens: Number) -> Number:
+    """Half the width, over the mean, of how tokens of experts are spread: from none to twice the mean under a learned
+    router (assumed), as chance has it where a benchmark balances its router, none where every expert has every one."""
+    if setup.kernels.expert_tokens == "all":
+        return 0
+    return minimum(1.0, (3 / tokens) ** 0.5) if setup.kernels.router == "balanced" else 1.0

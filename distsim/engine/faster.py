@@ -30,12 +30,24 @@ class Faster(NamedTuple):
     """What to add to the command line, which then has the same GPUs and the same global batch."""
     seconds: float
     gain: float
-    """Share of the step that it saves; negative where it costs time."""
+    """Share of the time per sequence that it saves; negative where it costs time."""
     peak: int
+    tokens_per_second: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return self._asdict()
+
+
+def advise(report: StepReport) -> list[Faster]:
+    """What would be faster, or, where the job does not fit, what makes it fit."""
+    return (faster if report.memory.fits else fitting)(report)
+
+
+def _against(report: StepReport, setup: Setup, seconds: float) -> tuple[float, float]:
+    """Share of the time per sequence that is saved, and tokens per second."""
+    ratio = seconds / batch_of(setup.layout) / (report.seconds / batch_of(report.setup.layout))
+    return 1 - ratio, report.tokens_per_second / ratio
 
 
 def faster(report: StepReport, most: int = 3) -> list[Faster]:
@@ -61,13 +73,14 @@ def faster(report: StepReport, most: int = 3) -> list[Faster]:
             continue
         memory = memory_of(setup)
         if memory.fits:
-            found[kind] = Faster(words, shown, seconds, 1 - seconds / report.seconds, memory.peak)
+            gain, rate = _against(report, setup, seconds)
+            found[kind] = Faster(words, shown, seconds, gain, memory.peak, rate)
     return list(found.values())
 
 
 def fitting(report: StepReport, most: int = 6) -> list[Faster]:
-    """What makes a job fit that does not, quickest first; the GPUs may be more or larger, the global batch is kept
-    where the GPUs are."""
+    """What makes a job fit that does not, most tokens per second first; the GPUs may be more or larger, the global
+    batch is kept where the GPUs are."""
     from distsim.engine.mend import mend
 
     found = []
@@ -81,8 +94,9 @@ def fitting(report: StepReport, most: int = 6) -> list[Faster]:
             seconds = seconds_of(setup)
         except DistsimError:  # it has the memory, and nothing that joins it
             continue
-        found.append(Faster(words, one.shown, seconds, 1 - seconds / report.seconds, one.report.peak))
-    return sorted(found, key=lambda one: one.seconds)
+        gain, rate = _against(report, setup, seconds)
+        found.append(Faster(words, one.shown, seconds, gain, one.report.peak, rate))
+    return sorted(found, key=lambda one: -one.tokens_per_second)
 
 
 def batch_of(layout: Layout) -> int:

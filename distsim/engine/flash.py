@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distsim.arrays import Number, maximum, where
+from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.passes import BACKWARD_BYTES
 from distsim.formulas.compute import attention_share, causal_fraction, head_share, stream_seconds
 from distsim.layers.ledger import Operation
@@ -18,8 +18,9 @@ def flash_seconds(chip: Chip, operation: Operation) -> tuple[Number, Number]:
     window: what sees all of as many keys has twice the work for them of what is causal."""
     micro, heads, queries, keys, width, value_width = operation.shape
     local = where(keys < queries, 1, 0)
-    part = causal_fraction(queries, keys, local, chip.attention_block) if operation.causal else 1.0
-    reach = 2 * keys * part - (chip.attention_block if operation.causal else 0)
+    block = minimum(chip.attention_block, maximum(queries, keys))
+    part = causal_fraction(queries, keys, local, block) if operation.causal else 1.0
+    reach = 2 * keys * part - (block if operation.causal else 0)
     taken = sum(one / head_share(one, chip.array, chip.unit_rate, chip.exponentials) for one in (width, value_width))
     depth = (width + value_width) / taken
     reached = chip.rate * attention_share(micro, heads, queries, reach, depth, chip.units, chip.unit_rate)

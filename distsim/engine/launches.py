@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, where
-from distsim.engine.passes import COMPOSED_SOFTMAX_KERNELS, clamped, composed, composed_softmax
+from distsim.engine.passes import (
+    COMPOSED_SOFTMAX_KERNELS,
+    SOFTMAX_STEPS_KERNELS,
+    clamped,
+    composed,
+    composed_softmax,
+    softmax_in_steps,
+)
 from distsim.engine.resolve import Setup
 from distsim.layers.ledger import Operation
 
@@ -97,7 +104,7 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     cost = composed(setup, operation)
     before, after = (max(before, cost.kernels[0]), max(after, cost.kernels[1]))
     if operation.name.endswith(".softmax"):
-        more = composed_softmax(setup) * COMPOSED_SOFTMAX_KERNELS
+        more = composed_softmax(setup) * COMPOSED_SOFTMAX_KERNELS + softmax_in_steps(setup) * SOFTMAX_STEPS_KERNELS
         before, after = before + more, after + more
     if operation.kind == "matmul" and not operation.weight_gradient:
         after = FROZEN_KERNELS

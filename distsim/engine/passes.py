@@ -46,6 +46,10 @@ COMPOSED_SOFTMAX_KERNELS = 4
 """Launches beyond that of a fused softmax, each way."""
 
 
+SOFTMAX_STEPS_KERNELS = 3
+"""Launches beyond that of a softmax, each way, where plain torch scales, masks and casts: about as many of each."""
+
+
 COMPOSED_BIAS = (28.0, 40.0)
 """Bytes per element of an expert's output, forward and backward, of its bias times the router's weight where torch
 composes it: product in fp32 (4), sum (10), concatenation (8), cast (6); cast (6), gradients of the sum (6), of the bias
@@ -96,10 +100,11 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         forward, backward = setup.kernels.cp_merge_bytes
         return operation.shape[0] * forward, operation.shape[0] * backward
     if operation.name.endswith(".softmax"):
-        again = composed_softmax(setup) * operation.shape[0]
         compiled = setup.kernels.softmax_kernel == "compiled"
         forward, backward = _reduced_bytes(operation) if compiled else _softmax_bytes(operation)
-        return forward + again * COMPOSED_SOFTMAX[0], backward + again * COMPOSED_SOFTMAX[1]
+        again, steps = composed_softmax(setup), _steps_bytes(setup)
+        more, later = (again * composed + step for composed, step in zip(COMPOSED_SOFTMAX, steps, strict=True))
+        return forward + operation.shape[0] * more, backward + operation.shape[0] * later
     if operation.name.endswith(".heads"):
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
@@ -152,6 +157,24 @@ def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
         return forward, backward
     alone = written == kept  # weights are written as they are kept
     return where(alone, scores + kept, forward), where(alone, 2 * scores + kept, backward)
+
+
+def softmax_in_steps(setup: Setup) -> bool:
+    """Whether plain torch scales and masks scores before it takes their softmax, each in a kernel of its own."""
+    return setup.kernels.softmax_kernel == "steps" and not setup.compiled
+
+
+def _steps_bytes(setup: Setup) -> tuple[float, float]:
+    """Bytes per score, forward and backward, of the steps around a softmax of plain torch.
+
+    Forward scale and mask, which read and write scores; backward the scale. Autocast casts what the softmax reads, and
+    its gradient back; softmax(dtype=float32) reads narrow scores itself, where ``_softmax_bytes`` has wide ones.
+    """
+    if not softmax_in_steps(setup):
+        return 0.0, 0.0
+    narrow, autocast = setup.precision.activation_bytes, setup.precision.autocast
+    read = narrow + FP32_BYTES if autocast else narrow - FP32_BYTES if setup.kernels.softmax == "eager" else 0.0
+    return 4 * narrow + read, 2 * narrow + (2 * FP32_BYTES if autocast else 0.0)
 
 
 def _reduced_bytes(operation: Operation) -> tuple[Number, Number]:

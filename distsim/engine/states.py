@@ -10,6 +10,7 @@ from distsim import catalog
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.figures import Figures
 from distsim.engine.resolve import Setup
+from distsim.engine.stored import shared_elements
 from distsim.engine.tuning import recipe_of, weight_bytes
 from distsim.formulas.states import (
     factored_state_bytes,
@@ -110,12 +111,16 @@ class _Fold:
     def __init__(self, sample: Parameter) -> None:
         self.sample = sample
         self.count: Number = 0
+        self.filled: Number = 0
+        """With what fills tensors up to alike shards: the fullest rank has its share of this."""
         self.matrices: Number = 0
         self.optimizer: Number = 0
 
     def add(self, setup: Setup, parameter: Parameter, times: int) -> None:
         """Count a parameter."""
         self.count = self.count + parameter.elements * times
+        ranks = sharding_group(setup.layout, parameter.group)
+        self.filled = self.filled + shared_elements(setup, parameter, ranks) * times
         if parameter.kind == "matrix":
             self.matrices = self.matrices + parameter.elements * times
         if parameter.trains:
@@ -135,23 +140,28 @@ class _Fold:
             copies = 0
         elif sample.held == "whole" and setup.framework.adapters.keeps_originals:
             copies = copies + setup.precision.parameter_bytes
-        shared: dict[str, Any] = {"zero_stage": y.zero, "zero_group_size": sharding_group(y, sample.group)}
-        sharded = shared | ({"zero_stage": y.zero + (y.zero == 2)} if setup.framework.buffers.gathers_copies else {})
+        group = sharding_group(y, sample.group)
+        keeps = y.zero + (y.zero == 2) if setup.framework.buffers.gathers_copies else y.zero
+
+        def shared(stage: Number, least: int) -> dict[str, Any]:
+            return {"parameters": where(stage >= least, self.filled, self.count), "zero_stage": stage,
+                    "zero_group_size": group}  # fmt: skip
+
         name = _KINDS[sample.held]
         sums["parameters"] = sums["parameters"] + figures.use(
-            f"{sample.group} {name}", parameter_bytes_per_rank, parameters=self.count,
-            bytes_per_parameter=weight_bytes(sample, setup.precision, setup.tuning) + copies, **sharded,
+            f"{sample.group} {name}", parameter_bytes_per_rank, **shared(keeps, 3),
+            bytes_per_parameter=weight_bytes(sample, setup.precision, setup.tuning) + copies,
         )  # fmt: skip
         if not sample.trains:
             return
         of = "" if sample.held == "trained" else f" of {name}"
         sums["gradients"] = sums["gradients"] + figures.use(
-            f"{sample.group} gradients{of}", gradient_bytes_per_rank, parameters=self.count,
-            bytes_per_gradient=0 if setup.framework.buffers.steps_in_backward else recipe.gradient_bytes, **shared,
+            f"{sample.group} gradients{of}", gradient_bytes_per_rank, **shared(y.zero, 2),
+            bytes_per_gradient=0 if setup.framework.buffers.steps_in_backward else recipe.gradient_bytes,
         )  # fmt: skip
         sums["optimizer"] = sums["optimizer"] + figures.use(
-            f"{sample.group} optimizer states{of}", optimizer_bytes_per_rank, parameters=self.count,
-            state_bytes_per_parameter=self.optimizer / maximum(self.count, 1), **shared,
+            f"{sample.group} optimizer states{of}", optimizer_bytes_per_rank, **shared(y.zero, 1),
+            state_bytes_per_parameter=self.optimizer / maximum(self.count, 1),
         )  # fmt: skip
 
 

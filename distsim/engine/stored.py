@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from distsim.arrays import Number, round_up
+from distsim.arrays import Number, round_up, where
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.formulas.traffic import padded_elements
@@ -13,7 +13,8 @@ from distsim.layers.ledger import Block, Operation, Parameter
 
 
 class Stored(NamedTuple):
-    """One tensor on one rank before data parallelism shards it; ``rows`` is dimension 0."""
+    """One tensor on one rank before data parallelism shards it; ``rows`` is dimension 0, of experts their number, and
+    ``inner`` the dimension after it."""
 
     name: str
     elements: Number
@@ -22,6 +23,7 @@ class Stored(NamedTuple):
     group: str
     matrix: bool
     held: str = "trained"
+    inner: Number = 0
 
     @property
     def trains(self) -> bool:
@@ -41,8 +43,9 @@ def _tensors(parameter: Parameter) -> list[Stored]:
     """A parameter's tensors: weights are stored output first, experts stacked, embeddings by token."""
     name, group = parameter.name, parameter.group
     if group == "expert":
-        width = parameter.elements / parameter.copies
-        return [Stored(name, parameter.elements, parameter.copies, width, group, parameter.kind == "matrix")]
+        width, matrix = parameter.elements / parameter.copies, parameter.kind == "matrix"
+        inner = parameter.columns if matrix else width
+        return [Stored(name, parameter.elements, parameter.copies, width, group, matrix, inner=inner)]
     if parameter.kind == "embedding":
         return [Stored(name, parameter.elements, parameter.rows, parameter.columns, group, True)]
     copies = int(parameter.copies) if isinstance(parameter.copies, (int, float)) else 1
@@ -51,6 +54,14 @@ def _tensors(parameter: Parameter) -> list[Stored]:
         return [Stored(name, parameter.rows * width, width, parameter.rows, group, True) for width in widths]
     sizes = parameter.parts or (parameter.elements / copies,) * copies
     return [Stored(name, size, size, 1, group, False) for size in sizes]
+
+
+def shared_elements(setup: Setup, parameter: Parameter, ranks: Number) -> Number:
+    """Elements of a parameter as so many ranks share it: with what fills each of its tensors up (FSDP2)."""
+    filling = filling_of(setup)
+    if filling.padding != "parameter":
+        return parameter.elements
+    return elements_of(_tensors(parameter), ranks, filling)
 
 
 def operation_tensors(operation: Operation) -> Iterator[Stored]:
@@ -89,12 +100,39 @@ def gradient_order(setup: Setup, stage: Stage) -> list[Stored]:
     return [one for one in (*forward, *block_tensors(stage.head)) if one.trains][::-1]
 
 
-def elements_of(tensors: Iterable[Stored], ranks: Number, padding: str) -> Number:
-    """Elements of tensors with what a framework adds so that ``ranks`` shards are alike."""
-    if padding == "parameter":
-        return sum(padded_elements(tensor.rows, tensor.elements, ranks) for tensor in tensors)
-    total = sum(tensor.elements for tensor in tensors)
-    return round_up(total, ranks) if padding == "unit" else total
+class Filling(NamedTuple):
+    """What a framework adds to tensors so that all ranks hold alike shards."""
+
+    padding: str
+    by_columns: Number
+    """1 where stacked experts that are fewer than their ranks are cut inside."""
+
+
+def filling_of(setup: Setup) -> Filling:
+    """A framework's rule, in a layout or an array of layouts."""
+    rules = setup.framework.traffic
+    return Filling(rules.padding, where(setup.layout.ep > 1, 1, 0) if rules.experts_by_columns else 0)
+
+
+def elements_of(tensors: Iterable[Stored], ranks: Number, filling: Filling) -> Number:
+    """Elements of tensors with what fills them up to ``ranks`` alike shards."""
+    if filling.padding == "parameter":
+        return sum(_filled(tensor, ranks, filling.by_columns) for tensor in tensors)
+    total = plain_elements(tensors)
+    return round_up(total, ranks) if filling.padding == "unit" else total
+
+
+def plain_elements(tensors: Iterable[Stored]) -> Number:
+    """Elements of tensors with nothing added."""
+    return sum(tensor.elements for tensor in tensors)
+
+
+def _filled(tensor: Stored, ranks: Number, by_columns: Number) -> Number:
+    filled = padded_elements(tensor.rows, tensor.elements, ranks)
+    if tensor.group != "expert":
+        return filled
+    inside = padded_elements(tensor.inner, tensor.elements, ranks)
+    return where((ranks > tensor.rows) & (by_columns > 0), inside, filled)
 
 
 def filled_buckets(sizes: Iterable[Number], first_limit: Number, limit: Number) -> dict[Number, int]:

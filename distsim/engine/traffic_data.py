@@ -18,7 +18,9 @@ from distsim.engine.stored import (
     bucket_items,
     elements_of,
     filled_bucket_arrays,
+    filling_of,
     gradient_order,
+    plain_elements,
     trained_units,
     units_of,
 )
@@ -98,7 +100,7 @@ def _scaled(flows: list[Flow], factor: Number) -> list[Flow]:
 def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Unit]) -> list[Flow]:
     """Unit by unit: gathered in forward and (ZeRO 3) in backward, gradients reduced and scattered in backward."""
     y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
-    ranks = sharing.shard.ranks
+    ranks, filling = sharing.shard.ranks, filling_of(setup)
     gather, reduce = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[reduced_in(setup)]
     syncs, gathers = exchange.syncs(y.micro_batches), y.micro_batches
     if rules.gathered_in_pipeline == "step" and y.pp > 1:  # stages keep what they gathered until their last backward
@@ -106,12 +108,12 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
     flows: list[Flow] = []
     for unit in units:
         trained = tuple(tensor for tensor in unit.tensors if tensor.trains)
-        elements = elements_of(trained, ranks, rules.padding)
+        elements = elements_of(trained, ranks, filling)
         once = unit.name == "root" and setup.framework.buffers.keep_last_unit
         again = where(y.zero >= 3, 0 if once else unit.count, 0)
         hides = rules.overlap_parameters
         for dtype, each, tensors in _gathered(setup, unit, gather):
-            size = elements_of(tensors, ranks, rules.padding) * each
+            size = elements_of(tensors, ranks, filling) * each
             common = ("all_gather", sharing.shard, dtype)
             flows += [
                 Flow("parameters", *common, "forward", unit.count * gathers, size, hides),
@@ -196,7 +198,7 @@ def _buckets(
         maximum(rules.bucket_elements, rules.bucket_elements_per_rank * sharing.data.ranks),
         0,
     )
-    total = sum(unit.count * elements_of(unit.tensors, sharing.shard.ranks, "none") for unit in units)
+    total = sum(unit.count * plain_elements(unit.tensors) for unit in units)
     full = full_buckets(total, limit)
     return [(limit, full), (total - full * limit, 1)]
 

@@ -6,7 +6,7 @@ allows; the share of that which a chip sustains and a framework reaches is fitte
 
 from __future__ import annotations
 
-from distsim.arrays import Number, ceil_div, maximum, minimum, where
+from distsim.arrays import Number, ceil_div, floor, maximum, minimum, where
 from distsim.formula import formula
 
 # Output tiles that one unit (SM) computes at once: rows, columns, and the share of the peak rate that a unit reaches
@@ -83,9 +83,28 @@ clock beside 2,048 operations: of heads 64 wide FlashAttention-2 has 0.94 of the
 recalled). Later units multiply faster and do as many exponentials."""
 
 
-def _tile_share(m: Number, n: Number, batch: Number, units: Number, rows: int, columns: int) -> Number:
+@formula(
+    unit="1", source="count: the mean over lengths that lie evenly between 1 - spread and 1 + spread times the mean"
+)
+def mean_tiles(length: Number, tile: Number, spread: Number = 0) -> Number:
+    """Whole tiles that cover groups of rows: of groups that differ, each rounds up for itself."""
+    if isinstance(spread, int) and spread == 0:
+        return ceil_div(length, tile)
+    low, high = length * (1 - spread) / tile, length * (1 + spread) / tile
+    return (_tiles_up_to(high) - _tiles_up_to(low)) / (high - low)
+
+
+def _tiles_up_to(end: Number) -> Number:
+    """Integral of the rounded-up length from 0 to ``end`` tiles."""
+    whole = floor(end)
+    return whole * (whole + 1) / 2 + (end - whole) * (whole + 1)
+
+
+def _tile_share(
+    m: Number, n: Number, batch: Number, units: Number, rows: int, columns: int, spread: Number = 0
+) -> Number:
     """Useful share of the tiles' work and of the waves that run them."""
-    whole = ceil_div(m, rows) * ceil_div(n, columns) * batch
+    whole = mean_tiles(m, rows, spread) * ceil_div(n, columns) * batch
     edges = m * n * batch / (whole * rows * columns)
     waves = whole / units
     filled = waves / maximum(ceil_div(whole, units), 1)
@@ -93,11 +112,12 @@ def _tile_share(m: Number, n: Number, batch: Number, units: Number, rows: int, c
 
 
 @formula(unit="1", source="NVIDIA, Matrix Multiplication Background User's Guide: tile and wave quantisation")
-def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number) -> Number:
-    """Share of the sustained peak that a product of this shape can reach: tiles, waves of tiles, and depth."""
+def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number, spread: Number = 0) -> Number:
+    """Share of the sustained peak that a product of this shape can reach: tiles, waves of tiles, and depth. Of a batch
+    of products ``m`` is the mean, from which they ``spread``."""
     best: Number = 0.0
     for rows, columns, reuse in TILES:
-        best = maximum(best, reuse * _tile_share(m, n, batch, units, rows, columns))
+        best = maximum(best, reuse * _tile_share(m, n, batch, units, rows, columns, spread))
     return best * k / (k + DEPTH_HALF)
 
 
@@ -120,9 +140,11 @@ def array_share(m: Number, n: Number, k: Number, array: Number) -> Number:
     return depth * maximum(rows, columns)
 
 
-def product_share(m: Number, n: Number, k: Number, batch: Number, units: Number, array: int) -> Number:
+def product_share(
+    m: Number, n: Number, k: Number, batch: Number, units: Number, array: int, spread: Number = 0
+) -> Number:
     """Share of the sustained peak that a product's shape allows on a chip: systolic arrays, or many small units."""
-    return array_share(m, n, k, array) if array else matmul_share(m, n, k, batch, units)
+    return array_share(m, n, k, array) if array else matmul_share(m, n, k, batch, units, spread)
 
 
 @formula(unit="1", source="clocks follow power above idle (fitted to runs at 500 W of a 700 W chip, docs/findings.md)")

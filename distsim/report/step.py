@@ -90,13 +90,15 @@ def quicker_lines(report: StepReport, quicker: Sequence[Faster], term: Style) ->
         return ["No single change of layout, recomputation or micro-batch is faster and fits."]
     if not quicker:
         return ["Nothing that was tried makes it fit; distsim memory tells what comes nearest."]
-    title = "Faster, with the same GPUs and global batch" if report.memory.fits else "What makes it fit, quickest first"
+    fits = report.memory.fits  # else more GPUs may take more sequences a step, so that its time alone says little
+    title = "Faster, with the same GPUs and global batch" if fits else "What makes it fit, most tokens per second first"
     rows = [
-        [one.words, duration(one.seconds), f"{-one.gain:+.1%}",
+        [one.words, duration(one.seconds), f"{-one.gain:+.1%}" if fits else f"{one.tokens_per_second:,.0f}",
          " ".join(flag(name, value) for name, value in one.options.items())]
         for one in quicker
     ]  # fmt: skip
-    made = columns(["", "step", "", ""], rows, left=(0, 3))
+    head = ["step", "" if fits else "tokens/s", ""]
+    made = columns(["", *head], rows, left=(0, 3))
     if max(map(len, made)) > term.width:  # the flags say it all
-        made = columns(["step", "", ""], [row[1:] for row in rows], left=(2,))
+        made = columns(head, [row[1:] for row in rows], left=(2,))
     return [term.bold(title), *made]

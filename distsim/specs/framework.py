@@ -41,8 +41,9 @@ class Kernels(Spec):
     """The same of experts, where they differ from dense MLPs."""
     softmax: Literal["fused", "eager"] = "fused"
     """Eager attention: ``fused`` keeps the probabilities once, in the activation dtype; ``eager`` also in fp32."""
-    softmax_kernel: Literal["one", "compiled"] = "one"
-    """One kernel, or one for each of its reductions, as XLA makes them (engine/passes.py)."""
+    softmax_kernel: Literal["one", "compiled", "steps"] = "one"
+    """One kernel with scale and mask, one for each of its reductions, as XLA makes them, or plain torch's steps: scale,
+    mask, softmax, casts (engine/passes.py)."""
     softmax_group: int = Field(default=0, ge=0)
     """Sequences times heads of a rank that a fused softmax takes at once: where that does not divide them, it is
     composed of elementary steps in fp32; 0 means that any number goes."""

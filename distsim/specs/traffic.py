@@ -34,6 +34,9 @@ class Traffic(Spec):
     out."""
     padding: Literal["none", "parameter", "unit"] = "none"
     """What is filled up to the number of shards: nothing, dimension 0 of each parameter (FSDP2), the unit (FSDP)."""
+    experts_by_columns: bool = False
+    """Under expert parallelism, where more ranks share stacked experts than there are of these, each expert's dimension
+    1 is sharded and filled up."""
     no_sync: Literal["never", "unsharded", "always"] = "unsharded"
     """Gradients of all but the last micro-batch stay on the rank: never, where gradients are not sharded, always."""
     clip: bool = True
