@@ -18,7 +18,7 @@ from distsim.engine.stages import build_stages
 from distsim.engine.states import states
 from distsim.layers.ledger import Context, distinct_saved, saved_bytes
 from distsim.layers.network import embedding_block, head_block, layer_block
-from distsim.layers.recompute import op_level_bytes
+from distsim.layers.recompute import op_level_bytes, op_level_saved
 from distsim.specs.framework import Kernels
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
@@ -170,3 +170,26 @@ def _peak(setup: Setup) -> Any:
     held = states(setup, stage.parameters(), Figures())
     totals = [moment.total for moment in moments_of(setup, stage, held, saved_of(setup, stage))]
     return maximum(*totals)
+
+
+@pytest.mark.parametrize("framework", ["huggingface", "torch-compile", "megatron-core"])
+def test_relu_keeps_its_output_alone(framework: str) -> None:
+    """Its backward reads the sign of what it made, which the next product keeps anyway."""
+    setup = resolve(Job(model="opt-6.7b", gpu="h200-sxm", gpus=1, framework=framework))
+    kept = distinct_saved(build_stages(setup)[0].layers[0][0].operations)
+    assert "mlp.product" in kept and "mlp.preactivation" not in kept
+
+
+def _kept_by_op(model: str, **options: Any) -> dict[str, Any]:
+    setup = resolve(Job(model=model, gpu="h100-sxm", gpus=8, framework="torchtitan", zero=3, recompute="selective",
+                        **options))  # fmt: skip
+    return op_level_saved(build_stages(setup)[0].layers[-1][0], setup.kernels)
+
+
+def test_compiled_recomputation_leaves_out_what_only_additions_read() -> None:
+    """The last product before a residual and the adapter's beside it; not where a norm comes between."""
+    eager, compiled = (_kept_by_op("qwen2.5-7b", compile=one, lora_rank=8, lora_targets="q,v,o,gate,up,down")
+                       for one in (False, True))  # fmt: skip
+    assert compiled.items() < eager.items()
+    assert all(".down" in name or ".projection" in name for name in eager.keys() - compiled.keys())
+    assert _kept_by_op("gemma-2-9b", compile=True) == _kept_by_op("gemma-2-9b", compile=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -283,12 +285,16 @@ def test_keeping_a_senseless_number_of_checkpoints_is_refused() -> None:
 
 def test_the_terms_of_owning_are_explained_with_their_sources() -> None:
     told = run(*ASKED, "--provider", "nebius", "--explain").stdout
-    lines = [
-        line for line in told.splitlines() if line.startswith(("hall", "depreciation", "break-even", "price with"))
-    ]
-    assert any("hall_dollars_per_hour" in line for line in lines)
-    assert any("CBRE" in line for line in lines)
-    assert any("break_even_months" in line for line in lines)
+    terms = told[told.index("Terms of") :]
+    assert "CBRE" in terms and "hall_dollars_per_hour: " in terms
+    assert "break_even_months: " in terms
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_no_term_is_wider_than_the_terminal(width: int) -> None:
+    told = piped("plan", *ASKED, "--provider", "nebius", "--explain", COLUMNS=str(width)).stdout
+    terms = told[told.index("Terms of") :].splitlines()
+    assert max(map(len, terms)) <= width
 
 
 def test_the_table_for_spreadsheets_holds_what_the_json_does() -> None:
@@ -303,3 +309,52 @@ def test_the_table_for_spreadsheets_holds_what_the_json_does() -> None:
         assert row["committed_dollars"] == str(option["committed_dollars"] or "")
         assert row["within_limits"] == str(int(option["days"] <= 6))
     assert {row["within_limits"] for row in rows} == {"0", "1"}
+
+
+def test_options_that_stay_hold_for_plans(tmp_path: Path) -> None:
+    """They had priced another job than the step command that they print."""
+    (tmp_path / "distsim.toml").write_text('lora_rank = 8\nframework = "huggingface"\nprecision = "pure-bf16"')
+    words = ("llama-2-7b", "--gpus", "8", "--gpu", "h100-sxm", "--tokens", "1B")
+    done = piped("plan", *words, folder=tmp_path)
+    stated = re.search(r"the step +distsim (.*)", done.stdout)
+    assert done.returncode == 0 and stated is not None
+    assert all(flag in stated[1] for flag in ("--lora-rank 8", "--framework huggingface", "--precision pure-bf16"))
+    assert done.stdout == piped("plan", *words, "--lora-rank", "8", "--framework", "huggingface", "--precision",
+                                "pure-bf16").stdout  # fmt: skip
+    asked = ("plan", "llama-2-7b", "--gpus", "8", "--tokens", "1B", "--json")
+    gpus = {one["gpu"] for one in json.loads(piped(*asked, DISTSIM_GPU="h200-sxm").stdout)["options"]}
+    assert gpus == {"h200-sxm"}
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [("zero = 9", "distsim.toml: zero 9"), ("compile = true", "a plan does not take compile (project distsim.toml)")],
+)
+def test_a_configuration_that_a_plan_cannot_take_is_refused(tmp_path: Path, written: str, told: str) -> None:
+    (tmp_path / "distsim.toml").write_text(written)
+    done = piped("plan", *ASKED, folder=tmp_path)
+    assert done.returncode == 2 and told in done.stderr and not done.stdout
+
+
+def test_the_step_command_runs_where_all_layers_are_recomputed() -> None:
+    told = run("llama-3-70b", "--tokens", "1T", "--gpus", "64", "--gpu", "a100-sxm4-40gb", "--recompute", "full").stdout
+    stated = re.search(r"the step +distsim (.*)", told)
+    assert stated is not None and "--recompute full" in stated[1]
+    assert piped(*shlex.split(stated[1])).returncode == 0
+
+
+def test_no_more_is_lost_than_was_trained() -> None:
+    """Checkpoints further apart than the run is long: from failures a run loses at most what it has done."""
+    days = []
+    for every in ("10d", "100d", "1000d"):
+        answer = json.loads(run(*ASKED, "--checkpoint-every", every, "--provider", "nebius", "--json").stdout)
+        days.append(answer["options"][answer["cheapest"]]["days"])
+    assert days[1] == pytest.approx(days[0], rel=0.05) and days[2] == days[1]
+
+
+def test_missing_units_are_told() -> None:
+    assert "a100-sxm4-80gb has no fp8 units" in run("llama-2-7b", "--tokens", "1B", "--gpu", "a100-sxm4-80gb", "--gpus",
+                                                    "8", "--precision", "fp8").stderr  # fmt: skip
+    for command in ("memory", "comm", "search"):
+        done = piped(command, "llama-2-7b", "--gpu", "a100-sxm4-80gb", "--gpus", "8", "--precision", "fp8")
+        assert "a100-sxm4-80gb has no fp8 units for precision fp8" in done.stderr

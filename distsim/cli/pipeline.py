@@ -44,6 +44,7 @@ def pipeline(
     job = {"gpu": gpu, "tp": tp, "micro_batch": micro_batch, "seq": seq, "recompute": recompute, "framework": framework,
            "lora_rank": lora_rank, "quantize": quantize, "stage_layers": stage_layers}  # fmt: skip
     shape = {"stages": stages, "micro": micro, "chunks": chunks}
+    options.refuse_two_times(model, balance)
     times, setup = options.times_of_model(model, shape, job, times, not compare)
     given: dict[str, Any] = {
         "stages": stages, "micro": micro, "chunks": chunks, "p2p": p2p, "overlap": not blocking, **times,

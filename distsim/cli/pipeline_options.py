@@ -110,10 +110,30 @@ def times_of_model(
         raise DistsimError(f"--model needs {' and '.join(lacking)}", "e.g. --stages 4 --micro 16")
     from distsim.engine.pipeline_model import model_setup, pass_times
 
-    setup = model_setup(model, shape["stages"] or 1, shape["micro"] or 1, shape["chunks"], **job)
+    setup = model_setup(model, shape["stages"] or 1, shape["micro"] or 1, shape["chunks"], **_with_places(job))
     for note in setup.notes:
         talk.note(note)
     return pass_times(setup, by_chunk), setup
+
+
+OF_THE_PIPELINE = ("model", "pp", "vpp", "gpus", "dp", "global_batch", "schedule")
+"""Job options that ``distsim pipeline`` sets itself."""
+
+
+def _with_places(job: dict[str, Any]) -> dict[str, Any]:
+    """Job options as typed, and under them those of the environment, the project's file and the user's."""
+    from distsim.cli import config
+    from distsim.cli.options import JOB_OPTIONS
+
+    known = {"model": str, **{name: kind for name, (kind, _) in JOB_OPTIONS.items()}}
+    merged, _ = config.merge(job, config.places(known, None))
+    return {name: value for name, value in merged.items() if name not in OF_THE_PIPELINE}
+
+
+def refuse_two_times(model: str | None, balance: str | None) -> None:
+    """Refuses two sources of the same times."""
+    if model is not None and balance is not None:
+        raise DistsimError("--model and --balance exclude each other: either gives the times", "leave one of them out")
 
 
 def refuse_idle(sync: bool, optimizer: float | None) -> None:

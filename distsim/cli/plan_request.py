@@ -82,6 +82,30 @@ def with_layouts(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+TAKEN = {name: kind for name, (kind, _) in JOB.items()} | dict.fromkeys(BOUNDED, str) | {
+    "gpu": str, "gpus": str, "cluster": str, "global_batch": int,
+}  # fmt: skip
+"""Job options that a plan takes, as it reads them."""
+
+
+def with_places(given: dict[str, Any]) -> dict[str, Any]:
+    """Options as typed, and under them those of the environment, the project's file and the user's."""
+    from distsim.cli import config
+    from distsim.cli.options import JOB_OPTIONS
+    from distsim.specs.job import Job
+
+    known = {name: kind for name, (kind, _) in JOB_OPTIONS.items()}
+    typed = {name: given[name] for name in TAKEN}
+    merged, origins = config.merge(typed, config.places({"model": str, **known}, None))
+    under = {name: value for name, value in merged.items() if name != "model" and typed.get(name) is None}
+    stray = sorted(under.keys() - TAKEN.keys())
+    if stray:
+        where = ", ".join(dict.fromkeys(origins[name] for name in stray))
+        raise DistsimError(f"a plan does not take {', '.join(stray)} ({where})", "leave it out for a plan")
+    Job.read({"model": given["model"], **under}, ", ".join(dict.fromkeys(origins[name] for name in under)))
+    return given | {name: value if TAKEN[name] is int else str(value) for name, value in under.items()}
+
+
 def request_of(given: dict[str, Any]) -> Request:
     """The request from options as typed."""
     from distsim import catalog
@@ -111,7 +135,7 @@ def request_of(given: dict[str, Any]) -> Request:
             job, step_batch(given["global_batch"], job, model, tokens), rates,
             catalog.load("storage", given["storage"]), _policy(given, planned),
             parse_bounds({name: given[name] for name in BOUNDED}, []),
-            0.0 if given["margin"] is None else share("margin", given["margin"], "of the memory"),
+            0.0 if given["margin"] is None else share("margin", given["margin"], "of the memory"), tokens,
         ),
         tokens, Wish(None if days is None else days / DAY, dollars),
         catalog.load("facilities", given["facility"]), terms_of(given["price"]), _words(given["gpu"]),

@@ -142,7 +142,7 @@ def _request(
 ) -> Request:  # fmt: skip
     from distsim.engine.search import Request
     from distsim.engine.search_bounds import parse_bounds
-    from distsim.units import parse
+    from distsim.units import DAY, parse
 
     limits = {name: stated.pop(name) for name in BOUNDED}
     job, _ = shared.stated_job(stated)
@@ -160,6 +160,8 @@ def _request(
     seconds = float("inf") if within is None else parse(within, "s", "--within")
     if seconds <= 0:
         raise DistsimError(f"--within {within} leaves no time", "write e.g. --within 20s")
+    if within is not None and seconds > 365 * DAY:
+        raise DistsimError(f"--within {within} is more than a year for one step", "write e.g. --within 20s")
     bounds = parse_bounds(limits, exclude)
     share = _margin(margin)
     plain = Request(job, _gpus(gpus, job), bounds, objective, share, seconds, top, price=price, all_ranks=all_ranks)

@@ -157,6 +157,6 @@ def fragmentation_bytes(setup: Setup, churning: Number, figures: Figures) -> Num
     overhead = setup.framework.overhead
     source = setup.framework.source_of("overhead") or "preset"
     share = overhead.fragmentation_fraction
-    if setup.compiled and setup.kernels.loss == "fused" and overhead.compiled_fragmentation_fraction is not None:
+    if setup.compiled and setup.kernels.loss != "eager" and overhead.compiled_fragmentation_fraction is not None:
         share = overhead.compiled_fragmentation_fraction
     return figures.note("fragmentation", share * churning, "B", source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,6 +12,7 @@ from distsim.engine.batch import StepBatch
 from distsim.engine.energy import draw
 from distsim.engine.flops import trained_parameters
 from distsim.engine.goodput import Checkpoint, Goodput, Policy, goodput
+from distsim.engine.lacking import lacking
 from distsim.engine.layouts import best_options, with_options
 from distsim.engine.models import LoadedModel
 from distsim.engine.pace import campaign_ends, campaign_pace
@@ -48,6 +50,8 @@ class Terms:
     """Layouts that the user asks for."""
     margin: float = 0.0
     """Share of the memory that a layout leaves free."""
+    tokens: float = math.inf
+    """How long the campaign trains."""
 
     def job_on(self, model: LoadedModel, cluster: str, gpus: int) -> Job:
         """The job on so many accelerators of a cluster, its layout open."""
@@ -107,21 +111,22 @@ def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidat
     y = setup.layout
     saved = checkpoint_of(report, model.parameters)
     steady = replace(terms.policy, node_preempted_every=None)
+    sequences = y.micro_batch * y.micro_batches * y.dp
+    work = terms.tokens / (y.seq * sequences) * report.seconds * terms.policy.pace
     kept, spot = (
-        goodput(y.gpus, terms.failures, saved, terms.storage, policy, setup.cluster.gpus_per_node)
+        goodput(y.gpus, terms.failures, saved, terms.storage, policy, setup.cluster.gpus_per_node, work)
         for policy in (steady, terms.policy)
     )
     layout = {name: getattr(y, name) for name in SHOWN}
     layout |= {"sequence_parallel": bool(y.sequence_parallel), "recompute": setup.recompute}
     layout["stage_layers"] = list(setup.chunk_layers) if len(set(setup.chunk_layers)) > 1 else None
-    sequences = y.micro_batch * y.micro_batches * y.dp
     low, high = report.interval.low, report.interval.high
     if terms.policy.pace == campaign_pace():
         low, high = (end * report.seconds for end in campaign_ends(low / report.seconds, high / report.seconds))
     return Candidate(
         setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, low, high, y.seq * sequences, kept,
         draw(setup.accelerator, setup.cluster, _campaign_utilisation(report, kept)), report.breakdown, report.mfu,
-        sequences, saved.total_bytes, report.memory.peak / report.memory.capacity, spot,
+        sequences, saved.total_bytes, report.memory.peak / report.memory.capacity, spot, lacking(setup),
     )  # fmt: skip
 
 

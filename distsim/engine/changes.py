@@ -68,7 +68,7 @@ def _micro_batch(setup: Setup) -> Iterator[Change]:
     smaller = [size for size in divisors(y.micro_batch * y.micro_batches) if size < y.micro_batch]
     for step, size in enumerate(reversed(smaller)):
         shown = {"micro_batch": size, "global_batch": y.micro_batch * y.micro_batches * y.dp}
-        yield Change("micro_batch", step, "smaller micro-batches, same global batch", shown)
+        yield Change("micro_batch", step, "smaller micro-batches", shown)
 
 
 def _recompute(setup: Setup) -> Iterator[Change]:

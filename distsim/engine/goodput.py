@@ -143,9 +143,10 @@ def rate_per_gpu_hour(failures: Failures, figures: Figures) -> float:
 
 def goodput(
     gpus: int, failures: Failures, checkpoint: Checkpoint, storage: Storage, policy: Policy,
-    gpus_per_node: int = USUAL_NODE,
+    gpus_per_node: int = USUAL_NODE, work_seconds: float = math.inf,
 ) -> Goodput:  # fmt: skip
-    """The closed form for a job that needs all its accelerators."""
+    """The closed form for a job that needs all its accelerators, and ``work_seconds`` of undisturbed training: no more
+    than that is lost to a failure."""
     if gpus < 1:
         raise DistsimError(f"{gpus} GPUs cannot train", "give at least 1")
     figures = Figures()
@@ -157,7 +158,7 @@ def goodput(
     spares = _spares(failures, policy, broken, figures)
     restart = _restart(gpus, failures, checkpoint, storage, spares, broken, figures)
     stretch = figures.use(
-        "time lost to failures and checkpoints", forms.wall_over_work, interval_seconds=interval,
+        "time lost to failures and checkpoints", forms.wall_over_work, interval_seconds=min(interval, work_seconds),
         blocking_seconds=blocking, drain_seconds=drain, restart_seconds=restart, mean_time_between_failures=mean,
     )  # fmt: skip
     planned = figures.use("planned maintenance", forms.planned_stretch, pauses_per_day=policy.pauses_per_day,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from distsim.layers.attention_kernel import FLASH_WIDTH
 from distsim.specs.accelerator import Accelerator, Peak
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.timing import family_of
+
+if TYPE_CHECKING:
+    from distsim.engine.resolve import Setup
 
 COMPILED_ONLY = {"tpu": "maxtext", "neuron": "neuronx"}
 """Accelerators that take programs of one compiler alone, and the framework that stands for all that use it."""
@@ -36,16 +41,21 @@ def narrow_units(peak: Peak, wanted: str) -> str | None:
     return next((name for name in (wanted, STAND_INS.get(wanted)) if name and getattr(peak, name)), None)
 
 
-def lacking_units(chip: Accelerator, precision: Precision) -> str:
-    """A note on missing units, or nothing where the datasheet states the rates that the recipe needs."""
+def lacking_units(chip: Accelerator, precision: Precision, timed: bool = True) -> str:
+    """A note on missing units, with what is ``timed`` in their place; nothing where the datasheet states the rates that
+    the recipe needs."""
     peak, wanted = chip.peak, precision.math
     if getattr(peak, wanted):
         if precision.needs is None or getattr(peak, precision.needs):
             return ""
-        return f"{chip.name} has no units that scale blocks as {precision.name} wants; timed as plain {wanted}"
+        words = f"{chip.name} has no units that scale blocks as {precision.name} wants"
+        return f"{words}; timed as plain {wanted}" if timed else words
+    words = f"{chip.name} has no {wanted} units for precision {precision.name}"
+    if not timed:
+        return words
     counted = wide_units(peak, wanted)
     used = narrow_units(peak, wanted) or counted
-    words = f"{chip.name} has no {wanted} units for precision {precision.name}; timed at its {used} rate"
+    words = f"{words}; timed at its {used} rate"
     return words if counted == used else f"{words}, MFU counted over that of {counted}"
 
 
@@ -79,3 +89,14 @@ def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:
         f"{model.name} has heads {widest} wide, and flash attention on GPUs takes {FLASH_WIDTH} at most: what is told "
         "of these layers is a kernel alike, such as torch's memory-efficient one"
     )
+
+
+def lacking(setup: Setup, timed: bool = True) -> tuple[str, ...]:
+    """Notes on what of a job its accelerator does not have, with what is ``timed`` in its place."""
+    chip, attention = setup.accelerator, setup.layout.attention
+    found = [other_software(chip, setup.framework.name), lacking_units(chip, setup.precision, timed)]
+    if timed:
+        found += [
+            without_flash(chip, attention, setup.kernels.attention_kernel), wide_heads(chip, attention, setup.model),
+        ]  # fmt: skip
+    return tuple(filter(None, found))

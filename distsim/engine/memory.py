@@ -10,6 +10,7 @@ from distsim.engine.buffers import buffer_bytes, fragmentation_bytes, overhead_b
 from distsim.engine.exchange import memory_notes, stated_exchange
 from distsim.engine.figures import Figures
 from distsim.engine.kept import kept_bytes
+from distsim.engine.lacking import lacking
 from distsim.engine.moments import Moment, highest, moments_of
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.saved import Saved, saved_of
@@ -119,7 +120,8 @@ def memory_of(setup: Setup) -> MemoryReport:
     """Where every byte goes for a resolved setup."""
     exchange = stated_exchange(setup)  # what step and comm would refuse
     stages = build_stages(setup)
-    setup = replace(setup, notes=(*setup.notes, *memory_notes(setup.job, exchange)))
+    notes = (*setup.notes, *lacking(setup, timed=False), *memory_notes(setup.job, exchange))
+    setup = replace(setup, notes=notes)
     return MemoryReport(setup, tuple(_stage(setup, stage) for stage in stages))
 
 

@@ -44,7 +44,10 @@ class Mend:
     @property
     def words(self) -> str:
         """What the changes do."""
-        return ", ".join(change.words for change in self.changes)
+        same = ", same global batch" if "global_batch" in self.shown else ""
+        return ", ".join(
+            f"{change.words}{same}" if change.family == "micro_batch" else change.words for change in self.changes
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -44,6 +44,8 @@ class Candidate:
     """Of what a program can have on the fullest accelerator."""
     spot: Goodput | None = None
     """Goodput on machines that are taken away, where it is known how often that is."""
+    notes: tuple[str, ...] = ()
+    """What of the job the accelerator does not have."""
 
     def under(self, term: str) -> Candidate:
         """The same on machines rented at a term."""

@@ -194,7 +194,8 @@ def make_plan(request: Request, watch: Watch | None = None) -> Plan:
     found = plans.options(made, request.tokens, known, request.facility)
     if not found:
         raise _nothing_found(request, known)
-    notes = (*usual_notes(request, model, len(listed) - len(offered)), *scope.notes())
+    notes = (*usual_notes(request, model, len(listed) - len(offered)), *scope.notes(),
+             *dict.fromkeys(note for option in found for note in option.candidate.notes))  # fmt: skip
     return Plan(request, model, scope.flops_per_token, tuple(found), notes)
 
 

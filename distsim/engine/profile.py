@@ -39,7 +39,7 @@ def job_kernels(
     kernels = kernels_for(framework, model, compiled)
     if special := recipe_kernels(framework, model, chip, precision):
         kernels = with_kernels(kernels, special, f"framework {framework.name}, recipes")
-    return kernels if loss is None else with_loss(kernels, loss, model)
+    return kernels if loss is None else with_loss(kernels, loss, model, compiled)
 
 
 def has_words(model: Model) -> bool:
@@ -47,14 +47,15 @@ def has_words(model: Model) -> bool:
     return not model.text and model.output.over_vocabulary
 
 
-def with_loss(kernels: Kernels, loss: str, model: Model) -> Kernels:
+def with_loss(kernels: Kernels, loss: str, model: Model, compiled: bool) -> Kernels:
     """The kernels with a loss by its preset's name; raises DistsimError for a model without one over a vocabulary."""
     found: Loss = catalog.load("losses", loss)
     if not has_words(model):
         raise DistsimError(
             f"--loss {loss} has no effect: {model.name} has no logits over a vocabulary", "leave --loss out"
         )
-    return with_kernels(kernels, found.kernels, f"loss {found.name}")
+    own = found.kernels | (found.compiled if compiled else {})
+    return with_kernels(kernels, own, f"loss {found.name}")
 
 
 def recipes_of(framework: Framework, model: Model, chip: Accelerator, precision: str) -> tuple[Recipe, ...]:

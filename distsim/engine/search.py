@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from distsim.engine import search_money, search_schedules
+from distsim.engine.lacking import lacking
 from distsim.engine.placement import placement_note
 from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup
@@ -88,7 +89,7 @@ def search(
             choice(one) for one in (kept.quickest.found or kept.nearest.found)[: min(request.top, 5)]
         ),
         kept, rents, interrupted,
-        (*base.notes, *notes, *placed(best), *without_stages(base, max(request.gpus), request.bounds),
+        (*base.notes, *lacking(base), *notes, *placed(best), *without_stages(base, max(request.gpus), request.bounds),
          *support_notes(request, best)),
     )  # fmt: skip
 

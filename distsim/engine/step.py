@@ -11,7 +11,7 @@ from distsim import catalog
 from distsim.engine.alignment import odd_vocabulary
 from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
 from distsim.engine.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
-from distsim.engine.lacking import lacking_units, other_software, wide_heads, without_flash
+from distsim.engine.lacking import lacking
 from distsim.engine.likeness import Correction, correction_of
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.reach import refuse_beyond
@@ -90,14 +90,8 @@ class StepReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the job and the accelerator."""
-        setup = self.setup
-        found = (
-            other_software(setup.accelerator, setup.framework.name), lacking_units(setup.accelerator, setup.precision),
-            odd_vocabulary(setup), self._beyond_peak(),
-            without_flash(setup.accelerator, setup.layout.attention, setup.kernels.attention_kernel),
-            wide_heads(setup.accelerator, setup.layout.attention, setup.model),
-        )  # fmt: skip
-        return (*setup.notes, *filter(None, found))
+        found = odd_vocabulary(self.setup), self._beyond_peak()
+        return (*self.setup.notes, *lacking(self.setup), *filter(None, found))
 
     def _beyond_peak(self) -> str:
         """Why utilisation is over 100%, where it is: the convention counts attention that nobody computes."""

@@ -10,6 +10,7 @@ from typing import Any
 from distsim.arrays import Number
 from distsim.engine.exchange import Exchange, exchange_of
 from distsim.engine.flows import Flow
+from distsim.engine.lacking import lacking
 from distsim.engine.network import Network
 from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup, resolve
@@ -129,7 +130,9 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
     network = network_of(setup)
     refuse_beyond(setup, setup.layout.gpus)
     stages = tuple(tuple(stage_rows(setup, exchange, network, stage)) for stage in build_stages(setup))
-    return TrafficReport(setup, exchange, network, stages, (*setup.notes, *_notes(setup, exchange)))
+    return TrafficReport(
+        setup, exchange, network, stages, (*setup.notes, *lacking(setup, timed=False), *_notes(setup, exchange))
+    )
 
 
 def _notes(setup: Setup, exchange: Exchange) -> list[str]:

@@ -98,8 +98,8 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
         if kernels.activation == "eager":
             made = FP32_BYTES if _squares_wide(ctx) else act
             saved.append(Tensor(f"{name}.activated", elements * kernels.gate_tensors, made, "s b f/t"))
-    elif model.activation == "relu" and kernels.activation == "eager":
-        saved.append(product(ctx, name, tokens, inner))  # relu's backward reads its output
+    elif model.activation == "relu":
+        saved.append(product(ctx, name, tokens, inner))  # its backward reads its output, which the next product keeps
     elif model.activation in COMPOSED_ACTIVATIONS and kernels.activation == "eager":
         parts = COMPOSED_ACTIVATIONS[model.activation]
         powers = ctx.precision.autocast and model.activation not in WITHOUT_POWERS

@@ -59,21 +59,34 @@ def op_level_saved(block: Block, kernels: Kernels, math: str = "bf16") -> dict[s
     assert block.boundary is not None
     kept: dict[str, Number] = {block.boundary.name: block.boundary.size_bytes}
     seen = 0
-    readers = (*block.operations[1:], None)
-    for operation, reader in zip(block.operations, readers, strict=True):
-        if reader is not None and reader.name.endswith(".residual") and not kernels.op_keeps_unread:
-            seen += 1  # an addition reads nothing in backward
-        elif operation.kind == "matmul" and operation.output is not None and not escaped:
+    unread = frozenset() if kernels.op_keeps_unread else _only_added(block)
+    for operation in block.operations:
+        if operation.kind == "matmul" and operation.output is not None and not escaped:
             grouped = any(parameter.group == "expert" for parameter in operation.parameters)
             for product in _products(operation):
                 seen += 0 if grouped else 1
-                if grouped or seen % 2:
+                if (grouped or seen % 2) and operation.name not in unread:
                     kept[product.name] = product.size_bytes
         elif operation.kind == "attention" and operation.output is not None:
             kept[operation.output.name] = operation.output.size_bytes
         wanted = KEPT_OF_ATTENTION + KEPT_INDICES
         kept.update({tensor.name: tensor.size_bytes for tensor in operation.saved if _bare(tensor) in wanted})
     return kept
+
+
+def _only_added(block: Block) -> frozenset[str]:
+    """Products that only additions read, which read nothing in backward: the last before a residual, with its adapters,
+    unless a norm follows."""
+    names = {operation.name for operation in block.operations}
+    found: set[str] = set()
+    for index, operation in enumerate(block.operations):
+        if operation.name.endswith(".residual") and operation.name.replace(".residual", ".post_norm") not in names:
+            for before in reversed(block.operations[:index]):
+                if ".lora_a" not in before.name:
+                    found.add(before.name)
+                if ".lora_" not in before.name:
+                    break
+    return frozenset(found)
 
 
 def op_level_bytes(block: Block, kernels: Kernels, math: str = "bf16") -> Number:

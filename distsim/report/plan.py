@@ -59,9 +59,10 @@ def _question(made: Plan, term: Style) -> list[str]:
     limits = [] if wish.days is None else [f"within {days_words(wish.days)}"]
     limits += [] if wish.dollars is None else [f"for at most {dollars(wish.dollars)}"]
     size, amount = count(made.model.parameters), count(made.request.tokens)
+    batches = _batches(made)
     return [
         f"{term.bold(made.model.name)}: {size} parameters, {amount} tokens, "
-        f"{_batches(made)} sequences per step{', ' if limits else ''}{' and '.join(limits)}",
+        f"{batches} sequence{'' if batches == '1' else 's'} per step{', ' if limits else ''}{' and '.join(limits)}",
         f"prices {', '.join(made.request.price_terms)}; failures {terms.failures.name}; "
         f"checkpoints to storage {terms.storage.name}; "
         f"facility {made.request.facility.name} (PUE {made.request.facility.pue:g})",
@@ -206,13 +207,17 @@ def _scaling(made: Plan, option: Option) -> list[str]:
 
 
 def explained(made: Plan, term: Style) -> list[str]:
-    """Each term of goodput, energy and owning of the chosen option, with its source."""
+    """Each term of goodput, energy and owning of the chosen option, and below it its formula and source."""
     chosen = made.cheapest or made.nearest[0]
     draw, own = chosen.candidate.draw, made.buying(chosen)
     figures = [*chosen.candidate.goodput.figures, *(draw.figures if draw else []), *(own.figures if own else [])]
-    rows = [[one.label, _plain(one.value), one.unit, one.formula, one.source] for one in figures]
-    title = term.bold(f"Terms of {chosen.candidate.gpus:,} x {chosen.candidate.gpu}")
-    return [title, *columns(["term", "value", "unit", "formula", "source"], rows, left=(0, 2, 3, 4))]
+    rows = [[one.label, _plain(one.value), one.unit] for one in figures]
+    head, *told = columns(["term", "value", "unit"], rows, left=(0, 2))
+    answer = [term.bold(f"Terms of {chosen.candidate.gpus:,} x {chosen.candidate.gpu}"), head.rstrip()]
+    for row, one in zip(told, figures, strict=True):
+        source = f"{one.formula}: {one.source}" if one.formula else one.source
+        answer += [row.rstrip(), *folded([f"    {source}"], indent=4)]
+    return answer
 
 
 def _plain(value: float) -> str:
@@ -231,12 +236,14 @@ def csv_lines(made: Plan) -> Sequence[str]:
     writer = csv.writer(out, lineterminator="\n")
     ends = [f"{name}_{end}" for name in spread for end in ("low", "high")]
     price = ("provider", "term", "usd_per_gpu_hour", "price_date", "pareto", "within_limits", "committed_dollars")
-    writer.writerow([*keys, *layout, *price, "memory_fraction", *ends])
+    further = ("etp", "zero_group", "sequence_parallel", "recompute_layers")
+    writer.writerow([*keys, *layout, *price, "memory_fraction", *ends, *further])
     front = set(made.pareto)
     for index, option in enumerate(made.options):
         row, quote = option.to_dict(), option.quote
         told = [quote.provider, quote.term, quote.usd_per_gpu_hour, quote.date, int(index in front),
                 int(made.request.wish.met(option)), row["committed_dollars"], row["memory_fraction"]]  # fmt: skip
         bounds = [(row[f"{name}_interval"] or {}).get(end) for name in spread for end in ("low", "high")]
-        writer.writerow([*(row[key] for key in keys), *(row["layout"][key] for key in layout), *told, *bounds])
+        rest = (row["layout"][key] for key in further)
+        writer.writerow([*(row[key] for key in keys), *(row["layout"][key] for key in layout), *told, *bounds, *rest])
     return out.getvalue().splitlines()

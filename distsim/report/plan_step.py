@@ -26,7 +26,7 @@ def step_command(made: Plan, option: Option) -> str:
     if y["tp"] > 1:
         chosen["sequence_parallel"] = y["sequence_parallel"]
     chosen |= {"micro_batch": y["micro_batch"], "global_batch": one.global_batch, "recompute": y["recompute"]}
-    if y["recompute"] == "full":
+    if y["recompute"] == "full" and y["recompute_layers"] > 0:  # else all layers
         chosen["recompute_layers"] = y["recompute_layers"]
     stated.pop("model", None)
     where = {"cluster": one.cluster, "gpus": one.gpus}

@@ -45,12 +45,13 @@ def head(report: SearchReport, term: Style) -> list[str]:
     fits = f"{report.fitting:,} fit {gib(report.limit)}"
     if report.limited:
         fits += f", {report.feasible:,} of them within {limit_words(report)}"
-    return [
-        f"{term.bold(base.model.name)} on {gpus} {sign} {base.accelerator.name} ({base.cluster.name}), {words}",
+    told = [
+        f"{base.model.name} on {gpus} {sign} {base.accelerator.name} ({base.cluster.name}), {words}",
         f"{report.evaluated:,} layouts in {report.seconds:.1f} s{until} ({rate:,.0f} per second): {fits}; "
         f"best by {request.objective}",
-        *price_lines(report),
     ]  # fmt: skip
+    first, *rest = folded(told, indent=4)
+    return [first.replace(base.model.name, term.bold(base.model.name), 1), *rest, *price_lines(report)]
 
 
 def limit_words(report: SearchReport) -> str:
@@ -78,7 +79,8 @@ def simulated_lines(report: SearchReport) -> list[str]:
     if not many:
         return []
     near = f"{min(off):+.1%} to {max(off):+.1%}" if max(map(abs, off)) >= 1e-3 else "within 0.1%"
-    told = f"Event simulation of the {many} with a pipeline: {near} of these times"
+    which = f"the {many}" if many > 1 else "the one"
+    told = f"Event simulation of {which} with a pipeline: {near} of these times"
     rates = [one.report.tokens_per_second / (1 + longer) for one, longer in zip(report.best, off, strict=True)]
     first = rates.index(max(rates))
     if first and report.request.objective == "throughput":

@@ -13,3 +13,5 @@ class Loss(Sourced):
     name: str
     aliases: tuple[str, ...] = ()
     kernels: dict[str, Any] = Field(default_factory=dict)
+    compiled: dict[str, Any] = Field(default_factory=dict)
+    """What they are beyond that where layers are compiled."""
