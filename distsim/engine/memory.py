@@ -9,6 +9,7 @@ from distsim.arrays import Number
 from distsim.engine.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes
 from distsim.engine.exchange import memory_notes, stated_exchange
 from distsim.engine.figures import Figures
+from distsim.engine.filled import filled_experts
 from distsim.engine.kept import kept_bytes
 from distsim.engine.lacking import lacking
 from distsim.engine.moments import Moment, highest, moments_of
@@ -120,7 +121,7 @@ def memory_of(setup: Setup) -> MemoryReport:
     """Where every byte goes for a resolved setup."""
     exchange = stated_exchange(setup)  # what step and comm would refuse
     stages = build_stages(setup)
-    notes = (*setup.notes, *lacking(setup, timed=False), *memory_notes(setup.job, exchange))
+    notes = (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *memory_notes(setup.job, exchange))
     setup = replace(setup, notes=notes)
     return MemoryReport(setup, tuple(_stage(setup, stage) for stage in stages))
 

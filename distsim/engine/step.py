@@ -10,6 +10,7 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.alignment import odd_vocabulary
 from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
+from distsim.engine.filled import filled_experts
 from distsim.engine.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
 from distsim.engine.lacking import lacking
 from distsim.engine.likeness import Correction, correction_of
@@ -91,7 +92,7 @@ class StepReport:
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the job and the accelerator."""
         found = odd_vocabulary(self.setup), self._beyond_peak()
-        return (*self.setup.notes, *lacking(self.setup), *filter(None, found))
+        return (*self.setup.notes, *lacking(self.setup), *filled_experts(self.setup), *filter(None, found))
 
     def _beyond_peak(self) -> str:
         """Why utilisation is over 100%, where it is: the convention counts attention that nobody computes."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from distsim.arrays import Number
 from distsim.engine.exchange import Exchange, exchange_of
+from distsim.engine.filled import filled_experts
 from distsim.engine.flows import Flow
 from distsim.engine.lacking import lacking
 from distsim.engine.network import Network
@@ -131,7 +132,11 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
     refuse_beyond(setup, setup.layout.gpus)
     stages = tuple(tuple(stage_rows(setup, exchange, network, stage)) for stage in build_stages(setup))
     return TrafficReport(
-        setup, exchange, network, stages, (*setup.notes, *lacking(setup, timed=False), *_notes(setup, exchange))
+        setup,
+        exchange,
+        network,
+        stages,
+        (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *_notes(setup, exchange)),
     )
 
 

@@ -142,9 +142,9 @@ def composed_softmax(kernels: Kernels, layout: Layout, heads: int) -> Number:
 
 def _wider(ctx: Context, scores: Number, dropout: bool) -> tuple[Tensor, ...]:
     """What a softmax that is composed in fp32 keeps beyond a fused one: its output is wider, and cast for the product
-    that reads it; dropout, which makes another tensor anyway, does not keep the cast."""
+    that reads it, nothing in fp32; dropout, which makes another tensor anyway, does not keep the cast."""
     composed = composed_softmax(ctx.kernels, ctx.layout, ctx.model.heads)
-    widened = ctx.kernels.softmax == "eager" or ctx.precision.autocast
+    widened = ctx.kernels.softmax == "eager" or ctx.precision.autocast or ctx.activation == FP32_BYTES
     if widened or (isinstance(composed, int) and composed == 0):
         return ()
     each = FP32_BYTES - ctx.activation if dropout else FP32_BYTES
