@@ -15,11 +15,7 @@ def filled_experts(setup: Setup) -> tuple[str, ...]:
     ranks, local = sharding_group(y, "expert"), experts.count // y.ep
     if ranks <= local:
         return ()
-    words = (
-        f"FSDP2 shards by expert: the {local} of a layer are filled up to {ranks}, one for each rank that shares them"
-    )
-    if setup.framework.traffic.experts_by_columns:
-        words += (
-            f"; with --ep {setup.framework.name} cuts inside experts, as its versions since March 2026 do without too"
-        )
-    return (words,)
+    words = f"FSDP2 shards by expert: the {local} of a layer are filled up to {ranks}, one for each rank"
+    if not setup.framework.traffic.experts_by_columns:
+        return (words,)
+    return (f"{words}; with --ep {setup.framework.name} cuts inside experts, since March 2026 without it too",)

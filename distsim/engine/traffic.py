@@ -131,13 +131,8 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
     network = network_of(setup)
     refuse_beyond(setup, setup.layout.gpus)
     stages = tuple(tuple(stage_rows(setup, exchange, network, stage)) for stage in build_stages(setup))
-    return TrafficReport(
-        setup,
-        exchange,
-        network,
-        stages,
-        (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *_notes(setup, exchange)),
-    )
+    notes = (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *_notes(setup, exchange))
+    return TrafficReport(setup, exchange, network, stages, notes)
 
 
 def _notes(setup: Setup, exchange: Exchange) -> list[str]:
