@@ -140,15 +140,22 @@ def job_command(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def with_places(typed: dict[str, Any], file: Path | None = None) -> tuple[dict[str, Any], dict[str, str]]:
+    """Job options as typed, under them those of a job file, the environment, the project's file and the user's; and
+    where each comes from."""
+    from distsim.cli import config
+
+    known = {"model": str, **{name: kind for name, (kind, _) in JOB_OPTIONS.items()}}
+    return config.merge(typed, config.places(known, file))
+
+
 def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     """A Job from the command line and what lies under it, and where each stated option comes from."""
-    from distsim.cli import config
     from distsim.specs.job import Job
 
     options = dict(values)
     file = options.pop("job", None)
-    known = {"model": str, **{name: kind for name, (kind, _) in JOB_OPTIONS.items()}}
-    merged, origins = config.merge(options, config.places(known, Path(file) if file is not None else None))
+    merged, origins = with_places(options, Path(file) if file is not None else None)
     if "model" not in merged:
         raise DistsimError("no model named", "e.g.: llama-7b, after the command", "list them with: distsim show models")
     where = str(file) if file is not None else ""

@@ -110,7 +110,7 @@ def times_of_model(
         raise DistsimError(f"--model needs {' and '.join(lacking)}", "e.g. --stages 4 --micro 16")
     from distsim.engine.pipeline_model import model_setup, pass_times
 
-    setup = model_setup(model, shape["stages"] or 1, shape["micro"] or 1, shape["chunks"], **_with_places(job))
+    setup = model_setup(model, shape["stages"] or 1, shape["micro"] or 1, shape["chunks"], **_complete(job))
     for note in setup.notes:
         talk.note(note)
     return pass_times(setup, by_chunk), setup
@@ -120,13 +120,11 @@ OF_THE_PIPELINE = ("model", "pp", "vpp", "gpus", "dp", "global_batch", "schedule
 """Job options that ``distsim pipeline`` sets itself."""
 
 
-def _with_places(job: dict[str, Any]) -> dict[str, Any]:
-    """Job options as typed, and under them those of the environment, the project's file and the user's."""
-    from distsim.cli import config
-    from distsim.cli.options import JOB_OPTIONS
+def _complete(job: dict[str, Any]) -> dict[str, Any]:
+    """Job options as typed, and under them those that stay."""
+    from distsim.cli.options import with_places
 
-    known = {"model": str, **{name: kind for name, (kind, _) in JOB_OPTIONS.items()}}
-    merged, _ = config.merge(job, config.places(known, None))
+    merged, _ = with_places(job)
     return {name: value for name, value in merged.items() if name not in OF_THE_PIPELINE}
 
 

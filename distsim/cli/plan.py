@@ -75,11 +75,11 @@ def plan(
     """  # fmt: skip
     given = {**locals(), **stated}
     from distsim.cli import plan_report
-    from distsim.cli.plan_request import request_of, with_places
+    from distsim.cli.plan_request import complete, request_of
 
     _check(json and csv, top, seed)
     file = plan_report.check(report)
-    given = with_places(given)
+    given = complete(given)
     made = _made(request_of(given))
     for note in made.notes:
         talk.note(note)

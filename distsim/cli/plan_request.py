@@ -88,15 +88,13 @@ TAKEN = {name: kind for name, (kind, _) in JOB.items()} | dict.fromkeys(BOUNDED,
 """Job options that a plan takes, as it reads them."""
 
 
-def with_places(given: dict[str, Any]) -> dict[str, Any]:
-    """Options as typed, and under them those of the environment, the project's file and the user's."""
-    from distsim.cli import config
-    from distsim.cli.options import JOB_OPTIONS
+def complete(given: dict[str, Any]) -> dict[str, Any]:
+    """Options as typed, and under them those that stay, of which a plan must be able to take every one."""
+    from distsim.cli.options import with_places
     from distsim.specs.job import Job
 
-    known = {name: kind for name, (kind, _) in JOB_OPTIONS.items()}
     typed = {name: given[name] for name in TAKEN}
-    merged, origins = config.merge(typed, config.places({"model": str, **known}, None))
+    merged, origins = with_places(typed)
     under = {name: value for name, value in merged.items() if name != "model" and typed.get(name) is None}
     stray = sorted(under.keys() - TAKEN.keys())
     if stray:
