@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from distsim.engine.calibrate_runs import examples_of
 from distsim.engine.calibrate_table import Example
 from distsim.engine.calibrate_write import score, spread
 from distsim.engine.evidence import replay
+from distsim.engine.intervals import residuals_of
+from distsim.engine.likeness import evidence, own_sources
 from distsim.engine.resolve import resolve
-from distsim.engine.step import timed
+from distsim.engine.step import step_of, timed, timing_on
 from distsim.interop.runs import Run, read_runs
 from distsim.specs.job import Job
 
@@ -171,3 +174,53 @@ def test_a_preset_that_says_the_same_keeps_its_day() -> None:
     assert as_shipped("fitted", later) == shipped
     other = later.replace("matmul = 0.", "matmul = 1.", 1)
     assert as_shipped("fitted", other) == other
+
+
+def _own_runs(path: Path, slower: float, ids: range) -> list[tuple[Job, float]]:
+    """A table of runs that take so many times as long as predicted, as a user may have them; and the jobs."""
+    jobs, lines = [], ["id,source,model,seq_len,gpu,n_gpus,tp,zero_stage,micro_batch,global_batch,recompute,framework,"
+                       "step_time_s"]  # fmt: skip
+    for number in ids:
+        gpus, tp, seq, micro = (
+            (8, 16, 32)[number % 3],
+            1 + number % 2,
+            (2048, 4096)[number // 2 % 2],
+            1 + number // 4 % 2,
+        )
+        batch = gpus // tp * micro * (2, 4, 8)[number // 8 % 3]
+        model = ("llama-3-8b", "llama-2-13b")[number // 24 % 2]
+        job = Job(model=model, gpu="h100-sxm", gpus=gpus, tp=tp, zero=3, seq=seq, micro_batch=micro,
+                  global_batch=batch, recompute="full", framework="torchtitan")  # fmt: skip
+        seconds = slower * step_of(resolve(job)).seconds
+        jobs.append((job, seconds))
+        lines.append(
+            f"m{number},ourcluster,{model},{seq},h100-sxm,{gpus},{tp},3,{micro},{batch},full,torchtitan,{seconds}"
+        )
+    path.write_text("\n".join(lines))
+    return jobs
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder to work in, whose fitted presets are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for known in (evidence, own_sources, residuals_of, timing_on):
+        known.cache_clear()
+
+
+def test_a_users_own_runs_correct_the_users_jobs(own_folder: Path) -> None:
+    """A cluster that takes 1.3 times as long as told: what is known of 32 runs holds for 12 others and for the steps of
+    jobs, which had stayed 16 % too fast; jobs of other paces and frameworks have an interval, too."""
+    _own_runs(own_folder / "runs.csv", 1.3, range(32))
+    held_out = _own_runs(own_folder / "others.csv", 1.3, range(32, 44))
+    assert run(["calibrate", "runs.csv", "--alone", "--json"]) == 0
+    errors, held = [], 0
+    for job, seconds in held_out:
+        report = step_of(resolve(job))
+        errors.append(abs(report.seconds / seconds - 1))
+        held += report.interval.low <= seconds <= report.interval.high
+    assert numpy.median(errors) < 0.03 and max(errors) < 0.08 and held >= 10
+    assert (
+        run(["step", "llama-7b", "--gpu", "h100-sxm", "--gpus", "1024", "--framework", "deepspeed", "--zero", "3"]) == 0
+    )

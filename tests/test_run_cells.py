@@ -5,7 +5,49 @@ from __future__ import annotations
 import pytest
 
 from distsim.engine.evidence import setup_of
+from distsim.engine.resolve import Setup
+from distsim.engine.run_profile import run_year
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes, measured_step_seconds
+
+ROW = {"id": "a", "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "2048", "tp": "1", "pp": "1",
+       "micro_batch": "1", "global_batch": "8", "framework": "fsdp", "recompute": "full",
+       "step_time_s": "1"}  # fmt: skip
+
+
+def _setup(**cells: str) -> Setup:
+    return setup_of(Run({**ROW, **cells}, 2))
+
+
+def test_a_blank_year_is_today() -> None:
+    """As the job is predicted: it had been the software of 2024."""
+    assert _setup(framework="torchtitan").kernels == _setup(framework="torchtitan", year="2026").kernels
+    assert _setup(framework="torchtitan").kernels != _setup(framework="torchtitan", year="2024").kernels
+    assert run_year(Run({**ROW, "year": "2025-03-01"}, 2)) == 2025
+
+
+@pytest.mark.parametrize("cells", [{"finetune_kind": "dora"}, {"finetune_kind": "peft"}, {"lora_rank": "16"}], ids=str)
+def test_adapters_by_other_words(cells: dict[str, str]) -> None:
+    tuning = _setup(framework="huggingface", **cells).tuning
+    assert tuning is not None
+    assert _setup(framework="huggingface", finetune_kind="full", lora_rank="16").tuning is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "zero"), [("FULL_SHARD", 3), ("FSDP1 SHARD_GRAD_OP", 2), ("NO_SHARD", 0), ("DDP", 0), ("", 3)]
+)
+def test_the_kind_of_fsdp_says_what_is_sharded(kind: str, zero: int) -> None:
+    assert _setup(fsdp_kind=kind).layout.zero == zero
+    assert _setup(fsdp_kind=kind, zero_stage="1").layout.zero == 1
+
+
+@pytest.mark.parametrize(
+    ("cell", "name"),
+    [("adagrad", "adagrad"), ("RMSprop", "rmsprop"), ("sophia", "sophia"), ("paged_lion_8bit", "lion-8bit"),
+     ("adamw_bnb_8bit", "adamw-8bit"), ("adam (CPU offload available)", "adamw"), ("Muon + AdamW", "muon"),
+     ("adamw_torch_fused", "adamw")],
+)  # fmt: skip
+def test_optimizers_by_their_names(cell: str, name: str) -> None:
+    assert _setup(framework="huggingface", optimizer=cell).optimizer.name == name
 
 
 @pytest.mark.parametrize("text", ["-3", "0", "nan", "inf", "fast", ""])

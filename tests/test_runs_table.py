@@ -145,3 +145,21 @@ def test_reasons_name_what_was_meant(tmp_path: Path, capsys: pytest.CaptureFixtu
 )  # fmt: skip
 def test_gpus_go_by_the_names_that_drivers_print(told: str, name: str) -> None:
     assert catalog.load("gpus", told).name == name
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "cells", "read"),
+    [
+        ("\t", ("5,762", "5762", "8,192"), (5762, 5762, 8192)),
+        ("\t", ("5,762", "5762,5", "8192"), (5.762, 5762.5, 8192)),
+        (";", ("5.762", "5.762,3", "1,42"), (5762, 5762.3, 1.42)),
+        (";", ("5,762", "1.42", "8192"), (5762, 1.42, 8192)),
+        (";", ("5,762", "5762", "8192"), (5.762, 5762, 8192)),
+    ],
+)
+def test_a_comma_means_the_same_in_a_whole_table(
+    delimiter: str, cells: tuple[str, ...], read: tuple[float, ...], tmp_path: Path
+) -> None:
+    lines = [f"model{delimiter}step_time_s", *(f"llama-3-8b{delimiter}{cell}" for cell in cells)]
+    (tmp_path / "runs.csv").write_text("\n".join(lines))
+    assert tuple(run.number("step_time_s") for run in read_runs(tmp_path / "runs.csv")) == read

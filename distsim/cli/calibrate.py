@@ -72,14 +72,14 @@ def _runs(runs: Path, folder: Path, alone: bool, json: bool) -> None:
     from distsim.engine.validate import shipped_runs
 
     shipped = shipped_runs()
-    both = not alone and runs.resolve() != shipped.resolve()
-    found = fit([shipped, runs] if both else [runs], folder)
+    mine = runs.resolve() != shipped.resolve()
+    found = fit([shipped, runs] if mine and not alone else [runs], folder, mine)
     for words in found.odd:
         talk.note(words)
     if json:
         import json as jsonlib
 
-        scores = {name.strip(): one._asdict() for name, one in found.scores.items()}
+        scores = {name: one._asdict() for name, one in found.scores.items()}
         typer.echo(jsonlib.dumps({"schema": "distsim.calibrate/1", "runs": len(found.examples), "folder": str(folder),
                                   "scores": scores, "skipped": found.skipped}, indent=1))  # fmt: skip
         return

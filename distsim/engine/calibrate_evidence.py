@@ -11,7 +11,7 @@ import numpy as np
 
 from distsim.engine.calibrate_states import shares_of, voted, votes_of
 from distsim.engine.calibrate_table import Example, in_state, nearest_states
-from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, NOISES, RANGE
+from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, NOISES, OWN, RANGE
 from distsim.engine.stalls import SEVERAL
 
 HALF_BUSY, LEAST_BUSY = 0.5, 0.05
@@ -103,8 +103,9 @@ def _predicted(
     return LeftOut(rest, rest + near @ weights, near.max(axis=1) * sure)
 
 
-def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any) -> None:
-    """A table per framework: weight of each run, and what the others say of it (Rasmussen and Williams, 5.4.2)."""
+def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any, own: frozenset[str]) -> None:
+    """A table per framework: weight of each run, and what the others say of it (Rasmussen and Williams, 5.4.2). The
+    user's ``own`` sources are marked, since a job of the user's is another of their runs."""
     folder.mkdir(parents=True, exist_ok=True)
     frameworks = by_framework(examples)
     for old in folder.glob("*.csv"):
@@ -114,24 +115,25 @@ def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any) ->
     for framework, positions in frameworks.items():
         several = framework in SEVERAL
         lines = [",".join([*head, *STATE_COLUMNS] if several else head)]
-        lines += _lines([examples[i] for i in positions], residuals[:, np.array(positions)], several)
+        lines += _lines([examples[i] for i in positions], residuals[:, np.array(positions)], several, own)
         (folder / f"{framework}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _lines(own: Sequence[Example], residuals: Any, several: bool) -> Iterator[str]:
+def _lines(runs: Sequence[Example], residuals: Any, several: bool, own: frozenset[str]) -> Iterator[str]:
     """The evidence of one framework's runs; the last columns where its software had several states."""
-    states = nearest_states(own, residuals)
-    theirs, sure, votes = states, np.ones(len(own)), np.zeros((len(own), 2))
+    states = nearest_states(runs, residuals)
+    theirs, sure, votes = states, np.ones(len(runs)), np.zeros((len(runs), 2))
     if several:
-        votes, theirs, sure = votes_of(own, shares_of(own, residuals))
-    near, deviations = kernel(own, own), -in_state(residuals, states)
-    weights, alone = solved(near * (states[:, None] == states), deviations, own)
+        votes, theirs, sure = votes_of(runs, shares_of(runs, residuals))
+    near, deviations = kernel(runs, runs), -in_state(residuals, states)
+    weights, alone = solved(near * (states[:, None] == states), deviations, runs)
     elsewhere = theirs != states
     alone = np.where(elsewhere, (near * (theirs[:, None] == states)) @ weights, alone)
-    nearest = ((near - np.eye(len(own))) * (theirs[:, None] == states)).max(axis=1) * sure
-    for i, e in enumerate(own):
+    nearest = ((near - np.eye(len(runs))) * (theirs[:, None] == states)).max(axis=1) * sure
+    for i, e in enumerate(runs):
+        *names, source = e.likeness.names
         cells = [e.id, f"{weights[i]:.4g}", f"{alone[i]:.4g}", f"{max(nearest[i], 0):.3g}"]
-        cells += [*(f"{value:g}" for value in e.likeness.numbers), *e.likeness.names]
+        cells += [*(f"{value:g}" for value in e.likeness.numbers), *names, OWN + source if e.source in own else source]
         if several:
             cells += [f"{states[i]}", f"{theirs[i]}", f"{e.fullness:.4g}", *(f"{vote:.4g}" for vote in votes[i])]
         yield ",".join(cells)

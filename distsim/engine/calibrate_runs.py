@@ -25,9 +25,11 @@ from distsim.engine.calibrate_write import (
     write,
 )
 from distsim.engine.evidence import assumed_of, check_possible, setup_of
-from distsim.engine.likeness import FOLDER
+from distsim.engine.intervals import residuals_of
+from distsim.engine.likeness import FOLDER, evidence, own_sources
 from distsim.engine.measured import measured_seconds
 from distsim.engine.run_profile import run_year
+from distsim.engine.step import timing_on
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run, odd_cells, read_runs
 from distsim.specs.timing import PLAIN
@@ -96,9 +98,9 @@ def _read(file: Path, least: int) -> _Read:
     return _Read(examples, skipped, odd_cells(runs))
 
 
-def calibrate(files: Sequence[Path], folder: Path) -> Calibration:
-    """Fit to all runs of the files and write the presets into a folder. The last file is the user's own: what is wrong
-    with it is told before the shipped runs are read and the minutes of a fit are spent."""
+def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibration:
+    """Fit to all runs of the files and write the presets into a folder. The last file is the user's own if it is
+    ``mine``: what is wrong with it is told before the shipped runs are read and the minutes of a fit are spent."""
     own = _read(files[-1], FEWEST if len(files) == 1 else 1)
     refuse_unwritable(folder)
     read = [*(_read(file, FEWEST) for file in files[:-1]), own]
@@ -116,14 +118,17 @@ def calibrate(files: Sequence[Path], folder: Path) -> Calibration:
         "before: priors only": score(examples, in_state(before, nearest_states(examples, before))),
         "after: fitted": score(examples, in_state(after, nearest_states(examples, after))),
         "fifths of the runs left out": score(examples, near.residuals),
-        "the same, corrected by alike runs": score(examples, near.corrected),
+        "fifths, corrected by alike runs": score(examples, near.corrected),
         "whole sources left out": score(examples, far.residuals),
-        "the same, corrected by alike runs ": score(examples, far.corrected),
+        "sources, corrected by alike runs": score(examples, far.corrected),
     }  # fmt: skip
     write(folder, fitted_toml(fitted, ", ".join(file.name for file in files), len(examples), len(set(sources))),
           residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
                          nearest_states(examples, after) == PLAIN))  # fmt: skip
-    write_evidence(folder / FOLDER, examples, after)
+    theirs = frozenset(example.source for example in own.examples) if mine else frozenset()
+    write_evidence(folder / FOLDER, examples, after, theirs)
+    for known in (evidence, own_sources, residuals_of, timing_on):  # what this process has read may be another's now
+        known.cache_clear()
     return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from distsim import catalog
 from distsim.engine.calibrate import PRIORS, Fit, fit
 from distsim.engine.calibrate_table import Example, Table
-from distsim.engine.intervals import LEVEL, elsewhere_name, group_names
+from distsim.engine.intervals import LEVEL, PACES, elsewhere_name, group_names
 from distsim.engine.likeness import Correction
 from distsim.errors import DistsimError
 from distsim.specs.timing import NAMES, Timing
@@ -51,11 +51,13 @@ def score(examples: Sequence[Example], residuals: Any) -> Score:
 
 
 def left_out(table: Table, labels: Sequence[Any], start: Fit) -> dict[Any, Any]:
-    """Per label, the residuals of all examples in all states from a fit that saw none with that label."""
+    """Per label, the residuals of all examples in all states from a fit that saw none with that label; from the priors
+    where no other examples are left."""
     found: dict[Any, Any] = {}
     for label in sorted(set(labels)):
         out = np.array([one == label for one in labels])
-        found[label] = (start if out.all() else fit(table.subset(~out), start)).residuals(table)
+        nothing = Fit(start.factors, np.zeros_like(start.vector))
+        found[label] = (nothing if out.all() else fit(table.subset(~out), start)).residuals(table)
     return found
 
 
@@ -126,6 +128,8 @@ def residuals_toml(examples: Sequence[Example], near: tuple[Any, Any], far: Any,
         if plain[index]:
             busy = example.busy_fraction / float(np.exp(far[index]))
             elsewhere[elsewhere_name(busy)].append((example.source, float(far[index])))
+    everything = [pair for pairs in elsewhere.values() for pair in pairs]  # of paces that no run has
+    groups_elsewhere = {name: elsewhere.get(name, everything) for name in map(elsewhere_name, PACES.values())}
     lines = [
         "# Written by distsim calibrate (make calibrate): how far predictions of runs left out of the fit were off.",
         "# over, under: 90% of the runs' times lie between predicted * exp(-over) and predicted * exp(under).",
@@ -133,7 +137,7 @@ def residuals_toml(examples: Sequence[Example], near: tuple[Any, Any], far: Any,
     ]
     for name in sorted(groups):
         lines += ["", f'[groups."{name}"]', f"runs = {len(groups[name])}", *_bounds(np.array(groups[name]))]
-    for name, pairs in sorted(elsewhere.items()):
+    for name, pairs in sorted(groups_elsewhere.items()):
         sources, residuals = zip(*pairs, strict=True)
         lines += ["", f'[groups."{name}"]', f"runs = {len(pairs)}", f"sources = {len(set(sources))}"]
         lines += _bounds(np.array(residuals), sources)

@@ -39,6 +39,7 @@ from distsim.engine.run_software import assumed_recompute, attention_of, own_sof
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
+from distsim.interop.run_names import optimizer_named
 from distsim.interop.run_tuning import lengths_of, packed_options, spread_options, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.framework import Framework
@@ -267,7 +268,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, causal: bool) -> di
         options["attention"] = attention
     options.update(run_notes.pipeline_options(run))
     options["loss"] = run_notes.loss_of(run)
-    options["optimizer"] = _optimizer(run.text("optimizer"))
+    options["optimizer"] = optimizer_named(run.text("optimizer"))
     options["offload"] = _offload(run_notes.offloaded(run))
     return {name: value for name, value in options.items() if value is not None}
 
@@ -281,13 +282,3 @@ def _offload(text: str | None) -> str | None:
     if not found or "fine-grained" in lower:
         raise MissingCell(f"offload {lower!r} does not say what is moved")
     return ",".join(found)
-
-
-def _optimizer(text: str | None) -> str | None:
-    lower = (text or "").lower()
-    if "8bit" in lower or "8-bit" in lower:
-        return "adamw-8bit"
-    for name in ("muon", "adafactor", "sgd", "lamb", "lion"):
-        if name in lower:
-            return name
-    return "adamw" if "adam" in lower else None

@@ -60,7 +60,8 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
         if group is not None and group["runs"] >= FEW_RUNS:
             return _around(seconds, group, f"{group['runs']} measured runs ({name})")
     group = groups[elsewhere]
-    told = f"{group['runs']:,} runs of {group['sources']} sources, each left out whole ({elsewhere.split()[-1]} steps)"
+    which = f"{group['sources']} sources, each" if group["sources"] > 1 else "one source,"
+    told = f"{group['runs']:,} runs of {which} left out whole ({elsewhere.split()[-1]} steps)"
     return _around(seconds, group, told)
 
 

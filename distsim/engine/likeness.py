@@ -36,6 +36,8 @@ YEARS = 0.25
 ALIKE, SIMILAR = 0.7, 0.4
 """Likeness to the nearest run from which a job goes by these words."""
 FOLDER = "evidence"
+OWN = "own: "
+"""Marks sources of the user's own runs in tables of evidence: a job of the user's is another run of these."""
 
 
 class Likeness(NamedTuple):
@@ -127,6 +129,8 @@ def correction_of(setup: Setup, run: str = "", year: float | None = None, source
     """What measured runs say of a job; ``run`` names the measured run that the job is, if it is one. Software is that
     of ``year``, in the state that runs alike were in; or the newest measured on the chip, in its plain state."""
     all_known = evidence(setup.framework.name)
+    if own := own_sources(setup.framework.name):
+        source = OWN if not source or source in own else source
     newest = newest_year(all_known, setup.accelerator.name)
     here = likeness_of(setup, newest if year is None else year, source)
     familiar = any(known.run != run and known.likeness.names[-1] == here.names[-1] for known in all_known)
@@ -172,19 +176,35 @@ def _state(setup: Setup, here: Likeness, votes: list[Vote]) -> tuple[int, float]
 
 @functools.lru_cache(maxsize=32)
 def evidence(framework: str) -> tuple[Evidence, ...]:
-    """The measured runs of a framework; none where nobody measured it."""
+    """The measured runs of a framework; none where nobody measured it. All of the user's own have one source."""
+    return tuple(_read(row) for row in _rows(framework))
+
+
+@functools.lru_cache(maxsize=32)
+def own_sources(framework: str) -> frozenset[str]:
+    """Sources of the user's own runs of a framework."""
+    place = _NAMES + len(DIFFERENCES) - 1
+    return frozenset(row[place].removeprefix(OWN) for row in _rows(framework) if row[place].startswith(OWN))
+
+
+def _rows(framework: str) -> list[list[str]]:
     file = catalog.path("timing", "fitted").parent / FOLDER / f"{framework}.csv"
     if not file.is_file():
-        return ()
+        return []
     with open(file, newline="", encoding="utf-8") as table:
-        return tuple(_read(row) for row in list(csv.reader(table))[1:])
+        return list(csv.reader(table))[1:]
+
+
+_NAMES = 4 + len(DOUBLINGS) + 1
+"""Where names begin in a line of an evidence table."""
 
 
 def _read(row: list[str]) -> Evidence:
     """A line of an evidence table; the last columns are there where software had several states."""
-    names = 4 + len(DOUBLINGS) + 1
-    states = names + len(DIFFERENCES)
-    likeness = Likeness(tuple(map(float, row[4:names])), tuple(row[names:states]))
+    states = _NAMES + len(DIFFERENCES)
+    *names, source = row[_NAMES:states]
+    source = OWN if source.startswith(OWN) else source
+    likeness = Likeness(tuple(map(float, row[4:_NAMES])), (*names, source))
     base = Evidence(row[0], likeness, float(row[1]), float(row[2]), float(row[3]))
     if len(row) == states:
         return base

@@ -16,7 +16,8 @@ from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
 
-USUAL_YEAR = 2024.0
+TODAY = 2026.0
+"""The year of the newest software that frameworks' presets describe."""
 GRAPHS = {"gaudi": "habana"}
 """Accelerators whose software makes graphs of what frameworks do, and the profile that its runs take."""
 UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
@@ -24,8 +25,9 @@ UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
 
 
 def run_year(run: Run) -> float:
-    """The year of a run's software, to the month where a release is named; of the middle of all where nobody says."""
-    return release_year(run) or run.number("year") or USUAL_YEAR
+    """The year of a run's software, to the month where a release is named; today's where nobody says, as for a job."""
+    stated = re.match(r"\s*(20\d\d)", run.text("year") or "")
+    return release_year(run) or (float(stated[1]) if stated else TODAY)
 
 
 def framework_of(run: Run) -> Framework:

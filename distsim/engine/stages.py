@@ -46,7 +46,7 @@ class Stage:
         """The kind of layer that the stage has most of, the later of two, and how many."""
         return max(reversed(self.layers), key=lambda kind: kind[1])
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Which kind each layer is, first to last."""
         return tuple(self.layers[kind][0].name for kind in self.order)
@@ -65,7 +65,10 @@ class Stage:
 
     def recomputed(self, layout: Layout) -> list[Number]:
         """How many layers of each kind are wholly recomputed."""
-        return [take(among, self.recomputed_layers(layout)) for among in self.among_first]
+        first = self.recomputed_layers(layout)
+        if isinstance(first, int) and first in (0, self.layer_count):
+            return [count if first else 0 for _, count in self.layers]
+        return [take(among, first) for among in self.among_first]
 
     def only(self, block: Block) -> Stage:
         """A stage of one layer."""
@@ -136,11 +139,12 @@ def _built(setup: Setup) -> list[Stage]:
         indices = stage_layer_indices(setup, index)
         if index == last:
             indices += [setup.model.layers - 1] * setup.model.mtp_trained
+        here = []
         for layer in indices:
             kind = layer_kind(setup.model, layer)
             if kind not in blocks:
                 blocks[kind] = layer_block(replace(ctx, layer=layer))
-        here = [blocks[layer_kind(setup.model, layer)] for layer in indices]
+            here.append(blocks[kind])
         embedding, head = _ends(ctx, index == 0, index == last)
         layers, order = _counted(_with_first(ctx, index, embedding, here))
         stages.append(

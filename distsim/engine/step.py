@@ -113,7 +113,7 @@ class StepReport:
             "tokens_per_second_per_gpu": self.tokens_per_second / y.gpus,
             "model_flops_per_second_per_gpu": self.model_flops_per_second_per_gpu, "mfu": self.mfu, "hfu": self.hfu,
             "flops_convention": flops_convention(self.setup),
-            "breakdown": self.breakdown, "peak_memory": self.memory.peak, "fits": self.memory.fits,
+            "breakdown": dict(self.breakdown), "peak_memory": self.memory.peak, "fits": self.memory.fits,
             "evidence": {"interval": self.interval.basis, "correction": math.exp(self.correction.logarithm) - 1,
                          "nearest_likeness": self.correction.nearest, "runs": list(self.correction.runs)},
             "notes": list(self.notes),
@@ -162,7 +162,7 @@ def seconds_of(setup: Setup) -> float:
 
 
 @functools.lru_cache(maxsize=256)
-def _timing(framework: str, architecture: str) -> Timing:
+def timing_on(framework: str, architecture: str) -> Timing:
     """Of the fitted numbers, as ``make calibrate`` wrote them, those that hold here."""
     mine = ("general", f"architecture.{architecture}", f"family.{family_of(framework)}", f"framework.{framework}")
 
@@ -174,7 +174,7 @@ def _timing(framework: str, architecture: str) -> Timing:
 
 def timing_of(setup: Setup) -> Timing:
     """The numbers that hold for a setup's framework on its accelerator."""
-    return _timing(setup.framework.name, setup.accelerator.generation)
+    return timing_on(setup.framework.name, setup.accelerator.generation)
 
 
 def breakdown_of(work: Work, timing: Timing, state: int = PLAIN) -> dict[str, float]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
+
+from distsim import catalog
 
 _XLA, _MEGATRON, _TORCH = "maxtext", "megatron-core", "fsdp"
 NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
@@ -58,3 +61,20 @@ def precision_like(cell: str) -> str | None:
     if NARROW_IN_MEMORY.search(cell):
         return None
     return next((recipe for pattern, recipe in LIKE_PRECISIONS if pattern.search(cell)), None)
+
+
+def optimizer_named(text: str | None) -> str | None:
+    """The preset that a cell means: by its longest name in it, in 8 bits where it says so; all other kinds of Adam are
+    as AdamW."""
+    if not text:
+        return None
+    lower, known = text.lower(), _optimizers()
+    narrow = "8bit" in lower or "8-bit" in lower
+    plain = (name for name in known if "-" not in name and name not in ("adam", "adamw"))
+    name = next((one for one in plain if one in lower), "adamw" if narrow or "adam" in lower else None)
+    return f"{name}-8bit" if narrow and f"{name}-8bit" in known else name
+
+
+@functools.cache
+def _optimizers() -> list[str]:
+    return sorted(catalog.names("optimizers"), key=len, reverse=True)

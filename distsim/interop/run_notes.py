@@ -153,9 +153,18 @@ def recompute_options(run: Run, layers: int) -> dict[str, str | int]:
     return {"recompute": "selective" if "selective" in cell or "minimal" in cell else cell} if cell else {}
 
 
+_SHARDING = (("NO_SHARD|^DDP$", 0), ("SHARD_GRAD_OP|ZERO2", 2), ("FULL_SHARD|HYBRID_SHARD", 3))
+"""Words of FSDP for what is sharded, and the stage of ZeRO that does as much."""
+
+
 def zero_stage(run: Run) -> int | None:
-    """The cell, or 3 where everything trains by a script that runs on DeepSpeed whatever the number of GPUs."""
+    """The cell, what the kind of FSDP says, or 3 where everything trains by a script that runs on DeepSpeed whatever
+    the number of GPUs."""
     stage = run.number("zero_stage")
+    kind = run.text("fsdp_kind") or ""
+    named = next((zero for word, zero in _SHARDING if re.search(word, kind, re.IGNORECASE)), None)
+    if stage is None and named is not None:
+        return named
     scripted = stage is None and ON_DEEPSPEED in (run.text("notes") or "").lower()
     return 3 if scripted else None if stage is None else int(stage)
 

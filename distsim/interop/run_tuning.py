@@ -25,6 +25,10 @@ TINY = 1e-12
 """Where a series ends."""
 
 
+_ADAPTERS = re.compile(r"lora|dora|peft|adapter")
+"""Words for training that leaves the weights as they are."""
+
+
 class Lengths(NamedTuple):
     """Tokens of a sample: what a step takes on average, filled up to the longest of a micro-batch, and the longest of
     all, which sets the peak of memory."""
@@ -39,12 +43,13 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     """Job options of a run that fine-tunes; what one that trains adapters leaves out is as ``usual``."""
     kind = (run.text("finetune_kind") or "").lower()
     notes = (run.text("notes") or "").lower()
-    if "lora" not in kind:
+    rank = run.count("lora_rank")
+    if not (_ADAPTERS.search(kind) or (rank and not kind)):
         return {}
     options = dict(usual)
     packed = options.pop("quantize", "nf4")
     by_model = options.pop("models", {})
-    if rank := run.count("lora_rank"):
+    if rank:
         options["lora_rank"] = rank
         options.pop("lora_targets", None)  # whoever states a rank and no targets takes the library's
     named = (run.text("model") or "").lower()

@@ -34,6 +34,10 @@ DELIMITERS = (";", "\t", "|")
 """What spreadsheets write where a comma is the decimal sign, and between copied cells."""
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
+_POINTS = re.compile(r"-?\d{1,3}(\.\d{3})+(,\d+)?")
+"""Thousands where commas are decimal."""
+_POINT = re.compile(r"-?\d+\.(\d{1,2}|\d{4,})")
+"""A decimal point that separates no thousands."""
 
 
 class MissingCell(Exception):
@@ -149,17 +153,30 @@ def _rows(file: io.StringIO, path: Path) -> list[Run]:
     for row in reader:
         cells = {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
         if any(map(str.strip, cells.values())):
-            found.append(Run(_plain_numbers(cells, delimiter), reader.line_num + above))
-    return found
+            found.append((cells, reader.line_num + above))
+    commas = _decimal_commas([cells for cells, _ in found], delimiter)
+    return [Run(_plain_numbers(cells, commas), line) for cells, line in found]
 
 
-def _plain_numbers(cells: dict[str, str], delimiter: str) -> dict[str, str]:
-    """Cells whose numbers are written as spreadsheets do: 1,42 between semicolons, 6,900 between commas, 40%."""
+def _decimal_commas(rows: Sequence[dict[str, str]], delimiter: str) -> bool:
+    """Whether a comma in the table's numbers stands before decimals: as 1,42 says, which no thousand is; where only
+    numbers like 5,762 tell, between semicolons, which spreadsheets write where commas are decimal."""
+    texts = [row.get(name, "").strip() for row in rows for name in (*MEASURED, *COUNTS)]
+    if delimiter == ",":
+        return False
+    told = any(_DECIMAL_COMMA.fullmatch(text) and not _THOUSANDS.fullmatch(text) for text in texts)
+    return told or (delimiter == ";" and not any(_POINT.fullmatch(text) for text in texts))
+
+
+def _plain_numbers(cells: dict[str, str], decimal_commas: bool) -> dict[str, str]:
+    """Cells whose numbers are written as spreadsheets do: 1,42 or 5.762 where commas are decimal, 6,900, 40%."""
     for name in (*MEASURED, *COUNTS):
         text = cells.get(name, "").strip()
-        if delimiter != "," and _DECIMAL_COMMA.fullmatch(text):
+        if decimal_commas and _POINTS.fullmatch(text):
+            cells[name] = text.replace(".", "").replace(",", ".")
+        elif decimal_commas and _DECIMAL_COMMA.fullmatch(text):
             cells[name] = text.replace(",", ".")
-        elif delimiter == "," and _THOUSANDS.fullmatch(text):
+        elif not decimal_commas and _THOUSANDS.fullmatch(text):
             cells[name] = text.replace(",", "")
         elif text.endswith("%") and name.endswith("_pct"):
             cells[name] = text[:-1]
