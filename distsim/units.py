@@ -62,11 +62,15 @@ def _unit_factor(suffix: str, dimension: str) -> float | None:
     return _PREFIXES[match[1]] / (8 if match[2] in ("b", "bit") else 1)
 
 
+LARGEST_NUMBER = 1e300
+"""Beyond every quantity; whole numbers may be longer than floats."""
+
+
 def parse(value: Any, dimension: str, what: str = "value") -> float:
     """SI number of a text such as ``80GB``; a bare number is taken as SI. ``dimension`` is one of B, B/s, FLOP/s, s,
     tokens, W, Hz, USD or 1 (a ratio). Raises DistsimError for text that does not say a number of that dimension."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        number, factor = float(value), 1.0
+        number, factor = float(value) if abs(value) < LARGEST_NUMBER else float("inf"), 1.0
     else:
         text = str(value).lstrip("$") if dimension == "USD" else str(value)
         match = _NUMBER.match(text)

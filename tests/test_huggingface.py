@@ -276,3 +276,19 @@ def test_folder_named_without_a_slash(tmp_path, monkeypatch):
     assert load_model("my-model").parameters == 6738415616
     folder.rename(tmp_path / "gpt2")  # a preset's name stays the preset's
     assert load_model("gpt2").parameters < 200e6
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("LlamaForCausalLM", ""),
+        ("LlamaForSequenceClassification", "LlamaForSequenceClassification"),
+        ("LlamaModel", "LlamaModel"),
+        ("GPT2LMHeadModel", ""),
+    ],
+)
+def test_classes_without_logits_are_told(named: str, told: str) -> None:
+    """A reward model's vocabulary is counted, which its user hears of."""
+    config = {"model_type": "llama", "architectures": [named], "hidden_size": 4096, "num_hidden_layers": 2,
+              "num_attention_heads": 32, "intermediate_size": 11008, "vocab_size": 32000}  # fmt: skip
+    assert read_config(config).other_output == told

@@ -62,3 +62,24 @@ def test_sizes_of_collectives_may_be_texts() -> None:
     for wrong in ("lots", "3 s", -1, float("nan")):
         with pytest.raises(distsim.DistsimError, match="bytes"):
             distsim.collective("all_reduce", gpus=16, bytes=wrong)
+
+
+def test_advice_is_for_steps_and_memory() -> None:
+    found = distsim.advise(distsim.memory("llama-3-8b", gpu="h100-sxm", gpus=8))
+    assert found[0].flags == "--zero 2" and len(found) > 1
+    assert distsim.advise(distsim.memory("llama-7b", gpus=8, zero=2)) == []
+    assert distsim.advise(distsim.step("llama-7b", gpus=8, zero=2))[0].gain > 0
+    with pytest.raises(distsim.DistsimError, match="no advice on a TrafficReport"):
+        distsim.advise(distsim.comm("llama-7b", gpus=8))
+
+
+def test_data_of_a_report_are_the_callers_own() -> None:
+    report = distsim.step("llama-7b", gpus=8, zero=2)
+    seconds, data = report.seconds, report.to_dict()
+    data["breakdown"].clear()
+    assert report.seconds == seconds
+
+
+def test_numbers_longer_than_floats_are_refused() -> None:
+    with pytest.raises(distsim.DistsimError, match="not a finite number"):
+        distsim.collective("all_reduce", gpus=8, bytes=10**400)

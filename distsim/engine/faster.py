@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from distsim.engine.lacking import without_flash
 from distsim.engine.profile import has_words
@@ -16,6 +16,10 @@ from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
 from distsim.specs.support import refuse_unsupported
+
+if TYPE_CHECKING:
+    from distsim.engine.memory import MemoryReport
+    from distsim.engine.mend import Mend
 
 INTERLEAVED = "interleaved-1f1b"
 LEAST_GAIN = 0.005
@@ -39,9 +43,22 @@ class Faster(NamedTuple):
         return self._asdict()
 
 
-def advise(report: StepReport) -> list[Faster]:
-    """What would be faster, or, where the job does not fit, what makes it fit."""
-    return (faster if report.memory.fits else fitting)(report)
+@overload
+def advise(report: StepReport) -> list[Faster]: ...
+@overload
+def advise(report: MemoryReport) -> list[Mend]: ...
+def advise(report: StepReport | MemoryReport) -> list[Faster] | list[Mend]:
+    """What would make a job faster, or, where it does not fit or only its memory was asked for, what makes it fit."""
+    if isinstance(report, StepReport):
+        return (faster if report.memory.fits else fitting)(report)
+    from distsim.engine.memory import MemoryReport
+    from distsim.engine.mend import mend
+
+    if not isinstance(report, MemoryReport):
+        raise DistsimError(
+            f"no advice on a {type(report).__name__}", "give what distsim.step or distsim.memory returns"
+        )
+    return [] if report.fits else mend(report).fitting
 
 
 def _against(report: StepReport, setup: Setup, seconds: float) -> tuple[float, float]:

@@ -51,10 +51,12 @@ def reading_notes(name: str) -> list[str]:
     lacking = [f"{file}: {key} is not stated: {assumed[key]:,} taken, the default of {reading.model.family}"
                for key in sizes]  # fmt: skip
     beside = ", ".join(reading.beside)
+    output = reading.other_output
+    counted = [f"{file}: {output} has no output layer over the vocabulary; one is counted"] if output else []
     left_out = [f"{file}: only the decoder of text is read, without {beside}"] if beside else []
     spare = [f"{file}: key {key!r} was not used; {did_you_mean(key, known)}".removesuffix("; ")
              for key in reading.unused]  # fmt: skip
-    return left_out + lacking + spare
+    return counted + left_out + lacking + spare
 
 
 def _read(name: str) -> Model:

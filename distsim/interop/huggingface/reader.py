@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,8 @@ class Reading:
     """Keys that the file leaves out, with the family's default that was taken."""
     beside: tuple[str, ...] = ()
     """Networks of other modalities that stand beside the decoder and were left out."""
+    other_output: str = ""
+    """The class of a decoder that computes no logits over the vocabulary, which are counted all the same."""
 
 
 def read_config_file(path: Path) -> Reading:
@@ -94,9 +97,12 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     classes = data.get("architectures")
     if model.encoder_layers and isinstance(classes, list) and "".join(map(str, classes[:1])).endswith("ForCausalLM"):
         raise DistsimError(f"{classes[0]} is the decoder of {family.name} alone, which is not supported", where=where)
+    named = str(classes[0]) if isinstance(classes, list) and classes else ""
+    plain = model.causal and not model.encoder_layers and model.output.over_vocabulary
+    other = named if plain and re.search(r"For\w*(Classification|Answering)$|(?<!LMHead)Model$", named) else ""
     others = () if family.name in WHOLE else beside(data) if wrapped is not data else _senses(data)
     unused = tuple(key for key in fields.unused() if matters(key) and key.split(".")[0] not in others)
-    return Reading(model, family, unused, dict(fields.assumed), others)
+    return Reading(model, family, unused, dict(fields.assumed), others, other)
 
 
 def unwrap(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
