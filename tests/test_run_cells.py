@@ -50,6 +50,15 @@ def test_optimizers_by_their_names(cell: str, name: str) -> None:
     assert _setup(framework="huggingface", optimizer=cell).optimizer.name == name
 
 
+def test_a_preset_with_other_layers() -> None:
+    """It was said to be no preset, and another width was passed over."""
+    assert _setup(layers="16").model.layers == 16
+    with pytest.raises(MissingCell, match="hidden 2,048 is not llama-3-8b's 4,096"):
+        _setup(hidden="2048")
+    with pytest.raises(MissingCell, match="no preset of this shape"):
+        _setup(layers="16", hidden="2048")
+
+
 @pytest.mark.parametrize("text", ["-3", "0", "nan", "inf", "fast", ""])
 def test_nothing_measured_is_zero_or_less(text: str) -> None:
     for cell in ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s"):

@@ -121,7 +121,7 @@ def traits_of(family: str, name: str) -> Traits:
     if known is not None:
         return _LLAMA if known == "llama" else TRAITS.get(known) or _configured(known) or _GPT
     if not family:
-        raise MissingCell(f"family is blank and {name!r} is no preset")
+        raise MissingCell(f"family is blank and {name!r} is no preset of this shape")
     if what := _missing(family):
         why = "which only presets describe" if what == _BOTH else "which distsim has no layers for yet"
         raise MissingCell(f"family {family!r} is {what}, {why}")

@@ -54,11 +54,19 @@ def _given(run: Run) -> Model | None:
     if preset is not None and _same_shape(preset, run):
         return preset
     if run.count("layers") is None or run.count("hidden") is None:
-        if preset is not None and run.count("layers") is None:
-            return preset
+        if preset is not None:
+            return _partly(preset, run)
         near = did_you_mean(name, catalog.names("models"))
         raise MissingCell(f"layers or hidden is blank and {name!r} is no preset{near and '; '}{near}")
     return _reshaped(preset, run) if preset is not None and _variant(preset) else None
+
+
+def _partly(preset: Model, run: Run) -> Model:
+    """A preset of which the row states layers or the width alone: with so many layers, but of no other width."""
+    hidden, layers = run.count("hidden"), run.count("layers")
+    if hidden is not None and hidden != preset.hidden:
+        raise MissingCell(f"hidden {hidden:,} is not {preset.name}'s {preset.hidden:,}, and layers is blank")
+    return preset if layers in (None, preset.layers) else _reshaped(preset, run)
 
 
 _KINDS = re.compile(
