@@ -8,7 +8,6 @@ from distsim.layers.attention_kernel import FLASH_WIDTH
 from distsim.specs.accelerator import Accelerator, Peak
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
-from distsim.specs.timing import family_of
 
 if TYPE_CHECKING:
     from distsim.engine.resolve import Setup
@@ -65,7 +64,11 @@ def other_software(chip: Accelerator, framework: str) -> str:
     if not kind.startswith(ONLY_ON.get(framework, kind)):
         return f"{framework} does not run on {chip.name}: it is the software of {ONLY_ON[framework]} accelerators"
     usual = COMPILED_ONLY.get(kind)
-    if usual is None or family_of(framework) == family_of(usual):
+    if usual is None:
+        return ""
+    from distsim.specs.timing import family_of
+
+    if family_of(framework) == family_of(usual):
         return ""
     return f"{framework} does not run on {chip.name}, which has a compiler of its own: --framework {usual} does"
 
