@@ -23,6 +23,7 @@ def test_a_blank_year_is_today() -> None:
     assert _setup(framework="torchtitan").kernels == _setup(framework="torchtitan", year="2026").kernels
     assert _setup(framework="torchtitan").kernels != _setup(framework="torchtitan", year="2024").kernels
     assert run_year(Run({**ROW, "year": "2025-03-01"}, 2)) == 2025
+    assert run_year(Run({**ROW, "year": "2025.5"}, 2)) == 2025.5
 
 
 @pytest.mark.parametrize("cells", [{"finetune_kind": "dora"}, {"finetune_kind": "peft"}, {"lora_rank": "16"}], ids=str)

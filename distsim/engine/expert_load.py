@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, minimum, where
+from distsim.arrays import Number, where
 from distsim.engine.resolve import Setup
-from distsim.formulas.compute import BUSIEST_RANK
+from distsim.formulas.compute import BUSIEST_RANK, LEARNED_SPREAD, chance_spread
 
 
 def busiest_rank(setup: Setup) -> Number:
@@ -20,8 +20,8 @@ def busiest_exchange(setup: Setup) -> Number:
 
 
 def expert_spread(setup: Setup, tokens: Number) -> Number:
-    """Half the width, over the mean, of how tokens of experts are spread: from none to twice the mean under a learned
-    router (assumed), as chance has it where a benchmark balances its router, none where every expert has every one."""
+    """Half the width, over the mean, of how tokens of experts are spread: as chance has it where a benchmark balances
+    its router, none where every expert has every one."""
     if setup.kernels.expert_tokens == "all":
         return 0
-    return minimum(1.0, (3 / tokens) ** 0.5) if setup.kernels.router == "balanced" else 1.0
+    return chance_spread(tokens) if setup.kernels.router == "balanced" else LEARNED_SPREAD

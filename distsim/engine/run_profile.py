@@ -26,7 +26,7 @@ UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
 
 def run_year(run: Run) -> float:
     """The year of a run's software, to the month where a release is named; today's where nobody says, as for a job."""
-    stated = re.match(r"\s*(20\d\d)", run.text("year") or "")
+    stated = re.match(r"\s*(20\d\d(?:\.\d+)?)", run.text("year") or "")
     return release_year(run) or (float(stated[1]) if stated else TODAY)
 
 

@@ -69,6 +69,9 @@ its Triton version (Dao 2023, arXiv:2307.08691, section 4.1)."""
 BUSIEST_RANK = 1.2
 """Tokens of the expert parallel rank that gets most over the mean, under a learned router with an auxiliary loss
 (assumed)."""
+LEARNED_SPREAD = 1.0
+"""Half the width, over the mean, of how tokens of experts spread under a learned router: from none to twice the mean
+(assumed)."""
 PORTABLE_ATTENTION = (0.7, 0.24)
 """Rate of torch's own flash attention on AMD (AOTriton) over kernels written for the chip. Forward on MI300X, where
 AITER's are 1.18 to 1.62 times as fast (midiareshadi.github.io/blog/attn-dsl-bench); backward with grouped heads on
@@ -92,6 +95,12 @@ def mean_tiles(length: Number, tile: Number, spread: Number = 0) -> Number:
         return ceil_div(length, tile)
     low, high = length * (1 - spread) / tile, length * (1 + spread) / tile
     return (_tiles_up_to(high) - _tiles_up_to(low)) / (high - low)
+
+
+@formula(unit="1", source="an even spread with the variance of a Poisson number: a third of its half width squared")
+def chance_spread(tokens: Number) -> Number:
+    """Half the width, over the mean, of how numbers of tokens spread that chance alone deals out."""
+    return minimum(1.0, (3 / tokens) ** 0.5)
 
 
 def _tiles_up_to(end: Number) -> Number:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from distsim.errors import DistsimError
 from distsim.units import GIB, GIGA
@@ -154,29 +155,41 @@ def _rows(file: io.StringIO, path: Path) -> list[Run]:
         cells = {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
         if any(map(str.strip, cells.values())):
             found.append((cells, reader.line_num + above))
-    commas = _decimal_commas([cells for cells, _ in found], delimiter)
-    return [Run(_plain_numbers(cells, commas), line) for cells, line in found]
+    marks = _marks([cells for cells, _ in found], delimiter)
+    return [Run(_plain_numbers(cells, marks), line) for cells, line in found]
 
 
-def _decimal_commas(rows: Sequence[dict[str, str]], delimiter: str) -> bool:
-    """Whether a comma in the table's numbers stands before decimals: as 1,42 says, which no thousand is; where only
-    numbers like 5,762 tell, between semicolons, which spreadsheets write where commas are decimal."""
+class _Marks(NamedTuple):
+    """What marks in a table's numbers mean: else commas are between thousands, and points before decimals."""
+
+    decimal_commas: bool
+    thousand_points: bool
+
+
+def _marks(rows: Sequence[dict[str, str]], delimiter: str) -> _Marks:
+    """A comma stands before decimals where a number tells it, as 1,42 does, which is no thousand, or 5.762,3; and
+    between semicolons, which spreadsheets write where it does, unless points do. A point stands between thousands only
+    beside such commas."""
     texts = [row.get(name, "").strip() for row in rows for name in (*MEASURED, *COUNTS)]
+    told = any(
+        (_DECIMAL_COMMA.fullmatch(text) and not _THOUSANDS.fullmatch(text)) or (_POINTS.fullmatch(text) and "," in text)
+        for text in texts
+    )
+    points = any(_POINT.fullmatch(text) for text in texts)
     if delimiter == ",":
-        return False
-    told = any(_DECIMAL_COMMA.fullmatch(text) and not _THOUSANDS.fullmatch(text) for text in texts)
-    return told or (delimiter == ";" and not any(_POINT.fullmatch(text) for text in texts))
+        return _Marks(False, False)
+    return _Marks(told or (delimiter == ";" and not points), told and not points)
 
 
-def _plain_numbers(cells: dict[str, str], decimal_commas: bool) -> dict[str, str]:
+def _plain_numbers(cells: dict[str, str], marks: _Marks) -> dict[str, str]:
     """Cells whose numbers are written as spreadsheets do: 1,42 or 5.762 where commas are decimal, 6,900, 40%."""
     for name in (*MEASURED, *COUNTS):
         text = cells.get(name, "").strip()
-        if decimal_commas and _POINTS.fullmatch(text):
+        if marks.thousand_points and _POINTS.fullmatch(text):
             cells[name] = text.replace(".", "").replace(",", ".")
-        elif decimal_commas and _DECIMAL_COMMA.fullmatch(text):
+        elif marks.decimal_commas and _DECIMAL_COMMA.fullmatch(text):
             cells[name] = text.replace(",", ".")
-        elif not decimal_commas and _THOUSANDS.fullmatch(text):
+        elif not marks.decimal_commas and _THOUSANDS.fullmatch(text):
             cells[name] = text.replace(",", "")
         elif text.endswith("%") and name.endswith("_pct"):
             cells[name] = text[:-1]

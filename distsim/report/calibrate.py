@@ -5,6 +5,9 @@ from __future__ import annotations
 from distsim.engine.calibrate_runs import Calibration, by_source
 from distsim.report.style import columns
 
+MOST_SOURCES = 6
+"""Sources that are named."""
+
 
 def lines(found: Calibration, folder: str) -> list[str]:
     """The scores, what was fitted to, and what was left aside."""
@@ -14,8 +17,10 @@ def lines(found: Calibration, folder: str) -> list[str]:
     ]
     header = ["step time", "runs", "median error", "90th percentile", "mean of source medians"]
     sources = by_source(found.examples)
-    told = ", ".join(f"{name} {count}" for name, count in list(sources.items())[:6])
-    made = [*columns(header, rows), "", f"fitted to {len(found.examples)} runs of {len(sources)} sources: {told} …"]
+    told = ", ".join(f"{name} {count}" for name, count in list(sources.items())[:MOST_SOURCES])
+    many = f"{len(sources)} sources" if len(sources) > 1 else "one source"
+    more = " …" if len(sources) > MOST_SOURCES else ""
+    made = [*columns(header, rows), "", f"fitted to {len(found.examples)} runs of {many}: {told}{more}"]
     if found.skipped:
         made += [f"left aside {sum(found.skipped.values())}:"]
         made += [f"  {count}  {reason}" for reason, count in list(found.skipped.items())[:6]]

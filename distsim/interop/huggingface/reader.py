@@ -97,12 +97,16 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     classes = data.get("architectures")
     if model.encoder_layers and isinstance(classes, list) and "".join(map(str, classes[:1])).endswith("ForCausalLM"):
         raise DistsimError(f"{classes[0]} is the decoder of {family.name} alone, which is not supported", where=where)
-    named = str(classes[0]) if isinstance(classes, list) and classes else ""
-    plain = model.causal and not model.encoder_layers and model.output.over_vocabulary
-    other = named if plain and re.search(r"For\w*(Classification|Answering)$|(?<!LMHead)Model$", named) else ""
     others = () if family.name in WHOLE else beside(data) if wrapped is not data else _senses(data)
     unused = tuple(key for key in fields.unused() if matters(key) and key.split(".")[0] not in others)
-    return Reading(model, family, unused, dict(fields.assumed), others, other)
+    return Reading(model, family, unused, dict(fields.assumed), others, _other_output(model, classes))
+
+
+def _other_output(model: Model, classes: Any) -> str:
+    """The class that a configuration names for a decoder, where it has no output layer over the vocabulary."""
+    named = str(classes[0]) if isinstance(classes, list) and classes else ""
+    counted = model.causal and not model.encoder_layers and model.output.over_vocabulary
+    return named if counted and re.search(r"For\w*(Classification|Answering)$|(?<!LMHead)Model$", named) else ""
 
 
 def unwrap(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
