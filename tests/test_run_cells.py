@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distsim.engine.evidence import setup_of
+from distsim.engine.evidence import replay, setup_of
 from distsim.engine.resolve import Setup
 from distsim.engine.run_profile import run_year
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes, measured_step_seconds
@@ -102,3 +102,23 @@ def test_tuned_tables_take_what_fits(cells: dict[str, str], micro_batch: int, ch
     since 2024. What a cell says stands, and nobody else's blanks are read so."""
     layout = setup_of(Run({**TABLE, **cells}, 2)).layout
     assert (layout.micro_batch, layout.vpp) == (micro_batch, chunks)
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ({"dp": "4"}, "dp 4 contradicts n_gpus 8 and tp*pp*cp 1: dp 8 counts"),
+        ({"grad_accum": "2"}, "grad_accum 2 contradicts the batch: 1 micro-batches count"),
+        ({"tokens_per_s_per_gpu": "1024"}, "tokens_per_s_per_gpu contradicts step_time_s, which counts"),
+        ({"step_time_s": "", "tokens_per_s_per_gpu": "2048", "samples_per_s": "4"},
+         "samples_per_s contradicts tokens_per_s_per_gpu, which counts"),
+        ({"tflops_per_gpu_reported": "800"}, "tflops_per_gpu_reported contradicts step_time_s, which counts"),
+        ({"mem_peak_gb_per_gpu": "45000"}, "mem_peak_gb_per_gpu is more than h100-sxm has: GiB of one GPU?"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_cells_that_contradict_others_are_told(cells: dict[str, str], words: str) -> None:
+    agreeing = {"dp": "8", "grad_accum": "1", "tokens_per_s_per_gpu": "2048", "samples_per_s": "8",
+                "tflops_per_gpu_reported": "110", "mem_peak_gb_per_gpu": "80"}  # fmt: skip
+    assert not replay(Run({**ROW, **agreeing}, 2)).assumed
+    assert replay(Run({**ROW, **cells}, 2)).assumed == words

@@ -46,7 +46,7 @@ def show(result: Validation, by: str | None, worst: int) -> None:
         out.print()
         out.print(scatter(points), markup=False)
     for title, said in (
-        ("assumed", [one.assumed for one in result.replays]),
+        ("assumed", [words for one in result.replays for words in one.assumed.split("; ")]),
         ("skipped", [one.reason for one in result.replays]),
     ):
         told = Counter(words for words in said if words)
