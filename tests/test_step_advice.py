@@ -146,3 +146,16 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
         scratch.write_text("half")
         raise OSError(28, "No space left on device")
     assert kept.read_text() == "old" and list(tmp_path.iterdir()) == [kept]
+
+
+def test_experts_are_spread_where_that_fits_or_is_faster() -> None:
+    """Experts are 45 of Mixtral's 47 billion parameters."""
+    full = {"gpus": 64, "gpu": "h100-sxm", "framework": "megatron-core", "global_batch": 256, "tp": 2, "pp": 4,
+            "seq": 4096, "micro_batch": 1}  # fmt: skip
+    report = distsim.step("mixtral-8x7b", **full)
+    best = distsim.advise(report)[0]
+    assert not report.memory.fits and best.options == {"ep": 4} and best.peak <= report.memory.capacity
+    wide = {"gpus": 32, "gpu": "h100-sxm", "framework": "megatron-core", "global_batch": 256, "zero": 1, "ep": 32,
+            "seq": 4096, "micro_batch": 1}  # fmt: skip
+    assert {"ep": 8} in [one.options for one in distsim.advise(distsim.step("qwen3-30b-a3b", **wide))]
+    assert all("ep" not in one.options for one in distsim.advise(distsim.step("llama-70b", **full)))

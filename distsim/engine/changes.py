@@ -14,8 +14,8 @@ from distsim.specs.stage_layers import BALANCED
 
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
 EFFORTS = {
-    "sequence parallel": 1.0, "zero": 1.0, "loss": 1.0, "micro_batch": 1.0, "recompute": 2.0, "tp": 2.2, "pp": 2.4,
-    "cp": 2.6, "optimizer": 4.0, "gpus": 5.0, "gpu": 6.0,
+    "sequence parallel": 1.0, "zero": 1.0, "loss": 1.0, "micro_batch": 1.0, "recompute": 2.0, "ep": 2.1, "tp": 2.2,
+    "pp": 2.4, "cp": 2.6, "optimizer": 4.0, "gpus": 5.0, "gpu": 6.0,
 }  # fmt: skip
 PER_STEP = {"gpus": 1.0}
 """Further effort for each value of a family beyond its first; a tenth where not stated."""
@@ -43,6 +43,7 @@ def changes(setup: Setup) -> Iterator[Change]:
     yield from _losses(setup)
     yield from _micro_batch(setup)
     yield from _recompute(setup)
+    yield from _experts(setup)
     yield from _degrees(setup)
     yield from _optimizers(setup)
     yield from _hardware(setup)
@@ -89,6 +90,14 @@ def _recompute(setup: Setup) -> Iterator[Change]:
             step += 1
     all_layers = {} if setup.job.recompute_layers is None else {"recompute_layers": layers}
     yield Change("recompute", step + 2, "recompute all layers", {"recompute": "full", **all_layers})
+
+
+def _experts(setup: Setup) -> Iterator[Change]:
+    """Experts spread over more of the ranks that there are."""
+    y, experts = setup.layout, setup.model.experts
+    wider = [] if experts is None else [size for size in divisors(experts.count) if size > y.ep and size % y.ep == 0]
+    for step, size in enumerate(size for size in wider if size <= y.gpus // y.pp):
+        yield Change("ep", step, f"expert parallelism {size}", {"ep": size})
 
 
 def _degrees(setup: Setup) -> Iterator[Change]:
