@@ -11,7 +11,7 @@ from distsim.engine.memory import memory_of
 from distsim.engine.profile import recipes_of, with_kernels
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_cluster import cluster_of
-from distsim.engine.run_contradictions import overruled
+from distsim.engine.run_contradictions import overruled, too_large
 from distsim.engine.run_layout import (
     assumed_batch,
     assumed_layout,
@@ -103,7 +103,7 @@ def replay(run: Run) -> Replay:
     except MissingCell as contradiction:
         return Replay(run, reason=str(contradiction))
     measured = measured_peak_bytes(run, setup.framework.memory_decimal)
-    said = (assumed_of(run, setup), idle_degrees(run, setup.model), overruled(run, setup))
+    said = (assumed_of(run, setup), idle_degrees(run, setup.model), overruled(run, setup), too_large(setup, predicted))
     told = "; ".join(words for words in said if words)
     return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run), told)
 

@@ -11,6 +11,8 @@ APART = 1.1
 """Times that a row's step time and throughputs may differ by: figures of two digits round by up to a tenth."""
 FLOPS_APART = 2.0
 """The same beside a rate of FLOPs, whose conventions differ by recomputation and attention (docs/step.md)."""
+PEAK_APART = 1.15
+"""Predicted peaks beyond a card by more than this are no error of prediction (nine in ten lie within an eighth)."""
 LABELS = GIB / GIGA
 """GiB per decimal GB: labels and logs write either."""
 
@@ -72,3 +74,9 @@ def _peak(run: Run, setup: Setup) -> str:
     if not peak or peak <= card.memory * LABELS:
         return ""
     return f"mem_peak_gb_per_gpu is more than {card.name} has: GiB of one GPU?"
+
+
+def too_large(setup: Setup, predicted_bytes: float) -> str:
+    """A job that ran but is predicted not to: what saves its memory is in no cell."""
+    beyond = predicted_bytes > PEAK_APART * setup.accelerator.capacity
+    return "needs more memory by its cells than it ran in" if beyond else ""

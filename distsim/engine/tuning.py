@@ -12,7 +12,7 @@ from distsim.specs.framework import Framework, Kernels
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.products import MIXER_IN, MIXER_OUT, mixer_products, products
-from distsim.specs.tuning import LETTERS, MIXERS, WHOLE, Quantization, Tuning, targets_named
+from distsim.specs.tuning import ELSEWHERE, LETTERS, MIXERS, WHOLE, Quantization, Tuning, targets_named
 from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
@@ -68,6 +68,9 @@ def _targets(named: str, framework: Framework, model: Model) -> frozenset[str]:
     own = (*products(model), "head")
     if framework.kernels.qkv_matrices == 1 and mixer_products(model):
         own += (MIXER_IN, MIXER_OUT)
+    for name, meant in ELSEWHERE.items():
+        if name in targets and name not in own:
+            targets |= frozenset(meant)
     found = targets & frozenset(own)
     if not found:
         shown = "mixers" if targets == frozenset(MIXERS) else named

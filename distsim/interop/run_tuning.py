@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from distsim.interop.runs import Run
+from distsim.interop.runs import MissingCell, Run
 from distsim.specs.tuning import targets_named
 
-_TARGETS = re.compile(r"target modules ([a-z_]+(?:,[a-z_]+)*)")
+_TARGETS = re.compile(r"target modules ([a-z0-9_-]+(?:,[a-z0-9_-]+)*)")
 _CAP = re.compile(r"max_(?:seq_)?length (\d+)")
 _SPREAD = re.compile(r"mean (\d+)\+-(\d+) tokens")
 _MEAN = re.compile(r"mean (\d+) real tokens per step of (\d+) samples")
@@ -53,7 +53,11 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
         options["lora_rank"] = rank
         options.pop("lora_targets", None)  # whoever states a rank and no targets takes the library's
     named = (run.text("model") or "").lower()
-    if targets := _targets(notes) or next((t for start, t in by_model.items() if named.startswith(start)), None):
+    if (
+        targets := _stated(run)
+        or _targets(notes)
+        or next((t for start, t in by_model.items() if named.startswith(start)), None)
+    ):
         options["lora_targets"] = targets
     if "lora (emb)" in notes:
         options["lora_whole"] = "embedding,head"
@@ -77,6 +81,15 @@ def packed_options(run: Run, usual: int) -> dict[str, Any]:
     """Job options of a run that fine-tunes on packed samples of ``usual`` tokens, as its framework's recipes do."""
     whole = run.count("seq_len") or 0
     return {"sample_tokens": usual} if run.text("finetune_kind") and 0 < usual < whole else {}
+
+
+def _stated(run: Run) -> str | None:
+    """The adapted products of the row's own cell."""
+    text = run.text("lora_targets")
+    try:
+        return text and targets_named(text)
+    except ValueError as error:
+        raise MissingCell(f"lora_targets {error}") from None
 
 
 def _targets(notes: str) -> str | None:

@@ -29,7 +29,8 @@ MEASURED = ("n_params_b", "ffn_hidden", "internode_gbps_per_gpu", "step_time_s",
 """Columns of figures above zero."""
 FROM_ZERO = ("shared_experts", "zero_stage", "gated_mlp", "tied_embeddings", "sequence_parallel", "compile")
 WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precision", "recompute", "attention",
-         "optimizer", "offload", "framework", "flops_kind", "mem_kind", "finetune_kind", "notes")  # fmt: skip
+         "optimizer", "offload", "framework", "flops_kind", "mem_kind", "finetune_kind",
+         "lora_targets", "notes")  # fmt: skip
 """Columns of text."""
 DELIMITERS = (";", "\t", "|")
 """What spreadsheets write where a comma is the decimal sign, and between copied cells."""
