@@ -12,7 +12,7 @@ from distsim.engine.expert_load import busiest_rank, expert_spread
 from distsim.engine.flash import flash_seconds
 from distsim.engine.launches import CALL_KERNELS, launches
 from distsim.engine.orthogonal import Orthogonal, orthogonal_work
-from distsim.engine.passes import fused_share, moved_bytes
+from distsim.engine.passes import autocast_bytes, bias_gradient_bytes, fused_share, moved_bytes
 from distsim.engine.quantise import frozen_casts, trained_casts
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
@@ -251,6 +251,10 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         sizes = (m * k * batch, m * n * batch, n * k * batch)
         casts = trained_casts if operation.weight_gradient else frozen_casts
         forward.memory, backward.memory = (stream_seconds(moved, chip.bandwidth) for moved in casts(setup, sizes))
+    else:
+        first, second = autocast_bytes(setup, operation)
+        second = second + bias_gradient_bytes(setup, operation)
+        forward.memory, backward.memory = (stream_seconds(moved, chip.bandwidth) for moved in (first, second))
 
 
 def _cover(operation: Operation, times: list[Number]) -> Number:

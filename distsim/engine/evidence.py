@@ -36,12 +36,18 @@ from distsim.engine.run_profile import (
     trained_whole,
     unpacked_then,
 )
-from distsim.engine.run_software import assumed_recompute, attention_of, own_softmax, recomputation_of, sharding_group
+from distsim.engine.run_software import (
+    assumed_recompute,
+    attention_of,
+    own_softmax,
+    recomputation_of,
+    sharding_group,
+)
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
 from distsim.interop.run_names import optimizer_named
-from distsim.interop.run_tuning import lengths_of, packed_options, spread_options, tuning_options
+from distsim.interop.run_tuning import assumed_rank, lengths_of, packed_options, spread_options, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.framework import Framework
 from distsim.specs.job import OFFLOADS, Job
@@ -112,7 +118,8 @@ def assumed_of(run: Run, setup: Setup) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
     told = (
         assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
-        assumed_recompute(run, setup.framework), assumed_layout(run, setup.layout, setup.framework),
+        assumed_recompute(run, setup.framework), assumed_rank(run, setup.framework.usual_tuning),
+        assumed_layout(run, setup.layout, setup.framework),
         assumed_batch(run, setup.framework, setup.layout.micro_batch),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
@@ -271,16 +278,22 @@ def _stated(run: Run, framework: Framework, seq: int | None, causal: bool) -> di
     options.update(run_notes.pipeline_options(run))
     options["loss"] = run_notes.loss_of(run)
     options["optimizer"] = optimizer_named(run.text("optimizer"))
-    options["offload"] = _offload(run_notes.offloaded(run))
+    options["offload"] = _offload(run_notes.offloaded(run), run_notes.zero_stage(run))
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _offload(text: str | None) -> str | None:
+FULL = 3
+"""ZeRO stage that shards parameters."""
+
+
+def _offload(text: str | None, zero: int | None) -> str | None:
     """What a run moved to host memory; raises MissingCell when the cell only says that it moved something."""
     lower = (text or "none").lower()
     if lower == "none" or "not stated" in lower:
         return None
     found = [kind for kind in OFFLOADS if kind[:5] in lower]
+    if lower in ("cpu", "cpu offload", "cpuoffload"):  # of all that FSDP or ZeRO shards
+        found = ["optimizer", "parameters"] if zero == FULL else ["optimizer"]
     if not found or "fine-grained" in lower:
         raise MissingCell(f"offload {lower!r} does not say what is moved")
     return ",".join(found)

@@ -143,7 +143,8 @@ def network_for(
     library = _library(backend, accelerator.vendor)
     rack = bool(usual) and usual.domain > usual.gpus_per_node
     domain = usual.domain if rack else per_node
-    mesh = tuple(fabrics()["cube_mesh"]["rings"]) if intra == "nvlink-2" and per_node <= 8 else ()
+    pair = _pair_rate(accelerator, usual)
+    mesh = tuple(fabrics()["cube_mesh"]["rings"]) if intra == "nvlink-2" and per_node <= 8 and not pair else ()
     measured_hop = usual.network.hop if cluster is not None and usual.network is not None else None
     return Network(
         backend=library,
@@ -157,6 +158,7 @@ def network_for(
         hop=measured_hop if measured_hop is not None else known["hop"] * MICROSECOND,
         factors=profiled(profile) if library in ("nccl", "rccl") else {},
         rings=mesh,
+        pair_rate=pair,
         two_node_tree=known.get("two_node_tree", True),
         far_nics=known.get("far_nics", False),
         taper=known.get("taper", 0.0),
@@ -167,6 +169,14 @@ def network_for(
         if cluster is not None and usual.network is not None else (),
         bridge=bridge_of(accelerator, usual),
     )  # fmt: skip
+
+
+def _pair_rate(accelerator: Any, usual: Any) -> float:
+    """What a library counts on between two GPUs whose cluster states the rate of their link."""
+    stated = usual.fabric.pair_rate if usual is not None else None
+    if not stated or accelerator.link is None or accelerator.link.bridge:
+        return 0.0
+    return float(stated * _link_class(accelerator.link)[1]["share"])
 
 
 def _library(backend: str | None, vendor: str) -> str:

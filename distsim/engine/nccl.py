@@ -6,7 +6,7 @@ import functools
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, floor, log2, maximum, minimum, take, where
-from distsim.engine.network import NVLS_GENERATION, Group, direct_oversubscription, ring_oversubscription
+from distsim.engine.network import NVLS_GENERATION, Group, Network, direct_oversubscription, ring_oversubscription
 from distsim.formulas import nccl as formulas
 from distsim.units import GIGA, MICROSECOND
 
@@ -78,6 +78,14 @@ def by_nodes(triple: list[float], nodes: Number) -> Number:
     return where(nodes <= 1, one, where(nodes == 2, two, more))
 
 
+def fabric_rate(net: Network, local: Number) -> Number:
+    """Bytes per second that one of ``local`` GPUs has to the others of its group: links between each two leave those to
+    GPUs outside the group idle."""
+    if not net.pair_rate:
+        return net.intra_rate
+    return minimum(net.intra_rate, net.pair_rate * maximum(local - 1, 1))
+
+
 def graph_of(group: Group) -> Graph:
     """Rates of the fabric and of the NICs. On two nodes a tree crosses once where a ring crosses nearly twice."""
     net, table = group.network, tables()
@@ -86,8 +94,9 @@ def graph_of(group: Group) -> Graph:
         count = take(net.rings, minimum(group.local, len(net.rings) - 1))
         inside, channels = count * speed, maximum(1.0, count)
     else:
-        channels = maximum(1.0, net.intra_rate // speed)
-        inside = channels * speed if net.nvlink else net.intra_rate
+        rate = fabric_rate(net, group.local)
+        channels = maximum(1.0, rate // speed)
+        inside = channels * speed if net.nvlink else rate
     nics = group.local * net.nic_rate * table["graph"]["nic_share"] / group.sharing
     nics = nics / ring_oversubscription(group.nodes, net.tiers)
     many = group.nodes > 1
@@ -236,7 +245,8 @@ def direct(op: str, group: Group) -> Candidate:
     base, many = tables()["base"]["ring"][SIMPLE], group.nodes > 1
     near = group.local - 1
     far = group.ranks - group.local
-    fabric = graph_of(group._replace(local=maximum(group.local, 2))).inside
+    peers = 2 if op == "send_recv" and net.pair_rate else maximum(group.local, 2)
+    fabric = graph_of(group._replace(local=peers)).inside
     nic = maximum(net.nic_rate / group.sharing / direct_oversubscription(group.nodes, net.tiers), _NEVER)
     if op == "send_recv":
         latency = base + where(many, network, intra)

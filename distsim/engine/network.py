@@ -52,6 +52,9 @@ class Network(NamedTuple):
     """By ``link/family`` with family all_reduce, gather or direct."""
     rings: tuple[float, ...] = ()
     """Rings by group size where the links form a mesh without a switch (V100 cube mesh)."""
+    pair_rate: float = 0.0
+    """What the library counts on between two GPUs of a domain whose links go from each to each; 0 where a switch, or
+    rings of a mesh, say more."""
     two_node_tree: bool = True
     far_nics: bool = False
     """True when GPUs reach their NIC through the CPU, which rules out the LL128 protocol between nodes."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, maximum, where
 from distsim.engine.resolve import Setup
 from distsim.formulas.compute import reread_share
 from distsim.layers import core_attention
@@ -105,9 +105,13 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         again, steps = composed_softmax(setup), _steps_bytes(setup)
         more, later = (again * composed + step for composed, step in zip(COMPOSED_SOFTMAX, steps, strict=True))
         return forward + operation.shape[0] * more, backward + operation.shape[0] * later
+    if operation.name.endswith(".residual"):
+        return _residual_bytes(setup, operation)
+    copied: Number = 0.0
     if operation.name.endswith(".heads"):
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
+        copied = _head_copies(setup, operation)
     if operation.name in EXPERT_EXCHANGES and setup.kernels.expert_order == "around":
         size = size * ORDERED_TWICE
     cost = composed(setup, operation)
@@ -116,7 +120,50 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         routed, width = operation.shape
         return size + forward * routed * width, size * BACKWARD_BYTES + backward * routed * width
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
-    return size * cost.forward, size * again * cost.backward
+    return size * cost.forward + copied, size * again * cost.backward + copied
+
+
+def _residual_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """The addition to the residual stream, whose backward adds the gradients of both ways; dropout before it, which
+    plain torch writes and reads again, and whose backward reads and writes what its gradient is made of."""
+    added = operation.bytes_read + operation.bytes_written
+    mask = sum(tensor.size_bytes for tensor in operation.saved if tensor.name.endswith(".dropout_mask"))
+    dropped = (
+        2 * operation.bytes_written * int(any(tensor.name.endswith(".dropout_mask") for tensor in operation.saved))
+    )
+    return added + mask + dropped * int(plain_torch(setup)), added + mask + dropped
+
+
+def _head_copies(setup: Setup, operation: Operation) -> Number:
+    """Copies that batched products of plain torch make of what is not laid out by heads: values and the output, queries
+    and keys where no rotation wrote them anew, keys where they are copied to all heads; backward their gradients."""
+    if setup.layout.attention != "eager" or not plain_torch(setup):
+        return 0.0
+    sizes = {tensor.name: tensor.size_bytes for tensor in operation.saved}
+    query, key, value = (sizes.get(f"attention.{name}", 0.0) for name in ("query", "key", "value"))
+    if setup.model.positions == "rotary":
+        return 2 * (value + query + key * (setup.model.kv_heads < setup.model.heads))
+    return 2 * (query + key + value + query)
+
+
+def bias_gradient_bytes(setup: Setup, operation: Operation) -> Number:
+    """Gradients of outputs that are read again for the gradient of a bias, which no product gives."""
+    if setup.compiled or setup.kernels.compiler == "xla":
+        return 0.0
+    biases = sum(p.elements for p in operation.parameters if p.name.endswith(".bias") and p.trains)
+    return operation.shape[0] * biases * setup.precision.activation_bytes
+
+
+def autocast_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Casts of what autocast finds in fp32 before a product, forward; backward those of the gradients, and the sum of
+    the gradients of separate modules."""
+    if not setup.precision.autocast or setup.compiled:
+        return 0.0, 0.0
+    cast = sum(tensor.elements for tensor in operation.saved if tensor.name.endswith(".input_cast"))
+    each = FP32_BYTES + setup.precision.activation_bytes
+    tokens, _, inner, copies = operation.shape
+    sums = 3 * FP32_BYTES * maximum(cast - tokens * inner * copies, 0.0)
+    return cast * each, cast * each + sums
 
 
 def fused_share(setup: Setup, operation: Operation) -> float:
@@ -159,9 +206,14 @@ def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
     return where(alone, scores + kept, forward), where(alone, 2 * scores + kept, backward)
 
 
+def plain_torch(setup: Setup) -> bool:
+    """Whether elementwise steps are kernels of their own, as plain torch runs them."""
+    return setup.kernels.softmax_kernel == "steps" and not setup.compiled
+
+
 def softmax_in_steps(setup: Setup) -> bool:
     """Whether plain torch scales and masks scores before it takes their softmax, each in a kernel of its own."""
-    return setup.kernels.softmax_kernel == "steps" and not setup.compiled
+    return plain_torch(setup)
 
 
 def _steps_bytes(setup: Setup) -> tuple[float, float]:

@@ -80,6 +80,8 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
         recipe += run_notes.scaled_by_rows(run)
     if recipe == "nvfp4" and "precision_nvfp4_mixed" in framework.usual:
         recipe += run_notes.wide_tail(run)
+    if run.number("zero_stage") and f"precision_{recipe}_sharded" in framework.usual:
+        recipe += "_sharded"
     replayed = {name: real for known in framework.recipes for name, real in known.replayed.items()}
     return replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
 
@@ -113,13 +115,13 @@ def _has_bf16(run: Run) -> bool:
 
 def trained_whole(run: Run, setup: Setup) -> Setup:
     """The setup with the optimizer of scripts that fine-tune without DeepSpeed, and with their precision where
-    everything trains."""
+    everything trains in bf16."""
     scripted = run_notes.ON_DEEPSPEED in (run.text("notes") or "").lower()
     usual = setup.framework.usual_whole
     if not usual or run.text("finetune_kind") is None or setup.layout.zero or scripted:
         return setup
     precision, optimizer = usual.get("precision"), usual.get("optimizer")
-    if setup.tuning is not None:
+    if setup.tuning is not None or (_recipe(run, setup.framework)[0] or "bf16") != "bf16":
         precision = None
     if run.text("optimizer") and setup.optimizer.name != "adamw":
         optimizer = None

@@ -19,6 +19,8 @@ _QUANTISED = (
     (r"bnb|4-bit|nf4|int4", "nf4"),
 )  # fmt: skip
 _DEFAULT = "default"
+USUAL_RANK = 16
+"""Rank of adapters where neither a row nor its framework says one: the middle of the 8 to 32 of libraries' defaults."""
 STEPS = 200
 """Lengths at which the distribution of the longest sample is summed."""
 TINY = 1e-12
@@ -59,6 +61,7 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
         or next((t for start, t in by_model.items() if named.startswith(start)), None)
     ):
         options["lora_targets"] = targets
+    options.setdefault("lora_rank", USUAL_RANK)
     if "lora (emb)" in notes:
         options["lora_whole"] = "embedding,head"
     if weights := re.search(r"weights ([^;]+)", notes):
@@ -68,6 +71,14 @@ def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     if found and (kind.startswith("q") or weights):
         options["quantize"] = found + "+experts" * ("quantize_moe_experts" in notes)
     return options
+
+
+def assumed_rank(run: Run, usual: Mapping[str, Any]) -> str:
+    """A rank that is taken for granted; nothing where the row or its framework says one, or has no adapters."""
+    unsaid = tuning_options(run, usual).get("lora_rank") == USUAL_RANK and not (
+        run.count("lora_rank") or "lora_rank" in usual
+    )
+    return f"lora_rank is blank: taken as {USUAL_RANK}" if unsaid else ""
 
 
 def spread_options(run: Run) -> dict[str, Any]:
