@@ -202,6 +202,8 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     if framework.usual.get("experts_like_tp"):
         options.setdefault("etp", options.get("tp"))
     drop_idle(options, model)
+    if model.experts is not None and (options.get("ep") or 1) > 1:
+        options.setdefault("expert_imbalance", run_notes.capacity_factor(run))
     cluster = cluster_of(run)
     if cluster is not None and "zero_group" not in options:
         options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // (options.get("tp") or 1))
@@ -209,6 +211,8 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
         options["vpp"] = usual_chunks(options, model.layers)
     if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
         options["zero"] = framework.usual.get("pipelined_zero", 3)
+    if not options.get("zero") and options["precision"].startswith("bf16"):
+        options["zero"] = framework.usual.get("zero_of_bf16", 0)
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)
     if not options.get("zero"):

@@ -102,11 +102,12 @@ def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str
 
 
 def framework_notes(
-    framework: Framework, model: Model, layout: Layout, kernels: Kernels, origins: Mapping[str, str]
+    framework: Framework, model: Model, layout: Layout, kernels: Kernels, origins: Mapping[str, str], precision: str
 ) -> list[str]:
-    """What a user should know of a framework: that nobody trains with it, or that it usually shards everything where
-    nobody says and distsim shards nothing; and how it attends to chosen keys."""
-    return [*_usual_notes(framework, layout, origins), *_attention_notes(model, layout, kernels)]
+    """What a user should know of a framework: that nobody trains with it, what it shards or gathers where nobody says
+    and distsim does not or does; and how it attends to chosen keys."""
+    own = [*_usual_notes(framework, layout, origins), *_sharding_notes(framework, layout, origins, precision)]
+    return [*own, *_attention_notes(model, layout, kernels)]
 
 
 def _usual_notes(framework: Framework, layout: Layout, origins: Mapping[str, str]) -> list[str]:
@@ -117,6 +118,19 @@ def _usual_notes(framework: Framework, layout: Layout, origins: Mapping[str, str
         return []
     usual = framework.usual.get("pipelined_zero", usual) if layout.pp > 1 else usual
     return [f"--zero not given: 0 taken, every GPU holds all states; {name} usually runs with --zero {usual}"]
+
+
+def _sharding_notes(framework: Framework, layout: Layout, origins: Mapping[str, str], precision: str) -> list[str]:
+    found, name = [], framework.name
+    least = framework.usual.get("zero_of_bf16", 0)
+    if layout.zero < least and layout.dp > 1 and precision.startswith("bf16"):
+        found.append(f"{name} shards the states of bf16 over replicas even without ZeRO: --zero {least} is what runs")
+    gathers = origins.get("loss_parallel", "").startswith("framework") and not layout.loss_parallel
+    if gathers and layout.tp > 1 and framework.usual.get("loss_parallel"):
+        found.append(
+            f"logits are gathered, as by torch's tensor parallelism; {name} keeps them sharded: --loss-parallel"
+        )
+    return found
 
 
 def _base(framework: Framework, model: Model) -> Kernels:

@@ -124,7 +124,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     precision = catalog.load("precisions", filled["precision"])
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
     tuning = tuning_of(filled, job, framework, model, precision)
-    notes += framework_notes(framework, model, layout, kernels, origins)
+    notes += framework_notes(framework, model, layout, kernels, origins, precision.name)
     notes += tuning_notes(tuning, model, kernels, framework.name)
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
     if job.dropout is not None and not any(rates) and not kernels.dropout_always:

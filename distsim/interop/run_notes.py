@@ -33,7 +33,10 @@ llama3_405b.toml sets compile beside float8, whose casts take two to three times
 685)."""
 _NARROW = re.compile(r"^(mx|nv)?fp[48]|^float8", re.IGNORECASE)
 _WIDE_TAIL = re.compile(r"\blayers \d+-\d+ NVFP4, \d+-\d+ bf16", re.IGNORECASE)
-_BALANCED = re.compile(r"force[- ]balanced|force_load_balancing", re.IGNORECASE)
+_BALANCED = re.compile(
+    r"forced?[- ]balanced|force_load_balancing|fake balanced|balanced (?:gate|rout)|even(?:ly)? rout", re.IGNORECASE
+)
+_CAPACITY = re.compile(r"capacity factor (\d+(?:\.\d+)?)", re.IGNORECASE)
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
 _GRAPHS = re.compile(r"--cuda-graph-impl[= ]transformer_engine", re.IGNORECASE)
 _LOSSES = (
@@ -94,6 +97,12 @@ def deterministic(run: Run) -> bool:
 def graphs_of(run: Run) -> str | None:
     """Which parts of a step the notes say that CUDA graphs hold."""
     return "modules" if _GRAPHS.search(run.text("notes") or "") else None
+
+
+def capacity_factor(run: Run) -> float | None:
+    """Tokens that each expert computes over the mean, where a capacity drops what is beyond and pads what is below."""
+    found = _CAPACITY.search(run.text("notes") or "")
+    return max(1.0, float(found[1])) if found else None
 
 
 def balanced_router(run: Run) -> bool:
