@@ -147,6 +147,9 @@ def _loss(ctx: Context) -> Operation:
     if eager and some(_shared_out(ctx)):
         shifted = Tensor("loss.shifted", logits * _shared_out(ctx), wide, "s b v/t fp32")
         forward, backward = (*forward, shifted), (*backward, shifted)
+    if kernels.loss_shifted and eager and ctx.model.output.over_vocabulary:
+        several = where(ctx.layout.micro_batch > 1, logits, 0)
+        forward = (*forward, Tensor("loss.shift_copy", several, wide, "s b v/t"))
     return Operation(
         "loss",
         "loss",

@@ -117,6 +117,9 @@ class Kernels(Spec):
     """Share of the positions whose logits an encoder's training computes: all, or those that are masked."""
     loss_chunks: int = Field(default=1, ge=1)
     """Chunks of tokens in which the loss is computed."""
+    loss_shifted: bool = False
+    """An eager loss reads a copy of the logits without those of the last positions, which of a micro-batch of one
+    sequence are no copy but a view."""
     loss_keeps_chunks: bool = False
     """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once."""
     pass_share: float = Field(default=1.0, gt=0, le=1)
