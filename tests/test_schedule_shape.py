@@ -120,3 +120,15 @@ def test_interleaving_rule_for_arrays() -> None:
     for m in kept.tolist():  # the schedule deals them as its closed forms say
         assert distsim.pipeline(4, m, "interleaved-1f1b", 2).makespan == pytest.approx(3 * m + 3 * 3 / 2)
     assert numpy.all(interleaves(layout.with_(schedule="1f1b")))
+
+
+@pytest.mark.parametrize("name", ["zb-h1", "zb-v", "interleaved-zb", "1f1b"])
+def test_frozen_weights_leave_nothing_to_fill_bubbles_with(name: str) -> None:
+    """Adapters' gradients take next to no time: zero-bubble schedules then idle as long as 1F1B over as many chunks."""
+    chunks = SCHEDULES[name].default_chunks
+    run = distsim.pipeline(4, 16, name, chunks, forward=1.0, input_gradient=1.0, weight_gradient=0.01, backward=1.01)
+    ramp = (run.makespan - 2.01 * 16) / (2.01 * 3 / chunks)
+    assert ramp_share(name, 4, 16, chunks, 0.01) == pytest.approx(ramp, abs=1e-9)
+    options = {"gpu": "h100-sxm", "gpus": 8, "pp": 8, "lora_rank": 16, "global_batch": 16, "seq": 4096}
+    plain, split = (distsim.step("llama-2-70b", schedule=one, **options).seconds for one in ("1f1b", "zb-h1"))
+    assert split == pytest.approx(plain, rel=0.01)

@@ -10,6 +10,7 @@ from distsim.engine.compute import CLASSES, PHASES, PRODUCTS
 from distsim.engine.resolve import Setup
 from distsim.engine.schedule_shape import both_ways, paired, ramp_share
 from distsim.engine.stages import build_stages
+from distsim.engine.weight_gradients import per_input_gradient
 from distsim.engine.work import Work, kinds_of
 from distsim.formulas.step import (
     BLOCKING_SECONDS,
@@ -79,7 +80,7 @@ def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
     return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "zero": y.zero, "micro_batches": y.micro_batches, "state": state,
             "blocking": int(setup.kernels.launches == "blocking"),
             "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
-            "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp),
+            "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp, per_input_gradient(setup)),
             "paired": beside}  # fmt: skip
 
 

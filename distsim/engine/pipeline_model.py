@@ -9,7 +9,8 @@ from distsim.engine.resolve import Setup, resolve
 from distsim.engine.stages import build_stages
 from distsim.engine.step import timing_of
 from distsim.engine.step_content import chunk_shares
-from distsim.engine.work import Work, kinds_of, work_of
+from distsim.engine.weight_gradients import share_of
+from distsim.engine.work import kinds_of, work_of
 from distsim.specs.job import Job
 
 
@@ -39,15 +40,16 @@ def pass_times(setup: Setup, by_chunk: bool = False) -> dict[str, Any]:
     unlike = by_chunk and len(set(setup.chunk_layers)) > 1
     chunks = len(setup.chunk_layers) // y["pp"] if unlike else 1
     found: dict[int, tuple[float, float, float]] = {}
-    kinds = kinds_of(build_stages(setup))
-    for alike, stage, of_weights in zip(kinds, stage_numbers(work), _weight_shares(setup, work), strict=True):
+    stages = build_stages(setup)
+    kinds = kinds_of(stages)
+    for alike, stage, one_of in zip(kinds, stage_numbers(work), work.stages, strict=True):
         one = micro_batch(stage, y, timing)
         hop = float(one.others["pipeline_transfer"])
         whole = float(one.seconds) - hop
         phases = {phase: float(gpu_seconds(stage, phase, timing)) for phase in ("forward", "backward", "recompute")}
         total = sum(phases.values())
         share = whole / total if total else 0.0  # host overhead and exposed traffic spread over the passes
-        weight = float(product_seconds(stage, "backward", timing)) * of_weights * share
+        weight = float(product_seconds(stage, "backward", timing)) * share_of(setup, [stages[one_of.index]]) * share
         after = (phases["backward"] + phases["recompute"]) * share
         for each in alike:
             parts = chunk_shares(setup, each, timing, chunks) if unlike else [(1.0, 1.0)]
@@ -59,16 +61,3 @@ def pass_times(setup: Setup, by_chunk: bool = False) -> dict[str, Any]:
     backward = [first + second for first, second in zip(inputs, weights, strict=True)]
     return {"forward": forward, "backward": backward, "input_gradient": inputs, "weight_gradient": weights,
             "hop": max(hops)}  # fmt: skip
-
-
-def _weight_shares(setup: Setup, work: Work) -> list[float]:
-    """Per stage, what part of the backward products gives gradients of weights: half, less where most are frozen."""
-    if setup.tuning is None:
-        return [0.5] * len(work.stages)
-    stages = build_stages(setup)
-    shares = []
-    for one in work.stages:
-        products = [(op, count) for op, count in stages[one.index].operations() if op.kind == "matmul"]
-        weights = sum(op.flops_forward * count for op, count in products if op.weight_gradient)
-        shares.append(float(weights / sum(op.flops_backward * count for op, count in products)))
-    return shares

@@ -21,15 +21,16 @@ STEADY = ("v-half", "v-min", "1f1b-v", "interleaved-zb", "dualpipe", "dualpipe-v
 stages, lengthens neither the ramp nor what a stage holds (tests/test_schedule_shape.py)."""
 ROUNDS = 4
 ALL_FORWARDS_FIRST = ("gpipe", "looped-bfs")
-EVEN = 3.0
-"""One micro-batch on a whole stage, whose forward, input gradient and weight gradient take a second each."""
+BESIDE_WEIGHTS = 2.0
+"""Forward and input gradient of one micro-batch on a whole stage, a second each."""
 
 
-def ramp_share(schedule: Number, stages: int, micro: Number, chunks: Number) -> Number:
-    """What a schedule idles over ``ramp_seconds``, for stages that are alike and a backward of twice the forward."""
+def ramp_share(schedule: Number, stages: int, micro: Number, chunks: Number, weights: float = 1.0) -> Number:
+    """What a schedule idles over ``ramp_seconds``, for stages that are alike, whose forward and input gradient take a
+    second each and the gradients of weights ``weights`` of one: less where most are frozen."""
     if stages == 1:
         return 1.0
-    return _by_name(schedule, lambda name: _ramp_share(name, stages, micro, chunks))
+    return _by_name(schedule, lambda name: _ramp_share(name, stages, micro, chunks, weights))
 
 
 def in_flight(schedule: Number, stages: int, micro: Number, chunks: Number, stage: int) -> Number:
@@ -82,11 +83,12 @@ def _by_name(schedule: Number, value: Callable[[str], Number]) -> Number:
     return found
 
 
-def _ramp_share(name: str, stages: int, micro: Number, chunks: Number) -> Number:
-    least = EVEN * (stages - 1) / chunks
+def _ramp_share(name: str, stages: int, micro: Number, chunks: Number, weights: float) -> Number:
+    whole = BESIDE_WEIGHTS + weights
+    least = whole * (stages - 1) / chunks
     if name in ANY_NUMBER:
-        return (FORMS[name].makespan(Setting(stages, micro, chunks)) - EVEN * micro) / least
-    return each(lambda m, v: _simulated(name, stages, m, v)[0], micro, chunks) / least
+        return (FORMS[name].makespan(Setting(stages, micro, chunks, weight_gradient=weights)) - whole * micro) / least
+    return each(lambda m, v: _simulated(name, stages, m, v, weights)[0], micro, chunks) / least
 
 
 def _held(name: str, stages: int, micro: Number, chunks: Number, stage: int) -> Number:
@@ -96,12 +98,17 @@ def _held(name: str, stages: int, micro: Number, chunks: Number, stage: int) -> 
 
 
 @functools.lru_cache(maxsize=4096)
-def _simulated(name: str, stages: int, micro: int, chunks: int) -> tuple[float, tuple[float, ...]]:
+def _simulated(
+    name: str, stages: int, micro: int, chunks: int, weights: float = 1.0
+) -> tuple[float, tuple[float, ...]]:
     """Ramp in seconds and micro-batches held per stage, by the event simulation."""
     from distsim.engine.pipeline import pipeline
 
     if name in STEADY and micro % stages == 0:
         micro = min(micro, ROUNDS * stages)
     usual = find(name).default_chunks if chunks == 1 else chunks  # the schedule's own chunks where none are stated
-    run = pipeline(stages=stages, micro=micro, schedule=name, chunks=usual)
-    return run.makespan - EVEN * micro, run.peak_in_flight
+    run = pipeline(
+        stages=stages, micro=micro, schedule=name, chunks=usual, forward=1.0, backward=1.0 + weights,
+        input_gradient=1.0, weight_gradient=weights,
+    )  # fmt: skip
+    return run.makespan - (BESIDE_WEIGHTS + weights) * micro, run.peak_in_flight

@@ -13,6 +13,7 @@ from distsim.engine.flows import Flow
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage, folded
 from distsim.engine.step_passes import Beside, Content, Unit
+from distsim.engine.weight_gradients import share_of
 from distsim.formulas.step import exposed_seconds
 
 MOST_UNITS = 64
@@ -67,7 +68,7 @@ def content_of(
     y = setup.layout
     parts = {name: float(seconds) for name, seconds in batch.parts().items()}
     forward = float(batch.forward)
-    weight = _weight_share(numbers, timing) * float(batch.backward)
+    weight = _weight_share(setup, stage, numbers, timing) * float(batch.backward)
     names, shares = _shares(setup, stage, timing, piece)
     exchanges = _exchanges(names, parts, flows, piece)
     units = tuple(
@@ -126,11 +127,11 @@ def _first(flows: Iterable[Priced], phase: str = "") -> Flow | None:
     return max(found, key=lambda priced: priced[1])[0] if found else None
 
 
-def _weight_share(numbers: Mapping[str, Any], timing: Mapping[str, float]) -> float:
-    """Of a product's two backward products, one is the weight's; as a share of backward and recomputation."""
+def _weight_share(setup: Setup, stage: Stage, numbers: Mapping[str, Any], timing: Mapping[str, float]) -> float:
+    """Gradients of weights as a share of backward and recomputation."""
     products = product_seconds(numbers, "backward", timing)
     whole = sum(gpu_seconds(numbers, phase, timing) for phase in ("backward", "recompute"))
-    return float(products / 2 / whole) if whole else 0.0
+    return float(products * share_of(setup, [stage]) / whole) if whole else 0.0
 
 
 def _shares(
