@@ -66,6 +66,13 @@ LARGEST_NUMBER = 1e300
 """Beyond every quantity; whole numbers may be longer than floats."""
 
 
+def parse_time(text: str, where: str) -> float:
+    """Seconds of a time with its unit; a bare number, which might be of days or hours, is refused."""
+    if text.strip().lstrip("+-").replace(".", "", 1).isdigit():
+        raise DistsimError(f"{where} {text} has no unit", f"write e.g. {text}d, {text}h or {text}min")
+    return parse(text, "s", where)
+
+
 def parse(value: Any, dimension: str, what: str = "value") -> float:
     """SI number of a text such as ``80GB``; a bare number is taken as SI. ``dimension`` is one of B, B/s, FLOP/s, s,
     tokens, W, Hz, USD or 1 (a ratio). Raises DistsimError for text that does not say a number of that dimension."""

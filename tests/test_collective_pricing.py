@@ -283,3 +283,26 @@ def test_channels_of_a_short_message_post_one_by_one_to_the_network() -> None:
     assert far[1] - far[0] > 20e-6 > 5 * (near[1] - near[0])
     used = [formulas.nccl_channels_used(size, 4096, 16) for size in (8, 4096, 16384, 2**20)]
     assert used == [1, 1, 4, 16]
+
+
+@pytest.mark.parametrize(("cluster", "node", "pair"), [("bm.gpu.mi300x.8", 8, 64e9), ("alps", 4, 150e9)])
+def test_groups_of_a_mesh_have_the_links_among_themselves(cluster: str, node: int, pair: float) -> None:
+    """Links between each two: two GPUs have one link, and three times the GPUs more links than two."""
+    spec = distsim.catalog.load("clusters", cluster)
+    net = network_for(spec.gpu, cluster=spec)
+
+    def bus_rate(ranks: int) -> float:
+        seconds = float(price("all_reduce", 1e9, group_of(ranks, node, net)).seconds)
+        return 2 * (ranks - 1) / ranks * 1e9 / seconds
+
+    assert 0.5 * pair < bus_rate(2) < pair
+    assert bus_rate(node) > 0.75 * (node - 1) * bus_rate(2)
+    sent = float(price("send_recv", 1e9, group_of(2, node, net)).seconds)
+    assert 1e9 / sent < pair
+
+
+def test_a_pair_of_a_cube_mesh_has_two_links() -> None:
+    """150 GB/s are those of six links; two GPUs share two at most (DGX-1 V100)."""
+    net = network_for("v100-sxm2-16gb", cluster=distsim.catalog.load("clusters", "dgx-1-v100-16gb"))
+    for ranks in (2, 4, 8):
+        assert 1e9 / float(price("send_recv", 1e9, group_of(ranks, 8, net)).seconds) <= 50e9

@@ -139,3 +139,12 @@ def test_chinchilla() -> None:
     assert scaling.optimal_tokens(70e9) == pytest.approx(1.4e12)
     assert scaling.optimal_parameters(5.76e23) == pytest.approx(67e9, rel=0.05)
     assert scaling.optimal_parameters(scaling.training_flops(10e9, 200e9)) == pytest.approx(10e9)
+
+
+def test_a_hall_is_rented_for_the_nameplate_of_alike_nodes() -> None:
+    """Nebius states no power of its nodes; eight H100 may draw 10.2 kW wherever they stand."""
+    card = catalog.load("gpus", "h100-sxm")
+    told = draw(card, catalog.load("clusters", "dgx-h100"), 0.4)
+    other = draw(card, catalog.load("clusters", "nebius-h100"), 0.4)
+    assert told is not None and other is not None
+    assert other.rated == pytest.approx(told.rated) == pytest.approx(10_200 / 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import datetime
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,10 @@ def test_terms() -> None:
     assert term_of("spot") == "spot"
     with pytest.raises(DistsimError, match="unknown price term 'spott'"):
         term_of("spott")
+
+
+def test_a_date_yet_to_come_hides_nobodys_prices() -> None:
+    """A mistyped year of one's own list had left out everybody else's."""
+    found = quotes(price_lists(), "on-demand")
+    odd = dataclasses.replace(found[0], date="2036")
+    assert len(recent([odd, *found], 365)) == len(recent(found, 365)) + 1

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from distsim import catalog
+from distsim.engine.pace import campaign_pace
 from distsim.engine.prices import price_lists, quotes, recent
+from distsim.engine.search import Request, search
+from distsim.engine.search_bounds import Bounds
 from distsim.engine.search_money import Wish, rents, wish_for
 from distsim.engine.search_variants import base_setup
 from distsim.errors import DistsimError
@@ -62,3 +67,14 @@ def test_terms_and_providers_are_kept_to() -> None:
     for wrong in ("soon", "-1", "0", "2000", "nan"):
         with pytest.raises(DistsimError):
             wish_for(wrong, ())
+
+
+def test_deadlines_are_at_the_pace_of_campaigns() -> None:
+    """As in a plan: what a search calls quick enough is not too late there."""
+    job = Job(model="llama-2-7b", gpu="h100-sxm", global_batch=1024, seq=4096, tp=1, pp=1)
+    request = Request(job, (32,), Bounds(), tokens=300e9, top=1)
+    free = search(request)
+    seconds = free.training_seconds(free.best[0])
+    assert seconds == pytest.approx(300e9 / free.best[0].report.tokens_per_second * campaign_pace())
+    assert search(replace(request, deadline=seconds * 1.01)).best
+    assert not search(replace(request, deadline=seconds * 0.99)).best

@@ -151,14 +151,12 @@ def _kept(stated: int | None) -> int:
 
 
 def _quantity(given: dict[str, Any], name: str, unit: str) -> float | None:
-    from distsim.units import parse
+    from distsim.units import parse, parse_time
 
     text, option = given[name], f"--{name.replace('_', '-')}"
     if text is None:
         return None
-    if unit == "s" and text.strip().lstrip("+-").replace(".", "", 1).isdigit():
-        raise DistsimError(f"{option} {text} has no unit", f"write e.g. {text}d, {text}h or {text}min")
-    return parse(text, unit, option)
+    return parse_time(text, option) if unit == "s" else parse(text, unit, option)
 
 
 def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:

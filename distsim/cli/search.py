@@ -210,7 +210,7 @@ def _gpus(text: str | None, job: Any) -> tuple[int, ...]:
 
 def _training(request: Request, tokens: str | None, deadline: str | None) -> Request:
     """How much is to be trained, and in which time."""
-    from distsim.units import parse
+    from distsim.units import parse, parse_time
 
     if tokens is None:
         if deadline is not None:
@@ -218,7 +218,7 @@ def _training(request: Request, tokens: str | None, deadline: str | None) -> Req
         return request
     made = {"tokens": parse(tokens, "tokens", "--tokens")}
     if deadline is not None:
-        made["deadline"] = parse(deadline, "s", "--deadline")
+        made["deadline"] = parse_time(deadline, "--deadline")
     for name, value in made.items():
         if value <= 0:
             raise DistsimError(f"--{name} leaves nothing to search for", "write e.g. --tokens 300B --deadline 30d")

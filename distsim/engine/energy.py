@@ -62,8 +62,18 @@ def draw(accelerator: Accelerator, cluster: Cluster, utilisation: float | None) 
     idle = figures.note("accelerator, waiting for a restart", full * profile.idle_fraction, "W",
                         profile.source_of("idle_fraction") or "")  # fmt: skip
     rest = _overhead(full, cluster, profile, figures)
-    rated = full + rest if cluster.power is None else max(cluster.power / cluster.gpus_per_node, full)
+    node = cluster.power or _alike_power(accelerator, cluster)
+    rated = full + rest if node is None else max(node / cluster.gpus_per_node, full)
     return Draw(float(busy), rest, float(idle), figures, rated)
+
+
+def _alike_power(accelerator: Accelerator, cluster: Cluster) -> float | None:
+    """What the accelerator's usual node may draw, where that holds as many as the cluster's, whose power nobody states;
+    None where it does not."""
+    if accelerator.default_cluster is None:
+        return None
+    usual: Cluster = catalog.load("clusters", accelerator.default_cluster)
+    return usual.power if usual.gpus_per_node == cluster.gpus_per_node else None
 
 
 def _overhead(full: float, cluster: Cluster, profile: PowerDraw, figures: Figures) -> float:

@@ -245,8 +245,8 @@ def direct(op: str, group: Group) -> Candidate:
     base, many = tables()["base"]["ring"][SIMPLE], group.nodes > 1
     near = group.local - 1
     far = group.ranks - group.local
-    peers = 2 if op == "send_recv" and net.pair_rate else maximum(group.local, 2)
-    fabric = graph_of(group._replace(local=peers)).inside
+    pair = op == "send_recv" and (net.pair_rate or net.rings)  # of a mesh: the links of two, whatever the group
+    fabric = graph_of(group._replace(local=2 if pair else maximum(group.local, 2))).inside
     nic = maximum(net.nic_rate / group.sharing / direct_oversubscription(group.nodes, net.tiers), _NEVER)
     if op == "send_recv":
         latency = base + where(many, network, intra)

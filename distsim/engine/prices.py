@@ -89,8 +89,9 @@ def quotes(lists: Sequence[Price], term: Term, doubtful: bool = False) -> list[Q
 
 
 def recent(found: Sequence[Quote], days: float = STALE_DAYS) -> list[Quote]:
-    """Quotes not much older than the newest one; a date given by a year counts as the middle of that year."""
-    newest = max((_day(one) for one in found), default=0.0)
+    """Quotes not much older than the newest one, or than today where that is yet to come; a date given by a year counts
+    as the middle of that year."""
+    newest = min(max((_day(one) for one in found), default=0.0), datetime.date.today().toordinal())
     return [one for one in found if newest - _day(one) <= days]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from distsim.arrays import Number, each, where
+from distsim.arrays import Number, each, some, where
 from distsim.formulas.schedule_forms import FORMS, PEAKS, Setting
 from distsim.schedules.registry import SCHEDULES, find
 
@@ -86,8 +86,9 @@ def _by_name(schedule: Number, value: Callable[[str], Number]) -> Number:
 def _ramp_share(name: str, stages: int, micro: Number, chunks: Number, weights: float) -> Number:
     whole = BESIDE_WEIGHTS + weights
     least = whole * (stages - 1) / chunks
-    if name in ANY_NUMBER:
-        return (FORMS[name].makespan(Setting(stages, micro, chunks, weight_gradient=weights)) - whole * micro) / least
+    here = Setting(stages, micro, chunks, weight_gradient=weights)
+    if name in ANY_NUMBER and (weights == 1.0 or not some(1 - FORMS[name].exact(here))):
+        return (FORMS[name].makespan(here) - whole * micro) / least
     return each(lambda m, v: _simulated(name, stages, m, v, weights)[0], micro, chunks) / least
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from distsim.engine import search_money, search_schedules
 from distsim.engine.lacking import lacking
+from distsim.engine.pace import campaign_pace
 from distsim.engine.placement import placement_note
 from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup
@@ -102,10 +103,10 @@ def placed(best: Sequence[Choice]) -> list[str]:
 
 
 def pace_of(request: Request, base: Setup) -> float:
-    """Seconds per sequence that meet the deadline; infinite where there is none."""
+    """Seconds per sequence that meet the deadline at the pace of campaigns; infinite where there is none."""
     if request.tokens is None or request.deadline == math.inf:
         return math.inf
-    return float(request.deadline / request.tokens * base.layout.seq)
+    return float(request.deadline / campaign_pace() / request.tokens * base.layout.seq)
 
 
 def rents_of(request: Request) -> dict[int, search_money.Rent]:

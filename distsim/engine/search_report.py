@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from distsim.engine import search_alike, search_money, search_schedules
+from distsim.engine.pace import campaign_pace
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.search_best import Kept
 from distsim.engine.search_bounds import Bounds
@@ -126,13 +127,15 @@ class SearchReport:
         return None if rent is None else rent.usd_per_million_tokens(choice.report.tokens_per_second)
 
     def training_seconds(self, choice: Choice) -> float | None:
-        """How long the tokens of the request take with a layout, failures not counted; None where none are stated."""
-        return None if self.request.tokens is None else self.request.tokens / choice.report.tokens_per_second
+        """How long the tokens of the request take with a layout at the pace of campaigns, failures not counted; None
+        where none are stated."""
+        tokens = self.request.tokens
+        return None if tokens is None else tokens / choice.report.tokens_per_second * campaign_pace()
 
     def usd(self, choice: Choice) -> float | None:
         """What they cost, where prices were asked for."""
         per_million, tokens = self.usd_per_million_tokens(choice), self.request.tokens
-        return None if per_million is None or tokens is None else per_million * tokens / MILLION
+        return None if per_million is None or tokens is None else per_million * tokens / MILLION * campaign_pace()
 
     def alike(self, choice: Choice) -> search_alike.Alike | None:
         """How many layouts are like a ranked one; None where each is ranked by itself, or so many were asked for that
