@@ -15,6 +15,9 @@ def validate(
     runs: Annotated[
         Path | None, typer.Argument(help="a runs.csv of yours [default: the shipped runs]", show_default=False)
     ] = None,
+    unseen: Annotated[
+        bool, typer.Option("--unseen", help="the shipped runs of sources that nothing was fitted to")
+    ] = False,
     by: Annotated[
         str | None, typer.Option("--by", help="also summarise by source, gpu, framework or model", show_default=False)
     ] = None,
@@ -39,7 +42,7 @@ def validate(
 
     Example: distsim validate mine.csv --by framework
     """
-    from distsim.engine.validate import GROUPS, shipped_runs, validate_file
+    from distsim.engine.validate import GROUPS, shipped_runs, unseen_runs, validate_file
     from distsim.errors import DistsimError, did_you_mean
 
     if by is not None and by not in GROUPS:
@@ -49,7 +52,9 @@ def validate(
             raise DistsimError(f"{flag} {bar:g} is no error", "give a share from 0 on, e.g. 0.05")
     if worst < 0:
         raise DistsimError(f"--worst {worst} is negative", "give 0 or more")
-    result = validate_file(runs if runs is not None else shipped_runs())
+    if unseen and runs is not None:
+        raise DistsimError("RUNS and --unseen exclude each other", "validate one after the other")
+    result = validate_file(runs if runs is not None else unseen_runs() if unseen else shipped_runs())
     for words in result.odd:
         talk.note(words)
     if json:

@@ -30,6 +30,7 @@ from distsim.engine.likeness import FOLDER, evidence, own_sources
 from distsim.engine.measured import measured_seconds
 from distsim.engine.run_profile import run_year
 from distsim.engine.step import timing_on
+from distsim.engine.validate import shipped_runs, unseen_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run, odd_cells, read_runs
 from distsim.specs.timing import PLAIN
@@ -122,14 +123,28 @@ def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibra
         "whole sources left out": score(examples, far.residuals),
         "sources, corrected by alike runs": score(examples, far.corrected),
     }  # fmt: skip
+    others = _unseen(fitted, examples) if any(map(shipped_runs().samefile, files)) else []
+    if others:
+        scores["runs of sources never fitted"] = score([one for one, _ in others], np.array([r for _, r in others]))
     write(folder, fitted_toml(fitted, ", ".join(file.name for file in files), len(examples), len(set(sources))),
           residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
-                         nearest_states(examples, after) == PLAIN))  # fmt: skip
+                         nearest_states(examples, after) == PLAIN, others))  # fmt: skip
     theirs = frozenset(example.source for example in own.examples) if mine else frozenset()
     write_evidence(folder / FOLDER, examples, after, theirs)
     for known in (evidence, own_sources, residuals_of, timing_on):  # what this process has read may be another's now
         known.cache_clear()
     return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores)
+
+
+def _unseen(fitted: Fit, examples: Sequence[Example]) -> list[tuple[Example, float]]:
+    """Runs of sources that nothing is fitted to, with the residuals that fit and alike runs leave of them."""
+    known = {example.source for example in examples}
+    new = [example for example in examples_of(read_runs(unseen_runs()))[0] if example.source not in known]
+    everything = [*examples, *new]
+    labels = [place >= len(examples) for place in range(len(everything))]
+    residuals = fitted.residuals(Table.of(everything))
+    left = corrected(everything, labels, dict.fromkeys((False, True), residuals)).corrected
+    return [(example, float(left[len(examples) + place])) for place, example in enumerate(new)]
 
 
 def by_source(examples: Sequence[Example]) -> dict[str, int]:

@@ -115,19 +115,22 @@ def _tables(values: dict[tuple[int, str], dict[str, float]]) -> Iterator[tuple[s
             yield f"framework.{framework}.on.{architecture}", factors
 
 
-def residuals_toml(examples: Sequence[Example], near: tuple[Any, Any], far: Any, plain: Any) -> str:
+def residuals_toml(
+    examples: Sequence[Example], near: tuple[Any, Any], far: Any, plain: Any, unseen: Sequence[tuple[Example, float]]
+) -> str:
     """The preset of residuals by group: ``near`` (residuals, likeness of the nearest run) from runs left out, ``far``
     from whole sources left out, which stands for jobs of no known source; of these only runs in the ``plain`` state of
-    their software, as jobs are."""
+    their software, as jobs are; and runs of ``unseen`` sources with their residuals."""
     groups: dict[str, list[float]] = defaultdict(list)
     elsewhere: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for index, example in enumerate(examples):
         word = Correction(0.0, float(near[1][index]), ()).word
         for name in group_names(example.framework, example.architecture, word):
             groups[name].append(float(near[0][index]))
-        if plain[index]:
-            busy = example.busy_fraction / float(np.exp(far[index]))
-            elsewhere[elsewhere_name(busy)].append((example.source, float(far[index])))
+    outside = [(example, float(far[index])) for index, example in enumerate(examples) if plain[index]]
+    for example, residual in (*outside, *unseen):
+        busy = example.busy_fraction / float(np.exp(residual))
+        elsewhere[elsewhere_name(busy)].append((example.source, residual))
     everything = [pair for pairs in elsewhere.values() for pair in pairs]  # of paces that no run has
     groups_elsewhere = {name: elsewhere.get(name, everything) for name in map(elsewhere_name, PACES.values())}
     lines = [

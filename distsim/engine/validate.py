@@ -72,6 +72,11 @@ def shipped_runs() -> Path:
     return catalog.path("runs", "published")
 
 
+def unseen_runs() -> Path:
+    """Further measured runs that come with distsim, of sources that nothing was fitted to."""
+    return catalog.path("runs", "unseen")
+
+
 def validate_file(path: Path) -> Validation:
     """Replay every run of a file."""
     with catalog.settled():
