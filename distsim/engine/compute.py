@@ -11,6 +11,7 @@ from distsim.engine.chip import Chip
 from distsim.engine.expert_load import busiest_rank, expert_spread
 from distsim.engine.flash import flash_seconds
 from distsim.engine.launches import CALL_KERNELS, launches
+from distsim.engine.narrow import stays_wide
 from distsim.engine.orthogonal import Orthogonal, orthogonal_work
 from distsim.engine.passes import autocast_bytes, bias_gradient_bytes, fused_share, moved_bytes
 from distsim.engine.quantise import frozen_casts, trained_casts
@@ -76,10 +77,6 @@ class StageCompute:
     phases: dict[str, Sums] = field(default_factory=lambda: {phase: Sums() for phase in PHASES})
     optimizer: Number = 0.0
     orthogonal: Orthogonal = field(default_factory=Orthogonal)
-
-
-WIDE_PRODUCTS = ("head", "head.transform", "head.pooler", "head.sentence", "mlp.router", "mlp.shared.gate")
-"""Products that 8-bit recipes leave in 16 bits."""
 
 
 class BlockSums(NamedTuple):
@@ -220,8 +217,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     """A product with weights: forward, input gradient and weight gradient each have their own shape."""
     m, n, k, batch = operation.shape
     adapter = any(parameter.held == "adapter" for parameter in operation.parameters)
-    wide = operation.name in WIDE_PRODUCTS or (operation.name.startswith("mtp") and operation.name.endswith(".head"))
-    narrow_rate = chip.narrow_rate if narrow and not wide and not adapter else None
+    narrow_rate = chip.narrow_rate if narrow and not stays_wide(operation.name) and not adapter else None
     narrow = narrow_rate is not None
     rate, each = (chip.rate, setup.precision.activation_bytes) if narrow_rate is None else (narrow_rate, 1.0)
     if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:

@@ -9,6 +9,7 @@ from typing import Any
 from distsim import catalog
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.figures import Figures
+from distsim.engine.narrow import NARROW, narrow_weight
 from distsim.engine.resolve import Setup
 from distsim.engine.stored import shared_elements
 from distsim.engine.tuning import recipe_of, weight_bytes
@@ -38,9 +39,6 @@ class States:
     dense_parameters: Number
     """Elements that train on this rank before ZeRO shards them."""
     expert_parameters: Number
-
-
-NARROW = ("fp8", "fp4")
 
 
 def stored(setup: Setup) -> Setup:
@@ -114,6 +112,7 @@ class _Fold:
         self.filled: Number = 0
         """With what fills tensors up to alike shards: the fullest rank has its share of this."""
         self.matrices: Number = 0
+        """Weights that a recipe of 8 bits copies, or holds in them."""
         self.optimizer: Number = 0
 
     def add(self, setup: Setup, parameter: Parameter, times: int) -> None:
@@ -121,7 +120,7 @@ class _Fold:
         self.count = self.count + parameter.elements * times
         ranks = sharding_group(setup.layout, parameter.group)
         self.filled = self.filled + shared_elements(setup, parameter, ranks) * times
-        if parameter.kind == "matrix":
+        if narrow_weight(parameter):
             self.matrices = self.matrices + parameter.elements * times
         if parameter.trains:
             recipe = recipe_of(parameter, setup.precision, setup.tuning)
@@ -135,7 +134,10 @@ class _Fold:
         transposed = recipe.transpose_bytes * (setup.accelerator.generation in NEEDS_TRANSPOSE)
         if sample.held == "frozen" and recipe.parameter_bytes < recipe.activation_bytes:
             transposed = 0  # made for each product: a cache of it would double what is frozen (docs/finetuning.md)
-        copies = self.matrices / maximum(self.count, 1) * (recipe.weight_copy_bytes + transposed)
+        narrow = self.matrices / maximum(self.count, 1)
+        copies = narrow * (recipe.weight_copy_bytes + transposed)
+        if recipe.math in NARROW:
+            copies = copies + (1 - narrow) * max(0.0, recipe.activation_bytes - recipe.parameter_bytes)
         if sample.held == "quantised":
             copies = 0
         elif sample.held == "whole" and setup.framework.adapters.keeps_originals:
