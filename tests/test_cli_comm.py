@@ -36,6 +36,11 @@ def test_tables_show_collectives_links_hierarchy_and_zero(capsys: pytest.Capture
     assert "\x1b" not in text
 
 
+def test_a_slow_link_is_shared_by_the_ranks_of_a_replica(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--gpus", "64", "--zero", "1", "--zero-group", "8", "--sync", "local-sgd", "--sync-gbps", "10")
+    assert re.search(r"slow link .* 156 MB/s +100%", answer(capsys, "llama-7b", "--gpu", "h100-sxm", *words))
+
+
 def test_narrow_terminals_lose_columns_not_numbers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,10 @@ def test_no_measured_run_did_what_its_framework_is_said_not_to_run() -> None:
         ("llm-foundry", {"cp": 2, "seq": 2048}, "no context parallelism"),
         ("torchtitan", {"cp": 4, "seq": 2052}, "chunks per context parallel rank"),
         ("torch-ddp", {"zero": 3}, "has no ZeRO 3"),
+        *(
+            (name, {"model": "mixtral-8x7b", "tp": 2, "ep": 4, "sequence_parallel": False}, "add --sequence-parallel")
+            for name in ("megatron-core", "megatron-lm", "megatron-bridge", "nemo")
+        ),
     ],
 )
 def test_one_layout_is_refused_where_the_framework_is_named(framework: str, options: dict[str, Any], told: str) -> None:
@@ -138,6 +142,25 @@ def test_a_search_holds_exactly_what_is_supported(framework: str, tmp_path: Path
     model = load_model("llama-7b").spec
     able = [row for row, one in zip(rows[1], numbers, strict=True) if not unsupported(spec.supports, model, one)]
     assert sorted(able) == sorted(rows[0]) and len(able) < len(rows[1])
+
+
+def test_a_search_trains_experts_with_tensor_parallelism_under_sequence_parallelism() -> None:
+    words = ("search", "olmoe-1b-7b", "--gpus", "8", "--global-batch", "32", "--recompute", "none", "--json")
+    for more in ((), ("--framework", "megatron-core")):
+        assert run([*words, *more, "--all", "some.csv"]) == 0
+        with open("some.csv", encoding="utf-8") as lines:
+            found = {(row["tp"], row["sequence_parallel"]) for row in csv.DictReader(lines)}
+        assert {("1", "0"), ("2", "1")} <= found and ("2", "0") not in found
+
+
+def test_a_search_lets_experts_without_sequence_parallelism_through_that_are_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("search", "olmoe-1b-7b", "--gpus", "8", "--global-batch", "32", "--recompute", "none", "--tp", "2")
+    assert run([*words, "--sequence-parallel", "off", "--json"]) == 0
+    assert "computed all the same" in json.loads(capsys.readouterr().out)["notes"][-1]
+    assert run([*words, "--sequence-parallel", "off", "--framework", "megatron-core"]) == 2
+    assert "only under sequence parallelism" in capsys.readouterr().err
 
 
 def test_a_search_says_what_it_left_out_or_let_through(capsys: pytest.CaptureFixture[str]) -> None:

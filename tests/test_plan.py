@@ -117,6 +117,15 @@ def test_checkpoint_of_adam_takes_fourteen_bytes_per_parameter() -> None:
     assert checkpoint_bytes_per_parameter(resolve(Job(model="llama-7b", precision="bf16", optimizer="sgd"))) == 6
 
 
+def test_checkpoint_of_muon_has_one_state_of_matrices_and_two_of_all_else() -> None:
+    setup = resolve(Job(model="llama-7b", precision="bf16", optimizer="muon"))
+    others = 32000 * 4096 + 65 * 4096  # the embedding, two norms per layer and the last one
+    assert checkpoint_bytes_per_parameter(setup) == pytest.approx(10 + 4 * others / 6_738_415_616)
+    adapted = [Job(model="llama-7b", lora_rank=8, precision="bf16", optimizer=name) for name in ("adamw", "muon")]
+    adam, muon = (checkpoint_bytes_per_parameter(resolve(job)) for job in adapted)
+    assert adam - muon == resolve(adapted[0]).precision.state_bytes  # adapters are matrices
+
+
 @pytest.mark.parametrize(
     "limits", [{"days": 0}, {"days": -3}, {"dollars": 0}, {"days": 1e9}, {"dollars": float("nan")}]
 )

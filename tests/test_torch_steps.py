@@ -82,6 +82,19 @@ def test_offloaded_states_are_updated_at_the_hosts_bandwidth() -> None:
     assert host_bandwidth(grace) == 500e9
 
 
+@pytest.mark.parametrize("zero", [0, 1, 2])
+def test_gradients_are_set_to_zero_where_they_are(zero: int) -> None:
+    """ZeRO 2 keeps shards of them beside the optimizer in host memory, ZeRO 0 and 1 whole ones on the GPU."""
+    on_gpu = _setup(framework="deepspeed", gpu="h100-sxm", zero=zero)
+    on_host = replace(on_gpu, offload=("optimizer",))
+    stage = build_stages(on_gpu)[0]
+    gradients = on_gpu.precision.gradient_bytes * sum(p.elements * n for p, n in stage.held())
+    filled = gradients / (8 if zero >= 2 else 1) / 3350e9
+    slower = 3350e9 * 8 / 614e9
+    updated = optimizer_seconds(on_gpu, stage) - filled
+    assert optimizer_seconds(on_host, stage) == pytest.approx(updated * slower + filled * (slower if zero >= 2 else 1))
+
+
 def test_foreach_optimizers_pass_over_states_again() -> None:
     fused, foreach = (_setup(framework="huggingface", optimizer=name) for name in ("adamw", "adamw-foreach"))
     stage = build_stages(fused)[0]

@@ -138,6 +138,26 @@ def test_compression() -> None:
     assert sent(rank4, "low-rank factors") == pytest.approx(2 * 15 / 16 * 2 * factors)
 
 
+def test_factors_of_experts() -> None:
+    """Each expert's matrices have their own, over the ranks that hold the same experts; one rank alone sends none."""
+    options: dict[str, Any] = {"gpu": "h100-sxm", "ep": 8, "seq": 4096}
+    alone, shared = (comm("mixtral-8x7b", gpus=gpus, compress="powersgd-r4", **options) for gpus in (8, 16))
+    assert {row.group_size for row in rows(alone, "low-rank factors")} == {8}
+    sizes = {row.group_size: row.calls * row.bytes_per_call for row in rows(shared, "low-rank factors")}
+    expert = (4096 + 2 * 14336) + (14336 + 4096)  # gate and up in one product
+    assert sizes[2] == pytest.approx(2 * 4 * 32 * expert)
+    layer = (4096 + 6144) + (4096 + 4096) + (4096 + 8)  # queries, keys and values in one product; the router
+    assert sizes[16] == pytest.approx(2 * 4 * (32 * layer + 2 * (32000 + 4096)))
+    whole = comm("mixtral-8x7b", gpus=8, **options)
+    assert sent(alone, "low-rank factors") < 0.01 * sent(whole, "gradients")
+
+
+def test_factors_are_sent_as_often_as_gradients() -> None:
+    once, each = (comm("gpt2", gpus=8, global_batch=32, compress="powersgd-r4", no_sync=put_off)
+                  for put_off in (True, False))  # fmt: skip
+    assert sent(each, "low-rank factors") == pytest.approx(4 * sent(once, "low-rank factors"))
+
+
 def test_parameter_servers() -> None:
     """Sharded over the workers they move what a ring moves; a central one is as slow as all workers together."""
     ring = sent(comm("gpt2", gpus=8), "gradients")
@@ -148,6 +168,28 @@ def test_parameter_servers() -> None:
     assert seconds[1] / seconds[2] == pytest.approx(8, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("model", "layout"), [("llama-7b", {"tp": 8}), ("llama-7b", {"pp": 8}), ("mixtral-8x7b", {"ep": 8, "seq": 4096})]
+)
+def test_servers_and_slow_links_carry_every_shard(model: str, layout: dict[str, Any]) -> None:
+    """64 workers push whatever they hold to one server; one link joins a replica's ranks with the others."""
+    options: dict[str, Any] = {"gpu": "h100-sxm", "gpus": 64, **layout}
+    served = comm(model, sync="parameter-server", servers=1, **options)
+    held = [sum(p.elements * n for p, n in stage.held()) for stage in build_stages(served.setup)]
+    pushed = 2 * 64 / len(held) * sum(held)
+    for found in served.stages:
+        seconds = sum(row.seconds for row in found if row.purpose == "gradients pushed")
+        assert seconds == pytest.approx(pushed / 50e9, rel=0.01)
+    slow = comm(model, sync="local-sgd", sync_every=1, sync_gbps=10, **options)
+    for found in slow.stages:
+        averaged = [row for row in found if row.purpose == "replicas averaged"]
+        rings = [2 * (row.group_size - 1) / row.group_size * row.bytes_per_call * 64 / row.group_size
+                 for row in averaged]  # fmt: skip
+        own = sum(p.elements * n for p, n in build_stages(slow.setup)[slow.stages.index(found)].held())
+        seconds = sum(row.seconds for row in averaged)
+        assert seconds == pytest.approx(sum(rings) / len(held) * sum(held) / own / 1.25e9)
+
+
 def test_local_sgd_and_diloco() -> None:
     plain = sent(comm("gpt2", gpus=16), "gradients")
     rare = comm("gpt2", gpus=16, sync="local-sgd", sync_every=500)
@@ -156,7 +198,8 @@ def test_local_sgd_and_diloco() -> None:
     (row,) = rows(slow, "replicas averaged")
     assert row.group_size == 2 and row.link == "slow link"
     parameters = 124_439_808 + (slow.setup.vocab_padded - 50257) * 768
-    assert row.seconds == pytest.approx(2 * parameters / 8 / 125e6 / 100)  # 2 bytes, a ring of two, one eighth each
+    assert row.wire_bytes_per_rank == pytest.approx(2 * parameters / 8 / 100)  # 2 bytes, a ring of two, one eighth
+    assert row.seconds == pytest.approx(2 * parameters / 125e6 / 100)  # eight ranks of a replica share its link
 
 
 def test_offload_crosses_the_host_link() -> None:
@@ -164,6 +207,16 @@ def test_offload_crosses_the_host_link() -> None:
     (down,), (up,) = rows(report, "gradients to host"), rows(report, "parameters from host")
     assert down.bytes_per_call == up.bytes_per_call == pytest.approx(2 * LLAMA_7B / 8)
     assert down.link.startswith("pcie") and down.seconds > 0 and down.level_bytes == (0,)
+    for kind, zero in (
+        ("optimizer", 1),
+        ("parameters", 3),
+    ):  # experts have fewer ranks to share them, and less to share
+        jobs = [{"gpu": "h100-sxm", "gpus": 64, "ep": ep, "zero": zero, "seq": 4096, "offload": kind} for ep in (1, 8)]
+        together, apart = (rows(comm("mixtral-8x7b", **job), "parameters from host")[0] for job in jobs)
+        assert together.bytes_per_call == apart.bytes_per_call == pytest.approx(2 * 46_702_792_704 / 64)
+    piped = {"gpus": 8, "pp": 4, "global_batch": 32, "zero": 1, "offload": "optimizer"}
+    one, both = (rows(comm(**piped, schedule=name), "gradients to host")[0] for name in ("1f1b", "dualpipe"))
+    assert both.bytes_per_call == pytest.approx(2 * one.bytes_per_call, rel=0.01)  # a second copy of the weights
     chip = Job(model="llama-7b", gpu="gh200-96gb", gpus=1, recompute="full", seq=2048, offload="activations")
     kept = distsim.comm(chip)
     (out,), (back,) = rows(kept, "activations to host"), rows(kept, "activations from host")

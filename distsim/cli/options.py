@@ -72,7 +72,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "zeropp": (str, "parts of ZeRO++, e.g. qwz,hpz,qgz"),
     "sync": (str, "replicas agree by allreduce, parameter-server or local-sgd [default: allreduce]"),
     "sync_every": (int, "steps between synchronisations with local-sgd (DiLoCo)"),
-    "sync_gbps": (float, "Gb/s of the link between replicas with local-sgd"),
+    "sync_gbps": (float, "Gb/s of a replica's link to the others with local-sgd, shared by all its ranks"),
     "servers": (int, "parameter servers [default: each worker serves its share]"),
 }
 _FLAGS = {"sequence_parallel": "--sequence-parallel/--no-sequence-parallel", "dropout": "--dropout/--no-dropout",

@@ -19,8 +19,10 @@ from distsim.engine.pace import campaign_ends, campaign_pace
 from distsim.engine.plan import Candidate
 from distsim.engine.resolve import Setup
 from distsim.engine.search_bounds import Bounds
+from distsim.engine.states import states_of
 from distsim.engine.step import StepReport, step_of
 from distsim.errors import DistsimError
+from distsim.layers.network import network_parameters, plain_context
 from distsim.specs.cluster import Cluster
 from distsim.specs.failures import Failures
 from distsim.specs.job import Job
@@ -81,13 +83,17 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
 
 
 def checkpoint_bytes_per_parameter(setup: Setup) -> float:
-    """Weights, master copy and full-size states of one parameter that trains: 14 for Adam in mixed precision."""
+    """Weights, master copy and full-size states of what trains, in the mean of its parameters: 14 for Adam in mixed
+    precision, between 10 and 14 where matrices have one state and all else has two (Muon)."""
     precision, optimizer = setup.precision if setup.tuning is None else setup.tuning.adapter, setup.optimizer
+    parts = network_parameters(plain_context(setup.model, setup.tuning)).values()
+    trained = [(one, one.elements * times) for parameters, times in parts for one in parameters if one.trains]
     states = sum(
-        precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
-        for state in optimizer.states if state.shape == "full" and state.of == "all"
+        elements * (precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element)
+        for one, elements in trained for state in states_of(optimizer, one) if state.shape == "full"
     )  # fmt: skip
-    return precision.parameter_bytes + precision.master_bytes * optimizer.master_copy + states
+    each = states / sum(elements for _, elements in trained)
+    return float(precision.parameter_bytes + precision.master_bytes * optimizer.master_copy + each)
 
 
 def checkpoint_of(report: StepReport, parameters: int) -> Checkpoint:

@@ -36,7 +36,7 @@ class Exchange:
     sync: str = "allreduce"
     sync_every: int = 1
     sync_bytes_per_second: float = 0.0
-    """Rate of a slow link between replicas; 0 means the cluster's network."""
+    """Rate of the slow link that the ranks of a replica share; 0 means the cluster's network."""
     servers: int = 0
     """Parameter servers beside the workers; 0 means that each worker serves its share."""
     expert_imbalance: float = 1.0

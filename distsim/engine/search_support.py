@@ -18,6 +18,7 @@ LIFTED: dict[str, dict[str, Any]] = {
     "schedule": {"schedules": None}, "zero": {"zero": (0, 1, 2, 3), "pipeline_zero": 3},
     "zero_group": {"zero_group": True}, "tp": {"tp": True, "copied_kv_heads": True}, "pp": {"pp": True},
     "cp": {"cp": True, "cp_chunks": 1}, "ep": {"ep": True}, "recompute_layers": {"some_layers": True},
+    "sequence_parallel": {"whole_sequence_experts": True},
 }  # fmt: skip
 """What a stated bound lifts, where the framework is only the default."""
 STAGES = (0, 1, 2, 3)

@@ -167,12 +167,18 @@ class _Fold:
         )  # fmt: skip
 
 
+def gradients_in_host(setup: Setup) -> Number:
+    """Whether gradients live in host memory: sharded ones go there with the optimizer that reads them; whole ones are
+    reduced where backward makes them, on the GPU."""
+    return (setup.layout.zero >= 2) & ("optimizer" in setup.offload)
+
+
 def _offload(setup: Setup, sums: dict[str, Number], figures: Figures) -> None:
-    """Take what lives in host memory off the GPU; sharded gradients go there with the optimizer that reads them."""
+    """Take what lives in host memory off the GPU."""
     moved = {"parameters": sums["parameters"] * ("parameters" in setup.offload)}
     if "optimizer" in setup.offload:
         moved["optimizer"] = sums["optimizer"]
-        moved["gradients"] = where(setup.layout.zero >= 2, sums["gradients"], 0)
+        moved["gradients"] = where(gradients_in_host(setup), sums["gradients"], 0)
     for name, size in moved.items():
         if name in setup.offload or name == "gradients":
             sums[name] = sums[name] - figures.note(f"{name} in host memory", size, "B", ZERO_OFFLOAD)

@@ -70,6 +70,11 @@ def _same(one: Number, other: Number) -> bool:
     return same if isinstance(same, bool) else bool(same.all())
 
 
+def same_span(one: Span, other: Span) -> bool:
+    """Whether two process groups are one."""
+    return _same(one.ranks, other.ranks) and _same(one.stride, other.stride)
+
+
 def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """Gradients and parameters of one rank over one step, as the ZeRO stage has it."""
     y, rules = setup.layout, setup.framework.traffic

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from distsim.arrays import Number, maximum, where
 from distsim.engine.exchange import Exchange
 from distsim.engine.flows import Fixed, Flow, Span
 from distsim.engine.network import Network
 from distsim.engine.resolve import Setup
 from distsim.engine.saved import saved_of
-from distsim.engine.stages import Stage
-from distsim.engine.stored import trained_units
-from distsim.engine.tuning import weight_bytes
+from distsim.engine.stages import Stage, build_stages
+from distsim.engine.states import sharding_group
+from distsim.engine.stored import Stored, trained_units
+from distsim.engine.traffic_data import same_span, sharings
+from distsim.engine.tuning import recipe_of, weight_bytes
 from distsim.errors import DistsimError
 from distsim.formulas.collectives import all_reduce_wire_bytes
 from distsim.formulas.traffic import (
@@ -21,6 +25,7 @@ from distsim.formulas.traffic import (
     quantised_bytes,
     slow_ring_seconds,
 )
+from distsim.layers.ledger import Parameter
 from distsim.units import FP32_BYTES
 
 # Elements that share one fp32 scale on the wire (Wang et al. 2023, ZeRO++, arXiv:2306.10209, section 3.1: block-based
@@ -35,12 +40,14 @@ def varied(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow], ne
     if exchange.zeropp:
         return [new for flow in flows for new in _zeropp(exchange, flow, network)]
     if exchange.compress != "none":
-        return [flow for flow in flows if flow.purpose != "gradients"] + _compressed(setup, exchange, stage, flows)
+        gradients = [flow for flow in flows if flow.purpose == "gradients"]
+        others = [flow for flow in flows if flow.purpose != "gradients"]
+        return others + _compressed(setup, exchange, stage, gradients)
     if exchange.sync == "parameter-server":
-        return [new for flow in flows for new in _served(exchange, flow, network)]
+        return [new for flow in flows for new in _served(setup, exchange, stage, flow, network)]
     if exchange.sync == "local-sgd":
         kept = [f for f in flows if not (f.purpose.startswith("gradients") and f.op == "all_reduce")]
-        return kept + _local_sgd(setup, exchange, flows)
+        return kept + _local_sgd(setup, exchange, stage, flows)
     return flows
 
 
@@ -69,37 +76,57 @@ def _zeropp(exchange: Exchange, flow: Flow, network: Network) -> list[Flow]:
     return [flow]
 
 
-def _compressed(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow]) -> list[Flow]:
+def _compressed(setup: Setup, exchange: Exchange, stage: Stage, gradients: list[Flow]) -> list[Flow]:
     """1-bit Adam and LAMB (arXiv:2102.02888, 2104.06069) after warm-up; PowerSGD (arXiv:1905.13727)."""
-    gradients = [flow for flow in flows if flow.purpose == "gradients"]
+    if exchange.compress != "1bit":
+        return _low_rank(setup, exchange, stage, gradients)
     out: list[Flow] = []
-    if not gradients:  # all frozen on this stage
-        return out
-    if exchange.compress == "1bit":
-        for flow in gradients:
-            elements = flow.bytes_logical / DTYPE_BYTES[flow.dtype]
-            size, scales = elements * DTYPE_BYTES["sign"], flow.span.ranks * FP32_BYTES
-            out.append(flow._replace(purpose="gradient signs", op="all_to_all", dtype="sign", bytes_logical=size))
-            out.append(flow._replace(purpose="gradient signs", op="all_gather", dtype="sign", bytes_logical=size))
-            out.append(flow._replace(purpose="scales", op="all_gather", dtype="fp32", bytes_logical=scales))
-        return out
-    whole: Number = 0
-    factors: Number = 0
-    for unit in trained_units(stage):
-        for tensor in unit.tensors:
-            small = powersgd_elements(tensor.rows, tensor.columns, exchange.compress_rank)
-            factors = factors + (small if tensor.matrix else 0) * unit.count
-            whole = whole + (0 if tensor.matrix else tensor.elements) * unit.count
-    calls = sum(flow.calls for flow in gradients)
-    first = gradients[0]
-    for purpose, elements, times in (("low-rank factors", factors, 2), ("gradients of vectors", whole, 1)):
-        size = elements * DTYPE_BYTES[first.dtype] / times / maximum(calls, 1)
-        out.append(first._replace(purpose=purpose, calls=calls * times, bytes_logical=size))
+    for flow in gradients:
+        elements = flow.bytes_logical / DTYPE_BYTES[flow.dtype]
+        size, scales = elements * DTYPE_BYTES["sign"], flow.span.ranks * FP32_BYTES
+        out.append(flow._replace(purpose="gradient signs", op="all_to_all", dtype="sign", bytes_logical=size))
+        out.append(flow._replace(purpose="gradient signs", op="all_gather", dtype="sign", bytes_logical=size))
+        out.append(flow._replace(purpose="scales", op="all_gather", dtype="fp32", bytes_logical=scales))
     return out
 
 
-def _served(exchange: Exchange, flow: Flow, network: Network) -> list[Flow]:
-    """Gradients pushed to servers and parameters pulled back; each worker serves its share unless there are servers."""
+def _low_rank(setup: Setup, exchange: Exchange, stage: Stage, gradients: list[Flow]) -> list[Flow]:
+    """Two factors of every matrix, and vectors whole, over the ranks that share them."""
+    copies = [stage, *([] if stage.mirror is None else [stage.mirror])]
+    held = [(one, unit.count) for copy in copies for unit in trained_units(copy) for one in unit.tensors]
+    shared, together = sharings(setup)
+    syncs = exchange.syncs(setup.layout.micro_batches)
+    out: list[Flow] = []
+    for sharing in shared:
+        buckets = [flow for flow in gradients if same_span(flow.span, sharing.data)]
+        if not buckets:  # all frozen on this stage, or on one rank alone
+            continue
+        own = [(one, count) for one, count in held if sharing.holds(one, together)]
+        factors = sum(_factor_elements(one, exchange.compress_rank) * count for one, count in own if one.matrix)
+        whole = sum(one.elements * count for one, count in own if not one.matrix)
+        calls = sum(flow.calls for flow in buckets)
+        for purpose, elements, times in (("low-rank factors", factors, 2), ("gradients of vectors", whole, 1)):
+            size = elements * DTYPE_BYTES[buckets[0].dtype] * syncs / times / maximum(calls, 1)
+            out.append(buckets[0]._replace(purpose=purpose, calls=calls * times, bytes_logical=size))
+    return out
+
+
+def _factor_elements(tensor: Stored, rank: Number) -> Number:
+    """Elements of the factors of a matrix, or of a stack of experts, each with a matrix of its own."""
+    if tensor.group != "expert":
+        return powersgd_elements(tensor.rows, tensor.columns, rank)
+    return tensor.rows * powersgd_elements(tensor.inner, tensor.columns / tensor.inner, rank)
+
+
+def _senders(setup: Setup, stage: Stage) -> Number:
+    """Ranks of the whole job, as many of this stage's as send what all send: stages may hold unlike shares."""
+    held = [sum(p.elements * count for p, count in one.held() if p.trains) for one in (stage, *build_stages(setup))]
+    return setup.layout.gpus / setup.layout.pp * sum(held[1:]) / held[0]
+
+
+def _served(setup: Setup, exchange: Exchange, stage: Stage, flow: Flow, network: Network) -> list[Flow]:
+    """Gradients pushed to servers and parameters pulled back; each worker serves its share unless there are servers,
+    which serve all ranks, whatever part of the model these hold."""
     if flow.purpose != "gradients":
         return [flow]
     placed = flow.span.placed(network)
@@ -110,7 +137,8 @@ def _served(exchange: Exchange, flow: Flow, network: Network) -> list[Flow]:
     if isinstance(rate, (int, float)) and rate <= 0:
         raise DistsimError(f"{exchange.servers} parameter servers need a network", "name a --cluster that has one")
     size = flow.bytes_logical * own
-    seconds = parameter_server_seconds(size, ranks, servers, rate, network.hop)
+    workers = _senders(setup, stage) if exchange.servers else ranks
+    seconds = parameter_server_seconds(size, workers, servers, rate, network.hop)
     link = network.inter if exchange.servers else where(placed.nodes > 1, network.inter, network.intra)
     sent = where(exchange.servers == 0, size, 0.0)  # what the worker sends as a server
     return [
@@ -119,8 +147,9 @@ def _served(exchange: Exchange, flow: Flow, network: Network) -> list[Flow]:
     ]
 
 
-def _local_sgd(setup: Setup, exchange: Exchange, flows: list[Flow]) -> list[Flow]:
-    """Replicas take steps of their own and average parameters (or outer gradients: DiLoCo) now and then."""
+def _local_sgd(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow]) -> list[Flow]:
+    """Replicas take steps of their own and average parameters (or outer gradients: DiLoCo) now and then; over a slow
+    link, the rings of all ranks of a replica go at once."""
     syncs = exchange.syncs(setup.layout.micro_batches)
     sizes: dict[Span, tuple[Flow, Number]] = {}
     for flow in flows:
@@ -131,7 +160,8 @@ def _local_sgd(setup: Setup, exchange: Exchange, flows: list[Flow]) -> list[Flow
     for span, (flow, size) in sizes.items():
         fixed = None
         if exchange.sync_bytes_per_second:
-            seconds = slow_ring_seconds(size, span.ranks, exchange.sync_bytes_per_second)
+            rings = _senders(setup, stage) / span.ranks
+            seconds = slow_ring_seconds(size, span.ranks, rings, exchange.sync_bytes_per_second)
             fixed = Fixed(seconds, all_reduce_wire_bytes(size, span.ranks), "slow link", "ring")
         out.append(
             flow._replace(
@@ -180,14 +210,22 @@ def _transfers(setup: Setup, stage: Stage, kind: str) -> list[tuple[str, str, st
         size = saved_of(setup, stage).layers
         return [("activations to host", DOWN, "forward", y.micro_batches, size),
                 ("activations from host", UP, "backward", y.micro_batches, size)]  # fmt: skip
-    shards = where(y.zero >= 1, y.zero_group, 1)
-    if kind == "parameters":
-        held = sum(
-            p.elements * count * weight_bytes(p, precision, setup.tuning) for p, count in stage.parameters()
-        )  # fmt: skip
-        weights = offload_transfer_bytes(held, 1, shards)
+    if kind == "parameters":  # of the copy that a micro-batch visits
+        weights = _own_bytes(setup, stage.parameters(), lambda one: weight_bytes(one, precision, setup.tuning))
         return [("parameters from host", UP, phase, y.micro_batches, weights) for phase in ("forward", "backward")]
-    elements = sum(parameter.elements * count for parameter, count in stage.parameters() if parameter.trains)
-    weights = offload_transfer_bytes(elements, precision.parameter_bytes, shards)
-    gradients = offload_transfer_bytes(elements, precision.gradient_bytes, shards)
+    trained = [(one, count) for one, count in stage.held() if one.trains]
+    gradients = _own_bytes(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).gradient_bytes)
+    weights = _own_bytes(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).parameter_bytes)
     return [("gradients to host", DOWN, "backward", 1, gradients), ("parameters from host", UP, "step", 1, weights)]
+
+
+def _own_bytes(
+    setup: Setup, parameters: Iterable[tuple[Parameter, int]], bytes_each: Callable[[Parameter], float]
+) -> Number:
+    """Bytes of what one rank owns of some parameters, each sharded over the ranks that share it."""
+    y = setup.layout
+    total: Number = 0
+    for one, count in parameters:
+        shards = where(y.zero >= 1, sharding_group(y, one.group), 1)
+        total = total + offload_transfer_bytes(one.elements * count, bytes_each(one), shards)
+    return total

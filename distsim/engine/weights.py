@@ -8,7 +8,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, minimum, where
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
-from distsim.engine.states import sharding_group, states_of
+from distsim.engine.states import gradients_in_host, sharding_group, states_of
 from distsim.engine.tuning import gathered_bytes, recipe_of
 from distsim.formulas.compute import GRACE_BANDWIDTH, HOST_BANDWIDTH, optimizer_traffic_bytes, stream_seconds
 from distsim.layers.ledger import Parameter
@@ -32,12 +32,15 @@ def _held(setup: Setup, parameters: Iterable[tuple[Parameter, int]]) -> Iterator
 
 def optimizer_seconds(setup: Setup, stage: Stage) -> Number:
     """Traffic of one step at the bandwidth of what takes it: the accelerator, or its share of the host that holds the
-    states."""
-    bandwidth: Number = setup.accelerator.bandwidth
+    states; gradients are set to zero where they are."""
+    own: Number = setup.accelerator.bandwidth
+    updating: Number = own
     if "optimizer" in setup.offload:
         sharers = minimum(setup.layout.gpus, setup.cluster.gpus_per_node)
-        bandwidth = host_bandwidth(setup.accelerator.host) / sharers
-    return stream_seconds(_optimizer_bytes(setup, stage), bandwidth)
+        updating = host_bandwidth(setup.accelerator.host) / sharers
+    filling = where(gradients_in_host(setup), updating, own)
+    filled = stream_seconds(_gradient_bytes(setup, stage), filling)
+    return stream_seconds(_update_bytes(setup, stage), updating) + filled
 
 
 def host_bandwidth(link: HostLink | None) -> float:
@@ -49,7 +52,8 @@ def host_bandwidth(link: HostLink | None) -> float:
     return HOST_BANDWIDTH[max((one for one in generations if one <= stated), default=generations[0])]
 
 
-def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
+def _update_bytes(setup: Setup, stage: Stage) -> Number:
+    """What the optimizer reads and writes of states, gradients and parameters."""
     y = setup.layout
     total: Number = 0
     for parameter, elements, group in _held(setup, stage.held()):
@@ -66,7 +70,16 @@ def _optimizer_bytes(setup: Setup, stage: Stage) -> Number:
             int(precision.math == "fp16"),
         )  # fmt: skip
         total = total + moved * setup.optimizer.passes
-        total = total + elements / where(y.zero >= 2, group, 1) * precision.gradient_bytes  # gradients set to zero
+    return total
+
+
+def _gradient_bytes(setup: Setup, stage: Stage) -> Number:
+    """The gradients that one rank sets to zero in each step."""
+    total: Number = 0
+    for parameter, elements, group in _held(setup, stage.held()):
+        if parameter.trains:
+            each = recipe_of(parameter, setup.precision, setup.tuning).gradient_bytes
+            total = total + elements / where(setup.layout.zero >= 2, group, 1) * each
     return total
 
 

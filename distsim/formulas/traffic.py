@@ -98,9 +98,10 @@ def parameter_server_seconds(size_bytes: Number, workers: Number, servers: Numbe
 
 
 @formula(unit="s", source="ring over one slow link per replica; Douillard et al. 2023, DiLoCo (arXiv:2311.08105)")
-def slow_ring_seconds(size_bytes: Number, ranks: Number, rate: Number) -> Number:
-    """All-reduce over a link so slow that its latency does not matter."""
-    return 2 * (ranks - 1) / ranks * size_bytes / rate
+def slow_ring_seconds(size_bytes: Number, ranks: Number, rings: Number, rate: Number) -> Number:
+    """All-reduces of ``size_bytes`` in so many rings at once, one for each rank of a replica; they share its link, so
+    slow that its latency does not matter."""
+    return rings * 2 * (ranks - 1) / ranks * size_bytes / rate
 
 
 @formula(unit="B", source="Ren et al. 2021, ZeRO-Offload (arXiv:2101.06840), section 4: gradients down, parameters up")

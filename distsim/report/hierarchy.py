@@ -47,8 +47,9 @@ def line_rate(report: TrafficReport, link: str) -> float:
         return own.rate
     if link == network.intra:
         return cluster.fabric.rate or network.intra_rate
-    if link == "slow link":
-        return report.exchange.sync_bytes_per_second
+    if link == "slow link":  # a replica's ranks share it, and nothing but its bytes takes time
+        slow = [row for row in report.collectives if row.link == link]
+        return float(sum(row.wire_bytes_per_rank for row in slow) / sum(row.seconds for row in slow))
     return float(host.measured or host.rate or 0) if host is not None else 0.0
 
 

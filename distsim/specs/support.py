@@ -30,6 +30,8 @@ class Supports(Spec):
     ep: bool = True
     copied_kv_heads: bool = True
     """Tensor parallel ranks may be more than key-value heads, which are then copied."""
+    whole_sequence_experts: bool = True
+    """Experts go with tensor parallelism without sequence parallelism, whose ranks all hold whole sequences."""
     schedules: tuple[str, ...] | None = None
     """Pipeline schedules that it has; None where nobody looked."""
     interleaving: Literal["any", "enough", "multiples", "rounds"] = "any"
@@ -101,6 +103,14 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
             f"{f} puts each of {common_kv_heads(m)} key-value heads of {m.name} on one rank, but tp is {y.tp}"
         ),
         lambda s, m, y: f"valid degrees: {listed(divisors(common_kv_heads(m)))}",
+    ),
+    SupportRule(
+        ("tp", "sequence_parallel"),
+        lambda s, m, y: (m.experts is None) | s.whole_sequence_experts | (y.tp == 1) | (y.sequence_parallel == 1),
+        lambda f, s, m, y: (
+            f"{f} trains experts with tensor parallelism only under sequence parallelism, which is off with tp {y.tp}"
+        ),
+        lambda s, m, y: "add --sequence-parallel, or use --tp 1",
     ),
     SupportRule(
         ("schedule",),
