@@ -50,7 +50,7 @@ from distsim.interop.run_names import optimizer_named
 from distsim.interop.run_tuning import assumed_rank, lengths_of, packed_options, spread_options, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.framework import Framework
-from distsim.specs.job import OFFLOADS, Job
+from distsim.specs.job import Job
 
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
@@ -282,22 +282,5 @@ def _stated(run: Run, framework: Framework, seq: int | None, causal: bool) -> di
     options.update(run_notes.pipeline_options(run))
     options["loss"] = run_notes.loss_of(run)
     options["optimizer"] = optimizer_named(run.text("optimizer"))
-    options["offload"] = _offload(run_notes.offloaded(run), run_notes.zero_stage(run))
+    options["offload"] = run_notes.offloaded(run)
     return {name: value for name, value in options.items() if value is not None}
-
-
-FULL = 3
-"""ZeRO stage that shards parameters."""
-
-
-def _offload(text: str | None, zero: int | None) -> str | None:
-    """What a run moved to host memory; raises MissingCell when the cell only says that it moved something."""
-    lower = (text or "none").lower()
-    if lower == "none" or "not stated" in lower:
-        return None
-    found = [kind for kind in OFFLOADS if kind[:5] in lower]
-    if lower in ("cpu", "cpu offload", "cpuoffload"):  # of all that FSDP or ZeRO shards
-        found = ["optimizer", "parameters"] if zero == FULL else ["optimizer"]
-    if not found or "fine-grained" in lower:
-        raise MissingCell(f"offload {lower!r} does not say what is moved")
-    return ",".join(found)

@@ -8,7 +8,7 @@ from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.chip import Chip
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
-from distsim.engine.states import sharding_group
+from distsim.engine.states import of_layers, sharding_group
 from distsim.formulas.compute import newton_schulz_flops, product_share
 from distsim.layers.ledger import Parameter
 
@@ -53,7 +53,7 @@ def orthogonal_work(setup: Setup, stage: Stage, chip: Chip) -> Orthogonal:
 
 def orthogonalised(parameter: Parameter) -> bool:
     """Whether a parameter is a matrix of a layer that trains."""
-    return parameter.kind == "matrix" and parameter.trains and not parameter.name.startswith("head")
+    return of_layers(parameter) and parameter.trains
 
 
 def _sides(parameter: Parameter) -> tuple[Number, Number]:

@@ -58,9 +58,14 @@ def sharding_group(layout: Layout, group: str) -> Number:
     return minimum(layout.expert_data_parallel, maximum(layout.zero_group * layout.tp // (layout.ep * layout.etp), 1))
 
 
+def of_layers(parameter: Parameter) -> bool:
+    """Whether a parameter is a matrix of a layer, as Muon takes them: output layers are Adam's, like embeddings."""
+    return parameter.kind == "matrix" and not parameter.name.startswith("head")
+
+
 def states_of(optimizer: Optimizer, parameter: Parameter) -> list[State]:
     """The states that an optimizer keeps for a parameter."""
-    kind = "matrices" if parameter.kind == "matrix" else "vectors"
+    kind = "matrices" if of_layers(parameter) else "vectors"
     return [state for state in optimizer.states if state.of in ("all", kind)]
 
 

@@ -6,6 +6,7 @@ import re
 
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import MissingCell, Run
+from distsim.specs.job import OFFLOADS
 
 ON_DEEPSPEED = "full-parameter"
 """How notes name what QwenLM/Qwen's finetune_ds.sh does: ZeRO 3, with a master copy."""
@@ -72,10 +73,23 @@ def framework_name(run: Run) -> str | None:
     return "deepspeed" if _HUGGING_FACE.search(notes) else run.text("framework")
 
 
+FULL = 3
+"""ZeRO stage that shards parameters."""
+
+
 def offloaded(run: Run) -> str | None:
-    """The cell, or optimizer and parameters where it is blank and the notes say that all went to host memory."""
-    told = "optimizer, parameters" if _FULL_OFFLOAD.search(run.text("notes") or "") else None
-    return run.text("offload") or told
+    """What the cell says was in host memory, or optimizer and parameters where it is blank and the notes say that all
+    was; raises MissingCell when the cell only says that something was."""
+    told = "optimizer, parameters" if _FULL_OFFLOAD.search(run.text("notes") or "") else "none"
+    lower = (run.text("offload") or told).lower()
+    if lower == "none" or "not stated" in lower:
+        return None
+    found = [kind for kind in OFFLOADS if kind[:5] in lower]
+    if lower in ("cpu", "cpu offload", "cpuoffload"):  # of all that FSDP or ZeRO shards
+        found = ["optimizer", "parameters"] if zero_stage(run) == FULL else ["optimizer"]
+    if not found or "fine-grained" in lower:
+        raise MissingCell(f"offload {lower!r} does not say what is moved")
+    return ",".join(found)
 
 
 def attention_kernel(run: Run) -> str | None:
