@@ -23,11 +23,20 @@ def calibrate(
         str | None, typer.Option("--nccl-tests", help="output of nccl-tests, text or JSON", show_default=False)
     ] = None,
     gpu: Annotated[str | None, typer.Option("--gpu", help="accelerator it ran on", show_default=False)] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="cluster it ran on, instead of --gpu", show_default=False)
+    ] = None,
     gpus_per_node: Annotated[
-        int | None, typer.Option("--gpus-per-node", help="[default: its usual node]", show_default=False)
+        int | None, typer.Option("--gpus-per-node", help="[default: as the file lists its ranks]", show_default=False)
     ] = None,
     internode_gbps_per_gpu: Annotated[
         float | None, typer.Option("--internode-gbps-per-gpu", help="network rate per GPU in Gb/s", show_default=False)
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            "--network", help="link class between nodes, e.g. ib-ndr [default: the usual]", show_default=False
+        ),
     ] = None,
     collective: Annotated[
         str | None,
@@ -48,7 +57,7 @@ def calibrate(
 
     Example: distsim calibrate mine.csv
 
-    Example: distsim calibrate --nccl-tests all_reduce.log --gpu h100-sxm --output mine.toml
+    Example: distsim calibrate --nccl-tests all_reduce.log --cluster dgx-h100 --output mine.toml
     """
     from distsim.cli.network_files import calibrate_nccl_tests
     from distsim.errors import DistsimError
@@ -62,9 +71,8 @@ def calibrate(
         raise DistsimError("--folder and --alone need RUNS", "give a runs.csv")
     if nccl_tests is None:
         raise DistsimError("nothing to calibrate with", "give a runs.csv, or --nccl-tests FILE and --gpu NAME")
-    if gpu is None:
-        raise DistsimError("--nccl-tests needs the accelerator it ran on", "add e.g. --gpu h100-sxm")
-    calibrate_nccl_tests(nccl_tests, gpu, gpus_per_node, internode_gbps_per_gpu, collective, ranks, output, json)
+    calibrate_nccl_tests(nccl_tests, gpu, gpus_per_node, internode_gbps_per_gpu, collective, ranks, output, json,
+                         network, cluster)  # fmt: skip
 
 
 def _runs(runs: Path, folder: Path, alone: bool, json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from distsim.arrays import Number, maximum, take, where
 from distsim.engine import nccl, textbook
-from distsim.engine.links import FAMILIES
+from distsim.engine.link_factors import FAMILIES
 from distsim.engine.network import Factor, Group, Network, Priced
 from distsim.errors import DistsimError, did_you_mean
 from distsim.formulas import collectives as volumes
