@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,12 +29,25 @@ _PLAIN = "1 is what NCCL itself counts on"
 _MOST = 1e6  # beyond any measurement: a slip
 
 
-@functools.lru_cache(maxsize=4)
 def factors(name: str = FACTORS) -> dict[str, Factor]:
-    """Measured factors by ``link/family``, as ``make calibrate-links`` wrote them."""
+    """Measured factors by ``link/family``, as ``make calibrate-links`` wrote them, read anew where a file changed."""
     from distsim import catalog
 
-    table, file = catalog.load("links", name).get("factor", {}), str(catalog.path("links", name))
+    file = catalog.path("links", name)
+    return _read(name, str(file), os.stat(file).st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1)
+def _shipped() -> dict[str, Factor]:
+    """Asked for with every network, so its file is looked for once."""
+    return factors()
+
+
+@functools.lru_cache(maxsize=8)
+def _read(name: str, file: str, changed_ns: int) -> dict[str, Factor]:
+    from distsim import catalog
+
+    table = catalog.load("links", name).get("factor", {})
     found = {
         f"{link}/{family}": _factor(one, f"factor.{link}.{family}", file)
         for link, families in _table(table, "factor", file).items()
@@ -46,7 +60,7 @@ def factors(name: str = FACTORS) -> dict[str, Factor]:
 
 def profiled(profile: str | None) -> dict[str, Factor]:
     """The shipped factors, with those of a profile of the user's own measurements laid over them."""
-    return factors() if profile is None else {**factors(), **factors(profile)}
+    return _shipped() if profile is None else {**_shipped(), **factors(profile)}
 
 
 def _table(value: Any, place: str, file: str) -> Mapping[str, Any]:
@@ -78,6 +92,6 @@ def _factor(value: Any, place: str, file: str) -> Factor:
     for name, one in given.items():
         if isinstance(one, bool) or not isinstance(one, (int, float)) or not 0 < one <= _MOST:
             raise DistsimError(
-                f"{place}.{name} is {one!r}", f"give a number above 0, at most {_MOST:g}; {_PLAIN}", where=file
+                f"{place}.{name} is {one!r}", f"give a number above 0, at most {_MOST:,.0f}; {_PLAIN}", where=file
             )
     return Factor(*(float(given[name]) for name in KEYS))
