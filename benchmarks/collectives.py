@@ -16,7 +16,8 @@ import numpy
 from distsim import catalog
 from distsim.engine import calibrate_links
 from distsim.engine.calibrate_links_rows import Batch, batches, read
-from distsim.engine.links import factors, network_for
+from distsim.engine.link_factors import factors
+from distsim.engine.links import network_for
 from distsim.engine.network import group_of
 from distsim.engine.pricing import price
 

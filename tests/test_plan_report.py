@@ -234,6 +234,14 @@ def test_a_place_that_cannot_be_written_is_named_first(tmp_path: Path, place: st
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["plan.pdf", "plan", "plan.html.gz"])
+def test_a_page_is_not_written_under_another_name(tmp_path: Path, name: str) -> None:
+    done = run(*ASKED, "--report", name, folder=tmp_path)
+    assert done.returncode == 2
+    assert f"--report {name}: the name does not end in .html or .htm" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_nothing_half_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "plan.html"
     file.write_text("old", encoding="utf-8")

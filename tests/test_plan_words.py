@@ -307,6 +307,8 @@ def test_the_table_for_spreadsheets_holds_what_the_json_does() -> None:
         assert row["days_low"] == str(option["days_interval"]["low"])
         assert row["dollars_high"] == str(option["dollars_interval"]["high"])
         assert row["committed_dollars"] == str(option["committed_dollars"] or "")
+        told = {key: str(option["layout"][key]) for key in ("schedule", "seq", "micro_batches", "tp", "micro_batch")}
+        assert told.items() <= row.items()
         assert row["within_limits"] == str(int(option["days"] <= 6))
     assert {row["within_limits"] for row in rows} == {"0", "1"}
 

@@ -142,3 +142,29 @@ def test_a_list_with_own_presets_fits_too(tmp_path: Path) -> None:
     assert re.search(r"^broken +- .*DISTSIM_PRESETS", out, re.MULTILINE)
     assert re.search(r"^gpt2 +124M .*shipped", out, re.MULTILINE)
     assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", catalog.names("runs"))
+def test_measured_runs_as_data(name: str) -> None:
+    answer = json.loads(show("runs", name, "--json").stdout)
+    assert (answer["schema"], answer["kind"], answer["name"]) == ("distsim.show/1", "runs", name)
+    table = show("runs", name).stdout
+    assert list(answer["rows"][0]) == table.splitlines()[0].split(",")
+    assert all(isinstance(row["gpu"], str | None) for row in answer["rows"])
+    first = answer["rows"][0]
+    count = first.get("n_gpus", first.get("gpus"))
+    assert isinstance(count, int) and "" not in first.values()
+
+
+def test_runs_of_ones_own_as_data(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text('id,model,step_time_s,year\n007,"a, b",1.5,2024\n8,,,2024\n', encoding="utf-8-sig")
+    rows = json.loads(show("runs", str(file), "--json").stdout)["rows"]
+    assert rows == [
+        {"id": "007", "model": "a, b", "step_time_s": 1.5, "year": 2024},
+        {"id": "8", "model": None, "step_time_s": None, "year": 2024},
+    ]
+    file.write_bytes(b"id\n\xff\n")
+    broken = show("runs", str(file), "--json")
+    assert (broken.returncode, broken.stdout) == (2, "")
+    assert "not a CSV table in UTF-8" in broken.stderr

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from distsim.report import talk
+
+Text = str | None
+
+
+def _option(flag: str, text: str) -> Any:
+    return typer.Option(flag, help=text, show_default=False)
 
 
 def calibrate(
@@ -15,30 +21,22 @@ def calibrate(
         Path | None, typer.Argument(help="a runs.csv of measured training runs (docs/runs.md)", show_default=False)
     ] = None,
     folder: Annotated[
-        Path | None,
-        typer.Option("--folder", help="with RUNS: where the presets go [default: presets/timing]", show_default=False),
+        Path | None, _option("--folder", "with RUNS: where the presets go [default: presets/timing]")
     ] = None,
     alone: Annotated[bool, typer.Option("--alone", help="with RUNS: leave the shipped runs out of the fit")] = False,
-    nccl_tests: Annotated[
-        str | None, typer.Option("--nccl-tests", help="output of nccl-tests, text or JSON", show_default=False)
-    ] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", help="accelerator it ran on", show_default=False)] = None,
+    nccl_tests: Annotated[Text, _option("--nccl-tests", "output of nccl-tests, text or JSON")] = None,
+    gpu: Annotated[Text, _option("--gpu", "accelerator it ran on, in its usual node and network")] = None,
+    cluster: Annotated[Text, _option("--cluster", "cluster it ran on, instead of --gpu")] = None,
     gpus_per_node: Annotated[
-        int | None, typer.Option("--gpus-per-node", help="[default: its usual node]", show_default=False)
+        int | None, _option("--gpus-per-node", "[default: as the file lists its ranks, or its usual node]")
     ] = None,
     internode_gbps_per_gpu: Annotated[
-        float | None, typer.Option("--internode-gbps-per-gpu", help="network rate per GPU in Gb/s", show_default=False)
+        float | None, _option("--internode-gbps-per-gpu", "network rate per GPU in Gb/s")
     ] = None,
-    collective: Annotated[
-        str | None,
-        typer.Option("--collective", help="where the file does not name it, e.g. all_reduce", show_default=False),
-    ] = None,
-    ranks: Annotated[
-        int | None, typer.Option("--ranks", help="where the file does not list them", show_default=False)
-    ] = None,
-    output: Annotated[
-        str | None, typer.Option("--output", help="TOML to write: a network profile for --profile", show_default=False)
-    ] = None,
+    network: Annotated[Text, _option("--network", "link class between nodes, e.g. ib-ndr [default: the usual]")] = None,
+    collective: Annotated[Text, _option("--collective", "where the file does not name it, e.g. all_reduce")] = None,
+    ranks: Annotated[int | None, _option("--ranks", "where the file does not list them")] = None,
+    output: Annotated[Text, _option("--output", "TOML to write: a network profile for --profile")] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON to stdout")] = False,
 ) -> None:
     """Fit the step-time model to measured runs, or a network profile to the output of nccl-tests.
@@ -48,7 +46,7 @@ def calibrate(
 
     Example: distsim calibrate mine.csv
 
-    Example: distsim calibrate --nccl-tests all_reduce.log --gpu h100-sxm --output mine.toml
+    Example: distsim calibrate --nccl-tests all_reduce.log --cluster dgx-h100 --output mine.toml
     """
     from distsim.cli.network_files import calibrate_nccl_tests
     from distsim.errors import DistsimError
@@ -62,9 +60,8 @@ def calibrate(
         raise DistsimError("--folder and --alone need RUNS", "give a runs.csv")
     if nccl_tests is None:
         raise DistsimError("nothing to calibrate with", "give a runs.csv, or --nccl-tests FILE and --gpu NAME")
-    if gpu is None:
-        raise DistsimError("--nccl-tests needs the accelerator it ran on", "add e.g. --gpu h100-sxm")
-    calibrate_nccl_tests(nccl_tests, gpu, gpus_per_node, internode_gbps_per_gpu, collective, ranks, output, json)
+    calibrate_nccl_tests(nccl_tests, gpu, gpus_per_node, internode_gbps_per_gpu, collective, ranks, output, json,
+                         network, cluster)  # fmt: skip
 
 
 def _runs(runs: Path, folder: Path, alone: bool, json: bool) -> None:

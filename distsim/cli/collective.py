@@ -26,7 +26,10 @@ def price_collective(
     json: bool = False,
 ) -> None:
     """Print time, algorithm and bus bandwidth for sizes up to ``bytes`` (1 GiB), doubling from ``sweep_from``."""
-    from distsim.engine.collective import Collective, collective
+    from distsim.engine.collective import Collective, collective, group_on
+    from distsim.engine.pricing import op_named
+    from distsim.engine.profile_use import unused_by_group
+    from distsim.report import talk
     from distsim.units import GIB, parse
 
     last = _whole(parse(bytes, "B", "--bytes")) if bytes is not None else GIB
@@ -37,8 +40,10 @@ def price_collective(
     }  # fmt: skip
     where, count = _place(cluster, gpu, gpus, gpus_per_node)
     found: list[Collective] = [collective(op, bytes=size, gpus=count, **where, **given) for size in sizes(first, last)]
+    if note := unused_by_group(profile, op_named(op), group_on(gpus=count, **where, **given)):
+        talk.note(note)
     if json:
-        _print_json(found)
+        _print_json(found, note)
         return
     from distsim.report import collective as report
     from distsim.report import terminal
@@ -81,7 +86,8 @@ def _place(
     return {"gpu": name}, gpus
 
 
-def _print_json(found: list[Any]) -> None:
+def _print_json(found: list[Any], note: str) -> None:
     import json
 
-    print(json.dumps({"schema": "distsim.collective/1", "sizes": [one.to_dict() for one in found]}, indent=1))
+    sizes = [one.to_dict() for one in found]
+    print(json.dumps({"schema": "distsim.collective/1", "sizes": sizes, "notes": [note] if note else []}, indent=1))

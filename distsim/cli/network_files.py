@@ -7,23 +7,38 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from distsim.errors import DistsimError
+
 
 def calibrate_nccl_tests(
     file: str,
-    gpu: str,
+    gpu: str | None = None,
     gpus_per_node: int | None = None,
     internode_gbps_per_gpu: float | None = None,
     collective: str | None = None,
     ranks: int | None = None,
     output: str | None = None,
     json: bool = False,
+    network: str | None = None,
+    cluster: str | None = None,
 ) -> None:
     """Fit latency and bandwidth to the output of nccl-tests and write a network profile that jobs can use."""
+    from distsim import catalog
     from distsim.engine import calibrate_nccl_tests as engine
+    from distsim.engine.pricing import op_named
     from distsim.interop import nccl_tests
+    from distsim.report import talk
 
-    found = nccl_tests.read(file, collective, ranks)
-    profile = engine.fit(found, gpu, gpus_per_node, internode_gbps_per_gpu)
+    spec = catalog.load("clusters", cluster) if cluster is not None else None
+    name = gpu if gpu is not None else spec.gpu if spec is not None else None
+    if name is None:
+        raise DistsimError("--nccl-tests needs the accelerator it ran on", "add e.g. --gpu h100-sxm or --cluster NAME")
+    if gpu is not None and spec is not None:
+        raise DistsimError(f"--gpu {gpu} and --cluster {cluster} both name the accelerator", "keep one of them")
+    found = nccl_tests.read(file, op_named(collective) if collective is not None else None, ranks)
+    profile = engine.fit(found, name, gpus_per_node, internode_gbps_per_gpu, network, spec)
+    for note in profile.notes:
+        talk.note(note)
     if output is not None:
         _write(output, engine.toml(profile, f"{len(found.samples)} measurements of {Path(file).name}"))
     if json:

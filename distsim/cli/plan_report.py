@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distsim.cli.whole_file import whole
+from distsim.cli.whole_file import check_suffix, whole
 from distsim.errors import DistsimError
 from distsim.report import talk
 
 if TYPE_CHECKING:
     from distsim.engine.planner import Plan
 
+KINDS = (".html", ".htm")
 OTHER_FLAGS = {"blocking": "--blocking-checkpoints"}
 
 
@@ -31,6 +32,7 @@ def check(text: str | None) -> Path | None:
         raise DistsimError(f"--report {text}: there is no folder {path.parent}", f"make it: mkdir -p {path.parent}")
     if not os.access(path.parent, os.W_OK):
         raise DistsimError(f"--report {text}: the folder {path.parent} cannot be written to", "name another file")
+    check_suffix(path, "--report", KINDS)
     return path
 
 

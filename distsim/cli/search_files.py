@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distsim.cli.whole_file import LeftOutError, check_place, whole
-from distsim.errors import DistsimError, did_you_mean
+from distsim.cli.whole_file import LeftOutError, check_place, check_suffix, whole
 
 if TYPE_CHECKING:
     from distsim.engine.search import Request, SearchReport
@@ -39,11 +38,7 @@ def check(path: Path | None, flag: str, kinds: tuple[str, ...] = KINDS) -> None:
     """The file can be written as what its name says; told before anything is computed."""
     if path is None:
         return
-    if path.suffix.lower() not in kinds:
-        raise DistsimError(
-            f"{flag} {path}: the name does not end in {' or '.join(kinds)}",
-            did_you_mean(path.suffix, kinds), f"name it e.g. {path.with_suffix(kinds[0]) if path.stem else 'all.csv'}",
-        )  # fmt: skip
+    check_suffix(path, flag, kinds)
     check_place(path, flag)
     if path.suffix.lower() == ".parquet":
         from distsim.engine.search_parquet import library

@@ -84,8 +84,7 @@ def _show_preset(kind: str, name: str, json: bool) -> None:
     from distsim import catalog
 
     if kind in catalog.SUFFIXES:
-        typer.echo(catalog.path(kind, name).read_text(encoding="utf-8"), nl=False)
-        return None
+        return _show_table(kind, name, json)
     if kind == "models" and (config := _config_of(name)):
         return _show_config(name, config, json)
     spec = catalog.load(kind, name)  # checks the file even where the table below shows it as it is written
@@ -105,6 +104,20 @@ def _show_preset(kind: str, name: str, json: bool) -> None:
 
     counted = report.counted_words(_counted(name)) if kind == "models" else None
     return _print(report.preset(raw["name"], origin, file, raw, counted))
+
+
+def _show_table(kind: str, name: str, json: bool) -> None:
+    """Measured runs as they are written, or as one object per row."""
+    from distsim import catalog
+    from distsim.interop.csv_rows import rows
+
+    path = catalog.path(kind, name)
+    found = rows(path)  # checks the file even where it is shown as it is written
+    if not json:
+        typer.echo(path.read_text(encoding="utf-8"), nl=False)
+        return
+    told = {"kind": kind, "name": path.stem, "origin": catalog.origin(kind, name), "file": str(path)}
+    _print_json({**told, "rows": found})
 
 
 def _config_of(name: str) -> str | None:

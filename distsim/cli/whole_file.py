@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from distsim.errors import DistsimError
+from distsim.errors import DistsimError, did_you_mean
 
 
 class LeftOutError(Exception):
@@ -55,6 +55,15 @@ def check_place(path: Path, flag: str) -> None:
         return
     if not os.access(path.parent, os.W_OK):
         raise DistsimError(f"{flag} {path}: the folder {path.parent} cannot be written to", "name another file")
+
+
+def check_suffix(path: Path, flag: str, kinds: tuple[str, ...]) -> None:
+    """The name of a file tells what is written to it."""
+    if path.suffix.lower() not in kinds:
+        raise DistsimError(
+            f"{flag} {path}: the name does not end in {' or '.join(kinds)}",
+            did_you_mean(path.suffix, kinds), f"name it e.g. {path.with_suffix(kinds[0]) if path.stem else 'all.csv'}",
+        )  # fmt: skip
 
 
 def _umask() -> int:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from distsim.engine import nccl
-from distsim.engine.links import FAMILIES, network_for
-from distsim.engine.network import NVLS_GENERATION, Group, group_of
+from distsim.engine.collective import group_on
+from distsim.engine.link_factors import FAMILIES
+from distsim.engine.network import NVLS_GENERATION, Group
 from distsim.engine.pricing import op_named
 from distsim.errors import DistsimError
 from distsim.units import MICROSECOND
@@ -34,7 +35,8 @@ class Measurement(NamedTuple):
     op: str
     gpu: str
     ranks: int
-    ranks_per_node: int
+    ranks_per_node: int | None
+    """None: those of the usual node, or the cluster's."""
     gbps: float | None
     size_bytes: int
     seconds: float
@@ -86,23 +88,24 @@ class Batch(NamedTuple):
     """Nothing but rings and trees of them inside a domain: the chip has no reduction in its switch."""
 
 
-def batches(rows: Iterable[Measurement]) -> list[Batch]:
-    """Rows grouped so that each group is priced in one go."""
+def batches(rows: Iterable[Measurement], cluster: Any = None) -> list[Batch]:
+    """Rows grouped so that each group is priced in one go; all were measured on ``cluster`` where one is given."""
     import numpy
 
     groups: dict[tuple[Any, ...], list[Measurement]] = {}
     for row in rows:
         key = (row.source, row.op, row.gpu, row.ranks, row.ranks_per_node, row.gbps, row.network)
         groups.setdefault(key, []).append(row)
-    found, networks = [], {}
+    found, placed = [], {}
     for (source, op, gpu, ranks, per_node, gbps, name), members in groups.items():
-        place = (gpu, per_node, gbps, name)
-        if place not in networks:
-            networks[place] = network_for(gpu, per_node, gbps, name)
+        place = (gpu, ranks, per_node, gbps, name)
+        if place not in placed:
+            placed[place] = group_on(gpu, ranks, per_node, gbps, name, cluster)
         sizes = numpy.array([float(one.size_bytes) for one in members])
         measured = numpy.array([one.seconds for one in members])
-        network = networks[place]._replace(factors={})
-        group = group_of(ranks, network.domain, network)
+        group = placed[place].on_bridge() if placed[place].bridged else placed[place]
+        network = group.network._replace(factors={})
+        group = group._replace(network=network)
         family = FAMILIES[op]
         link = f"{network.inter if group.nodes > 1 else network.intra}/{family}"
         terms = _terms(op, sizes, group)

@@ -7,23 +7,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from distsim.engine.network import GENERATIONS, Bridge, Factor, Network
+from distsim.engine.link_factors import profiled
+from distsim.engine.network import GENERATIONS, Bridge, Network
 from distsim.errors import DistsimError, did_you_mean
 from distsim.formulas.collectives import RING
 from distsim.units import BITS_PER_BYTE, GIGA, MICROSECOND
 
-FABRICS, FACTORS = "fabrics", "factors"
-FAMILIES = {
-    "all_reduce": "all_reduce",
-    "all_gather": "gather",
-    "reduce_scatter": "gather",
-    "broadcast": "gather",
-    "reduce": "gather",
-    "scatter": "direct",
-    "gather": "direct",
-    "all_to_all": "direct",
-    "send_recv": "send_recv",
-}
+FABRICS = "fabrics"
 _BACKENDS = {"AMD": "rccl", "Google": "ici"}
 BACKENDS = ("nccl", "rccl", "mpi", "gloo", "ici")
 
@@ -35,26 +25,6 @@ def fabrics() -> dict[str, Any]:
 
     data: dict[str, Any] = catalog.load("links", FABRICS)
     return data
-
-
-@functools.lru_cache(maxsize=4)
-def factors(name: str = FACTORS) -> dict[str, Factor]:
-    """Measured factors by ``link/family``, as ``make calibrate-links`` wrote them."""
-    from distsim import catalog
-
-    table: dict[str, dict[str, Any]] = catalog.load("links", name).get("factor", {})
-    if not table:
-        raise DistsimError("no [factor] of any link", "write one with: distsim calibrate --nccl-tests", where=name)
-    return {
-        f"{link}/{family}": Factor(one["latency_short"], one["latency_long"], one["bandwidth"])
-        for link, families in table.items()
-        for family, one in families.items()
-    }
-
-
-def profiled(profile: str | None) -> dict[str, Factor]:
-    """The shipped factors, with those of a profile of the user's own measurements laid over them."""
-    return factors() if profile is None else {**factors(), **factors(profile)}
 
 
 def scale_up(accelerator: Any) -> tuple[str, float, bool]:
@@ -132,7 +102,7 @@ def network_for(
 
     if gpus_per_node is not None and gpus_per_node < 1:
         raise DistsimError(f"{gpus_per_node} GPUs per node", "give a whole number, at least 1")
-    if internode_gbps_per_gpu is not None and not internode_gbps_per_gpu < math.inf:
+    if internode_gbps_per_gpu is not None and not 0 <= internode_gbps_per_gpu < math.inf:
         raise DistsimError(f"{internode_gbps_per_gpu} Gb/s is no rate of a network", "give Gb/s per GPU, such as 400")
     accelerator = catalog.load("gpus", gpu) if isinstance(gpu, str) else gpu
     usual = cluster if cluster is not None else _usual_cluster(accelerator)

@@ -7,7 +7,7 @@ from typing import Any
 
 from distsim.arrays import Number, maximum, take, where
 from distsim.engine import nccl, textbook
-from distsim.engine.links import FAMILIES
+from distsim.engine.link_factors import FAMILIES
 from distsim.engine.network import Factor, Group, Network, Priced
 from distsim.errors import DistsimError, did_you_mean
 from distsim.formulas import collectives as volumes
@@ -121,14 +121,34 @@ def factor_of(group: Group, family: str) -> Factor:
 
 def inside_factor(group: Group, family: str) -> Factor:
     """Measured factors of the links inside a domain."""
-    found = group.network.factors
-    return found.get(f"{group.network.intra}/{family}", found.get(f"other-intra/{family}", Factor()))
+    return group.network.factors.get(_inside_key(group.network, family), Factor())
 
 
 def across_factor(group: Group, family: str) -> Factor:
     """Measured factors of the network between domains."""
-    found = group.network.factors
-    return found.get(f"{group.network.inter}/{family}", found.get(f"other-inter/{family}", Factor()))
+    return group.network.factors.get(_across_key(group.network, family), Factor())
+
+
+def _inside_key(network: Network, family: str) -> str:
+    """Whose factors hold inside a domain: those of its links, or of all links that nobody measured."""
+    own = f"{network.intra}/{family}"
+    return own if own in network.factors else f"other-intra/{family}"
+
+
+def _across_key(network: Network, family: str) -> str:
+    """Whose factors hold between domains."""
+    own = f"{network.inter}/{family}"
+    return own if own in network.factors else f"other-inter/{family}"
+
+
+def factor_keys(family: str, group: Group) -> set[str]:
+    """Whose factors the price of a family of collectives takes on one group of plain numbers."""
+    if group.bridged:
+        group = group.on_bridge()
+    if group.ranks <= 1 or not group.network.factors:
+        return set()
+    inside = {_inside_key(group.network, family)} if group.local > 1 else set()
+    return inside | ({_across_key(group.network, family)} if group.nodes > 1 else set())
 
 
 def least_seconds(op: str, size_bytes: Number, group: Group) -> tuple[Number, Number, Number]:

@@ -11,6 +11,7 @@ from distsim.engine import search_money, search_schedules
 from distsim.engine.lacking import lacking
 from distsim.engine.pace import campaign_pace
 from distsim.engine.placement import placement_note
+from distsim.engine.profile_use import unused_by_job
 from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup
 from distsim.engine.search_best import Kept
@@ -91,8 +92,14 @@ def search(
         ),
         kept, rents, interrupted,
         (*base.notes, *lacking(base), *notes, *placed(best), *without_stages(base, max(request.gpus), request.bounds),
-         *support_notes(request, best)),
+         *support_notes(request, best), *unused_profile(best)),
     )  # fmt: skip
+
+
+def unused_profile(best: Sequence[Choice]) -> list[str]:
+    """A note where the network profile has no factor for any of the best layouts."""
+    found = [unused_by_job(choice.report.setup) for choice in best]
+    return list(found[0]) if found and all(found) else []
 
 
 def placed(best: Sequence[Choice]) -> list[str]:

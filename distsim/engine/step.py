@@ -15,6 +15,7 @@ from distsim.engine.flops import flops_convention, least_flops, model_flops, pea
 from distsim.engine.lacking import lacking
 from distsim.engine.likeness import Correction, correction_of
 from distsim.engine.memory import MemoryReport, memory_of
+from distsim.engine.profile_use import unused_by_job
 from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.words import few
@@ -92,7 +93,8 @@ class StepReport:
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the job and the accelerator."""
         found = odd_vocabulary(self.setup), self._beyond_peak()
-        return (*self.setup.notes, *lacking(self.setup), *filled_experts(self.setup), *filter(None, found))
+        return (*self.setup.notes, *lacking(self.setup), *filled_experts(self.setup), *filter(None, found),
+                *unused_by_job(self.setup))  # fmt: skip
 
     def _beyond_peak(self) -> str:
         """Why utilisation is over 100%, where it is: the convention counts attention that nobody computes."""

@@ -13,6 +13,7 @@ from distsim.engine.filled import filled_experts
 from distsim.engine.flows import Flow
 from distsim.engine.lacking import lacking
 from distsim.engine.network import Network
+from distsim.engine.profile_use import unused_by_job
 from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.stages import Stage, build_stages
@@ -131,7 +132,8 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
     network = network_of(setup)
     refuse_beyond(setup, setup.layout.gpus)
     stages = tuple(tuple(stage_rows(setup, exchange, network, stage)) for stage in build_stages(setup))
-    notes = (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *_notes(setup, exchange))
+    notes = (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *_notes(setup, exchange),
+             *unused_by_job(setup))  # fmt: skip
     return TrafficReport(setup, exchange, network, stages, notes)
 
 

@@ -236,7 +236,7 @@ def csv_lines(made: Plan) -> Sequence[str]:
     writer = csv.writer(out, lineterminator="\n")
     ends = [f"{name}_{end}" for name in spread for end in ("low", "high")]
     price = ("provider", "term", "usd_per_gpu_hour", "price_date", "pareto", "within_limits", "committed_dollars")
-    further = ("etp", "zero_group", "sequence_parallel", "recompute_layers")
+    further = ("etp", "zero_group", "sequence_parallel", "recompute_layers", "schedule", "seq", "micro_batches")
     writer.writerow([*keys, *layout, *price, "memory_fraction", *ends, *further])
     front = set(made.pareto)
     for index, option in enumerate(made.options):
