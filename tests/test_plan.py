@@ -119,7 +119,7 @@ def test_checkpoint_of_adam_takes_fourteen_bytes_per_parameter() -> None:
 
 def test_checkpoint_of_muon_has_one_state_of_matrices_and_two_of_all_else() -> None:
     setup = resolve(Job(model="llama-7b", precision="bf16", optimizer="muon"))
-    others = 32000 * 4096 + 65 * 4096  # the embedding, two norms per layer and the last one
+    others = 2 * 32000 * 4096 + 65 * 4096  # embedding and output layer, two norms per layer and the last one
     assert checkpoint_bytes_per_parameter(setup) == pytest.approx(10 + 4 * others / 6_738_415_616)
     adapted = [Job(model="llama-7b", lora_rank=8, precision="bf16", optimizer=name) for name in ("adamw", "muon")]
     adam, muon = (checkpoint_bytes_per_parameter(resolve(job)) for job in adapted)

@@ -137,7 +137,7 @@ def test_a_decoder_that_nobody_knows_is_taken_as_gpt_and_that_is_said() -> None:
 def test_nearest_framework_and_it_is_said(framework: str, profile: str) -> None:
     found = _replay(framework=framework)
     assert found.setup is not None and found.setup.framework.name == profile
-    assert found.assumed == f"framework {framework!r} has no profile: timed like {profile}"
+    assert found.assumed.split("; ")[0] == f"framework {framework!r} has no profile: timed like {profile}"
 
 
 def test_torch_that_splits_its_model_is_like_torchtitan() -> None:

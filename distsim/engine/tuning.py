@@ -69,7 +69,7 @@ def _targets(named: str, framework: Framework, model: Model) -> frozenset[str]:
     if framework.kernels.qkv_matrices == 1 and mixer_products(model):
         own += (MIXER_IN, MIXER_OUT)
     for name, meant in ELSEWHERE.items():
-        if name in targets and name not in own:
+        if name in targets and name not in own and not targets.issuperset(MIXERS):
             targets |= frozenset(meant)
     found = targets & frozenset(own)
     if not found:
