@@ -127,10 +127,8 @@ def _residual_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]
     """The addition to the residual stream, whose backward adds the gradients of both ways; dropout before it, which
     plain torch writes and reads again, and whose backward reads and writes what its gradient is made of."""
     added = operation.bytes_read + operation.bytes_written
-    mask = sum(tensor.size_bytes for tensor in operation.saved if tensor.name.endswith(".dropout_mask"))
-    dropped = (
-        2 * operation.bytes_written * int(any(tensor.name.endswith(".dropout_mask") for tensor in operation.saved))
-    )
+    masks = [tensor.size_bytes for tensor in operation.saved if tensor.name.endswith(".dropout_mask")]
+    mask, dropped = sum(masks), 2 * operation.bytes_written * bool(masks)
     return added + mask + dropped * int(plain_torch(setup)), added + mask + dropped
 
 

@@ -1,0 +1,61 @@
+"""Passes over memory beside products that plain torch makes: gradients of biases, casts, copies, residual additions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distsim.engine.passes import autocast_bytes, bias_gradient_bytes, moved_bytes
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.stages import build_stages
+from distsim.layers.ledger import Operation
+from distsim.specs.job import Job
+
+
+def _operation(name: str, **options: Any) -> tuple[Setup, Operation, float]:
+    """A row of the ledger's first stage, and the elements of the residual stream."""
+    setup = resolve(Job.read({"gpus": 1, "gpu": "a100-sxm4-80gb", "seq": 1024, "micro_batch": 2, **options}))
+    rows = [one for block, _ in build_stages(setup)[0].layers for one in block.operations]
+    return setup, next(one for one in rows if one.name == name), 2 * 1024 * setup.model.hidden
+
+
+def test_gradients_of_biases_read_what_outputs_receive() -> None:
+    gpt: dict[str, Any] = {"model": "gpt2-xl", "framework": "torch-ddp"}
+    setup, up, stream = _operation("mlp.up", precision="bf16", **gpt)
+    assert bias_gradient_bytes(setup, up) == 2 * 4 * stream
+    llama, up, _ = _operation("mlp.up", model="llama-7b", framework="huggingface")
+    assert bias_gradient_bytes(llama, up) == 0
+    compiled, up, _ = _operation("mlp.up", model="gpt2-xl", framework="torchtitan", compile=True)
+    assert bias_gradient_bytes(compiled, up) == 0
+
+
+def test_autocast_casts_for_each_product_and_adds_their_gradients() -> None:
+    """Three projections of a Llama cast the fp32 stream each (4 + 2 bytes), and their gradients are two sums of fp32."""
+    job: dict[str, Any] = {"model": "llama-7b", "framework": "huggingface"}
+    setup, qkv, stream = _operation("attention.qkv", precision="amp-bf16", **job)
+    assert autocast_bytes(setup, qkv) == (3 * stream * 6, 3 * stream * 6 + 2 * stream * 12)
+    _, down, _ = _operation("mlp.down", precision="amp-bf16", **job)
+    assert autocast_bytes(setup, down) == (0, 0)  # which reads what is in 16 bits already
+    plain, qkv, _ = _operation("attention.qkv", precision="bf16", **job)
+    assert autocast_bytes(plain, qkv) == (0, 0)
+
+
+def test_residual_additions() -> None:
+    """Three tensors each way; dropout's mask each way, its result where nothing fuses it, its gradient."""
+    llama, added, stream = _operation("mlp.residual", model="llama-7b", framework="huggingface", precision="bf16")
+    assert moved_bytes(llama, added) == (6 * stream, 6 * stream)
+    plain, added, stream = _operation("mlp.residual", model="gpt2-xl", framework="torch-ddp", precision="bf16")
+    assert moved_bytes(plain, added) == (11 * stream, 11 * stream)
+    fused, added, stream = _operation("mlp.residual", model="gpt2-xl", framework="megatron-core", precision="bf16")
+    assert moved_bytes(fused, added) == (7 * stream, 11 * stream)
+
+
+@pytest.mark.parametrize(("model", "copies"), [("gpt2-xl", 4), ("llama-7b", 2)])
+def test_batched_products_copy_what_is_not_laid_out_by_heads(model: str, copies: int) -> None:
+    """Queries, keys, values and the output; what a rotation wrote anew is. Reading and writing are two bytes each."""
+    options: dict[str, Any] = {"model": model, "framework": "huggingface", "precision": "bf16"}
+    flash, heads, stream = _operation("attention.heads", attention="flash", **options)
+    composed, again, _ = _operation("attention.heads", attention="eager", **options)
+    more = [b - a for a, b in zip(moved_bytes(flash, heads), moved_bytes(composed, again), strict=True)]
+    assert more == pytest.approx([copies * stream * 4] * 2)
