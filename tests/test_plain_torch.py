@@ -31,7 +31,7 @@ def test_gradients_of_biases_read_what_outputs_receive() -> None:
 
 
 def test_autocast_casts_for_each_product_and_adds_their_gradients() -> None:
-    """Three projections of a Llama cast the fp32 stream each (4 + 2 bytes), and their gradients are two sums of fp32."""
+    """Three projections of a Llama cast the fp32 stream each (4 + 2 bytes); their gradients are two sums of fp32."""
     job: dict[str, Any] = {"model": "llama-7b", "framework": "huggingface"}
     setup, qkv, stream = _operation("attention.qkv", precision="amp-bf16", **job)
     assert autocast_bytes(setup, qkv) == (3 * stream * 6, 3 * stream * 6 + 2 * stream * 12)

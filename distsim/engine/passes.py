@@ -144,9 +144,14 @@ def _head_copies(setup: Setup, operation: Operation) -> Number:
     return 2 * (query + key + value + query)
 
 
+def fuses_neighbours(setup: Setup) -> bool:
+    """Whether a compiler makes casts and sums part of the kernels beside them."""
+    return setup.compiled or setup.kernels.compiler != "none"
+
+
 def bias_gradient_bytes(setup: Setup, operation: Operation) -> Number:
     """Gradients of outputs that are read again for the gradient of a bias, which no product gives."""
-    if setup.compiled or setup.kernels.compiler == "xla":
+    if fuses_neighbours(setup):
         return 0.0
     biases = sum(p.elements for p in operation.parameters if p.name.endswith(".bias") and p.trains)
     return operation.shape[0] * biases * setup.precision.activation_bytes
@@ -155,7 +160,7 @@ def bias_gradient_bytes(setup: Setup, operation: Operation) -> Number:
 def autocast_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Casts of what autocast finds in fp32 before a product, forward; backward those of the gradients, and the sum of
     the gradients of separate modules."""
-    if not setup.precision.autocast or setup.compiled:
+    if not setup.precision.autocast or fuses_neighbours(setup):
         return 0.0, 0.0
     cast = sum(tensor.elements for tensor in operation.saved if tensor.name.endswith(".input_cast"))
     each = FP32_BYTES + setup.precision.activation_bytes
