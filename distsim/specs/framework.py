@@ -126,8 +126,8 @@ class Kernels(Spec):
     """Share of the passes of norms, activations and the like that is left where a compiler makes them part of
     products."""
     compiler: Literal["none", "inductor", "xla"] = "none"
-    """Inductor makes casts and sums part of what stands beside them, XLA one kernel of neighbours. On systolic arrays a product takes them in (``pass_share``); on GPUs products
-    are calls of a library, which does not."""
+    """Inductor makes casts and sums part of what stands beside them, XLA one kernel of neighbours. On systolic arrays a
+    product takes them in (``pass_share``); on GPUs products are calls of a library, which does not."""
     loss_kernel: Literal["one", "eager", "vocab-parallel", "compiled", "cut"] | None = None
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
     loss_metrics: int = Field(default=0, ge=0)
