@@ -164,3 +164,7 @@ def test_an_odd_vocabulary_is_told() -> None:
     notes = distsim.step(framework="huggingface", **job).notes
     assert any("50,257 columns" in note and "padded to 50,264" in note for note in notes)
     assert not any("columns" in note for note in distsim.step(framework="megatron-core", **job).notes)
+    job |= {"model": "bert-base", "framework": "huggingface", "seq": 512}
+    assert any("30,522 columns" in note for note in distsim.step(**job).notes)
+    job["model"] = "bert-base-BertForSequenceClassification"  # whose output is over two classes
+    assert not any("columns" in note for note in distsim.step(**job).notes)

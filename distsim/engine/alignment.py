@@ -25,7 +25,9 @@ def alignment(setup: Setup, n: Number, k: Number, element_bytes: float) -> Numbe
 
 
 def odd_vocabulary(setup: Setup) -> str:
-    """A note on an output layer that is slow for its number of columns; nothing where it is not."""
+    """A note on an output layer that is slow for its number of columns; nothing where it is not, or is of a task."""
+    if not setup.model.output.over_vocabulary:
+        return ""
     columns, each = setup.vocab_padded / setup.layout.vocab_ranks, setup.precision.activation_bytes
     share = alignment(setup, columns, setup.model.hidden, each)
     if share == 1:

@@ -54,7 +54,7 @@ def reading_notes(name: str) -> list[str]:
     output = reading.other_output
     counted = [f"{file}: {output} has no output layer over the vocabulary; one is counted"] if output else []
     left_out = [f"{file}: only the decoder of text is read, without {beside}"] if beside else []
-    spare = [f"{file}: key {key!r} was not used; {did_you_mean(key, known)}".removesuffix("; ")
+    spare = [f"{file}: key {key!r} was not used; {'' if key in known else did_you_mean(key, known)}".removesuffix("; ")
              for key in reading.unused]  # fmt: skip
     return counted + left_out + lacking + spare
 

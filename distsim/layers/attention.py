@@ -33,6 +33,8 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     made = model.key_value_projections(ctx.layer)
     given = (kv_heads * width, kv_heads * values)[:made]
     outer = asked + sum(given)
+    biased = asked if model.gate_bias else heads * width
+    parts = (biased, *(given if model.key_bias else given[1:]))
     matrices = min(ctx.kernels.qkv_matrices, 1 + made)
     qkv = linear(
         ctx,
@@ -42,7 +44,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         outer,
         source,
         bias=model.qkv_bias,
-        bias_parts=() if model.key_bias else (asked, kv_heads * values),
+        bias_parts=() if model.key_bias and model.gate_bias else parts,
         matrices=matrices,
         cast_input=True,
         parts=(asked, *given),

@@ -60,9 +60,8 @@ def _encoder_end(ctx: Context) -> list[Operation]:
 
 
 def _end_dropout(ctx: Context, name: str) -> list[Operation]:
-    """Dropout after the last norm of a stack, where there are two stacks and positions are relative (T5)."""
-    both = ctx.model.encoder_layers and ctx.model.positions == "relative"
-    if not (both and ctx.dropout and ctx.model.hidden_dropout):
+    """Dropout after the last norm of a stack where positions are relative (T5)."""
+    if not (ctx.model.positions == "relative" and ctx.dropout and ctx.model.hidden_dropout):
         return []
     elements, each = ctx.sharded_tokens * ctx.model.hidden, ctx.precision.stream_bytes
     mask = Tensor(f"{name}.dropout_mask", elements, MASK_BYTES, "s b h mask")

@@ -78,6 +78,8 @@ class Shape(Sourced):
     attention_gate: bool | Literal["head"] = False
     """Attention's output is scaled by a sigmoid of one more projection, element by element (AFMoE) or each ``head`` by
     one number (Ling 3, Step 3.5)."""
+    gate_bias: bool = True
+    """The projection that makes that gate has a bias where those of queries have (not so in AFMoE)."""
     inner_norms: bool = False
     """What the output projections of attention and MLP read has a norm (BitNet)."""
     causal: bool = True

@@ -27,7 +27,8 @@ POOLED: dict[str, Callable[[str], bool]] = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "esm",
                      "megatron-bert"), lambda task: True),
     "distilbert": lambda task: task != "Model", "modernbert": lambda task: False, "vit": lambda task: task == "Model",
-    **dict.fromkeys(("deberta-v2", "nomic_bert", "gte", "eurobert"), lambda task: task == "SequenceClassification"),
+    "deberta-v2": lambda task: task in ("SequenceClassification", "MultipleChoice"),
+    **dict.fromkeys(("nomic_bert", "gte", "eurobert"), lambda task: task == "SequenceClassification"),
     "mpnet": lambda task: True, "electra": lambda task: task != "Model",
 }  # fmt: skip
 """Families of encoders whose classes are known here, and which of their tasks have a pooler."""
@@ -42,7 +43,7 @@ def bert(fields: Fields, values: Values) -> Values:
     """BERT and MegatronBERT: the pooler is there for sentences and in the bare model."""
     task = task_of(fields)
     name, kind = fields.find("position_embedding_type")
-    if kind is not None and kind not in POSITIONS:
+    if kind is not None and str(kind) not in POSITIONS:
         raise fields.wrong(name, kind, f"{' or '.join(POSITIONS)} is needed: relative positions are not supported")
     positions = POSITIONS[kind or "absolute"]
     output = output_of(fields, task, pooled=POOLED["bert"](task))

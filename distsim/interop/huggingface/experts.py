@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from distsim.errors import DistsimError
 from distsim.interop.huggingface.aliases import NAMES
 from distsim.interop.huggingface.families import Family
 from distsim.interop.huggingface.fields import Fields
+
+COUNTS = re.compile(r"(ffn_config\.)?(moe_)?(num|n)_((local|routed|moe)_)?experts")
+"""Keys that say how many experts a layer has, in whatever family."""
+
+
+def refuse_experts(fields: Fields, family: Family) -> None:
+    """An error where the configuration of a dense family has experts, whose layers nothing here describes."""
+    for name in filter(COUNTS.fullmatch, fields.unused()):
+        value = fields.find(name)[1]
+        if any(fields.as_whole(name, one, least=0) > 1 for one in (value if isinstance(value, list) else [value])):
+            problem = f"{name} is {value if isinstance(value, int) else 'a list'}, but {family.name} is a dense family"
+            hint = "its experts would not be counted: describe it in a model file of your own, with [experts]"
+            raise DistsimError(problem, hint, where=fields.where)
 
 
 def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict[str, Any] | None:

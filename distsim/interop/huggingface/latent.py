@@ -50,7 +50,7 @@ def index_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     for name in ("indexer_types", "index_topk_pattern"):
         kinds = fields.find(name)[1]
         if kinds:
-            if not isinstance(kinds, (list, str)) or set(kinds) - set(OWN) or len(kinds) != layers:
+            if not isinstance(kinds, (list, str)) or set(map(str, kinds)) - set(OWN) or len(kinds) != layers:
                 raise fields.wrong(name, kinds, f"one of full and shared for each of {layers} layers is needed")
             own = tuple(OWN[kind] for kind in kinds)
             break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,11 @@ from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.aliases import NAMES
-from distsim.interop.huggingface.experts import read_experts
+from distsim.interop.huggingface.classes import of_two_stacks, other_output
+from distsim.interop.huggingface.experts import read_experts, refuse_experts
 from distsim.interop.huggingface.families import Family, listed, load_family, refuse, supported
 from distsim.interop.huggingface.fields import Fields, look
+from distsim.interop.huggingface.flat import OTHERS, flat_decoder, flat_networks
 from distsim.interop.huggingface.harmless import matters
 from distsim.interop.huggingface.latent import read_latent_attention
 from distsim.interop.huggingface.recurrent import read_recurrent
@@ -65,12 +66,15 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     """The model that a configuration describes."""
     refuse(data.get("model_type"), where)
     wrapped = data if data.get("model_type") in WHOLE else unwrap(data, where)
-    family = load_family(model_type(wrapped, data, where), where)
+    flat = flat_decoder(data, where) if wrapped is data else ""
+    family = load_family(flat or model_type(wrapped, data, where), where)
     fields = Fields(wrapped, family.keys, where)
     shape = (*_names(family, "hidden"), *_names(family, "layers"))
     if wrapped is data and not any(look(wrapped, key)[0] for key in shape):
         problem = "states neither a hidden size nor a number of layers"
         raise DistsimError(problem, "is it a model's config.json?", where=where)
+    if family.experts is None:
+        refuse_experts(fields, family)
     if fields.flag("add_cross_attention"):
         raise fields.wrong("add_cross_attention", True, "attention to a second model is not covered")
     values = base_values(fields, family)
@@ -78,6 +82,8 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     values.update(read_window(fields, family, values["layers"]))
     special = SPECIAL[family.special](fields, values) if family.special else {}
     values.update(special)
+    if values.get("encoder_layers"):
+        values.update(of_two_stacks(fields, family, values))
     if family.latent:
         stated = family.latent if isinstance(family.latent, dict) else {}
         values["latent_attention"] = stated | read_latent_attention(fields, values["head_dim"], values["layers"])
@@ -94,19 +100,12 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
         values.setdefault("position_rows", values["context"])
     source = {"other": f"{where}; keys left out as in {family.source}"}
     model = Model.read({"name": name or family.name, "family": family.name, "source": source, **values}, where)
-    classes = data.get("architectures")
-    if model.encoder_layers and isinstance(classes, list) and "".join(map(str, classes[:1])).endswith("ForCausalLM"):
-        raise DistsimError(f"{classes[0]} is the decoder of {family.name} alone, which is not supported", where=where)
     others = () if family.name in WHOLE else beside(data) if wrapped is not data else _senses(data)
     unused = tuple(key for key in fields.unused() if matters(key) and key.split(".")[0] not in others)
-    return Reading(model, family, unused, dict(fields.assumed), others, _other_output(model, classes))
-
-
-def _other_output(model: Model, classes: Any) -> str:
-    """The class that a configuration names for a decoder, where it has no output layer over the vocabulary."""
-    named = str(classes[0]) if isinstance(classes, list) and classes else ""
-    counted = model.causal and not model.encoder_layers and model.output.over_vocabulary
-    return named if counted and re.search(r"For\w*(Classification|Answering)$|(?<!LMHead)Model$", named) else ""
+    if flat:
+        others += flat_networks(data)
+        unused = tuple(key for key in unused if not OTHERS.fullmatch(key))
+    return Reading(model, family, unused, dict(fields.assumed), others, other_output(model, data.get("architectures")))
 
 
 def unwrap(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:

@@ -131,7 +131,8 @@ def nemotron_h(fields: Fields, values: Values) -> Values:
     mamba = {
         "heads": fields.needed("mamba_num_heads"), "head_dim": fields.needed("mamba_head_dim"),
         "state": fields.needed("ssm_state_size"), "groups": fields.needed("n_groups"),
-        "convolution": fields.needed("conv_kernel"),
+        "convolution": fields.needed("conv_kernel"), "bias": fields.flag("use_bias"),
+        "convolution_bias": fields.flag("use_conv_bias", "mamba_conv_bias", default=True),
     }  # fmt: skip
     fields.settled("expand", "chunk_size", "layers_block_type", "layer_types", "mtp_hybrid_override_pattern")
     return {"pattern": pattern, "layers": len(pattern), "mamba": mamba if "M" in pattern else None}
