@@ -22,6 +22,7 @@ class Summary:
 
     rows: int
     skipped: int
+    timed_rows: int
     median_abs_error: float | None
     p90_abs_error: float | None
     bias: float | None
@@ -112,7 +113,7 @@ def summarise(replays: Sequence[Replay]) -> Summary:
         return statistics.median(map(abs, errors))
 
     return Summary(
-        len(answered), len(replays) - len(answered),
+        len(answered), len(replays) - len(answered), len(timed),
         _over(timed, middle), _over(timed, p90), _over(timed, statistics.median),
         _over([float(one) for one in covered], statistics.fmean),
         len(memory), _over(memory, middle), _over(memory, p90), _over(memory, statistics.median),

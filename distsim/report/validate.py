@@ -98,11 +98,11 @@ def _summaries(title: str, summaries: dict[str, Summary]) -> object:
 
 
 def _times(title: str, summaries: dict[str, Summary]) -> object:
-    columns = ("rows", "skipped", "median error", "90th percentile", "bias", "in 90% interval")
+    columns = ("timed", "skipped", "median error", "90th percentile", "bias", "in 90% interval")
     rows = table("", *columns, title=title, numbers=columns)
     for name, one in summaries.items():
         rows.add_row(
-            name, str(one.rows), str(one.skipped), percent(one.median_abs_error), percent(one.p90_abs_error),
+            name, str(one.timed_rows), str(one.skipped), percent(one.median_abs_error), percent(one.p90_abs_error),
             percent(one.bias, signed=True), percent(one.interval_coverage),
         )  # fmt: skip
     return rows
