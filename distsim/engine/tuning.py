@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.engine.tuning_targets import USUAL_TARGETS, experts_of, target_notes, targets_of
+from distsim.engine.tuning_targets import experts_of, target_notes, targets_of
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Parameter
 from distsim.specs.framework import Framework, Kernels
@@ -45,7 +45,7 @@ def tuning_of(
     mixed = precision.master_bytes > 0 or precision.autocast
     wide = rules.fp32 and not mixed
     packed, with_experts = quantization_of(filled["quantize"] or "none")
-    targets = targets_of(filled["lora_targets"] or USUAL_TARGETS, framework, model)
+    targets = targets_of(stated.lora_targets, framework, model)
     experts = experts_of(targets, rank, bool(filled["lora_dropout"]), framework, kernels, model)
     return Tuning(
         rank, targets, whole,
@@ -68,11 +68,13 @@ def quantization_of(text: str) -> tuple[Quantization | None, bool]:
     return (None if name == "none" else catalog.load("quantizations", name)), bool(plus)
 
 
-def tuning_notes(tuning: Tuning | None, model: Model, kernels: Kernels, framework: str, asked: str | None) -> list[str]:
+def tuning_notes(
+    tuning: Tuning | None, model: Model, kernels: Kernels, framework: Framework, asked: str | None
+) -> list[str]:
     """What a user may not expect of adapters, and of quantised experts; ``asked`` are the targets of the job itself."""
     if tuning is None:
         return []
-    return [*target_notes(asked, tuning, framework, model), *_packed_notes(tuning, model, kernels, framework)]
+    return [*target_notes(asked, tuning, framework, model), *_packed_notes(tuning, model, kernels, framework.name)]
 
 
 def _packed_notes(tuning: Tuning, model: Model, kernels: Kernels, framework: str) -> list[str]:

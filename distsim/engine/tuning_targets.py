@@ -14,14 +14,21 @@ NAMED = "experts"
 """The target that means routed experts alone, and all of their matrices."""
 
 
-def targets_of(named: str, framework: Framework, model: Model) -> frozenset[str]:
-    """The products named that the model has; an error where it has none of them."""
+def targets_of(asked: str | None, framework: Framework, model: Model) -> frozenset[str]:
+    """The products named that the model has; an error where it has none of them. ``asked`` is None where nobody named
+    any."""
+    named = asked or default_targets(framework, model)
     targets = frozenset(targets_named(named).split(","))
     own = owned(framework, model)
     for name, meant in ELSEWHERE.items():
         if name in targets and name not in own and not frozenset(MIXERS) <= targets:
             targets |= frozenset(meant)
     found = targets & frozenset(own)
+    if not found and no_default(asked, framework, model):
+        raise DistsimError(
+            f"{framework.name} (peft) has no default --lora-targets for {model.family} models",
+            f"it has {', '.join(dict.fromkeys(own))}",
+        )
     if not found:
         shown = "mixers" if targets == frozenset(MIXERS) else named
         raise DistsimError(
@@ -35,6 +42,18 @@ def targets_of(named: str, framework: Framework, model: Model) -> frozenset[str]
             f"name the others: --lora-targets {others}" if others else f"it has {', '.join(dict.fromkeys(own))}",
         )  # fmt: skip
     return found
+
+
+def default_targets(framework: Framework, model: Model) -> str:
+    """The framework's choice for the model's family, or for any."""
+    usual: str = framework.defaults.get("lora_targets") or USUAL_TARGETS
+    return framework.adapters.targets.get(model.family, usual)
+
+
+def no_default(asked: str | None, framework: Framework, model: Model) -> bool:
+    """Whether targets are taken for granted that the framework itself would ask for."""
+    known = framework.adapters.targets
+    return asked is None and bool(known) and bool(model.family) and model.family not in known
 
 
 def owned(framework: Framework, model: Model) -> tuple[str, ...]:
@@ -84,14 +103,16 @@ def experts_of(
     return ExpertAdapters("tensors", whole, rank * fused, not by_name, router)
 
 
-def target_notes(asked: str | None, tuning: Tuning, framework: str, model: Model) -> list[str]:
+def target_notes(asked: str | None, tuning: Tuning, framework: Framework, model: Model) -> list[str]:
     """What of the products that a user named has no adapter: those the model has not, and experts. ``asked`` is None
     where nobody named any."""
-    named = frozenset(targets_named(asked or USUAL_TARGETS).split(","))
-    return [
-        *(_without_effect(named, tuning.targets, model) if asked else ()),
-        *_passed_over(named if asked else tuning.targets, tuning, framework, model),
-    ]
+    named = frozenset(targets_named(asked or default_targets(framework, model)).split(","))
+    found = _without_effect(named, tuning.targets, model) if asked else []
+    if no_default(asked, framework, model):
+        taken = ",".join(name for name in LETTERS if name in tuning.targets)
+        found.append(f"--lora-targets not given: {taken} taken; {framework.name} (peft) has no default for "
+                     f"{model.family} models and asks for them")  # fmt: skip
+    return [*found, *_passed_over(named, tuning, framework.name, model)]
 
 
 def _without_effect(asked: frozenset[str], targets: frozenset[str], model: Model) -> list[str]:
