@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.cli.app import run
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.saved import saved_of
 from distsim.engine.stages import build_stages
@@ -119,3 +120,12 @@ def test_what_peft_refuses() -> None:
         _setup("qwen3-30b-a3b", "q,gate")
     with pytest.raises(DistsimError, match="nothing can be dropped"):
         distsim.memory("qwen3-30b-a3b", framework="huggingface", lora_rank=8, lora_targets="mlp", lora_dropout=0.1)
+
+
+@pytest.mark.parametrize("command", ["memory", "comm", "step", "plan"])
+def test_every_command_tells_it(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--tokens", "1B"] if command == "plan" else ["--json"]
+    run([command, "gpt-oss-20b", "--gpu", "h200-sxm", "--gpus", "8", "--framework", "huggingface", "--seq", "512",
+         "--lora-rank", "8", "--lora-targets", "all-linear", *more])  # fmt: skip
+    out = capsys.readouterr()
+    assert "routed experts have no adapters" in " ".join((out.out + out.err).split())
