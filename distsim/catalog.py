@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from distsim.errors import DistsimError, did_you_mean
+from distsim.errors import DistsimError, did_you_mean, slipped
 
 # kind -> (module, class); a kind without a class is plain data
 KINDS: dict[str, tuple[str, str] | None] = {
@@ -38,6 +38,8 @@ SUFFIXES = {"runs": ".csv"}
 SPOKEN = {"prices": "price list", "failures": "failures preset", "facilities": "facility", "power": "power profile",
           "losses": "loss"}  # fmt: skip
 """What one preset is called where it is not the kind without its s."""
+SHORTEST_MISTYPED = 4
+"""Optimizers' names up to this long differ by a letter on purpose."""
 _DRIVERS_WORDS = re.compile(r"^((nvidia|amd|instinct|tesla|geforce)-)+|-hbm\d\w*$|-generation$|-blackwell-.*edition$")
 """What drivers say around a GPU's name, as in NVIDIA H100 80GB HBM3."""
 _places: ContextVar[dict[tuple[str, str], tuple[str, Path] | None] | None] = ContextVar("_places", default=None)
@@ -165,9 +167,18 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
         raise DistsimError(f"no file {name!r}", did_you_mean(Path(name).stem, names(kind)) or _list_hint(kind))
     raise DistsimError(
         f"unknown {SPOKEN.get(kind, kind.removesuffix('s'))} {name!r}",
-        did_you_mean(_plain(name), {**dict.fromkeys(names(kind)), **aliases(kind)}),
+        _near(kind, _plain(name)),
         _list_hint(kind),
     )
+
+
+def _near(kind: str, name: str) -> str:
+    """A hint with presets of a like name; of optimizers only those that a slip of the keys may have meant, for others
+    with a name alike have states of other sizes (adan and adam, paged_ademamix_8bit and paged_adamw_8bit)."""
+    known = list({**dict.fromkeys(names(kind)), **aliases(kind)})
+    if kind == "optimizers":
+        known = [one for one in known if len(name) > SHORTEST_MISTYPED and slipped(name, one)]
+    return did_you_mean(name, known)
 
 
 def _place(kind: str, name: str) -> tuple[str, Path] | None:

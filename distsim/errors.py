@@ -32,3 +32,15 @@ def did_you_mean(name: str, known: Iterable[str], least: float = 0.5) -> str:
     """A hint line with the nearest names, or an empty string when none is near."""
     near = nearest(name, known, least=least)
     return f"did you mean {', '.join(near)}?" if near else ""
+
+
+def slipped(name: str, meant: str) -> bool:
+    """Whether one slip of the keys makes a name of another: a letter more, less, wrong, or two in the wrong order."""
+    short, long = sorted((name.lower(), meant.lower()), key=len)
+    if [one for one in short if one.isdigit()] != [one for one in long if one.isdigit()] or len(long) - len(short) > 1:
+        return False
+    at = next((index for index, (one, other) in enumerate(zip(short, long, strict=False)) if one != other), len(short))
+    if len(short) < len(long):
+        return short[at:] == long[at + 1 :]
+    turned = short[at : at + 2] == long[at : at + 2][::-1] and short[at + 2 :] == long[at + 2 :]
+    return turned or short[at + 1 :] == long[at + 1 :]

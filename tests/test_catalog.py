@@ -251,3 +251,33 @@ def test_places_are_remembered_only_while_they_are_settled(tmp_path: Path, monke
         shutil.copy(catalog.path("gpus", "h100-sxm"), tmp_path / "presets" / "gpus" / "mine.toml")
         assert not catalog.knows("gpus", "mine")
     assert catalog.knows("gpus", "mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "each"),
+    [
+        ("paged_adamw_32bit", 8), ("paged_adamw", 8), ("adamw_bnb_32bit", 8), ("paged_adamw_8bit", 2.03125),
+        ("adamw_torch_8bit", 2.03125), ("adamw_torch_4bit", 1.0625), ("paged_lion_32bit", 4), ("paged_lion", 4),
+        ("lion_32bit", 4), ("paged_lion_8bit", 1.015625), ("adamw_apex_fused", 8),
+    ],
+)  # fmt: skip
+def test_optimizers_of_trainers_by_their_own_names(name: str, each: float) -> None:
+    """transformers' names; bytes of states for each fp32 parameter (bitsandbytes, torchao, Apex)."""
+    states = catalog.load("optimizers", name).states
+    full = [
+        4 if state.bytes_per_element is None else state.bytes_per_element for state in states if state.shape == "full"
+    ]
+    assert sum(full) == pytest.approx(each)
+
+
+@pytest.mark.parametrize("name", ["galore_adamw", "adan", "ademamix", "paged_ademamix_8bit", "apollo_adamw", "came"])
+def test_no_optimizer_of_other_states_is_suggested(name: str) -> None:
+    with pytest.raises(DistsimError) as found:
+        catalog.load("optimizers", name)
+    assert "did you mean" not in str(found.value)
+
+
+@pytest.mark.parametrize(("name", "meant"), [("adamww", "adamw"), ("adafctor", "adafactor"), ("rmsporp", "rmsprop")])
+def test_slips_of_the_keys_in_optimizers_are(name: str, meant: str) -> None:
+    with pytest.raises(DistsimError, match=f"did you mean {meant}"):
+        catalog.load("optimizers", name)

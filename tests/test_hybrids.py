@@ -103,7 +103,7 @@ def test_words_for_products() -> None:
     [
         ("qwen3-next-80b-a3b", "in_proj", "did you mean in_proj_ba, in_proj_qkvz"),
         ("llama-3-8b", "mixers", "no such product"),
-        ("mixtral-8x7b", "mlp", "no such product"),
+        ("mixtral-8x7b", "shared_expert_gate", "no such product"),
         ("falcon-h1-0.5b", "all-linear", "--lora-targets q,k,v,o,in_proj,gate,up,down"),
         ("mamba-130m", "out_proj", "puts no adapter on out_proj"),
     ],

@@ -2,6 +2,7 @@
 
 import csv
 import doctest
+import json
 import re
 import subprocess
 import sys
@@ -175,3 +176,9 @@ def test_example_model_of_the_docs(tmp_path):
     assert text is not None
     (tmp_path / "my-8b.toml").write_text(text[1])
     assert load_model(str(tmp_path / "my-8b.toml")).spec.is_moe_layer(1)
+
+
+def test_a_loaded_model_is_plain_data() -> None:
+    """Its dates are text as JSON has it."""
+    found = json.loads(json.dumps(load_model("llama-7b").to_dict()))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", found["spec"]["checked"])

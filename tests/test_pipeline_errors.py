@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,20 @@ def test_the_command_line_refuses_with_exit_code_2(arguments: str, capsys: pytes
     assert run(["pipeline", *arguments.split()]) == 2
     out, err = capsys.readouterr()
     assert not out and "rror" in err and "Traceback" not in err
+
+
+def test_counts_and_times_may_be_numpys() -> None:
+    np = pytest.importorskip("numpy")
+    plain = distsim.pipeline(stages=4, micro=8, chunks=2, schedule="interleaved-1f1b", forward=2)
+    same = distsim.pipeline(
+        stages=np.int64(4), micro=np.int64(8), chunks=np.int64(2), schedule="interleaved-1f1b", forward=np.int64(2)
+    )
+    assert json.dumps(same.to_dict()) == json.dumps(plain.to_dict())
+    with pytest.raises(DistsimError, match=r"8\.5.*, not a whole number"):
+        distsim.pipeline(stages=4, micro=np.float64(8.5))  # type: ignore[arg-type]
+
+
+def test_an_array_is_no_value_of_a_job() -> None:
+    np = pytest.importorskip("numpy")
+    with pytest.raises(DistsimError, match=r"micro_batch .* is not a whole number"):
+        distsim.step("llama-7b", gpus=8, micro_batch=np.array([1, 2]))

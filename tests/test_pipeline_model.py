@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
 import distsim
 from distsim.cli.app import run
 from distsim.engine.pipeline_model import model_times
+from distsim.errors import DistsimError
 
 LLAMA = {"gpu": "h100-sxm", "tp": 8, "seq": 4096}
 
@@ -97,3 +99,24 @@ def test_the_list_of_schedules_fits_the_terminal(
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert "arXiv:2104.04473" in out
+
+
+def test_a_model_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its stages' own times, as with --model."""
+    run(["pipeline", "--stages", "4", "--micro", "8", "--model", "llama-7b", "--tp", "2", "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert distsim.pipeline(stages=4, micro=8, model="llama-7b", tp=2).to_dict() == shown
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"model": "llama-7b", "forward": 2}, "exclude each other"),
+        ({"gpu": "h100-sxm"}, "gpu: only with model"),
+        ({"model": "llama-7b", "gpus": 8}, "set by stages"),
+        ({"model": "llama-7b", "gpuz": 8}, "unknown field 'gpuz'"),
+    ],
+)
+def test_a_model_in_python_that_cannot_be(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(DistsimError, match=words):
+        distsim.pipeline(stages=4, micro=8, **options)

@@ -132,7 +132,9 @@ def _adapter_issue(setup: Setup, operation: Operation) -> float:
 
 def _each_expert(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Kernels that a loop over the rank's experts launches."""
-    if operation.name not in EXPERT_PRODUCTS or setup.kernels.expert_products == "grouped":
+    if operation.name.partition(".lora_")[0] not in EXPERT_PRODUCTS or operation.kind != "matmul":
+        return 0.0, 0.0
+    if setup.kernels.expert_products == "grouped" or operation.name.endswith(".lora_fold"):
         return 0.0, 0.0
     experts = operation.shape[3]
     width = "narrow" if setup.precision.kept_input_bytes < setup.precision.activation_bytes else "wide"

@@ -43,7 +43,7 @@ class LoadedModel:
             "schema": "distsim.model/1",
             "parameters": self.parameters,
             "parts": self.parts(),
-            "spec": self.spec.model_dump(),
+            "spec": self.spec.model_dump(mode="json"),
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distsim.engine import in_flight, order_check, rendezvous
 from distsim.engine import pipeline_input as given
@@ -16,6 +16,14 @@ from distsim.errors import DistsimError
 from distsim.schedules import registry, text
 from distsim.schedules.action import Schedule
 from distsim.schedules.zb_auto import Times
+
+if TYPE_CHECKING:
+    from distsim.specs.model import Model
+
+PassTimes = tuple[Time | None, Time | None, Time | None, Time | None]
+PASSES = ("forward", "backward", "input_gradient", "weight_gradient")
+OF_THE_PIPELINE = ("pp", "vpp", "gpus", "dp", "global_batch")
+"""Job options that a pipeline's stages, micro-batches and chunks set."""
 
 
 class Action(NamedTuple):
@@ -105,14 +113,18 @@ def pipeline(
     chains: Sequence[Sequence[int]] | None = None, fused: str | None = None, fused_time: Time | None = None,
     memory_limit: int | None = None, group: int | None = None, loss: float = 0.0,
     optimizer: Time | None = None, optimizer_sync: float | None = 0.0, overlap: bool = True, contention: bool = False,
+    model: str | Model | None = None, **job: Any,
 ) -> Pipeline:  # fmt: skip
     """Simulate a schedule of ``stages`` and ``micro`` micro-batches, or a given ``order`` (one line per stage).
 
     Times are of one micro-batch through one whole stage: a number, a list per stage or a list per chunk. ``optimizer``
     adds the optimizer step at the end; with ``optimizer_sync`` (seconds, None for none) all stages first agree on it.
+    With ``model`` the times are those of its stages, and ``job`` are further options of it (gpu, tp, seq …).
     """
     given.check_words(p2p, fused)
-    times = (forward, backward, input_gradient, weight_gradient)
+    times: PassTimes = (forward, backward, input_gradient, weight_gradient)
+    if model is not None or job:
+        times, hop = _of_model(model, stages, micro, chunks, (*times, hop or None), job)
     programs = None
     if order is None:
         given.refuse("a named schedule takes no {}", "only a given order does", placement=placement, chains=chains)
@@ -146,16 +158,36 @@ def _given(
     return parts, order_check.check_complete(parts, micro), programs
 
 
+def _of_model(
+    model: str | Model | None, stages: int | None, micro: int | None, chunks: int | None,
+    stated: tuple[Time | None, ...], job: dict[str, Any],
+) -> tuple[PassTimes, Time]:  # fmt: skip
+    """The times of a model's own stages, and of a hop between them."""
+    if model is None:
+        raise DistsimError(f"{', '.join(job)}: only with model", "e.g. model='llama-70b'")
+    if any(one is not None for one in stated):
+        raise DistsimError("model and times of passes or hops exclude each other", "leave one of them out")
+    p = whole_number_given(stages, "stages", "--stages 4")
+    m = whole_number_given(micro, "micro-batches", "--micro 8")
+    from distsim.engine.pipeline_model import model_setup, pass_times  # a schedule by itself loads no presets
+
+    if own := [name for name in OF_THE_PIPELINE if name in job]:
+        raise DistsimError(f"{', '.join(own)}: set by stages, micro and chunks", "leave it out")
+    found = pass_times(model_setup(model, p, m, chunks, **job), True)
+    forward, backward, input_gradient, weight_gradient = (found[name] for name in PASSES)
+    return (forward, backward, input_gradient, weight_gradient), found["hop"]
+
+
 def _named(
     stages: int | None, micro: int | None, name: str, chunks: int | None,
-    times: tuple[Time | None, Time | None, Time | None, Time | None], hop: Time,
+    times: PassTimes, hop: Time,
     memory_limit: int | None, group: int | None,
 ) -> tuple[Schedule, int]:  # fmt: skip
     p = whole_number_given(stages, "stages", "--stages 4")
     m = whole_number_given(micro, "micro-batches", "--micro 8")
     kind = registry.find(name)
     if chunks is not None:
-        given.whole_number(chunks, "chunks", "--chunks 2")
+        chunks = given.whole_number(chunks, "chunks", "--chunks 2")
     count = registry.chunks_for(name, chunks)
     given.check_size(p, m, count, kind.splits)
     if memory_limit is not None and "limit" not in kind.options:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from numbers import Real
 from typing import Any
 
 from distsim.engine.wiring import Costs
@@ -34,11 +36,15 @@ def refuse(problem: str, hint: str, **values: Any) -> None:
 
 def whole_number(value: Any, name: str, example: str) -> int:
     """A count of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = None
+    if count is None or isinstance(value, bool):
         raise DistsimError(f"{name} is {value!r}, not a whole number", f"try {example}")
-    if value < 1:
-        raise DistsimError(f"{name} is {value}", f"a pipeline has at least 1; try {example}")
-    return value
+    if count < 1:
+        raise DistsimError(f"{name} is {count}", f"a pipeline has at least 1; try {example}")
+    return count
 
 
 def check_size(stages: int, micro: int, chunks: int, splits: bool) -> None:
@@ -56,9 +62,9 @@ def check_size(stages: int, micro: int, chunks: int, splits: bool) -> None:
 def per_chunk(value: Time, schedule: Schedule, name: str) -> list[float]:
     """Seconds per chunk from one number for a whole stage, a list per stage, or a list per chunk in model order."""
     placement, stages = schedule.placement, len(schedule.orders)
-    if isinstance(value, (int, float)):
+    if not isinstance(value, Iterable):
         _check_time(value, name)
-        return [value / schedule.chunks] * len(placement)
+        return [float(value) / schedule.chunks] * len(placement)
     values = list(value)
     for one in values:
         _check_time(one, name)
@@ -73,7 +79,7 @@ def per_chunk(value: Time, schedule: Schedule, name: str) -> list[float]:
 
 
 def _check_time(value: Any, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= LONGEST:
         raise DistsimError(f"{name} is {value!r}, which is not a time", f"give a number from 0 to {LONGEST:g}")
 
 

@@ -12,9 +12,10 @@ from distsim.engine.step_content import chunk_shares
 from distsim.engine.weight_gradients import share_of
 from distsim.engine.work import kinds_of, work_of
 from distsim.specs.job import Job
+from distsim.specs.model import Model
 
 
-def model_setup(model: str, stages: int, micro: int, chunks: int | None, **options: Any) -> Setup:
+def model_setup(model: str | Model, stages: int, micro: int, chunks: int | None, **options: Any) -> Setup:
     """One data-parallel replica of a model; ``options`` are further job options (gpu, tp, micro_batch, seq …)."""
     stated = {name: value for name, value in options.items() if value is not None}
     tp, sequences = stated.get("tp", 1), stated.get("micro_batch", 1)

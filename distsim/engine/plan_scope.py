@@ -11,6 +11,7 @@ from distsim.engine.models import LoadedModel
 from distsim.engine.pace import campaign_pace
 from distsim.engine.prices import Quote
 from distsim.engine.resolve import resolve
+from distsim.engine.tuning import tuning_notes
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.units import DAY, GIGA, count
@@ -38,15 +39,17 @@ class Scope:
         self.sold = _sold(offered)
         self.clusters = _clusters(request, self.sold)
         job = request.terms.job.model_copy(update={"cluster": self.clusters[0], "model": model.spec})
-        self.flops_per_token = float(model_flops(resolve(job)))
+        setup = resolve(job)
+        self.flops_per_token = float(model_flops(setup))
+        self._tuning = tuning_notes(setup.tuning, setup.model, setup.kernels, setup.framework, job.lora_targets)
 
     def places(self) -> list[tuple[str, int]]:
         """Each cluster with each size."""
         return [(name, size) for name in self.clusters for size in self._sizes(name)]
 
     def notes(self) -> list[str]:
-        """What was asked for and has no price, and sizes that were not tried."""
-        told = []
+        """What has no adapter, what was asked for and has no price, and sizes that were not tried."""
+        told = list(self._tuning)
         terms = " or ".join(self.request.price_terms)
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
         named = {catalog.load("clusters", name).name for name in self.request.clusters}

@@ -6,25 +6,29 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.errors import DistsimError, did_you_mean
+from distsim.engine.tuning_targets import experts_of, target_notes, targets_of
+from distsim.errors import DistsimError
 from distsim.layers.ledger import Parameter
 from distsim.specs.framework import Framework, Kernels
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
-from distsim.specs.products import MIXER_IN, MIXER_OUT, mixer_products, products
-from distsim.specs.tuning import ELSEWHERE, LETTERS, MIXERS, WHOLE, Quantization, Tuning, targets_named
+from distsim.specs.tuning import LETTERS, WHOLE, Quantization, Tuning
 from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
     from distsim.engine.resolve import Setup
 
-USUAL_TARGETS = "all-linear"
 EXPERTS = "experts"
 """What follows a quantization's name, after a plus, where experts are quantised though they are no linear layers."""
 
 
 def tuning_of(
-    filled: Mapping[str, Any], stated: Any, framework: Framework, model: Model, precision: Precision
+    filled: Mapping[str, Any],
+    stated: Any,
+    framework: Framework,
+    kernels: Kernels,
+    model: Model,
+    precision: Precision,
 ) -> Tuning | None:
     """What trains beside frozen weights; None where everything does. ``stated`` is the job as the user gave it."""
     rank = filled["lora_rank"]
@@ -41,13 +45,15 @@ def tuning_of(
     mixed = precision.master_bytes > 0 or precision.autocast
     wide = rules.fp32 and not mixed
     packed, with_experts = quantization_of(filled["quantize"] or "none")
+    targets = targets_of(stated.lora_targets, framework, model)
+    experts = experts_of(targets, rank, bool(filled["lora_dropout"]), framework, kernels, model)
     return Tuning(
-        rank, _targets(filled["lora_targets"] or USUAL_TARGETS, framework, model), whole,
+        rank, targets, whole,
         bool(filled["lora_dropout"]), adapter,
         _plain(precision, precision.parameter_bytes) if rules.fp32 else precision,
         FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs, rules.splits_fused,
         packed, rules.quantises_head, rules.gathers_outputs,
-        rules.others_fp32 and packed is not None and not packed.leaves_others, with_experts,
+        rules.others_fp32 and packed is not None and not packed.leaves_others, with_experts, experts,
     )  # fmt: skip
 
 
@@ -62,34 +68,17 @@ def quantization_of(text: str) -> tuple[Quantization | None, bool]:
     return (None if name == "none" else catalog.load("quantizations", name)), bool(plus)
 
 
-def _targets(named: str, framework: Framework, model: Model) -> frozenset[str]:
-    """The products named that the model has; an error where it has none of them."""
-    targets = frozenset(targets_named(named).split(","))
-    own = (*products(model), "head")
-    if framework.kernels.qkv_matrices == 1 and mixer_products(model):
-        own += (MIXER_IN, MIXER_OUT)
-    for name, meant in ELSEWHERE.items():
-        if name in targets and name not in own and not targets.issuperset(MIXERS):
-            targets |= frozenset(meant)
-    found = targets & frozenset(own)
-    if not found:
-        shown = "mixers" if targets == frozenset(MIXERS) else named
-        raise DistsimError(
-            f"--lora-targets {shown}: {model.name} has no such product", did_you_mean(shown, own),
-            f"it has {', '.join(dict.fromkeys(own))}",
-        )  # fmt: skip
-    if MIXER_OUT in found and model.family in framework.adapters.refuses_mixer_output:
-        others = ",".join(name for name in LETTERS if name in found - {MIXER_OUT})
-        raise DistsimError(
-            f"{framework.name} puts no adapter on {MIXER_OUT} of {model.family} models, whose kernels would pass it by",
-            f"name the others: --lora-targets {others}" if others else f"it has {', '.join(dict.fromkeys(own))}",
-        )  # fmt: skip
-    return found
+def tuning_notes(
+    tuning: Tuning | None, model: Model, kernels: Kernels, framework: Framework, asked: str | None
+) -> list[str]:
+    """What a user may not expect of adapters, and of quantised experts; ``asked`` are the targets of the job itself."""
+    if tuning is None:
+        return []
+    return [*target_notes(asked, tuning, framework, model), *_packed_notes(tuning, model, kernels, framework.name)]
 
 
-def tuning_notes(tuning: Tuning | None, model: Model, kernels: Kernels, framework: str) -> list[str]:
-    """What a user may not expect of quantised experts."""
-    if tuning is None or tuning.quantization is None:
+def _packed_notes(tuning: Tuning, model: Model, kernels: Kernels, framework: str) -> list[str]:
+    if tuning.quantization is None:
         return []
     name = tuning.quantization.name
     if model.experts is None:

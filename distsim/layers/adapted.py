@@ -28,14 +28,17 @@ _SINGLE = {
     "attention.kv_down": {"k", "v", "kv_a_proj_with_mqa"}, "attention.kv_up": {"k", "v", "kv_b_proj"},
     "attention.index.query": {"wq_b"}, "attention.index.key": {"wk"}, "attention.index.weight": {"weights_proj"},
     "attention.gate_projection": {"g_proj"},
-    "cross.query": {"q"}, "cross.projection": {"o"}, "mlp.down": {"down"}, "mlp.shared.down": {"down"},
-    "mlp.shared.gate": {"shared_expert_gate"}, "head.transform": {"transform"}, "head": {"head"},
+    "cross.query": {"q"}, "cross.projection": {"o"}, "mlp.shared.gate": {"shared_expert_gate"},
+    "head.transform": {"transform"}, "head": {"head"},
 }  # fmt: skip
+ROUTER = "mlp.router"
+EXPERTS = ("mlp.experts.up", "mlp.experts.down")
+MLPS = ("mlp.up", "mlp.down", "mlp.shared.up", "mlp.shared.down")
 _ONE_WORD = ("lfm2", "lfm2_moe")
 """Families whose attention calls its projection out as their mixers call theirs."""
 ROW_PARALLEL = ("attention.projection", "cross.projection", "mlp.down", "mlp.shared.down", "delta.project_out",
                 "mamba.project_out", "convolution.project_out", "lightning.project_out",
-                "recurrence.project_out")  # fmt: skip
+                "recurrence.project_out", EXPERTS[1])  # fmt: skip
 """Products whose input, not whose output, tensor-parallel ranks share out."""
 _MIXERS: Mapping[str, Callable[[Model], tuple[str, ...]]] = {
     "delta.project_in": lambda model: delta_of(model).inputs,
@@ -63,15 +66,17 @@ _MIXERS: Mapping[str, Callable[[Model], tuple[str, ...]]] = {
 
 
 def matrices_of(ctx: Context, tuning: Tuning, operation: Operation) -> list[Matrix]:
-    """The separate products of a row that can have an adapter; none of routed experts."""
-    if operation.kind != "matmul" or any(p.group == "expert" for p in operation.parameters):
+    """The separate products of a row that can have an adapter."""
+    if operation.kind != "matmul" or is_folded(tuning, operation):
         return []
+    if operation.name in EXPERTS or (operation.name in MLPS and tuning.experts.others):
+        return _of_mlp(ctx, operation)
     outer = operation.shape[1]
     if operation.name in _SINGLE:
         return [("", _SINGLE[operation.name], outer)]
     if operation.name in _MIXERS:
         return _of_mixer(ctx, operation, _MIXERS[operation.name](ctx.model))
-    if operation.name == "mlp.router":
+    if operation.name == ROUTER:
         return [("", {"router"}, outer)] if ctx.model.family in LINEAR_ROUTERS else []
     if operation.name == "attention.projection":
         return [("", {"o", MIXER_OUT} if ctx.model.family in _ONE_WORD else {"o"}, outer)]
@@ -83,11 +88,26 @@ def matrices_of(ctx: Context, tuning: Tuning, operation: Operation) -> list[Matr
         return [("_q", {"q"}, outer - sum(width for _, _, width in rest)), *rest]
     if operation.name == "cross.kv":
         return [("_k", {"k"}, outer / 2), ("_v", {"v"}, outer / 2)]
-    if operation.name in ("mlp.up", "mlp.shared.up"):
-        if ctx.model.gated and not ctx.kernels.gate_up_fused:
-            return [("_gate", {"gate"}, outer / 2), ("_up", {"up"}, outer / 2)]
-        return [("", {"gate", "up"} if ctx.model.gated else {"up"}, outer)]
     return []
+
+
+def is_folded(tuning: Tuning, operation: Operation) -> bool:
+    """Whether a row's adapter is added to its weights before they are used, instead of running beside its product."""
+    experts = tuning.experts
+    if operation.name == ROUTER:
+        return experts.router
+    named = {"down"} if operation.name.endswith("down") else {"gate", "up"}
+    return experts.how == "tensors" and operation.name in EXPERTS and bool(named & experts.targets)
+
+
+def _of_mlp(ctx: Context, operation: Operation) -> list[Matrix]:
+    """Gate and up, apart or as one, or down."""
+    outer = operation.shape[1]
+    if operation.name.endswith("down"):
+        return [("", {"down"}, outer)]
+    if ctx.model.gated and not ctx.kernels.gate_up_fused:
+        return [("_gate", {"gate"}, outer / 2), ("_up", {"up"}, outer / 2)]
+    return [("", {"gate", "up"} if ctx.model.gated else {"up"}, outer)]
 
 
 def _of_mixer(ctx: Context, operation: Operation, names: tuple[str, ...]) -> list[Matrix]:

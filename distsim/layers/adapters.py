@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from distsim.arrays import Number, maximum, where
-from distsim.layers.adapted import ROW_PARALLEL, matrices_of
+from distsim.arrays import Number, where
+from distsim.layers.adapted import EXPERTS, ROW_PARALLEL, is_folded, matrices_of
+from distsim.layers.folded import folded
 from distsim.layers.ledger import (
     RATE_GRADIENT_ONLY,
     Collective,
@@ -23,6 +24,7 @@ from distsim.layers.ledger import (
     parameters_of,
 )
 from distsim.layers.streams import UNSCALED
+from distsim.layers.unpacking import plain_weight, quantised, unpacked
 from distsim.specs.tuning import Tuning
 from distsim.units import FP32_BYTES, MASK_BYTES
 
@@ -31,6 +33,13 @@ _READ_BY_LAYERS = (".rope_tables", "layer_inputs")
 _ONE_INPUT_MORE = ".input_fp32"
 _WEIGHT_GRADIENT_ONLY = (".normalised", UNSCALED, RATE_GRADIENT_ONLY)
 """What an eager norm, a scale or a scan keeps for the gradient of its weight alone."""
+
+
+class Alike(NamedTuple):
+    """The matrices of one kind that a rank holds: one, or one for each of its experts."""
+
+    group: Literal["dense", "expert"]
+    copies: Number
 
 
 def tuned(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
@@ -43,10 +52,13 @@ def tuned(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...
         if _trains_whole(ctx, tuning, operation):
             found.append(_held(operation, "whole"))
             continue
-        quantised = _quantised(ctx, tuning, operation)
-        if quantised:
-            found.append(_unpacked(ctx, tuning, operation))
-        frozen, adapters = _frozen(ctx, operation, quantised), _adapters(ctx, tuning, operation)
+        packed = quantised(ctx, tuning, operation)
+        if packed:
+            found.append(unpacked(ctx, tuning, operation))
+        if is_folded(tuning, operation):
+            found += folded(ctx, tuning, operation, packed)
+            continue
+        frozen, adapters = _frozen(ctx, operation, packed), _adapters(ctx, tuning, operation)
         if _passed_by(ctx, operation):
             idle = parameters_of(adapters)
             found.append(replace(frozen, parameters=(*frozen.parameters, *idle)))
@@ -103,33 +115,19 @@ def _trains_whole(ctx: Context, tuning: Tuning, operation: Operation) -> bool:
     return False
 
 
-def _quantised(ctx: Context, tuning: Tuning, operation: Operation) -> bool:
-    """Products of the layers but for routers, which are small and stay as they are, for distances, which go through
-    another row's weights (DeBERTa), and for experts that are no linear layers where only those are quantised."""
-    if tuning.quantization is None or operation.kind != "matmul" or operation.name.endswith((".router", ".gate")):
-        return False
-    if not operation.parameters:
-        return False
-    if operation.parameters[0].group == "expert":
-        return tuning.takes_experts(ctx.kernels.expert_modules == "each")
-    if operation.name.startswith(("embedding.", "head.")):
-        return False
-    return tuning.quantises_head if operation.name == "head" else True
-
-
 def _held(operation: Operation, held: Held) -> Operation:
     return replace(operation, parameters=tuple(p._replace(held=held) for p in operation.parameters))
 
 
-def _frozen(ctx: Context, operation: Operation, quantised: bool) -> Operation:
+def _frozen(ctx: Context, operation: Operation, packed: bool) -> Operation:
     """The row without what only the gradient of its weights needs."""
     saved, transit = operation.saved, operation.transient_backward
     forward = operation.transient_forward
     if operation.kind == "matmul":
         inputs = [tensor for tensor in saved if not tensor.weight_copy][:1]
         saved = tuple(t for t in saved if t not in inputs and not t.name.endswith(_ONE_INPUT_MORE))
-        if quantised:
-            copy = _plain_weight(ctx, operation)
+        if packed:
+            copy = plain_weight(ctx, operation)
             saved = tuple(tensor for tensor in saved if not tensor.weight_copy)
             transit, forward = (*transit, copy), (*forward, copy)
     elif operation.kind in ("norm", "scan", "elementwise"):
@@ -137,7 +135,7 @@ def _frozen(ctx: Context, operation: Operation, quantised: bool) -> Operation:
     elif operation.kind == "embedding":
         saved = tuple(tensor for tensor in saved if tensor.name.endswith(".rope_tables"))
         transit = ()
-    held: Held = "quantised" if quantised else "frozen"
+    held: Held = "quantised" if packed else "frozen"
     parameters = tuple(p._replace(held=held if p.kind == "matrix" else "frozen") for p in operation.parameters)
     product = operation.kind == "matmul"
     return replace(
@@ -153,31 +151,11 @@ def _for_weight_gradient(one: Collective) -> bool:
     return one.phase == "backward" and one.op == "all_gather" and one.overlaps == "input gradient"
 
 
-def _plain_weight(ctx: Context, operation: Operation) -> Tensor:
-    """The unpacked weight while its product runs, one separate matrix at a time."""
-    weight = operation.parameters[0]
-    whole = sum(weight.parts) if weight.parts else 1
-    share = maximum(*weight.parts) / whole if weight.parts else 1 / weight.copies
-    if weight.group == "expert":
-        share = 1
-    return Tensor(f"{operation.name}.unpacked", weight.elements * share, ctx.activation, "unpacked weight")
-
-
-def _unpacked(ctx: Context, tuning: Tuning, operation: Operation) -> Operation:
-    """Unpacking the weights of one row, in forward and again in backward."""
-    assert tuning.quantization is not None
-    elements = operation.parameters[0].elements
-    moved = elements * (tuning.quantization.weight_bytes + tuning.quantization.unpack_bytes)
-    return Operation(
-        f"{operation.name}.unpack", "unpack", bytes_read=moved, bytes_written=elements * ctx.activation,
-        shape=(elements,), weight_gradient=False,
-    )  # fmt: skip
-
-
 def _adapters(ctx: Context, tuning: Tuning, operation: Operation) -> list[Operation]:
     found: list[Operation] = []
+    wanted = tuning.experts.targets if operation.name in EXPERTS else tuning.targets
     for label, letters, width in matrices_of(ctx, tuning, operation):
-        if letters & tuning.targets:
+        if letters & wanted:
             found += _adapter(ctx, tuning, operation, label, width)
     return found
 
@@ -196,11 +174,14 @@ def _adapter(ctx: Context, tuning: Tuning, operation: Operation, label: str, wid
     """Down to the rank, up to the output's width, and added to it.
 
     Under tensor parallelism (Megatron) both matrices are sharded like the product's own input or output and, on the
-    other side, by rank or by output width, whose parts are exchanged.
+    other side, by rank or by output width, whose parts are exchanged. Each expert has its own, or all of a rank share
+    one.
     """
-    tokens, _, inner, _ = operation.shape
-    row = operation.name in ROW_PARALLEL
-    shards = ctx.layout.tp if operation.parameters[0].tensor_parallel else 1
+    each_tokens, _, inner, copies = operation.shape
+    tokens, row, group = each_tokens * copies, operation.name in ROW_PARALLEL, operation.parameters[0].group
+    over: Literal["tp", "etp"] = "etp" if group == "expert" else "tp"
+    shards = getattr(ctx.layout, over) if operation.parameters[0].tensor_parallel else 1
+    alike = Alike(group, 1 if tuning.experts.how == "shared" else copies)
     rank, across = tuning.rank, 1 - 1 / shards
     narrow, wide = (rank, width / shards) if row else (rank / shards, width)
     each = tuning.product_bytes
@@ -208,22 +189,24 @@ def _adapter(ctx: Context, tuning: Tuning, operation: Operation, label: str, wid
     hidden = Tensor(f"{name}_hidden{label}", tokens * rank, each, "s b r")
     exchanged = tokens * rank * each * (across > 0)
     down = _product(ctx, f"{name}_a{label}", tokens, inner, narrow, _inputs(ctx, tuning, operation, label), each,
-                    (Collective("all_reduce", "tp", exchanged, "forward", bytes_each=each),) if row else
-                    (Collective("all_gather", "tp", exchanged, "forward", bytes_each=each),
-                     Collective("reduce_scatter", "tp", exchanged, "backward", bytes_each=each)))  # fmt: skip
-    outputs = _outputs(ctx, tuning, tokens * width * each * (across > 0), shards) if row else ()
-    up = _product(ctx, f"{name}_b{label}", tokens, rank, wide, [hidden], each, outputs)
+                    (Collective("all_reduce", over, exchanged, "forward", bytes_each=each),) if row else
+                    (Collective("all_gather", over, exchanged, "forward", bytes_each=each),
+                     Collective("reduce_scatter", over, exchanged, "backward", bytes_each=each)), alike)  # fmt: skip
+    outputs = _outputs(ctx, tuning, tokens * width * each * (across > 0), shards, over) if row else ()
+    up = _product(ctx, f"{name}_b{label}", tokens, rank, wide, [hidden], each, outputs, alike)
     return [down, up, _added(ctx, tuning, f"{name}_add{label}", tokens, inner, width)]
 
 
-def _outputs(ctx: Context, tuning: Tuning, size: Number, shards: Number) -> tuple[Collective, ...]:
+def _outputs(
+    ctx: Context, tuning: Tuning, size: Number, shards: Number, over: Literal["tp", "etp"]
+) -> tuple[Collective, ...]:
     """How the parts of an output become shards of the sequence, and its gradient's the other way round."""
     each = tuning.product_bytes
     if not tuning.gathers_outputs:
-        return tuple(Collective("all_to_all", "tp", size / shards, phase, bytes_each=each) for phase in _PHASES)
+        return tuple(Collective("all_to_all", over, size / shards, phase, bytes_each=each) for phase in _PHASES)
     back = size * ctx.layout.sequence_parallel
-    return (Collective("all_gather", "tp", size, "forward", bytes_each=each),
-            Collective("all_gather", "tp", back, "backward", bytes_each=each))  # fmt: skip
+    return (Collective("all_gather", over, size, "forward", bytes_each=each),
+            Collective("all_gather", over, back, "backward", bytes_each=each))  # fmt: skip
 
 
 def _casts(ctx: Context, tuning: Tuning) -> bool:
@@ -233,7 +216,7 @@ def _casts(ctx: Context, tuning: Tuning) -> bool:
 
 def _inputs(ctx: Context, tuning: Tuning, operation: Operation, label: str) -> list[Tensor]:
     """What the gradient of an adapter's first matrix needs: its input, its own copy or the product's."""
-    tokens, _, inner, _ = operation.shape
+    tokens, inner = operation.shape[0] * operation.shape[3], operation.shape[2]
     own = Tensor(f"{operation.name}.lora_input{label}", tokens * inner, tuning.product_bytes, "s b h")
     mask = own._replace(name=f"{operation.name}.lora_mask{label}", bytes_each=MASK_BYTES)
     if tuning.dropout:
@@ -241,7 +224,10 @@ def _inputs(ctx: Context, tuning: Tuning, operation: Operation, label: str) -> l
     kept = next((tensor for tensor in operation.saved if not tensor.weight_copy), None)
     if _casts(ctx, tuning) or kept is None:
         return [own]
-    if ctx.kernels.regather_input and operation.name not in ROW_PARALLEL:  # the product itself kept its shard of it
+    if ctx.kernels.regather_input and operation.name not in (
+        *ROW_PARALLEL,
+        *EXPERTS,
+    ):  # the product itself kept its shard of it
         kept = kept._replace(name=f"{kept.name}_gathered", elements=tokens * inner)
     return [kept._replace(bytes_each=ctx.activation)]
 
@@ -255,16 +241,20 @@ def _product(
     inputs: list[Tensor],
     each: Number,
     collectives: tuple[Collective, ...],
+    alike: Alike,
 ) -> Operation:
     """One of an adapter's two matrix products."""
-    weight = Parameter(f"{name}.weight", inner * outer, "matrix", inner, outer, held="adapter")
+    copies = alike.copies
+    size = inner * outer * copies
+    weight = Parameter(f"{name}.weight", size, "matrix", inner, outer, copies, alike.group, held="adapter")
     saved = list(inputs)
     if ctx.tuning is not None and each < ctx.tuning.adapter.parameter_bytes:  # autocast keeps what it casts
-        saved.append(Tensor(f"{name}.weight_cast", inner * outer, each, "cast weight", weight_copy=True))
+        saved.append(Tensor(f"{name}.weight_cast", size, each, "cast weight", weight_copy=True))
     flops = 2 * tokens * inner * outer
     return Operation(
-        name, "matmul", flops, 2 * flops, (tokens * inner + inner * outer) * each, tokens * outer * each,
-        (tokens, outer, inner, 1), tuple(saved), Tensor(f"{name}.output", tokens * outer, each, "matmul output"),
+        name, "matmul", flops, 2 * flops, (tokens * inner + size) * each, tokens * outer * each,
+        (tokens / copies, outer, inner, copies), tuple(saved),
+        Tensor(f"{name}.output", tokens * outer, each, "matmul output"),
         transient_backward=(
             Tensor(f"{name}.output_gradient", tokens * outer, each, "matmul output"),
             Tensor(f"{name}.input_gradient", tokens * inner, each, "matmul input"),

@@ -1,5 +1,9 @@
 """How a framework runs low-rank adapters beside frozen weights."""
 
+from typing import Literal
+
+from pydantic import Field
+
 from distsim.specs.base import Spec
 
 
@@ -27,5 +31,11 @@ class Adapters(Spec):
     """The output layer is quantised with the layers' products."""
     refuses_mixer_output: tuple[str, ...] = ()
     """Model families on whose mixers' output projection it puts no adapter (peft, whose list this is)."""
+    targets: dict[str, str] = Field(default_factory=dict)
+    """What has an adapter where nobody names products, by model family; for others the framework has no default."""
+    experts: Literal["each", "shared", "tensors"] = "each"
+    """Adapters of routed experts: one for each expert's matrix; one for all experts of a rank together
+    (Megatron-Bridge's ``share_expert_adapters``); or folded into the tensors that hold all experts of a layer (peft on
+    transformers 5)."""
     others_fp32: bool = False
     """Embedding, norms and output layer beside quantised weights become fp32 (prepare_model_for_kbit_training)."""

@@ -122,7 +122,7 @@ def _bound(error: Any) -> tuple[str, str] | None:
     """A number out of its range, a word out of its list or a value of another kind, as (what is wrong, what would be
     right)."""
     limits: dict[str, Any] = error.get("ctx") or {}
-    if error["input"] != error["input"]:
+    if isinstance(error["input"], float) and error["input"] != error["input"]:
         return "is no number", ""
     for key, wrong, right in (
         ("ge", "is too small", "at least"),

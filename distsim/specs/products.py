@@ -9,8 +9,16 @@ from distsim.specs.tuning import INDEXER, LATENT
 MIXER_IN, MIXER_OUT = "in_proj", "out_proj"
 """What Megatron's modules call the projections of any mixer."""
 MAMBA_1 = (MIXER_IN, "x_proj", "dt_proj", MIXER_OUT)
-LINEAR_ROUTERS = ("llama4_text", "phimoe")
+LINEAR_ROUTERS = ("llama4_text", "phimoe", "longcat_flash")
 """Families whose routers are linear layers, not weights by themselves."""
+FUSED_EXPERTS = (
+    "afmoe", "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe", "exaone_moe",
+    "flex_olmo", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hunyuan_v1_moe", "longcat_flash", "mellum",
+    "minimax", "minimax_m2", "mixtral", "olmoe", "qwen3_moe", "qwen3_next", "qwen3_omni_moe", "solar_open",
+)  # fmt: skip
+"""Families whose experts peft finds by the names that their matrices had before transformers 5, and then no other MLP
+of the model by these (peft 0.21 utils/transformers_weight_conversion.py, what _MODEL_TO_CONVERSION_PATTERN has for
+mixtral and qwen2_moe)."""
 CONVOLUTION = (MIXER_IN, MIXER_OUT)
 RECURRENCE = ("linear_y", "linear_x", "linear_out")
 LIGHTNING = ("qkv_proj", "output_gate", MIXER_OUT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import Field
 
@@ -20,11 +21,11 @@ LATENT = {"q_a_proj": "q", "q_b_proj": "q", "kv_a_proj_with_mqa": "k", "kv_b_pro
 INDEXER = ("wq_b", "wk", "weights_proj")
 """Projections of an indexer that chooses keys (DeepSeek-V3.2)."""
 LETTERS = ("q", "k", "v", *LATENT, *INDEXER, "o", *MIXERS, "gate", "up", "down", "shared_expert_gate", "router",
-           "transform", "head")  # fmt: skip
+           "experts", "transform", "head")  # fmt: skip
 """Products that may have an adapter, in the order in which they run."""
 _ATTENTION, _MLP = ("q", "k", "v", "o"), ("gate", "up", "down")
 GROUPS = {"attention": _ATTENTION, "qkv": ("q", "k", "v"), "mlp": _MLP, "mixers": MIXERS,
-          "all-linear": tuple(name for name in LETTERS if name != "head" and name not in LATENT),
+          "all-linear": tuple(name for name in LETTERS if name not in ("head", "experts", *LATENT)),
           "w1": ("gate",), "w2": ("down",), "w3": ("up",), "input_linear": ("gate", "up"), "output_linear": ("down",),
           "linear_qkv": ("q", "k", "v"), "linear_proj": ("o",), "linear_fc1": ("gate", "up"),
           "linear_fc2": ("down",),
@@ -36,7 +37,9 @@ GROUPS = {"attention": _ATTENTION, "qkv": ("q", "k", "v"), "mlp": _MLP, "mixers"
 GPT-NeoX, BLOOM, ChatGLM, Phi, OPT, GPT-J, GPT-2, Baichuan, InternLM and BERT)."""
 ELSEWHERE = {"qkv_proj": _ATTENTION[:3], "out_proj": _ATTENTION[3:]}
 """Projections of mixers whose names are attention's in models without such mixers (Phi-3; OPT, MPT, GPT-J)."""
-_CHOICES = "q, k, v, o, gate, up, down, head, attention, mlp, mixers, all-linear, or a mixer's in_proj, out_proj …"
+_CHOICES = (
+    "q, k, v, o, gate, up, down, experts, head, attention, mlp, mixers, all-linear, or a mixer's in_proj, out_proj …"
+)
 WHOLE = ("embedding", "head", "norms")
 """Parts that can train whole beside adapters."""
 
@@ -59,6 +62,22 @@ class Quantization(Sourced):
     """Replaces linear layers, and nothing else that holds weights (bitsandbytes)."""
     leaves_others: bool = False
     """What is not quantised stays in the format it is stored in, where a framework otherwise makes it fp32."""
+
+
+@dataclass(frozen=True)
+class ExpertAdapters:
+    """Which matrices of routed experts have adapters, and how they run."""
+
+    how: Literal["each", "shared", "tensors"] = "each"
+    """As a framework's ``adapters.experts`` has it."""
+    targets: frozenset[str] = frozenset()
+    """Of gate, up and down."""
+    up_rank: int = 0
+    """Rank of the one adapter for gate and up where they are one tensor: twice the usual where both are named."""
+    others: bool = True
+    """``gate``, ``up`` and ``down`` mean the MLPs of all tokens too."""
+    router: bool = False
+    """The router has one that is folded into it like the experts'."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +107,8 @@ class Tuning:
     """What is frozen beside quantised weights is held in fp32, but for routed experts."""
     quantises_experts: bool = False
     """Experts are quantised even where they are no linear layers."""
+
+    experts: ExpertAdapters = ExpertAdapters()
 
     def takes_experts(self, linear: bool) -> bool:
         """Whether experts are quantised, given whether they are linear layers."""

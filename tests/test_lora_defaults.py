@@ -1,0 +1,46 @@
+"""What has an adapter where nobody names products: peft's choice for a model's family, and a note where it has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import distsim
+from distsim.errors import DistsimError
+
+OPTIONS: dict[str, Any] = {"gpu": "h200-sxm", "gpus": 1, "seq": 512, "lora_rank": 8}
+
+
+@pytest.mark.parametrize(
+    ("model", "targets"),
+    [
+        ("llama-7b", "q,v"), ("qwen3-8b", "q,v"), ("phi-2", "q,v,up,down"), ("gpt2", "q,k,v"), ("bloom-7b1", "q,k,v"),
+        ("falcon-7b", "q,k,v"), ("nemotron-3-nano", "q,k,v,o"),
+    ],
+)  # fmt: skip
+def test_families_have_their_own(model: str, targets: str) -> None:
+    report = distsim.memory(model, framework="huggingface", **OPTIONS)
+    assert report.to_dict()["job"]["lora_targets"] == targets
+    assert not [note for note in report.setup.notes if "lora-targets" in note]
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "gpt-oss-20b", "olmo-2-7b"])
+def test_what_is_taken_for_granted_is_told(model: str) -> None:
+    """peft asks for target modules of these (TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING)."""
+    words = "--lora-targets not given: q,v taken"
+    report = distsim.memory(model, framework="huggingface", **OPTIONS)
+    assert any(note.startswith(words) for note in report.setup.notes)
+    named = distsim.memory(model, framework="huggingface", lora_targets="q,v", **OPTIONS)
+    assert not any(note.startswith(words) for note in named.setup.notes)
+
+
+def test_nothing_that_could_be_taken() -> None:
+    with pytest.raises(DistsimError, match="no default --lora-targets for mamba models"):
+        distsim.memory("mamba-130m", framework="huggingface", **OPTIONS)
+
+
+def test_other_frameworks_keep_theirs() -> None:
+    report = distsim.memory("olmo-2-7b", framework="litgpt", **OPTIONS)
+    assert report.to_dict()["job"]["lora_targets"] == "q,v"
+    assert not [note for note in report.setup.notes if "lora-targets" in note]
