@@ -122,17 +122,12 @@ def residuals_toml(
     from whole sources left out, which stands for jobs of no known source; of these only runs in the ``plain`` state of
     their software, as jobs are; and runs of ``unseen`` sources with their residuals."""
     groups: dict[str, list[float]] = defaultdict(list)
-    elsewhere: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for index, example in enumerate(examples):
         word = Correction(0.0, float(near[1][index]), ()).word
         for name in group_names(example.framework, example.architecture, word):
             groups[name].append(float(near[0][index]))
     outside = [(example, float(far[index])) for index, example in enumerate(examples) if plain[index]]
-    for example, residual in (*outside, *unseen):
-        busy = example.busy_fraction / float(np.exp(residual))
-        elsewhere[elsewhere_name(busy)].append((example.source, residual))
-    everything = [pair for pairs in elsewhere.values() for pair in pairs]  # of paces that no run has
-    groups_elsewhere = {name: elsewhere.get(name, everything) for name in map(elsewhere_name, PACES.values())}
+    groups_elsewhere = _elsewhere([*outside, *unseen], {example.architecture for example in examples})
     lines = [
         "# Written by distsim calibrate (make calibrate): how far predictions of runs left out of the fit were off.",
         "# over, under: 90% of the runs' times lie between predicted * exp(-over) and predicted * exp(under).",
@@ -147,6 +142,19 @@ def residuals_toml(
     told = "cross-validation of presets/timing/fitted.toml: runs, or whole sources, left out"
     lines += ["", "[source]", f'other = "{told}"', _checked(), ""]
     return "\n".join(lines)
+
+
+def _elsewhere(found: Sequence[tuple[Example, float]], measured: set[str]) -> dict[str, list[tuple[str, float]]]:
+    """(source, residual) by pace; for each ``measured`` architecture once more, of runs on any of these alone: chips
+    that nothing is fitted to are known less well. Where no run has a pace, all runs stand for it."""
+    groups: dict[str, list[tuple[str, float]]] = {name: [] for name in map(elsewhere_name, PACES.values())}
+    for example, residual in found:
+        pace = elsewhere_name(example.busy_fraction / float(np.exp(residual)))
+        groups[pace].append((example.source, residual))
+        for chips in measured if example.architecture in measured else ():
+            groups.setdefault(f"{pace} {chips}", []).append((example.source, residual))
+    everything = [pair for name in map(elsewhere_name, PACES.values()) for pair in groups[name]]
+    return {name: pairs or everything for name, pairs in groups.items()}
 
 
 def _bounds(residuals: Any, sources: Sequence[str] = ()) -> list[str]:

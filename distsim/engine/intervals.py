@@ -54,12 +54,12 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     busy = products_of(stage_numbers(work), setup.layout.micro_batches) / seconds
     elsewhere = elsewhere_name(float(busy))
     known = group_names(setup.framework.name, architecture, correction.word) if correction.familiar else []
-    groups = residuals_of((*known, elsewhere))
+    groups = residuals_of((*known, elsewhere, f"{elsewhere} {architecture}"))
     for name in known:
         group = groups.get(name)
         if group is not None and group["runs"] >= FEW_RUNS:
             return _around(seconds, group, f"{group['runs']} measured runs ({name})")
-    group = groups[elsewhere]
+    group = groups.get(f"{elsewhere} {architecture}") or groups[elsewhere]
     which = f"{group['sources']} sources, each" if group["sources"] > 1 else "one source,"
     told = f"{group['runs']:,} runs of {which} left out whole ({elsewhere.split()[-1]} steps)"
     return _around(seconds, group, told)
