@@ -32,11 +32,25 @@ ONCE_PER_SEQUENCE = ("head.pooler", "head.sentence", "head.unused")
 """Parameters of the head that a token does not pass through."""
 
 
+class _Last:
+    """The parameters of the setup that was asked for last: several conventions of one run read them. Replaced as a
+    whole, so that threads cannot take each other's."""
+
+    known: tuple[Setup, Number] | None = None
+
+
 def active_parameters(setup: Setup) -> Number:
     """Parameters that one token passes through, without the input embedding; a tied matrix counts as the head.
 
     Frozen ones count two thirds: of the three products of a trained matrix one is the weight's gradient.
     """
+    known = _Last.known
+    if known is None or known[0] is not setup:
+        known = _Last.known = (setup, _active(setup))
+    return known[1]
+
+
+def _active(setup: Setup) -> Number:
     model, total, layers = setup.model, 0.0, layer_kinds(setup.model)
     routed = model.experts.working_per_token / model.experts.count if model.experts is not None else 1.0
     for part, (parameters, times) in network_parameters(plain_context(model, setup.tuning)).items():
