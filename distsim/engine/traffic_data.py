@@ -149,7 +149,7 @@ def _bucketed(
     setup: Setup, exchange: Exchange, stage: Stage, sharing: Sharing, units: list[Unit], together: bool
 ) -> list[Flow]:
     """Whole gradients in buckets (ZeRO 0), or each bucket to its owner and parameters gathered after the step."""
-    y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
+    y, rules = setup.layout, setup.framework.traffic
     sharded = where(y.zero >= 1, 1, 0)
     owned = sharded if rules.zero1 == "reduce_scatter" else where(y.zero >= 2, 1, 0)
     syncs = exchange.syncs(y.micro_batches)
@@ -166,12 +166,30 @@ def _bucketed(
             Flow("gradients of replicas", "all_reduce", sharing.replicas, dtype, "backward", calls * owned,
                  size / shard.ranks, hides),
         ]  # fmt: skip
-        if rules.zero1 == "reduce_scatter":
-            flows.append(Flow("parameters", "all_gather", shard, precision.gather_dtype, "step", times * sharded,
-                              elements * DTYPE_BYTES[precision.gather_dtype], rules.overlap_updated))  # fmt: skip
+    if rules.zero1 == "reduce_scatter":
+        flows += [
+            Flow("parameters", "all_gather", sharing.shard, name, "step", times * sharded,
+                 elements * DTYPE_BYTES[name], rules.overlap_updated)
+            for name, part in _updated(setup, units)
+            for elements, times in _buckets(setup, stage, sharing, part, together)
+        ]  # fmt: skip
     if rules.zero1 == "all_reduce":
         flows += _broadcasts(setup, sharing, units, sharded)
     return flows
+
+
+def _updated(setup: Setup, units: list[Unit]) -> list[tuple[str, list[Unit]]]:
+    """Number formats in which updated parameters are gathered, each in buckets of its own: weights that are held in 8
+    bits travel in them, embedding, head, norms and biases in 16."""
+    name = setup.precision.gather_dtype
+    if name != "fp8" or setup.framework.traffic.bucket_rule == "tensors":
+        return [(name, units)]
+    parts: tuple[list[Unit], list[Unit]] = ([], [])
+    for unit in units:
+        for narrow, part in zip((True, False), parts, strict=True):
+            own = tuple(one for one in unit.tensors if (one.matrix and unit.name != "root") == narrow)
+            part.extend([unit._replace(tensors=own)] if own else [])
+    return [(dtype, part) for dtype, part in zip(("fp8", "bf16"), parts, strict=True) if part]
 
 
 def _trained(unit: Unit) -> Unit:
