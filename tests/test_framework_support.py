@@ -178,3 +178,11 @@ def test_offload_names_are_those_of_the_job() -> None:
     from distsim.specs import job
 
     assert set(OFFLOADS) == set(job.OFFLOADS)
+
+
+def test_a_rule_with_a_source_of_its_own_shows_that_alone() -> None:
+    """A paragraph on schedules and ZeRO had stood under a sentence on experts."""
+    with pytest.raises(DistsimError) as told:
+        distsim.memory("mixtral-8x7b", gpus=8, tp=2, sequence_parallel=False, framework="megatron-core")
+    sources = [hint for hint in told.value.hints if hint.startswith("source: ")]
+    assert len(sources) == 1 and "moe_layer.py" in sources[0] and "schedules.py" not in sources[0]

@@ -100,7 +100,9 @@ def batches(rows: Iterable[Measurement], cluster: Any = None) -> list[Batch]:
     for (source, op, gpu, ranks, per_node, gbps, name), members in groups.items():
         place = (gpu, ranks, per_node, gbps, name)
         if place not in placed:
-            placed[place] = group_on(gpu, ranks, per_node, gbps, name, cluster)
+            placed[place] = group_on(
+                gpu, ranks, cluster, gpus_per_node=per_node, internode_gbps_per_gpu=gbps, network=name
+            )
         sizes = numpy.array([float(one.size_bytes) for one in members])
         measured = numpy.array([one.seconds for one in members])
         group = placed[place].on_bridge() if placed[place].bridged else placed[place]

@@ -55,28 +55,20 @@ def collective(
     preset's name or the spec itself; ``profile`` is a file of factors fitted to own measurements.
     """
     name = pricing.op_named(op)
-    group = group_on(gpu, gpus, gpus_per_node, internode_gbps_per_gpu, network, cluster, backend, sharp, profile)
+    group = group_on(
+        gpu, gpus, cluster, gpus_per_node=gpus_per_node, internode_gbps_per_gpu=internode_gbps_per_gpu, network=network,
+        backend=backend, sharp=sharp, profile=profile,
+    )  # fmt: skip
     size = parse(bytes, "B", "bytes")
     _check_size(size)
     return priced(name, size, group)
 
 
-def group_on(
-    gpu: str = "a100-sxm4-80gb",
-    gpus: int = 8,
-    gpus_per_node: int | None = None,
-    internode_gbps_per_gpu: float | None = None,
-    network: str | None = None,
-    cluster: Any = None,
-    backend: str | None = None,
-    sharp: bool = False,
-    profile: str | None = None,
-) -> Group:
-    """The ranks of one collective on the network that the options of ``collective`` say."""
+def group_on(gpu: str = "a100-sxm4-80gb", gpus: int = 8, cluster: Any = None, **stated: Any) -> Group:
+    """The ranks of one collective; ``stated`` are further options of ``network_for``."""
     spec = _cluster(cluster)
-    net = network_for(spec.gpu if spec is not None else gpu, gpus_per_node, internode_gbps_per_gpu, network, spec,
-                      backend, sharp, profile)  # fmt: skip
-    group = group_for(gpus, net, spec.gpu if spec is not None else gpu)
+    card = spec.gpu if spec is not None else gpu
+    group = group_for(gpus, network_for(card, cluster=spec, **stated), card)
     if spec is not None and spec.nodes is not None and gpus > spec.nodes * spec.gpus_per_node:
         most = spec.nodes * spec.gpus_per_node
         raise DistsimError(f"{gpus} GPUs do not fit {spec.name}, which has {most}", f"use at most {most}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from distsim.engine.measured import measured_seconds
 from distsim.engine.memory import memory_of
-from distsim.engine.profile import recipes_of, with_kernels
+from distsim.engine.profile import least_zero, recipes_of, with_kernels
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_contradictions import overruled, too_large
@@ -36,13 +36,7 @@ from distsim.engine.run_profile import (
     trained_whole,
     unpacked_then,
 )
-from distsim.engine.run_software import (
-    assumed_recompute,
-    attention_of,
-    own_softmax,
-    recomputation_of,
-    sharding_group,
-)
+from distsim.engine.run_software import assumed_recompute, attention_of, own_softmax, recomputation_of, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
@@ -211,8 +205,8 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
         options["vpp"] = usual_chunks(options, model.layers)
     if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
         options["zero"] = framework.usual.get("pipelined_zero", 3)
-    if not options.get("zero") and options["precision"].startswith("bf16"):
-        options["zero"] = framework.usual.get("zero_of_bf16", 0)
+    if least := least_zero(framework, options["precision"]):
+        options["zero"] = max(options.get("zero") or 0, least)
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)
     if not options.get("zero"):

@@ -62,6 +62,10 @@ ORDERED_TWICE = 2.0
 moe/token_dispatcher.py: permute before, sort_chunks_by_idxs after)."""
 
 
+SUMMED = 3
+"""Passes over an element of a sum: two are read, one is written."""
+
+
 class Cost(NamedTuple):
     """Factors on bytes (forward, backward) and launches (forward, backward) of a composed operation."""
 
@@ -165,7 +169,7 @@ def autocast_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     cast = sum(tensor.elements for tensor in operation.saved if tensor.name.endswith(".input_cast"))
     each = FP32_BYTES + setup.precision.activation_bytes
     tokens, _, inner, copies = operation.shape
-    sums = 3 * FP32_BYTES * maximum(cast - tokens * inner * copies, 0.0)
+    sums = SUMMED * FP32_BYTES * maximum(cast - tokens * inner * copies, 0.0)
     return cast * each, cast * each + sums
 
 

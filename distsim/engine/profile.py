@@ -120,10 +120,15 @@ def _usual_notes(framework: Framework, layout: Layout, origins: Mapping[str, str
     return [f"--zero not given: 0 taken, every GPU holds all states; {name} usually runs with --zero {usual}"]
 
 
+def least_zero(framework: Framework, precision: str) -> int:
+    """The ZeRO stage that a framework runs a recipe at where nobody asks for any."""
+    return int(framework.usual.get("zero_of_bf16", 0)) if precision.startswith("bf16") else 0
+
+
 def _sharding_notes(framework: Framework, layout: Layout, origins: Mapping[str, str], precision: str) -> list[str]:
     found, name = [], framework.name
-    least = framework.usual.get("zero_of_bf16", 0)
-    if layout.zero < least and layout.dp > 1 and precision.startswith("bf16"):
+    least = least_zero(framework, precision)
+    if layout.zero < least and layout.dp > 1:
         found.append(f"{name} shards the states of bf16 over replicas even without ZeRO: --zero {least} is what runs")
     gathers = origins.get("loss_parallel", "").startswith("framework") and not layout.loss_parallel
     if gathers and layout.tp > 1 and framework.usual.get("loss_parallel"):

@@ -125,7 +125,7 @@ class _Fold:
         self.count = self.count + parameter.elements * times
         ranks = sharding_group(setup.layout, parameter.group)
         self.filled = self.filled + shared_elements(setup, parameter, ranks) * times
-        if narrow_weight(parameter):
+        if narrow_weight(parameter.name, parameter.kind == "matrix"):
             self.matrices = self.matrices + parameter.elements * times
         if parameter.trains:
             recipe = recipe_of(parameter, setup.precision, setup.tuning)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from distsim.arrays import Number, maximum, where
 from distsim.engine.exchange import Exchange
 from distsim.engine.flows import Flow, Span
+from distsim.engine.narrow import narrow_weight
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
 from distsim.engine.states import sharding_group
@@ -187,7 +188,7 @@ def _updated(setup: Setup, units: list[Unit]) -> list[tuple[str, list[Unit]]]:
     parts: tuple[list[Unit], list[Unit]] = ([], [])
     for unit in units:
         for narrow, part in zip((True, False), parts, strict=True):
-            own = tuple(one for one in unit.tensors if (one.matrix and unit.name != "root") == narrow)
+            own = tuple(one for one in unit.tensors if narrow_weight(one.name, one.matrix) == narrow)
             part.extend([unit._replace(tensors=own)] if own else [])
     return [(dtype, part) for dtype, part in zip(("fp8", "bf16"), parts, strict=True) if part]
 

@@ -61,6 +61,8 @@ class SupportRule(NamedTuple):
     holds: Callable[[Supports, Model, Layout], Number]
     problem: Callable[[str, Supports, Model, Layout], str]
     mend: Callable[[Supports, Model, Layout], str]
+    figure: str = ""
+    """The field of ``Supports`` that it reads, where that has a source of its own."""
 
 
 def _among(value: Any, allowed: tuple[Any, ...]) -> Any:
@@ -111,6 +113,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
             f"{f} trains experts with tensor parallelism only under sequence parallelism, which is off with tp {y.tp}"
         ),
         lambda s, m, y: "add --sequence-parallel, or use --tp 1",
+        "whole_sequence_experts",
     ),
     SupportRule(
         ("schedule",),
@@ -189,5 +192,7 @@ def refuse_unsupported(framework: Framework, model: Model, layout: Layout, offlo
     ]  # fmt: skip
     if lacking:
         (problem, mend), *more = lacking
-        source = [f"source: {framework.source['supports']}"] if "supports" in framework.source else []
+        figure = broken[0].figure if broken else ""
+        found = framework.source.get(f"supports.{figure}") or framework.source.get("supports")
+        source = [f"source: {found}"] if found else []
         raise DistsimError(problem, mend, *(f"also: {other}" for other, _ in more), *source)
