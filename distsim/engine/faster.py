@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from distsim import catalog
 from distsim.engine.lacking import without_flash
 from distsim.engine.profile import has_words
 from distsim.engine.reach import refuse_beyond
@@ -50,7 +51,8 @@ def advise(report: MemoryReport) -> list[Mend]: ...
 def advise(report: StepReport | MemoryReport) -> list[Faster] | list[Mend]:
     """What would make a job faster, or, where it does not fit or only its memory was asked for, what makes it fit."""
     if isinstance(report, StepReport):
-        return (faster if report.memory.fits else fitting)(report)
+        with catalog.settled():
+            return (faster if report.memory.fits else fitting)(report)
     from distsim.engine.memory import MemoryReport
     from distsim.engine.mend import mend
 

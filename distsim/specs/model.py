@@ -7,7 +7,7 @@ from pydantic import model_validator
 from distsim.specs.shape import MIXERS, RECURRENT, Shape
 
 
-class Model(Shape):
+class Model(Shape, defer_build=False):
     """A network whose fields hold together, with what its layers are."""
 
     @model_validator(mode="after")

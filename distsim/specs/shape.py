@@ -24,7 +24,7 @@ RECURRENT = ("mamba", "delta", "convolution", "lightning", "recurrence")
 """Fields of what may stand in attention's place."""
 
 
-class Shape(Sourced):
+class Shape(Sourced, defer_build=True):  # only models are ever read: its own validator is never needed
     """A transformer of one kind of layers: a decoder, or an encoder where ``causal`` is off. Counts are plain numbers;
     widths are in elements."""
 
