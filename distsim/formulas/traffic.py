@@ -1,6 +1,8 @@
 """Bytes and calls of the exchanges that a training step makes, one function per law."""
 
-from distsim.arrays import Number, maximum, round_up, where
+import math
+
+from distsim.arrays import Number, each, maximum, minimum, round_up, where
 from distsim.formula import formula
 from distsim.units import FP32_BYTES
 
@@ -59,10 +61,30 @@ def direct_crossing_fraction(ranks: Number, local: Number, nodes: Number) -> Num
     return where(nodes > 1, (ranks - local) / maximum(ranks - 1, 1), 0.0)
 
 
-@formula(unit="1", source="DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.2; distinct destinations expected")
-def distinct_copies(destinations: Number, choices: Number) -> Number:
-    """Copies that a token sends when it goes once to each destination, over its choices, which are spread evenly."""
-    return destinations * (1 - (1 - 1 / destinations) ** choices) / choices
+@formula(
+    unit="1",
+    source="DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.2; counts of the draws, and of the turns, that reach a "
+    "destination",
+)
+def distinct_copies(held: Number, experts: Number, choices: int, in_turn: bool) -> Number:
+    """Copies that a token sends when it goes once to each destination that holds ``held`` of the experts, over those
+    that go to each of its ``choices``: different experts drawn at random, or the next ones in turn (round robin)."""
+    drawn = 1 - _missed(held, experts, choices)
+    next_ones = minimum((held + choices - _stride(held, choices)) / experts, 1.0)
+    return where(in_turn, next_ones, drawn) / (choices * held / experts)
+
+
+def _missed(held: Number, experts: Number, choices: int) -> Number:
+    """Chance that none of so many different experts is among those held."""
+    found: Number = 1.0
+    for before in range(choices):
+        found = found * maximum(experts - held - before, 0) / (experts - before)
+    return found
+
+
+def _stride(held: Number, choices: int) -> Number:
+    """Steps in which the first of a token's next experts moves over those held: their greatest common divisor."""
+    return each(lambda one: math.gcd(choices, int(one)), held)
 
 
 @formula(unit="elements", source="Vogels et al. 2019, PowerSGD (arXiv:1905.13727), section 3")
