@@ -117,3 +117,17 @@ def test_notes_name_the_library_that_sends_once() -> None:
     assert (deep.framework.traffic.expert_copies, deep.kernels.expert_order) == ("once", "fused")
     assert dispatched(deep) < dispatched(plain)
     assert dispatched(replace(deep, framework=plain.framework)) == dispatched(plain)
+
+
+def test_automodel_runs_experts_on_transformer_engine_and_all_else_with_liger() -> None:
+    experts, dense = job("automodel"), job("automodel", model="llama-3.1-8b", ep=1)
+    assert experts.framework.name == "nemo-automodel"
+    assert experts.precision.state_bytes == experts.precision.parameter_bytes == 2
+    assert (experts.kernels.attention_kernel, dense.kernels.attention_kernel) == ("own", "flash-2")
+    assert (experts.kernels.expert_products, experts.kernels.expert_counts) == ("loop", "host")
+    assert (experts.kernels.loss_upcast, dense.kernels.loss_upcast) == (False, True)
+    assert {experts.kernels.norm, dense.kernels.norm, experts.kernels.rope, dense.kernels.rope} == {"fused"}
+    each = replace(experts, framework=job("torchtitan").framework)
+    assert dispatched(experts) < dispatched(each)
+    replayed = setup_of(Run({**CELLS, "framework": "NeMo AutoModel", "notes": "fake balanced gate"}, 1))
+    assert (replayed.framework.name, replayed.kernels.router) == ("nemo-automodel", "round-robin")

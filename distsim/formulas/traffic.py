@@ -69,9 +69,15 @@ def direct_crossing_fraction(ranks: Number, local: Number, nodes: Number) -> Num
 def distinct_copies(held: Number, experts: Number, choices: int, in_turn: bool) -> Number:
     """Copies that a token sends when it goes once to each destination that holds ``held`` of the experts, over those
     that go to each of its ``choices``: different experts drawn at random, or the next ones in turn (round robin)."""
-    drawn = 1 - _missed(held, experts, choices)
-    next_ones = minimum((held + choices - _stride(held, choices)) / experts, 1.0)
-    return where(in_turn, next_ones, drawn) / (choices * held / experts)
+    reached = _next_ones(held, experts, choices) if in_turn else 1 - _missed(held, experts, choices)
+    return reached / (choices * held / experts)
+
+
+def _next_ones(held: Number, experts: Number, choices: int) -> Number:
+    """Share of tokens of whose next experts one is among those held: where the first of them may stand, which moves in
+    steps of the greatest common divisor."""
+    steps = each(lambda one: math.gcd(choices, int(one)), held)
+    return minimum((held + choices - steps) / experts, 1.0)
 
 
 def _missed(held: Number, experts: Number, choices: int) -> Number:
@@ -80,11 +86,6 @@ def _missed(held: Number, experts: Number, choices: int) -> Number:
     for before in range(choices):
         found = found * maximum(experts - held - before, 0) / (experts - before)
     return found
-
-
-def _stride(held: Number, choices: int) -> Number:
-    """Steps in which the first of a token's next experts moves over those held: their greatest common divisor."""
-    return each(lambda one: math.gcd(choices, int(one)), held)
 
 
 @formula(unit="elements", source="Vogels et al. 2019, PowerSGD (arXiv:1905.13727), section 3")
