@@ -239,8 +239,10 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own = {name: kernel for name, kernel in own.items() if name not in framework.compiled}
     if named := run_notes.attention_kernel(run):
         own["attention_kernel"] = named
-    if run_notes.balanced_router(run):
-        own["router"] = "balanced"
+    if forced := run_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):
+        own["router"] = forced
+    if run_notes.sends_once(run):
+        own["expert_order"] = "fused"
     if run_notes.deterministic(run):
         own["deterministic"] = True
     if own_softmax(run):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from distsim import catalog
 from distsim.engine.lacking import COMPILED_ONLY
@@ -39,9 +40,12 @@ def framework_of(run: Run) -> Framework:
         own = [recipe for recipe in known if recipe.released(run_year(run))]
         released = tuple(recipe.model_copy(update={"until": None}) for recipe in own)
         framework = framework.model_copy(update={"recipes": released})
-    if not run_notes.overlaps_tensor_parallel(run):
+    told: dict[str, Any] = {"tp_in_pieces": True} if run_notes.overlaps_tensor_parallel(run) else {}
+    if run_notes.sends_once(run):
+        told["expert_copies"] = "once"
+    if not told:
         return framework
-    return framework.model_copy(update={"traffic": framework.traffic.model_copy(update={"tp_in_pieces": True})})
+    return framework.model_copy(update={"traffic": framework.traffic.model_copy(update=told)})
 
 
 def _profile_of(run: Run) -> tuple[str, str]:

@@ -14,7 +14,7 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"megatron.?lm|vocabulary.?parallel", "megatron-lm", ""),
         (r"megatron|mcore|transformer.?engine|simumax", _MEGATRON, ""),
         (r"intern.?evo|internlm|paddle|oneflow", "megatron-lm", ""),  # fused norms and rotation, layers split as there
-        (r"(?:nemo.?)?automodel", "torchtitan", ""),
+        (r"(?:nemo.?)?automodel", "nemo-automodel", ""),
         (r"fsdp.?2", "torchtitan", ""),
         (r"(?:bio)?nemo", "nemo", ""),
         (r"mesh.?tensorflow|mesh.?tf|gshard|lingvo|tensorflow|praxis|saxml", "paxml", ""),

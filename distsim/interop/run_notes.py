@@ -35,8 +35,10 @@ llama3_405b.toml sets compile beside float8, whose casts take two to three times
 _NARROW = re.compile(r"^(mx|nv)?fp[48]|^float8", re.IGNORECASE)
 _WIDE_TAIL = re.compile(r"\blayers \d+-\d+ NVFP4, \d+-\d+ bf16", re.IGNORECASE)
 _BALANCED = re.compile(
-    r"forced?[- ]balanced|force_load_balancing|fake balanced|balanced (?:gate|rout)|even(?:ly)? rout", re.IGNORECASE
+    r"forced?[- ]balanced|force_load_balanc|fake balanced|balanced (?:gate|rout)|even(?:ly)? rout", re.IGNORECASE
 )
+_IN_TURN = re.compile(r"\bround[- ]robin\b", re.IGNORECASE)
+_SENT_ONCE = re.compile(r"\b(?:deep|hybrid)[- ]?ep\b", re.IGNORECASE)
 _CAPACITY = re.compile(r"capacity factor (\d+(?:\.\d+)?)", re.IGNORECASE)
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
 _GRAPHS = re.compile(r"--cuda-graph-impl[= ]transformer_engine", re.IGNORECASE)
@@ -119,9 +121,17 @@ def capacity_factor(run: Run) -> float | None:
     return max(1.0, float(found[1])) if found else None
 
 
-def balanced_router(run: Run) -> bool:
-    """Whether the benchmark sends each expert as many tokens."""
-    return _BALANCED.search(run.text("notes") or "") is not None
+def forced_router(run: Run, usual: str) -> str | None:
+    """How the benchmark sends each expert as many tokens, where it does: in turn if notes say so, else as usual."""
+    notes = run.text("notes") or ""
+    if _IN_TURN.search(notes):
+        return "round-robin"
+    return usual if _BALANCED.search(notes) else None
+
+
+def sends_once(run: Run) -> bool:
+    """Whether notes name a library that sends a token once to each node or rank, however many experts it has there."""
+    return _SENT_ONCE.search(run.text("notes") or "") is not None
 
 
 def scaled_by_rows(run: Run) -> str:
