@@ -65,7 +65,7 @@ def text_of(report: VaryReport, point: Point) -> str:
     value = point.value
     words = {
         "B": lambda: stated(decimal_bytes(value)), "B/s": lambda: decimal_bytes(value, "B/s"),
-        "s": lambda: stated(duration(value)),
+        "s": lambda: stated(duration(value)), "W": lambda: f"{value:,.0f} W",
         "FLOP/s": lambda: decimal_bytes(value, "FLOP/s"), "": lambda: f"{value:,.0f}",
     }  # fmt: skip
     return words[report.unit]()
