@@ -270,6 +270,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, causal: bool) -> di
         "global_batch": run.count("global_batch"), "zero": run_notes.zero_stage(run),
         "sequence_parallel": run.flag("sequence_parallel"),
     }  # fmt: skip
+    options["gpu_power"] = run.positive("gpu_power")
     if framework.compiled and (run_notes.compiled(run) or run.flag("compile") is False):
         options["compile"] = run_notes.compiled(run)
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})

@@ -200,4 +200,5 @@ def memory_notes(job: Job, exchange: Exchange | None) -> list[str]:
     stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None]
     if exchange is not None and "hpz" in exchange.zeropp:  # its copy of the parameters is memory
         stated.remove("zeropp")
-    return [f"--{name.replace('_', '-')} is counted in traffic, not in memory" for name in stated]
+    slowed = [] if job.gpu_power is None else ["--gpu-power is counted in time, not in memory"]
+    return [*(f"--{name.replace('_', '-')} is counted in traffic, not in memory" for name in stated), *slowed]
