@@ -41,6 +41,7 @@ from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
 from distsim.interop.run_names import optimizer_named
+from distsim.interop.run_sharding import assumed_sharding
 from distsim.interop.run_tuning import assumed_rank, lengths_of, packed_options, spread_options, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.framework import Framework
@@ -114,6 +115,7 @@ def assumed_of(run: Run, setup: Setup) -> str:
         assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
         assumed_recompute(run, setup.framework), assumed_rank(run, setup.framework.usual_tuning),
         assumed_layout(run, setup.layout, setup.framework),
+        assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
         assumed_batch(run, setup.framework, setup.layout.micro_batch),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
@@ -200,7 +202,8 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
         options.setdefault("expert_imbalance", run_notes.capacity_factor(run))
     cluster = cluster_of(run)
     if cluster is not None and "zero_group" not in options:
-        options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // (options.get("tp") or 1))
+        tp = options.get("tp") or 1
+        options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // tp, cluster.gpus_per_node // tp)
     if interleaves(run, framework):
         options["vpp"] = usual_chunks(options, model.layers)
     if (options.get("pp") or 1) > 1 and options.get("zero") == 3:

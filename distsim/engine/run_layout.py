@@ -8,6 +8,7 @@ from typing import Any
 
 from distsim.engine.run_software import gpu_name
 from distsim.interop.run_models import model_of
+from distsim.interop.run_sharding import stated_stage
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
@@ -149,7 +150,7 @@ def _possible_stages(run: Run, framework: Framework) -> list[int]:
     """Numbers of pipeline stages where tensor parallel groups are told and neither stages nor replicas."""
     tensor, gpus = run.count("tp") or 1, run.count("n_gpus") or 1
     others = [run.count(name) for name in ("pp", "cp", "ep", "dp", "zero_stage")]
-    sharded = (framework.usual.get("zero") or 0) >= SHARDED or run.text("fsdp_kind")
+    sharded = (framework.usual.get("zero") or 0) >= SHARDED or (stated_stage(run) or 0) >= SHARDED
     if tensor == 1 or any(one is not None for one in others) or sharded or gpus % tensor:
         return []
     ranks, layers, whole = gpus // tensor, run.count("layers") or model_of(run).layers, run.count("global_batch")

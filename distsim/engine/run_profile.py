@@ -84,7 +84,7 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
         recipe += run_notes.scaled_by_rows(run)
     if recipe == "nvfp4" and "precision_nvfp4_mixed" in framework.usual:
         recipe += run_notes.wide_tail(run)
-    if run.number("zero_stage") and f"precision_{recipe}_sharded" in framework.usual:
+    if run_notes.zero_stage(run) and f"precision_{recipe}_sharded" in framework.usual:
         recipe += "_sharded"
     replayed = {name: real for known in framework.recipes for name, real in known.replayed.items()}
     return replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from distsim.interop.run_sharding import FULL, stated_stage
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.job import OFFLOADS
@@ -73,10 +74,6 @@ def framework_name(run: Run) -> str | None:
     if _TORCHTITAN.search(notes):
         return "torchtitan"
     return "deepspeed" if _HUGGING_FACE.search(notes) else run.text("framework")
-
-
-FULL = 3
-"""ZeRO stage that shards parameters."""
 
 
 def offloaded(run: Run) -> str | None:
@@ -186,20 +183,12 @@ def recompute_options(run: Run, layers: int) -> dict[str, str | int]:
     return {"recompute": "selective" if "selective" in cell or "minimal" in cell else cell} if cell else {}
 
 
-_SHARDING = (("NO_SHARD|^DDP$", 0), ("SHARD_GRAD_OP|ZERO2", 2), ("FULL_SHARD|HYBRID_SHARD", 3))
-"""Words of FSDP for what is sharded, and the stage of ZeRO that does as much."""
-
-
 def zero_stage(run: Run) -> int | None:
-    """The cell, what the kind of FSDP says, or 3 where everything trains by a script that runs on DeepSpeed whatever
-    the number of GPUs."""
-    stage = run.number("zero_stage")
-    kind = run.text("fsdp_kind") or ""
-    named = next((zero for word, zero in _SHARDING if re.search(word, kind, re.IGNORECASE)), None)
-    if stage is None and named is not None:
-        return named
-    scripted = stage is None and ON_DEEPSPEED in (run.text("notes") or "").lower()
-    return 3 if scripted else None if stage is None else int(stage)
+    """What the cells say, or 3 where everything trains by a script that runs on DeepSpeed whatever the number of
+    GPUs."""
+    scripted = ON_DEEPSPEED in (run.text("notes") or "").lower()
+    stage = stated_stage(run)
+    return FULL if stage is None and scripted else stage
 
 
 def check_lengths(run: Run) -> None:
