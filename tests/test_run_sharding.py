@@ -8,7 +8,7 @@ from distsim.engine.evidence import Replay, assumed_of, replay
 from distsim.interop.run_sharding import stage_in
 from distsim.interop.runs import Run
 
-ROW = {"id": "a", "model": "llama-2-13b", "gpu": "h100-sxm", "n_gpus": "64", "seq_len": "4096", "tp": "1", "pp": "1",
+ROW = {"id": "a", "model": "llama-2-7b", "gpu": "h100-sxm", "n_gpus": "64", "seq_len": "4096", "tp": "1", "pp": "1",
        "dp": "64", "micro_batch": "1", "global_batch": "256", "framework": "deepspeed", "step_time_s": "5"}  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from distsim.engine.measured import measured_seconds
@@ -12,6 +13,7 @@ from distsim.engine.profile import least_zero, recipes_of, with_kernels
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_contradictions import overruled, too_large
+from distsim.engine.run_degrees import assumed_degrees, first_that_fits, open_degrees
 from distsim.engine.run_layout import (
     assumed_batch,
     assumed_layout,
@@ -114,7 +116,8 @@ def assumed_of(run: Run, setup: Setup) -> str:
     told = (
         assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
         assumed_recompute(run, setup.framework), assumed_rank(run, setup.framework.usual_tuning),
-        assumed_layout(run, setup.layout, setup.framework),
+        assumed_layout(run, setup.layout, setup.framework)
+        or assumed_degrees(run, setup.layout, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
         assumed_batch(run, setup.framework, setup.layout.micro_batch),
     )  # fmt: skip
@@ -172,12 +175,14 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
 def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
-    *others, last = possible_degrees(run, framework_of(run))
+    framework = framework_of(run)
+    *others, last = possible_degrees(run, framework)
     for row, degrees in (*((row, last) for row in batches_to_try(run)), *((run, degrees) for degrees in others)):
         setup = _setup_of(row, more, degrees)
         if memory_of(setup).fits:
             return setup
-    return _setup_of(run, more, last)
+    ways = [] if last or others else open_degrees(run, framework)
+    return first_that_fits(ways, partial(_setup_of, run, more)) if ways else _setup_of(run, more, last)
 
 
 def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int]) -> Setup:
@@ -189,12 +194,12 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
     packed = packed_options(run, framework.usual_samples)
     tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run), **packed}
-    again = recomputation_of(run, framework, model.layers // (run.count("pp") or 1)).options
+    again = recomputation_of(run, framework, model.layers // (run.count("pp") or degrees.get("pp", 1))).options
     options = {**framework.usual, **tuned, **again, **_stated(run, framework, more.get("seq"), model.causal), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
-    fit_degrees(options, run, degrees, framework.usual.get("micro_batches_per_stage"))
+    fit_degrees(options, run, degrees, framework)
     if framework.usual.get("experts_like_tp"):
         options.setdefault("etp", options.get("tp"))
     drop_idle(options, model)
