@@ -19,6 +19,7 @@ from distsim.engine.run_layout import (
     assumed_layout,
     batches_to_try,
     drop_idle,
+    fit_context,
     fit_degrees,
     idle_degrees,
     interleaves,
@@ -41,6 +42,7 @@ from distsim.engine.run_profile import (
 from distsim.engine.run_software import assumed_recompute, attention_of, own_softmax, recomputation_of, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
+from distsim.interop.run_context import assumed_context
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
 from distsim.interop.run_names import optimizer_named
 from distsim.interop.run_sharding import assumed_sharding
@@ -119,6 +121,7 @@ def assumed_of(run: Run, setup: Setup) -> str:
         assumed_layout(run, setup.layout, setup.framework)
         or assumed_degrees(run, setup.layout, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
+        assumed_context(run, setup.layout.cp, setup.layout.cp_mode),
         assumed_batch(run, setup.framework, setup.layout.micro_batch),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
@@ -203,6 +206,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     if framework.usual.get("experts_like_tp"):
         options.setdefault("etp", options.get("tp"))
     drop_idle(options, model)
+    fit_context(options, run, model)
     if model.experts is not None and (options.get("ep") or 1) > 1:
         options.setdefault("expert_imbalance", run_notes.capacity_factor(run))
     cluster = cluster_of(run)

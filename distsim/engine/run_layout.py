@@ -6,8 +6,10 @@ import math
 import re
 from typing import Any
 
+from distsim.engine.exchange import traded_heads
 from distsim.engine.run_software import gpu_name
 from distsim.interop import run_notes
+from distsim.interop.run_context import context_mode
 from distsim.interop.run_models import model_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
@@ -104,6 +106,17 @@ def drop_idle(options: dict[str, Any], model: Model) -> list[str]:
     idle = ["vpp"] if (options.get("pp") or 1) == 1 else []
     idle += ["etp"] if model.experts is None else []
     return [f"{name} {value}" for name in idle if (value := options.pop(name, None) or 1) > 1]
+
+
+def fit_context(options: dict[str, Any], run: Run, model: Model) -> None:
+    """How context parallel ranks exchange: as the row says, else as usual, else by ring; all-to-alls only where they
+    divide the heads."""
+    mode, cp = context_mode(run) or options.pop("cp_mode", None), options.get("cp") or 1
+    divides = mode != "all_to_all" or traded_heads(model, options.get("tp") or 1) % cp == 0
+    if cp > 1 and mode and divides:
+        options["cp_mode"] = mode
+    else:
+        options.pop("cp_mode", None)
 
 
 def states_batch(run: Run) -> bool:

@@ -29,7 +29,7 @@ MEASURED = ("n_params_b", "ffn_hidden", "internode_gbps_per_gpu", "gpu_power", "
 """Columns of figures above zero."""
 FROM_ZERO = ("shared_experts", "zero_stage", "gated_mlp", "tied_embeddings", "sequence_parallel", "compile")
 WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precision", "recompute", "attention",
-         "optimizer", "offload", "framework", "flops_kind", "mem_kind", "finetune_kind",
+         "optimizer", "offload", "framework", "cp_mode", "flops_kind", "mem_kind", "finetune_kind",
          "lora_targets", "notes")  # fmt: skip
 """Columns of text."""
 DELIMITERS = (";", "\t", "|")
