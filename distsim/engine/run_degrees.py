@@ -22,7 +22,7 @@ from distsim.specs.rules import divisors
 from distsim.specs.support import unsupported
 from distsim.specs.timing import family_of
 
-SPLITS = ("megatron", "neuronx", "nanotron", "torchtitan")
+SPLITS = ("megatron", "neuronx", "nanotron", "torchtitan", "nemo-automodel")
 """Families and frameworks whose runs split models where one GPU cannot hold them."""
 AXES = "jax"
 """Whose dp is one axis of the mesh beside that of shards, so that it says nothing of what else there is."""

@@ -111,12 +111,10 @@ def drop_idle(options: dict[str, Any], model: Model) -> list[str]:
 def fit_context(options: dict[str, Any], run: Run, model: Model) -> None:
     """How context parallel ranks exchange: as the row says, else as usual, else by ring; all-to-alls only where they
     divide the heads."""
-    mode, cp = context_mode(run) or options.pop("cp_mode", None), options.get("cp") or 1
-    divides = mode != "all_to_all" or traded_heads(model, options.get("tp") or 1) % cp == 0
-    if cp > 1 and mode and divides:
+    usual, cp = options.pop("cp_mode", None), options.get("cp") or 1
+    mode = context_mode(run) or usual
+    if cp > 1 and mode and (mode != "all_to_all" or traded_heads(model, options.get("tp") or 1) % cp == 0):
         options["cp_mode"] = mode
-    else:
-        options.pop("cp_mode", None)
 
 
 def states_batch(run: Run) -> bool:

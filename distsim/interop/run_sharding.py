@@ -24,8 +24,8 @@ optim_grads_params."""
 _DDP = re.compile(r"(?<![a-z])ddp|distributed.?data.?parallel", re.IGNORECASE)
 HYBRID = re.compile(r"\bhsdp|hybrid_shard", re.IGNORECASE)
 """Shards in groups, copies across them: within a node where nobody says more (torch's ShardingStrategy)."""
-_GROUP = re.compile(r"(?:shard|group)\w*(?:[\s=:-]+(?:group|size|degree|of|over|in))*[\s=:-]*(\d+)", re.IGNORECASE)
-_COPIES = re.compile(r"replicat\w*(?:[\s=:-]+(?:group|size|degree|of|over|in))*[\s=:-]*(\d+)", re.IGNORECASE)
+_GROUP = re.compile(r"(?:shard|group)\w*(?:[\s=:-]+(?:group|size|degree|of|over|in))*[\s=:-]*(\d{1,9})", re.IGNORECASE)
+_COPIES = re.compile(r"replicat\w*(?:[\s=:-]+(?:group|size|degree|of|over|in))*[\s=:-]*(\d{1,9})", re.IGNORECASE)
 
 
 def stage_in(words: str) -> int | None:
