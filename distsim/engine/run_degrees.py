@@ -178,7 +178,9 @@ def assumed_degrees(run: Run, layout: Layout, framework: Framework) -> str:
     elif layout.dp > 1 and unstated(run, framework):
         told.append(f"{_and([*unstated(run, framework), 'dp'])} blank: taken as dp {layout.dp}")
     if layout.zero == FULL and _sharding_to_fit(run, framework):
-        told.append(f"zero_stage is blank and ZeRO {framework.usual.get('zero', 0)} does not fit: taken as ZeRO {FULL}")
+        usual = framework.usual.get("zero")
+        small = f"ZeRO {usual} does" if usual else "replicas do"
+        told.append(f"zero_stage is blank and {small} not fit: taken as ZeRO {FULL}")
     return "; ".join(told)
 
 
