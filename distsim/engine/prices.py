@@ -9,6 +9,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
+from distsim.specs.cluster import Cluster
 from distsim.specs.dates import age, dated, span
 from distsim.specs.price import TERMS, Offer, Price, Term
 
@@ -115,6 +116,13 @@ def _quote(prices: Price, offer: Offer, term: Term, rate: float) -> Quote:
         )
     where = (offer.instance, offer.gpus, offer.region)
     return Quote(prices.provider, gpu.name, *where, term, rate, offer.date, offer.source, offer.doubt, cluster)
+
+
+def covers(quote: Quote, gpus: int, cluster: Cluster) -> bool:
+    """Whether a job gets its network at a quote: instances as large as the node, or as the job. ``cluster`` is the
+    node where the quote names none."""
+    spec: Cluster = catalog.load("clusters", quote.cluster) if quote.cluster else cluster
+    return quote.gpus_per_instance >= min(gpus, spec.gpus_per_node)
 
 
 def best(candidates: Sequence[Quote], cluster: str, gpus: int, gpus_per_node: int) -> list[Quote]:
