@@ -352,6 +352,13 @@ def test_nobody_rents_out_part_of_a_node() -> None:
     assert all(option["gpus"] == 8 for option in options if "8x" in option["price"]["instance"])
 
 
+def test_slices_of_tpus_are_planned() -> None:
+    """Their rows count four chips, their hosts have eight."""
+    words = ("llama-3-8b", "--tokens", "100B", "--gpu", "tpu-v6e,tpu-v5e", "--gpus", "128", "--framework", "maxtext")
+    options = json.loads(run(*words, "--json").stdout)["options"]
+    assert {one["gpu"] for one in options} == {"tpu-v5e", "tpu-v6e"}
+
+
 def test_sentences_fold_to_the_terminal() -> None:
     text = run(*ASKED, "--top", "3", COLUMNS="72").stdout
     sentences = text.split("Options, cheapest first")[0]

@@ -10,7 +10,7 @@ from distsim.engine.flops import model_flops
 from distsim.engine.hardware import limited
 from distsim.engine.models import LoadedModel
 from distsim.engine.pace import campaign_pace
-from distsim.engine.prices import Quote
+from distsim.engine.prices import Quote, covers
 from distsim.engine.resolve import resolve
 from distsim.engine.tuning import tuning_notes
 from distsim.errors import DistsimError
@@ -91,11 +91,12 @@ class Scope:
 
 def _sold(offered: Sequence[Quote]) -> dict[str, str]:
     """Clusters that are offered for rent in whole nodes, with their accelerators."""
-    return {
-        quote.cluster: quote.gpu
-        for quote in offered
-        if quote.cluster and quote.gpus_per_instance >= catalog.load("clusters", quote.cluster).gpus_per_node
-    }
+    return {quote.cluster: quote.gpu for quote in offered if quote.cluster and _networked(quote)}
+
+
+def _networked(quote: Quote) -> bool:
+    spec = catalog.load("clusters", quote.cluster)
+    return covers(quote, spec.gpus_per_node, spec)
 
 
 def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
