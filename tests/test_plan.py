@@ -352,6 +352,17 @@ def test_nobody_rents_out_part_of_a_node() -> None:
     assert all(option["gpus"] == 8 for option in options if "8x" in option["price"]["instance"])
 
 
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_instances_of_some_gpus_of_a_node(gpus: int) -> None:
+    """Lambda rents out 1, 2, 4 and 8 H100, each at its own rate; a job of a node has none of the small ones."""
+    words = ("llama-3.1-8b", "--tokens", "200M", "--gpu", "h100-sxm", "--gpus", f"{gpus},16", "--lora-rank", "16",
+             "--seq", "4096", "--global-batch", "64", "--framework", "huggingface", "--json")  # fmt: skip
+    options = json.loads(run(*words, "--provider", "lambda,nebius").stdout)["options"]
+    (small,) = (one for one in options if one["gpus"] == gpus)
+    assert (small["price"]["provider"], small["price"]["instance"]) == ("Lambda", f"{gpus}x h100-sxm")
+    assert not any(one["price"]["instance"].startswith(f"{gpus}x") for one in options if one is not small)
+
+
 def test_slices_of_tpus_are_planned() -> None:
     """Their rows count four chips, their hosts have eight."""
     words = ("llama-3-8b", "--tokens", "100B", "--gpu", "tpu-v6e,tpu-v5e", "--gpus", "128", "--framework", "maxtext")
@@ -369,8 +380,8 @@ def test_sentences_fold_to_the_terminal() -> None:
 def test_parts_of_nodes_are_told_apart_from_plans_that_take_for_ever() -> None:
     parts, ages = (
         run("llama-3-8b", "--gpu", "h100-sxm", *more.split())
-        for more in ("--tokens 1T --gpus 4,12", "--tokens 1000T --gpus 8")
+        for more in ("--tokens 1T --gpus 6,12", "--tokens 1000T --gpus 8")
     )
     assert (parts.returncode, ages.returncode) == (1, 1)
-    assert "nobody rents out 4, 12 accelerators as whole nodes of 8" in parts.stderr
+    assert "nobody rents out 6, 12 accelerators as whole nodes of 8" in parts.stderr
     assert "more than 10 years" in ages.stderr

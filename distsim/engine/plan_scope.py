@@ -37,7 +37,7 @@ class Scope:
     def __init__(self, request: Request, model: LoadedModel, offered: Sequence[Quote]) -> None:
         """Raises DistsimError where nobody rents out what is asked for."""
         self.request = request
-        self.sold = _sold(offered)
+        self.sold = _sold(offered, request.sizes)
         self.clusters = _clusters(request, self.sold)
         job = request.terms.job.model_copy(update={"cluster": self.clusters[0], "model": model.spec, "gpu_power": None})
         setup = resolve(job)
@@ -89,14 +89,16 @@ class Scope:
         return {2 ** max(round(need * factor - 1).bit_length(), 0) for factor in SIZES}
 
 
-def _sold(offered: Sequence[Quote]) -> dict[str, str]:
-    """Clusters that are offered for rent in whole nodes, with their accelerators."""
-    return {quote.cluster: quote.gpu for quote in offered if quote.cluster and _networked(quote)}
+def _sold(offered: Sequence[Quote], sizes: Sequence[int]) -> dict[str, str]:
+    """Clusters that are offered for rent in whole nodes, or in parts of one that hold a job of a stated size; with
+    their accelerators."""
+    return {quote.cluster: quote.gpu for quote in offered if quote.cluster and _holds(quote, sizes)}
 
 
-def _networked(quote: Quote) -> bool:
+def _holds(quote: Quote, sizes: Sequence[int]) -> bool:
     spec = catalog.load("clusters", quote.cluster)
-    return covers(quote, spec.gpus_per_node, spec)
+    parts = [size for size in sizes if size % quote.gpus_per_instance == 0]
+    return any(covers(quote, size, spec) for size in (spec.gpus_per_node, *parts))
 
 
 def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
