@@ -19,6 +19,7 @@ from distsim.engine.candidates import checkpoint_bytes_per_parameter
 from distsim.engine.energy import Draw
 from distsim.engine.figures import Figures
 from distsim.engine.goodput import Goodput
+from distsim.engine.layouts import micro_batches
 from distsim.engine.plan import Candidate, Option, Wish, cheapest, fastest, nearest, options, pareto
 from distsim.engine.planner import finish_dates
 from distsim.engine.prices import Quote
@@ -350,6 +351,16 @@ def test_nobody_rents_out_part_of_a_node() -> None:
     options = json.loads(done.stdout)["options"]
     assert any("8x" in option["price"]["instance"] for option in options)
     assert all(option["gpus"] == 8 for option in options if "8x" in option["price"]["instance"])
+
+
+def test_short_sequences_come_in_large_micro_batches() -> None:
+    """A micro-batch is as many tokens at 512 as at 8,192: 16 sequences of BERT leave a B200 idle."""
+    assert [micro_batches(seq)[-1] for seq in (196, 512, 2048, 8192, 131_072)] == [512, 256, 64, 16, 16]
+    words = ("bert-large", "--tokens", "137B", "--gpu", "b200-sxm", "--gpus", "8", "--json")
+    free, small = (
+        json.loads(run(*words, *more).stdout)["options"][0] for more in ((), ("--micro-batch", "1,2,4,8,16"))
+    )
+    assert free["layout"]["micro_batch"] > 16 and free["dollars"] < 0.7 * small["dollars"]
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4])

@@ -26,7 +26,7 @@ BOUNDED = {
     "etp": "tensor parallel degrees of experts to try",
     "zero": "ZeRO stages to try [default: the framework's usual one]",
     "zero_group": "sizes of the sharding group to try",
-    "micro_batch": "micro-batches to try [default: 1,2,4,8,16]",
+    "micro_batch": "micro-batches to try [default: 1,2,4,8,16; of short sequences larger ones]",
     "recompute": "recomputation to try: none,selective,full",
 }
 JOB = {
