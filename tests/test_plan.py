@@ -363,6 +363,15 @@ def test_short_sequences_come_in_large_micro_batches() -> None:
     assert free["layout"]["micro_batch"] > 16 and free["dollars"] < 0.7 * small["dollars"]
 
 
+def test_long_sequences_are_cut_among_ranks_and_told() -> None:
+    """Weights are gathered less often than tokens are exchanged: beside tp 2, cp beats tp 8 at 131,072 tokens."""
+    words = ("llama-3.1-8b", "--seq", "131072", "--tokens", "10B", "--gpu", "h200-sxm", "--gpus", "64",
+             "--provider", "nebius")  # fmt: skip
+    (free,), (whole,) = (json.loads(run(*words, "--json", *more).stdout)["options"] for more in ((), ("--cp", "1")))
+    assert free["layout"]["cp"] > 1 and free["dollars"] < whole["dollars"]
+    assert f", cp {free['layout']['cp']}, dp " in run(*words).stdout
+
+
 @pytest.mark.parametrize("gpus", [1, 2, 4])
 def test_instances_of_some_gpus_of_a_node(gpus: int) -> None:
     """Lambda rents out 1, 2, 4 and 8 H100, each at its own rate; a job of a node has none of the small ones."""

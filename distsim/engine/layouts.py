@@ -52,6 +52,8 @@ def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bou
     framework = framework_of(job)
     habits = {**framework.usual, **framework.defaults}
     words = dict(WIDE_SPACE if wide else USUAL_SPACE)
+    if job.seq and job.seq > USUAL_SEQUENCE:
+        words["cp"] = WIDE_SPACE["cp"]
     words["micro_batch"] = ",".join(map(str, micro_batches(job.seq or USUAL_SEQUENCE)))
     words["zero"] = str(habits.get("zero", 1))
     words["sequence_parallel"] = "off" if habits.get("sequence_parallel") is False else "on"

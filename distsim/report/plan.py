@@ -11,7 +11,7 @@ from distsim.engine.plan import Option
 from distsim.engine.planner import Plan, finish_dates
 from distsim.report.plan_buying import buying_lines
 from distsim.report.plan_plot import pareto_lines
-from distsim.report.plan_step import step_command
+from distsim.report.plan_step import DEGREES, step_command
 from distsim.report.plan_words import (
     KWH_PER_MWH,
     besides,
@@ -117,7 +117,7 @@ def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
 def layout_words(option: Option) -> str:
     """The layout as a user would type it."""
     y = option.candidate.layout
-    words = [f"{name} {y[name]}" for name in ("tp", "pp", "vpp", "ep", "dp") if y[name] > 1]
+    words = [f"{name} {y[name]}" for name in (*DEGREES, "dp") if y[name] > 1]
     return ", ".join([*words, f"zero {y['zero']}", f"micro-batch {y['micro_batch']}", f"recompute {y['recompute']}"])
 
 
