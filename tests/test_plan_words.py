@@ -360,3 +360,12 @@ def test_missing_units_are_told() -> None:
     for command in ("memory", "comm", "search"):
         done = piped(command, "llama-2-7b", "--gpu", "a100-sxm4-80gb", "--gpus", "8", "--precision", "fp8")
         assert "a100-sxm4-80gb has no fp8 units for precision fp8" in done.stderr
+
+
+def test_no_more_checkpoints_are_kept_than_written() -> None:
+    """A run of 22 minutes is saved at its end, however rarely its GPUs fail."""
+    words = ("llama-3-8b", "--tokens", "100M", "--gpu", "h100-sxm", "--gpus", "8", "--provider", "nebius")
+    done = json.loads(run(*words, "--json").stdout)
+    assert done["besides"]["checkpoints_kept"] == 1
+    told = " ".join(run(*words).stdout.split())
+    assert "one checkpoint, at the end" in told and "(1 checkpoint of" in told

@@ -24,6 +24,7 @@ from distsim.report.plan_words import (
     kept,
     number,
     owed,
+    saving,
 )
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
@@ -100,7 +101,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         *fullness(chosen),
         f"tokens      {count(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
         f"failures    {few} expected, one per {duration(terms.mean_time_between_failures)}; "
-        f"goodput {terms.fraction:.1%}; a checkpoint every {duration(terms.interval)}",
+        f"goodput {terms.fraction:.1%}; {saving(terms)}",
         f"energy      {', '.join(filter(None, (energy(chosen), carbon(chosen))))}",
     ]  # fmt: skip
 
