@@ -364,7 +364,7 @@ def test_short_sequences_come_in_large_micro_batches() -> None:
 
 
 def test_long_sequences_are_cut_among_ranks_and_told() -> None:
-    """Weights are gathered less often than tokens are exchanged: beside tp 2, cp beats tp 8 at 131,072 tokens."""
+    """At 131,072 tokens a little tensor and some context parallelism beat eight tensor parallel ranks."""
     words = ("llama-3.1-8b", "--seq", "131072", "--tokens", "10B", "--gpu", "h200-sxm", "--gpus", "64",
              "--provider", "nebius")  # fmt: skip
     (free,), (whole,) = (json.loads(run(*words, "--json", *more).stdout)["options"] for more in ((), ("--cp", "1")))
