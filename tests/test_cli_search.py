@@ -91,6 +91,14 @@ def test_no_layout_is_quick_enough(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["quick_enough"]["gpus"] is None and found["quick_enough"]["seconds"] > 0.001
 
 
+def test_prices_fold_to_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = answer(capsys, *SMALL[:3], "--gpus", "12", "--global-batch", "48", "--price", "on-demand", "--top", "1")
+    price = text.split("price: ")[1].split("\n\n")[0]
+    assert "whole instances: 12 GPUs paid as 16" in " ".join(price.split())
+    assert max(map(len, f"price: {price}".splitlines())) <= 80
+
+
 def test_a_deadline_is_met_by_the_fewest_gpus(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("llama-7b", "--gpu", "h100-sxm", "--gpus", "8..64", "--global-batch", "512", "--recompute", "none",
              "--zero", "1", "--schedule", "1f1b", "--cp", "1", "--objective", "fewest-gpus",

@@ -152,6 +152,17 @@ def test_first_order_form_agrees_where_failures_are_rare() -> None:
     assert forms.expected_ettr(1, 1 / mean, restart, interval, write) == pytest.approx(exact, abs=1e-4)
 
 
+def test_a_run_shorter_than_the_interval_is_saved_once() -> None:
+    given = (8, catalog.load("failures", "default"), Checkpoint(1e12, 1e11, 55e9), catalog.load("storage", "default"))
+    usual = goodput(*given, Policy())
+    assert usual.checkpoints == math.inf
+    for share, written in ((0.3, 1), (2.5, 3)):
+        work = share * usual.interval
+        terms = goodput(*given, Policy(), work_seconds=work)
+        assert terms.interval == min(work, usual.interval) and terms.checkpoints == written
+        assert simulate(terms, work, 2000).mean == pytest.approx(work * terms.stretch, rel=1e-3)
+
+
 def test_daly_interval_is_the_best_one() -> None:
     mean, write, restart = 3 * HOUR, 60.0, 600.0
     best = forms.daly_interval_seconds(write, mean)

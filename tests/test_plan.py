@@ -19,6 +19,7 @@ from distsim.engine.candidates import checkpoint_bytes_per_parameter
 from distsim.engine.energy import Draw
 from distsim.engine.figures import Figures
 from distsim.engine.goodput import Goodput
+from distsim.engine.layouts import micro_batches
 from distsim.engine.plan import Candidate, Option, Wish, cheapest, fastest, nearest, options, pareto
 from distsim.engine.planner import finish_dates
 from distsim.engine.prices import Quote
@@ -352,6 +353,43 @@ def test_nobody_rents_out_part_of_a_node() -> None:
     assert all(option["gpus"] == 8 for option in options if "8x" in option["price"]["instance"])
 
 
+def test_short_sequences_come_in_large_micro_batches() -> None:
+    """A micro-batch is as many tokens at 512 as at 8,192: 16 sequences of BERT leave a B200 idle."""
+    assert [micro_batches(seq)[-1] for seq in (196, 512, 2048, 8192, 131_072)] == [512, 256, 64, 16, 16]
+    words = ("bert-large", "--tokens", "137B", "--gpu", "b200-sxm", "--gpus", "8", "--json")
+    free, small = (
+        json.loads(run(*words, *more).stdout)["options"][0] for more in ((), ("--micro-batch", "1,2,4,8,16"))
+    )
+    assert free["layout"]["micro_batch"] > 16 and free["dollars"] < 0.7 * small["dollars"]
+
+
+def test_long_sequences_are_cut_among_ranks_and_told() -> None:
+    """At 131,072 tokens a little tensor and some context parallelism beat eight tensor parallel ranks."""
+    words = ("llama-3.1-8b", "--seq", "131072", "--tokens", "10B", "--gpu", "h200-sxm", "--gpus", "64",
+             "--provider", "nebius")  # fmt: skip
+    (free,), (whole,) = (json.loads(run(*words, "--json", *more).stdout)["options"] for more in ((), ("--cp", "1")))
+    assert free["layout"]["cp"] > 1 and free["dollars"] < whole["dollars"]
+    assert f", cp {free['layout']['cp']}, dp " in run(*words).stdout
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_instances_of_some_gpus_of_a_node(gpus: int) -> None:
+    """Lambda rents out 1, 2, 4 and 8 H100, each at its own rate; a job of a node has none of the small ones."""
+    words = ("llama-3.1-8b", "--tokens", "200M", "--gpu", "h100-sxm", "--gpus", f"{gpus},16", "--lora-rank", "16",
+             "--seq", "4096", "--global-batch", "64", "--framework", "huggingface", "--json")  # fmt: skip
+    options = json.loads(run(*words, "--provider", "lambda,nebius").stdout)["options"]
+    (small,) = (one for one in options if one["gpus"] == gpus)
+    assert (small["price"]["provider"], small["price"]["instance"]) == ("Lambda", f"{gpus}x h100-sxm")
+    assert not any(one["price"]["instance"].startswith(f"{gpus}x") for one in options if one is not small)
+
+
+def test_slices_of_tpus_are_planned() -> None:
+    """Their rows count four chips, their hosts have eight."""
+    words = ("llama-3-8b", "--tokens", "100B", "--gpu", "tpu-v6e,tpu-v5e", "--gpus", "128", "--framework", "maxtext")
+    options = json.loads(run(*words, "--json").stdout)["options"]
+    assert {one["gpu"] for one in options} == {"tpu-v5e", "tpu-v6e"}
+
+
 def test_sentences_fold_to_the_terminal() -> None:
     text = run(*ASKED, "--top", "3", COLUMNS="72").stdout
     sentences = text.split("Options, cheapest first")[0]
@@ -362,8 +400,8 @@ def test_sentences_fold_to_the_terminal() -> None:
 def test_parts_of_nodes_are_told_apart_from_plans_that_take_for_ever() -> None:
     parts, ages = (
         run("llama-3-8b", "--gpu", "h100-sxm", *more.split())
-        for more in ("--tokens 1T --gpus 4,12", "--tokens 1000T --gpus 8")
+        for more in ("--tokens 1T --gpus 6,12", "--tokens 1000T --gpus 8")
     )
     assert (parts.returncode, ages.returncode) == (1, 1)
-    assert "nobody rents out 4, 12 accelerators as whole nodes of 8" in parts.stderr
+    assert "nobody rents out 6, 12 accelerators as whole nodes of 8" in parts.stderr
     assert "more than 10 years" in ages.stderr

@@ -61,9 +61,9 @@ def test_whole_nodes_near_what_was_asked() -> None:
 
 
 def test_an_accelerator_without_a_price_is_not_silently_left_out() -> None:
-    done = run("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm,tpu-v5e", "--gpus", "64")
+    done = run("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm,h100-pcie", "--gpus", "64")
     assert done.returncode == 0
-    assert "no on-demand price for whole nodes of tpu-v5e is known: left out" in done.stderr
+    assert "no on-demand price for whole nodes of h100-pcie is known: left out" in done.stderr
 
 
 def test_sizes_beyond_the_largest_are_a_note_unless_asked_for() -> None:
@@ -360,3 +360,12 @@ def test_missing_units_are_told() -> None:
     for command in ("memory", "comm", "search"):
         done = piped(command, "llama-2-7b", "--gpu", "a100-sxm4-80gb", "--gpus", "8", "--precision", "fp8")
         assert "a100-sxm4-80gb has no fp8 units for precision fp8" in done.stderr
+
+
+def test_no_more_checkpoints_are_kept_than_written() -> None:
+    """A run of 22 minutes is saved at its end, however rarely its GPUs fail."""
+    words = ("llama-3-8b", "--tokens", "100M", "--gpu", "h100-sxm", "--gpus", "8", "--provider", "nebius")
+    done = json.loads(run(*words, "--json").stdout)
+    assert done["besides"]["checkpoints_kept"] == 1
+    told = " ".join(run(*words).stdout.split())
+    assert "one checkpoint, at the end" in told and "(1 checkpoint of" in told

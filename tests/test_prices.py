@@ -12,8 +12,11 @@ import pytest
 
 from distsim import catalog
 from distsim.engine.prices import best, price_lists, quotes, recent, term_of
+from distsim.engine.search_money import Wish, rents
+from distsim.engine.search_variants import base_setup
 from distsim.errors import DistsimError
 from distsim.specs.dates import age, span
+from distsim.specs.job import Job
 from distsim.specs.price import Price
 
 ORACLE = Path(__file__).parent / "oracles" / "prices.csv"  # rents as published, each row with date and source
@@ -54,7 +57,7 @@ def test_figures_that_several_sources_confirm() -> None:
         ("p5.48xlarge", "AWS", 6.88), ("p5en.48xlarge", "AWS", 7.912), ("p4d.24xlarge", "AWS", 2.7447),
         ("p4de.24xlarge", "AWS", 3.4309), ("nd96isr_h100_v5", "Azure", 12.29), ("a3-ultragpu-8g", "GCP", 10.4365),
     ):  # fmt: skip
-        chosen = {one.provider: one for one in best(found, cluster, 512, 8)}
+        chosen = {one.provider: one for one in best(found, cluster, 512)}
         assert chosen[provider].usd_per_gpu_hour == rate
 
 
@@ -83,7 +86,19 @@ def test_old_prices_are_left_out() -> None:
 
 def test_single_accelerators_are_no_quote_for_a_cluster() -> None:
     found = quotes(price_lists(("aws",)), "on-demand")
-    assert all(one.gpus_per_instance >= 8 for one in best(found, "p5.48xlarge", 64, 8))
+    assert all(one.gpus_per_instance >= 8 for one in best(found, "p5.48xlarge", 64))
+
+
+@pytest.mark.parametrize("cluster", ["tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod"])
+def test_slices_of_a_pod_are_sold_by_chips(cluster: str) -> None:
+    """Rows of four chips, on hosts of four or eight; a row of a whole slice is one of that slice alone."""
+    found = recent(quotes(price_lists(("gcp",)), "on-demand"))
+    for chips in (4, 8, 128):
+        (quote,) = best(found, cluster, chips)
+        assert quote.gpus_per_instance == 4
+        (rent,) = rents(Wish(), base_setup(Job(model="gpt2", cluster=cluster), chips), (chips,)).values()
+        assert not rent.note and rent.billed_gpus == chips and rent.usd_per_gpu_hour == quote.usd_per_gpu_hour
+    assert not best(found, cluster, 6)
 
 
 def test_foreign_currency_is_converted_at_its_stated_rate() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -16,7 +17,8 @@ from distsim.engine.search_bounds import CLOSED, SIMULATED, USUAL, Bounds, parse
 from distsim.engine.search_fold import Block, fold, places, setup_at
 from distsim.engine.search_prices import Prices
 from distsim.engine.search_report import choice
-from distsim.engine.search_space import Group, groups
+from distsim.engine.search_schedules import simulated
+from distsim.engine.search_space import AXES, Group, groups
 from distsim.engine.search_variants import parse_batches, parse_offloads, parse_precisions, variants
 from distsim.engine.step import seconds_of
 from distsim.errors import DistsimError
@@ -125,7 +127,7 @@ def test_schedules_without_closed_form_are_simulated_for_the_best() -> None:
     report = run(bounds={"schedule": "all", "pp": "4"})
     names = {one.layout["schedule"] for one in report.kept.every.found}
     assert names & set(SIMULATED) and not names - set(CLOSED) - set(SIMULATED)
-    assert "simulated for the best few" in " ".join(report.notes)
+    assert "simulated for the degrees of the best few" in " ".join(report.notes)
     for one in report.kept.every.found:
         if one.layout["schedule"] in SIMULATED:
             again = choice(one).report
@@ -136,7 +138,34 @@ def test_schedules_without_closed_form_are_simulated_for_the_best() -> None:
 def test_only_simulated_schedules() -> None:
     report = run(bounds={"schedule": "v-half,hanayo", "pp": "4"})
     assert report.best and {one.found.layout["schedule"] for one in report.best} <= {"v-half", "hanayo"}
-    assert 0 < report.evaluated < 200
+    assert 0 < report.evaluated < 2000
+
+
+def test_schedules_that_hold_two_copies_get_what_recomputation_they_need() -> None:
+    """Under 1F1B nine layers of recomputation fit; the second copy of DualPipe needs the memory of four more."""
+    job = Job(model="llama-3.1-70b", gpu="h100-sxm", global_batch=512, seq=131_072)
+    found = {}
+    for schedule in ("1f1b", "dualpipe"):
+        bounds = parse_bounds({"tp": "8", "pp": "4", "cp": "4", "micro_batch": "1", "schedule": schedule}, [])
+        report = search(Request(job, (128,), bounds, top=1))
+        assert report.fitting and report.best[0].report.memory.fits
+        found[schedule] = report.best[0].found.layout
+    assert found["dualpipe"]["recompute_layers"] > found["1f1b"]["recompute_layers"] > 0
+
+
+def test_what_takes_less_memory_follows_where_nothing_fits() -> None:
+    report = run(bounds={"recompute": "none,full", "schedule": "1f1b"})
+    kept, bounds = report.kept, parse_bounds({"schedule": "dualpipe,v-half"}, [])
+    counts = itertools.count()
+    some = [degrees(group) for group in simulated(kept, bounds, lambda: next(counts))]
+    every = [degrees(group) for group in simulated(kept, bounds, lambda: 0)]
+    assert set(some) < set(every)
+    assert {one[0] for one in every} == {"dualpipe", "v-half"} and all(one[1] > 1 for one in every)
+
+
+def degrees(group: Group) -> tuple[Any, ...]:
+    y = group.layout_at((0,) * AXES)
+    return tuple(y[name] for name in ("schedule", "pp", "tp", "cp", "dp", "micro_batch"))
 
 
 def test_the_event_simulation_of_the_best() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from distsim import catalog
 from distsim.engine.pace import campaign_pace
-from distsim.engine.prices import price_lists, quotes, recent
+from distsim.engine.prices import Quote, best, price_lists, quotes, recent
 from distsim.engine.search import Request, search
 from distsim.engine.search_bounds import Bounds
 from distsim.engine.search_money import Wish, rents, wish_for
@@ -36,16 +37,37 @@ def test_a_price_is_the_cheapest_of_whole_instances(gpu: str) -> None:
         assert rent.billed_gpus % quote.gpus_per_instance == 0
         assert rent.usd_per_hour == pytest.approx(rent.billed_gpus * quote.usd_per_gpu_hour)
         assert rent.usd_per_hour >= gpus * min(one.usd_per_gpu_hour for one in mine) * (1 - 1e-12)
-        own = [
+        nodes = [
             one for one in mine
-            if one.cluster == base.cluster.name and one.gpus_per_instance >= min(gpus, base.cluster.gpus_per_node)
+            if gpu.startswith("tpu")  # slices of a pod
+            or one.gpus_per_instance >= min(gpus, catalog.load("clusters", one.cluster).gpus_per_node)
         ]  # fmt: skip
-        assert bool(own) == (not rent.note)  # another cluster's price, or a smaller instance's, is said to be one
-        if own:
-            assert quote.cluster == base.cluster.name
-            assert rent.usd_per_hour <= min(
-                -(-gpus // one.gpus_per_instance) * one.gpus_per_instance * one.usd_per_gpu_hour for one in own
-            ) * (1 + 1e-12)
+        sure = bool(nodes) and quote.cluster == base.cluster.name
+        assert sure == (not rent.note)  # another cluster's price, or a smaller instance's, is said to be one
+        assert rent.usd_per_hour <= min(map(partial(paid, gpus), nodes), default=rent.usd_per_hour) * (1 + 1e-12)
+
+
+def paid(gpus: int, quote: Quote) -> float:
+    return -(-gpus // quote.gpus_per_instance) * quote.gpus_per_instance * quote.usd_per_gpu_hour
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "h200-sxm", "b200-sxm"])
+def test_a_search_pays_what_a_plan_pays(gpu: str) -> None:
+    base = base_setup(Job(model="gpt2", gpu=gpu), 64)
+    clusters = {one.cluster for one in KNOWN if one.gpu == gpu}
+    planned = min(one.usd_per_gpu_hour for name in clusters for one in best(KNOWN, name, 64))
+    (rent,) = rents(Wish(), base, (64,)).values()
+    assert rent.usd_per_gpu_hour == planned
+
+
+def test_a_stated_cluster_has_its_own_price() -> None:
+    """DGX B200 has dearer offers of its own than the cheapest B200: they are taken where the cluster is stated."""
+    usual, stated = Job(model="gpt2", gpu="b200-sxm"), Job(model="gpt2", cluster="dgx-b200")
+    ((any_of_them,), (own,)) = (rents(Wish(), base_setup(job, 64), (64,)).values() for job in (usual, stated))
+    assert own.quote is not None and own.quote.cluster == "dgx-b200" and not own.note
+    assert any_of_them.usd_per_hour < own.usd_per_hour and "--cluster" in any_of_them.note
+    (other,) = rents(Wish(), base_setup(Job(model="gpt2", cluster="dgx-h100"), 64), (64,)).values()
+    assert "nobody's on-demand price for nodes of dgx-h100" in other.note
 
 
 def test_a_rate_of_ones_own_needs_no_list() -> None:

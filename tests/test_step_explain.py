@@ -70,3 +70,11 @@ def test_the_text_and_the_data_tell_the_same(capsys: pytest.CaptureFixture[str])
     assert run(["step", "llama-7b", "--gpus", "8", "--zero", "3", "--explain", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert {"label", "value", "unit", "source", "section"} <= set(answer["figures"][0])
+
+
+@pytest.mark.parametrize("name", ["3d", "experts", "wide"])
+def test_explanations_are_as_narrow_as_the_terminal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    wide = {"model": "deepseek-v3", "gpu": "h200-sxm", "gpus": 512, "pp": 8, "ep": 32, "zero": 1}
+    told = lines(distsim.step(**JOBS.get(name, wide)), PLAIN)
+    assert max(map(len, map(bare, told))) <= 80

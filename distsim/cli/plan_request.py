@@ -21,12 +21,12 @@ BOUNDED = {
     "tp": "tensor parallel degrees to try: 8, 1..8 or 1,2,4 [default: 1..8]",
     "pp": "pipeline stages to try [default: 1..16]",
     "vpp": "model chunks per stage to try [default: 1,2,4]",
-    "cp": "context parallel degrees to try [default: 1]",
+    "cp": "context parallel degrees to try [default: 1, and 1..16 beyond 8,192 tokens]",
     "ep": "expert parallel degrees to try",
     "etp": "tensor parallel degrees of experts to try",
     "zero": "ZeRO stages to try [default: the framework's usual one]",
     "zero_group": "sizes of the sharding group to try",
-    "micro_batch": "micro-batches to try [default: 1,2,4,8,16]",
+    "micro_batch": "micro-batches to try [default: 1,2,4,8,16; of short sequences larger ones]",
     "recompute": "recomputation to try: none,selective,full",
 }
 JOB = {

@@ -41,7 +41,9 @@ class Besides:
 
 
 def besides(option: Option, vocabulary: int, kept: int, lists: Sequence[str] = ()) -> Besides:
-    """Storage and egress of an option, by the services that its provider's price list states."""
+    """Storage and egress of an option, by the services that its provider's price list states; no more checkpoints are
+    kept than are written."""
+    kept = int(min(kept, option.candidate.goodput.checkpoints))
     own = [prices for prices in price_lists(lists) if prices.provider == option.quote.provider]
     held = option.candidate.checkpoint_bytes
     tokens = option.tokens * (2 if vocabulary < SMALL_VOCABULARY else 4)

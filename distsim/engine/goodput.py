@@ -89,6 +89,13 @@ class Goodput:
     notes: tuple[str, ...] = ()
     spares: int = 0
     pace: float = 1.0
+    work: float = math.inf
+    """Seconds of undisturbed training, where it is known how long that is."""
+
+    @property
+    def checkpoints(self) -> float:
+        """How many a campaign writes: one after each interval, and one at the end."""
+        return math.ceil(self.work / self.interval) if self.work < math.inf else math.inf
 
     @property
     def stretch(self) -> float:
@@ -155,10 +162,13 @@ def goodput(
     mean = _with_preemptions(broken, -(-gpus // gpus_per_node), policy, figures)
     blocking, drain = _checkpoint_times(gpus, checkpoint, storage, policy, figures)
     interval, notes = _interval(policy, blocking, drain, mean, figures)
+    if interval > work_seconds:
+        figures.note("checkpoint interval, all of the training", work_seconds, "s", "one checkpoint, at the end")
+        interval, notes = work_seconds, ()
     spares = _spares(failures, policy, broken, figures)
     restart = _restart(gpus, failures, checkpoint, storage, spares, broken, figures)
     stretch = figures.use(
-        "time lost to failures and checkpoints", forms.wall_over_work, interval_seconds=min(interval, work_seconds),
+        "time lost to failures and checkpoints", forms.wall_over_work, interval_seconds=interval,
         blocking_seconds=blocking, drain_seconds=drain, restart_seconds=restart, mean_time_between_failures=mean,
     )  # fmt: skip
     planned = figures.use("planned maintenance", forms.planned_stretch, pauses_per_day=policy.pauses_per_day,
@@ -170,7 +180,7 @@ def goodput(
                 failures_per_second=1 / mean, restart_seconds=restart, interval_seconds=interval,
                 write_seconds=blocking)  # fmt: skip
     return Goodput(gpus, mean, interval, blocking, drain, restart, stretch, planned, slow, figures, notes, spares,
-                   policy.pace)  # fmt: skip
+                   policy.pace, work_seconds)  # fmt: skip
 
 
 def _with_preemptions(broken: float, nodes: int, policy: Policy, figures: Figures) -> float:

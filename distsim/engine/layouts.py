@@ -16,12 +16,15 @@ from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 
 USUAL_SPACE = {
-    "tp": "1..8", "pp": "1..16", "vpp": "1,2,4", "cp": "1", "micro_batch": "1,2,4,8,16",
-    "schedule": "1f1b,interleaved-1f1b",
+    "tp": "1..8", "pp": "1..16", "vpp": "1,2,4", "cp": "1", "schedule": "1f1b,interleaved-1f1b",
 }  # fmt: skip
 """What is searched for each cluster and size: what published runs chose (docs/plan.md)."""
 WIDE_SPACE = {**USUAL_SPACE, "tp": "1..16", "pp": "1..64", "cp": "1..16"}
 """Searched where nothing in the usual space fits."""
+USUAL_MICRO_BATCH = 16
+USUAL_SEQUENCE = 8192
+MICRO_BATCH_TOKENS = USUAL_MICRO_BATCH * USUAL_SEQUENCE
+"""Sequences in the largest micro-batch that is tried, or of short ones as many tokens."""
 OPTIONS = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute", "recompute_layers",
            "sequence_parallel", "schedule")  # fmt: skip
 """What tells a layout apart, as options of a job; the stated ones bound the search."""
@@ -38,11 +41,20 @@ def overrides_of(job: Job, cluster: Cluster) -> dict[str, Any]:
     return {"framework": framework_of(job), "cluster": cluster}
 
 
+def micro_batches(seq: int) -> list[int]:
+    """Powers of two that are tried."""
+    most = max(USUAL_MICRO_BATCH, MICRO_BATCH_TOKENS // seq)
+    return [2**power for power in range(most.bit_length())]
+
+
 def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bounds:
     """The bounds of a search: those that the user states, the framework's habits, and the usual space."""
     framework = framework_of(job)
     habits = {**framework.usual, **framework.defaults}
     words = dict(WIDE_SPACE if wide else USUAL_SPACE)
+    if job.seq and job.seq > USUAL_SEQUENCE:
+        words["cp"] = WIDE_SPACE["cp"]
+    words["micro_batch"] = ",".join(map(str, micro_batches(job.seq or USUAL_SEQUENCE)))
     words["zero"] = str(habits.get("zero", 1))
     words["sequence_parallel"] = "off" if habits.get("sequence_parallel") is False else "on"
     if not wide and cluster.domain < 8:

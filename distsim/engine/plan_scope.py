@@ -10,7 +10,7 @@ from distsim.engine.flops import model_flops
 from distsim.engine.hardware import limited
 from distsim.engine.models import LoadedModel
 from distsim.engine.pace import campaign_pace
-from distsim.engine.prices import Quote
+from distsim.engine.prices import Quote, covers
 from distsim.engine.resolve import resolve
 from distsim.engine.tuning import tuning_notes
 from distsim.errors import DistsimError
@@ -37,7 +37,7 @@ class Scope:
     def __init__(self, request: Request, model: LoadedModel, offered: Sequence[Quote]) -> None:
         """Raises DistsimError where nobody rents out what is asked for."""
         self.request = request
-        self.sold = _sold(offered)
+        self.sold = _sold(offered, request.sizes)
         self.clusters = _clusters(request, self.sold)
         job = request.terms.job.model_copy(update={"cluster": self.clusters[0], "model": model.spec, "gpu_power": None})
         setup = resolve(job)
@@ -89,13 +89,16 @@ class Scope:
         return {2 ** max(round(need * factor - 1).bit_length(), 0) for factor in SIZES}
 
 
-def _sold(offered: Sequence[Quote]) -> dict[str, str]:
-    """Clusters that are offered for rent in whole nodes, with their accelerators."""
-    return {
-        quote.cluster: quote.gpu
-        for quote in offered
-        if quote.cluster and quote.gpus_per_instance >= catalog.load("clusters", quote.cluster).gpus_per_node
-    }
+def _sold(offered: Sequence[Quote], sizes: Sequence[int]) -> dict[str, str]:
+    """Clusters that are offered for rent in whole nodes, or in parts of one that hold a job of a stated size; with
+    their accelerators."""
+    return {quote.cluster: quote.gpu for quote in offered if quote.cluster and _holds(quote, sizes)}
+
+
+def _holds(quote: Quote, sizes: Sequence[int]) -> bool:
+    spec = catalog.load("clusters", quote.cluster)
+    parts = [size for size in sizes if size % quote.gpus_per_instance == 0]
+    return any(covers(quote, size, spec) for size in (spec.gpus_per_node, *parts))
 
 
 def _clusters(request: Request, sold: dict[str, str]) -> list[str]:

@@ -185,12 +185,7 @@ def make_plan(request: Request, watch: Watch | None = None) -> Plan:
             f"no layout of {model.name} fits any cluster that was tried: {', '.join(sorted({c for c, _ in places}))}",
             "try more accelerators with --gpus, or accelerators with more memory",
         )
-    known = {
-        (one.cluster, one.gpus): best(
-            offered, one.cluster, one.gpus, catalog.load("clusters", one.cluster).gpus_per_node
-        )
-        for one in made
-    }
+    known = {(one.cluster, one.gpus): best(offered, one.cluster, one.gpus) for one in made}
     found = plans.options(made, request.tokens, known, request.facility)
     if not found:
         raise _nothing_found(request, known)

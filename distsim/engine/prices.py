@@ -9,6 +9,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
+from distsim.specs.cluster import Cluster
 from distsim.specs.dates import age, dated, span
 from distsim.specs.price import TERMS, Offer, Price, Term
 
@@ -117,16 +118,23 @@ def _quote(prices: Price, offer: Offer, term: Term, rate: float) -> Quote:
     return Quote(prices.provider, gpu.name, *where, term, rate, offer.date, offer.source, offer.doubt, cluster)
 
 
-def best(candidates: Sequence[Quote], cluster: str, gpus: int, gpus_per_node: int) -> list[Quote]:
+def covers(quote: Quote, gpus: int, cluster: Cluster) -> bool:
+    """Whether a job gets its network at a quote: instances as large as the node, or as the job. ``cluster`` is the
+    node where the quote names none. Slices of a pod have the pod's torus, however many hosts a row counts."""
+    spec: Cluster = catalog.load("clusters", quote.cluster) if quote.cluster else cluster
+    return spec.sliced or quote.gpus_per_instance >= min(gpus, spec.gpus_per_node)
+
+
+def best(candidates: Sequence[Quote], cluster: str, gpus: int) -> list[Quote]:
     """For each provider and term the quote to reckon with for a job on a cluster: whole nodes, the cheapest.
 
     A job of several nodes needs instances as large as the node whose network it counts on; a single accelerator's
     price, at which nobody sells the network, is no quote for it. Nobody rents out part of an instance.
     """
-    size = min(gpus, gpus_per_node)
+    spec: Cluster = catalog.load("clusters", cluster)
     fitting = [
         one for one in candidates
-        if one.cluster == cluster and one.gpus_per_instance >= size and gpus % one.gpus_per_instance == 0
+        if one.cluster == cluster and covers(one, gpus, spec) and gpus % one.gpus_per_instance == 0
     ]  # fmt: skip
     chosen: dict[tuple[str, Term], Quote] = {}
     for one in sorted(fitting, key=lambda quote: (quote.usd_per_gpu_hour, -_day(quote))):

@@ -24,8 +24,11 @@ ALL_FORWARDS_FIRST = ("gpipe", "looped-bfs")
 BESIDE_WEIGHTS = 2.0
 """Forward and input gradient of one micro-batch on a whole stage, a second each."""
 
+ALIKE = 1.0
+"""Gradients of weights that take as long as each of the two, as where all of a stage trains."""
 
-def ramp_share(schedule: Number, stages: int, micro: Number, chunks: Number, weights: float = 1.0) -> Number:
+
+def ramp_share(schedule: Number, stages: int, micro: Number, chunks: Number, weights: float = ALIKE) -> Number:
     """What a schedule idles over ``ramp_seconds``, for stages that are alike, whose forward and input gradient take a
     second each and the gradients of weights ``weights`` of one: less where most are frozen."""
     if stages == 1:
@@ -87,7 +90,7 @@ def _ramp_share(name: str, stages: int, micro: Number, chunks: Number, weights: 
     whole = BESIDE_WEIGHTS + weights
     least = whole * (stages - 1) / chunks
     here = Setting(stages, micro, chunks, weight_gradient=weights)
-    if name in ANY_NUMBER and (weights == 1.0 or not some(1 - FORMS[name].exact(here))):
+    if name in ANY_NUMBER and (weights == ALIKE or not some(1 - FORMS[name].exact(here))):
         return (FORMS[name].makespan(here) - whole * micro) / least
     return each(lambda m, v: _simulated(name, stages, m, v, weights)[0], micro, chunks) / least
 
@@ -95,13 +98,11 @@ def _ramp_share(name: str, stages: int, micro: Number, chunks: Number, weights: 
 def _held(name: str, stages: int, micro: Number, chunks: Number, stage: int) -> Number:
     if name in ANY_NUMBER:
         return PEAKS[name](Setting(stages, micro, chunks), stage)
-    return each(lambda m, v: _simulated(name, stages, m, v)[1][stage], micro, chunks)
+    return each(lambda m, v: _simulated(name, stages, m, v, ALIKE)[1][stage], micro, chunks)
 
 
 @functools.lru_cache(maxsize=4096)
-def _simulated(
-    name: str, stages: int, micro: int, chunks: int, weights: float = 1.0
-) -> tuple[float, tuple[float, ...]]:
+def _simulated(name: str, stages: int, micro: int, chunks: int, weights: float) -> tuple[float, tuple[float, ...]]:
     """Ramp in seconds and micro-batches held per stage, by the event simulation."""
     from distsim.engine.pipeline import pipeline
 

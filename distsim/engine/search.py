@@ -164,7 +164,7 @@ def _simulate(
         seeking = replace(request, bounds=search_schedules.with_stand_ins(request.bounds))
         _walk(seeking, batches, origin, None, None, None)
     before, prices = kept.evaluated, Prices()
-    for group in search_schedules.simulated(origin, request.bounds):
+    for group in search_schedules.simulated(origin, request.bounds, lambda: kept.fitting):
         try:
             for block in blocks(group, prices):
                 kept.add(block)
@@ -173,7 +173,7 @@ def _simulate(
         except DistsimError:  # sizes that the schedule cannot take
             continue
     many = f"{kept.evaluated - before:,} in all"
-    notes.append(f"{', '.join(names)}: simulated for the best few layouts under other schedules, {many}")
+    notes.append(f"{', '.join(names)}: simulated for the degrees of the best few layouts under other schedules, {many}")
 
 
 def _groups(request: Request, gpus: int, batches: Sequence[int]) -> list[Group]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from distsim import catalog
 from distsim.arrays import ceil_div
-from distsim.engine.prices import STALE_DAYS, Quote, price_lists, quotes, recent, term_of
+from distsim.engine.prices import STALE_DAYS, Quote, covers, price_lists, quotes, recent, term_of
 from distsim.engine.resolve import Setup
 from distsim.errors import DistsimError
 from distsim.formulas import money
@@ -95,27 +94,31 @@ def _known(term: str, providers: tuple[str, ...]) -> tuple[Quote, ...]:
 
 
 def _rent(mine: Sequence[Quote], base: Setup, gpus: int) -> Rent:
-    """The cheapest: of this cluster's nodes, else of other nodes with the same accelerator, else of single ones."""
+    """The cheapest: of a stated cluster's nodes, else of any with the accelerator, else of smaller instances."""
     cluster = base.cluster
+    nodes = [quote for quote in mine if covers(quote, gpus, cluster)]
+    own = [quote for quote in nodes if base.job.cluster and quote.cluster == cluster.name]
+    offers = [(_billed(quote, gpus), quote) for quote in own or nodes or mine]
+    best, quote = min(offers, key=lambda offer: (offer[0].usd_per_hour, offer[1].cluster != cluster.name))
+    return replace(best, note=_doubt(quote, base, bool(nodes)))
 
-    def whole(quote: Quote) -> bool:
-        spec = catalog.load("clusters", quote.cluster) if quote.cluster else cluster
-        return quote.gpus_per_instance >= min(gpus, spec.gpus_per_node)
 
-    nodes = [quote for quote in mine if whole(quote)]
-    for found, doubt in (
-        ([quote for quote in nodes if quote.cluster == cluster.name], ""),
-        (nodes, f"nobody's {mine[0].term} price for nodes of {cluster.name} is known: that of {{}} is taken, whose "
-                "network may differ"),
-        (mine, f"nobody's {mine[0].term} price for whole nodes with {cluster.gpu} is known: that of a smaller "
-               "instance is taken, at which nobody sells a network"),
-    ):  # fmt: skip
-        offers = [_billed(quote, gpus) for quote in found]
-        if offers:
-            best = min(offers, key=lambda rent: rent.usd_per_hour)
-            assert best.quote is not None
-            return Rent(gpus, best.billed_gpus, best.usd_per_gpu_hour, best.quote, doubt.format(best.quote.cluster))
-    raise AssertionError("a price is known")
+def _doubt(quote: Quote, base: Setup, whole: bool) -> str:
+    """What is not as sure about a price: it is of other nodes, or of no whole ones."""
+    name, missing = base.cluster.name, f"nobody's {quote.term} price for"
+    if not whole:
+        return (
+            f"{missing} whole nodes with {base.cluster.gpu} is known: that of a smaller instance is taken, at which "
+            "nobody sells a network"
+        )
+    if quote.cluster in ("", name):
+        return ""
+    if base.job.cluster:
+        return f"{missing} nodes of {name} is known: that of {quote.cluster} is taken, whose network may differ"
+    return (
+        f"the cheapest price is that of {quote.cluster}, steps are those of {name}, whose network may differ: "
+        f"--cluster {quote.cluster}"
+    )
 
 
 def _billed(quote: Quote, gpus: int) -> Rent:

@@ -14,6 +14,7 @@ from distsim.engine.plan_details import Details
 from distsim.engine.planner import Plan
 from distsim.engine.prices import STALE_DAYS
 from distsim.report.markup import Html, datum, element, items, paragraph, section, table
+from distsim.report.plan_words import saving
 from distsim.specs.base import Sourced
 from distsim.units import count, decimal_bytes, duration, gib
 
@@ -80,7 +81,8 @@ def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
     y, house, kept = setup.layout, request.facility, option.candidate.goodput
     policy, faults = request.terms.policy, request.terms.failures
     copies = "while training goes on" if policy.asynchronous else "while training waits"
-    interval = "as stated" if policy.interval_seconds is not None else "Daly's optimum within what storage allows"
+    often, optimum = saving(kept), policy.interval_seconds is None
+    why = " (Daly's optimum within what storage allows)" if optimum else " (as stated)"
     told = [
         f"{count(request.tokens)} tokens in sequences of {y.seq:,}, {option.candidate.global_batch or 0:,} sequences "
         f"per step ({count(option.candidate.tokens_per_step)} tokens): "
@@ -89,7 +91,7 @@ def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
         *([] if setup.gpu_power is None else [f"Accelerators under a power limit of {setup.gpu_power:g} W."]),
         f"Failures: preset {faults.name}; one per {duration(kept.mean_time_between_failures)} on "
         f"{kept.gpus:,} accelerators; {kept.spares} spare nodes, not billed. {faults.notes}",
-        f"A checkpoint every {duration(kept.interval)} ({interval}), written {copies}; storage preset "
+        f"{often[0].upper()}{often[1:]}{why if kept.checkpoints > 1 else ''}, written {copies}; storage preset "
         f"{request.terms.storage.name}. {request.terms.storage.notes}",
         f"Facility: preset {house.name}, PUE {house.pue:g}, "
         f"{'power price unknown' if house.usd_per_kwh is None else f'${house.usd_per_kwh:g} per kWh'}, "

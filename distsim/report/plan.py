@@ -11,7 +11,7 @@ from distsim.engine.plan import Option
 from distsim.engine.planner import Plan, finish_dates
 from distsim.report.plan_buying import buying_lines
 from distsim.report.plan_plot import pareto_lines
-from distsim.report.plan_step import step_command
+from distsim.report.plan_step import DEGREES, step_command
 from distsim.report.plan_words import (
     KWH_PER_MWH,
     besides,
@@ -24,6 +24,7 @@ from distsim.report.plan_words import (
     kept,
     number,
     owed,
+    saving,
 )
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
@@ -100,7 +101,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         *fullness(chosen),
         f"tokens      {count(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
         f"failures    {few} expected, one per {duration(terms.mean_time_between_failures)}; "
-        f"goodput {terms.fraction:.1%}; a checkpoint every {duration(terms.interval)}",
+        f"goodput {terms.fraction:.1%}; {saving(terms)}",
         f"energy      {', '.join(filter(None, (energy(chosen), carbon(chosen))))}",
     ]  # fmt: skip
 
@@ -117,7 +118,7 @@ def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
 def layout_words(option: Option) -> str:
     """The layout as a user would type it."""
     y = option.candidate.layout
-    words = [f"{name} {y[name]}" for name in ("tp", "pp", "vpp", "ep", "dp") if y[name] > 1]
+    words = [f"{name} {y[name]}" for name in (*DEGREES, "dp") if y[name] > 1]
     return ", ".join([*words, f"zero {y['zero']}", f"micro-batch {y['micro_batch']}", f"recompute {y['recompute']}"])
 
 

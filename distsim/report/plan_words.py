@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+from distsim.engine.goodput import Goodput
 from distsim.engine.plan import Option
 from distsim.engine.planner import Plan
 from distsim.specs.dates import dated
@@ -79,12 +80,19 @@ def fullness(option: Option) -> list[str]:
     return [f"memory      {used:.1%} full by prediction: try it before you order, or leave some with --margin 5%"]
 
 
+def saving(terms: Goodput) -> str:
+    """How often the training is saved."""
+    return "one checkpoint, at the end" if terms.checkpoints == 1 else f"a checkpoint every {duration(terms.interval)}"
+
+
 def besides(made: Plan, option: Option, today: datetime.date) -> str:
     """Storage and egress in words; nothing where the provider states neither."""
     found = made.besides(option)
     told = []
     if found.storage is not None and found.storage_dollars is not None:
-        checkpoints = f"{found.kept} checkpoints of {decimal_bytes(found.checkpoint_bytes)}"
+        checkpoints = (
+            f"{found.kept} checkpoint{'' if found.kept == 1 else 's'} of {decimal_bytes(found.checkpoint_bytes)}"
+        )
         rate = f"${found.storage.price:g} per GB-month, price of {dated(found.storage.date, today)}"
         told.append(
             f"storage {dollars(found.storage_dollars)} ({checkpoints} and {decimal_bytes(found.token_bytes)} of tokens "

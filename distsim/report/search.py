@@ -90,7 +90,7 @@ def simulated_lines(report: SearchReport) -> list[str]:
 
 def price_lines(report: SearchReport) -> list[str]:
     """What is paid for the GPUs, to whom, and how old the price is; nothing where no prices were asked for."""
-    return [price_words(rents) for rents in alike_rents(report)]
+    return folded([price_words(rents) for rents in alike_rents(report)], indent=4)
 
 
 def price_words(rents: Sequence[Rent]) -> str:

@@ -30,17 +30,18 @@ def _figures(section: Section, term: Style) -> list[str]:
 
 def _kernels(report: StepReport, term: Style) -> list[str]:
     name, found = kernels(report)
-    rows = [
-        [
-            one.name,
-            " x ".join(f"{size:,.0f}" for size in one.shape) or "-",
-            duration(one.forward),
-            duration(one.backward),
-        ]
-        for one in found
-    ]
     title = f"Kernels of a {name} layer, one micro-batch on one rank, gaps between them included"
-    return [*_title(title, term), *columns(["operation", "shape", "forward", "backward"], rows, left=(0, 1))]
+    told: list[str] = []
+    for times, each in ((" x ", ","), ("x", ","), ("x", "")):  # the first that is as narrow as the terminal
+        shapes = [times.join(f"{size:{each}.0f}" for size in one.shape) or "-" for one in found]
+        rows = [
+            [one.name, shape, duration(one.forward), duration(one.backward)]
+            for one, shape in zip(found, shapes, strict=True)
+        ]
+        told = columns(["operation", "shape", "forward", "backward"], rows, left=(0, 1))
+        if max(map(len, told)) <= term.width:
+            break
+    return [*_title(title, term), *told]
 
 
 def _profile(report: StepReport, term: Style) -> list[str]:

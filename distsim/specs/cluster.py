@@ -124,6 +124,11 @@ class Cluster(Sourced):
         return self
 
     @property
+    def sliced(self) -> bool:
+        """Whether it is a pod, whose torus joins nodes and is rented out in slices of any size."""
+        return self.fabric.kind == "torus" and self.domain > self.gpus_per_node
+
+    @property
     def network_bytes_per_second_per_gpu(self) -> float | None:
         """One accelerator's share of the node's NICs, one direction; None when no network is stated."""
         return None if self.network is None else self.network.node_bytes_per_second / self.gpus_per_node
