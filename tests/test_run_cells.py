@@ -122,3 +122,37 @@ def test_cells_that_contradict_others_are_told(cells: dict[str, str], words: str
                 "tflops_per_gpu_reported": "110", "mem_peak_gb_per_gpu": "80"}  # fmt: skip
     assert not replay(Run({**ROW, **agreeing}, 2)).assumed
     assert replay(Run({**ROW, **cells}, 2)).assumed == words
+
+
+@pytest.mark.parametrize(
+    ("name", "cell", "value"),
+    [
+        ("sequence_parallel", "False", 0), ("sequence_parallel", "TRUE", 1), ("compile", "yes", 1),
+        ("compile", "off", 0), ("tied_embeddings", "False", 0), ("gated_mlp", "true", 1), ("gated_mlp", "1.0", 1),
+        ("zero_stage", "ZeRO-3", 3), ("zero_stage", "zero2", 2), ("zero_stage", "stage 1", 1),
+        ("zero_stage", "none", 0),
+        ("zero_stage", "DeepSpeed ZeRO stage 2", 2), ("vocab", "256k", 256_000), ("seq_len", "2k", 2048),
+        ("seq_len", "1M", 1_048_576), ("global_batch", "1.5K", 1536), ("tokens_per_s_per_gpu", "12.5k", 12_500),
+        ("n_params_b", "6.74B", 6.74), ("n_params_b", "350M", 0.35), ("mfu_pct", "41%", 41),
+        ("compile", "maybe", None), ("zero_stage", "ZeRO++", None), ("zero_stage", "z1.5", None), ("tp", "yes", None),
+        ("seq_len", "9" * 99 + "k", None),
+    ],
+)  # fmt: skip
+def test_numbers_in_words(name: str, cell: str, value: float | None) -> None:
+    """True, yes and ZeRO-3 had counted as blank, and what a framework usually does took their place."""
+    run = Run({name: cell}, 2)
+    assert run.number(name) == (None if value is None else pytest.approx(value))
+    assert bool(run.odd) == (value is None)
+
+
+def test_words_of_yes_and_no_reach_the_job() -> None:
+    assert not _setup(tp="2", framework="megatron-core", sequence_parallel="False").layout.sequence_parallel
+    assert _setup(zero_stage="ZeRO-2").layout.zero == 2
+    assert not _setup(tied_embeddings="no", model="llama-3.2-1b", layers="16", hidden="2048", heads="32",
+                      family="llama").model.tied_embeddings  # fmt: skip
+
+
+def test_what_a_suffix_was_taken_for_is_told() -> None:
+    found = replay(Run({**ROW, "seq_len": "2k"}, 2))
+    assert found.setup is not None and found.setup.layout.seq == 2048
+    assert found.assumed == "seq_len '2k' taken as 2,048"

@@ -41,6 +41,7 @@ from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
 from distsim.interop.run_names import optimizer_named
+from distsim.interop.run_numbers import suffixes_read
 from distsim.interop.run_tuning import assumed_rank, lengths_of, packed_options, spread_options, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.framework import Framework
@@ -111,7 +112,7 @@ def replay(run: Run) -> Replay:
 def assumed_of(run: Run, setup: Setup) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
     told = (
-        assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
+        suffixes_read(run.cells), assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
         assumed_recompute(run, setup.framework), assumed_rank(run, setup.framework.usual_tuning),
         assumed_layout(run, setup.layout, setup.framework),
         assumed_batch(run, setup.framework, setup.layout.micro_batch),
