@@ -227,3 +227,35 @@ def test_no_word_is_too_long_or_too_odd(cell: str) -> None:
     ):
         found = _replay(**{cell: text})
         assert found.reason or found.predicted_seconds
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["naive", "standard", "standard (no flash)", "non-flash", "no flash", "math", "SDPA math", "vanilla", "none",
+     "False", "without flash attention", "unfused/full-softmax (no flash)", "eager", "other:eager", "composed",
+     "local"],
+)  # fmt: skip
+def test_attention_that_is_composed(cell: str) -> None:
+    """All but ``eager`` had been flash attention, and nothing said so."""
+    found = _replay(attention=cell, seq_len=1024)
+    assert found.setup is not None and found.setup.layout.attention == "eager" and not found.assumed
+
+
+@pytest.mark.parametrize(
+    ("cell", "kernel"),
+    [("flash", "own"), ("FlashAttention-2", "flash-2"), ("flash_attn v2", "flash-2"), ("fa2", "flash-2"),
+     ("flash-2", "flash-2"), ("cuDNN flash", "own"), ("SDPA", "own"), ("other:sdpa", "own"), ("xformers", "own"),
+     ("fused", "own"), ("TE", "own"), ("FA3", "own"), ("True", "own")],
+)  # fmt: skip
+def test_attention_that_is_flash(cell: str, kernel: str) -> None:
+    found = _replay(attention=cell)
+    assert found.setup is not None and found.setup.layout.attention == "flash" and not found.assumed
+    assert found.setup.kernels.attention_kernel == kernel
+
+
+def test_attention_in_other_words_is_said() -> None:
+    flex, other, blank = (_replay(attention=cell) for cell in ("flex_attention", "sparkle", ""))
+    assert flex.setup is not None and flex.setup.kernels.attention_kernel == "flash-2"
+    assert flex.assumed == "attention 'flex_attention': timed like FlashAttention-2"
+    assert other.assumed == "attention 'sparkle' is not known: taken as blank"
+    assert other.predicted_seconds == blank.predicted_seconds and not _replay(attention="auto").assumed

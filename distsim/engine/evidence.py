@@ -39,6 +39,7 @@ from distsim.engine.run_profile import (
 from distsim.engine.run_software import assumed_recompute, attention_of, own_softmax, recomputation_of, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
+from distsim.interop.run_attention import assumed_attention, kernel_said
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
 from distsim.interop.run_names import optimizer_named
 from distsim.interop.run_numbers import suffixes_read
@@ -113,8 +114,8 @@ def assumed_of(run: Run, setup: Setup) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
     told = (
         suffixes_read(run.cells), assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
-        assumed_recompute(run, setup.framework), assumed_rank(run, setup.framework.usual_tuning),
-        assumed_layout(run, setup.layout, setup.framework),
+        assumed_attention(run), assumed_recompute(run, setup.framework),
+        assumed_rank(run, setup.framework.usual_tuning), assumed_layout(run, setup.layout, setup.framework),
         assumed_batch(run, setup.framework, setup.layout.micro_batch),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
@@ -238,7 +239,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     own = next((dict(kernels) for last, kernels in sorted(framework.earlier.items()) if year < last + 1), {})
     if setup.compiled:
         own = {name: kernel for name, kernel in own.items() if name not in framework.compiled}
-    if named := run_notes.attention_kernel(run):
+    if named := kernel_said(run):
         own["attention_kernel"] = named
     if run_notes.balanced_router(run):
         own["router"] = "balanced"

@@ -10,8 +10,6 @@ from distsim.specs.job import OFFLOADS
 
 ON_DEEPSPEED = "full-parameter"
 """How notes name what QwenLM/Qwen's finetune_ds.sh does: ZeRO 3, with a master copy."""
-ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own", "flash-4": "own", "cudnn": "own"}
-"""Words of attention cells that name a kernel (own: written for Hopper or Blackwell)."""
 _PARTS = (
     (re.compile(r"500W power limit|lower-TDP H100"), "h100-sxm-96gb-500w"),
     (re.compile(r"H100 95 ?GiB"), "h100-sxm-94gb"),
@@ -90,12 +88,6 @@ def offloaded(run: Run) -> str | None:
     if not found or "fine-grained" in lower:
         raise MissingCell(f"offload {lower!r} does not say what is moved")
     return ",".join(found)
-
-
-def attention_kernel(run: Run) -> str | None:
-    """The kernel of flash attention that the row names."""
-    cell = (run.text("attention") or "").lower()
-    return next((kernel for word, kernel in ATTENTION_KERNELS.items() if word in cell), None)
 
 
 def exchanges_in_bf16(run: Run) -> bool:
