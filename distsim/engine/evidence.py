@@ -115,6 +115,7 @@ def assumed_of(run: Run, setup: Setup) -> str:
     told = (
         suffixes_read(run.cells), assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
         assumed_attention(run), assumed_recompute(run, setup.framework),
+        run_notes.assumed_offload(run),
         assumed_rank(run, setup.framework.usual_tuning), assumed_layout(run, setup.layout, setup.framework),
         assumed_batch(run, setup.framework, setup.layout.micro_batch),
     )  # fmt: skip

@@ -9,6 +9,7 @@ from distsim import catalog
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_attention import attention_said
+from distsim.interop.run_models import model_of
 from distsim.interop.run_recompute import Said, said_by, unknown
 from distsim.interop.runs import Run
 from distsim.specs.accelerator import Accelerator
@@ -62,7 +63,7 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     if policy is not None:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
         return Said(options, {"kept": policy.keeps})
-    if said := said_by(plain, layers, run.count("vpp") or 1) if plain else None:
+    if said := said_by(plain, layers, run.count("vpp") or 1, model_of(run).experts is not None) if plain else None:
         return said
     words = run_notes.recompute_options(run, layers)
     if str(words.get("recompute")) == cell and cell not in ("", "selective"):
