@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distsim.engine.measured import measured_seconds
+from distsim.engine.measured import measured_seconds, small_share
 from distsim.engine.memory import memory_of
 from distsim.engine.profile import least_zero, recipes_of, with_kernels
 from distsim.engine.resolve import Setup, resolve
@@ -105,7 +105,8 @@ def replay(run: Run) -> Replay:
     except MissingCell as contradiction:
         return Replay(run, reason=str(contradiction))
     measured = measured_peak_bytes(run, setup.framework.memory_decimal)
-    said = (assumed_of(run, setup), idle_degrees(run, setup.model), overruled(run, setup), too_large(setup, predicted))
+    said = (assumed_of(run, setup), idle_degrees(run, setup.model), overruled(run, setup), small_share(run, setup),
+            too_large(setup, predicted))  # fmt: skip
     told = "; ".join(words for words in said if words)
     return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run), told)
 

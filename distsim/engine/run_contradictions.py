@@ -57,7 +57,7 @@ def _rates(run: Run, setup: Setup) -> str:
 def _flop_rate(run: Run, setup: Setup, counts: str, seconds: float) -> str:
     """A rate of FLOPs far from what a step's time makes of them, such as one of all GPUs together."""
     y, printed = setup.layout, run.positive("tflops_per_gpu_reported")
-    flops = stated_flops(setup, (run.text("flops_kind") or "model").lower())
+    flops = stated_flops(setup, run.text("flops_kind") or "model")
     if not printed or not flops:
         return ""
     made = flops * y.micro_batch * y.micro_batches * y.dp * y.seq / (seconds * y.gpus * TERA)

@@ -163,10 +163,10 @@ def odd_cells(runs: Sequence[Run], most: int = 5) -> list[str]:
 def _uncounted_rates(runs: Sequence[Run]) -> list[str]:
     """A note where rows give a rate of FLOPs and nothing else, and do not say which FLOPs."""
     times = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")
-    rates = ("tflops_per_gpu_reported", "mfu_pct", "hfu_pct")
+    counted = (*times, "mfu_pct", "hfu_pct")
     lines = [
         run.line for run in runs
-        if any(map(run.positive, rates)) and not any(map(run.positive, times)) and not run.text("flops_kind")
+        if run.positive("tflops_per_gpu_reported") and not (run.text("flops_kind") or any(map(run.positive, counted)))
     ]  # fmt: skip
     if not lines:
         return []
