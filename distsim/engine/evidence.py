@@ -11,7 +11,7 @@ from distsim.engine.memory import memory_of
 from distsim.engine.profile import least_zero, recipes_of, with_kernels
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_cluster import cluster_of
-from distsim.engine.run_contradictions import overruled, too_large
+from distsim.engine.run_contradictions import believed_peak, overruled, too_large
 from distsim.engine.run_layout import (
     assumed_batch,
     assumed_layout,
@@ -43,8 +43,9 @@ from distsim.interop.run_attention import assumed_attention, kernel_said
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
 from distsim.interop.run_names import optimizer_named
 from distsim.interop.run_numbers import suffixes_read
+from distsim.interop.run_peaks import assumed_unit
 from distsim.interop.run_tuning import assumed_rank, lengths_of, packed_options, spread_options, tuning_options
-from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
+from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 
@@ -104,9 +105,9 @@ def replay(run: Run) -> Replay:
         check_possible(setup, seconds)
     except MissingCell as contradiction:
         return Replay(run, reason=str(contradiction))
-    measured = measured_peak_bytes(run, setup.framework.memory_decimal)
+    measured = believed_peak(run, setup)
     said = (assumed_of(run, setup), idle_degrees(run, setup.model), overruled(run, setup), small_share(run, setup),
-            too_large(setup, predicted))  # fmt: skip
+            assumed_unit(run, setup.accelerator.capacity), too_large(setup, predicted))  # fmt: skip
     told = "; ".join(words for words in said if words)
     return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run), told)
 

@@ -24,6 +24,8 @@ NO = ("false", "no", "n", "off", "f", "disabled", "none")
 _STAGE = re.compile(r"(?:deepspeed[-\s]*)?(?:zero|stage|z)[-_\s]*(?:stage[-_\s]*)?([0-3])(?![\d.])", re.IGNORECASE)
 _SUFFIXED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([km])", re.IGNORECASE)
 _PARAMETERS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([bm])", re.IGNORECASE)
+_PEAK = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(?:[gm]i?b?|bytes?|b|%)")
+"""A figure with its unit, which interop/run_peaks.py reads."""
 POWERS_OF_TWO = ("seq_len", "hidden", "moe_ffn_hidden", "ffn_hidden", "global_batch", "n_gpus")
 """Columns whose k is 1,024: lengths, widths and batches are powers of two; vocabularies and rates count thousands."""
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
@@ -88,6 +90,8 @@ def _spoken(name: str, text: str) -> float | None:
         return float(stage[1]) if stage else 0.0 if lower in (*NO, "ddp") else None
     if name == "n_params_b" and _PARAMETERS.fullmatch(text):
         return parse(text.upper(), "tokens") / GIGA
+    if name == "mem_peak_gb_per_gpu":
+        return float(size[1]) if (size := _PEAK.fullmatch(lower)) else None
     found = _SUFFIXED.fullmatch(text)
     if found is None or name not in (*COUNTS, *MEASURED):
         return None

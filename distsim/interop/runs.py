@@ -13,11 +13,7 @@ from pathlib import Path
 
 from distsim.errors import DistsimError
 from distsim.interop.run_numbers import COUNTS, FLAGS, FROM_ZERO, MEASURED, marks_of, number_in, plain_numbers
-from distsim.units import GIB, GIGA
 
-DECIMAL = ("QwenLM/",)
-"""Sources that print decimal gigabytes: QwenLM/Qwen's table has 81.0 on cards of 80 GiB, and read as GiB all of it is
-7% above what 44 runs need (docs/findings.md)."""
 WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precision", "recompute", "attention",
          "optimizer", "offload", "framework", "flops_kind", "mem_kind", "finetune_kind",
          "lora_targets", "notes")  # fmt: skip
@@ -199,17 +195,3 @@ def measured_step_seconds(run: Run, global_batch: int, seq: int, gpus: int) -> f
     if tokens:
         return global_batch * seq / (tokens * gpus)
     return global_batch / samples if samples else None
-
-
-def measured_peak_bytes(run: Run, decimal: bool = False) -> float | None:
-    """Peak memory per GPU in bytes; ``decimal`` where the framework prints decimal gigabytes.
-
-    torch's counters and nvidia-smi print binary units, whatever letters follow the number; only XLA's, those whose
-    notes say so and those of ``DECIMAL`` are decimal.
-    """
-    value = run.positive("mem_peak_gb_per_gpu")
-    if not value:
-        return None
-    kind = (run.text("mem_kind") or "").lower()
-    decimal = decimal or "allocated gb" in kind or "allocated, gb" in kind or run.source.startswith(DECIMAL)
-    return value * (GIGA if decimal else GIB)
