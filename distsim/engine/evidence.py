@@ -40,6 +40,7 @@ from distsim.engine.run_software import assumed_recompute, attention_of, own_sof
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_attention import assumed_attention, kernel_said
+from distsim.interop.run_chips import assumed_chip, with_chip
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
 from distsim.interop.run_names import optimizer_named
 from distsim.interop.run_numbers import suffixes_read
@@ -92,6 +93,7 @@ class Replay:
 
 def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
+    run = with_chip(run)
     try:
         setup = setup_of(run)
         predicted = peak_of_run(run, setup, run_year(run))
@@ -115,8 +117,8 @@ def replay(run: Run) -> Replay:
 def assumed_of(run: Run, setup: Setup) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
     told = (
-        suffixes_read(run.cells), assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
-        assumed_attention(run), assumed_recompute(run, setup.framework),
+        suffixes_read(run.cells), assumed_model(run), assumed_chip(run), assumed_profile(run),
+        assumed_precision(run, setup.framework), assumed_attention(run), assumed_recompute(run, setup.framework),
         run_notes.assumed_offload(run),
         assumed_rank(run, setup.framework.usual_tuning), assumed_layout(run, setup.layout, setup.framework),
         assumed_batch(run, setup.framework, setup.layout.micro_batch),
@@ -175,6 +177,7 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
 def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
+    run = with_chip(run)
     *others, last = possible_degrees(run, framework_of(run))
     for row, degrees in (*((row, last) for row in batches_to_try(run)), *((run, degrees) for degrees in others)):
         setup = _setup_of(row, more, degrees)

@@ -107,6 +107,24 @@ def _preset(name: str) -> Model | None:
                 return model
         except (DistsimError, OSError, ValueError):  # what is no preset, nor even taken as a name of a file
             continue
+    alike = _alike(candidates[1])
+    return known_model(alike) if alike else None
+
+
+_WORDS = re.compile(r"[a-z]+|\d+")
+_ACTIVE = re.compile(r"-a\d+(?:\.\d+)?b$")
+"""What names of experts' models end in, and people leave out: Qwen3 235B."""
+
+
+def _alike(name: str) -> str | None:
+    """The one preset whose name has the same words and numbers between other marks, or without the parameters that work
+    for a token; None where there is none, or more."""
+    words = _WORDS.findall(name)
+    known = {**{one: one for one in catalog.names("models")}, **catalog.aliases("models")}
+    for end in ("", _ACTIVE):
+        found = {meant for one, meant in known.items() if _WORDS.findall(re.sub(end, "", one)) == words}
+        if len(found) == 1:
+            return found.pop()
     return None
 
 
