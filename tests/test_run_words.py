@@ -252,12 +252,20 @@ def test_a_policy_that_nobody_knows_is_said_to_be_left_out() -> None:
     assert "one in 4" in _replay(recompute="uniform:4").assumed
 
 
-@pytest.mark.parametrize("cell", ["family", "framework", "precision", "recompute", "model", "finetune_kind"])
+@pytest.mark.parametrize(
+    "cell",
+    ["family", "framework", "precision", "recompute", "model", "finetune_kind", "gpu", "attention", "offload",
+     "flops_kind", "mem_kind", "mem_peak_gb_per_gpu", "zero_stage", "seq_len", "vocab", "n_params_b", "mfu_pct"],
+)  # fmt: skip
 def test_no_word_is_too_long_or_too_odd(cell: str) -> None:
     for text in (
         "1" * 9999,
         "block:" + "9" * 5000,
         "9" * 500 + "%",
+        "9" * 500 + "k",
+        "8x" * 500 + "H100",
+        "H100" + " x8" * 500,
+        "(" * 500,
         "-" * 300,
         "[",
         "modules",

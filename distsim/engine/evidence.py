@@ -93,8 +93,8 @@ class Replay:
 
 def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
-    run = with_chip(run)
     try:
+        run = with_chip(run)
         setup = setup_of(run)
         predicted = peak_of_run(run, setup, run_year(run))
     except MissingCell as missing:
