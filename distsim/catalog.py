@@ -38,10 +38,10 @@ SUFFIXES = {"runs": ".csv"}
 SPOKEN = {"prices": "price list", "failures": "failures preset", "facilities": "facility", "power": "power profile",
           "losses": "loss"}  # fmt: skip
 """What one preset is called where it is not the kind without its s."""
+LONGEST_NAME = 60
+"""Letters of a GPU's name that is looked for in other words."""
 SHORTEST_MISTYPED = 4
 """Optimizers' names up to this long differ by a letter on purpose."""
-_DRIVERS_WORDS = re.compile(r"^((nvidia|amd|instinct|tesla|geforce)-)+|-hbm\d\w*$|-generation$|-blackwell-.*edition$")
-"""What drivers say around a GPU's name, as in NVIDIA H100 80GB HBM3."""
 _places: ContextVar[dict[tuple[str, str], tuple[str, Path] | None] | None] = ContextVar("_places", default=None)
 _ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
 
@@ -165,9 +165,10 @@ def _find(kind: str, name: str) -> tuple[str, Path]:
         return found
     if _looks_like_path(name):
         raise DistsimError(f"no file {name!r}", did_you_mean(Path(name).stem, names(kind)) or _list_hint(kind))
+    cluster = f"it is a cluster: --cluster {_plain(name)}" if kind == "gpus" and knows("clusters", name) else ""
     raise DistsimError(
         f"unknown {SPOKEN.get(kind, kind.removesuffix('s'))} {name!r}",
-        _near(kind, _plain(name)),
+        cluster or _near(kind, _plain(name)),
         _list_hint(kind),
     )
 
@@ -207,8 +208,24 @@ def _looked_for(kind: str, name: str) -> tuple[str, Path] | None:
     for where, path in files.values():
         if wanted in (_plain(one) for one in _aliases(path, wanted)):
             return where, Path(path)
-    shorter = _DRIVERS_WORDS.sub("", wanted) if kind == "gpus" else wanted
-    return _looked_for(kind, shorter) if shorter != wanted else None
+    return _spelt(wanted) if kind == "gpus" and len(wanted) <= LONGEST_NAME else None
+
+
+def _spelt(wanted: str) -> tuple[str, Path] | None:
+    """Origin and file of the accelerator that a name means whose words stand otherwise than in any preset; its memory
+    and what is in brackets must be this accelerator's."""
+    from distsim.specs.gpu_names import BRACKETED, SIZED, near_label, spellings
+
+    if said := BRACKETED.match(wanted):
+        found = _place("gpus", said[1])
+        return _place("gpus", f"{said[1]}-{said[2]}") or (found if found == _place("gpus", said[2]) else None)
+    if other := next(filter(None, (_place("gpus", one) for one in spellings(wanted))), None):
+        return other
+    sized = SIZED.match(wanted)
+    place = _place("gpus", sized[1]) if sized else None
+    if sized is None or place is None:
+        return None
+    return place if near_label(_read(place[1]).get("memory", 0), float(sized[2])) else None
 
 
 def _list_hint(kind: str) -> str:

@@ -21,7 +21,8 @@ from distsim.engine.run_memory import held_by
 from distsim.engine.run_profile import checkpointed, trained_whole
 from distsim.engine.validate import quantile, shipped_runs
 from distsim.errors import DistsimError
-from distsim.interop.runs import Run, measured_peak_bytes, measured_step_seconds, read_runs
+from distsim.interop.run_peaks import measured_peak_bytes
+from distsim.interop.runs import Run, measured_step_seconds, read_runs
 from distsim.specs.job import Job
 from distsim.units import GIB
 

@@ -7,7 +7,9 @@ import pytest
 from distsim.engine.evidence import replay, setup_of
 from distsim.engine.resolve import Setup
 from distsim.engine.run_profile import run_year
-from distsim.interop.runs import MissingCell, Run, measured_peak_bytes, measured_step_seconds
+from distsim.interop.run_peaks import measured_peak_bytes
+from distsim.interop.runs import MissingCell, Run, measured_step_seconds
+from distsim.units import GIB
 
 ROW = {"id": "a", "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "2048", "tp": "1", "pp": "1",
        "micro_batch": "1", "global_batch": "8", "framework": "fsdp", "recompute": "full",
@@ -122,3 +124,72 @@ def test_cells_that_contradict_others_are_told(cells: dict[str, str], words: str
                 "tflops_per_gpu_reported": "110", "mem_peak_gb_per_gpu": "80"}  # fmt: skip
     assert not replay(Run({**ROW, **agreeing}, 2)).assumed
     assert replay(Run({**ROW, **cells}, 2)).assumed == words
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind", "gibibytes"),
+    [
+        ("60", "reserved", 60), ("60 GiB", "", 60), ("60GB", "", 60), ("61440", "MiB reserved", 60),
+        ("61440 MiB", "reserved", 60), ("61440MB", "", 60), ("61440M", "", 60), ("64424509440", "bytes", 60),
+        ("64424509440 bytes", "allocated", 60), ("64.424509440", "reserved, GB", 60), ("75%", "reserved", 60),
+        ("75", "percent", 60), ("75", "% of the card", 60), ("60", "max over all members of the job", 60),
+    ],
+)  # fmt: skip
+def test_peaks_in_other_units(cell: str, kind: str, gibibytes: float) -> None:
+    """Units beside the figure made it blank, those in ``mem_kind`` were passed over."""
+    run = Run({"mem_peak_gb_per_gpu": cell, "mem_kind": kind}, 2)
+    assert measured_peak_bytes(run, capacity=80 * GIB) == pytest.approx(gibibytes * GIB)
+    assert not run.odd
+
+
+def test_what_a_peak_was_read_as_is_told() -> None:
+    found = replay(Run({**ROW, "mem_peak_gb_per_gpu": "23040 MiB"}, 2))
+    assert found.assumed == "mem_peak_gb_per_gpu 23040 MiB read as 22.50 GiB"
+    assert found.memory_error is not None and abs(found.memory_error) < 0.5
+    assert not replay(Run({**ROW, "mem_peak_gb_per_gpu": "45 GiB"}, 2)).assumed
+
+
+def test_a_peak_that_the_card_cannot_hold_is_none() -> None:
+    """It was told, and yet counted: an error of -99.9% in the median and the plot."""
+    for cells in ({"mem_peak_gb_per_gpu": "61000"}, {"mem_peak_gb_per_gpu": "120%"}):
+        found = replay(Run({**ROW, **cells}, 2))
+        assert found.measured_peak is None and found.memory_error is None
+        assert "mem_peak_gb_per_gpu is more than h100-sxm has" in found.assumed
+    summed = replay(
+        Run({**ROW, "mem_peak_gb_per_gpu": "104", "mem_kind": "GiB: params+grads+optimizer + activations"}, 2)
+    )
+    assert summed.measured_peak == 104 * GIB and not summed.assumed
+
+
+@pytest.mark.parametrize(
+    ("name", "cell", "value"),
+    [
+        ("sequence_parallel", "False", 0), ("sequence_parallel", "TRUE", 1), ("compile", "yes", 1),
+        ("compile", "off", 0), ("tied_embeddings", "False", 0), ("gated_mlp", "true", 1), ("gated_mlp", "1.0", 1),
+        ("zero_stage", "ZeRO-3", 3), ("zero_stage", "zero2", 2), ("zero_stage", "stage 1", 1),
+        ("zero_stage", "none", 0),
+        ("zero_stage", "DeepSpeed ZeRO stage 2", 2), ("vocab", "256k", 256_000), ("seq_len", "2k", 2048),
+        ("seq_len", "1M", 1_048_576), ("global_batch", "1.5K", 1536), ("tokens_per_s_per_gpu", "12.5k", 12_500),
+        ("n_params_b", "6.74B", 6.74), ("n_params_b", "350M", 0.35), ("mfu_pct", "41%", 41),
+        ("compile", "maybe", None), ("zero_stage", "ZeRO++", None), ("zero_stage", "z1.5", None), ("tp", "yes", None),
+        ("seq_len", "9" * 99 + "k", None),
+    ],
+)  # fmt: skip
+def test_numbers_in_words(name: str, cell: str, value: float | None) -> None:
+    """True, yes and ZeRO-3 had counted as blank, and what a framework usually does took their place."""
+    run = Run({name: cell}, 2)
+    assert run.number(name) == (None if value is None else pytest.approx(value))
+    assert bool(run.odd) == (value is None)
+
+
+def test_words_of_yes_and_no_reach_the_job() -> None:
+    assert not _setup(tp="2", framework="megatron-core", sequence_parallel="False").layout.sequence_parallel
+    assert _setup(zero_stage="ZeRO-2").layout.zero == 2
+    assert not _setup(tied_embeddings="no", model="llama-3.2-1b", layers="16", hidden="2048", heads="32",
+                      family="llama").model.tied_embeddings  # fmt: skip
+
+
+def test_what_a_suffix_was_taken_for_is_told() -> None:
+    found = replay(Run({**ROW, "seq_len": "2k"}, 2))
+    assert found.setup is not None and found.setup.layout.seq == 2048
+    assert found.assumed == "seq_len '2k' taken as 2,048"

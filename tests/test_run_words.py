@@ -183,6 +183,11 @@ def test_mixed_precision_of_a_chip_without_bf16() -> None:
         ("block:4", "full", 4), ("full-block:4", "full", 4), ("block:40", "full", -1), ("block:0", "none", 0),
         ("50%", "full", 16), ("every-2", "full", 16), ("other:every 4", "full", 8), ("0", "none", 0), ("no", "none", 0),
         ("sel", "selective", 0), ("selective", "selective", 0), ("core_attn", "selective", 0), ("mlp", "selective", 0),
+        ("SAC", "selective", 0), ("op", "selective", 0), ("core attention only", "selective", 0), ("AC", "full", -1),
+        ("ckpt", "full", -1), ("full recompute", "full", -1), ("activation checkpointing", "full", -1),
+        ("disabled", "none", 0), ("no AC", "none", 0), ("1/2", "full", 16), ("0.5", "full", 16), (".25", "full", 8),
+        ("20 layers", "full", 20), ("full (20 layers)", "full", 20), ("recompute_num_layers=10", "full", 10),
+        ("recompute_num_layers=1", "full", -1),
     ],
 )  # fmt: skip
 def test_recomputation_by_other_names(cell: str, recompute: str, layers: int) -> None:
@@ -203,6 +208,42 @@ def test_modules_that_are_computed_again() -> None:
     assert times[0] < times[1] < times[2]
 
 
+def test_modules_together_are_computed_again_together() -> None:
+    """Modules beside the MLP had taken its place: ``core_attn,mlp`` took less time and more memory than ``mlp``."""
+    alone, both, norms, whole = (_replay(recompute=cell, tp=2, dp=4)
+                                 for cell in ("mlp", "core_attn,mlp", "layernorm,mlp", "full"))  # fmt: skip
+    assert alone.predicted_seconds and both.predicted_seconds and whole.predicted_seconds
+    assert alone.predicted_seconds < both.predicted_seconds < whole.predicted_seconds
+    assert alone.predicted_peak and both.predicted_peak and whole.predicted_peak
+    assert alone.predicted_peak > both.predicted_peak > whole.predicted_peak
+    assert norms.predicted_seconds == alone.predicted_seconds and not (both.assumed or norms.assumed)
+
+
+def test_the_mlp_of_a_model_with_experts_is_that_of_its_dense_layers() -> None:
+    mixture = {"n_experts": 8, "top_k": 2, "moe_ffn_hidden": 2048, "family": "mixtral"}
+    assert setup_of(_run(**mixture, recompute="moe")).kernels.kept == ("qkv", "context", "out")
+    assert setup_of(_run(**mixture, recompute="mlp")).recompute == "none"
+    assert "mlp left out" in _replay(**mixture, recompute="mlp").assumed
+    assert "moe left out" in _replay(recompute="mlp, moe").assumed
+
+
+@pytest.mark.parametrize(
+    ("cell", "moved"),
+    [("no", ()), ("0", ()), ("False", ()), ("zero-offload", ("optimizer",)), ("cpu_adam", ("optimizer",)),
+     ("ZeRO-Infinity", ("optimizer", "parameters")), ("cpu", ("optimizer", "parameters")),
+     ("True", ("optimizer", "parameters")), ("optimizer cpu", ("optimizer",))],
+)  # fmt: skip
+def test_offloading_by_other_names(cell: str, moved: tuple[str, ...]) -> None:
+    found = setup_of(_run(offload=cell, framework="deepspeed", zero_stage=3))
+    assert set(found.offload) == set(moved)
+
+
+def test_what_is_offloaded_where_only_its_software_is_named_is_said() -> None:
+    assert "taken to be in host memory" in _replay(offload="ZeRO-Infinity", framework="deepspeed", zero_stage=3).assumed
+    assert "'auto': taken as where nobody says" in _replay(recompute="auto").assumed
+    assert "taken as block:10" in _replay(recompute="recompute_num_layers=10").assumed
+
+
 def test_blocks_are_counted_for_each_chunk() -> None:
     said = said_by("block:2", 8, chunks=4)
     assert said is not None and said.options == {"recompute": "full"}
@@ -210,7 +251,7 @@ def test_blocks_are_counted_for_each_chunk() -> None:
     assert said is not None and said.options == {"recompute": "full", "recompute_layers": 4}
 
 
-@pytest.mark.parametrize("cell", ["partial", "block", "full:4", "4", "some"])
+@pytest.mark.parametrize("cell", ["partial", "block", "full:4", "4", "some", "1/0"])
 def test_what_leaves_recomputation_open_is_refused_with_the_choices(cell: str) -> None:
     reason = _replay(recompute=cell).reason
     assert repr(cell) in reason and "block:N" in reason and "core_attn" in reason
@@ -221,12 +262,20 @@ def test_a_policy_that_nobody_knows_is_said_to_be_left_out() -> None:
     assert "one in 4" in _replay(recompute="uniform:4").assumed
 
 
-@pytest.mark.parametrize("cell", ["family", "framework", "precision", "recompute", "model", "finetune_kind"])
+@pytest.mark.parametrize(
+    "cell",
+    ["family", "framework", "precision", "recompute", "model", "finetune_kind", "gpu", "attention", "offload",
+     "flops_kind", "mem_kind", "mem_peak_gb_per_gpu", "zero_stage", "seq_len", "vocab", "n_params_b", "mfu_pct"],
+)  # fmt: skip
 def test_no_word_is_too_long_or_too_odd(cell: str) -> None:
     for text in (
         "1" * 9999,
         "block:" + "9" * 5000,
         "9" * 500 + "%",
+        "9" * 500 + "k",
+        "8x" * 500 + "H100",
+        "H100" + " x8" * 500,
+        "(" * 500,
         "-" * 300,
         "[",
         "modules",
@@ -237,3 +286,35 @@ def test_no_word_is_too_long_or_too_odd(cell: str) -> None:
     ):
         found = _replay(**{cell: text})
         assert found.reason or found.predicted_seconds
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["naive", "standard", "standard (no flash)", "non-flash", "no flash", "math", "SDPA math", "vanilla", "none",
+     "False", "without flash attention", "unfused/full-softmax (no flash)", "eager", "other:eager", "composed",
+     "local"],
+)  # fmt: skip
+def test_attention_that_is_composed(cell: str) -> None:
+    """All but ``eager`` had been flash attention, and nothing said so."""
+    found = _replay(attention=cell, seq_len=1024)
+    assert found.setup is not None and found.setup.layout.attention == "eager" and not found.assumed
+
+
+@pytest.mark.parametrize(
+    ("cell", "kernel"),
+    [("flash", "own"), ("FlashAttention-2", "flash-2"), ("flash_attn v2", "flash-2"), ("fa2", "flash-2"),
+     ("flash-2", "flash-2"), ("cuDNN flash", "own"), ("SDPA", "own"), ("other:sdpa", "own"), ("xformers", "own"),
+     ("fused", "own"), ("TE", "own"), ("FA3", "own"), ("True", "own")],
+)  # fmt: skip
+def test_attention_that_is_flash(cell: str, kernel: str) -> None:
+    found = _replay(attention=cell)
+    assert found.setup is not None and found.setup.layout.attention == "flash" and not found.assumed
+    assert found.setup.kernels.attention_kernel == kernel
+
+
+def test_attention_in_other_words_is_said() -> None:
+    flex, other, blank = (_replay(attention=cell) for cell in ("flex_attention", "sparkle", ""))
+    assert flex.setup is not None and flex.setup.kernels.attention_kernel == "flash-2"
+    assert flex.assumed == "attention 'flex_attention': timed like FlashAttention-2"
+    assert other.assumed == "attention 'sparkle' is not known: taken as blank"
+    assert other.predicted_seconds == blank.predicted_seconds and not _replay(attention="auto").assumed

@@ -119,7 +119,7 @@ def test_numbers_are_read_as_spreadsheets_write_them(tmp_path: Path) -> None:
 
 
 def test_what_is_nearly_read_is_told(tmp_path: Path) -> None:
-    text = table(mfu_pct="40", steptime_s="x").replace("step_time_s", "a")
+    text = table(tflops_per_gpu_reported="400", steptime_s="x").replace("step_time_s", "a")
     first, second = odd_cells(read_runs(written(tmp_path, text)))
     assert first == "column 'steptime_s' is not read; did you mean step_time_s?"
     assert second.startswith("line 2: a rate of FLOPs without flops_kind")

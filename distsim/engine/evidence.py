@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from distsim.engine.measured import measured_seconds
+from distsim.engine.measured import measured_seconds, small_share
 from distsim.engine.memory import memory_of
 from distsim.engine.profile import least_zero, recipes_of, with_kernels
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_cluster import cluster_of
-from distsim.engine.run_contradictions import overruled, too_large
+from distsim.engine.run_contradictions import believed_peak, overruled, too_large
 from distsim.engine.run_degrees import assumed_degrees, first_that_fits, open_degrees
 from distsim.engine.run_layout import (
     assumed_batch,
@@ -42,12 +42,16 @@ from distsim.engine.run_profile import (
 from distsim.engine.run_software import assumed_recompute, attention_of, own_softmax, recomputation_of, sharding_group
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
+from distsim.interop.run_attention import assumed_attention, kernel_said
+from distsim.interop.run_chips import assumed_chip, with_chip
 from distsim.interop.run_context import assumed_context
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
 from distsim.interop.run_names import optimizer_named
+from distsim.interop.run_numbers import suffixes_read
+from distsim.interop.run_peaks import assumed_unit
 from distsim.interop.run_sharding import assumed_sharding
 from distsim.interop.run_tuning import assumed_rank, lengths_of, packed_options, spread_options, tuning_options
-from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
+from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 
@@ -95,6 +99,7 @@ class Replay:
 def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
     try:
+        run = with_chip(run)
         setup = setup_of(run)
         predicted = peak_of_run(run, setup, run_year(run))
     except MissingCell as missing:
@@ -107,8 +112,9 @@ def replay(run: Run) -> Replay:
         check_possible(setup, seconds)
     except MissingCell as contradiction:
         return Replay(run, reason=str(contradiction))
-    measured = measured_peak_bytes(run, setup.framework.memory_decimal)
-    said = (assumed_of(run, setup), idle_degrees(run, setup.model), overruled(run, setup), too_large(setup, predicted))
+    measured = believed_peak(run, setup)
+    said = (assumed_of(run, setup), idle_degrees(run, setup.model), overruled(run, setup), small_share(run, setup),
+            assumed_unit(run, setup.accelerator.capacity), too_large(setup, predicted))  # fmt: skip
     told = "; ".join(words for words in said if words)
     return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run), told)
 
@@ -116,8 +122,10 @@ def replay(run: Run) -> Replay:
 def assumed_of(run: Run, setup: Setup) -> str:
     """What a replay takes for granted that no cell says; nothing where the cells say it all."""
     told = (
-        assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
-        assumed_recompute(run, setup.framework), assumed_rank(run, setup.framework.usual_tuning),
+        suffixes_read(run.cells), assumed_model(run), assumed_chip(run), assumed_profile(run),
+        assumed_precision(run, setup.framework), assumed_attention(run), assumed_recompute(run, setup.framework),
+        run_notes.assumed_offload(run),
+        assumed_rank(run, setup.framework.usual_tuning),
         assumed_layout(run, setup.layout, setup.framework)
         or assumed_degrees(run, setup.layout, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
@@ -178,6 +186,7 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
 def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
+    run = with_chip(run)
     framework = framework_of(run)
     *others, last = possible_degrees(run, framework)
     for row, degrees in (*((row, last) for row in batches_to_try(run)), *((run, degrees) for degrees in others)):
@@ -249,7 +258,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     own = next((dict(kernels) for last, kernels in sorted(framework.earlier.items()) if year < last + 1), {})
     if setup.compiled:
         own = {name: kernel for name, kernel in own.items() if name not in framework.compiled}
-    if named := run_notes.attention_kernel(run):
+    if named := kernel_said(run):
         own["attention_kernel"] = named
     if forced := run_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):
         own["router"] = forced

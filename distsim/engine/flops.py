@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distsim.arrays import Number, minimum
@@ -30,6 +32,13 @@ FIRST_CONVOLUTION = "embedding.frames.first."
 """Its parameters see every frame of sound, of which there are several for a token."""
 ONCE_PER_SEQUENCE = ("head.pooler", "head.sentence", "head.unused")
 """Parameters of the head that a token does not pass through."""
+
+
+NARAYANAN = re.compile(r"96 ?\*? ?b|\bsc.?21\b|bigscience|megatron\S* formula", re.IGNORECASE)
+"""How sources name the count of Narayanan et al. 2021: a GPT with plain MLPs, every layer computed twice."""
+COUNTED = re.compile(r"\b(?:(?P<hardware>hardware|hw|hfu)|model|mfu|causal)\b", re.IGNORECASE)
+CAUSAL = re.compile(r"(?<!non-)(?<!non )(?<!not )\bcausal", re.IGNORECASE)
+"""Words of a convention: who counts, and whether attention counts half."""
 
 
 class _Last:
@@ -162,16 +171,25 @@ def least_flops(setup: Setup) -> Number:
 
 
 def stated_flops(setup: Setup, convention: str) -> Number | None:
-    """FLOPs of one token as a source counts them that names its convention so; None where the words tell of none."""
+    """FLOPs of one token as a source counts them that names its convention so; None where the words tell of none.
+    Hardware FLOPs are the model's with what the setup computes again, layers counted whole wherever repeating them
+    stops, but for those who name another formula."""
     model, seq = setup.model, setup.layout.seq
-    if convention.startswith("hardware"):
+    if NARAYANAN.search(convention):
         return hardware_flops_per_token(model.layers, model.hidden, model.vocab, seq)
-    if not convention.startswith("model"):
+    counted = COUNTED.search(convention)
+    if counted is None:
         return None
-    reach = seq / 2 if "causal" in convention and model.causal else seq
-    return model_flops_per_token(
+    reach = seq / 2 if CAUSAL.search(convention) and model.causal else seq
+    once = model_flops_per_token(
         active_parameters(setup), model.layers + model.mtp_trained, model.heads, model.head_dim, reach
     )
+    if not counted["hardware"]:
+        return once
+    from distsim.engine.work import work_of
+
+    whole = setup.kernels.model_copy(update={"recompute_stops_early": False})
+    return once * recompute_factor(work_of(replace(setup, kernels=whole)))
 
 
 def recompute_factor(work: Work) -> float:
@@ -190,3 +208,9 @@ def peak_of(setup: Setup) -> float | None:
     peak = setup.accelerator.peak
     units = wide_units(peak, setup.precision.math)
     return getattr(peak, units) if units else None
+
+
+def stated_peak(setup: Setup) -> float | None:
+    """The rate that the framework's own MFU refers to."""
+    units = wide_units(setup.accelerator.peak, "bf16") if setup.framework.mfu_units == "bf16" else None
+    return getattr(setup.accelerator.peak, units) if units else peak_of(setup)

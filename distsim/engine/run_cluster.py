@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distsim import catalog
 from distsim.errors import DistsimError
+from distsim.interop.run_chips import cluster_in
 from distsim.interop.runs import Run
 from distsim.specs.cluster import Cluster
 from distsim.units import parse
@@ -20,12 +21,12 @@ HOMES = {"bigscience-workshop/": "Jean Zay"}
 
 
 def cluster_of(run: Run) -> Cluster | None:
-    """The machine that notes or publisher name, or the GPU's usual node, with the row's own count of GPUs and network
-    rate where it gives them."""
+    """The machine that notes, publisher or the GPU's cell name, or the GPU's usual node, with the row's own count of
+    GPUs and network rate where it gives them."""
     name = run.text("gpu")
     assert name is not None
     told = " ".join((run.text("notes") or "", *(home for who, home in HOMES.items() if run.source.startswith(who))))
-    named = next((nodes[name] for words, nodes in NAMED.items() if words in told and name in nodes), None)
+    named = next((nodes[name] for words, nodes in NAMED.items() if words in told and name in nodes), cluster_in(run))
     try:
         usual: Cluster = catalog.load("clusters", named) if named else catalog.usual_cluster(name)
     except DistsimError:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from distsim.engine.flops import stated_flops
 from distsim.engine.resolve import Setup
+from distsim.engine.run_memory import OWN_SUM
+from distsim.interop.run_peaks import measured_peak_bytes
 from distsim.interop.run_sharding import contradicted_sharding
-from distsim.interop.runs import Run, measured_peak_bytes
+from distsim.interop.runs import Run
 from distsim.units import GIB, GIGA, TERA
 
 APART = 1.1
@@ -64,7 +66,7 @@ def _rates(run: Run, setup: Setup) -> str:
 def _flop_rate(run: Run, setup: Setup, counts: str, seconds: float) -> str:
     """A rate of FLOPs far from what a step's time makes of them, such as one of all GPUs together."""
     y, printed = setup.layout, run.positive("tflops_per_gpu_reported")
-    flops = stated_flops(setup, (run.text("flops_kind") or "model").lower())
+    flops = stated_flops(setup, run.text("flops_kind") or "model")
     if not printed or not flops:
         return ""
     made = flops * y.micro_batch * y.micro_batches * y.dp * y.seq / (seconds * y.gpus * TERA)
@@ -77,10 +79,21 @@ def _flop_rate(run: Run, setup: Setup, counts: str, seconds: float) -> str:
 
 def _peak(run: Run, setup: Setup) -> str:
     """A peak beyond the card's memory, such as one in MB or of all GPUs together."""
-    peak, card = measured_peak_bytes(run, setup.framework.memory_decimal), setup.accelerator
-    if not peak or peak <= card.memory * LABELS:
+    if _read_peak(run, setup) is None or believed_peak(run, setup) is not None:
         return ""
-    return f"mem_peak_gb_per_gpu is more than {card.name} has: GiB of one GPU?"
+    return f"mem_peak_gb_per_gpu is more than {setup.accelerator.name} has: GiB of one GPU?"
+
+
+def believed_peak(run: Run, setup: Setup) -> float | None:
+    """The measured peak in bytes; None where there is none, or none that the card can hold, unless its source added it
+    up itself."""
+    peak = _read_peak(run, setup)
+    summed = OWN_SUM in (run.text("mem_kind") or "")
+    return peak if peak is not None and (summed or peak <= setup.accelerator.memory * LABELS) else None
+
+
+def _read_peak(run: Run, setup: Setup) -> float | None:
+    return measured_peak_bytes(run, setup.framework.memory_decimal, setup.accelerator.capacity)
 
 
 def too_large(setup: Setup, predicted_bytes: float) -> str:

@@ -8,9 +8,11 @@ import re
 from distsim import catalog
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
+from distsim.interop.run_attention import attention_said
+from distsim.interop.run_models import model_of
 from distsim.interop.run_recompute import Said, said_by, unknown
 from distsim.interop.run_sharding import hybrid_group
-from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs import Run
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
@@ -62,7 +64,7 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     if policy is not None:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
         return Said(options, {"kept": policy.keeps})
-    if said := said_by(plain, layers, run.count("vpp") or 1) if plain else None:
+    if said := said_by(plain, layers, run.count("vpp") or 1, model_of(run).experts is not None) if plain else None:
         return said
     words = run_notes.recompute_options(run, layers)
     if str(words.get("recompute")) == cell and cell not in ("", "selective"):
@@ -80,11 +82,9 @@ def assumed_recompute(run: Run, framework: Framework) -> str:
 
 def attention_of(run: Run, framework: Framework, causal: bool = True) -> str | None:
     """``flash`` or ``eager``, as the cell, the notes or the year say; None where nothing does."""
-    cell, notes = (run.text("attention") or "").lower(), (run.text("notes") or "").lower()
-    if "flex" in cell:
-        raise MissingCell(f"attention {cell!r} is a kernel that is not described")
-    if cell:
-        return "eager" if "eager" in cell or "unfused" in cell else "flash"
+    if said := attention_said(run):
+        return said
+    notes = (run.text("notes") or "").lower()
     usual = FLASH_YEAR if causal else ENCODER_FLASH_YEAR
     first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), usual)
     long = framework.usual.get("flash_tokens", 0)

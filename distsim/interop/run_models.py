@@ -10,6 +10,7 @@ from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
 from distsim.interop.models import known_model
 from distsim.interop.run_families import known_family, stand_in, traits_of, usual_vocab
+from distsim.interop.run_shapes import assumed_shape, experts_per_token, heads_of, width_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.model import Model
 from distsim.specs.output import Output
@@ -27,11 +28,14 @@ def model_of(run: Run) -> Model:
 
 
 def assumed_model(run: Run) -> str:
-    """What is taken for granted of layers whose family is unknown; nothing where it is known, or does not matter."""
-    family = run.text("family")
-    if family is None or known_family(family) or _given(run) is not None:
+    """What is taken for granted of a model that only cells describe: layers of an unknown family, blank cells."""
+    if _given(run) is not None:
         return ""
-    return f"family {family!r} is not known: layers as {stand_in(family)}'s"
+    family = run.text("family")
+    known = family is None or known_family(family)
+    told = ("" if known else f"family {family!r} is not known: layers as {stand_in(family or '')}'s",
+            assumed_shape(run, _pretrained(run)))  # fmt: skip
+    return "; ".join(words for words in told if words)
 
 
 def _pretrained(run: Run) -> Model:
@@ -103,6 +107,24 @@ def _preset(name: str) -> Model | None:
                 return model
         except (DistsimError, OSError, ValueError):  # what is no preset, nor even taken as a name of a file
             continue
+    alike = _alike(candidates[1])
+    return known_model(alike) if alike else None
+
+
+_WORDS = re.compile(r"[a-z]+|\d+")
+_ACTIVE = re.compile(r"-a\d+(?:\.\d+)?b$")
+"""What names of experts' models end in, and people leave out: Qwen3 235B."""
+
+
+def _alike(name: str) -> str | None:
+    """The one preset whose name has the same words and numbers between other marks, or without the parameters that work
+    for a token; None where there is none, or more."""
+    words = _WORDS.findall(name)
+    known = {**{one: one for one in catalog.names("models")}, **catalog.aliases("models")}
+    for end in ("", _ACTIVE):
+        found = {meant for one, meant in known.items() if _WORDS.findall(re.sub(end, "", one)) == words}
+        if len(found) == 1:
+            return found.pop()
     return None
 
 
@@ -141,9 +163,7 @@ def _reshaped(preset: Model, run: Run) -> Model:
 def _from_cells(run: Run, name: str, family: str) -> Model:
     traits = dict(traits_of(family, name))
     hidden = run.need("hidden")
-    heads = run.count("heads")
-    if heads is None:
-        raise MissingCell("heads is blank")
+    heads = heads_of(run, hidden)
     gated, tied = run.flag("gated_mlp"), run.flag("tied_embeddings")
     if gated is not None and gated != traits["gated"]:
         traits["gated"] = gated
@@ -156,25 +176,27 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
     context = run.count("seq_len") or 2048
     if traits["positions"] == "learned":
         traits["position_rows"] = context
-    experts = _experts(run, gated=bool(traits["gated"]))
-    ffn = run.count("ffn_hidden") or (experts["ffn"] if experts else 4 * hidden)
-    return Model.read(
-        {
-            "name": name, "family": family or "gpt", "layers": run.need("layers"), "hidden": hidden, "heads": heads,
-            "kv_heads": run.count("kv_heads") or heads, "head_dim": run.count("head_dim") or hidden // heads,
-            "ffn": ffn, "vocab": vocab, "context": context, "experts": experts, **traits,
-        },
-        where=f"run {run.id}",
-    )  # fmt: skip
+    experts = _experts(run, family)
+    shape = {
+        "name": name, "family": family or "gpt", "layers": run.need("layers"), "hidden": hidden, "heads": heads,
+        "kv_heads": run.count("kv_heads") or heads, "head_dim": run.count("head_dim") or hidden // heads,
+        "vocab": vocab, "context": context, "experts": experts, **traits,
+    }  # fmt: skip
+
+    def as_wide(ffn: int) -> Model:
+        return Model.read({**shape, "ffn": ffn}, where=f"run {run.id}")
+
+    ffn = run.count("ffn_hidden") or (experts["ffn"] if experts else 0)
+    return as_wide(ffn or width_of(run, hidden, bool(traits["gated"]), as_wide))
 
 
-def _experts(run: Run, gated: bool) -> dict[str, Any] | None:
+def _experts(run: Run, family: str) -> dict[str, Any] | None:
     count = run.count("n_experts")
     if count is None or count == 1:
         return None
     width = run.count("moe_ffn_hidden") or run.need("ffn_hidden")
     shared = run.count("shared_experts") or 0
     return {
-        "count": count, "per_token": run.count("top_k") or 1, "ffn": width,
+        "count": count, "per_token": experts_per_token(run, family), "ffn": width,
         "shared": shared, "shared_ffn": shared * width,
     }  # fmt: skip

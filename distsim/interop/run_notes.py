@@ -11,8 +11,6 @@ from distsim.specs.job import OFFLOADS
 
 ON_DEEPSPEED = "full-parameter"
 """How notes name what QwenLM/Qwen's finetune_ds.sh does: ZeRO 3, with a master copy."""
-ATTENTION_KERNELS = {"flash-1": "flash-1", "flash-2": "flash-2", "flash-3": "own", "flash-4": "own", "cudnn": "own"}
-"""Words of attention cells that name a kernel (own: written for Hopper or Blackwell)."""
 _PARTS = (
     (re.compile(r"500W power limit|lower-TDP H100"), "h100-sxm-96gb-500w"),
     (re.compile(r"H100 95 ?GiB"), "h100-sxm-94gb"),
@@ -28,6 +26,14 @@ _HUGGING_FACE = re.compile(r"section: HF \+ Deepspeed", re.IGNORECASE)
 """A table of Hugging Face's models on DeepSpeed among those of Megatron."""
 _FULL_OFFLOAD = re.compile(r"\bfull offload\b", re.IGNORECASE)
 """Optimizer states and parameters in host memory (DeepSpeed's ZeRO-Infinity, without NVMe)."""
+_NOTHING_OFFLOADED = ("none", "no", "0", "false", "off", "n", "disabled")
+_SHARDS_OFFLOADED = ("cpu", "cpu offload", "cpu_offload", "cpu-offload", "cpuoffload", "1", "true", "yes", "on")
+"""Cells that name all that FSDP or ZeRO shards."""
+_OFFLOADERS = (
+    (re.compile(r"zero[-_ ]?infinity"), ("optimizer", "parameters")),
+    (re.compile(r"zero[-_ ]?offload|cpu[-_ ]?adam"), ("optimizer",)),
+)
+"""DeepSpeed's names for what leaves the GPU (deepspeed.ai, ZeRO-Offload and ZeRO-Infinity)."""
 _OVERLAPPED = re.compile(r"\basync ?tp\b", re.IGNORECASE)
 _COMPILED_NARROW = "pytorch/torchtitan"
 """Who compiles wherever products take 8 bits, though its table of 2024 names no compiler: torchtitan's
@@ -81,20 +87,22 @@ def offloaded(run: Run) -> str | None:
     was; raises MissingCell when the cell only says that something was."""
     told = "optimizer, parameters" if _FULL_OFFLOAD.search(run.text("notes") or "") else "none"
     lower = (run.text("offload") or told).lower()
-    if lower == "none" or "not stated" in lower:
+    if lower in _NOTHING_OFFLOADED or "not stated" in lower:
         return None
     found = [kind for kind in OFFLOADS if kind[:5] in lower]
-    if lower in ("cpu", "cpu offload", "cpuoffload"):  # of all that FSDP or ZeRO shards
+    if lower in _SHARDS_OFFLOADED:
         found = ["optimizer", "parameters"] if zero_stage(run) == FULL else ["optimizer"]
+    found = found or next((list(kinds) for words, kinds in _OFFLOADERS if words.search(lower)), [])
     if not found or "fine-grained" in lower:
         raise MissingCell(f"offload {lower!r} does not say what is moved")
     return ",".join(found)
 
 
-def attention_kernel(run: Run) -> str | None:
-    """The kernel of flash attention that the row names."""
-    cell = (run.text("attention") or "").lower()
-    return next((kernel for word, kernel in ATTENTION_KERNELS.items() if word in cell), None)
+def assumed_offload(run: Run) -> str:
+    """What was taken to leave the GPU where the cell names DeepSpeed's way, which may write to NVMe too."""
+    cell = run.text("offload") or ""
+    moved = " and ".join(_OFFLOADERS[0][1])
+    return f"offload {cell!r}: {moved} taken to be in host memory" if _OFFLOADERS[0][0].search(cell.lower()) else ""
 
 
 def exchanges_in_bf16(run: Run) -> bool:

@@ -12,13 +12,24 @@ from typing import Any, NamedTuple
 
 from distsim.interop.runs import MissingCell
 
-WHOLE = ("full", "true", "yes", "on", "1", "all", "uniform", "full-uniform", "full:1", "full-1", "remat", "checkpoint",
-         "checkpointing", "gradient-checkpointing", "activation-checkpointing")  # fmt: skip
-NOTHING = ("none", "false", "no", "off", "0")
-SELECTIVE = ("sel", "selective-ac")
+_HOW = ("ac", "ckpt", "checkpoint", "checkpointing", "recompute", "recomputation")
+WHOLE = ("full", "true", "yes", "on", "1", "all", "uniform", "full-uniform", "full:1", "full-1", "remat", "enabled",
+         "enable", "recompute", "recomputation", "ac", "gc", "ckpt", "checkpoint", "checkpointing", "all-layers",
+         *(f"{what}-{how}" for what in ("full", "activation", "gradient", "full-activation", "full-gradient")
+           for how in _HOW))  # fmt: skip
+NOTHING = ("none", "false", "no", "off", "0", "disabled", "disable", "never", "without", "no-remat",
+           *(f"no-{how}" for how in _HOW))  # fmt: skip
+SELECTIVE = ("sel", "sac", "selective-activation-checkpointing", *(f"selective-{how}" for how in _HOW))
+BY_OPERATION = ("op", "op-sac", "sac-op", "sac-(op)", "per-op", "per-op-sac")
+"""torchtitan's selective checkpointing, which keeps what products give."""
+OPEN = ("auto", "automatic", "default")
 UNIFORM = re.compile(r"(?:full[-:])?uniform[-:]?(\d{1,4})$")
 BLOCK = re.compile(r"(?:full[-:])?block[-:](\d{1,4})$")
 SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%$")
+FRACTION = re.compile(r"(?:full-)?(\d{1,3})/(\d{1,3})(?:-(?:of-)?(?:the-)?layers)?$")
+PART = re.compile(r"(0?\.\d{1,4})$")
+LAYERS = re.compile(r"(?:full-?)?\(?(?:first-)?(\d{1,4})-layers?\)?$")
+NUMBERED = re.compile(r"(?:full-?)?\(?(?:recompute-)?num-layers[-=:]*(\d{1,4})\)?$")
 EVERY = re.compile(r"every-(?:(other)|(\d{1,4}))(?:st|nd|rd|th)?(?:-layers?)?$")
 MODULES = {
     "core-attn": "core_attention", "core-attention": "core_attention", "attn": "core_attention",
@@ -31,7 +42,7 @@ OTHERS = ("mlp", "moe", "mla-up-proj", "shared-experts")
 """Parts that it does not."""
 BUT_MLP = ("qkv", "context", "out")
 """What is kept where the MLP is computed again."""
-CHOICES = "known are none, full, selective, uniform, block:N, every-N, N%, core_attn, mlp, layernorm, activation"
+CHOICES = "known are none, full, selective, op, uniform, block:N, every-N, N layers, N%, core_attn, mlp, layernorm, act"
 
 
 class Said(NamedTuple):
@@ -42,17 +53,21 @@ class Said(NamedTuple):
     assumed: str = ""
 
 
-def said_by(cell: str, layers: int, chunks: int = 1) -> Said | None:
-    """What the words of a cell mean of ``layers`` on a stage in so many ``chunks``; None where they are of another
-    kind. Raises MissingCell where they leave open what is computed again."""
-    word = re.sub(r"[\s_]+", "-", cell.strip().lower())
+def said_by(cell: str, layers: int, chunks: int = 1, experts: bool = False) -> Said | None:
+    """What the words of a cell mean of ``layers`` on a stage in so many ``chunks``, with or without ``experts``; None
+    where they are of another kind. Raises MissingCell where they leave open what is computed again."""
+    word = re.sub(r"[\s_]+", "-", cell.strip().lower()).removesuffix("-only")
     if word in WHOLE:
         return Said({"recompute": "full"})
     if word in NOTHING:
         return Said({"recompute": "none"})
     if word in SELECTIVE:
         return Said({"recompute": "selective"})
-    return _layers(cell, word, layers, chunks) or _modules(cell, word)
+    if word in BY_OPERATION:
+        return Said({"recompute": "selective"}, {"selective": ("op",)})
+    if word in OPEN:
+        return Said({}, assumed=f"recompute {cell!r}: taken as where nobody says")
+    return _layers(cell, word, layers, chunks) or _modules(cell, word, experts)
 
 
 def unknown(cell: str) -> MissingCell:
@@ -66,31 +81,50 @@ def _layers(cell: str, word: str, layers: int, chunks: int) -> Said | None:
         several = int(found[1]) > 1
         note = f"recompute {cell!r}: inputs of all layers are kept, not of one in {found[1]}" if several else ""
         return Said({"recompute": "full"}, assumed=note)
-    if found := BLOCK.match(word):
-        count = int(found[1]) * chunks
-    elif found := SHARE.match(word):
-        count = round(layers * float(found[1]) / 100)
-    elif found := EVERY.match(word):
-        count = layers // max(int(found[2] or 2), 1)
-    else:
+    count = _count(word, layers, chunks)
+    if count is None:
         return None
     if count <= 0:
         return Said({"recompute": "none"})
-    return Said({"recompute": "full"} | ({"recompute_layers": count} if count < layers else {}))
+    note = f"recompute {cell!r}: taken as block:{count // chunks}" if count > 1 and NUMBERED.match(word) else ""
+    return Said({"recompute": "full"} | ({"recompute_layers": count} if count < layers else {}), assumed=note)
 
 
-def _modules(cell: str, word: str) -> Said | None:
-    """Parts of every layer."""
+def _count(word: str, layers: int, chunks: int) -> int | None:
+    """How many of a stage's layers a cell names; None where it names none."""
+    if found := NUMBERED.match(word):  # of one layer each: Megatron-LM's usual uniform groups
+        return layers if int(found[1]) == 1 else int(found[1]) * chunks
+    if found := BLOCK.match(word):
+        return int(found[1]) * chunks
+    if found := LAYERS.match(word):
+        return int(found[1])
+    if found := SHARE.match(word):
+        return round(layers * float(found[1]) / 100)
+    if found := PART.match(word):
+        return round(layers * float(found[1]))
+    if (found := FRACTION.match(word)) and int(found[2]):
+        return round(layers * int(found[1]) / int(found[2]))
+    if found := EVERY.match(word):
+        return layers // max(int(found[2] or 2), 1)
+    return None
+
+
+def _modules(cell: str, word: str, experts: bool) -> Said | None:
+    """Parts of every layer. ``mlp`` is that of layers without experts (Megatron-LM), ``moe`` that of layers with."""
     named = [one for one in re.split(r"[^a-z-]+|-?modules?-?|(?<![a-z])selective-?", word) if one.strip("-")]
     parts = [one.strip("-") for one in named]
     if not parts or any(one not in MODULES and one not in OTHERS for one in _split(parts)):
         return None
     parts = _split(parts)
     kinds = tuple(dict.fromkeys(MODULES[one] for one in parts if one in MODULES))
-    rest = [one for one in parts if one in OTHERS]
-    if not kinds:
-        return Said({"recompute": "selective"}, {"kept": BUT_MLP}) if rest == ["mlp"] else None
+    feeding = "moe" if experts else "mlp"
+    rest = [one for one in parts if one in OTHERS and one != feeding]
     note = f"recompute {cell!r}: {', '.join(rest)} left out" if rest else ""
+    if feeding in parts:  # all else of a layer is computed again but products that are named to be kept
+        kept = tuple(one for one in BUT_MLP if one != "context" or "core_attention" not in kinds)
+        return Said({"recompute": "selective"}, {"kept": kept}, note)
+    if not kinds:
+        return Said({"recompute": "none"}, assumed=note) if rest == ["mlp"] else None
     return Said({"recompute": "selective"}, {"selective": kinds}, note)
 
 

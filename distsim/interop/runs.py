@@ -7,39 +7,19 @@ import csv
 import gzip
 import io
 import itertools
-import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.units import GIB, GIGA
+from distsim.interop.run_numbers import COUNTS, FLAGS, FROM_ZERO, MEASURED, marks_of, number_in, plain_numbers
 
-DECIMAL = ("QwenLM/",)
-"""Sources that print decimal gigabytes: QwenLM/Qwen's table has 81.0 on cards of 80 GiB, and read as GiB all of it is
-7% above what 44 runs need (docs/findings.md)."""
-COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "n_experts", "top_k", "moe_ffn_hidden",
-          "seq_len", "n_gpus", "gpus_per_node", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "micro_batch", "grad_accum",
-          "global_batch", "lora_rank")  # fmt: skip
-"""Columns of whole numbers from one on."""
-MEASURED = ("n_params_b", "ffn_hidden", "internode_gbps_per_gpu", "gpu_power", "step_time_s", "tokens_per_s_per_gpu",
-            "samples_per_s", "tflops_per_gpu_reported", "mfu_pct", "hfu_pct", "mem_peak_gb_per_gpu")  # fmt: skip
-"""Columns of figures above zero."""
-FROM_ZERO = ("shared_experts", "zero_stage", "gated_mlp", "tied_embeddings", "sequence_parallel", "compile")
 WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precision", "recompute", "attention",
          "optimizer", "offload", "framework", "cp_mode", "flops_kind", "mem_kind", "finetune_kind",
          "lora_targets", "notes")  # fmt: skip
 """Columns of text."""
 DELIMITERS = (";", "\t", "|")
 """What spreadsheets write where a comma is the decimal sign, and between copied cells."""
-_DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
-_THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
-_POINTS = re.compile(r"-?\d{1,3}(\.\d{3})+(,\d+)?")
-"""Thousands where commas are decimal."""
-_POINT = re.compile(r"-?\d+\.(\d{1,2}|\d{4,})")
-"""A decimal point that separates no thousands."""
 
 
 class MissingCell(Exception):
@@ -61,13 +41,7 @@ class Run:
     def number(self, name: str) -> float | None:
         """A cell's number, None when blank or not a number."""
         text = self.text(name)
-        if text is None:
-            return None
-        try:
-            value = float(text)
-        except ValueError:
-            return None
-        return value if math.isfinite(value) else None
+        return None if text is None else number_in(name, text)
 
     def positive(self, name: str) -> float | None:
         """A measured cell; nothing that was measured is zero or less."""
@@ -80,7 +54,7 @@ class Run:
         return int(value) if value is not None and value >= 1 and value == int(value) else None
 
     def flag(self, name: str) -> bool | None:
-        """A 0/1 cell."""
+        """A cell of yes or no."""
         value = self.number(name)
         return None if value is None else bool(value)
 
@@ -98,6 +72,7 @@ class Run:
         found = []
         for names, least, kind in (
             (COUNTS, 1, "whole number from 1 on"), (MEASURED, 0, "number above 0"), (FROM_ZERO, 0, "number from 0 on"),
+            (FLAGS, 0, "yes or no"),
         ):  # fmt: skip
             for name in names:
                 text, value = self.text(name), self.number(name)
@@ -156,45 +131,8 @@ def _rows(file: io.StringIO, path: Path) -> list[Run]:
         cells = {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
         if any(map(str.strip, cells.values())):
             found.append((cells, reader.line_num + above))
-    marks = _marks([cells for cells, _ in found], delimiter)
-    return [Run(_plain_numbers(cells, marks), line) for cells, line in found]
-
-
-class _Marks(NamedTuple):
-    """What marks in a table's numbers mean: else commas are between thousands, and points before decimals."""
-
-    decimal_commas: bool
-    thousand_points: bool
-
-
-def _marks(rows: Sequence[dict[str, str]], delimiter: str) -> _Marks:
-    """A comma stands before decimals where a number tells it, as 1,42 does, which is no thousand, or 5.762,3; and
-    between semicolons, which spreadsheets write where it does, unless points do. A point stands between thousands only
-    beside such commas."""
-    texts = [row.get(name, "").strip() for row in rows for name in (*MEASURED, *COUNTS)]
-    told = any(
-        (_DECIMAL_COMMA.fullmatch(text) and not _THOUSANDS.fullmatch(text)) or (_POINTS.fullmatch(text) and "," in text)
-        for text in texts
-    )
-    points = any(_POINT.fullmatch(text) for text in texts)
-    if delimiter == ",":
-        return _Marks(False, False)
-    return _Marks(told or (delimiter == ";" and not points), told and not points)
-
-
-def _plain_numbers(cells: dict[str, str], marks: _Marks) -> dict[str, str]:
-    """Cells whose numbers are written as spreadsheets do: 1,42 or 5.762 where commas are decimal, 6,900, 40%."""
-    for name in (*MEASURED, *COUNTS):
-        text = cells.get(name, "").strip()
-        if marks.thousand_points and _POINTS.fullmatch(text):
-            cells[name] = text.replace(".", "").replace(",", ".")
-        elif marks.decimal_commas and _DECIMAL_COMMA.fullmatch(text):
-            cells[name] = text.replace(",", ".")
-        elif not marks.decimal_commas and _THOUSANDS.fullmatch(text):
-            cells[name] = text.replace(",", "")
-        elif text.endswith("%") and name.endswith("_pct"):
-            cells[name] = text[:-1]
-    return cells
+    marks = marks_of([cells for cells, _ in found], delimiter)
+    return [Run(plain_numbers(cells, marks), line) for cells, line in found]
 
 
 def _check_header(header: list[str], path: Path) -> None:
@@ -221,10 +159,10 @@ def odd_cells(runs: Sequence[Run], most: int = 5) -> list[str]:
 def _uncounted_rates(runs: Sequence[Run]) -> list[str]:
     """A note where rows give a rate of FLOPs and nothing else, and do not say which FLOPs."""
     times = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")
-    rates = ("tflops_per_gpu_reported", "mfu_pct", "hfu_pct")
+    counted = (*times, "mfu_pct", "hfu_pct")
     lines = [
         run.line for run in runs
-        if any(map(run.positive, rates)) and not any(map(run.positive, times)) and not run.text("flops_kind")
+        if run.positive("tflops_per_gpu_reported") and not (run.text("flops_kind") or any(map(run.positive, counted)))
     ]  # fmt: skip
     if not lines:
         return []
@@ -235,7 +173,7 @@ def _uncounted_rates(runs: Sequence[Run]) -> list[str]:
 def _odd_columns(header: Iterable[str]) -> list[str]:
     import difflib
 
-    given, known = set(header), {*WORDS, *COUNTS, *MEASURED, *FROM_ZERO}
+    given, known = set(header), {*WORDS, *COUNTS, *MEASURED, *FROM_ZERO, *FLAGS}
     lacking = sorted(known - given)
     near = {name: difflib.get_close_matches(name, lacking, 1, 0.85) for name in sorted(given - known)}
     return [f"column {name!r} is not read; did you mean {found[0]}?" for name, found in near.items() if found]
@@ -257,17 +195,3 @@ def measured_step_seconds(run: Run, global_batch: int, seq: int, gpus: int) -> f
     if tokens:
         return global_batch * seq / (tokens * gpus)
     return global_batch / samples if samples else None
-
-
-def measured_peak_bytes(run: Run, decimal: bool = False) -> float | None:
-    """Peak memory per GPU in bytes; ``decimal`` where the framework prints decimal gigabytes.
-
-    torch's counters and nvidia-smi print binary units, whatever letters follow the number; only XLA's, those whose
-    notes say so and those of ``DECIMAL`` are decimal.
-    """
-    value = run.positive("mem_peak_gb_per_gpu")
-    if not value:
-        return None
-    kind = (run.text("mem_kind") or "").lower()
-    decimal = decimal or "allocated gb" in kind or "allocated, gb" in kind or run.source.startswith(DECIMAL)
-    return value * (GIGA if decimal else GIB)

@@ -274,6 +274,8 @@ class Framework(Sourced):
     """Whose memory runs with this framework report: rank 0's (first stage), or the largest."""
     memory_counts: Literal["allocated", "reserved", "device"] = "device"
     """What the framework's own peak-memory figure counts (measured runs are compared with it)."""
+    mfu_units: Literal["recipe", "bf16"] = "recipe"
+    """The rate that its MFU refers to: that of the recipe's products, or bf16 whatever they are."""
     memory_decimal: bool = False
     """Its gigabytes are 1e9 bytes."""
 

@@ -1,0 +1,50 @@
+"""What cells of measured runs call attention: which of them are flash, which are composed of products and a softmax."""
+
+from __future__ import annotations
+
+import re
+
+from distsim.interop.runs import Run
+
+KERNELS = (
+    (re.compile(r"flash[-_ ]?(?:attention|attn)?[-_ ]?v?1(?![\d.])|\bfa[-_ ]?1\b", re.IGNORECASE), "flash-1"),
+    (re.compile(r"flash[-_ ]?(?:attention|attn)?[-_ ]?v?2|\bfa[-_ ]?2\b|flex", re.IGNORECASE), "flash-2"),
+    (re.compile(r"flash[-_ ]?(?:attention|attn)?[-_ ]?v?[34]|\bfa[-_ ]?[34]\b|cu-?dnn", re.IGNORECASE), "own"),
+)
+"""Words that name a kernel (own: written for Hopper or Blackwell). FlexAttention reaches 85 to 90% of FlashAttention-2
+(pytorch.org/blog/flexattention)."""
+_EAGER = re.compile(
+    r"(?:\bno|\bnon|\bnot|without)[-_\s]*(?:flash|fa\d?\b)|eager|unfused|naive|\bmath\b|vanilla|composed|full.?softmax"
+    r"|(?:^|:)\s*(?:none|no|off|false|0|local|plain|torch)$|^(?!.*flash).*\bstandard\b",
+    re.IGNORECASE,
+)
+"""``local`` is Megatron's --transformer-impl and --attention-backend of composed attention."""
+_FLASH = re.compile(
+    r"flash|flex|\bfa[-_]?\d?\b|cu-?dnn|sdpa|scaled.?dot|fused|xformers|memory.?efficient|mem.?eff|splash|pallas|cutlass"
+    r"|triton|transformer.?engine|\bte\b|aiter|\bck\b|ulysses|\bring\b|^(?:true|yes|on|1)$",
+    re.IGNORECASE,
+)
+_FLEX = re.compile("flex", re.IGNORECASE)
+_USUAL = ("auto", "default", "usual", "unknown")
+
+
+def attention_said(run: Run) -> str | None:
+    """``flash`` or ``eager`` as the cell says; None where it is blank or of unknown words."""
+    cell = run.text("attention") or ""
+    return "eager" if _EAGER.search(cell) else "flash" if _FLASH.search(cell) else None
+
+
+def kernel_said(run: Run) -> str | None:
+    """The kernel of flash attention that the cell names."""
+    cell = run.text("attention") or ""
+    return next((kernel for words, kernel in KERNELS if words.search(cell)), None)
+
+
+def assumed_attention(run: Run) -> str:
+    """What a cell was taken for whose words nobody knows, or whose kernel has no rates of its own."""
+    cell = run.text("attention") or ""
+    if _FLEX.search(cell):
+        return f"attention {cell!r}: timed like FlashAttention-2"
+    if not cell or attention_said(run) or cell.lower() in _USUAL:
+        return ""
+    return f"attention {cell[:40]!r} is not known: taken as blank"

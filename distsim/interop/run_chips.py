@@ -1,0 +1,85 @@
+"""What the GPU cell of a measured run says beside the chip: how many there are, a slice of TPUs, a cluster."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from distsim import catalog
+from distsim.interop.runs import Run
+from distsim.specs.gpu_names import BRACKETED
+
+TOLD = "gpu as told"
+"""The cell as the table has it, beside the preset's name; no column is called so, whose names have no blanks."""
+_TIMES = re.compile(r"(?P<many>\d{1,6})\s*[x×*]\s*(?P<name>[a-z].*)|(?P<last>.+?)\s*[x×*]\s*(?P<times>\d{1,6})", re.I)
+_SLICE = re.compile(r"(?:tpu[-\s]*)?(v(?:2|3|4|5e|5litepod|5p|6e))-(\d{1,6})", re.IGNORECASE)
+_CORES = ("v2", "v3", "v4", "v5p")
+"""Generations whose slices are named by TensorCores, two a chip; later ones by chips (cloud.google.com/tpu/docs)."""
+_PARTS = re.compile(r"\d|pcie|sxm|nvl", re.IGNORECASE)
+"""Words in brackets that tell parts of one name apart."""
+
+
+class Chip(NamedTuple):
+    """The preset that a cell means, with what else it says."""
+
+    gpu: str
+    cluster: str | None = None
+    many: int | None = None
+
+
+def chip_in(cell: str) -> Chip | None:
+    """The chip that a cell names; None where it is nobody's name."""
+    if catalog.knows("gpus", cell):
+        return Chip(_name(cell))
+    if catalog.knows("clusters", cell):
+        cluster = catalog.load("clusters", cell)
+        return Chip(_name(cluster.gpu), cluster.name)
+    if (found := _SLICE.fullmatch(cell)) and catalog.knows("gpus", found[1]):
+        size = int(found[2])
+        return Chip(_name(found[1]), None, size // 2 if found[1].lower() in _CORES else size)
+    if (found := _TIMES.fullmatch(cell)) and catalog.knows("gpus", inner := found["name"] or found["last"]):
+        return Chip(_name(inner), None, int(found["many"] or found["times"]))
+    if found := BRACKETED.match(cell):
+        return _bracketed(found[1].strip(), found[2].strip())
+    return None
+
+
+def _name(gpu: str) -> str:
+    return str(catalog.load("gpus", gpu).name)
+
+
+def _bracketed(outside: str, inside: str) -> Chip | None:
+    """A chip with its machine, or with words that tell no part of the same name."""
+    chip, other = chip_in(outside), chip_in(inside)
+    if chip is None or (other is None and _PARTS.search(inside)):
+        return None
+    if other is None:
+        return chip
+    return chip._replace(cluster=other.cluster) if other.gpu == chip.gpu else None
+
+
+def with_chip(run: Run) -> Run:
+    """The row with its GPU by the preset's name, and as many as the cell says where ``n_gpus`` is blank; itself where
+    that says nothing new."""
+    cell = run.text("gpu")
+    chip = chip_in(cell) if cell and TOLD not in run.cells else None
+    if cell is None or chip is None or (chip.gpu == cell and chip.many is None):
+        return run
+    many = {"n_gpus": str(chip.many)} if chip.many and run.text("n_gpus") is None else {}
+    return Run({**run.cells, "gpu": chip.gpu, TOLD: cell, **many}, run.line)
+
+
+def cluster_in(run: Run) -> str | None:
+    """The cluster that the GPU's cell names."""
+    chip = chip_in(run.text(TOLD) or "")
+    return chip.cluster if chip else None
+
+
+def assumed_chip(run: Run) -> str:
+    """What a GPU cell was taken for that says more than a chip, or is no name of a preset."""
+    cell = run.text(TOLD)
+    chip = chip_in(cell) if cell else None
+    if cell is None or chip is None or catalog.knows("gpus", cell):
+        return ""
+    place = f" in {chip.cluster}" if chip.cluster else ""
+    return f"gpu {cell!r} taken as {chip.gpu}{place}, n_gpus as {run.text('n_gpus')}"

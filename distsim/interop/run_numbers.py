@@ -1,0 +1,111 @@
+"""Numbers of measured runs as people write them: marks of spreadsheets, truth in words, stages of ZeRO, suffixes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from distsim.units import GIGA, KIB, MIB, parse
+
+COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "n_experts", "top_k", "moe_ffn_hidden",
+          "seq_len", "n_gpus", "gpus_per_node", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "micro_batch", "grad_accum",
+          "global_batch", "lora_rank")  # fmt: skip
+"""Columns of whole numbers from one on."""
+MEASURED = ("n_params_b", "ffn_hidden", "internode_gbps_per_gpu", "gpu_power", "step_time_s", "tokens_per_s_per_gpu",
+            "samples_per_s", "tflops_per_gpu_reported", "mfu_pct", "hfu_pct", "mem_peak_gb_per_gpu")  # fmt: skip
+"""Columns of figures above zero."""
+FLAGS = ("gated_mlp", "tied_embeddings", "sequence_parallel", "compile")
+"""Columns of yes and no."""
+FROM_ZERO = ("shared_experts", "zero_stage")
+YES = ("true", "yes", "y", "on", "t", "enabled")
+NO = ("false", "no", "n", "off", "f", "disabled", "none")
+_STAGE = re.compile(r"(?:deepspeed[-\s]*)?(?:zero|stage|z)[-_\s]*(?:stage[-_\s]*)?([0-3])(?![\d.])", re.IGNORECASE)
+_SUFFIXED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([km])", re.IGNORECASE)
+_PARAMETERS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([bm])", re.IGNORECASE)
+_PEAK = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(?:[gm]i?b?|bytes?|b|%)")
+"""A figure with its unit, which interop/run_peaks.py reads."""
+POWERS_OF_TWO = ("seq_len", "hidden", "moe_ffn_hidden", "ffn_hidden", "global_batch", "n_gpus")
+"""Columns whose k is 1,024: lengths, widths and batches are powers of two; vocabularies and rates count thousands."""
+_DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
+_THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
+_POINTS = re.compile(r"-?\d{1,3}(\.\d{3})+(,\d+)?")
+"""Thousands where commas are decimal."""
+_POINT = re.compile(r"-?\d+\.(\d{1,2}|\d{4,})")
+"""A decimal point that separates no thousands."""
+
+
+class Marks(NamedTuple):
+    """What marks in a table's numbers mean: else commas are between thousands, and points before decimals."""
+
+    decimal_commas: bool
+    thousand_points: bool
+
+
+def marks_of(rows: Sequence[Mapping[str, str]], delimiter: str) -> Marks:
+    """A comma stands before decimals where a number tells it, as 1,42 does, which is no thousand, or 5.762,3; and
+    between semicolons, which spreadsheets write where it does, unless points do. A point stands between thousands only
+    beside such commas."""
+    texts = [row.get(name, "").strip() for row in rows for name in (*MEASURED, *COUNTS)]
+    told = any(
+        (_DECIMAL_COMMA.fullmatch(text) and not _THOUSANDS.fullmatch(text)) or (_POINTS.fullmatch(text) and "," in text)
+        for text in texts
+    )
+    points = any(_POINT.fullmatch(text) for text in texts)
+    if delimiter == ",":
+        return Marks(False, False)
+    return Marks(told or (delimiter == ";" and not points), told and not points)
+
+
+def plain_numbers(cells: dict[str, str], marks: Marks) -> dict[str, str]:
+    """Cells whose numbers are written as spreadsheets do: 1,42 or 5.762 where commas are decimal, 6,900."""
+    for name in (*MEASURED, *COUNTS):
+        text = cells.get(name, "").strip()
+        if marks.thousand_points and _POINTS.fullmatch(text):
+            cells[name] = text.replace(".", "").replace(",", ".")
+        elif marks.decimal_commas and _DECIMAL_COMMA.fullmatch(text):
+            cells[name] = text.replace(",", ".")
+        elif not marks.decimal_commas and _THOUSANDS.fullmatch(text):
+            cells[name] = text.replace(",", "")
+    return cells
+
+
+def number_in(name: str, text: str) -> float | None:
+    """The number that a cell of a column holds; None where it holds none."""
+    try:
+        value = float(text.removesuffix("%") if name.endswith("_pct") else text)
+    except ValueError:
+        return _spoken(name, text)
+    return value if math.isfinite(value) else None
+
+
+def _spoken(name: str, text: str) -> float | None:
+    """What words say: yes and no, ZeRO-3, 256k, 6.7B parameters."""
+    lower = text.lower()
+    if name in FLAGS:
+        return 1.0 if lower in YES else 0.0 if lower in NO else None
+    if name == "zero_stage":
+        stage = _STAGE.match(text)
+        return float(stage[1]) if stage else 0.0 if lower in (*NO, "ddp") else None
+    if name == "n_params_b" and _PARAMETERS.fullmatch(text):
+        return parse(text.upper(), "tokens") / GIGA
+    if name == "mem_peak_gb_per_gpu":
+        return float(size[1]) if (size := _PEAK.fullmatch(lower)) else None
+    found = _SUFFIXED.fullmatch(text)
+    if found is None or name not in (*COUNTS, *MEASURED):
+        return None
+    if name in POWERS_OF_TWO:
+        return float(found[1]) * (KIB if found[2].lower() == "k" else MIB)
+    return parse(text.upper(), "tokens")
+
+
+def suffixes_read(cells: Mapping[str, str]) -> str:
+    """What the suffixes of a row's counts were taken for, where they round (256k) or may mean either."""
+    told = []
+    for name in COUNTS:
+        text = (cells.get(name) or "").strip()
+        value = number_in(name, text) if _SUFFIXED.fullmatch(text) else None
+        if value is not None:
+            told.append(f"{name} {text!r} taken as {value:,.0f}")
+    return "; ".join(told)

@@ -1,0 +1,91 @@
+"""Step times from rates of FLOPs, each by the count and the peak that its source means."""
+
+from __future__ import annotations
+
+import pytest
+
+from distsim import catalog
+from distsim.engine.evidence import replay
+from distsim.interop.runs import Run
+
+ROW = {"id": "a", "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "4096", "tp": "2", "pp": "1",
+       "zero_stage": "1", "micro_batch": "1", "global_batch": "64", "framework": "megatron-core", "recompute": "none",
+       "precision": "bf16"}  # fmt: skip
+RATE = "400"
+
+
+def _seconds(**cells: str) -> float:
+    found = replay(Run({**ROW, **cells}, 2)).measured_seconds
+    assert found is not None
+    return found
+
+
+def _rated(kind: str, **cells: str) -> float:
+    return _seconds(tflops_per_gpu_reported=RATE, flops_kind=kind, **cells)
+
+
+def test_hardware_flops_are_the_models_where_nothing_is_computed_again() -> None:
+    """They had been those of a GPT whose layers are all computed twice: 24% more here, a third of Mixtral's."""
+    assert _rated("hardware") == pytest.approx(_rated("model"), rel=1e-9)
+    again = _rated("hardware", recompute="full") / _rated("model", recompute="full")
+    assert 1.28 < again < 4 / 3
+    half = _rated("hardware", recompute="50%") / _rated("model")
+    assert half == pytest.approx((1 + again) / 2, rel=0.01)
+
+
+def test_layers_count_whole_wherever_repeating_them_stops() -> None:
+    """torch's checkpoint ends before the last product, which no formula of a source knows."""
+    cells = {"framework": "torchtitan", "recompute": "full"}
+    ratio = _rated("hardware", **cells) / _rated("model", **cells)
+    assert ratio == pytest.approx(_rated("hardware", recompute="full") / _rated("model", recompute="full"), rel=0.01)
+
+
+def test_a_gpt_whose_layers_are_computed_twice_has_the_count_of_narayanan() -> None:
+    gpt = {"model": "gpt3-6.7b", "seq_len": "2048", "recompute": "full", "tp": "4"}
+    named = [_rated(kind, **gpt) for kind in ("hardware 96Bslh^2(1+s/6h+V/16lh)", "SC21", "bigscience")]
+    assert named == [pytest.approx(_rated("hardware", **gpt), rel=0.005)] * 3
+
+
+@pytest.mark.parametrize(
+    "kind", ["causal model FLOPs", "model (causal)", "model FLOPs, attention counted causally", "causal"]
+)
+def test_causal_attention_counts_half_wherever_the_word_stands(kind: str) -> None:
+    assert _rated(kind) < 0.95 * _rated("model")
+    assert _rated(kind) == _rated("model, causal")
+
+
+@pytest.mark.parametrize("kind", ["non-causal model", "model, not causal", "MFU", "Model FLOPs"])
+def test_dense_model_flops_by_other_words(kind: str) -> None:
+    assert _rated(kind) == _rated("model")
+
+
+def test_words_that_name_no_count_give_no_time() -> None:
+    for kind in ("unknown", "supermodel", "alpa MoE formula", ""):
+        assert replay(Run({**ROW, "tflops_per_gpu_reported": RATE, "flops_kind": kind}, 2)).measured_seconds is None
+
+
+def test_mfu_counts_model_flops_and_hfu_hardware_flops() -> None:
+    peak = catalog.load("gpus", "h100-sxm").peak.bf16 / 1e12
+    for recompute in ("none", "full"):
+        rate = {"tflops_per_gpu_reported": str(0.4 * peak), "recompute": recompute}
+        assert _seconds(mfu_pct="40", recompute=recompute) == pytest.approx(_seconds(flops_kind="model", **rate))
+        for kind in ("", "model"):
+            hfu = _seconds(hfu_pct="40", recompute=recompute, flops_kind=kind)
+            assert hfu == pytest.approx(_seconds(flops_kind="hardware", **rate))
+    assert _seconds(mfu_pct="40", flops_kind="model, causal") < _seconds(mfu_pct="40")
+    assert _seconds(mfu_pct="40", flops_kind="hardware", recompute="full") > _seconds(mfu_pct="40", recompute="full")
+
+
+def test_torchtitan_counts_its_mfu_against_bf16() -> None:
+    """pytorch/torchtitan get_peak_flops has one peak for each GPU; others take that of the recipe."""
+    wide, narrow = (_seconds(mfu_pct="30", framework="torchtitan", precision=one) for one in ("bf16", "fp8"))
+    assert narrow == pytest.approx(wide)
+    wide, narrow = (_seconds(mfu_pct="30", framework="nemo", precision=one) for one in ("bf16", "fp8"))
+    assert narrow == pytest.approx(wide / 2, rel=0.01)
+
+
+def test_a_share_of_one_is_told() -> None:
+    """Shares below one per cent exist: nanotron's sweep has them."""
+    assert "mfu_pct 0.40 is read as 0.4%, not 40%" in replay(Run({**ROW, "mfu_pct": "0.40"}, 2)).assumed
+    for cells in ({"mfu_pct": "0.40%"}, {"mfu_pct": "40"}, {"mfu_pct": "0.4", "step_time_s": "300"}):
+        assert "is read as" not in replay(Run({**ROW, **cells}, 2)).assumed

@@ -1,0 +1,78 @@
+"""Blank cells of a measured run's shape: heads, the width of the MLP, experts of a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distsim.engine.evidence import Replay, replay, setup_of
+from distsim.interop.run_models import model_of
+from distsim.interop.runs import Run
+
+BASE = {
+    "family": "llama", "layers": 32, "hidden": 4096, "heads": 32, "vocab": 32000, "seq_len": 4096, "gpu": "h100-sxm",
+    "n_gpus": 8, "tp": 2, "pp": 1, "dp": 4, "micro_batch": 1, "global_batch": 16, "precision": "bf16",
+    "recompute": "none", "framework": "megatron-core", "step_time_s": 5,
+}  # fmt: skip
+
+
+def _run(**cells: Any) -> Run:
+    return Run({name: str(value) for name, value in {**BASE, **cells}.items()}, 2)
+
+
+def _replay(**cells: Any) -> Replay:
+    return replay(_run(**cells))
+
+
+LLAMA_3 = {"kv_heads": 8, "vocab": 128_256}
+
+
+@pytest.mark.parametrize(
+    ("cells", "width"),
+    [
+        ({}, 11_008),
+        ({"n_params_b": "6.74"}, 11_008),
+        ({"n_params_b": 7}, 11_008),
+        ({"n_params_b": "8B", **LLAMA_3}, 14_336),
+        ({"hidden": 8192, "heads": 64, "layers": 80, "kv_heads": 8, "n_params_b": 70}, 28_672),
+        ({"hidden": 5120, "heads": 40, "layers": 40, "n_params_b": 13}, 13_824),
+        ({"hidden": 3584, "heads": 28, "layers": 28, "kv_heads": 4, "vocab": 152_064, "n_params_b": 7.62}, 18_944),
+        ({"n_params_b": 700}, 11_008),
+        ({"n_params_b": 0.1}, 11_008),
+        ({"family": "gpt"}, 16_384),
+        ({"ffn_hidden": 10_000, "n_params_b": 7}, 10_000),
+    ],
+    ids=str,
+)
+def test_a_blank_width_of_the_mlp(cells: dict[str, Any], width: int) -> None:
+    """Published shapes: Llama 2 7B, 13B and 70B, Llama 3 8B, Qwen2.5 7B. All had been four times ``hidden``."""
+    assert model_of(_run(**cells)).ffn == width
+
+
+def test_what_a_blank_width_was_taken_for_is_told() -> None:
+    assert _replay().assumed == "ffn_hidden is blank: taken as 11,008"
+    assert _replay(n_params_b=8, **LLAMA_3).assumed == "ffn_hidden is blank: taken as 14,336 by n_params_b"
+    assert not _replay(ffn_hidden=11_008).assumed and not _replay(family="gpt").assumed
+    assert _replay(**dict.fromkeys(("family", "layers", "hidden", "heads"), ""), model="llama-2-7b").assumed == ""
+
+
+def test_blank_heads_are_as_wide_as_usual() -> None:
+    assert model_of(_run(heads="", hidden=8192)).heads == 64
+    assert model_of(_run(heads="", hidden=1024, family="gpt")).heads == 16
+    assert model_of(_run(heads="", head_dim=256)).heads == 16
+    assert "heads is blank: taken as 32" in _replay(heads="", ffn_hidden=11_008).assumed
+    assert _replay(heads="", hidden=4100).reason == _replay(heads="", hidden=4224).reason == "heads is blank"
+
+
+@pytest.mark.parametrize(
+    ("family", "chosen"),
+    [("mixtral", 2), ("grok", 2), ("qwen3_moe", 8), ("deepseek-v3", 8), ("llama4", 1), ("moe-gpt", 2)],
+)
+def test_a_blank_top_k_is_the_familys(family: str, chosen: int) -> None:
+    """It had been 1, and nothing said so."""
+    cells = {"family": family, "n_experts": 16, "ffn_hidden": 4096, "ep": 4}
+    experts = setup_of(_run(**cells)).model.experts
+    assert experts is not None and experts.per_token == chosen
+    assert f"top_k is blank: taken as {chosen}" in _replay(**cells).assumed
+    assert "top_k" not in _replay(**cells, top_k=2).assumed
