@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from distsim import catalog
-from distsim.engine.calibrate import Factors, Fit, fit
+from distsim.engine.calibrate import Factors, Fit, fit, unfitted
 from distsim.engine.calibrate_evidence import corrected, write_evidence
 from distsim.engine.calibrate_table import Example, Table, example_of, in_state, nearest_states
 from distsim.engine.calibrate_write import (
@@ -29,6 +29,7 @@ from distsim.engine.intervals import residuals_of
 from distsim.engine.likeness import FOLDER, evidence, own_sources
 from distsim.engine.measured import measured_seconds
 from distsim.engine.run_profile import run_year
+from distsim.engine.run_units import beyond, time_cell, unit_note
 from distsim.engine.step import timing_on
 from distsim.engine.validate import shipped_runs, unseen_runs
 from distsim.errors import DistsimError
@@ -70,7 +71,8 @@ def _examples(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
             check_possible(setup, seconds)
             if assumed := assumed_of(run, setup):
                 raise MissingCell(assumed)
-            found.append(example_of(setup, seconds, run.id, run.source, run_year(run)))
+            example = example_of(setup, seconds, run.id, run.source, run_year(run))
+            found.append(replace(example, timed_by=time_cell(run)))
         except MissingCell as missing:
             reasons[str(missing)] += 1
         except DistsimError as error:
@@ -89,14 +91,29 @@ class _Read(NamedTuple):
 def _read(file: Path, least: int) -> _Read:
     """The runs of a file, which must be of some use."""
     runs = read_runs(file)
-    examples, skipped = examples_of(runs)
+    found, skipped = examples_of(runs)
+    examples, beyond_all, units = _told_apart(found)
+    skipped = dict((Counter(skipped) + beyond_all).most_common())
     if len(examples) < least:
         raise DistsimError(
             f"{len(examples)} runs with a step time are too few to fit to",
             f"give at least {least}" if examples else "distsim validate tells what each row lacks",
             *(f"skipped {count}: {reason}" for reason, count in list(skipped.items())[:3]), where=str(file),
         )  # fmt: skip
-    return _Read(examples, skipped, odd_cells(runs))
+    return _Read(examples, skipped, [*odd_cells(runs), *units])
+
+
+def _told_apart(found: Sequence[Example]) -> tuple[list[Example], Counter[str], list[str]]:
+    """Runs whose times can be what they say, why others cannot, and what to ask of all: held against the priors, which
+    no run moved."""
+    if not found:
+        return [], Counter(), []
+    rest = unfitted(Factors(found)).residuals(Table.of(found))
+    ratios = np.exp(-in_state(rest, nearest_states(found, rest))).tolist()
+    pairs = [(example.timed_by, ratio) for example, ratio in zip(found, ratios, strict=True)]
+    why = [beyond(*pair) for pair in pairs]
+    kept = [example for example, words in zip(found, why, strict=True) if not words]
+    return kept, Counter(filter(None, why)), unit_note(pairs)
 
 
 def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibration:
@@ -109,7 +126,7 @@ def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibra
     skipped = dict(sum((Counter(one.skipped) for one in read), Counter()).most_common())
     table = Table.of(examples)
     factors = Factors(examples)
-    before = Fit(factors, np.zeros(len(factors.keys))).residuals(table)
+    before = unfitted(factors).residuals(table)
     fitted = fit(table)
     after = fitted.residuals(table)
     parts, sources = folds(examples), [example.source for example in examples]

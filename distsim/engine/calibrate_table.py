@@ -30,6 +30,8 @@ class Example:
     likeness: Likeness
     fullness: float = 0.0
     """Peak of memory over what a GPU has, where the framework's software had several states."""
+    timed_by: str = ""
+    """The cell that the time comes from."""
 
     @property
     def busy_fraction(self) -> float:

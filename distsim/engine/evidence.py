@@ -37,6 +37,7 @@ from distsim.engine.run_profile import (
     unpacked_then,
 )
 from distsim.engine.run_software import assumed_recompute, attention_of, own_softmax, recomputation_of, sharding_group
+from distsim.engine.run_units import beyond, time_cell
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
@@ -68,9 +69,16 @@ class Replay:
     @property
     def error(self) -> float | None:
         """Predicted over measured step time, less one."""
-        if not self.measured_seconds or self.predicted_seconds is None:
+        if self.reason or not self.measured_seconds or self.predicted_seconds is None:
             return None
         return self.predicted_seconds / self.measured_seconds - 1
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over predicted step time, also of a row that is skipped because they contradict each other."""
+        if not self.measured_seconds or self.predicted_seconds is None:
+            return None
+        return self.measured_seconds / self.predicted_seconds
 
     @property
     def covered(self) -> bool | None:
@@ -98,14 +106,17 @@ def replay(run: Run) -> Replay:
         near = next((hint for hint in error.hints if hint.startswith("did you mean")), "")
         return Replay(run, reason="; ".join(filter(None, (error.problem, near))))
     seconds = measured_seconds(run, setup)
+    timed = _timed(setup, run)
     try:
         check_possible(setup, seconds)
     except MissingCell as contradiction:
-        return Replay(run, reason=str(contradiction))
+        return Replay(run, str(contradiction), setup, seconds, predicted_seconds=timed[0])
     measured = measured_peak_bytes(run, setup.framework.memory_decimal)
-    said = (assumed_of(run, setup), idle_degrees(run, setup.model), overruled(run, setup), too_large(setup, predicted))
+    odd_time = beyond(time_cell(run), seconds / timed[0]) if seconds else ""
+    said = (assumed_of(run, setup), idle_degrees(run, setup.model), overruled(run, setup), too_large(setup, predicted),
+            odd_time)  # fmt: skip
     told = "; ".join(words for words in said if words)
-    return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run), told)
+    return Replay(run, "", setup, seconds, measured, predicted, *timed, told)
 
 
 def assumed_of(run: Run, setup: Setup) -> str:

@@ -13,7 +13,7 @@ import math
 from typing import NamedTuple
 
 from distsim import catalog
-from distsim.arrays import Number, exp
+from distsim.arrays import Number, exp, maximum, minimum
 from distsim.engine.resolve import Setup
 from distsim.engine.stalls import Vote, distinct_state, place_of, state_of
 from distsim.specs.timing import PLAIN
@@ -35,6 +35,10 @@ YEARS = 0.25
 """Distance of one in years between releases of the same software."""
 ALIKE, SIMILAR = 0.7, 0.4
 """Likeness to the nearest run from which a job goes by these words."""
+FARTHEST = 50.0
+"""Times that a step may take of what is predicted, or the other way round. Of the shipped runs, each predicted from all
+others, the one that is farthest off takes 44.6 times as long (``distsim validate``: nanotron-1505, which waits); before
+any fit it is 29 (mlmci-0171)."""
 FOLDER = "evidence"
 OWN = "own: "
 """Marks sources of the user's own runs in tables of evidence: a job of the user's is another run of these."""
@@ -119,6 +123,11 @@ def alike(apart: Number) -> Number:
     return exp(-apart / RANGE)
 
 
+def bounded(logarithm: Number) -> Number:
+    """A correction no larger than any run can be off."""
+    return minimum(maximum(logarithm, -math.log(FARTHEST)), math.log(FARTHEST))
+
+
 def vote_place(likeness: Likeness, fullness: float) -> tuple[float, ...]:
     """Where a job that fills its GPU so far stands in votes on the state of software."""
     logs = {name: value * scale for value, (name, scale) in zip(likeness.numbers, DOUBLINGS.items(), strict=False)}
@@ -136,7 +145,7 @@ def correction_of(setup: Setup, run: str = "", year: float | None = None, source
     familiar = any(known.run != run and known.likeness.names[-1] == here.names[-1] for known in all_known)
     for known in all_known:
         if known.run == run and known.likeness == here:
-            return Correction(known.alone, known.nearest, (), known.alone_state, familiar)
+            return Correction(bounded(known.alone), known.nearest, (), known.alone_state, familiar)
     votes = [known.vote for known in all_known if known.vote]
     state, sure = _state(setup, here, votes) if votes and year is not None else (PLAIN, 1.0)
     total = 0.0
@@ -148,7 +157,7 @@ def correction_of(setup: Setup, run: str = "", year: float | None = None, source
             near.append((alike(apart if familiar else besides) * sure, known.run))
     near.sort(reverse=True)
     runs = tuple(name for share, name in near[:3] if share >= SIMILAR)
-    return Correction(total, near[0][0] if near else 0.0, runs, state, familiar)
+    return Correction(bounded(total), near[0][0] if near else 0.0, runs, state, familiar)
 
 
 def fullness_of(setup: Setup) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, Likeness, alike, evidence, likeness_of, newest_year
+from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, Likeness, alike, bounded, evidence, likeness_of, newest_year
 from distsim.engine.resolve import Setup
 from distsim.engine.search_space import AGAIN, AXES, MESH, ZERO, Array, Group, along, fields
 from distsim.specs.timing import PLAIN
@@ -38,7 +38,7 @@ def corrections(group: Group) -> Array | None:
     for run in known:
         if run.state == PLAIN:
             runs[run.likeness] += run.weight
-    factors = numpy.take(numpy.exp(_summed(runs, numbers, here.names)), inverse, axis=MESH)
+    factors = numpy.take(numpy.exp(bounded(_summed(runs, numbers, here.names))), inverse, axis=MESH)
     stages = numpy.broadcast_to(setup.layout.zero, (1, 1, setup.layout.zero.shape[ZERO], 1, len(inverse)))
     return numpy.take_along_axis(factors, stages, axis=ZERO)
 

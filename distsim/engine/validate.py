@@ -11,6 +11,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.engine.evidence import Replay, replay
+from distsim.engine.run_units import time_cell, unit_note
 from distsim.interop.runs import Run, odd_cells, read_runs
 
 GROUPS = ("source", "gpu", "framework", "model")
@@ -46,8 +47,9 @@ class Validation:
 
     @property
     def odd(self) -> list[str]:
-        """Cells that hold no number where one is expected."""
-        return odd_cells([one.run for one in self.replays])
+        """Cells that hold no number where one is expected, and times that are in another unit."""
+        timed = [(time_cell(one.run), one.ratio) for one in self.replays if one.ratio is not None]
+        return [*odd_cells([one.run for one in self.replays]), *unit_note(timed)]
 
     def by(self, group: str) -> dict[str, Summary]:
         """Over the runs of each source, gpu, framework or model, the largest group first."""
