@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from pathlib import Path
 
 import numpy
@@ -12,9 +13,19 @@ import pytest
 from distsim import catalog
 from distsim.cli.app import run
 from distsim.engine.evidence import replay
+from distsim.engine.intervals import interval_of
 from distsim.engine.likeness import FARTHEST, bounded
+from distsim.engine.own_runs import compared, kind_of_recipe
+from distsim.engine.resolve import resolve
 from distsim.engine.run_units import unit_of
+from distsim.engine.search import FIXED, base_setup
+from distsim.engine.search_bounds import parse_bounds
+from distsim.engine.search_fold import blocks, setup_at
+from distsim.engine.search_prices import Prices
+from distsim.engine.search_space import groups
+from distsim.engine.step import seconds_of, step_of
 from distsim.interop.runs import Run, read_runs
+from distsim.specs.job import Job
 
 ROW = {
     "source": "ourcluster", "model": "llama-3-8b", "seq_len": "8192", "gpu": "h100-sxm", "micro_batch": "1",
@@ -77,3 +88,54 @@ def test_no_shipped_run_is_as_far_off_and_no_correction_farther() -> None:
     assert 40 < (replay(waits).ratio or 0) < FARTHEST
     assert bounded(0.7) == 0.7 and bounded(-9) == -math.log(FARTHEST)
     assert bounded(numpy.array([0.7, 9])).tolist() == pytest.approx([0.7, math.log(FARTHEST)])
+
+
+JOB = Job(model="llama-3-8b", gpu="h100-sxm", gpus=32, tp=2, global_batch=128, framework="megatron-core")
+
+
+def test_a_job_is_as_alike_as_its_row_in_the_table(own_folder: Path) -> None:
+    """What the table's bf16 and blank cells mean under the framework is not what the job's defaults are: the same
+    cluster ran both, and a note tells. Two sources of the user's are one cluster, and count once."""
+    before = step_of(resolve(JOB))
+    rows = _rows()
+    _write(own_folder / "mine.csv", [{**row, "source": f"cluster{place % 2}"} for place, row in enumerate(rows)])
+    assert run(["calibrate", "mine.csv", "--alone", "--json"]) == 0
+    after = step_of(resolve(JOB))
+    assert after.correction.word == "alike" and after.correction.own
+    assert after.seconds == pytest.approx(1.3 * before.seconds, rel=0.03)
+    assert any("--precision bf16-fp32-grads --zero 1, unlike this job" in note for note in after.notes)
+    named = step_of(resolve(JOB.model_copy(update={"zero": 1, "precision": "bf16-fp32-grads"})))
+    assert not any("your measured runs" in note for note in named.notes)
+    for change in ({}, {"zero": 3}, {"recompute": "full"}, {"model": "gpt2-medium", "seq": 1024}, {"pp": 4}):
+        report = step_of(resolve(JOB.model_copy(update=change)))
+        elsewhere = report.correction._replace(familiar=False, own=False)
+        outside = interval_of(report.work, report.seconds, elsewhere)
+        assert report.interval.high / report.interval.low <= outside.high / outside.low, change
+
+
+def test_searches_are_corrected_by_own_runs_as_steps_are(own_folder: Path) -> None:
+    _write(own_folder / "mine.csv", _rows())
+    assert run(["calibrate", "mine.csv", "--alone", "--json"]) == 0
+    base, chance = base_setup(JOB, 32), random.Random(3)
+    bounds = parse_bounds({"tp": "2", "pp": "1", "recompute": "none,full", "zero": "0,1,2,3", "micro_batch": "1"}, [])
+    stages = set()
+    for group in groups(base, 32, 128, bounds):
+        for block in blocks(group, Prices()):
+            places = numpy.argwhere(block.valid).tolist()
+            for inside in chance.sample(places, min(12, len(places))):
+                layout = block.group.layout_at(tuple(a + b for a, b in zip(block.start, inside, strict=True)))
+                setup = resolve(base.job.model_copy(update={**dict.fromkeys(FIXED), **setup_at(base, layout)}))
+                stages.add(setup.layout.zero)
+                assert float(block.seconds[tuple(inside)]) == pytest.approx(seconds_of(setup), rel=1e-9)
+    assert stages == {0, 1, 2, 3}
+
+
+def test_own_recipes_are_compared_by_what_their_products_cost() -> None:
+    assert kind_of_recipe("bf16") == kind_of_recipe("bf16-fp32-grads") == kind_of_recipe("fsdp-bf16")
+    assert len({kind_of_recipe(name) for name in ("bf16", "amp-bf16", "fp8", "mxfp8", "fp16", "bf16+lora")}) == 6
+    assert kind_of_recipe("gone") == "gone"
+    published = ("h100", "bf16-fp32-grads", "none", "1", "flash", "False", "llama-3-8b", "NVIDIA/NeMo")
+    assert compared(published) == published
+    assert compared((*published[:-1], "own: here")) == compared(
+        ("h100", "bf16", "none", "2", *published[4:-1], "own: ")
+    )

@@ -13,7 +13,7 @@ import numpy as np
 from distsim import catalog
 from distsim.engine.calibrate import Factors, Fit, fit, unfitted
 from distsim.engine.calibrate_evidence import corrected, write_evidence
-from distsim.engine.calibrate_table import Example, Table, example_of, in_state, nearest_states
+from distsim.engine.calibrate_table import Example, Table, as_own, example_of, in_state, nearest_states
 from distsim.engine.calibrate_write import (
     Score,
     fitted_toml,
@@ -123,6 +123,8 @@ def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibra
     refuse_unwritable(folder)
     read = [*(_read(file, FEWEST) for file in files[:-1]), own]
     examples = [example for one in read for example in one.examples]
+    theirs = {example.source for example in own.examples} if mine else set()
+    marked = [as_own(example) if example.source in theirs else example for example in examples]
     skipped = dict(sum((Counter(one.skipped) for one in read), Counter()).most_common())
     table = Table.of(examples)
     factors = Factors(examples)
@@ -131,7 +133,7 @@ def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibra
     after = fitted.residuals(table)
     parts, sources = folds(examples), [example.source for example in examples]
     rows_out, sources_out = left_out(table, parts, fitted), left_out(table, sources, fitted)
-    near, far = corrected(examples, parts, rows_out), corrected(examples, sources, sources_out)
+    near, far = corrected(marked, parts, rows_out), corrected(examples, sources, sources_out)
     scores = {
         "before: priors only": score(examples, in_state(before, nearest_states(examples, before))),
         "after: fitted": score(examples, in_state(after, nearest_states(examples, after))),
@@ -146,8 +148,7 @@ def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibra
     write(folder, fitted_toml(fitted, ", ".join(file.name for file in files), len(examples), len(set(sources))),
           residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
                          nearest_states(examples, after) == PLAIN, others))  # fmt: skip
-    theirs = frozenset(example.source for example in own.examples) if mine else frozenset()
-    write_evidence(folder / FOLDER, examples, after, theirs)
+    write_evidence(folder / FOLDER, marked, after)
     for known in (evidence, own_sources, residuals_of, timing_on):  # what this process has read may be another's now
         known.cache_clear()
     return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores)
