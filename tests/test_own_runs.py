@@ -17,6 +17,7 @@ from distsim.engine.intervals import interval_of
 from distsim.engine.likeness import FARTHEST, bounded
 from distsim.engine.own_runs import compared, kind_of_recipe
 from distsim.engine.resolve import resolve
+from distsim.engine.run_profile import as_one_software, assumed_profile
 from distsim.engine.run_units import unit_of
 from distsim.engine.search import FIXED, base_setup
 from distsim.engine.search_bounds import parse_bounds
@@ -139,3 +140,35 @@ def test_own_recipes_are_compared_by_what_their_products_cost() -> None:
     assert compared((*published[:-1], "own: here")) == compared(
         ("h100", "bf16", "none", "2", *published[4:-1], "own: ")
     )
+
+
+def test_software_without_a_profile_is_fitted_under_one(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows that split their models and rows that do not are of one software, whose profile the answer names."""
+    rows = [{**row, "framework": "MyMegatron", "precision": "bf16-o2"} for row in _rows()]
+    assert {row["tp"] for row in rows} == {"1", "2", "4"}
+    _write(own_folder / "mine.csv", rows)
+    assert run(["calibrate", "mine.csv", "--alone", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["runs"] == 12 and not told["skipped"] and told["own_frameworks"] == {"megatron-lm": 12}
+    assert [count for words, count in told["assumed"].items() if "MyMegatron" in words and "bf16-o2" in words] == [12]
+    assert step_of(resolve(JOB.model_copy(update={"framework": "megatron-lm"}))).correction.word == "alike"
+    assert run(["validate", "mine.csv", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert all("timed like megatron-lm" in row["assumed"] for row in answer["rows"])
+    assert answer["summary"]["median_abs_error"] < 0.05
+    assert run(["calibrate", "mine.csv", "--alone", "--folder", "again"]) == 0
+    assert "your runs correct your jobs under --framework megatron-lm (12)" in capsys.readouterr().out
+
+
+def test_what_is_uncertain_of_the_job_is_still_left_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = _write(tmp_path / "mine.csv", [{**row, "family": "quux", "model": "mine", "layers": "32", "hidden": "4096",
+                                           "heads": "32"} for row in _rows()])  # fmt: skip
+    assert run(["calibrate", str(runs), "--alone", "--folder", str(tmp_path / "out")]) == 2
+    assert "skipped 12: family 'quux' is not known" in capsys.readouterr().err
+
+
+def test_only_rows_of_one_source_and_software_share_a_profile() -> None:
+    cells = {"source": "a", "framework": "MyMegatron", "gpu": "h100-sxm"}
+    others = [{**cells, "tp": "2"}, cells, {**cells, "source": "b"}, {**cells, "framework": "megatron-core"}]
+    marked = as_one_software([Run(row, line) for line, row in enumerate(others, 2)])
+    assert [assumed_profile(one).rpartition(" ")[2] for one in marked] == ["megatron-lm", "megatron-lm", "fsdp", ""]

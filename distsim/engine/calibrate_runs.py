@@ -28,7 +28,7 @@ from distsim.engine.evidence import assumed_of, check_possible, setup_of
 from distsim.engine.intervals import residuals_of
 from distsim.engine.likeness import FOLDER, evidence, own_sources
 from distsim.engine.measured import measured_seconds
-from distsim.engine.run_profile import run_year
+from distsim.engine.run_profile import as_one_software, assumed_software, run_year
 from distsim.engine.run_units import beyond, time_cell, unit_note
 from distsim.engine.step import timing_on
 from distsim.engine.validate import shipped_runs, unseen_runs
@@ -51,15 +51,28 @@ class Calibration:
     odd: list[str]
     """Cells that hold no number where one is expected."""
     scores: dict[str, Score]
+    own: tuple[Example, ...] = ()
+    """The user's."""
+
+    @property
+    def assumed(self) -> dict[str, int]:
+        """What was taken for granted of the user's runs, and of how many."""
+        return dict(Counter(example.assumed for example in self.own if example.assumed).most_common())
+
+    @property
+    def own_frameworks(self) -> dict[str, int]:
+        """Frameworks that the user's jobs must name to be corrected by the user's runs, and by how many."""
+        return dict(Counter(example.framework for example in self.own).most_common())
 
 
-def examples_of(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
-    """Runs with a step time as numbers, and why the others are not among them."""
+def examples_of(runs: Sequence[Run], mine: bool = False) -> tuple[list[Example], dict[str, int]]:
+    """Runs with a step time as numbers, and why the others are not among them. A user's own (``mine``) may be of
+    software without a profile: whatever stands for it stands for the user's jobs, too."""
     with catalog.settled():
-        return _examples(runs)
+        return _examples(as_one_software(runs) if mine else runs, mine)
 
 
-def _examples(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
+def _examples(runs: Sequence[Run], mine: bool) -> tuple[list[Example], dict[str, int]]:
     found: list[Example] = []
     reasons: Counter[str] = Counter()
     for run in runs:
@@ -69,10 +82,11 @@ def _examples(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
             if not seconds:
                 raise MissingCell(NO_TIME)
             check_possible(setup, seconds)
-            if assumed := assumed_of(run, setup):
+            if assumed := assumed_of(run, setup, software=not mine):
                 raise MissingCell(assumed)
             example = example_of(setup, seconds, run.id, run.source, run_year(run))
-            found.append(replace(example, timed_by=time_cell(run)))
+            told = assumed_software(run, setup)
+            found.append(replace(example, timed_by=time_cell(run), assumed=told))
         except MissingCell as missing:
             reasons[str(missing)] += 1
         except DistsimError as error:
@@ -88,10 +102,10 @@ class _Read(NamedTuple):
     odd: list[str]
 
 
-def _read(file: Path, least: int) -> _Read:
+def _read(file: Path, least: int, mine: bool = False) -> _Read:
     """The runs of a file, which must be of some use."""
     runs = read_runs(file)
-    found, skipped = examples_of(runs)
+    found, skipped = examples_of(runs, mine)
     examples, beyond_all, units = _told_apart(found)
     skipped = dict((Counter(skipped) + beyond_all).most_common())
     if len(examples) < least:
@@ -119,7 +133,7 @@ def _told_apart(found: Sequence[Example]) -> tuple[list[Example], Counter[str], 
 def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibration:
     """Fit to all runs of the files and write the presets into a folder. The last file is the user's own if it is
     ``mine``: what is wrong with it is told before the shipped runs are read and the minutes of a fit are spent."""
-    own = _read(files[-1], FEWEST if len(files) == 1 else 1)
+    own = _read(files[-1], FEWEST if len(files) == 1 else 1, mine)
     refuse_unwritable(folder)
     read = [*(_read(file, FEWEST) for file in files[:-1]), own]
     examples = [example for one in read for example in one.examples]
@@ -151,7 +165,8 @@ def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibra
     write_evidence(folder / FOLDER, marked, after)
     for known in (evidence, own_sources, residuals_of, timing_on):  # what this process has read may be another's now
         known.cache_clear()
-    return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores)
+    return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores,
+                       tuple(own.examples) if mine else ())  # fmt: skip
 
 
 def _unseen(fitted: Fit, examples: Sequence[Example]) -> list[tuple[Example, float]]:

@@ -33,6 +33,8 @@ class Example:
     """Peak of memory over what a GPU has, where the framework's software had several states."""
     timed_by: str = ""
     """The cell that the time comes from."""
+    assumed: str = ""
+    """Whose profile and recipe stand for what the run names."""
 
     @property
     def busy_fraction(self) -> float:

@@ -27,8 +27,7 @@ from distsim.engine.run_layout import (
 )
 from distsim.engine.run_memory import peak_of_run
 from distsim.engine.run_profile import (
-    assumed_precision,
-    assumed_profile,
+    assumed_software,
     checkpointed,
     framework_of,
     precision_of,
@@ -119,10 +118,11 @@ def replay(run: Run) -> Replay:
     return Replay(run, "", setup, seconds, measured, predicted, *timed, told)
 
 
-def assumed_of(run: Run, setup: Setup) -> str:
-    """What a replay takes for granted that no cell says; nothing where the cells say it all."""
+def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
+    """What a replay takes for granted that no cell says; nothing where the cells say it all. Without ``software``, what
+    it takes for granted of the job alone, not whose profile and recipe stand for what ran it."""
     told = (
-        assumed_model(run), assumed_profile(run), assumed_precision(run, setup.framework),
+        assumed_model(run), software and assumed_software(run, setup),
         assumed_recompute(run, setup.framework), assumed_rank(run, setup.framework.usual_tuning),
         assumed_layout(run, setup.layout, setup.framework),
         assumed_batch(run, setup.framework, setup.layout.micro_batch),
