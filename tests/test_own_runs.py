@@ -64,6 +64,17 @@ def test_times_in_milliseconds_are_told_and_not_fitted(tmp_path: Path, capsys: p
     assert all("milliseconds?" in row["assumed"] for row in json.loads(told.out)["rows"])
 
 
+def test_a_row_in_another_unit_is_left_aside(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, *rest = _rows()
+    _write(own_folder / "mine.csv", [{**first, "step_time_s": f"{1000 * float(first['step_time_s'])}"}, *rest])
+    assert run(["calibrate", "mine.csv", "--alone", "--json"]) == 0
+    told = capsys.readouterr()
+    answer = json.loads(told.out)
+    ((reason, count),) = answer["skipped"].items()
+    assert answer["runs"] == 11 and count == 1 and "milliseconds?" in reason
+    assert "middle row" not in told.err
+
+
 @pytest.mark.parametrize(("seconds_per_unit", "words"), [(60, "is it minutes?"), (0.1, "of one optimizer step?")])
 def test_tables_that_no_source_is_as_far_off_as(
     seconds_per_unit: float, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -56,16 +56,15 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     elsewhere = elsewhere_name(float(busy))
     known = group_names(setup.framework.name, architecture, correction.word) if correction.familiar else []
     groups = residuals_of((*known, elsewhere, f"{elsewhere} {architecture}"))
-    enough = (name for name in known if name in groups and groups[name]["runs"] >= FEW_RUNS)
-    name = next(enough, None)
-    found = name and _around(seconds, groups[name], f"{groups[name]['runs']} measured runs ({name})")
+    enough = [name for name in known if name in groups and groups[name]["runs"] >= FEW_RUNS][:1]
+    found = [_around(seconds, groups[name], f"{groups[name]['runs']} measured runs ({name})") for name in enough]
     if found and not correction.own:
-        return found
+        return found[0]
     group = groups.get(f"{elsewhere} {architecture}") or groups[elsewhere]
     which = f"{group['sources']} sources, each" if group["sources"] > 1 else "one source,"
     told = f"{group['runs']:,} runs of {which} left out whole ({elsewhere.split()[-1]} steps)"
     outside = _around(seconds, group, told)
-    return found if found and found.high / found.low < outside.high / outside.low else outside
+    return min((*found, outside), key=lambda one: one.high / one.low)
 
 
 def _around(seconds: float, group: dict[str, float], told: str) -> Interval:
