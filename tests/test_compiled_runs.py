@@ -116,11 +116,11 @@ def test_throughput_alone_is_replayed_at_the_usual_batch() -> None:
 
 
 def test_sharding_groups_of_slices_and_meshes() -> None:
-    assert sharding_group(row(fsdp_kind="FSDP within slice, DP across slices"), 1024, 256) == 256
-    assert sharding_group(row(fsdp_kind="MaxText FSDP=128 x DP=4"), 512, 8) == 128
-    assert sharding_group(row(notes="ici_data_parallelism=16 ici_fsdp_parallelism=48"), 768, 8960) == 48
-    assert sharding_group(row(notes="ici_fsdp_parallelism=-1"), 2048, 256) == 256
-    assert sharding_group(row(fsdp_kind="JAX mesh DP=1 FSDP=256"), 256, 8) is None
+    assert sharding_group(row(fsdp_kind="FSDP within slice, DP across slices"), 1024, 256, 4) == 256
+    assert sharding_group(row(fsdp_kind="MaxText FSDP=128 x DP=4"), 512, 8, 4) == 128
+    assert sharding_group(row(notes="ici_data_parallelism=16 ici_fsdp_parallelism=48"), 768, 8960, 4) == 48
+    assert sharding_group(row(notes="ici_fsdp_parallelism=-1"), 2048, 256, 4) == 256
+    assert sharding_group(row(fsdp_kind="JAX mesh DP=1 FSDP=256"), 256, 8, 4) is None
     assert setup_of(row(fsdp_kind="MaxText FSDP=64 x DP=4")).layout.zero_group == 64
 
 

@@ -17,7 +17,11 @@ def test_every_column_is_told() -> None:
     with (ROOT / "presets" / "runs" / "published.csv").open(encoding="utf-8") as file:
         columns = set(next(csv.reader(file))) - INTERNAL
     table = "".join(line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `"))
-    assert set(re.findall(r"`(\w+)`", table)) == columns | {"lora_targets"}  # which no shipped run needs
+    assert set(re.findall(r"`(\w+)`", table)) == columns | {
+        "cp_mode",
+        "lora_targets",
+        "gpu_power",
+    }  # which no shipped run needs
 
 
 def test_the_example_is_replayed(tmp_path: Path) -> None:

@@ -132,6 +132,16 @@ def test_a_decoder_that_nobody_knows_is_taken_as_gpt_and_that_is_said() -> None:
         ("torch", "fsdp"), ("PyTorch FSDP", "fsdp"), ("easylm", "maxtext"), ("jax", "maxtext"), ("xla", "maxtext"),
         ("mesh-tensorflow", "paxml"), ("gshard", "paxml"), ("lingvo", "paxml"), ("deepspeed-chat", "deepspeed"),
         ("PyTorch DDP 2.1", "torch-ddp"), ("accelerate 0.26", "huggingface"), ("something else", "fsdp"),
+        ("transformers + TransformerEngine", "huggingface"), ("TransformerEngine JAX", "maxtext"),
+        ("Transformer Engine", "megatron-core"), ("NeMo Megatron FSDP", "nemo"),
+        ("NeMo AutoModel 0.2", "nemo-automodel"), ("Nemotron's Megatron", "megatron-core"),
+        ("Megatron Bridge r0.2", "megatron-bridge"),
+        ("IBM fms-fsdp", "fms-fsdp"), ("Megatron-LLaMA (Alibaba)", "megatron-lm"), ("MindSpeed LLM 2.0", "megatron-lm"),
+        ("MindSpeed-MM", "megatron-lm"), ("Primus", "megatron-core"), ("Primus torchtitan", "torchtitan"),
+        ("axolotl 0.6", "huggingface"), ("unsloth (Colab)", "huggingface"), ("litgpt 0.4", "litgpt"),
+        ("MosaicML Composer 0.17", "llm-foundry"), ("llm.c (Karpathy)", "torch-compile"),
+        ("alpaca trainer", "huggingface"),
+        ("FSDP, as ZeRO-3", "fsdp"), ("zero bubble", "megatron-lm"), ("my ZeRO", "deepspeed"),
     ],
 )  # fmt: skip
 def test_nearest_framework_and_it_is_said(framework: str, profile: str) -> None:

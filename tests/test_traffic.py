@@ -16,7 +16,7 @@ from distsim.engine.traffic import Row, TrafficReport, comm_of, stage_rows
 from distsim.engine.traffic_compare import sync_cost, zero_traffic
 from distsim.engine.traffic_flows import network_of
 from distsim.errors import DistsimError
-from distsim.formulas.traffic import distinct_copies, no_sync_speedup, zero_volume_parameters
+from distsim.formulas.traffic import no_sync_speedup, zero_volume_parameters
 from distsim.specs.framework import Buffers
 from distsim.specs.job import Job
 
@@ -477,15 +477,3 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -
     with pytest.raises(DistsimError, match=message.replace("+", r"\+")) as told:
         comm(**{"model": "llama-7b", **options})
     assert told.value.hints
-
-
-def test_a_token_goes_once_to_a_node() -> None:
-    """DeepEP over four nodes: of eight choices 3.6 nodes are distinct; NCCL's all-to-all sends eight copies."""
-
-    def dispatched(framework: str) -> float:
-        jobs = {"model": "qwen3-235b-a22b", "gpu": "h100-sxm", "gpus": 32, "ep": 32, "global_batch": 32}
-        return sent(comm(framework=framework, **jobs), "expert dispatch")
-
-    assert distinct_copies(4, 8) == pytest.approx(4 * (1 - 0.75**8) / 8)
-    assert distinct_copies(1, 8) == 1 / 8
-    assert dispatched("megatron-bridge") / dispatched("megatron-core") == pytest.approx(distinct_copies(4, 8))

@@ -8,7 +8,8 @@ from typer.core import TyperCommand
 
 # Title -> options by name, in the order of the page; a command's own options, which stand in none, come last.
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Hardware and software": ("gpu", "gpus", "cluster", "profile", "framework", "compile", "attention"),
+    "Hardware and software": ("gpu", "gpus", "cluster", "gpu_power", "profile", "framework", "compile",
+                              "attention"),
     "Layout": ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "stage_layers", "vocab_parallel",
                "sequence_parallel", "loss_parallel", "tp_mode", "tp_depth", "cp_mode"),
     "Batch": ("seq", "decoder_seq", "sample_tokens", "micro_batch", "global_batch"),
@@ -27,7 +28,7 @@ SEARCH: dict[str, tuple[str, ...]] = {
 PLAN: dict[str, tuple[str, ...]] = {
     "The run": ("tokens", "compute_optimal", "deadline", "budget", "seq", "decoder_seq", "sample_tokens",
                 "global_batch"),
-    "Hardware and software": ("gpu", "gpus", "cluster", "framework", "attention"),
+    "Hardware and software": ("gpu", "gpus", "cluster", "gpu_power", "framework", "attention"),
     "Prices and energy": ("price", "provider", "price_age", "facility"),
     "Failures and checkpoints": ("failures", "storage", "checkpoint_every", "blocking", "keep", "spares", "stragglers",
                                  "pace", "preempted_every", "maintenance_every", "seed"),
@@ -41,8 +42,8 @@ PIPELINE: dict[str, tuple[str, ...]] = {
     "Times of a micro-batch, in any unit": ("forward", "backward", "input_gradient", "weight_gradient", "balance",
                                             "loss", "optimizer", "sync"),
     "Transfers": ("hop", "p2p", "blocking", "contention"),
-    "Times of a model instead, in seconds": ("model", "gpu", "tp", "micro_batch", "seq", "recompute", "framework",
-                                             "stage_layers", "lora_rank", "quantize"),
+    "Times of a model instead, in seconds": ("model", "gpu", "gpu_power", "tp", "micro_batch", "seq", "recompute",
+                                             "framework", "stage_layers", "lora_rank", "quantize"),
     "An order of your own instead of a schedule": ("order", "placement", "chains"),
     "Fused pairs": ("fused", "fused_time"),
 }  # fmt: skip

@@ -16,6 +16,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "gpu": (str, "accelerator preset (distsim show gpus) [default: a100-sxm4-80gb]"),
     "gpus": (int, "how many accelerators [default: one node]"),
     "cluster": (str, "cluster preset or TOML, instead of the GPU's usual node and network"),
+    "gpu_power": (str, "power limit of each accelerator in watts: 500 or 500W [default: the cluster's, or none]"),
     "profile": (str, "network profile that distsim calibrate --nccl-tests wrote"),
     "framework": (str, "software profile: kernels, buffers, overheads, defaults [default: megatron-core]"),
     "tp": (int, "tensor parallel degree"),

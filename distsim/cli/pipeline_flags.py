@@ -34,6 +34,7 @@ Optimizer = Annotated[float | None, typer.Option(help="time of the optimizer ste
 Sync = Annotated[bool, typer.Option("--sync/--no-sync", help="stages step together, or each when done")]
 Model = Annotated[str | None, typer.Option(help="take the times of this model, in seconds, as distsim step has them")]
 Gpu = Annotated[str | None, typer.Option(help="with --model: accelerator [default: a100-sxm4-80gb]")]
+GpuPower = Annotated[str | None, typer.Option(help="with --model: power limit of each accelerator in watts")]
 Tp = Annotated[int | None, typer.Option(help="with --model: tensor parallel degree of a stage")]
 MicroBatch = Annotated[int | None, typer.Option(help="with --model: sequences per micro-batch [default: 1]")]
 Seq = Annotated[int | None, typer.Option(help="with --model: tokens per sequence [default: the model's context]")]

@@ -33,6 +33,7 @@ JOB = {
     "seq": (int, "tokens per sequence [default: the model's context, at most 8192]"),
     "decoder_seq": (int, "tokens per sequence of a decoder behind an encoder [default: the model's]"),
     "sample_tokens": (int, "mean tokens of the samples packed into a sequence [default: one]"),
+    "gpu_power": (str, "power limit of each accelerator in watts: 500 or 500W [default: the cluster's, or none]"),
     "framework": (str, "software profile [default: megatron-core]"),
     "precision": (str, "precision recipe [default: the framework's]"),
     "optimizer": (str, "optimizer [default: adamw]"),

@@ -42,9 +42,9 @@ BOUNDED: dict[str, str] = {
     "precision": "precision recipes to try: bf16,fp8, or all that the GPU has units for [default: one, as for step]",
     "offload": "what leaves the GPU, to try: none,optimizer,optimizer+activations, or all [default: none]",
 }
-FIXED = ("gpu", "cluster", "profile", "framework", "seq", "decoder_seq", "sample_tokens", "attention", "compile",
-         "dropout", "optimizer", "mtp", "lora_rank", "lora_targets", "lora_dropout", "lora_whole", "quantize",
-         "loss", "loss_parallel", "no_sync", "clip")  # fmt: skip
+FIXED = ("gpu", "cluster", "gpu_power", "profile", "framework", "seq", "decoder_seq", "sample_tokens", "attention",
+         "compile", "dropout", "optimizer", "mtp", "lora_rank", "lora_targets", "lora_dropout", "lora_whole",
+         "quantize", "loss", "loss_parallel", "no_sync", "clip")  # fmt: skip
 """Job options that hold for all layouts."""
 VARIED = {"global_batch": "batches", "precision": "precisions", "offload": "offloads"}
 """Options of which a list is tried, with the names of the lists in a request."""

@@ -36,7 +36,7 @@ SHOWN = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_g
          "micro_batch", "micro_batches", "recompute_layers", "seq")  # fmt: skip
 
 
-Shortlists = dict[tuple[str, int, int], list[dict[str, Any]]]
+Shortlists = dict[tuple[str, float | None, int, int], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
     cluster are the only ones timed on the next, whose network differs.
     """
     spec: Cluster = catalog.load("clusters", cluster)
-    key = (catalog.load("gpus", spec.gpu).name, spec.domain, gpus)
+    key = (catalog.load("gpus", spec.gpu).name, spec.gpu_power, spec.domain, gpus)
     if key not in known:
         job = terms.job_on(model, cluster, gpus)
         known[key] = best_options(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin)
@@ -133,6 +133,7 @@ def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidat
         setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, low, high, y.seq * sequences, kept,
         draw(setup.accelerator, setup.cluster, _campaign_utilisation(report, kept)), report.breakdown, report.mfu,
         sequences, saved.total_bytes, report.memory.peak / report.memory.capacity, spot, lacking(setup),
+        setup.gpu_power,
     )  # fmt: skip
 
 

@@ -51,19 +51,23 @@ def profile_of(accelerator: Accelerator) -> PowerDraw:
 def draw(accelerator: Accelerator, cluster: Cluster, utilisation: float | None) -> Draw | None:
     """Watts of an accelerator in a node at a utilisation (model FLOPs over peak); None if nobody states its power."""
     profile, figures = profile_of(accelerator), Figures()
-    full = profile.full_watts or accelerator.power
+    full = profile.full_watts or accelerator.rated_power or accelerator.power
     if full is None:
         return None
+    most = min(full, accelerator.power or full)
     busy = figures.use(
         "accelerator", forms.accelerator_watts, full_watts=full, least_fraction=profile.least_fraction,
         full_utilisation=profile.full_utilisation,
         utilisation=UNMEASURED_UTILISATION if utilisation is None else utilisation,
     )  # fmt: skip
+    if accelerator.rated_power:
+        busy = figures.use("accelerator, under its limit", forms.limited_watts, watts=busy, limit_watts=most)
     idle = figures.note("accelerator, waiting for a restart", full * profile.idle_fraction, "W",
                         profile.source_of("idle_fraction") or "")  # fmt: skip
-    rest = _overhead(full, cluster, profile, figures)
+    stated = min(full, cluster.gpu_power or full) if cluster.power else full
+    rest = _overhead(stated, cluster, profile, figures)
     node = cluster.power or _alike_power(accelerator, cluster)
-    rated = full + rest if node is None else max(node / cluster.gpus_per_node, full)
+    rated = most + rest if node is None else max(node / cluster.gpus_per_node - stated, 0.0) + most
     return Draw(float(busy), rest, float(idle), figures, rated)
 
 

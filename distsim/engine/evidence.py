@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from distsim.engine.measured import measured_seconds
@@ -12,11 +13,13 @@ from distsim.engine.profile import least_zero, recipes_of, with_kernels
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_contradictions import overruled, too_large
+from distsim.engine.run_degrees import assumed_degrees, first_that_fits, open_degrees
 from distsim.engine.run_layout import (
     assumed_batch,
     assumed_layout,
     batches_to_try,
     drop_idle,
+    fit_context,
     fit_degrees,
     idle_degrees,
     interleaves,
@@ -39,8 +42,10 @@ from distsim.engine.run_software import assumed_recompute, attention_of, own_sof
 from distsim.engine.run_units import beyond, time_cell
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
+from distsim.interop.run_context import assumed_context
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
 from distsim.interop.run_names import optimizer_named
+from distsim.interop.run_sharding import assumed_sharding
 from distsim.interop.run_tuning import assumed_rank, lengths_of, packed_options, spread_options, tuning_options
 from distsim.interop.runs import MissingCell, Run, measured_peak_bytes
 from distsim.specs.framework import Framework
@@ -124,7 +129,10 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
     told = (
         assumed_model(run), software and assumed_software(run, setup),
         assumed_recompute(run, setup.framework), assumed_rank(run, setup.framework.usual_tuning),
-        assumed_layout(run, setup.layout, setup.framework),
+        assumed_layout(run, setup.layout, setup.framework)
+        or assumed_degrees(run, setup.layout, setup.framework),
+        assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
+        assumed_context(run, setup.layout.cp, setup.layout.cp_mode),
         assumed_batch(run, setup.framework, setup.layout.micro_batch),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
@@ -181,12 +189,14 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
 def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
-    *others, last = possible_degrees(run, framework_of(run))
+    framework = framework_of(run)
+    *others, last = possible_degrees(run, framework)
     for row, degrees in (*((row, last) for row in batches_to_try(run)), *((run, degrees) for degrees in others)):
         setup = _setup_of(row, more, degrees)
         if memory_of(setup).fits:
             return setup
-    return _setup_of(run, more, last)
+    ways = [] if last or others else open_degrees(run, framework)
+    return first_that_fits(ways, partial(_setup_of, run, more)) if ways else _setup_of(run, more, last)
 
 
 def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int]) -> Setup:
@@ -198,20 +208,22 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     more = {**({"seq": lengths.mean} if lengths and not run.count("seq_len") else {}), **(more or {})}
     packed = packed_options(run, framework.usual_samples)
     tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run), **packed}
-    again = recomputation_of(run, framework, model.layers // (run.count("pp") or 1)).options
+    again = recomputation_of(run, framework, model.layers // (run.count("pp") or degrees.get("pp", 1))).options
     options = {**framework.usual, **tuned, **again, **_stated(run, framework, more.get("seq"), model.causal), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
-    fit_degrees(options, run, degrees, framework.usual.get("micro_batches_per_stage"))
+    fit_degrees(options, run, degrees, framework)
     if framework.usual.get("experts_like_tp"):
         options.setdefault("etp", options.get("tp"))
     drop_idle(options, model)
+    fit_context(options, run, model)
     if model.experts is not None and (options.get("ep") or 1) > 1:
         options.setdefault("expert_imbalance", run_notes.capacity_factor(run))
     cluster = cluster_of(run)
     if cluster is not None and "zero_group" not in options:
-        options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // (options.get("tp") or 1))
+        tp = options.get("tp") or 1
+        options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // tp, cluster.gpus_per_node // tp)
     if interleaves(run, framework):
         options["vpp"] = usual_chunks(options, model.layers)
     if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
@@ -250,8 +262,10 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own = {name: kernel for name, kernel in own.items() if name not in framework.compiled}
     if named := run_notes.attention_kernel(run):
         own["attention_kernel"] = named
-    if run_notes.balanced_router(run):
-        own["router"] = "balanced"
+    if forced := run_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):
+        own["router"] = forced
+    if run_notes.sends_once(run):
+        own["expert_order"] = "fused"
     if run_notes.deterministic(run):
         own["deterministic"] = True
     if own_softmax(run):
@@ -279,6 +293,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, causal: bool) -> di
         "global_batch": run.count("global_batch"), "zero": run_notes.zero_stage(run),
         "sequence_parallel": run.flag("sequence_parallel"),
     }  # fmt: skip
+    options["gpu_power"] = run.positive("gpu_power")
     if framework.compiled and (run_notes.compiled(run) or run.flag("compile") is False):
         options["compile"] = run_notes.compiled(run)
     options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})

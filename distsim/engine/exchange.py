@@ -10,6 +10,7 @@ from distsim.arrays import Number, where
 from distsim.engine.resolve import Setup
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
+from distsim.specs.model import Model
 from distsim.specs.rules import divisors, listed
 from distsim.units import parse
 
@@ -115,13 +116,18 @@ def _check_tensor_mode(setup: Setup) -> None:
         raise DistsimError(f"--tp {tp} ranks do not form {shape[mode]} for --tp-mode {mode}", f"use {shape[mode]}")
 
 
+def traded_heads(model: Model, tp: int) -> int:
+    """Heads of a tensor parallel rank that all-to-alls of context parallel ranks must divide."""
+    return min(heads for heads, _ in model.head_counts) // tp
+
+
 def _check_context_mode(setup: Setup) -> None:
     y, model = setup.layout, setup.model
     if setup.job.cp_mode is None:
         return
     if y.cp == 1:
         raise DistsimError(f"--cp-mode {setup.job.cp_mode} has no effect with cp 1", "add --cp 2 or more")
-    heads = min(heads for heads, _ in model.head_counts) // y.tp
+    heads = traded_heads(model, y.tp)
     if y.cp_mode == "all_to_all" and heads % y.cp:
         raise DistsimError(
             f"all-to-all over {y.cp} context parallel ranks does not divide {heads} heads per tensor parallel rank",
@@ -200,4 +206,5 @@ def memory_notes(job: Job, exchange: Exchange | None) -> list[str]:
     stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None]
     if exchange is not None and "hpz" in exchange.zeropp:  # its copy of the parameters is memory
         stated.remove("zeropp")
-    return [f"--{name.replace('_', '-')} is counted in traffic, not in memory" for name in stated]
+    slowed = [] if job.gpu_power is None else ["--gpu-power is counted in time, not in memory"]
+    return [*(f"--{name.replace('_', '-')} is counted in traffic, not in memory" for name in stated), *slowed]

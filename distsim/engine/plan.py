@@ -46,6 +46,8 @@ class Candidate:
     """Goodput on machines that are taken away, where it is known how often that is."""
     notes: tuple[str, ...] = ()
     """What of the job the accelerator does not have."""
+    gpu_power: float | None = None
+    """Watts of the limit under which the accelerators run."""
 
     def under(self, term: str) -> Candidate:
         """The same on machines rented at a term."""
@@ -102,7 +104,8 @@ class Option:
         """As in the JSON contract, and more."""
         one = self.candidate
         return {
-            "cluster": one.cluster, "gpu": one.gpu, "gpus": one.gpus, "layout": dict(one.layout),
+            "cluster": one.cluster, "gpu": one.gpu, "gpus": one.gpus, "gpu_power": one.gpu_power,
+            "layout": dict(one.layout),
             "global_batch": one.global_batch, "spare_nodes": one.goodput.spares,
             "days": self.days, "days_interval": self.interval(self.days),
             "gpu_hours": self.gpu_hours, "gpu_hours_interval": self.interval(self.gpu_hours),

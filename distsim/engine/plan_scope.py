@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distsim import catalog
 from distsim.engine.flops import model_flops
+from distsim.engine.hardware import limited
 from distsim.engine.models import LoadedModel
 from distsim.engine.pace import campaign_pace
 from distsim.engine.prices import Quote
@@ -38,7 +39,7 @@ class Scope:
         self.request = request
         self.sold = _sold(offered)
         self.clusters = _clusters(request, self.sold)
-        job = request.terms.job.model_copy(update={"cluster": self.clusters[0], "model": model.spec})
+        job = request.terms.job.model_copy(update={"cluster": self.clusters[0], "model": model.spec, "gpu_power": None})
         setup = resolve(job)
         self.flops_per_token = float(model_flops(setup))
         self._tuning = tuning_notes(setup.tuning, setup.model, setup.kernels, setup.framework, job.lora_targets)
@@ -49,7 +50,7 @@ class Scope:
 
     def notes(self) -> list[str]:
         """What has no adapter, what was asked for and has no price, and sizes that were not tried."""
-        told = list(self._tuning)
+        told = [*self._tuning, *self._limits()]
         terms = " or ".join(self.request.price_terms)
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
         named = {catalog.load("clusters", name).name for name in self.request.clusters}
@@ -59,6 +60,18 @@ class Scope:
         if not self.request.sizes and any(max(self._needed(name)) > LARGEST_CLUSTER for name in self.clusters):
             told.append(f"sizes up to {LARGEST_CLUSTER:,} accelerators are tried; --gpus tries others")
         return told
+
+    def _limits(self) -> list[str]:
+        """Accelerators that a stated power limit does not limit, or that it rules out."""
+        told: dict[str, None] = {}
+        for cluster in self.clusters:
+            spec = catalog.load("clusters", cluster)
+            try:
+                found = limited(catalog.load("gpus", spec.gpu), spec, self.request.terms.job.gpu_power)[1]
+            except DistsimError as error:
+                found = [f"left out: {error.problem}"]
+            told |= dict.fromkeys(found)
+        return list(told)
 
     def _sizes(self, cluster: str) -> list[int]:
         """Accelerators to try: as asked, or powers of two around what the deadline needs."""

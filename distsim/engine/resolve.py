@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.arrays import round_up
+from distsim.engine.hardware import hardware
 from distsim.engine.models import as_asked, asked_of, length_notes, load_model, packed_samples, reading_notes
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.profile import as_stored, framework_notes, job_kernels, padded_vocab
@@ -29,8 +30,6 @@ from distsim.specs.tuning import Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-DEFAULT_GPU = "a100-sxm4-80gb"
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,17 @@ class Setup:
         """Whether torch.compile runs: as the job says, or else the framework's defaults."""
         return bool(self.framework.defaults.get("compile") if self.job.compile is None else self.job.compile)
 
+    @property
+    def gpu_power(self) -> float | None:
+        """Watts of the limit under which the accelerators run; None where they have all that they are rated for."""
+        return self.accelerator.power if self.accelerator.rated_power else None
+
+    @property
+    def gpu_words(self) -> str:
+        """``h100-sxm``, or ``h100-sxm at 500 W`` under a limit that the job or its cluster states."""
+        stated = self.gpu_power and (self.job.gpu_power or self.cluster.gpu_power)
+        return f"{self.accelerator.name} at {self.gpu_power:g} W" if stated else self.accelerator.name
+
     def context(self) -> Context:
         """What the layers need to state their operations."""
         return Context(
@@ -80,12 +90,13 @@ class Setup:
         y = self.layout
         return {
             "model": self.model.name, "gpu": self.accelerator.name, "gpus": y.gpus, "cluster": self.cluster.name,
-            "framework": self.framework.name, "tp": y.tp, "pp": y.pp, "cp": y.cp, "ep": y.ep, "etp": y.etp, "dp": y.dp,
-            "vpp": y.vpp, "schedule": y.schedule, "stage_layers": list(self.stage_layers), "zero": y.zero,
-            "zero_group": y.zero_group, "sequence_parallel": bool(y.sequence_parallel),
-            "loss_parallel": bool(y.loss_parallel), "cp_mode": y.cp_mode, "seq": y.seq,
-            "micro_batch": y.micro_batch, "global_batch": y.micro_batch * y.micro_batches * y.dp,
-            "micro_batches": y.micro_batches, "recompute": self.recompute, "recompute_layers": y.recompute_layers,
+            "gpu_power": self.gpu_power, "framework": self.framework.name,
+            "tp": y.tp, "pp": y.pp, "cp": y.cp, "ep": y.ep, "etp": y.etp, "dp": y.dp, "vpp": y.vpp,
+            "schedule": y.schedule, "stage_layers": list(self.stage_layers), "zero": y.zero, "zero_group": y.zero_group,
+            "sequence_parallel": bool(y.sequence_parallel), "loss_parallel": bool(y.loss_parallel),
+            "cp_mode": y.cp_mode, "seq": y.seq, "micro_batch": y.micro_batch,
+            "global_batch": y.micro_batch * y.micro_batches * y.dp, "micro_batches": y.micro_batches,
+            "recompute": self.recompute, "recompute_layers": y.recompute_layers,
             "attention": y.attention, "dropout": self.job.dropout is not False, "precision": self.precision.name,
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning),
@@ -108,10 +119,10 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     _refuse_unsupported(filled, framework)
     model, stored = as_stored(load_model(job.model).spec, framework)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
-    accelerator, cluster = _hardware(filled, given)
+    accelerator, cluster, limit_notes = hardware(filled, given)
     layout, notes = _layout(filled, model, cluster)
     check_vocabulary(model, layout)
-    notes += [*chunk_notes, *reading_notes(job.model), *stored]
+    notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored]
     problems = broken(model, layout)
     if problems:
         raise DistsimError(
@@ -194,25 +205,6 @@ def _refuse_unsupported(filled: Mapping[str, Any], framework: Framework) -> None
             f"--recompute-layers {filled['recompute_layers']} has no effect with --recompute {filled['recompute']}",
             "add --recompute full, or leave --recompute-layers out",
         )
-
-
-def _hardware(filled: dict[str, Any], given: dict[str, Any]) -> tuple[Accelerator, Cluster]:
-    if given.get("cluster"):
-        cluster: Cluster = given["cluster"]
-    elif filled["cluster"]:
-        cluster = catalog.load("clusters", filled["cluster"])
-    else:
-        cluster = catalog.usual_cluster(filled["gpu"] or DEFAULT_GPU)
-    if given.get("accelerator"):
-        return given["accelerator"], cluster
-    accelerator: Accelerator = catalog.load("gpus", filled["gpu"] or cluster.gpu)
-    usual: Accelerator = catalog.load("gpus", cluster.gpu)
-    if filled["cluster"] and filled["gpu"] and usual.name != accelerator.name:
-        raise DistsimError(
-            f"cluster {cluster.name} has {usual.name}, but --gpu says {accelerator.name}",
-            "give one of the two, or a cluster with that GPU",
-        )
-    return accelerator, cluster
 
 
 def _degrees(filled: dict[str, Any], cluster: Cluster) -> tuple[dict[str, int], list[str]]:

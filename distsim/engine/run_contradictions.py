@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distsim.engine.flops import stated_flops
 from distsim.engine.resolve import Setup
+from distsim.interop.run_sharding import contradicted_sharding
 from distsim.interop.runs import Run, measured_peak_bytes
 from distsim.units import GIB, GIGA, TERA
 
@@ -21,7 +22,13 @@ def overruled(run: Run, setup: Setup) -> str:
     """Cells that others of the row contradict, and what counts instead; nothing where all agree."""
     return "; ".join(
         words
-        for words in (_replicas(run, setup), _accumulation(run, setup), _rates(run, setup), _peak(run, setup))
+        for words in (
+            contradicted_sharding(run),
+            _replicas(run, setup),
+            _accumulation(run, setup),
+            _rates(run, setup),
+            _peak(run, setup),
+        )
         if words
     )
 

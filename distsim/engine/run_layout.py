@@ -6,7 +6,10 @@ import math
 import re
 from typing import Any
 
+from distsim.engine.exchange import traded_heads
 from distsim.engine.run_software import gpu_name
+from distsim.interop import run_notes
+from distsim.interop.run_context import context_mode
 from distsim.interop.run_models import model_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
@@ -25,6 +28,11 @@ INTERLEAVED_SINCE = 2024
 """The year of that README."""
 SHARDED = 2
 """ZeRO stage from which sharding, not pipelining, makes room for a model."""
+
+
+TRAINERS = ("huggingface", "deepspeed", "deepspeed-2021", "torch-ddp", "torchtune", "litgpt", "tinyllama", "fsdp",
+            "fms-fsdp", "llm-foundry", "torch-compile")  # fmt: skip
+"""Frameworks that train models whole where nobody says that they split them: every GPU has a replica, or shards."""
 
 
 def usual_chunks(options: dict[str, Any], layers: int) -> int | None:
@@ -55,12 +63,19 @@ def batches_to_try(run: Run) -> list[Run]:
     return [Run({**run.cells, "micro_batch": str(size)}, run.line) for size in sizes]
 
 
-def fit_degrees(options: dict[str, Any], run: Run, degrees: dict[str, int], per_stage: int | None) -> None:
+def unstated(run: Run, framework: Framework) -> list[str]:
+    """Degrees that are blank where nothing else says how a model lies on GPUs: neither dp nor what is sharded."""
+    sharded = run.text("fsdp_kind") or run_notes.zero_stage(run) is not None or "zero" in framework.usual
+    return [] if sharded or run.count("dp") else [name for name in ("tp", "pp") if run.count(name) is None]
+
+
+def fit_degrees(options: dict[str, Any], run: Run, degrees: dict[str, int], framework: Framework) -> None:
     """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1, or
-    as large as ``per_stage`` micro-batches per pipeline stage make it."""
-    unstated = [name for name in ("tp", "pp") if name not in options]
-    if options["gpus"] > 1 and unstated and "dp" not in options and "zero" not in options and not run.text("fsdp_kind"):
-        raise MissingCell(f"{' and '.join(unstated)} and dp are blank: the layout is not stated")
+    as large as the framework's usual micro-batches per pipeline stage make it."""
+    per_stage = framework.usual.get("micro_batches_per_stage")
+    blank = unstated(run, framework)
+    if options["gpus"] > 1 and blank and framework.name not in TRAINERS:
+        raise MissingCell(f"{' and '.join(blank)} and dp are blank: the layout is not stated")
     options.update(degrees)
     parallel = 1
     for name in ("tp", "pp", "cp"):
@@ -91,6 +106,15 @@ def drop_idle(options: dict[str, Any], model: Model) -> list[str]:
     idle = ["vpp"] if (options.get("pp") or 1) == 1 else []
     idle += ["etp"] if model.experts is None else []
     return [f"{name} {value}" for name in idle if (value := options.pop(name, None) or 1) > 1]
+
+
+def fit_context(options: dict[str, Any], run: Run, model: Model) -> None:
+    """How context parallel ranks exchange: as the row says, else as usual, else by ring; all-to-alls only where they
+    divide the heads."""
+    usual, cp = options.pop("cp_mode", None), options.get("cp") or 1
+    mode = context_mode(run) or usual
+    if cp > 1 and mode and (mode != "all_to_all" or traded_heads(model, options.get("tp") or 1) % cp == 0):
+        options["cp_mode"] = mode
 
 
 def states_batch(run: Run) -> bool:
@@ -149,7 +173,7 @@ def _possible_stages(run: Run, framework: Framework) -> list[int]:
     """Numbers of pipeline stages where tensor parallel groups are told and neither stages nor replicas."""
     tensor, gpus = run.count("tp") or 1, run.count("n_gpus") or 1
     others = [run.count(name) for name in ("pp", "cp", "ep", "dp", "zero_stage")]
-    sharded = (framework.usual.get("zero") or 0) >= SHARDED or run.text("fsdp_kind")
+    sharded = (framework.usual.get("zero") or 0) >= SHARDED or (run_notes.zero_stage(run) or 0) >= SHARDED
     if tensor == 1 or any(one is not None for one in others) or sharded or gpus % tensor:
         return []
     ranks, layers, whole = gpus // tensor, run.count("layers") or model_of(run).layers, run.count("global_batch")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from distsim import catalog
 from distsim.engine.lacking import COMPILED_ONLY
@@ -42,9 +43,12 @@ def framework_of(run: Run) -> Framework:
         own = [recipe for recipe in known if recipe.released(run_year(run))]
         released = tuple(recipe.model_copy(update={"until": None}) for recipe in own)
         framework = framework.model_copy(update={"recipes": released})
-    if not run_notes.overlaps_tensor_parallel(run):
+    told: dict[str, Any] = {"tp_in_pieces": True} if run_notes.overlaps_tensor_parallel(run) else {}
+    if run_notes.sends_once(run):
+        told["expert_copies"] = "once"
+    if not told:
         return framework
-    return framework.model_copy(update={"traffic": framework.traffic.model_copy(update={"tp_in_pieces": True})})
+    return framework.model_copy(update={"traffic": framework.traffic.model_copy(update=told)})
 
 
 def _profile_of(run: Run) -> tuple[str, str]:
@@ -98,7 +102,7 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
         recipe += run_notes.scaled_by_rows(run)
     if recipe == "nvfp4" and "precision_nvfp4_mixed" in framework.usual:
         recipe += run_notes.wide_tail(run)
-    if run.number("zero_stage") and f"precision_{recipe}_sharded" in framework.usual:
+    if run_notes.zero_stage(run) and f"precision_{recipe}_sharded" in framework.usual:
         recipe += "_sharded"
     replayed = {name: real for known in framework.recipes for name, real in known.replayed.items()}
     return replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))

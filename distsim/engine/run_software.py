@@ -9,6 +9,7 @@ from distsim import catalog
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_recompute import Said, said_by, unknown
+from distsim.interop.run_sharding import hybrid_group
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
@@ -118,9 +119,9 @@ def _chip(run: Run) -> Accelerator | None:
     return found
 
 
-def sharding_group(run: Run, dp: int, domain: int) -> int | None:
+def sharding_group(run: Run, dp: int, domain: int, node: int) -> int | None:
     """Ranks that share one sharded copy, where the row says that they are fewer than all; ``domain`` is how many fast
-    links join."""
+    links join, ``node`` how many a node has."""
     said = f"{run.text('fsdp_kind') or ''} {run.text('notes') or ''}"
     if any(words in said for words in WITHIN_SLICE) and dp > domain and dp % domain == 0:
         return domain
@@ -128,4 +129,4 @@ def sharding_group(run: Run, dp: int, domain: int) -> int | None:
         return max(dp // 2, 1)
     found = FSDP.search(said)
     size = int(next(filter(None, found.groups()))) if found else 0
-    return size if 1 < size < dp and dp % size == 0 else None
+    return size if 1 < size < dp and dp % size == 0 else hybrid_group(run, dp, node)

@@ -107,6 +107,8 @@ def _hop(setup: Setup) -> float | None:
     return float(network_for(setup.accelerator, cluster=setup.cluster, profile=setup.job.profile).hop)
 
 
+JOB_FIELDS = {"gpu.power": "gpu_power"}
+"""Fields that a job states by another name."""
 FIELDS: dict[str, Field] = {
     "gpu.memory": Field("B", "40GB..160GB or 0.5..2", lambda setup: setup.accelerator.memory, _memory),
     "gpu.bandwidth": Field(
@@ -114,6 +116,7 @@ FIELDS: dict[str, Field] = {
         lambda setup, factor: _chip(setup, bandwidth=setup.accelerator.bandwidth * factor),
     ),
     "gpu.peak": Field("FLOP/s", "500TFLOP/s..2PFLOP/s or 0.5..2", _peak, _peaks),
+    "gpu.power": Field("W", "400W..700W or 0.5..1", lambda setup: setup.accelerator.power),
     "network.bandwidth": Field(
         "B/s", "100GB/s..800GB/s (of a node) or 0.5..4",
         _network_usual, _network_rate,
@@ -215,7 +218,8 @@ def _varied(request: Request, base: Setup, name: str, value: float, usual: float
     if name == "gpus":
         return replace(request, gpus=(int(value),))
     if scaled is None:
-        return replace(request, job=request.job.model_copy(update={name: int(value)}))
+        stated = {JOB_FIELDS.get(name, name): value if FIELDS[name].unit else int(value)}
+        return replace(request, job=request.job.model_copy(update=stated))
     # what the job names is given by its loaded specs, of which one is changed
     specs: Mapping[str, Any] = {"accelerator": base.accelerator, "cluster": base.cluster}
     return replace(request, overrides={**specs, **scaled(base, value / usual)})

@@ -74,7 +74,8 @@ def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
     if experts is None or flow.span.group != "ep" or flow.op != "all_to_all":
         return flow
     placed = flow.span.placed(network)
-    share = distinct_copies(where(placed.nodes > 1, placed.nodes, placed.ranks), experts.working_per_token)
+    held = experts.count / where(placed.nodes > 1, placed.nodes, placed.ranks)
+    share = distinct_copies(held, experts.choices, experts.per_token, setup.kernels.router == "round-robin")
     own = where(placed.nodes > 1, 0.0, OWN_SHARE * _link_rate(setup))
     return flow._replace(bytes_logical=flow.bytes_logical * share, own_rate=own)
 

@@ -7,4 +7,4 @@ from distsim.engine.resolve import Setup
 
 def few(setup: Setup) -> str:
     """``llama-7b on 8 x h100-sxm``."""
-    return f"{setup.model.name} on {setup.layout.gpus} x {setup.accelerator.name}"
+    return f"{setup.model.name} on {setup.layout.gpus} x {setup.gpu_words}"

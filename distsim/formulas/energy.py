@@ -20,6 +20,12 @@ def accelerator_watts(
     return full_watts * (least_fraction + (1 - least_fraction) * busy)
 
 
+@formula(unit="W", source="a limit lowers clocks until it is kept (nvidia-smi --power-limit), and nothing below it")
+def limited_watts(watts: Number, limit_watts: Number) -> Number:
+    """Mean draw of one accelerator under a power limit, from what it would draw without."""
+    return minimum(watts, limit_watts)
+
+
 @formula(unit="W", source="processors, fans, network cards and drives: a share of what a node may draw beyond its GPUs")
 def node_overhead_watts(node_watts: Number, gpus_per_node: Number, full_watts: Number, node_share: Number) -> Number:
     """Draw of the rest of a node, per accelerator, from the most that the node draws."""

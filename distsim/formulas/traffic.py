@@ -1,6 +1,8 @@
 """Bytes and calls of the exchanges that a training step makes, one function per law."""
 
-from distsim.arrays import Number, maximum, round_up, where
+import math
+
+from distsim.arrays import Number, each, maximum, minimum, round_up, where
 from distsim.formula import formula
 from distsim.units import FP32_BYTES
 
@@ -59,10 +61,31 @@ def direct_crossing_fraction(ranks: Number, local: Number, nodes: Number) -> Num
     return where(nodes > 1, (ranks - local) / maximum(ranks - 1, 1), 0.0)
 
 
-@formula(unit="1", source="DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.2; distinct destinations expected")
-def distinct_copies(destinations: Number, choices: Number) -> Number:
-    """Copies that a token sends when it goes once to each destination, over its choices, which are spread evenly."""
-    return destinations * (1 - (1 - 1 / destinations) ** choices) / choices
+@formula(
+    unit="1",
+    source="DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.2; counts of the draws, and of the turns, that reach a "
+    "destination",
+)
+def distinct_copies(held: Number, experts: Number, choices: int, in_turn: bool) -> Number:
+    """Copies that a token sends when it goes once to each destination that holds ``held`` of the experts, over those
+    that go to each of its ``choices``: different experts drawn at random, or the next ones in turn (round robin)."""
+    reached = _next_ones(held, experts, choices) if in_turn else 1 - _missed(held, experts, choices)
+    return reached / (choices * held / experts)
+
+
+def _next_ones(held: Number, experts: Number, choices: int) -> Number:
+    """Share of tokens of whose next experts one is among those held: where the first of them may stand, which moves in
+    steps of the greatest common divisor."""
+    steps = each(lambda one: math.gcd(choices, int(one)), held)
+    return minimum((held + choices - steps) / experts, 1.0)
+
+
+def _missed(held: Number, experts: Number, choices: int) -> Number:
+    """Chance that none of so many different experts is among those held."""
+    found: Number = 1.0
+    for before in range(choices):
+        found = found * maximum(experts - held - before, 0) / (experts - before)
+    return found
 
 
 @formula(unit="elements", source="Vogels et al. 2019, PowerSGD (arXiv:1905.13727), section 3")

@@ -11,27 +11,34 @@ _XLA, _MEGATRON, _TORCH = "maxtext", "megatron-core", "fsdp"
 NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
     (re.compile(rf"(?<![a-z])(?:{words})", re.IGNORECASE), profile, split) for words, profile, split in (
         (r"gpt-?neox|megatron-?(?:deepspeed|ds)|deepspeed.?megatron", "megatron-deepspeed", ""),
-        (r"megatron.?lm|vocabulary.?parallel", "megatron-lm", ""),
-        (r"megatron|mcore|transformer.?engine|simumax", _MEGATRON, ""),
+        (r"fms|foundation.?model.?stack", "fms-fsdp", ""),
+        (r"megatron.?bridge", "megatron-bridge", ""),
+        (r"megatron.?(?:lm|llama)|pai.?megatron|vocabulary.?parallel|zero.?bubble", "megatron-lm", ""),
+        (r"neuron\w*.?nemo", "neuronx-nemo", ""),
+        (r"(?:nemo.?)?automodel", "nemo-automodel", ""),
+        (r"torchtitan", "torchtitan", ""),
+        (r"(?:bio)?nemo(?!tron)", "nemo", ""),
+        (r"megatron|mcore|simumax|primus", _MEGATRON, ""),
         (r"intern.?evo|internlm|paddle|oneflow", "megatron-lm", ""),  # fused norms and rotation, layers split as there
-        (r"(?:nemo.?)?automodel", "torchtitan", ""),
         (r"fsdp.?2", "torchtitan", ""),
-        (r"(?:bio)?nemo", "nemo", ""),
         (r"mesh.?tensorflow|mesh.?tf|gshard|lingvo|tensorflow|praxis|saxml", "paxml", ""),
         (r"maxtext|easylm|jax|flax|haiku|axlearn|xla|torch.?xla|torchprime|scalax|kauldron|gemma-?jax", _XLA, ""),
-        (r"deepspeed|zero", "deepspeed", ""),
+        (r"deepspeed", "deepspeed", ""),
         (r"neuron|nxd", "neuronx", ""),
-        (r"torchtitan|fsdp.?2", "torchtitan", ""),
+        (r"habana|gaudi|synapse", "habana", ""),
         (r"torchtune", "torchtune", ""),
         (r"nanotron|picotron", "nanotron", ""),
         (r"ddp|distributed.?data.?parallel|horovod|apex|deep.?learning.?examples", "torch-ddp", "megatron-lm"),
         (r"hugging.?face|hf(?![a-z])|transformers|trainer|accelerate|peft|swift|optimum", "huggingface", "megatron-lm"),
+        (r"transformer.?engine", _MEGATRON, ""),
         (r"fsdp|torch|lightning|fabric|olmo|fairscale|fairseq|metaseq|colossal|vescale|veomni|open.?(?:instruct|lm)",
          _TORCH, "torchtitan"),
+        (r"zero", "deepspeed", ""),
     )
 )  # fmt: skip
 """Words of a framework's name, the profile that is nearest, and the one where the run splits its model if that one
-cannot."""
+cannot. What trains comes before what it is built of: NeMo before Megatron, JAX and transformers before Transformer
+Engine, which brings fused layers to any of them."""
 PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
     "int8": "fp8", "tf32": "fp32", "32": "fp32", "16": "fp16", "16-mixed": "fp16", "fp16-amp": "fp16",
@@ -55,7 +62,16 @@ NARROW_IN_MEMORY = re.compile(r"nf4|int4|int8.?weight|w\d+a16|gptq|awq")
 def nearest_profile(name: str, *, split: bool) -> str | None:
     """The preset that a framework's name is nearest to; None where no word of it is known."""
     found = next((one for one in NEAREST if one[0].search(name)), None)
-    return None if found is None else (found[2] if split and found[2] else found[1])
+    return _named_in(name) if found is None else (found[2] if split and found[2] else found[1])
+
+
+def _named_in(name: str) -> str | None:
+    """The preset whose name or alias stands in a longer name (``axolotl 0.6``), the longest first."""
+    plain = re.sub(r"[\s_]+", "-", name.strip().lower())
+    presets = {**catalog.aliases("frameworks"), **{one: one for one in catalog.names("frameworks")}}
+    words = (one for one in presets if re.search(rf"(?<![a-z0-9]){re.escape(one)}(?![a-z0-9])", plain))
+    longest = max(words, key=len, default=None)
+    return presets[longest] if longest else None
 
 
 def precision_like(cell: str) -> str | None:

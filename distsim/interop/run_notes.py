@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from distsim.interop.run_sharding import FULL, stated_stage
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.job import OFFLOADS
@@ -35,8 +36,10 @@ llama3_405b.toml sets compile beside float8, whose casts take two to three times
 _NARROW = re.compile(r"^(mx|nv)?fp[48]|^float8", re.IGNORECASE)
 _WIDE_TAIL = re.compile(r"\blayers \d+-\d+ NVFP4, \d+-\d+ bf16", re.IGNORECASE)
 _BALANCED = re.compile(
-    r"forced?[- ]balanced|force_load_balancing|fake balanced|balanced (?:gate|rout)|even(?:ly)? rout", re.IGNORECASE
+    r"forced?[- ]balanced|force_load_balanc|fake balanced|balanced (?:gate|rout)|even(?:ly)? rout", re.IGNORECASE
 )
+_IN_TURN = re.compile(r"\bround[- ]robin\b", re.IGNORECASE)
+_SENT_ONCE = re.compile(r"\b(?:deep|hybrid)[- ]?ep\b", re.IGNORECASE)
 _CAPACITY = re.compile(r"capacity factor (\d+(?:\.\d+)?)", re.IGNORECASE)
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
 _GRAPHS = re.compile(r"--cuda-graph-impl[= ]transformer_engine", re.IGNORECASE)
@@ -71,10 +74,6 @@ def framework_name(run: Run) -> str | None:
     if _TORCHTITAN.search(notes):
         return "torchtitan"
     return "deepspeed" if _HUGGING_FACE.search(notes) else run.text("framework")
-
-
-FULL = 3
-"""ZeRO stage that shards parameters."""
 
 
 def offloaded(run: Run) -> str | None:
@@ -119,9 +118,17 @@ def capacity_factor(run: Run) -> float | None:
     return max(1.0, float(found[1])) if found else None
 
 
-def balanced_router(run: Run) -> bool:
-    """Whether the benchmark sends each expert as many tokens."""
-    return _BALANCED.search(run.text("notes") or "") is not None
+def forced_router(run: Run, usual: str) -> str | None:
+    """How the benchmark sends each expert as many tokens, where it does: in turn if notes say so, else as usual."""
+    notes = run.text("notes") or ""
+    if _IN_TURN.search(notes):
+        return "round-robin"
+    return usual if _BALANCED.search(notes) else None
+
+
+def sends_once(run: Run) -> bool:
+    """Whether notes name a library that sends a token once to each node or rank, however many experts it has there."""
+    return _SENT_ONCE.search(run.text("notes") or "") is not None
 
 
 def scaled_by_rows(run: Run) -> str:
@@ -176,20 +183,12 @@ def recompute_options(run: Run, layers: int) -> dict[str, str | int]:
     return {"recompute": "selective" if "selective" in cell or "minimal" in cell else cell} if cell else {}
 
 
-_SHARDING = (("NO_SHARD|^DDP$", 0), ("SHARD_GRAD_OP|ZERO2", 2), ("FULL_SHARD|HYBRID_SHARD", 3))
-"""Words of FSDP for what is sharded, and the stage of ZeRO that does as much."""
-
-
 def zero_stage(run: Run) -> int | None:
-    """The cell, what the kind of FSDP says, or 3 where everything trains by a script that runs on DeepSpeed whatever
-    the number of GPUs."""
-    stage = run.number("zero_stage")
-    kind = run.text("fsdp_kind") or ""
-    named = next((zero for word, zero in _SHARDING if re.search(word, kind, re.IGNORECASE)), None)
-    if stage is None and named is not None:
-        return named
-    scripted = stage is None and ON_DEEPSPEED in (run.text("notes") or "").lower()
-    return 3 if scripted else None if stage is None else int(stage)
+    """What the cells say, or 3 where everything trains by a script that runs on DeepSpeed whatever the number of
+    GPUs."""
+    scripted = ON_DEEPSPEED in (run.text("notes") or "").lower()
+    stage = stated_stage(run)
+    return FULL if stage is None and scripted else stage
 
 
 def check_lengths(run: Run) -> None:

@@ -24,12 +24,12 @@ COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "n_exper
           "seq_len", "n_gpus", "gpus_per_node", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "micro_batch", "grad_accum",
           "global_batch", "lora_rank")  # fmt: skip
 """Columns of whole numbers from one on."""
-MEASURED = ("n_params_b", "ffn_hidden", "internode_gbps_per_gpu", "step_time_s", "tokens_per_s_per_gpu",
+MEASURED = ("n_params_b", "ffn_hidden", "internode_gbps_per_gpu", "gpu_power", "step_time_s", "tokens_per_s_per_gpu",
             "samples_per_s", "tflops_per_gpu_reported", "mfu_pct", "hfu_pct", "mem_peak_gb_per_gpu")  # fmt: skip
 """Columns of figures above zero."""
 FROM_ZERO = ("shared_experts", "zero_stage", "gated_mlp", "tied_embeddings", "sequence_parallel", "compile")
 WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precision", "recompute", "attention",
-         "optimizer", "offload", "framework", "flops_kind", "mem_kind", "finetune_kind",
+         "optimizer", "offload", "framework", "cp_mode", "flops_kind", "mem_kind", "finetune_kind",
          "lora_targets", "notes")  # fmt: skip
 """Columns of text."""
 DELIMITERS = (";", "\t", "|")

@@ -161,6 +161,7 @@ def _saved_rows(block: Block, setup: Setup) -> Iterator[tuple[str, str, str, Any
 # What a value follows from where nobody states the option.
 _FOLLOWS = {
     "gpu": "default, or the cluster's", "cluster": "the GPU's usual", "gpus": "one node, or what the degrees need",
+    "gpu_power": "the cluster, or the GPU's preset",
     "dp": "gpus / (tp * pp * cp)", "etp": "tp and ep", "schedule": "pp and vpp", "stage_layers": "layers / pp",
     "mtp": "stage_layers", "decoder_seq": "the model",
     "zero_group": "dp * cp", "sequence_parallel": "tp > 1", "seq": "the model's context", "dropout": "the model",
@@ -183,7 +184,7 @@ def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
     """Every resolved option with its value and origin."""
     rows = []
     for name, value in setup.to_dict().items():
-        shown = _counts(value) if isinstance(value, (list, tuple)) else str(value)
+        shown = _counts(value) if isinstance(value, (list, tuple)) else "none" if value is None else f"{value}"
         rows.append([name, shown, origin_of(setup, origins, name)])
     return columns(["option", "value", "from"], rows, left=(0, 1, 2))
 

@@ -86,6 +86,7 @@ def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
         f"per step ({count(option.candidate.tokens_per_step)} tokens): "
         f"{request.tokens / option.candidate.tokens_per_step:,.0f} steps of {duration(option.candidate.step_seconds)}.",
         f"Software profile {setup.framework.name}, precision {setup.precision.name}, optimizer {setup.optimizer.name}.",
+        *([] if setup.gpu_power is None else [f"Accelerators under a power limit of {setup.gpu_power:g} W."]),
         f"Failures: preset {faults.name}; one per {duration(kept.mean_time_between_failures)} on "
         f"{kept.gpus:,} accelerators; {kept.spares} spare nodes, not billed. {faults.notes}",
         f"A checkpoint every {duration(kept.interval)} ({interval}), written {copies}; storage preset "

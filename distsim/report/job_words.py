@@ -16,7 +16,7 @@ def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
     """What was computed, in a line or two or three; with the name of the cluster where links matter."""
     y = setup.layout
     times = f"{y.micro_batches:,} micro-batch{'es' if y.micro_batches > 1 else ''}"
-    on = f" on {y.gpus:,} x {setup.accelerator.name}" + (f" ({setup.cluster.name})" if cluster else "")
+    on = f" on {y.gpus:,} x {setup.gpu_words}" + (f" ({setup.cluster.name})" if cluster else "")
     packed = f" (samples of {y.sample_tokens:,})" if y.sample_tokens else ""
     parts = [
         term.bold(setup.model.name) + on,

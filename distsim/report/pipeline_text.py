@@ -54,7 +54,7 @@ def model_words(setup: Setup, times: Mapping[str, Any], stages: int) -> list[str
     alike = all(max(one) - min(one) <= 1e-6 * max(one) for one in passes)
     which = ("each " if alike else "the slowest ") + ("stage" if len(passes[0]) == stages else "chunk")
     return [
-        f"{setup.model.name} on {setup.accelerator.name}{tensor}, "
+        f"{setup.model.name} on {setup.gpu_words}{tensor}, "
         f"{y.micro_batch} x {y.seq:,} tokens a micro-batch, {software}",
         f"{which}: forward {forward}, backward {backward}; a transfer {duration(times['hop'])}",
     ]

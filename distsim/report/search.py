@@ -46,7 +46,7 @@ def head(report: SearchReport, term: Style) -> list[str]:
     if report.limited:
         fits += f", {report.feasible:,} of them within {limit_words(report)}"
     told = [
-        f"{base.model.name} on {gpus} {sign} {base.accelerator.name} ({base.cluster.name}), {words}",
+        f"{base.model.name} on {gpus} {sign} {base.gpu_words} ({base.cluster.name}), {words}",
         f"{report.evaluated:,} layouts in {report.seconds:.1f} s{until} ({rate:,.0f} per second): {fits}; "
         f"best by {request.objective}",
     ]  # fmt: skip
@@ -151,7 +151,8 @@ def flags(options: Mapping[str, Any]) -> str:
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else NEGATIVE.get(name, f"--no-{flag}"))
         elif value is not None:
-            words.append(f"--{flag} {shlex.quote(str(value))}")
+            text = str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+            words.append(f"--{flag} {shlex.quote(text)}")
     return " ".join(words)
 
 

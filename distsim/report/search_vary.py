@@ -21,7 +21,7 @@ def lines(report: VaryReport, term: Style) -> list[str]:
     request, base = report.request, report.base
     gpus = "" if report.field == "gpus" else f" on {' or '.join(f'{one:,}' for one in request.gpus)}"
     made = [
-        f"{term.bold(base.model.name)}{gpus} {term.choose('×', 'x')} {base.accelerator.name} ({base.cluster.name}): "
+        f"{term.bold(base.model.name)}{gpus} {term.choose('×', 'x')} {base.gpu_words} ({base.cluster.name}): "
         f"best by {request.objective} as {term.bold(report.field)} varies",
     ]  # fmt: skip
     priced = [point.report for point in report.points if point.report is not None and point.report.rents]
@@ -65,7 +65,7 @@ def text_of(report: VaryReport, point: Point) -> str:
     value = point.value
     words = {
         "B": lambda: stated(decimal_bytes(value)), "B/s": lambda: decimal_bytes(value, "B/s"),
-        "s": lambda: stated(duration(value)),
+        "s": lambda: stated(duration(value)), "W": lambda: f"{value:,.0f} W",
         "FLOP/s": lambda: decimal_bytes(value, "FLOP/s"), "": lambda: f"{value:,.0f}",
     }  # fmt: skip
     return words[report.unit]()

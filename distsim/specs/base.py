@@ -107,7 +107,8 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
     told = repr(error["input"]) in message or isinstance(error["input"], (dict, BaseModel))
     given = "" if told else f" (given {error['input']!r})"
     problem, _, hint = message.partition("; ")
-    return f"{name}: {problem}{given}" if name else problem + given, hint
+    named = not name or problem.startswith(f"{name} ")
+    return (problem if named else f"{name}: {problem}") + given, hint
 
 
 KINDS = {

@@ -101,6 +101,9 @@ class Cluster(Sourced):
     host_memory: Bytes | None = None
     power: Watts | None = None
     """The most one node draws."""
+    gpu_power: Watts | None = None
+    """The limit under which its accelerators run, and ``power`` holds; None where they have all that they are rated
+    for."""
     fabric: Fabric
     network: Network | None = None
     storage: LocalStorage | None = None

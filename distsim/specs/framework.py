@@ -159,8 +159,9 @@ class Kernels(Spec):
     """Tensor parallel all-gathers carry activations, or the 8 or 4 bits that products will read."""
     routing: Literal["fused", "composed"] = "fused"
     """Choosing experts takes a few kernels, or plain operations one by one."""
-    router: Literal["learned", "balanced"] = "learned"
-    """Where tokens go: to the experts that the router chooses, or to all alike, as benchmarks force it to."""
+    router: Literal["learned", "balanced", "round-robin"] = "learned"
+    """Where tokens go: to the experts that the router chooses, or to all alike, as benchmarks force it to, at random or
+    in turn: each token to the next experts after the last one's, which share a rank or two."""
     expert_overlap: bool = False
     """Exchanges of experts run beside another micro-batch's computation."""
     recompute_stops_early: bool = False
@@ -205,7 +206,7 @@ class Kernels(Spec):
 
 REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "older", "older_until",
                 "recompute_until_fits", "trains_mtp", "unsaid_micro_batch", "flash_tokens",
-                "experts_like_tp", "zero_of_bf16")  # fmt: skip
+                "experts_like_tp", "zero_of_bf16", "balanced_router")  # fmt: skip
 """What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
 
 

@@ -10,6 +10,7 @@ from distsim.errors import DistsimError
 from distsim.specs import stage_layers
 from distsim.specs.base import Spec, explain
 from distsim.specs.model import Model
+from distsim.specs.quantity import Watts
 from distsim.specs.tuning import WHOLE, targets_named
 
 OFFLOADS = ("optimizer", "parameters", "activations")
@@ -38,6 +39,8 @@ class Job(Spec):
     gpu: str | None = None
     gpus: int | None = _degree()
     cluster: str | None = None
+    gpu_power: Watts | None = None
+    """The limit under which every accelerator runs; otherwise the cluster's, or none."""
     profile: str | None = None
     """Network factors of one's own machine: a TOML that ``distsim calibrate --nccl-tests`` wrote, or a links preset."""
     framework: str = "megatron-core"

@@ -1,0 +1,97 @@
+"""What cells of a measured run say is sharded, and over how many ranks: words of DeepSpeed, torch, Megatron and JAX."""
+
+from __future__ import annotations
+
+import re
+
+from distsim.interop.runs import Run
+
+FULL = 3
+"""ZeRO stage that shards parameters."""
+_NUMBERED = re.compile(r"(?:\bz|zero)[\s_=:-]*(?:stage)?[\s_=:-]*([0-3])(?!\d)|\bstage[\s_=:-]*([0-3])(?!\d)", re.I)
+_WORDS = tuple(
+    (re.compile(words, re.IGNORECASE), stage) for words, stage in (
+        (r"no[ _-]?(?:t )?(?:shard|fsdp)|^(?:ddp|none|no|off|false)$|\bFSDP=1\b", 0),
+        (r"shard_grad_op|shard_zero2|optim_grads(?!_params)|reshard\w*[\s=:]*(?:never|false)\b", 2),
+        (r"full_shard|hybrid_shard|optim_grads_params|zero-?infinity|zero\+\+|\bhsdp", FULL),
+        (r"^(?:megatron-?fsdp )?optim$|distributed.optimizer", 1),
+        (r"(?<!no )(?<!no-)(?<!not )(?<!non-)(?<!without )(?:\b|(?<=_))fsdp(?:\d\b|v\d\b|\b|=)|fully.?sharded", FULL),
+    )
+)  # fmt: skip
+"""What they shard and the stage of ZeRO that does as much; FSDP alone shards everything (torch's FULL_SHARD, JAX's
+axis), if it has more than one rank. Megatron-FSDP's data_parallel_sharding_strategy: optim, optim_grads,
+optim_grads_params."""
+_DDP = re.compile(r"(?<![a-z])ddp|distributed.?data.?parallel", re.IGNORECASE)
+HYBRID = re.compile(r"\bhsdp|hybrid_shard", re.IGNORECASE)
+"""Shards in groups, copies across them: within a node where nobody says more (torch's ShardingStrategy)."""
+_GROUP = re.compile(r"(?:shard|group)\w*(?:[\s=:-]+(?:group|size|degree|of|over|in))*[\s=:-]*(\d{1,9})", re.IGNORECASE)
+_COPIES = re.compile(r"replicat\w*(?:[\s=:-]+(?:group|size|degree|of|over|in))*[\s=:-]*(\d{1,9})", re.IGNORECASE)
+
+
+def stage_in(words: str) -> int | None:
+    """The ZeRO stage that words name or shard as much as; None where they name none."""
+    if found := _NUMBERED.search(words):
+        return int(found[1] or found[2])
+    return next((stage for pattern, stage in _WORDS if pattern.search(words)), None)
+
+
+def stated_stage(run: Run) -> int | None:
+    """The ZeRO stage of a run's cells: its own, the kind of FSDP, or what the framework's name holds (where that is not
+    of replicas too)."""
+    cell = run.number("zero_stage")
+    if cell is not None:
+        return int(cell)
+    if kind := run.text("fsdp_kind"):
+        return stage_in(kind)
+    name = run.text("framework") or ""
+    return None if _DDP.search(name) else stage_in(name)
+
+
+def _hybrid(run: Run) -> str:
+    """The words of groups that share one copy, of whichever cell has them."""
+    cells = (run.text("fsdp_kind") or "", run.text("framework") or "")
+    return next((cell for cell in cells if HYBRID.search(cell)), "")
+
+
+def hybrid_group(run: Run, dp: int, node: int) -> int | None:
+    """Ranks of ``dp`` that share one copy where cells name groups: as told, else those in a ``node``."""
+    words = _hybrid(run)
+    if not words:
+        return None
+    copies, group = _COPIES.search(words), _GROUP.search(words)
+    size = int(group[1]) if group else dp // int(copies[1]) if copies and int(copies[1]) else node
+    return size if 1 <= size < dp and dp % size == 0 else None
+
+
+def assumed_sharding(run: Run, zero: int, group: int, sharers: int) -> str:
+    """What is taken for granted of shards: words that nobody understands, and groups whose size is not told."""
+    kind, words = run.text("fsdp_kind"), _hybrid(run)
+    if kind and run.number("zero_stage") is None and stage_in(kind) is None:
+        return f"fsdp_kind {kind[:40]!r} is not understood: taken as ZeRO {zero}"
+    if not words or not zero or sharers == 1:
+        return ""
+    if not (_GROUP.search(words) or _COPIES.search(words)):
+        return f"ranks that share a copy are not told: taken as {group}" + (
+            ", those of a node" if group < sharers else ""
+        )
+    return (
+        f"{words[:40]!r} does not divide {sharers} ranks: shards over all" if _left_whole(words, group, sharers) else ""
+    )
+
+
+def _left_whole(words: str, group: int, sharers: int) -> bool:
+    """Whether groups that are told were not taken, since they do not divide the ranks."""
+    size, copies = _GROUP.search(words), _COPIES.search(words)
+    fewer = int(size[1]) < sharers if size else copies is not None and int(copies[1]) > 1
+    return group >= sharers and fewer
+
+
+def contradicted_sharding(run: Run) -> str:
+    """A kind of FSDP that names another stage than ``zero_stage``; FSDP alone names none exactly."""
+    kind, cell = run.text("fsdp_kind") or "", run.number("zero_stage")
+    named = None if re.fullmatch(r"[\w-]*fsdp\d?", kind, re.IGNORECASE) else stage_in(kind)
+    return (
+        ""
+        if cell is None or named in (None, int(cell))
+        else f"fsdp_kind {kind[:40]!r} contradicts zero_stage {cell:g}, which counts"
+    )

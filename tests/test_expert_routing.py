@@ -1,0 +1,133 @@
+"""Where a token's copies go: drawn at random or in turn, to each expert or once to each rank and node."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy
+import pytest
+
+from distsim import Job
+from distsim.engine.evidence import setup_of
+from distsim.engine.exchange import exchange_of
+from distsim.engine.flows import Flow
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.stages import build_stages
+from distsim.engine.traffic_flows import network_of, stage_flows
+from distsim.formulas.traffic import distinct_copies
+from distsim.interop.runs import Run
+from tests.test_recipes import changed, first_stage
+
+SHAPES = [(128, 8, 8), (256, 64, 8), (128, 64, 4), (384, 32, 8), (384, 32, 6), (8, 4, 3), (8, 2, 7), (64, 4, 6)]
+CELLS = {
+    "source": "a table", "model": "qwen3-30b-a3b", "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "4096",
+    "micro_batch": "1", "ep": "8", "tp": "1", "pp": "1", "cp": "1", "dp": "8", "global_batch": "8",
+    "precision": "bf16", "framework": "megatron-core", "year": "2026",
+}  # fmt: skip
+
+
+def in_turn(experts: int, choices: int, tokens: int) -> numpy.ndarray:
+    """Experts of each token, one token's after the other's."""
+    return numpy.arange(tokens * choices).reshape(tokens, choices) % experts
+
+
+@pytest.mark.parametrize(("experts", "ranks", "choices"), SHAPES)
+def test_turns_as_counted_token_by_token(experts: int, ranks: int, choices: int) -> None:
+    """Every rank sends alike, so what it sends to each peer is what it gets back, and copies are those of the law."""
+    tokens = math.lcm(experts, choices)
+    held = experts // ranks
+    reached = numpy.zeros((tokens, ranks), dtype=bool)
+    numpy.put_along_axis(reached, in_turn(experts, choices, tokens) // held, True, axis=1)
+    assert reached.sum() / (tokens * choices) == pytest.approx(distinct_copies(held, experts, choices, True))
+    assert len(set(reached.sum(axis=0).tolist())) == 1  # each rank gets as many
+    each = numpy.bincount(in_turn(experts, choices, tokens).ravel() // held, minlength=ranks)
+    assert len(set(each.tolist())) == 1  # sent to each expert too: all-to-all does not see the order
+
+
+@pytest.mark.parametrize(("experts", "ranks", "choices"), [(8, 4, 3), (8, 2, 7), (12, 3, 2), (10, 10, 4)])
+def test_draws_as_counted_over_all_of_them(experts: int, ranks: int, choices: int) -> None:
+    held = experts // ranks
+    draws = list(itertools.combinations(range(experts), choices))
+    distinct = sum(len({one // held for one in draw}) for draw in draws) / len(draws)
+    assert distinct / choices == pytest.approx(distinct_copies(held, experts, choices, False))
+
+
+def test_published_counts() -> None:
+    """DeepSeek-V3 over 64 ranks and eight nodes: in turn two ranks of one node, at random 5.3 nodes; arrays alike."""
+    assert 8 * distinct_copies(4, 256, 8, True) == 2
+    assert 8 * distinct_copies(32, 256, 8, True) == 1
+    assert 8 * distinct_copies(32, 256, 8, False) == pytest.approx(8 * (1 - math.comb(224, 8) / math.comb(256, 8)))
+    assert distinct_copies(128, 128, 8, False) == distinct_copies(128, 128, 8, True) == 1 / 8
+    held = numpy.array([4, 32, 256])
+    for order in (True, False):
+        found = distinct_copies(held, 256, 8, order)
+        assert found.tolist() == pytest.approx([distinct_copies(one, 256, 8, order) for one in held.tolist()])
+
+
+def job(framework: str, **more: Any) -> Setup:
+    options = {"model": "qwen3-235b-a22b", "gpu": "h100-sxm", "gpus": 32, "ep": 32, "global_batch": 32, "seq": 4096}
+    return resolve(Job(**{**options, "framework": framework, **more}))
+
+
+def dispatched(setup: Setup) -> float:
+    def sent(flow: Flow) -> float:
+        return float(flow.bytes_logical * flow.calls) if flow.purpose == "expert dispatch" else 0.0
+
+    found = stage_flows(setup, exchange_of(setup), network_of(setup), build_stages(setup)[0])
+    return sum(sent(flow) for flow in found)
+
+
+def test_a_token_goes_once_to_a_node() -> None:
+    """DeepEP over four nodes: of eight choices 3.6 nodes are distinct, in turn one; NCCL's all-to-all sends eight."""
+    each, once = job("megatron-core"), job("megatron-bridge")
+    assert dispatched(once) / dispatched(each) == pytest.approx(distinct_copies(32, 128, 8, False))
+    turns = changed(once, router="round-robin")
+    assert dispatched(turns) / dispatched(each) == pytest.approx(1 / 8)
+    assert dispatched(changed(each, router="round-robin")) == dispatched(each)
+
+
+def test_turns_give_every_expert_as_many() -> None:
+    setup = job("megatron-bridge")
+    drawn, turns = (first_stage(changed(setup, router=router)) for router in ("balanced", "round-robin"))
+    assert turns["forward.grouped"] <= drawn["forward.grouped"] < first_stage(setup)["forward.grouped"]
+    assert turns["ep_forward"] < 0.4 * drawn["ep_forward"]
+
+
+@pytest.mark.parametrize(
+    ("notes", "framework", "router"),
+    [
+        ("force-balanced", "megatron-bridge", "balanced"),
+        ("--moe-router-force-load-balancing, force_load_balancing", "megatron-core", "balanced"),
+        ("even routing (round robin)", "megatron-core", "round-robin"),
+        ("moe_force_load_balance", "torchtitan", "round-robin"),
+        ("nothing said", "torchtitan", "learned"),
+    ],
+)
+def test_notes_and_frameworks_tell_how_routers_are_balanced(notes: str, framework: str, router: str) -> None:
+    setup = setup_of(Run({**CELLS, "framework": framework, "notes": notes}, 1))
+    assert setup.kernels.router == router
+
+
+def test_notes_name_the_library_that_sends_once() -> None:
+    plain, deep = (setup_of(Run({**CELLS, "notes": notes}, 1)) for notes in ("", "DeepEP, fused"))
+    assert (plain.framework.traffic.expert_copies, plain.kernels.expert_order) == ("each", "around")
+    assert (deep.framework.traffic.expert_copies, deep.kernels.expert_order) == ("once", "fused")
+    assert dispatched(deep) < dispatched(plain)
+    assert dispatched(replace(deep, framework=plain.framework)) == dispatched(plain)
+
+
+def test_automodel_runs_experts_on_transformer_engine_and_all_else_with_liger() -> None:
+    experts, dense = job("automodel"), job("automodel", model="llama-3.1-8b", ep=1)
+    assert experts.framework.name == "nemo-automodel"
+    assert experts.precision.state_bytes == experts.precision.parameter_bytes == 2
+    assert (experts.kernels.attention_kernel, dense.kernels.attention_kernel) == ("own", "flash-2")
+    assert (experts.kernels.expert_products, experts.kernels.expert_counts) == ("loop", "host")
+    assert (experts.kernels.loss_upcast, dense.kernels.loss_upcast) == (False, True)
+    assert {experts.kernels.norm, dense.kernels.norm, experts.kernels.rope, dense.kernels.rope} == {"fused"}
+    each = replace(experts, framework=job("torchtitan").framework)
+    assert dispatched(experts) < dispatched(each)
+    replayed = setup_of(Run({**CELLS, "framework": "NeMo AutoModel", "notes": "fake balanced gate"}, 1))
+    assert (replayed.framework.name, replayed.kernels.router) == ("nemo-automodel", "round-robin")

@@ -1,0 +1,121 @@
+"""Degrees that measured runs leave blank: what replicas leave, what fits, and that it is told and nothing to fit to."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from distsim.engine.calibrate_runs import examples_of
+from distsim.engine.evidence import Replay, assumed_of, replay
+from distsim.engine.memory import memory_of
+from distsim.interop.runs import Run
+
+ROW = {"id": "a", "source": "made up", "model": "llama-2-70b", "gpu": "h100-sxm", "n_gpus": 256, "seq_len": 4096,
+       "micro_batch": 1, "global_batch": 1024, "framework": "megatron-core", "step_time_s": 50}  # fmt: skip
+SMALL = {"model": "llama-3.2-1b", "gpu": "a100-sxm4-80gb", "n_gpus": 8, "micro_batch": 2, "global_batch": 16}
+
+
+def _run(**cells: Any) -> Run:
+    return Run({name: str(value) for name, value in {**ROW, **cells}.items()}, 2)
+
+
+def _replay(**cells: Any) -> Replay:
+    found = replay(_run(**cells))
+    assert found.setup is not None, found.reason
+    return found
+
+
+def _degrees(found: Replay) -> dict[str, int]:
+    assert found.setup is not None
+    y = found.setup.layout
+    return {"tp": y.tp, "pp": y.pp, "ep": y.ep, "dp": y.dp}
+
+
+@pytest.mark.parametrize(
+    ("cells", "degrees", "told"),
+    [
+        ({"tp": 8, "dp": 8}, (8, 4, 8), "pp is blank: taken as pp 4"),
+        ({"pp": 4, "dp": 8}, (8, 4, 8), "tp is blank: taken as tp 8"),
+        ({"dp": 8}, (8, 4, 8), "tp and pp are blank: taken as tp 8, pp 4, what n_gpus and dp leave"),
+        ({"dp": 32}, (8, 1, 32), "tp is blank: taken as tp 8, what n_gpus and dp leave"),
+        ({"dp": 8, "gpus_per_node": 4, "gpu": "a100-sxm4-80gb"}, (4, 8, 8), "taken as tp 4, pp 8"),
+        ({"tp": 8, "pp": 2, "dp": 8}, (8, 2, 16), "dp 8 contradicts"),
+        ({"model": "mixtral-8x7b", "n_gpus": 64, "tp": 1, "dp": 8, "ep": 8}, (1, 1, 64), "dp 8 contradicts"),
+        ({"model": "llama-3-8b", "framework": "torchtitan", "n_gpus": 64, "pp": 1, "dp": 8}, (8, 1, 8), "taken as tp"),
+        ({"model": "llama-3-8b", "framework": "torchtitan", "n_gpus": 64, "pp": 1, "dp": 8, "fsdp_kind": "HSDP"},
+         (1, 1, 64), "dp 8 contradicts"),
+        ({"model": "llama-3-8b", "framework": "maxtext", "n_gpus": 64, "dp": 8}, (1, 1, 64), "dp 8 contradicts"),
+        ({"model": "llama-3.2-1b", "framework": "huggingface", "n_gpus": 64, "dp": 8}, (1, 1, 64), "dp 8 contradicts"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_replicas_leave(cells: dict[str, Any], degrees: tuple[int, int, int], told: str) -> None:
+    """A blank degree was 1, and the dp of the row thrown away. Axes of meshes, replicas of HSDP and of experts are
+    other counts by that name."""
+    found = _replay(**cells)
+    assert (*(_degrees(found)[name] for name in ("tp", "pp", "dp")),) == degrees
+    assert told in found.assumed
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ({"framework": "megatron-lm"}, "tp is blank: taken as tp 8, the first that can fit"),
+        ({"framework": "nanotron"}, "tp and pp are blank"),
+        ({"pp": 4}, "tp is blank: taken as tp 4"),
+        ({"global_batch": 32}, "tp is blank: taken as tp 8"),
+        ({"model": "mixtral-8x7b", "n_gpus": 64}, "ep"),
+        ({"model": "mixtral-8x7b", "n_gpus": 64, "tp": 1, "pp": 1, "dp": 64, "recompute": "full"}, "ep is blank"),
+        ({"model": "deepseek-v3", "gpu": "h800-sxm", "n_gpus": 512, "global_batch": 4096}, "tp, pp and ep are blank"),
+    ],
+    ids=str,
+)
+def test_blank_layouts_are_the_first_that_fit(cells: dict[str, Any], told: str) -> None:
+    found = _replay(**cells)
+    assert told in found.assumed and found.setup is not None and memory_of(found.setup).fits
+    assert max(_degrees(found)["tp"], _degrees(found)["ep"]) > 1
+    assert found.setup.recompute == cells.get("recompute", "none")
+    assert assumed_of(found.run, found.setup) == found.assumed
+
+
+def test_layouts_that_fit_or_are_told_stay_as_they_are() -> None:
+    for cells in ({"model": "llama-3-8b"}, {"zero_stage": 3}, {"tp": 1, "pp": 1}, {"framework": "fsdp"}):
+        found = _replay(**cells)
+        assert _degrees(found) == {"tp": 1, "pp": 1, "ep": 1, "dp": 256}
+        assert "taken as" not in found.assumed, cells
+
+
+def test_degrees_are_those_that_would_fit_if_no_recomputation_told_does() -> None:
+    """70B at 32,768 tokens with nothing computed again fits nowhere: the states alone ask for two stages."""
+    found = _replay(seq_len=32768, n_gpus=32, global_batch=32, recompute="none", step_time_s=500)
+    assert _degrees(found)["tp"] == 8 and found.setup is not None and found.setup.recompute == "none"
+    assert "taken as tp 8, pp 2" in found.assumed and "needs more memory" in found.assumed
+
+
+@pytest.mark.parametrize(
+    "framework", ["torch-ddp", "huggingface", "axolotl", "unsloth", "litgpt", "torchtune", "torch-compile"]
+)
+def test_trainers_have_a_replica_on_every_gpu(framework: str) -> None:
+    found = _replay(**SMALL, framework=framework)
+    assert _degrees(found)["dp"] == 8
+    assert found.assumed == "tp, pp and dp are blank: taken as dp 8"
+    assert not examples_of([found.run])[0]
+    assert "not stated" in replay(_run(**SMALL, framework="alpa")).reason
+
+
+def test_replicas_that_do_not_fit_are_shards() -> None:
+    """Adapters of the same model fit, and replicas by name stay replicas."""
+    big = {**SMALL, "model": "llama-2-13b"}
+    assert "taken as ZeRO 3" in _replay(**big, framework="litgpt").assumed
+    for cells in ({"finetune_kind": "lora", "lora_rank": 16}, {"zero_stage": 0}, {"fsdp_kind": "DDP"}):
+        found = _replay(**big, framework="huggingface", **cells)
+        assert found.setup is not None and found.setup.layout.zero == 0, cells
+    assert "ZeRO" not in _replay(**big, framework="torch-ddp").assumed
+
+
+def test_what_degrees_do_not_mend_is_said_at_once() -> None:
+    began = time.process_time()
+    assert replay(_run(n_gpus=4096, seq_len="")).reason == "seq_len is blank"
+    assert time.process_time() - began < 0.5

@@ -1,0 +1,72 @@
+"""What measured runs say of sharding: stages of ZeRO, kinds of FSDP, groups that share a copy."""
+
+from __future__ import annotations
+
+import pytest
+
+from distsim.engine.evidence import Replay, assumed_of, replay
+from distsim.interop.run_sharding import stage_in
+from distsim.interop.runs import Run
+
+ROW = {"id": "a", "model": "llama-2-7b", "gpu": "h100-sxm", "n_gpus": "64", "seq_len": "4096", "tp": "1", "pp": "1",
+       "dp": "64", "micro_batch": "1", "global_batch": "256", "framework": "deepspeed", "step_time_s": "5"}  # fmt: skip
+
+
+def _replay(**cells: str) -> Replay:
+    return replay(Run({**ROW, **cells}, 2))
+
+
+@pytest.mark.parametrize(
+    ("words", "stage"),
+    [
+        ("ZeRO-3", 3), ("deepspeed-zero3", 3), ("DeepSpeed ZeRO stage 2", 2), ("zero_stage=1", 1), ("Z2", 2),
+        ("ZeRO-Infinity", 3), ("ZeRO", None), ("FSDP", 3), ("FSDP2", 3), ("FSDPv2", 3), ("fms_fsdp", 3), ("HSDP", 3),
+        ("HYBRID_SHARD", 3), ("_HYBRID_SHARD_ZERO2", 2), ("FSDP1 SHARD_GRAD_OP", 2), ("FSDP (ZeRO-2)", 2),
+        ("FSDP2 reshard_after_forward=never", 2), ("FSDP2 reshard_after_forward=always", 3),
+        ("Megatron-FSDP optim_grads_params", 3), ("Megatron-FSDP optim_grads", 2), ("Megatron-FSDP optim", 1),
+        ("FSDP NO_SHARD (ddp)", 0), ("no FSDP", 0), ("none", 0), ("JAX mesh DP=64 FSDP=1", 0),
+        ("JAX mesh DP=1 FSDP=16", 3), ("something", None),
+    ],
+)  # fmt: skip
+def test_words_of_sharding(words: str, stage: int | None) -> None:
+    assert stage_in(words) == stage
+
+
+@pytest.mark.parametrize(
+    ("cells", "zero"),
+    [
+        ({}, 1), ({"fsdp_kind": "ZeRO-3"}, 3), ({"framework": "DeepSpeed ZeRO-3"}, 3),
+        ({"framework": "huggingface", "fsdp_kind": "FSDP2"}, 3), ({"framework": "Hugging Face Accelerate FSDP"}, 3),
+        ({"framework": "megatron-core", "fsdp_kind": "Megatron-FSDP optim_grads_params"}, 3),
+        ({"framework": "megatron-fsdp"}, 3), ({"framework": "PyTorch DDP, FSDP for others"}, 0),
+        ({"framework": "huggingface", "fsdp_kind": "no FSDP"}, 0),
+    ],
+)  # fmt: skip
+def test_cells_that_name_a_stage(cells: dict[str, str], zero: int) -> None:
+    setup = _replay(**cells).setup
+    assert setup is not None and setup.layout.zero == zero
+
+
+def test_what_is_not_understood_or_contradicts_is_told() -> None:
+    told = _replay(fsdp_kind="my-sharder").assumed
+    assert told.startswith("fsdp_kind 'my-sharder' is not understood: taken as ZeRO 1")
+    assert not _replay(fsdp_kind="my-sharder", zero_stage="3").assumed
+    assert "'FULL_SHARD' contradicts zero_stage 2" in _replay(fsdp_kind="FULL_SHARD", zero_stage="2").assumed
+    assert not _replay(framework="fsdp", fsdp_kind="FSDP2", zero_stage="2").assumed  # may keep what it gathered
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "told"),
+    [
+        ("HSDP", 8, "taken as 8"), ("FSDP HYBRID_SHARD", 8, "taken as 8"), ("HSDP shard 16", 16, ""),
+        ("HSDP, shard degree = 16", 16, ""), ("HSDP replicate 4 shard 16", 16, ""), ("HSDP replicate=2", 32, ""),
+        ("HSDP shard 24", 64, "does not divide 64"), ("FSDP group=16", 64, ""),
+    ],
+)  # fmt: skip
+def test_groups_that_share_a_copy(kind: str, group: int, told: str) -> None:
+    """HSDP means groups of a node where nobody says how large they are; such a guess is nothing to fit to."""
+    found = _replay(framework="fsdp", fsdp_kind=kind)
+    assert found.setup is not None
+    assert (found.setup.layout.zero, found.setup.layout.zero_group) == (3, group)
+    assert told in found.assumed and (found.assumed if told else not found.assumed)
+    assert assumed_of(found.run, found.setup) == found.assumed
