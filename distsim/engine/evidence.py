@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_contradictions import overruled, too_large
 from distsim.engine.run_degrees import assumed_degrees, first_that_fits, open_degrees
+from distsim.engine.run_fitting import fitting
 from distsim.engine.run_layout import (
     assumed_batch,
     assumed_layout,
@@ -136,36 +137,6 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
         assumed_batch(run, setup.framework, setup.layout.micro_batch),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
-
-
-def fitting(setup: Setup) -> Setup:
-    """The setup recomputing as much as it needs to fit, since it ran; itself where nothing helps, but all of it under
-    policies for all layers: what then still does not fit is on the host."""
-
-    def recomputing(layers: int) -> Setup:
-        return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=layers, selective=0))
-
-    fewest, most = 1, max(setup.stage_layers)
-    if setup.recompute == "full" or memory_of(setup).fits:
-        return setup
-    if setup.kernels.kept is not None:
-        return next((one for one in _with_less(setup) if memory_of(one).fits), recomputing(most))
-    if not memory_of(recomputing(most)).fits:
-        return setup
-    while fewest < most:
-        middle = (fewest + most) // 2
-        fewest, most = (fewest, middle) if memory_of(recomputing(middle)).fits else (middle + 1, most)
-    return recomputing(most)
-
-
-def _with_less(setup: Setup) -> Iterator[Setup]:
-    """The setup under its framework's own policies, which hold for all layers, from the one that keeps most on."""
-    layout = setup.layout.with_(selective=1)
-    yield replace(setup, recompute="selective", layout=layout)
-    for policy in setup.framework.remat.values():
-        if not policy.offload:
-            kernels = setup.kernels.model_copy(update={"kept": policy.keeps})
-            yield replace(setup, recompute="selective", layout=layout, kernels=kernels)
 
 
 def check_possible(setup: Setup, seconds: float | None) -> None:
