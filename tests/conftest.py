@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,3 +18,16 @@ def no_personal_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyte
     for name in list(os.environ):
         if name.startswith("DISTSIM_"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder to work in, whose fitted presets are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    from distsim.engine.intervals import residuals_of
+    from distsim.engine.likeness import evidence, own_sources
+    from distsim.engine.step import timing_on
+
+    for known in (evidence, own_sources, residuals_of, timing_on):
+        known.cache_clear()

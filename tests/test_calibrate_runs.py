@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +17,8 @@ from distsim.engine.calibrate_runs import examples_of
 from distsim.engine.calibrate_table import Example
 from distsim.engine.calibrate_write import score, spread
 from distsim.engine.evidence import replay
-from distsim.engine.intervals import residuals_of
-from distsim.engine.likeness import evidence, own_sources
 from distsim.engine.resolve import resolve
-from distsim.engine.step import step_of, timed, timing_on
+from distsim.engine.step import step_of, timed
 from distsim.interop.runs import Run, read_runs
 from distsim.specs.job import Job
 
@@ -198,15 +195,6 @@ def _own_runs(path: Path, slower: float, ids: range) -> list[tuple[Job, float]]:
         )
     path.write_text("\n".join(lines))
     return jobs
-
-
-@pytest.fixture
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder to work in, whose fitted presets are forgotten afterwards."""
-    monkeypatch.chdir(tmp_path)
-    yield tmp_path
-    for known in (evidence, own_sources, residuals_of, timing_on):
-        known.cache_clear()
 
 
 def test_a_users_own_runs_correct_the_users_jobs(own_folder: Path) -> None:

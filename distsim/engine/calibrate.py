@@ -150,6 +150,11 @@ class Fit:
         return table.residuals_by_state(self.factors.timing(self.vector, index, table.examples))
 
 
+def unfitted(factors: Factors) -> Fit:
+    """The priors."""
+    return Fit(factors, np.zeros(len(factors.keys)))
+
+
 def row_weights(examples: Sequence[Example]) -> Any:
     """Inverse variances; runs whose chips mostly wait tell little about chips and weigh less."""
     count = Counter(e.source for e in examples)

@@ -11,7 +11,8 @@ import numpy as np
 
 from distsim.engine.calibrate_states import shares_of, voted, votes_of
 from distsim.engine.calibrate_table import Example, in_state, nearest_states
-from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, NOISES, OWN, RANGE
+from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, NOISES, RANGE
+from distsim.engine.own_runs import compared
 from distsim.engine.stalls import SEVERAL
 
 HALF_BUSY, LEAST_BUSY = 0.5, 0.05
@@ -23,10 +24,11 @@ STATE_COLUMNS = ("state", "alone_state", "fullness", "checked", "stalled")
 
 def kernel(one: Sequence[Example], other: Sequence[Example]) -> Any:
     """Likeness of every pair."""
+    named = [[compared(e.likeness.names) for e in examples] for examples in (one, other)]
     a, b = (np.array([e.likeness.numbers for e in examples]) for examples in (one, other))
     squared = ((a[:, None, :] - b[None, :, :]) ** 2).sum(axis=2)
     for place, far in enumerate(DIFFERENCES.values()):
-        left, right = (np.array([e.likeness.names[place] for e in examples]) for examples in (one, other))
+        left, right = (np.array([names[place] for names in examples]) for examples in named)
         squared += far**2 * (left[:, None] != right[None, :])
     return np.exp(-np.sqrt(squared) / RANGE)
 
@@ -103,9 +105,8 @@ def _predicted(
     return LeftOut(rest, rest + near @ weights, near.max(axis=1) * sure)
 
 
-def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any, own: frozenset[str]) -> None:
-    """A table per framework: weight of each run, and what the others say of it (Rasmussen and Williams, 5.4.2). The
-    user's ``own`` sources are marked, since a job of the user's is another of their runs."""
+def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any) -> None:
+    """A table per framework: weight of each run, and what the others say of it (Rasmussen and Williams, 5.4.2)."""
     folder.mkdir(parents=True, exist_ok=True)
     frameworks = by_framework(examples)
     for old in folder.glob("*.csv"):
@@ -115,11 +116,11 @@ def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any, ow
     for framework, positions in frameworks.items():
         several = framework in SEVERAL
         lines = [",".join([*head, *STATE_COLUMNS] if several else head)]
-        lines += _lines([examples[i] for i in positions], residuals[:, np.array(positions)], several, own)
+        lines += _lines([examples[i] for i in positions], residuals[:, np.array(positions)], several)
         (folder / f"{framework}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _lines(runs: Sequence[Example], residuals: Any, several: bool, own: frozenset[str]) -> Iterator[str]:
+def _lines(runs: Sequence[Example], residuals: Any, several: bool) -> Iterator[str]:
     """The evidence of one framework's runs; the last columns where its software had several states."""
     states = nearest_states(runs, residuals)
     theirs, sure, votes = states, np.ones(len(runs)), np.zeros((len(runs), 2))
@@ -131,9 +132,8 @@ def _lines(runs: Sequence[Example], residuals: Any, several: bool, own: frozense
     alone = np.where(elsewhere, (near * (theirs[:, None] == states)) @ weights, alone)
     nearest = ((near - np.eye(len(runs))) * (theirs[:, None] == states)).max(axis=1) * sure
     for i, e in enumerate(runs):
-        *names, source = e.likeness.names
         cells = [e.id, f"{weights[i]:.4g}", f"{alone[i]:.4g}", f"{max(nearest[i], 0):.3g}"]
-        cells += [*(f"{value:g}" for value in e.likeness.numbers), *names, OWN + source if e.source in own else source]
+        cells += [*(f"{value:g}" for value in e.likeness.numbers), *e.likeness.names]
         if several:
             cells += [f"{states[i]}", f"{theirs[i]}", f"{e.fullness:.4g}", *(f"{vote:.4g}" for vote in votes[i])]
         yield ",".join(cells)

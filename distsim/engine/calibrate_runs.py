@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from distsim import catalog
-from distsim.engine.calibrate import Factors, Fit, fit
+from distsim.engine.calibrate import Factors, Fit, fit, unfitted
 from distsim.engine.calibrate_evidence import corrected, write_evidence
-from distsim.engine.calibrate_table import Example, Table, example_of, in_state, nearest_states
+from distsim.engine.calibrate_table import Example, Table, as_own, example_of, in_state, nearest_states
 from distsim.engine.calibrate_write import (
     Score,
     fitted_toml,
@@ -28,7 +28,8 @@ from distsim.engine.evidence import assumed_of, check_possible, setup_of
 from distsim.engine.intervals import residuals_of
 from distsim.engine.likeness import FOLDER, evidence, own_sources
 from distsim.engine.measured import measured_seconds
-from distsim.engine.run_profile import run_year
+from distsim.engine.run_profile import as_one_software, assumed_software, run_year
+from distsim.engine.run_units import beyond, time_cell, unit_note
 from distsim.engine.step import timing_on
 from distsim.engine.validate import shipped_runs, unseen_runs
 from distsim.errors import DistsimError
@@ -50,15 +51,28 @@ class Calibration:
     odd: list[str]
     """Cells that hold no number where one is expected."""
     scores: dict[str, Score]
+    own: tuple[Example, ...] = ()
+    """The user's."""
+
+    @property
+    def assumed(self) -> dict[str, int]:
+        """What was taken for granted of the user's runs, and of how many."""
+        return dict(Counter(example.assumed for example in self.own if example.assumed).most_common())
+
+    @property
+    def own_frameworks(self) -> dict[str, int]:
+        """Frameworks that the user's jobs must name to be corrected by the user's runs, and by how many."""
+        return dict(Counter(example.framework for example in self.own).most_common())
 
 
-def examples_of(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
-    """Runs with a step time as numbers, and why the others are not among them."""
+def examples_of(runs: Sequence[Run], mine: bool = False) -> tuple[list[Example], dict[str, int]]:
+    """Runs with a step time as numbers, and why the others are not among them. A user's own (``mine``) may be of
+    software without a profile: whatever stands for it stands for the user's jobs, too."""
     with catalog.settled():
-        return _examples(runs)
+        return _examples(as_one_software(runs) if mine else runs, mine)
 
 
-def _examples(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
+def _examples(runs: Sequence[Run], mine: bool) -> tuple[list[Example], dict[str, int]]:
     found: list[Example] = []
     reasons: Counter[str] = Counter()
     for run in runs:
@@ -68,9 +82,11 @@ def _examples(runs: Sequence[Run]) -> tuple[list[Example], dict[str, int]]:
             if not seconds:
                 raise MissingCell(NO_TIME)
             check_possible(setup, seconds)
-            if assumed := assumed_of(run, setup):
+            if assumed := assumed_of(run, setup, software=not mine):
                 raise MissingCell(assumed)
-            found.append(example_of(setup, seconds, run.id, run.source, run_year(run)))
+            example = example_of(setup, seconds, run.id, run.source, run_year(run))
+            told = assumed_software(run, setup)
+            found.append(replace(example, timed_by=time_cell(run), assumed=told))
         except MissingCell as missing:
             reasons[str(missing)] += 1
         except DistsimError as error:
@@ -86,35 +102,52 @@ class _Read(NamedTuple):
     odd: list[str]
 
 
-def _read(file: Path, least: int) -> _Read:
+def _read(file: Path, least: int, mine: bool = False) -> _Read:
     """The runs of a file, which must be of some use."""
     runs = read_runs(file)
-    examples, skipped = examples_of(runs)
+    found, skipped = examples_of(runs, mine)
+    examples, beyond_all, units = _told_apart(found)
+    skipped = dict((Counter(skipped) + beyond_all).most_common())
     if len(examples) < least:
         raise DistsimError(
             f"{len(examples)} runs with a step time are too few to fit to",
             f"give at least {least}" if examples else "distsim validate tells what each row lacks",
             *(f"skipped {count}: {reason}" for reason, count in list(skipped.items())[:3]), where=str(file),
         )  # fmt: skip
-    return _Read(examples, skipped, odd_cells(runs))
+    return _Read(examples, skipped, [*odd_cells(runs), *units])
+
+
+def _told_apart(found: Sequence[Example]) -> tuple[list[Example], Counter[str], list[str]]:
+    """Runs whose times can be what they say, why others cannot, and what to ask of all: held against the priors, which
+    no run moved."""
+    if not found:
+        return [], Counter(), []
+    rest = unfitted(Factors(found)).residuals(Table.of(found))
+    ratios = np.exp(-in_state(rest, nearest_states(found, rest))).tolist()
+    pairs = [(example.timed_by, ratio) for example, ratio in zip(found, ratios, strict=True)]
+    why = [beyond(*pair) for pair in pairs]
+    kept = [example for example, words in zip(found, why, strict=True) if not words]
+    return kept, Counter(filter(None, why)), unit_note(pairs)
 
 
 def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibration:
     """Fit to all runs of the files and write the presets into a folder. The last file is the user's own if it is
     ``mine``: what is wrong with it is told before the shipped runs are read and the minutes of a fit are spent."""
-    own = _read(files[-1], FEWEST if len(files) == 1 else 1)
+    own = _read(files[-1], FEWEST if len(files) == 1 else 1, mine)
     refuse_unwritable(folder)
     read = [*(_read(file, FEWEST) for file in files[:-1]), own]
     examples = [example for one in read for example in one.examples]
+    theirs = {example.source for example in own.examples} if mine else set()
+    marked = [as_own(example) if example.source in theirs else example for example in examples]
     skipped = dict(sum((Counter(one.skipped) for one in read), Counter()).most_common())
     table = Table.of(examples)
     factors = Factors(examples)
-    before = Fit(factors, np.zeros(len(factors.keys))).residuals(table)
+    before = unfitted(factors).residuals(table)
     fitted = fit(table)
     after = fitted.residuals(table)
     parts, sources = folds(examples), [example.source for example in examples]
     rows_out, sources_out = left_out(table, parts, fitted), left_out(table, sources, fitted)
-    near, far = corrected(examples, parts, rows_out), corrected(examples, sources, sources_out)
+    near, far = corrected(marked, parts, rows_out), corrected(examples, sources, sources_out)
     scores = {
         "before: priors only": score(examples, in_state(before, nearest_states(examples, before))),
         "after: fitted": score(examples, in_state(after, nearest_states(examples, after))),
@@ -129,11 +162,11 @@ def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibra
     write(folder, fitted_toml(fitted, ", ".join(file.name for file in files), len(examples), len(set(sources))),
           residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
                          nearest_states(examples, after) == PLAIN, others))  # fmt: skip
-    theirs = frozenset(example.source for example in own.examples) if mine else frozenset()
-    write_evidence(folder / FOLDER, examples, after, theirs)
+    write_evidence(folder / FOLDER, marked, after)
     for known in (evidence, own_sources, residuals_of, timing_on):  # what this process has read may be another's now
         known.cache_clear()
-    return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores)
+    return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores,
+                       tuple(own.examples) if mine else ())  # fmt: skip
 
 
 def _unseen(fitted: Fit, examples: Sequence[Example]) -> list[tuple[Example, float]]:

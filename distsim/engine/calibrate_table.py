@@ -10,6 +10,7 @@ import numpy as np
 
 from distsim.engine.compose import compose, layout_numbers, products_of, stage_numbers
 from distsim.engine.likeness import Likeness, fullness_of, likeness_of
+from distsim.engine.own_runs import OWN
 from distsim.engine.resolve import Setup
 from distsim.engine.stalls import SEVERAL, distinct_state
 from distsim.engine.work import work_of
@@ -30,6 +31,10 @@ class Example:
     likeness: Likeness
     fullness: float = 0.0
     """Peak of memory over what a GPU has, where the framework's software had several states."""
+    timed_by: str = ""
+    """The cell that the time comes from."""
+    assumed: str = ""
+    """Whose profile and recipe stand for what the run names."""
 
     @property
     def busy_fraction(self) -> float:
@@ -44,6 +49,12 @@ def example_of(setup: Setup, seconds: float, id: str, source: str, year: float) 
         id, source, name, setup.accelerator.generation, seconds, stage_numbers(work_of(setup)),
         layout_numbers(setup), likeness_of(setup, year, source), fullness_of(setup) if name in SEVERAL else 0.0,
     )  # fmt: skip
+
+
+def as_own(example: Example) -> Example:
+    """A run of the user's own: a job of the user's is another of these."""
+    *names, source = example.likeness.names
+    return replace(example, likeness=example.likeness._replace(names=(*names, OWN + source)))
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distsim import catalog
-from distsim.engine.calibrate import PRIORS, Fit, fit
+from distsim.engine.calibrate import PRIORS, Fit, fit, unfitted
 from distsim.engine.calibrate_table import Example, Table
 from distsim.engine.intervals import LEVEL, PACES, elsewhere_name, group_names
 from distsim.engine.likeness import Correction
@@ -56,8 +56,7 @@ def left_out(table: Table, labels: Sequence[Any], start: Fit) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     for label in sorted(set(labels)):
         out = np.array([one == label for one in labels])
-        nothing = Fit(start.factors, np.zeros_like(start.vector))
-        found[label] = (nothing if out.all() else fit(table.subset(~out), start)).residuals(table)
+        found[label] = (unfitted(start.factors) if out.all() else fit(table.subset(~out), start)).residuals(table)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_contradictions import believed_peak, overruled, too_large
 from distsim.engine.run_degrees import assumed_degrees, first_that_fits, open_degrees
+from distsim.engine.run_fitting import fitting
 from distsim.engine.run_layout import (
     assumed_batch,
     assumed_layout,
@@ -30,8 +31,7 @@ from distsim.engine.run_layout import (
 )
 from distsim.engine.run_memory import peak_of_run
 from distsim.engine.run_profile import (
-    assumed_precision,
-    assumed_profile,
+    assumed_software,
     checkpointed,
     framework_of,
     precision_of,
@@ -40,6 +40,7 @@ from distsim.engine.run_profile import (
     unpacked_then,
 )
 from distsim.engine.run_software import assumed_recompute, attention_of, own_softmax, recomputation_of, sharding_group
+from distsim.engine.run_units import beyond, time_cell
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_attention import assumed_attention, kernel_said
@@ -77,9 +78,16 @@ class Replay:
     @property
     def error(self) -> float | None:
         """Predicted over measured step time, less one."""
-        if not self.measured_seconds or self.predicted_seconds is None:
+        if self.reason or not self.measured_seconds or self.predicted_seconds is None:
             return None
         return self.predicted_seconds / self.measured_seconds - 1
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over predicted step time, also of a row that is skipped because they contradict each other."""
+        if not self.measured_seconds or self.predicted_seconds is None:
+            return None
+        return self.measured_seconds / self.predicted_seconds
 
     @property
     def covered(self) -> bool | None:
@@ -108,24 +116,26 @@ def replay(run: Run) -> Replay:
         near = next((hint for hint in error.hints if hint.startswith("did you mean")), "")
         return Replay(run, reason="; ".join(filter(None, (error.problem, near))))
     seconds = measured_seconds(run, setup)
+    timed = _timed(setup, run)
     try:
         check_possible(setup, seconds)
     except MissingCell as contradiction:
-        return Replay(run, reason=str(contradiction))
+        return Replay(run, str(contradiction), setup, seconds, predicted_seconds=timed[0])
     measured = believed_peak(run, setup)
+    odd_time = beyond(time_cell(run), seconds / timed[0]) if seconds else ""
     said = (assumed_of(run, setup), idle_degrees(run, setup.model), overruled(run, setup), small_share(run, setup),
-            assumed_unit(run, setup.accelerator.capacity), too_large(setup, predicted))  # fmt: skip
+            assumed_unit(run, setup.accelerator.capacity), too_large(setup, predicted), odd_time)  # fmt: skip
     told = "; ".join(words for words in said if words)
-    return Replay(run, "", setup, seconds, measured, predicted, *_timed(setup, run), told)
+    return Replay(run, "", setup, seconds, measured, predicted, *timed, told)
 
 
-def assumed_of(run: Run, setup: Setup) -> str:
-    """What a replay takes for granted that no cell says; nothing where the cells say it all."""
+def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
+    """What a replay takes for granted that no cell says; nothing where the cells say it all. Without ``software``, what
+    it takes for granted of the job alone, not how cells were spelt and whose profile stands for what ran it."""
     told = (
-        suffixes_read(run.cells), assumed_model(run), assumed_chip(run), assumed_profile(run),
-        assumed_precision(run, setup.framework), assumed_attention(run), assumed_recompute(run, setup.framework),
-        run_notes.assumed_offload(run),
-        assumed_rank(run, setup.framework.usual_tuning),
+        *((suffixes_read(run.cells), assumed_chip(run), assumed_software(run, setup)) if software else ()),
+        assumed_model(run), assumed_attention(run), assumed_recompute(run, setup.framework),
+        run_notes.assumed_offload(run), assumed_rank(run, setup.framework.usual_tuning),
         assumed_layout(run, setup.layout, setup.framework)
         or assumed_degrees(run, setup.layout, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
@@ -133,36 +143,6 @@ def assumed_of(run: Run, setup: Setup) -> str:
         assumed_batch(run, setup.framework, setup.layout.micro_batch),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
-
-
-def fitting(setup: Setup) -> Setup:
-    """The setup recomputing as much as it needs to fit, since it ran; itself where nothing helps, but all of it under
-    policies for all layers: what then still does not fit is on the host."""
-
-    def recomputing(layers: int) -> Setup:
-        return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=layers, selective=0))
-
-    fewest, most = 1, max(setup.stage_layers)
-    if setup.recompute == "full" or memory_of(setup).fits:
-        return setup
-    if setup.kernels.kept is not None:
-        return next((one for one in _with_less(setup) if memory_of(one).fits), recomputing(most))
-    if not memory_of(recomputing(most)).fits:
-        return setup
-    while fewest < most:
-        middle = (fewest + most) // 2
-        fewest, most = (fewest, middle) if memory_of(recomputing(middle)).fits else (middle + 1, most)
-    return recomputing(most)
-
-
-def _with_less(setup: Setup) -> Iterator[Setup]:
-    """The setup under its framework's own policies, which hold for all layers, from the one that keeps most on."""
-    layout = setup.layout.with_(selective=1)
-    yield replace(setup, recompute="selective", layout=layout)
-    for policy in setup.framework.remat.values():
-        if not policy.offload:
-            kernels = setup.kernels.model_copy(update={"kept": policy.keeps})
-            yield replace(setup, recompute="selective", layout=layout, kernels=kernels)
 
 
 def check_possible(setup: Setup, seconds: float | None) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import csv
 import functools
 import math
+from collections import Counter
 from typing import NamedTuple
 
 from distsim import catalog
-from distsim.arrays import Number, exp
+from distsim.arrays import Number, exp, maximum, minimum
+from distsim.engine.own_runs import OWN, compared
 from distsim.engine.resolve import Setup
 from distsim.engine.stalls import Vote, distinct_state, place_of, state_of
 from distsim.specs.timing import PLAIN
@@ -35,9 +37,11 @@ YEARS = 0.25
 """Distance of one in years between releases of the same software."""
 ALIKE, SIMILAR = 0.7, 0.4
 """Likeness to the nearest run from which a job goes by these words."""
+FARTHEST = 50.0
+"""Times that a step may take of what is predicted, or the other way round. Of the shipped runs, each predicted from all
+others, the one that is farthest off takes 44.6 times as long (``distsim validate``: nanotron-1505, which waits); before
+any fit it is 29 (mlmci-0171)."""
 FOLDER = "evidence"
-OWN = "own: "
-"""Marks sources of the user's own runs in tables of evidence: a job of the user's is another run of these."""
 
 
 class Likeness(NamedTuple):
@@ -45,6 +49,10 @@ class Likeness(NamedTuple):
 
     numbers: tuple[float, ...]
     names: tuple[str, ...]
+
+    def compared(self) -> Likeness:
+        """The same with the names by which a user's own runs and jobs are compared."""
+        return self._replace(names=compared(self.names))
 
 
 class Evidence(NamedTuple):
@@ -73,6 +81,8 @@ class Correction(NamedTuple):
     state: int = PLAIN
     familiar: bool = False
     """Whether the job is a run of a source whose other runs are known: same cluster, same settings."""
+    own: bool = False
+    """Whether that source is the user."""
 
     @property
     def word(self) -> str:
@@ -119,6 +129,17 @@ def alike(apart: Number) -> Number:
     return exp(-apart / RANGE)
 
 
+def own_source(framework: str, source: str = "") -> str:
+    """Who measures a job or run: the user, where own runs of the framework are known, unless another is named."""
+    own = own_sources(framework)
+    return OWN if own and (not source or source in own) else source
+
+
+def bounded(logarithm: Number) -> Number:
+    """A correction no larger than any run can be off."""
+    return minimum(maximum(logarithm, -math.log(FARTHEST)), math.log(FARTHEST))
+
+
 def vote_place(likeness: Likeness, fullness: float) -> tuple[float, ...]:
     """Where a job that fills its GPU so far stands in votes on the state of software."""
     logs = {name: value * scale for value, (name, scale) in zip(likeness.numbers, DOUBLINGS.items(), strict=False)}
@@ -129,16 +150,16 @@ def correction_of(setup: Setup, run: str = "", year: float | None = None, source
     """What measured runs say of a job; ``run`` names the measured run that the job is, if it is one. Software is that
     of ``year``, in the state that runs alike were in; or the newest measured on the chip, in its plain state."""
     all_known = evidence(setup.framework.name)
-    if own := own_sources(setup.framework.name):
-        source = OWN if not source or source in own else source
+    source = own_source(setup.framework.name, source)
     newest = newest_year(all_known, setup.accelerator.name)
-    here = likeness_of(setup, newest if year is None else year, source)
+    stated = likeness_of(setup, newest if year is None else year, source)
+    here = stated.compared()
     familiar = any(known.run != run and known.likeness.names[-1] == here.names[-1] for known in all_known)
     for known in all_known:
         if known.run == run and known.likeness == here:
-            return Correction(known.alone, known.nearest, (), known.alone_state, familiar)
+            return Correction(bounded(known.alone), known.nearest, (), known.alone_state, familiar, source == OWN)
     votes = [known.vote for known in all_known if known.vote]
-    state, sure = _state(setup, here, votes) if votes and year is not None else (PLAIN, 1.0)
+    state, sure = _state(setup, stated, votes) if votes and year is not None else (PLAIN, 1.0)
     total = 0.0
     near: list[tuple[float, str]] = []
     for known in all_known:
@@ -148,7 +169,7 @@ def correction_of(setup: Setup, run: str = "", year: float | None = None, source
             near.append((alike(apart if familiar else besides) * sure, known.run))
     near.sort(reverse=True)
     runs = tuple(name for share, name in near[:3] if share >= SIMILAR)
-    return Correction(total, near[0][0] if near else 0.0, runs, state, familiar)
+    return Correction(bounded(total), near[0][0] if near else 0.0, runs, state, familiar, source == OWN)
 
 
 def fullness_of(setup: Setup) -> float:
@@ -176,15 +197,31 @@ def _state(setup: Setup, here: Likeness, votes: list[Vote]) -> tuple[int, float]
 
 @functools.lru_cache(maxsize=32)
 def evidence(framework: str) -> tuple[Evidence, ...]:
-    """The measured runs of a framework; none where nobody measured it. All of the user's own have one source."""
+    """The measured runs of a framework; none where nobody measured it."""
     return tuple(_read(row) for row in _rows(framework))
+
+
+def unlike_own(setup: Setup) -> str:
+    """A note on options that no run of the user's had as the job has them, with what most of them had; nothing where
+    there are none."""
+    framework = setup.framework.name
+    if not own_sources(framework):
+        return ""
+    rows = [row[_NAMES:] for row in _rows(framework) if row[_SOURCE].startswith(OWN)]
+    here = likeness_of(setup, 0.0).names
+    told = []
+    for place, name in enumerate(DIFFERENCES):
+        had = Counter(row[place].split("+")[0] for row in rows)
+        if name in OPTIONS and here[place].split("+")[0] not in had:
+            told.append(f"--{name} {had.most_common(1)[0][0]}")
+    return f"your measured runs under {framework} had {' '.join(told)}, unlike this job" if told else ""
 
 
 @functools.lru_cache(maxsize=32)
 def own_sources(framework: str) -> frozenset[str]:
     """Sources of the user's own runs of a framework."""
-    place = _NAMES + len(DIFFERENCES) - 1
-    return frozenset(row[place].removeprefix(OWN) for row in _rows(framework) if row[place].startswith(OWN))
+    found = (row[_SOURCE] for row in _rows(framework))
+    return frozenset(source.removeprefix(OWN) for source in found if source.startswith(OWN))
 
 
 def _rows(framework: str) -> list[list[str]]:
@@ -197,15 +234,16 @@ def _rows(framework: str) -> list[list[str]]:
 
 _NAMES = 4 + len(DOUBLINGS) + 1
 """Where names begin in a line of an evidence table."""
+_SOURCE = _NAMES + len(DIFFERENCES) - 1
+OPTIONS = ("precision", "recompute", "zero", "attention")
+"""Differences that are options of a job, which may be another's default than that of runs whose cells are blank."""
 
 
 def _read(row: list[str]) -> Evidence:
     """A line of an evidence table; the last columns are there where software had several states."""
     states = _NAMES + len(DIFFERENCES)
-    *names, source = row[_NAMES:states]
-    source = OWN if source.startswith(OWN) else source
-    likeness = Likeness(tuple(map(float, row[4:_NAMES])), (*names, source))
-    base = Evidence(row[0], likeness, float(row[1]), float(row[2]), float(row[3]))
+    likeness = Likeness(tuple(map(float, row[4:_NAMES])), tuple(row[_NAMES:states]))
+    base = Evidence(row[0], likeness.compared(), float(row[1]), float(row[2]), float(row[3]))
     if len(row) == states:
         return base
     own, alone, fullness, checked, stalled = map(float, row[states:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,8 @@ TODAY = 2026.0
 """The year of the newest software that frameworks' presets describe."""
 GRAPHS = {"gaudi": "habana"}
 """Accelerators whose software makes graphs of what frameworks do, and the profile that its runs take."""
+SPLITS = "splits_models"
+"""A cell that rows are given where other rows tell it of their software."""
 UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
 """Whose profile stands for unknown software that splits models, that fine-tunes adapters, and for any other."""
 
@@ -64,10 +67,25 @@ def _profile_of(run: Run) -> tuple[str, str]:
         if only is None or family_of(catalog.load("frameworks", name).name) == family_of(only):
             return name, ""
         return only, f"framework {name!r} does not run on {run.text('gpu')}: timed like {only}"
-    split = max(run.count("tp") or 1, run.count("pp") or 1) > 1
+    split = _splits(run)
     other = UNKNOWN_SPLIT if split else UNKNOWN_TUNING if run.text("lora_rank") else UNKNOWN
     taken = only or nearest_profile(name, split=split) or other
     return taken, f"framework {name!r} has no profile: timed like {taken}"
+
+
+def _splits(run: Run) -> bool:
+    """Whether a run's software splits models, as this or another run of it shows."""
+    return max(run.count("tp") or 1, run.count("pp") or 1) > 1 or run.text(SPLITS) is not None
+
+
+def as_one_software(runs: Sequence[Run]) -> list[Run]:
+    """Rows of one table, with a mark where others of the same source and software split their models: whatever profile
+    stands for it stands for all of them."""
+    split = {(run.source, run_notes.framework_name(run)) for run in runs if _splits(run)}
+    return [
+        replace(run, cells={**run.cells, SPLITS: "1"}) if (run.source, run_notes.framework_name(run)) in split else run
+        for run in runs
+    ]
 
 
 def assumed_profile(run: Run) -> str:
@@ -115,6 +133,11 @@ def _has_bf16(run: Run) -> bool:
     """Whether the run's chip states a rate for bf16; taken for granted where it has no preset."""
     gpu = run.text("gpu") or ""
     return not catalog.knows("gpus", gpu) or catalog.load("gpus", gpu).peak.bf16 is not None
+
+
+def assumed_software(run: Run, setup: Setup) -> str:
+    """Whose profile and which recipe stand for those that a row names; nothing where it names known ones."""
+    return "; ".join(filter(None, (assumed_profile(run), assumed_precision(run, setup.framework))))
 
 
 def trained_whole(run: Run, setup: Setup) -> Setup:

@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy
 
-from distsim.engine.likeness import DIFFERENCES, DOUBLINGS, Likeness, alike, evidence, likeness_of, newest_year
+from distsim.engine.likeness import (
+    DIFFERENCES,
+    DOUBLINGS,
+    Likeness,
+    alike,
+    bounded,
+    evidence,
+    likeness_of,
+    newest_year,
+    own_source,
+)
+from distsim.engine.own_runs import OWN, kind_of_stage
 from distsim.engine.resolve import Setup
 from distsim.engine.search_space import AGAIN, AXES, MESH, ZERO, Array, Group, along, fields
 from distsim.specs.timing import PLAIN
@@ -26,7 +37,7 @@ def corrections(group: Group) -> Array | None:
         return None
     year = newest_year(known, setup.accelerator.name)
     one = replace(setup, layout=setup.layout.with_(**group.layout_at((0,) * AXES)))
-    here = likeness_of(one, year)
+    here = likeness_of(one, year, own_source(setup.framework.name)).compared()
     inverse, small = _distinct_meshes(setup)
     places = {name: place for place, name in enumerate(DOUBLINGS)}
     numbers: list[Any] = list(here.numbers)
@@ -38,7 +49,7 @@ def corrections(group: Group) -> Array | None:
     for run in known:
         if run.state == PLAIN:
             runs[run.likeness] += run.weight
-    factors = numpy.take(numpy.exp(_summed(runs, numbers, here.names)), inverse, axis=MESH)
+    factors = numpy.take(numpy.exp(bounded(_summed(runs, numbers, here.names))), inverse, axis=MESH)
     stages = numpy.broadcast_to(setup.layout.zero, (1, 1, setup.layout.zero.shape[ZERO], 1, len(inverse)))
     return numpy.take_along_axis(factors, stages, axis=ZERO)
 
@@ -60,8 +71,9 @@ def _summed(runs: dict[Likeness, float], numbers: list[Any], names: tuple[str, .
         named = run.names[zero], run.names[again]
         sums[named] = sums[named] + weight * alike(numpy.sqrt(squared + unlike))
     total: Any = 0.0
+    kinds = [kind_of_stage(str(one)) if names[-1] == OWN else str(one) for one in STAGES]
     for (stage, word), found in sums.items():
-        stages = numpy.take(found, [int(str(one) != stage) for one in STAGES], axis=ZERO)
+        stages = numpy.take(found, [int(one != stage) for one in kinds], axis=ZERO)
         total = total + numpy.take(stages, [int(one != word) for one in RECOMPUTATIONS], axis=AGAIN)
     return total
 

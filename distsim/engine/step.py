@@ -13,7 +13,7 @@ from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
 from distsim.engine.filled import filled_experts
 from distsim.engine.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
 from distsim.engine.lacking import lacking
-from distsim.engine.likeness import Correction, correction_of
+from distsim.engine.likeness import Correction, correction_of, unlike_own
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.profile_use import unused_by_job
 from distsim.engine.reach import refuse_beyond
@@ -92,7 +92,7 @@ class StepReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the job and the accelerator."""
-        found = odd_vocabulary(self.setup), self._beyond_peak()
+        found = odd_vocabulary(self.setup), self._beyond_peak(), unlike_own(self.setup)
         return (*self.setup.notes, *lacking(self.setup), *filled_experts(self.setup), *filter(None, found),
                 *unused_by_job(self.setup))  # fmt: skip
 

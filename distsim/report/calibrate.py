@@ -24,4 +24,9 @@ def lines(found: Calibration, folder: str) -> list[str]:
     if found.skipped:
         made += [f"left aside {sum(found.skipped.values())}:"]
         made += [f"  {count}  {reason}" for reason, count in list(found.skipped.items())[:6]]
+    if found.assumed:
+        made += ["taken for granted of your runs:", *(f"  {count}  {words}" for words, count in found.assumed.items())]
+    if found.own_frameworks:
+        named = ", ".join(f"--framework {name} ({count})" for name, count in found.own_frameworks.items())
+        made += [f"your runs correct your jobs under {named}"]
     return [*made, f"written: {folder}/fitted.toml, residuals.toml, evidence/"]
