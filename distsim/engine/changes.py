@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.profile import has_words
+from distsim.engine.profile import losses_for
 from distsim.engine.resolve import Setup
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.rules import divisors
@@ -59,8 +59,8 @@ def _sharding(setup: Setup) -> Iterator[Change]:
 
 
 def _losses(setup: Setup) -> Iterator[Change]:
-    if setup.job.loss is None and has_words(setup.model):
-        for step, name in enumerate(setup.framework.supports.losses):
+    if setup.job.loss is None:
+        for step, name in enumerate(losses_for(setup.framework, setup.model)):
             yield Change("loss", step, f"{name} loss", {"loss": name})
 
 

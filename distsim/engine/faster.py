@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from distsim import catalog
 from distsim.engine.lacking import without_flash
-from distsim.engine.profile import has_words
+from distsim.engine.profile import losses_for
 from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.step import StepReport, seconds_of
@@ -182,8 +182,8 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "attention", "flash attention", {"attention": "flash"}
     if y.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
         yield "stage-layers", "stages of equal work", {"stage_layers": "balanced"}
-    if job.loss is None and has_words(setup.model):
-        for name in setup.framework.supports.losses:
+    if job.loss is None:
+        for name in losses_for(setup.framework, setup.model):
             yield "loss", f"{name} loss", {"loss": name}
     if setup.framework.compiled and not setup.compiled:
         yield "compile", "torch.compile", {"compile": True}

@@ -47,14 +47,28 @@ def has_words(model: Model) -> bool:
     return not model.text and model.output.over_vocabulary
 
 
+def losses_for(framework: Framework, model: Model) -> list[str]:
+    """The losses that a framework's switches bring to a model."""
+    names = framework.supports.losses if has_words(model) else ()
+    return [name for name in names if catalog.load("losses", name).written_for(model.family)]
+
+
 def with_loss(kernels: Kernels, loss: str, model: Model, compiled: bool) -> Kernels:
-    """The kernels with a loss by its preset's name; raises DistsimError for a model without one over a vocabulary."""
+    """The kernels with a loss by its preset's name; raises DistsimError for a model that it has no effect on."""
     found: Loss = catalog.load("losses", loss)
     if not has_words(model):
         raise DistsimError(
             f"--loss {loss} has no effect: {model.name} has no logits over a vocabulary", "leave --loss out"
         )
-    own = found.kernels | (found.compiled if compiled else {})
+    if not found.written_for(model.family):
+        raise DistsimError(
+            f"--loss {loss} has no effect: {found.name} replaces nothing in models of family {model.family}",
+            "leave --loss out, or name a loss that your own code calls (distsim show losses)",
+            f"families: {', '.join(found.families)}",
+        )
+    left = found.families.get(model.family, ())
+    own = {name: value for name, value in found.kernels.items() if name not in left}
+    own |= found.compiled if compiled else {}
     return with_kernels(kernels, own, f"loss {found.name}")
 
 
