@@ -119,8 +119,13 @@ def framework_notes(
     framework: Framework, model: Model, layout: Layout, kernels: Kernels, origins: Mapping[str, str], precision: str
 ) -> list[str]:
     """What a user should know of a framework: that nobody trains with it, what it shards or gathers where nobody says
-    and distsim does not or does; and how it attends to chosen keys."""
+    and distsim does not or does, the loss of its recipes; and how it attends to chosen keys."""
     own = [*_usual_notes(framework, layout, origins), *_sharding_notes(framework, layout, origins, precision)]
+    whole = kernels.loss == framework.kernels.loss and kernels.loss_chunks == framework.kernels.loss_chunks
+    if framework.usual_loss_chunks and whole and has_words(model):
+        own.append(
+            f"the loss is taken over all tokens at once; recipes of {framework.name} take it with --loss chunked"
+        )
     return [*own, *_attention_notes(model, layout, kernels)]
 
 
