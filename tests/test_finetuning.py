@@ -248,3 +248,18 @@ def test_notes_of_measured_runs() -> None:
     lengths = lengths_of(Run({"notes": "max_length 2048 (cap; dataset x mean 3234+-2548 tokens)"}, 1))
     assert lengths is not None
     assert (lengths.longest, lengths.mean) == (2048, 1121)
+
+
+def test_torchtune_has_no_master_copy_and_tells_of_its_loss() -> None:
+    """Llama 3.2 3B trained whole on one A100: 60 GiB measured with packed samples of 4,096 tokens."""
+    job = {"model": "llama-3.2-3b", "gpu": "a100-sxm4-80gb", "gpus": 1, "framework": "torchtune", "seq": 4096,
+           "micro_batch": 2}  # fmt: skip
+    plain = distsim.memory(**job)
+    assert plain.setup.precision.name == "pure-bf16"
+    told = "recipes of torchtune take it with --loss chunked"
+    assert any(told in note for note in plain.to_dict()["notes"])
+    chunked = distsim.memory(**job, loss="chunked")
+    assert chunked.peak < plain.peak and not any(told in note for note in chunked.to_dict()["notes"])
+    assert distsim.memory(**job, precision="bf16").worst.categories["optimizer"] > 2 * float(
+        plain.worst.categories["optimizer"]
+    )

@@ -8,11 +8,14 @@ import pytest
 
 import distsim
 from distsim.engine.compute import Chip, operation_sums
+from distsim.engine.evidence import setup_of
 from distsim.engine.flops import model_flops
 from distsim.engine.mend import mend
+from distsim.engine.profile import losses_for
 from distsim.engine.resolve import Setup, resolve
 from distsim.errors import DistsimError
 from distsim.formulas.loss import loss_chunk_tokens
+from distsim.interop.runs import Run
 from distsim.layers.head import head
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
@@ -122,6 +125,35 @@ def test_a_job_that_does_not_fit_is_told_of_its_trainers_losses() -> None:
 def test_models_without_words_refuse_a_loss_over_them(model: str) -> None:
     with pytest.raises(DistsimError, match="no logits over a vocabulary"):
         resolve(Job(model=model, gpus=1, loss="cut"))
+
+
+@pytest.mark.parametrize("model", ["gpt2-xl", "falcon-7b", "esm2-3b", "flan-t5-xl", "granite-3.0-8b"])
+def test_liger_leaves_models_alone_that_it_does_not_patch(model: str) -> None:
+    setup = resolve(Job(model=model, gpu="h100-sxm", gpus=1, framework="huggingface"))
+    assert losses_for(setup.framework, setup.model) == []
+    with pytest.raises(DistsimError, match=f"liger replaces nothing in models of family {setup.model.family}"):
+        resolve(setup.job.model_copy(update={"loss": "liger"}))
+    assert resolve(setup.job.model_copy(update={"loss": "cut"})).kernels.loss == "cut"
+
+
+def test_a_replay_takes_no_loss_that_did_nothing() -> None:
+    cells = {"model": "gpt2-xl", "gpu": "h100-sxm", "n_gpus": "1", "micro_batch": "4", "seq_len": "1024",
+             "framework": "transformers", "precision": "bf16", "notes": "use_liger_kernel; Liger"}  # fmt: skip
+    assert setup_of(Run(cells, 2)).job.loss is None
+    assert setup_of(Run({**cells, "model": "llama-3-8b"}, 2)).job.loss == "liger"
+
+
+def test_liger_replaces_what_it_has_for_a_family() -> None:
+    """Nemotron: the loss alone; DeepSeek: no rotation."""
+    for model, same in (("nemotron-4-15b", {"norm", "rope", "activation"}), ("deepseek-v3", {"rope"})):
+        plain, patched = (
+            resolve(Job(model=model, gpu="h100-sxm", gpus=1, framework="huggingface", loss=loss)).kernels
+            for loss in (None, "liger")
+        )
+        kept = {
+            name for name in ("norm", "rope", "activation", "loss") if getattr(plain, name) == getattr(patched, name)
+        }
+        assert kept == same
 
 
 def test_a_loss_without_logits_leaves_a_compiled_job_its_allocator() -> None:

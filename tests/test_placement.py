@@ -339,3 +339,8 @@ def test_measured_runs_train_it_where_their_framework_does() -> None:
     found = {one.id: setup_of(one) for one in read_runs(shipped_runs()) if one.id in wanted}
     assert {name: setup.model.mtp_trained for name, setup in found.items()} == wanted
     assert {setup.model.name for name, setup in found.items() if name != "mbridge-0053"} == {"deepseek-v3"}
+
+
+def test_too_many_chunks_to_balance_are_told_by_their_options() -> None:
+    with pytest.raises(DistsimError, match=r"128 chunks \(--pp 16 --vpp 8\) one of the 126 layers of llama-3.1-405b"):
+        distsim.memory("llama-3.1-405b", gpu="h100-sxm", gpus=128, tp=8, pp=16, vpp=8, stage_layers="balanced")

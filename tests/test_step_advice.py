@@ -159,3 +159,22 @@ def test_experts_are_spread_where_that_fits_or_is_faster() -> None:
             "seq": 4096, "micro_batch": 1}  # fmt: skip
     assert {"ep": 8} in [one.options for one in distsim.advise(distsim.step("qwen3-30b-a3b", **wide))]
     assert all("ep" not in one.options for one in distsim.advise(distsim.step("llama-70b", **full)))
+
+
+def test_micro_batches_grow_as_long_as_each_gains() -> None:
+    """Small images: 128 at once, not four; and of a model whose activations fill memory only what fits."""
+    report = distsim.step("vit-large-patch16-224", gpu="h100-sxm", gpus=8, global_batch=1024, framework="torch-ddp")
+    assert faster(report)[0].options["micro_batch"] == 128
+    large = distsim.step("llama-2-7b", gpu="h100-sxm", gpus=8, global_batch=512, zero=3, framework="torchtitan")
+    (one,) = (one for one in faster(large) if "micro_batch" in one.options)
+    assert distsim.step("llama-2-7b", gpu="h100-sxm", gpus=8, global_batch=512, zero=3, framework="torchtitan",
+                        micro_batch=one.options["micro_batch"]).memory.fits  # fmt: skip
+
+
+def test_chunks_grow_as_long_as_each_gains() -> None:
+    """12 layers a stage may be cut into 2, 3, 4, 6 or 12; what is tried ends where nothing is left to gain."""
+    job = {"model": "gpt3-175b", "gpu": "h100-sxm", "gpus": 64, "tp": 8, "pp": 8, "global_batch": 8}
+    report = distsim.step(**job)
+    (one,) = (one for one in faster(report) if "vpp" in one.options)
+    seconds = {chunks: distsim.step(**job, vpp=chunks).seconds for chunks in (2, 3, 4, 6, 12)}
+    assert one.options["vpp"] > 4 and one.seconds <= 1.01 * min(seconds.values())

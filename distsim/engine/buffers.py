@@ -152,11 +152,15 @@ def overhead_bytes(setup: Setup, figures: Figures) -> Number:
     return total + figures.note("communicators", overhead.communicator_bytes * groups, "B", source)
 
 
+def slack_of(setup: Setup) -> float:
+    """Share of what comes and goes that the caching allocator holds beyond it."""
+    overhead = setup.framework.overhead
+    if setup.compiled and setup.kernels.loss != "eager" and overhead.compiled_fragmentation_fraction is not None:
+        return overhead.compiled_fragmentation_fraction
+    return overhead.fragmentation_fraction
+
+
 def fragmentation_bytes(setup: Setup, churning: Number, figures: Figures) -> Number:
     """What the caching allocator holds beyond what is allocated: a share of all that comes and goes, or of a part."""
-    overhead = setup.framework.overhead
     source = setup.framework.source_of("overhead") or "preset"
-    share = overhead.fragmentation_fraction
-    if setup.compiled and setup.kernels.loss != "eager" and overhead.compiled_fragmentation_fraction is not None:
-        share = overhead.compiled_fragmentation_fraction
-    return figures.note("fragmentation", share * churning, "B", source)
+    return figures.note("fragmentation", slack_of(setup) * churning, "B", source)

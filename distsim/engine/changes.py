@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.profile import has_words
+from distsim.engine.profile import losses_for
 from distsim.engine.resolve import Setup
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.rules import divisors
@@ -15,11 +15,15 @@ from distsim.specs.stage_layers import BALANCED
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
 EFFORTS = {
     "sequence parallel": 1.0, "zero": 1.0, "loss": 1.0, "micro_batch": 1.0, "recompute": 2.0, "ep": 2.1, "tp": 2.2,
-    "pp": 2.4, "cp": 2.6, "optimizer": 4.0, "gpus": 5.0, "gpu": 6.0,
+    "pp": 2.4, "cp": 2.6, "offload": 3.0, "optimizer": 4.0, "precision": 4.1, "adapters": 4.5, "gpus": 5.0, "gpu": 6.0,
 }  # fmt: skip
-PER_STEP = {"gpus": 1.0}
+PER_STEP = {"gpus": 1.0, "offload": 0.3}
 """Further effort for each value of a family beyond its first; a tenth where not stated."""
 SMALL_STATES = ("adamw-8bit", "lion", "adafactor")
+WITH_MASTER = ("bf16", "bf16-fp32-grads", "amp-bf16", "fsdp-bf16")
+"""Recipes of bf16 products whose weights or master copy are fp32."""
+PURE = "pure-bf16"
+USUAL_RANK, USUAL_QUANTIZATION = 16, "nf4"
 LARGEST_CP, LARGEST_FACTOR = 16, 1024
 """Context parallel degrees and multiples of other values beyond these are not proposed."""
 
@@ -45,7 +49,9 @@ def changes(setup: Setup) -> Iterator[Change]:
     yield from _recompute(setup)
     yield from _experts(setup)
     yield from _degrees(setup)
+    yield from _offloading(setup)
     yield from _optimizers(setup)
+    yield from _training(setup)
     yield from _hardware(setup)
 
 
@@ -59,8 +65,8 @@ def _sharding(setup: Setup) -> Iterator[Change]:
 
 
 def _losses(setup: Setup) -> Iterator[Change]:
-    if setup.job.loss is None and has_words(setup.model):
-        for step, name in enumerate(setup.framework.supports.losses):
+    if setup.job.loss is None:
+        for step, name in enumerate(losses_for(setup.framework, setup.model)):
             yield Change("loss", step, f"{name} loss", {"loss": name})
 
 
@@ -125,23 +131,56 @@ def _optimizers(setup: Setup) -> Iterator[Change]:
         yield Change("optimizer", step, f"{name} instead of {setup.optimizer.name}", {"optimizer": name})
 
 
+def _offloading(setup: Setup) -> Iterator[Change]:
+    """Optimizer states in host memory, sharded parameters with them, and what layers keep for backward."""
+    able = set(setup.framework.supports.offload) - set(setup.offload)
+    words = {"optimizer": "optimizer states", "optimizer,parameters": "optimizer states and parameters",
+             "activations": "activations"}  # fmt: skip
+    for step, kinds in enumerate(words):
+        if able.issuperset(kinds.split(",")):
+            value = ",".join((*setup.offload, kinds))
+            yield Change("offload", step, f"{words[kinds]} in host memory", {"offload": value})
+
+
+def _training(setup: Setup) -> Iterator[Change]:
+    """Weights and states without a master copy, and adapters beside frozen weights, where a framework has them."""
+    supports, usual = setup.framework.supports, setup.framework.usual_tuning
+    if setup.tuning is not None:
+        return
+    if supports.pure_bf16 and setup.precision.name in WITH_MASTER:
+        yield Change("precision", 0, "weights and states in bf16, no master copy", {"precision": PURE})
+    if supports.tunes:
+        rank = {"lora_rank": usual.get("lora_rank", USUAL_RANK)}
+        yield Change("adapters", 0, "LoRA instead of all weights", rank)
+        packed = {"quantize": usual.get("quantize", USUAL_QUANTIZATION)}
+        yield Change("adapters", 1, "QLoRA instead of all weights", rank | packed)
+
+
+def _sold() -> set[str]:
+    """The accelerators of the price lists, whatever the terms."""
+    lists = (catalog.raw("prices", name) for name in catalog.names("prices"))
+    return {str(offer.get("gpu")) for prices in lists for offer in prices.get("offers", ())}
+
+
 def _hardware(setup: Setup) -> Iterator[Change]:
-    """Twice the GPUs, and so on; then the larger cards of the same vendor."""
+    """Twice the GPUs, and so on; then the larger cards of the same vendor, those that somebody sells first."""
     y = setup.layout
     factor, step = 2, 0
     while factor <= LARGEST_FACTOR:
         hidden: dict[str, Any] = {"zero_group": None, "dp": None}
         yield Change("gpus", step, f"{factor} times the GPUs", {"gpus": y.gpus * factor}, hidden)
         factor, step = factor * 2, step + 1
-    larger: dict[int, Accelerator] = {}  # by capacity the fastest, the first of equals
+    sold = _sold()
+    larger: dict[tuple[bool, int], Accelerator] = {}  # by capacity the fastest, the first of equals
     for other in map(_accelerator, catalog.names("gpus")):
-        known = larger.get(other.capacity)
+        place = (other.name not in sold, other.capacity)
+        known = larger.get(place)
         if _better(setup, other) and (known is None or _speed(setup, other) > _speed(setup, known)):
-            larger[other.capacity] = other
+            larger[place] = other
     count = {"gpus": y.gpus} if setup.job.gpus is None else {}
-    for step, capacity in enumerate(sorted(larger)):
+    for step, place in enumerate(sorted(larger)):
         yield Change(
-            "gpu", step, "a larger GPU", {"gpu": larger[capacity].name, **count}, {"cluster": None, "gpus": y.gpus}
+            "gpu", step, "a larger GPU", {"gpu": larger[place].name, **count}, {"cluster": None, "gpus": y.gpus}
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from distsim import catalog
 from distsim.engine.lacking import without_flash
-from distsim.engine.profile import has_words
+from distsim.engine.profile import losses_for
 from distsim.engine.reach import refuse_beyond
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.step import StepReport, seconds_of
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 INTERLEAVED = "interleaved-1f1b"
 LEAST_GAIN = 0.005
 """Gains below half a per cent are within the noise of any run."""
+GROWING = ("micro-batch", "vpp")
+"""Changes by more and more of the same, as long as each gains on the one before."""
 
 
 class Faster(NamedTuple):
@@ -74,14 +76,19 @@ def faster(report: StepReport, most: int = 3) -> list[Faster]:
     from distsim.engine.memory import memory_of
 
     tried: list[tuple[float, str, str, dict[str, Any], Setup]] = []
+    reached = dict.fromkeys(GROWING, report.seconds)
     same = {name: getattr(report.setup, name) for name in ("accelerator", "cluster", "framework")}
     for kind, words, options in changes(report.setup):
+        if kind in reached and not reached[kind]:
+            continue
         try:
             setup = resolve(_changed(report.setup, options), same)
             _refuse(report.setup.job, setup)
             seconds = seconds_of(setup)
         except DistsimError:
             continue
+        if kind in reached:
+            reached[kind] = seconds if 1 - seconds / reached[kind] >= LEAST_GAIN else 0.0
         if 1 - seconds / report.seconds >= LEAST_GAIN:
             tried.append((seconds, kind, words, typed(report.setup, setup, options), setup))
     found: dict[str, Faster] = {}
@@ -159,9 +166,8 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "recompute", f"no recomputation{fewer}", {"recompute": "none", "recompute_layers": None}
     if setup.recompute == "full":
         yield "recompute", f"recompute attention only{fewer}", {"recompute": "selective", "recompute_layers": None}
-    for size in divisors(y.micro_batch * y.micro_batches):
-        if size != y.micro_batch and size in (y.micro_batch * 2, y.micro_batch * 4, y.micro_batch // 2):
-            yield "micro-batch", f"micro-batches of {size}", {"micro_batch": size}
+    for kind, size in _micro_batches(y.micro_batch, y.micro_batches):
+        yield kind, f"micro-batches of {size}", {"micro_batch": size}
     for name, words in (("tp", "tensor parallelism"), ("pp", "pipeline stages"), ("cp", "context parallelism")):
         old = getattr(y, name)
         for size in (old // 4, old // 2, old * 2):
@@ -171,7 +177,7 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         if setup.model.experts is not None and size >= 1 and setup.model.experts.count % size == 0:
             yield "ep", f"expert parallelism {size}", {"ep": size}
     if y.pp > 1:
-        for chunks in (2, 4):
+        for chunks in divisors(-(-setup.model.layers // y.pp)):
             if chunks > y.vpp:
                 schedule = {} if job.schedule is None else {"schedule": INTERLEAVED}
                 yield "vpp", f"{chunks} model chunks per stage", {"vpp": chunks, **schedule}
@@ -182,11 +188,20 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "attention", "flash attention", {"attention": "flash"}
     if y.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
         yield "stage-layers", "stages of equal work", {"stage_layers": "balanced"}
-    if job.loss is None and has_words(setup.model):
-        for name in setup.framework.supports.losses:
+    if job.loss is None:
+        for name in losses_for(setup.framework, setup.model):
             yield "loss", f"{name} loss", {"loss": name}
     if setup.framework.compiled and not setup.compiled:
         yield "compile", "torch.compile", {"compile": True}
+
+
+def _micro_batches(size: int, count: int) -> Iterator[tuple[str, int]]:
+    """Kinds of change and sizes: half as large, and twice, four times and so on."""
+    if size > 1 and size * count % (size // 2) == 0:
+        yield "smaller micro-batch", size // 2
+    while count % 2 == 0:
+        size, count = size * 2, count // 2
+        yield "micro-batch", size
 
 
 def _unpiped(job: Job) -> dict[str, Any]:

@@ -27,16 +27,38 @@ def fabrics() -> dict[str, Any]:
     return data
 
 
-def scale_up(accelerator: Any) -> tuple[str, float, bool]:
+def link_rate(accelerator: Any, cluster: Any = None) -> float | None:
+    """What each accelerator of a domain has of the links between them, one direction, as datasheets count; None: PCIe.
+
+    The cluster's fabric says so; the accelerator alone does where there is no cluster, or none with a fabric.
+    """
+    fabric = cluster.fabric if cluster is not None else None
+    linked = accelerator.link is not None and not accelerator.link.bridge
+    if fabric is None or fabric.kind == "none":
+        return float(accelerator.link.rate) if linked else None
+    if fabric.kind == "pcie":
+        return None
+    if not linked:
+        raise DistsimError(
+            f"cluster {cluster.name} joins its GPUs by {fabric.kind}, but {accelerator.name} has no links for it",
+            'write kind = "pcie" in its [fabric], or a [link] in the TOML of the gpu',
+        )
+    return float(fabric.rate)
+
+
+def scale_up(accelerator: Any, cluster: Any = None) -> tuple[str, float, bool]:
     """Class, rate and switch of the links between the GPUs of one domain (PCIe where there is no other)."""
-    if accelerator.link is not None and not accelerator.link.bridge:
+    stated = link_rate(accelerator, cluster)
+    if stated is not None:
         name, known = _link_class(accelerator.link)
-        return name, accelerator.link.rate * known["share"], known["switch"]
+        return name, stated * known["share"], known["switch"]
     host, table = accelerator.host, fabrics()["pcie"]
     generation = host.generation if host and host.generation else 4
-    rate = table["generation"].get(str(generation), table["generation"]["4"])
+    flow = table["generation"].get(str(generation), table["generation"]["4"]) * GIGA
+    if cluster is not None and cluster.fabric.rate is not None:  # a slot may carry less than the host bridge
+        flow = min(flow, cluster.fabric.rate)
     share = 1.0 if host is None or host.peer else table["without_peers"]
-    return f"pcie-{generation}", rate * share * GIGA, False
+    return f"pcie-{generation}", flow * share, False
 
 
 def _link_class(link: Any) -> tuple[str, Mapping[str, Any]]:
@@ -109,7 +131,7 @@ def network_for(
     per_node = gpus_per_node or (usual.gpus_per_node if usual else 8)
     rate = _nic_rate(usual, internode_gbps_per_gpu)
     name = network or _class_of(accelerator, usual, per_node, rate, internode_gbps_per_gpu, cluster is not None)
-    (name, known), (intra, intra_rate, switch) = network_class(name), scale_up(accelerator)
+    (name, known), (intra, intra_rate, switch) = network_class(name), scale_up(accelerator, usual)
     library = _library(backend, accelerator.vendor)
     rack = bool(usual) and usual.domain > usual.gpus_per_node
     domain = usual.domain if rack else per_node

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number
-from distsim.engine.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes
+from distsim.engine.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes, slack_of
 from distsim.engine.exchange import memory_notes, stated_exchange
 from distsim.engine.figures import Figures
 from distsim.engine.filled import filled_experts
@@ -44,8 +44,9 @@ class StageMemory:
         """The peak as a counter sees it: ``allocated`` and ``reserved`` are torch's, ``device`` is nvidia-smi's."""
         if by == "device":
             return self.peak
-        allocated = self.peak - self.categories["framework"]
-        return allocated if by == "allocated" else allocated + self.fragmentation
+        if by == "allocated":  # of a moment whose allocator may hold less than at another
+            return max(moment.total for moment in self.moments) + self.categories["buffers"]
+        return self.peak - self.categories["framework"] + self.fragmentation
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
@@ -132,7 +133,7 @@ def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str,
     held = states(setup, stage.held(), figures)
     saved = saved_of(setup, stage)
     moments = moments_of(setup, stage, held, saved)
-    top = highest(moments)
+    top = highest(moments, slack_of(setup))
     buffers = buffer_bytes(setup, stage, held, figures)
     return {
         "parameters": held.parameters, "gradients": top.gradients, "optimizer": held.optimizer,
@@ -140,10 +141,12 @@ def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str,
     }, Moments(held, saved, top, tuple(moments))  # fmt: skip
 
 
-def with_overhead(setup: Setup, parts: dict[str, Number], figures: Figures) -> tuple[dict[str, Number], Number]:
+def with_overhead(
+    setup: Setup, parts: dict[str, Number], churning: Number, figures: Figures
+) -> tuple[dict[str, Number], Number]:
     """All categories, and of the framework's what its allocator holds beyond what is allocated."""
     overhead = overhead_bytes(setup, figures)
-    lost = fragmentation_bytes(setup, parts["activations"] + parts["buffers"], figures)
+    lost = fragmentation_bytes(setup, churning + parts["buffers"], figures)
     fragmentation = parts["framework"] + lost
     return {**parts, "framework": overhead + fragmentation}, fragmentation
 
@@ -151,7 +154,7 @@ def with_overhead(setup: Setup, parts: dict[str, Number], figures: Figures) -> t
 def _stage(setup: Setup, stage: Stage) -> StageMemory:
     figures = Figures()
     parts, (held, saved, top, moments) = stage_parts(setup, stage, figures)
-    categories, fragmentation = with_overhead(setup, parts, figures)
+    categories, fragmentation = with_overhead(setup, parts, top.churning, figures)
     figures.note("activations", top.activations, "B", f"ledger, at the {top.name}")
     y = setup.layout
     return StageMemory(

@@ -18,8 +18,10 @@ MOST_TRIED = 250
 """Layouts computed per number of changes, well under a second."""
 DOUBLINGS = 3
 """Doublings of the GPUs that one change or two may ask for; more only where nothing milder fits."""
-PAIRS_ONLY = ("sequence parallel", "optimizer")
+PAIRS_ONLY = ("sequence parallel", "optimizer", "precision", "adapters")
 """Families that a combination of three and more leaves out: what they win there is small, or not free."""
+LAST_RESORTS = {"offload", "precision", "adapters"}
+"""Families after which the search goes on: they cost much time, or are another training."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def mend(report: MemoryReport, most: int = 6) -> Mended:
     for count in range(1, MOST_AT_ONCE + 1):
         for combined in itertools.islice(_combinations(pool, count), MOST_TRIED):
             search.try_(combined)
-        if len(search.fitting) >= (1 if count > 1 else 2):
+        if search.settled() >= (1 if count > 1 else 2):
             break
     return Mended(search.smallest(most), search.nearest, search.tried)
 
@@ -137,6 +139,10 @@ class _Search:
         over = self.nearest.report.headroom if self.nearest else None
         if over is None or report.headroom > over:
             self.nearest = found
+
+    def settled(self) -> int:
+        """How many fit that are the same training at about its speed."""
+        return sum(LAST_RESORTS.isdisjoint(change.family for change in found.changes) for found in self.fitting)
 
     def _stated(self) -> dict[str, Any]:
         job = self.setup.job

@@ -29,6 +29,8 @@ class Moment(NamedTuple):
     gradients: Number
     states: Number
     """Parameters, optimizer states and gradients."""
+    churning: Number
+    """All activations and transients, also those in the place of gradients to come."""
 
     @property
     def total(self) -> Number:
@@ -36,11 +38,15 @@ class Moment(NamedTuple):
         return self.states + self.activations
 
 
-def highest(moments: Sequence[Moment]) -> Moment:
-    """The peak; for arrays of layouts its name is left open."""
+def highest(moments: Sequence[Moment], slack: float) -> Moment:
+    """The peak of what an allocator holds that loses a share ``slack`` of what comes and goes.
+
+    For arrays of layouts its name is left open, and that loss is among its activations.
+    """
     if all(isinstance(part, (int, float)) for moment in moments for part in (moment.states, moment.activations)):
-        return max(moments, key=lambda moment: moment.total)
-    return moments[0]._replace(name="", activations=maximum(*(moment.activations for moment in moments)))
+        return max(moments, key=lambda moment: moment.total + slack * moment.churning)
+    held = maximum(*(moment.activations + slack * moment.churning for moment in moments))
+    return moments[0]._replace(name="", activations=held, churning=0)
 
 
 def _unless_zero(factor: Number, value: Number) -> Number:
@@ -111,7 +117,8 @@ class StageStep:
         """A moment with so many bytes of activations and of gradients that autograd has made so far."""
         gradients = self.held.gradients
         beyond = activations + alive - _unless_zero(self.grow, gradients)
-        self.found.append(Moment(name, beyond, gradients, self.held.parameters + self.held.optimizer + gradients))
+        states = self.held.parameters + self.held.optimizer + gradients
+        self.found.append(Moment(name, beyond, gradients, states, activations))
 
     def stream(self) -> Number:
         """Gradient of the residual stream."""

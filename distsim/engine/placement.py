@@ -240,7 +240,13 @@ def balanced(model: Model, layout: Layout) -> Chunks:
     costs = {kind: float(flops_forward(block.operations)) for kind, (block, _) in layer_blocks(ctx).items()}
     layers = [costs[layer_kind(model, layer)] for layer in range(model.layers)]
     head = 0.0 if layout.vocab_parallel else float(flops_forward(head_block(ctx).operations))
-    *counts, last = split([*layers, head], layout.pp * layout.vpp).sizes
+    if (chunks := layout.pp * layout.vpp) > model.layers + 1:
+        raise DistsimError(
+            f"--stage-layers balanced cannot give each of {chunks} chunks (--pp {layout.pp} --vpp {layout.vpp}) one of "
+            f"the {model.layers} layers of {model.name} or its output layer",
+            f"use --pp and --vpp of at most {model.layers + 1} chunks together",
+        )
+    *counts, last = split([*layers, head], chunks).sizes
     return (*counts, last - 1)
 
 

@@ -47,14 +47,28 @@ def has_words(model: Model) -> bool:
     return not model.text and model.output.over_vocabulary
 
 
+def losses_for(framework: Framework, model: Model) -> list[str]:
+    """The losses that a framework's switches bring to a model."""
+    names = framework.supports.losses if has_words(model) else ()
+    return [name for name in names if catalog.load("losses", name).written_for(model.family)]
+
+
 def with_loss(kernels: Kernels, loss: str, model: Model, compiled: bool) -> Kernels:
-    """The kernels with a loss by its preset's name; raises DistsimError for a model without one over a vocabulary."""
+    """The kernels with a loss by its preset's name; raises DistsimError for a model that it has no effect on."""
     found: Loss = catalog.load("losses", loss)
     if not has_words(model):
         raise DistsimError(
             f"--loss {loss} has no effect: {model.name} has no logits over a vocabulary", "leave --loss out"
         )
-    own = found.kernels | (found.compiled if compiled else {})
+    if not found.written_for(model.family):
+        raise DistsimError(
+            f"--loss {loss} has no effect: {found.name} replaces nothing in models of family {model.family}",
+            "leave --loss out, or name a loss that your own code calls (distsim show losses)",
+            f"families: {', '.join(found.families)}",
+        )
+    left = found.families.get(model.family, ())
+    own = {name: value for name, value in found.kernels.items() if name not in left}
+    own |= found.compiled if compiled else {}
     return with_kernels(kernels, own, f"loss {found.name}")
 
 
@@ -105,8 +119,13 @@ def framework_notes(
     framework: Framework, model: Model, layout: Layout, kernels: Kernels, origins: Mapping[str, str], precision: str
 ) -> list[str]:
     """What a user should know of a framework: that nobody trains with it, what it shards or gathers where nobody says
-    and distsim does not or does; and how it attends to chosen keys."""
+    and distsim does not or does, the loss of its recipes; and how it attends to chosen keys."""
     own = [*_usual_notes(framework, layout, origins), *_sharding_notes(framework, layout, origins, precision)]
+    whole = kernels.loss == framework.kernels.loss and kernels.loss_chunks == framework.kernels.loss_chunks
+    if framework.usual_loss_chunks and whole and has_words(model):
+        own.append(
+            f"the loss is taken over all tokens at once; recipes of {framework.name} take it with --loss chunked"
+        )
     return [*own, *_attention_notes(model, layout, kernels)]
 
 

@@ -6,6 +6,7 @@ import math
 import re
 from typing import Any
 
+from distsim import catalog
 from distsim.engine.exchange import traded_heads
 from distsim.engine.run_software import gpu_name
 from distsim.interop import run_notes
@@ -101,10 +102,12 @@ def fit_degrees(options: dict[str, Any], run: Run, degrees: dict[str, int], fram
 
 
 def drop_idle(options: dict[str, Any], model: Model) -> list[str]:
-    """Drop what launchers accept though it does nothing: chunks without stages, experts' degrees without experts.
-    Returns the options that said something."""
+    """Drop what launchers accept though it does nothing: chunks without stages, experts' degrees without experts,
+    losses that are written for other families. Returns the options that said something."""
     idle = ["vpp"] if (options.get("pp") or 1) == 1 else []
     idle += ["etp"] if model.experts is None else []
+    if (loss := options.get("loss")) and not catalog.load("losses", loss).written_for(model.family):
+        del options["loss"]
     return [f"{name} {value}" for name in idle if (value := options.pop(name, None) or 1) > 1]
 
 

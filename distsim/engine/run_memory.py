@@ -83,7 +83,7 @@ def _with_kept_samples(setup: Setup, last: StageMemory, mean: int, counts: str) 
     loss = head(replace(setup.context(), layout=setup.layout.with_(seq=mean)))[-1]
     kept = sum(tensor.size_bytes for tensor in (*loss.saved, *loss.transient_forward))
     during = max(moment.total for moment in last.moments if moment.name.startswith("loss"))
-    highest = max(moment.total for moment in last.moments)
+    highest = next(moment.total for moment in last.moments if moment.name == last.peak_moment)
     grown = float(last.counted(counts) - highest + during + kept * setup.framework.overhead.kept_samples)
     return min(grown, setup.accelerator.capacity)
 

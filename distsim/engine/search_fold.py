@@ -100,12 +100,12 @@ def fold(group: Group, prices: Prices) -> Folded:
 def _memory(setup: Setup, stage: Stage) -> dict[str, Any]:
     """A stage's peak in two parts: what ZeRO shards, and what grows with micro-batches in flight."""
     figures = Figures()
-    parts, _ = stage_parts(setup, stage, figures)
+    parts, moments = stage_parts(setup, stage, figures)
     activations = parts.pop("activations")
     return {
         "held": total(*parts.values(), overhead_bytes(setup, figures),
                       fragmentation_bytes(setup, parts["buffers"], figures)),
-        "activations": activations + fragmentation_bytes(setup, activations, figures),
+        "activations": activations + fragmentation_bytes(setup, moments.top.churning, figures),
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from distsim.engine.links import network_for
+from distsim.engine.links import link_rate, network_for
 from distsim.engine.resolve import Setup
 from distsim.engine.search import Choice, Request, SearchReport, Watch, base_setup, search, usual_batch
 from distsim.engine.search_chunks import Pool
@@ -71,14 +71,14 @@ def _network_usual(setup: Setup) -> float | None:
 
 
 def _fabric_usual(setup: Setup) -> float | None:
-    link = setup.accelerator.link
-    return None if link is None or link.bridge else float(link.rate)
+    return None if setup.cluster.fabric.kind == "none" else link_rate(setup.accelerator, setup.cluster)
 
 
 def _fabric(setup: Setup, factor: float) -> dict[str, Any]:
-    link = setup.accelerator.link
-    assert link is not None
-    return _chip(setup, link=link.model_copy(update={"rate": link.rate * factor}))
+    fabric = setup.cluster.fabric
+    rates = {"rate": fabric.rate, "pair_rate": fabric.pair_rate}
+    changed = fabric.model_copy(update={name: rate * factor for name, rate in rates.items() if rate is not None})
+    return {"cluster": setup.cluster.model_copy(update={"fabric": changed})}
 
 
 def _domain_usual(setup: Setup) -> float | None:

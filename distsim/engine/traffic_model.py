@@ -5,6 +5,7 @@ from __future__ import annotations
 from distsim.arrays import Number, where
 from distsim.engine.exchange import Exchange
 from distsim.engine.flows import Flow, Span, dtype_name
+from distsim.engine.links import link_rate
 from distsim.engine.network import Network
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
@@ -76,14 +77,8 @@ def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
     placed = flow.span.placed(network)
     held = experts.count / where(placed.nodes > 1, placed.nodes, placed.ranks)
     share = distinct_copies(held, experts.choices, experts.per_token, setup.kernels.router == "round-robin")
-    own = where(placed.nodes > 1, 0.0, OWN_SHARE * _link_rate(setup))
+    own = where(placed.nodes > 1, 0.0, OWN_SHARE * (link_rate(setup.accelerator, setup.cluster) or 0.0))
     return flow._replace(bytes_logical=flow.bytes_logical * share, own_rate=own)
-
-
-def _link_rate(setup: Setup) -> float:
-    """One direction of all of an accelerator's links."""
-    link = setup.accelerator.link
-    return 0.0 if link is None or not link.rate else float(link.rate)
 
 
 def _dropped(setup: Setup, operation: Operation) -> bool:

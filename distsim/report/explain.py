@@ -76,7 +76,7 @@ def memory_lines(report: MemoryReport, stage: StageMemory, term: Style) -> list[
     made = [term.bold(f"Stage {stage.stage}: figures")]
     for figure in stage.figures:
         made += figure_lines(figure)
-    made += ["", term.bold("Moments compared (states, activations and transients)")]
+    made += ["", term.bold("Moments compared (states, activations and transients; without slack)")]
     moments = [
         [moment.name, gib(moment.total), "<- peak" if moment.name == stage.peak_moment else ""]
         for moment in stage.moments

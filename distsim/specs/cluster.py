@@ -110,7 +110,13 @@ class Cluster(Sourced):
 
     @model_validator(mode="after")
     def _domain_is_whole(self) -> Self:
-        if self.domain > self.gpus_per_node and self.domain % self.gpus_per_node:
+        if self.domain < self.gpus_per_node:
+            raise ValueError(
+                f"domain {self.domain} is less than the {self.gpus_per_node} accelerators of a node, and nothing says "
+                f"what joins the parts of a node; write gpus_per_node = {self.domain} with its share of the NICs, or, "
+                f'for cards that a bridge joins, [fabric] kind = "pcie" and bridged = {self.domain}'
+            )
+        if self.domain % self.gpus_per_node:
             raise ValueError(f"domain {self.domain} is not a whole number of nodes of {self.gpus_per_node}")
         return self
 

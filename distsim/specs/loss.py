@@ -15,3 +15,9 @@ class Loss(Sourced):
     kernels: dict[str, Any] = Field(default_factory=dict)
     compiled: dict[str, Any] = Field(default_factory=dict)
     """What they are beyond that where layers are compiled."""
+    families: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Model families that it is written for, and the kernels that it leaves there as they are; none: every family."""
+
+    def written_for(self, family: str) -> bool:
+        """Whether it has any effect on a family's models."""
+        return not self.families or family in self.families

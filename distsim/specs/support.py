@@ -47,6 +47,10 @@ class Supports(Spec):
     offload: tuple[Offload, ...] = OFFLOADS
     losses: tuple[str, ...] = ()
     """Losses that a switch puts in the place of its own."""
+    pure_bf16: bool = False
+    """A switch, or the dtype that a model is loaded in, trains weights and states in bf16 without a master copy."""
+    tunes: bool = False
+    """It fine-tunes with adapters by a switch of its own, or through peft."""
     some_layers: bool = True
     """Some layers of a stage may be computed again while others are not; off where all follow one policy."""
     uneven: bool = True

@@ -1,0 +1,34 @@
+"""Which moment of a step is the peak, with what the allocator loses at each."""
+
+from __future__ import annotations
+
+import pytest
+
+import distsim
+
+
+@pytest.mark.parametrize("framework", ["huggingface", "torchtune", "torchtitan", "megatron-core", "fsdp"])
+@pytest.mark.parametrize("seq", [512, 2048, 8192])
+def test_sharding_more_never_takes_more(framework: str, seq: int) -> None:
+    """Above all where autograd makes gradients as it goes: the loss comes before any of them, sharded or not."""
+    stages = [0, 2] if framework == "torchtune" else [0, 1, 2]
+    peaks = [
+        distsim.memory("llama-3.1-8b", gpu="h100-sxm", gpus=8, framework=framework, seq=seq, zero=zero).peak
+        for zero in stages
+    ]
+    assert peaks == sorted(peaks, reverse=True)
+
+
+def test_slack_is_of_all_that_comes_and_goes() -> None:
+    """At the loss no gradient is there yet: what the allocator loses does not depend on how these are sharded."""
+    one, two = (
+        distsim.memory("llama-3.1-70b", gpu="h100-sxm", gpus=8, framework="huggingface", seq=8192, zero=zero).worst
+        for zero in (1, 2)
+    )
+    assert one.peak_moment == two.peak_moment == "loss backward"
+    assert one.fragmentation == pytest.approx(two.fragmentation) and one.peak == pytest.approx(two.peak)
+    loss = next(moment for moment in one.moments if moment.name == "loss backward")
+    step = next(moment for moment in one.moments if moment.name == "optimizer step")
+    assert step.total > loss.total  # more is allocated there, and less reserved
+    assert one.counted("allocated") == pytest.approx(step.total)
+    assert one.counted("reserved") == pytest.approx(loss.total + 0.12 * loss.churning)
