@@ -76,3 +76,11 @@ def test_a_blank_top_k_is_the_familys(family: str, chosen: int) -> None:
     assert experts is not None and experts.per_token == chosen
     assert f"top_k is blank: taken as {chosen}" in _replay(**cells).assumed
     assert "top_k" not in _replay(**cells, top_k=2).assumed
+
+
+def test_a_family_goes_by_its_texts_name_where_frameworks_do() -> None:
+    shape = {"model": "?", "family": "llama4", "layers": 48, "hidden": 5120, "heads": 40, "n_experts": 16, "top_k": 1,
+             "moe_ffn_hidden": 8192, "framework": "huggingface", "gpu": "h100-sxm", "n_gpus": 1, "zero_stage": 0,
+             "tp": 1, "pp": 1, "dp": 1}  # fmt: skip
+    assert setup_of(_run(**shape)).kernels.expert_tokens == "all"
+    assert model_of(_run(**{**shape, "family": "qwen3-moe"})).family == "qwen3-moe"

@@ -148,6 +148,16 @@ def known_family(family: str) -> str | None:
 
 
 @functools.cache
+def text_family(family: str) -> str:
+    """The family as configurations of its text alone name it (llama4_text), where a row names that of the whole
+    (llama4): what frameworks run otherwise goes by that name."""
+    from distsim.interop.huggingface.families import supported
+
+    text = re.sub(r"[\s-]+", "_", family.strip().lower()) + "_text"
+    return text if text in supported() else family
+
+
+@functools.cache
 def _configured(name: str) -> Traits | None:
     """Traits of a family whose configurations are read, as these have them where they say nothing but a shape."""
     from distsim.interop.huggingface import read_config

@@ -9,7 +9,7 @@ from typing import Any
 from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
 from distsim.interop.models import known_model
-from distsim.interop.run_families import known_family, stand_in, traits_of, usual_vocab
+from distsim.interop.run_families import known_family, stand_in, text_family, traits_of, usual_vocab
 from distsim.interop.run_shapes import assumed_shape, experts_per_token, heads_of, width_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.model import Model
@@ -119,13 +119,20 @@ _ACTIVE = re.compile(r"-a\d+(?:\.\d+)?b$")
 def _alike(name: str) -> str | None:
     """The one preset whose name has the same words and numbers between other marks, or without the parameters that work
     for a token; None where there is none, or more."""
-    words = _WORDS.findall(name)
+    words = tuple(_WORDS.findall(name))
+    meant = (index.get(words, set()) for index in _by_words())
+    return next((next(iter(found)) for found in meant if len(found) == 1), None)
+
+
+@functools.cache
+def _by_words() -> tuple[dict[tuple[str, ...], set[str]], ...]:
+    """Presets by the words and numbers of their names and aliases: whole, and without what ends experts' models."""
     known = {**{one: one for one in catalog.names("models")}, **catalog.aliases("models")}
-    for end in ("", _ACTIVE):
-        found = {meant for one, meant in known.items() if _WORDS.findall(re.sub(end, "", one)) == words}
-        if len(found) == 1:
-            return found.pop()
-    return None
+    indices: tuple[dict[tuple[str, ...], set[str]], ...] = ({}, {})
+    for one, meant in known.items():
+        for index, shown in zip(indices, (one, _ACTIVE.sub("", one)), strict=True):
+            index.setdefault(tuple(_WORDS.findall(shown)), set()).add(meant)
+    return indices
 
 
 _SHAPE = {"layers": "layers", "hidden": "hidden", "heads": "heads", "kv_heads": "kv_heads", "ffn_hidden": "ffn"}
@@ -178,7 +185,8 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         traits["position_rows"] = context
     experts = _experts(run, family)
     shape = {
-        "name": name, "family": family or "gpt", "layers": run.need("layers"), "hidden": hidden, "heads": heads,
+        "name": name, "family": text_family(family) or "gpt",
+        "layers": run.need("layers"), "hidden": hidden, "heads": heads,
         "kv_heads": run.count("kv_heads") or heads, "head_dim": run.count("head_dim") or hidden // heads,
         "vocab": vocab, "context": context, "experts": experts, **traits,
     }  # fmt: skip
