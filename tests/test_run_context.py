@@ -10,8 +10,8 @@ from distsim.engine.evidence import Replay, replay
 from distsim.interop.runs import Run
 
 ROW = {"id": "a", "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": 32, "seq_len": 65536, "tp": 1, "pp": 1, "cp": 8,
-       "micro_batch": 1, "global_batch": 4, "framework": "megatron-core", "recompute": "full", "attention": "flash",
-       "step_time_s": 500}  # fmt: skip
+       "micro_batch": 1, "global_batch": 4, "framework": "megatron-core", "recompute": "full",
+       "attention": "flash"}  # fmt: skip
 
 
 def _replay(**cells: Any) -> Replay:

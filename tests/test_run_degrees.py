@@ -14,7 +14,8 @@ from distsim.interop.runs import Run
 
 ROW = {"id": "a", "source": "made up", "model": "llama-2-70b", "gpu": "h100-sxm", "n_gpus": 256, "seq_len": 4096,
        "micro_batch": 1, "global_batch": 1024, "framework": "megatron-core", "step_time_s": 50}  # fmt: skip
-SMALL = {"model": "llama-3.2-1b", "gpu": "a100-sxm4-80gb", "n_gpus": 8, "micro_batch": 2, "global_batch": 16}
+SMALL = {"model": "llama-3.2-1b", "gpu": "a100-sxm4-80gb", "n_gpus": 8, "micro_batch": 2, "global_batch": 16,
+         "step_time_s": 4}  # fmt: skip
 
 
 def _run(**cells: Any) -> Run:
