@@ -84,3 +84,7 @@ def test_a_family_goes_by_its_texts_name_where_frameworks_do() -> None:
              "tp": 1, "pp": 1, "dp": 1}  # fmt: skip
     assert setup_of(_run(**shape)).kernels.expert_tokens == "all"
     assert model_of(_run(**{**shape, "family": "qwen3-moe"})).family == "qwen3-moe"
+
+
+def test_rebuilt_experts_are_not_the_familys() -> None:
+    assert "rebuilt as linear layers" in _replay(model="Llama-4-Scout-17B-16E-Linearized-bnb-nf4-bf16").reason

@@ -15,6 +15,8 @@ from distsim.interop.runs import MissingCell, Run
 from distsim.specs.model import Model
 from distsim.specs.output import Output
 
+_REBUILT = re.compile(r"\blineari[sz]ed\b", re.IGNORECASE)
+"""Checkpoints whose experts were taken apart into linear layers, which run and shard as nobody published."""
 TASK = {"predicts": "classes", "classes": 2}
 """What fine-tuned encoders are taken to tell of each token: where a span starts and ends (Devlin et al. 2018, 4.2)."""
 
@@ -40,6 +42,8 @@ def assumed_model(run: Run) -> str:
 
 def _pretrained(run: Run) -> Model:
     """Cells overrule a preset of the same name; what neither says comes from the family."""
+    if _REBUILT.search(run.text("model") or ""):
+        raise MissingCell(f"model {run.text('model')!r} has experts rebuilt as linear layers, which are not described")
     return _given(run) or _from_cells(run, run.text("model") or "?", run.text("family") or "")
 
 
