@@ -110,13 +110,13 @@ def replay(run: Run) -> Replay:
         run = with_chip(run)
         setup = setup_of(run)
         predicted = peak_of_run(run, setup, run_year(run))
+        timed = _timed(setup, run)
     except MissingCell as missing:
         return Replay(run, reason=str(missing))
     except DistsimError as error:
         near = next((hint for hint in error.hints if hint.startswith("did you mean")), "")
         return Replay(run, reason="; ".join(filter(None, (error.problem, near))))
     seconds = measured_seconds(run, setup)
-    timed = _timed(setup, run)
     try:
         check_possible(setup, seconds)
     except MissingCell as contradiction:

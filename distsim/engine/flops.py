@@ -34,7 +34,7 @@ ONCE_PER_SEQUENCE = ("head.pooler", "head.sentence", "head.unused")
 """Parameters of the head that a token does not pass through."""
 
 
-NARAYANAN = re.compile(r"96 ?\*? ?b|\bsc.?21\b|bigscience|megatron\S* formula", re.IGNORECASE)
+NARAYANAN = re.compile(r"96 ?\*? ?b(?!\d)|\bsc.?21\b|bigscience|megatron\S* formula", re.IGNORECASE)
 """How sources name the count of Narayanan et al. 2021: a GPT with plain MLPs, every layer computed twice."""
 COUNTED = re.compile(r"\b(?:(?P<hardware>hardware|hw|hfu)|model|mfu|causal)\b", re.IGNORECASE)
 CAUSAL = re.compile(r"(?<!non-)(?<!non )(?<!not )\bcausal", re.IGNORECASE)

@@ -62,14 +62,16 @@ def _by_replicas(run: Run, framework: Framework) -> list[list[Degrees]]:
     known = (dp or 1) * math.prod(degree or 1 for degree in told.values())
     blank = [name for name in ("tp", "pp") if told[name] is None and getattr(framework.supports, name)]
     split = _splits(framework) or any((told[name] or 1) > 1 for name in ("tp", "pp"))
-    groups = HYBRID.search(run.text("fsdp_kind") or "") or family_of(framework.name) == AXES
+    shards = dp == 1 and _sharded(run, framework)  # of one replica, on all GPUs
+    groups = shards or HYBRID.search(run.text("fsdp_kind") or "") or family_of(framework.name) == AXES
     rest = gpus // known
     if not dp or not blank or not split or groups or gpus % known or rest in (1, run.count("ep")):
         return []  # as many as experts' ranks: dp then counts the replicas of experts
     if len(blank) == 1:
-        return [[{blank[0]: rest}], [{}]]
-    widest = math.gcd(rest, _node(run))
-    return [*([{"tp": tp, "pp": rest // tp}] for tp in reversed(divisors(widest))), [{}]]
+        most = model_of(run).layers if blank[0] == "pp" else _node(run)
+        return [[{blank[0]: rest}], [{}]] if rest <= most else []
+    layers, widest = model_of(run).layers, math.gcd(rest, _node(run))
+    return [*([{"tp": tp, "pp": rest // tp}] for tp in reversed(divisors(widest)) if rest // tp <= layers), [{}]]
 
 
 def _to_fit(run: Run, framework: Framework) -> list[list[Degrees]]:

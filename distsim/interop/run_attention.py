@@ -14,8 +14,9 @@ KERNELS = (
 """Words that name a kernel (own: written for Hopper or Blackwell). FlexAttention reaches 85 to 90% of FlashAttention-2
 (pytorch.org/blog/flexattention)."""
 _EAGER = re.compile(
-    r"(?:\bno|\bnon|\bnot|without)[-_\s]*(?:flash|fa\d?\b)|eager|unfused|naive|\bmath\b|vanilla|composed|full.?softmax"
-    r"|(?:^|:)\s*(?:none|no|off|false|0|local|plain|torch)$|^(?!.*flash).*\bstandard\b",
+    r"(?:\bno|\bnon|\bnot|without|\bw/o)[-_\s]*(?:flash|fused|fa\d?\b)|flash\w*\s+(?:disabled|off)|eager|unfused"
+    r"|naive|\bmath\b|vanilla|composed|full.?softmax"
+    r"|(?:^|[:=])\s*(?:none|no|off|false|0|local|plain|torch)$|^(?!.*(?:flash|sdpa|scaled)).*\bstandard\b",
     re.IGNORECASE,
 )
 """``local`` is Megatron's --transformer-impl and --attention-backend of composed attention."""
@@ -25,12 +26,16 @@ _FLASH = re.compile(
     re.IGNORECASE,
 )
 _FLEX = re.compile("flex", re.IGNORECASE)
+_REJECTED = re.compile(r"(?:\b(?:no|non|not|without|w/o)|instead of)[-_\s]+(?:flash[-\w]*|fa[-_ ]?\d?|eager)\b", re.I)
 _USUAL = ("auto", "default", "usual", "unknown")
 
 
 def attention_said(run: Run) -> str | None:
     """``flash`` or ``eager`` as the cell says; None where it is blank or of unknown words."""
     cell = run.text("attention") or ""
+    rest = _REJECTED.sub(" ", cell)
+    if rest != cell and _FLASH.search(rest) and not _EAGER.search(rest):
+        return "flash"  # FlashAttention-2 (no FA3)
     return "eager" if _EAGER.search(cell) else "flash" if _FLASH.search(cell) else None
 
 

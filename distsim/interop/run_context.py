@@ -15,7 +15,8 @@ _MODES = tuple(
 isp trades heads for tokens as DeepSpeed-Ulysses does."""
 _IN_NOTES = (
     re.compile(
-        r"(?<!no )(?<!not )(?<!non-)(?<!without )(?<!instead of )(?<!than )\b(?:ulysses|ring.?(?:flash.?)?attention)",
+        r"(?<!no )(?<!not )(?<!non-)(?<!without )(?<!instead of )(?<!than )\b(?:ulysses|ring.?(?:flash.?)?attention)\b"
+        r"(?! (?:is |was )?(?:not|off|disabled))",
         re.IGNORECASE,
     ),
     re.compile(

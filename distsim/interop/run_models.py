@@ -116,6 +116,8 @@ def _preset(name: str) -> Model | None:
 
 
 _WORDS = re.compile(r"[a-z]+|\d+")
+_DECIMAL = re.compile(r"\d+\.\d+")
+"""Llama 3.8B is no Llama 3 8B."""
 _ACTIVE = re.compile(r"-a\d+(?:\.\d+)?b$")
 """What names of experts' models end in, and people leave out: Qwen3 235B."""
 
@@ -125,7 +127,8 @@ def _alike(name: str) -> str | None:
     for a token; None where there is none, or more."""
     words = tuple(_WORDS.findall(name))
     meant = (index.get(words, set()) for index in _by_words())
-    return next((next(iter(found)) for found in meant if len(found) == 1), None)
+    alike = next((next(iter(found)) for found in meant if len(found) == 1), None)
+    return alike if alike and {*_DECIMAL.findall(name)} <= {*_DECIMAL.findall(alike)} else None
 
 
 @functools.cache

@@ -45,7 +45,9 @@ _BALANCED = re.compile(
     r"forced?[- ]balanced|force_load_balanc|fake balanced|balanced (?:gate|rout)|even(?:ly)? rout", re.IGNORECASE
 )
 _IN_TURN = re.compile(r"\bround[- ]robin\b", re.IGNORECASE)
-_SENT_ONCE = re.compile(r"\b(?:deep|hybrid)[- ]?ep\b", re.IGNORECASE)
+_SENT_ONCE = re.compile(
+    r"(?<!no )(?<!not )(?<!without )\b(?:deep|hybrid)[- ]?ep\b(?! (?:is |was )?(?:not|off|disabled))", re.IGNORECASE
+)
 _CAPACITY = re.compile(r"capacity factor (\d+(?:\.\d+)?)", re.IGNORECASE)
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
 _GRAPHS = re.compile(r"--cuda-graph-impl[= ]transformer_engine", re.IGNORECASE)

@@ -28,6 +28,8 @@ _PEAK = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(?:[gm]i?b?|bytes?|b|%)")
 """A figure with its unit, which interop/run_peaks.py reads."""
 POWERS_OF_TWO = ("seq_len", "hidden", "moe_ffn_hidden", "ffn_hidden", "global_batch", "n_gpus")
 """Columns whose k is 1,024: lengths, widths and batches are powers of two; vocabularies and rates count thousands."""
+MOST_SEQUENCES = 64 * KIB
+"""Of a batch (LAMB, You et al. 2020); more, as in 4M, are tokens."""
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 _POINTS = re.compile(r"-?\d{1,3}(\.\d{3})+(,\d+)?")
@@ -96,7 +98,8 @@ def _spoken(name: str, text: str) -> float | None:
     if found is None or name not in (*COUNTS, *MEASURED):
         return None
     if name in POWERS_OF_TWO:
-        return float(found[1]) * (KIB if found[2].lower() == "k" else MIB)
+        count = float(found[1]) * (KIB if found[2].lower() == "k" else MIB)
+        return None if name == "global_batch" and count > MOST_SEQUENCES else count
     return parse(text.upper(), "tokens")
 
 

@@ -11,7 +11,11 @@ CELL, KIND = "mem_peak_gb_per_gpu", "mem_kind"
 DECIMAL = ("QwenLM/",)
 """Sources that print decimal gigabytes: QwenLM/Qwen's table has 81.0 on cards of 80 GiB, and read as GiB all of it is
 7% above what 44 runs need (docs/findings.md)."""
-_SHARE = re.compile(r"%|\bper ?cent")
+_SHARE = re.compile(r"%|\bper ?cent\b")
+_SHARE_OF_KIND = re.compile(r"(?<!\d)(?<!\d )%|\bper ?cent\b")
+"""Beside ``mem_kind`` a figure of its own may be a share (max reserved, 75%), not the peak."""
+_LEAST = 0.1 * GIB
+"""Less is no job's peak: words that would make it so tell how it was converted (GiB, from bytes)."""
 _UNITS = (
     (re.compile(r"(?:\b|\d)mi?b\b|\d\s*m$"), MIB),
     (re.compile(r"(?:\b|\d)(?:bytes?|b)\b"), 1),
@@ -41,13 +45,14 @@ def measured_peak_bytes(run: Run, decimal: bool = False, capacity: float | None 
 
 
 def _is_share(run: Run) -> bool:
-    return any(_SHARE.search((run.text(name) or "").lower()) for name in (CELL, KIND))
+    cell, kind = ((run.text(name) or "").lower() for name in (CELL, KIND))
+    return bool(_SHARE.search(cell)) or (cell[-1:].isdigit() and bool(_SHARE_OF_KIND.search(kind)))
 
 
 def _told_unit(run: Run) -> float | None:
     """Bytes in the unit that the figure's own cell names, or ``mem_kind``; None where they name none, or gigabytes."""
-    words = ((run.text(name) or "").lower() for name in (CELL, KIND))
-    return next((size for text in words for unit, size in _UNITS if unit.search(text)), None)
+    value, words = run.positive(CELL) or 0, ((run.text(name) or "").lower() for name in (CELL, KIND))
+    return next((size for text in words for unit, size in _UNITS if unit.search(text) and value * size > _LEAST), None)
 
 
 def assumed_unit(run: Run, capacity: float) -> str:

@@ -9,9 +9,12 @@ from distsim.interop.runs import Run
 FULL = 3
 """ZeRO stage that shards parameters."""
 _NUMBERED = re.compile(r"(?:\bz|zero)[\s_=:-]*(?:stage)?[\s_=:-]*([0-3])(?!\d)|\bstage[\s_=:-]*([0-3])(?!\d)", re.I)
+_ZERO = re.compile(r"(?:\bz|zero)[\s_=:-]*(?:stage)?[\s_=:-]*([0-3])(?![\d.]\d|\d)", re.I)
+"""The same in names of software, whose versions and stages of training are no stages of ZeRO."""
 _WORDS = tuple(
     (re.compile(words, re.IGNORECASE), stage) for words, stage in (
-        (r"no[ _-]?(?:t )?(?:shard|fsdp)|^(?:ddp|none|no|off|false)$|\bFSDP=1\b", 0),
+        (r"no[ _-]?(?:t )?(?:shard|fsdp)|(?:no|without) distributed.optimizer|^(?:ddp|none|no|off|false)$|\bFSDP=1\b",
+         0),
         (r"shard_grad_op|shard_zero2|optim_grads(?!_params)|reshard\w*[\s=:]*(?:never|false)\b", 2),
         (r"full_shard|hybrid_shard|optim_grads_params|zero-?infinity|zero\+\+|\bhsdp", FULL),
         (r"^(?:megatron-?fsdp )?optim$|distributed.optimizer", 1),
@@ -24,14 +27,19 @@ optim_grads_params."""
 _DDP = re.compile(r"(?<![a-z])ddp|distributed.?data.?parallel", re.IGNORECASE)
 HYBRID = re.compile(r"\bhsdp|hybrid_shard", re.IGNORECASE)
 """Shards in groups, copies across them: within a node where nobody says more (torch's ShardingStrategy)."""
-_GROUP = re.compile(r"(?:shard|group)\w*(?:[\s=:-]+(?:group|size|degree|of|over|in))*[\s=:-]*(\d{1,9})", re.IGNORECASE)
-_COPIES = re.compile(r"replicat\w*(?:[\s=:-]+(?:group|size|degree|of|over|in))*[\s=:-]*(\d{1,9})", re.IGNORECASE)
+_SIZE = r"\w*(?:[\s=:-]+(?:group|size|degree|of|over|in))*[\s=:-]*(\d{1,9})"
+_GROUP = re.compile(rf"(?:shard(?!_zero)|group){_SIZE}", re.IGNORECASE)
+_COPIES = re.compile(rf"replicat{_SIZE}", re.IGNORECASE)
 
 
 def stage_in(words: str) -> int | None:
     """The ZeRO stage that words name or shard as much as; None where they name none."""
     if found := _NUMBERED.search(words):
         return int(found[1] or found[2])
+    return _worded(words)
+
+
+def _worded(words: str) -> int | None:
     return next((stage for pattern, stage in _WORDS if pattern.search(words)), None)
 
 
@@ -44,7 +52,9 @@ def stated_stage(run: Run) -> int | None:
     if kind := run.text("fsdp_kind"):
         return stage_in(kind)
     name = run.text("framework") or ""
-    return None if _DDP.search(name) else stage_in(name)
+    if found := _ZERO.search(name):
+        return int(found[1])
+    return None if _DDP.search(name) else _worded(name)
 
 
 def _hybrid(run: Run) -> str:
