@@ -59,3 +59,13 @@ def test_accelerators_that_somebody_sells_come_first() -> None:
     sold = {offer.gpu for name in catalog.names("prices") for offer in catalog.load("prices", name).offers}
     assert "h200-sxm" in names and [name in sold for name in names] == sorted(name in sold for name in names)[::-1]
     assert "--gpu h200-sxm" in offered(framework="deepspeed")
+
+
+def test_a_larger_gpu_brings_its_cluster_where_one_is_stated() -> None:
+    report = distsim.memory("llama-3-8b", cluster="dgx-a100-80gb", gpus=1)
+    assert any("--gpu b200-sxm --cluster dgx-b200" in one.flags for one in distsim.advise(report))
+
+
+def test_mixtures_that_refuse_tensor_parallelism() -> None:
+    with pytest.raises(distsim.DistsimError, match="no tensor parallelism for mixtures"):
+        distsim.step("mixtral-8x7b", gpu="h100-sxm", gpus=64, framework="nemo-automodel", tp=2)

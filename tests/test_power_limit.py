@@ -17,6 +17,7 @@ from distsim.engine.energy import Draw, draw
 from distsim.engine.evidence import setup_of
 from distsim.engine.hardware import limited
 from distsim.engine.resolve import Setup, resolve
+from distsim.engine.search_vary import values_of
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.specs.job import Job
@@ -209,3 +210,8 @@ def test_runs_may_state_a_limit() -> None:
     assert Run({**cells, "gpu_power": "none"}, 2).odd == ["line 2: gpu_power 'none' is no number above 0"]
     with pytest.raises(DistsimError, match="idle"):
         setup_of(Run({**cells, "gpu_power": "50"}, 2))
+
+
+def test_a_bare_number_of_watts_is_no_factor() -> None:
+    with pytest.raises(DistsimError, match="200 is 200 times 700 W"):
+        values_of("gpu.power", "200..700", 700)

@@ -178,10 +178,12 @@ def _hardware(setup: Setup) -> Iterator[Change]:
         if _better(setup, other) and (known is None or _speed(setup, other) > _speed(setup, known)):
             larger[place] = other
     count = {"gpus": y.gpus} if setup.job.gpus is None else {}
-    for step, place in enumerate(sorted(larger)):
-        yield Change(
-            "gpu", step, "a larger GPU", {"gpu": larger[place].name, **count}, {"cluster": None, "gpus": y.gpus}
-        )
+    largest = max((capacity for unsold, capacity in larger if not unsold), default=0)
+    worth = (place for place in larger if not place[0] or place[1] > largest)
+    for step, place in enumerate(sorted(worth)):
+        there = {} if setup.job.cluster is None else {"cluster": larger[place].default_cluster}
+        shown = {"gpu": larger[place].name, **there, **count}
+        yield Change("gpu", step, "a larger GPU", shown, {"cluster": None, "gpus": y.gpus})
 
 
 def _accelerator(name: str) -> Accelerator:

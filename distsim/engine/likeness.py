@@ -214,7 +214,9 @@ def unlike_own(setup: Setup) -> str:
         had = Counter(row[place].split("+")[0] for row in rows)
         if name in OPTIONS and here[place].split("+")[0] not in had:
             told.append(f"--{name} {had.most_common(1)[0][0]}")
-    return f"your measured runs under {framework} had {' '.join(told)}, unlike this job" if told else ""
+    if not told:
+        return ""
+    return f"your measured runs under {framework} had, or are taken to have had, {' '.join(told)}, unlike this job"
 
 
 @functools.lru_cache(maxsize=32)

@@ -14,7 +14,7 @@ from distsim.errors import DistsimError
 
 MOST_AT_ONCE = 4
 """Changes combined before giving up: more would be another job."""
-MOST_TRIED = 250
+MOST_TRIED = 500
 """Layouts computed per number of changes, well under a second."""
 DOUBLINGS = 3
 """Doublings of the GPUs that one change or two may ask for; more only where nothing milder fits."""

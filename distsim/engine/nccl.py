@@ -96,7 +96,8 @@ def graph_of(group: Group) -> Graph:
     else:
         rate = fabric_rate(net, group.local)
         channels = maximum(1.0, rate // speed)
-        inside = channels * speed if net.nvlink else rate
+        whole = where(rate > 0, minimum(channels * speed, rate), speed)  # one GPU has none
+        inside = whole if net.nvlink else rate
     nics = group.local * net.nic_rate * table["graph"]["nic_share"] / group.sharing
     nics = nics / ring_oversubscription(group.nodes, net.tiers)
     many = group.nodes > 1

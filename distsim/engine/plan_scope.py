@@ -113,7 +113,7 @@ def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
         asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
         raise DistsimError(
             f"nobody's {' or '.join(request.price_terms)} price for whole nodes of {asked} is known",
-            *(_rented(name, sold) for name in sorted(named)),
+            *(_rented(name, sold) for name in sorted(request.clusters)),
             f"with such prices: {', '.join(sorted(set(sold.values()))) or 'none'}" if not named else "",
             "other terms: --price on-demand, spot, reserved-1y; your own prices: presets/prices/NAME.toml",
         )

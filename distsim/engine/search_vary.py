@@ -19,6 +19,8 @@ FEWEST, MOST = 5, 64
 """Values in a range: it doubles, or rises by the square root of two where that gives fewer; more are refused."""
 EXTREME = 1000.0
 """A factor beyond this, or below its inverse, is a slip."""
+FEW_TIMES = 10.0
+"""Of a power limit a factor beyond this is a slip, for a number of watts."""
 
 
 class Field(NamedTuple):
@@ -264,6 +266,8 @@ def _value(name: str, field: Field, part: str, usual: float) -> float:
         return int(part)
     try:
         value = float(part.removesuffix("x").removesuffix("×")) * usual
+        if field.unit == "W" and value > usual * FEW_TIMES:
+            raise DistsimError(f"--vary {name}: {part} is {part} times {usual:,.0f} W", f"write e.g. {part}W for watts")
     except ValueError:
         try:
             value = parse(part, field.unit, f"--vary {name}")

@@ -28,6 +28,8 @@ class Supports(Spec):
     pp: bool = True
     cp: bool = True
     ep: bool = True
+    experts_tp: bool = True
+    """Models with experts run tensor parallel, too."""
     copied_kv_heads: bool = True
     """Tensor parallel ranks may be more than key-value heads, which are then copied."""
     whole_sequence_experts: bool = True
@@ -102,6 +104,13 @@ SUPPORT_RULES: tuple[SupportRule, ...] = (
     _degree("pp", "pipeline parallelism"),
     _degree("cp", "context parallelism"),
     _degree("ep", "expert parallelism"),
+    SupportRule(
+        ("tp",),
+        lambda s, m, y: (m.experts is None) | s.experts_tp | (y.tp == 1),
+        lambda f, s, m, y: f"{f} has no tensor parallelism for mixtures of experts, but tp is {y.tp}",
+        lambda s, m, y: "leave --tp out, or name another framework",
+        "experts_tp",
+    ),
     SupportRule(
         ("tp",),
         lambda s, m, y: (common_kv_heads(m) % y.tp == 0) | s.copied_kv_heads,
