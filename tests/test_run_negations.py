@@ -10,7 +10,8 @@ from distsim.engine.evidence import Replay, replay
 from distsim.engine.flops import NARAYANAN
 from distsim.interop.run_attention import attention_said
 from distsim.interop.run_context import context_mode
-from distsim.interop.run_notes import sends_once
+from distsim.interop.run_names import nearest_profile
+from distsim.interop.run_notes import loss_of, sends_once
 from distsim.interop.run_peaks import measured_peak_bytes
 from distsim.interop.run_sharding import hybrid_group, stated_stage
 from distsim.interop.runs import Run
@@ -90,3 +91,28 @@ def test_hosts_without_a_known_link_are_told() -> None:
 
 def test_ninety_six_gpus_are_no_formula() -> None:
     assert not NARAYANAN.search("model, 96 B200") and NARAYANAN.search("96Bslh^2(1+s/6h)")
+
+
+@pytest.mark.parametrize(
+    ("words", "group"),
+    [("hybrid shard", 8), ("dp_replicate=4 dp_shard=4", 4), ("HSDP 4", 4), ("HSDP (4 replicas)", 4),
+     ("HSDP replicate 4", 4), ("HSDP, shard group of 2", 2)],
+)  # fmt: skip
+def test_groups_that_share_a_copy(words: str, group: int) -> None:
+    assert hybrid_group(_run(fsdp_kind=words), 16, 8) == group
+    assert stated_stage(_run(fsdp_kind=words)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [("LitGPT (FSDP)", "litgpt"), ("llm-foundry (FSDP)", "llm-foundry"), ("axolotl (FSDP2)", "huggingface"),
+     ("HF Trainer DDP", "huggingface"), ("torchtune FSDP2", "torchtune"), ("PyTorch FSDP2", "torchtitan"),
+     ("torch DDP", "torch-ddp"), ("Lightning FSDP", "fsdp")],
+)  # fmt: skip
+def test_who_trains_comes_before_how_it_is_spread(name: str, profile: str) -> None:
+    assert nearest_profile(name, split=False) == profile
+
+
+@pytest.mark.parametrize("notes", ["no liger kernels", "liger is off", "faster vs Liger"])
+def test_losses_that_are_denied(notes: str) -> None:
+    assert loss_of(_run(notes=notes)) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
@@ -61,7 +62,7 @@ def batches_to_try(run: Run) -> list[Run]:
         return []
     replica = whole * tp * (cp or 1) // (run.count("n_gpus") or 1)
     sizes = [2**n for n in range(LARGEST.bit_length() - 1, -1, -1) if replica % 2**n == 0]
-    return [Run({**run.cells, "micro_batch": str(size)}, run.line) for size in sizes]
+    return [replace(run, cells={**run.cells, "micro_batch": str(size)}) for size in sizes]
 
 
 def unstated(run: Run, framework: Framework) -> list[str]:
@@ -140,7 +141,7 @@ def scripted(run: Run, framework: Framework, model: Model) -> Run:
         return run
     said = {name: run.text(name) for name in ("micro_batch", "recompute", "attention")}
     filled = {name: str(value) for name, value in script.model_dump(exclude_none=True).items() if said[name] is None}
-    return Run({**run.cells, **filled}, run.line)
+    return replace(run, cells={**run.cells, **filled})
 
 
 def assumed_batch(run: Run, framework: Framework, micro_batch: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import NamedTuple
 
 from distsim import catalog
@@ -66,7 +67,7 @@ def with_chip(run: Run) -> Run:
     if cell is None or chip is None or (chip.gpu == cell and chip.many is None):
         return run
     many = {"n_gpus": str(chip.many)} if chip.many and run.text("n_gpus") is None else {}
-    return Run({**run.cells, "gpu": chip.gpu, TOLD: cell, **many}, run.line)
+    return replace(run, cells={**run.cells, "gpu": chip.gpu, TOLD: cell, **many})
 
 
 def cluster_in(run: Run) -> str | None:

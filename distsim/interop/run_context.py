@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from distsim.interop.run_denials import affirmed
 from distsim.interop.runs import Run
 
 _MODES = tuple(
@@ -14,11 +15,7 @@ _MODES = tuple(
 """DeepSpeed's and Megatron's words (--cp-comm-type p2p, all_gather, a2a) for what goes between the ranks; InternEvo's
 isp trades heads for tokens as DeepSpeed-Ulysses does."""
 _IN_NOTES = (
-    re.compile(
-        r"(?<!no )(?<!not )(?<!non-)(?<!without )(?<!instead of )(?<!than )\b(?:ulysses|ring.?(?:flash.?)?attention)\b"
-        r"(?! (?:is |was )?(?:not|off|disabled))",
-        re.IGNORECASE,
-    ),
+    re.compile(affirmed(r"ulysses|ring.?(?:flash.?)?attention"), re.IGNORECASE),
     re.compile(
         r"\b(?:context.parallel\w*|cp)(?:[\s=:_(-]+(?:ranks?|comm|type|mode|by|via|with|as))*[\s=:_(-]+"
         r"(?:all.?to.?all|a2a|all.?gather|p2p|ring)\b",

@@ -20,7 +20,6 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"(?:bio)?nemo(?!tron)", "nemo", ""),
         (r"megatron|mcore|simumax|primus", _MEGATRON, ""),
         (r"intern.?evo|internlm|paddle|oneflow", "megatron-lm", ""),  # fused norms and rotation, layers split as there
-        (r"fsdp.?2", "torchtitan", ""),
         (r"mesh.?tensorflow|mesh.?tf|gshard|lingvo|tensorflow|praxis|saxml", "paxml", ""),
         (r"maxtext|easylm|jax|flax|haiku|axlearn|xla|torch.?xla|torchprime|scalax|kauldron|gemma-?jax", _XLA, ""),
         (r"deepspeed", "deepspeed", ""),
@@ -28,8 +27,10 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"habana|gaudi|synapse", "habana", ""),
         (r"torchtune", "torchtune", ""),
         (r"nanotron|picotron", "nanotron", ""),
+        (r"hugging.?face|hf(?![a-z])|transformers|trainer|accelerate|peft|trl|swift|optimum|axolotl|llama.?factory"
+         r"|unsloth", "huggingface", "megatron-lm"),
+        (r"fsdp.?2", "torchtitan", ""),
         (r"ddp|distributed.?data.?parallel|horovod|apex|deep.?learning.?examples", "torch-ddp", "megatron-lm"),
-        (r"hugging.?face|hf(?![a-z])|transformers|trainer|accelerate|peft|swift|optimum", "huggingface", "megatron-lm"),
         (r"transformer.?engine", _MEGATRON, ""),
         (r"fsdp|torch|lightning|fabric|olmo|fairscale|fairseq|metaseq|colossal|vescale|veomni|open.?(?:instruct|lm)",
          _TORCH, "torchtitan"),
@@ -39,6 +40,8 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
 """Words of a framework's name, the profile that is nearest, and the one where the run splits its model if that one
 cannot. What trains comes before what it is built of: NeMo before Megatron, JAX and transformers before Transformer
 Engine, which brings fused layers to any of them."""
+WAYS = (_TORCH, "torch-ddp")
+"""Profiles whose names are ways to spread a model, which many programs take."""
 PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
     "int8": "fp8", "tf32": "fp32", "32": "fp32", "16": "fp16", "16-mixed": "fp16", "fp16-amp": "fp16",
@@ -62,7 +65,12 @@ NARROW_IN_MEMORY = re.compile(r"nf4|int4|int8.?weight|w\d+a16|gptq|awq")
 def nearest_profile(name: str, *, split: bool) -> str | None:
     """The preset that a framework's name is nearest to; None where no word of it is known."""
     found = next((one for one in NEAREST if one[0].search(name)), None)
-    return _named_in(name) if found is None else (found[2] if split and found[2] else found[1])
+    if found is None:
+        return _named_in(name)
+    own = _named_in(name) if found[1] in WAYS else None
+    if own and own not in (*WAYS, "deepspeed"):  # litgpt (FSDP): who trains says more than how it is spread
+        return own
+    return found[2] if split and found[2] else found[1]
 
 
 def _named_in(name: str) -> str | None:

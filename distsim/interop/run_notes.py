@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from distsim.interop.run_denials import affirmed
 from distsim.interop.run_sharding import FULL, stated_stage
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import MissingCell, Run
@@ -45,15 +46,13 @@ _BALANCED = re.compile(
     r"forced?[- ]balanced|force_load_balanc|fake balanced|balanced (?:gate|rout)|even(?:ly)? rout", re.IGNORECASE
 )
 _IN_TURN = re.compile(r"\bround[- ]robin\b", re.IGNORECASE)
-_SENT_ONCE = re.compile(
-    r"(?<!no )(?<!not )(?<!without )\b(?:deep|hybrid)[- ]?ep\b(?! (?:is |was )?(?:not|off|disabled))", re.IGNORECASE
-)
+_SENT_ONCE = re.compile(affirmed("(?:deep|hybrid)[- ]?ep"), re.IGNORECASE)
 _CAPACITY = re.compile(r"capacity factor (\d+(?:\.\d+)?)", re.IGNORECASE)
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
 _GRAPHS = re.compile(r"--cuda-graph-impl[= ]transformer_engine", re.IGNORECASE)
 _LOSSES = (
-    ("liger", re.compile(r"\bliger\b", re.IGNORECASE)),
-    ("cut", re.compile(r"^(?!.*without cut cross).*\bcut cross entropy\b", re.IGNORECASE | re.DOTALL)),
+    ("liger", re.compile(affirmed("liger"), re.IGNORECASE)),
+    ("cut", re.compile(affirmed("cut cross entropy"), re.IGNORECASE)),
 )
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
 _SCHEDULES = tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from distsim.interop.run_denials import BEFORE
 from distsim.interop.runs import Run
 
 FULL = 3
@@ -15,21 +16,24 @@ _WORDS = tuple(
     (re.compile(words, re.IGNORECASE), stage) for words, stage in (
         (r"no[ _-]?(?:t )?(?:shard|fsdp)|(?:no|without) distributed.optimizer|^(?:ddp|none|no|off|false)$|\bFSDP=1\b",
          0),
-        (r"shard_grad_op|shard_zero2|optim_grads(?!_params)|reshard\w*[\s=:]*(?:never|false)\b", 2),
-        (r"full_shard|hybrid_shard|optim_grads_params|zero-?infinity|zero\+\+|\bhsdp", FULL),
+        (r"shard[ _-]grad[ _-]op|shard_zero2|optim_grads(?!_params)|reshard\w*[\s=:]*(?:never|false)\b", 2),
+        (r"(?:full|hybrid)[ _-]shard|optim_grads_params|zero-?infinity|zero\+\+|\bhsdp|\bdp_shard|dp_replicate",
+         FULL),
         (r"^(?:megatron-?fsdp )?optim$|distributed.optimizer", 1),
-        (r"(?<!no )(?<!no-)(?<!not )(?<!non-)(?<!without )(?:\b|(?<=_))fsdp(?:\d\b|v\d\b|\b|=)|fully.?sharded", FULL),
+        (BEFORE + r"(?:\b|(?<=_))fsdp(?:\d\b|v\d\b|\b|=)|fully.?sharded", FULL),
     )
 )  # fmt: skip
 """What they shard and the stage of ZeRO that does as much; FSDP alone shards everything (torch's FULL_SHARD, JAX's
 axis), if it has more than one rank. Megatron-FSDP's data_parallel_sharding_strategy: optim, optim_grads,
 optim_grads_params."""
 _DDP = re.compile(r"(?<![a-z])ddp|distributed.?data.?parallel", re.IGNORECASE)
-HYBRID = re.compile(r"\bhsdp|hybrid_shard", re.IGNORECASE)
+HYBRID = re.compile(r"\bhsdp|hybrid[ _-]shard|\bdp_(?:shard|replicate)", re.IGNORECASE)
 """Shards in groups, copies across them: within a node where nobody says more (torch's ShardingStrategy)."""
 _SIZE = r"\w*(?:[\s=:-]+(?:group|size|degree|of|over|in))*[\s=:-]*(\d{1,9})"
-_GROUP = re.compile(rf"(?:shard(?!_zero)|group){_SIZE}", re.IGNORECASE)
-_COPIES = re.compile(rf"replicat{_SIZE}", re.IGNORECASE)
+_GROUP = re.compile(
+    rf"(?:shard(?!_zero)|group){_SIZE}|\bhsdp[\s=:(-]*(\d{{1,9}})(?![\s-]*(?:repl|cop|x))", re.IGNORECASE
+)
+_COPIES = re.compile(rf"replicat{_SIZE}|(\d{{1,9}})[\s-]*(?:replica|cop(?:y|ies))", re.IGNORECASE)
 
 
 def stage_in(words: str) -> int | None:
@@ -63,13 +67,22 @@ def _hybrid(run: Run) -> str:
     return next((cell for cell in cells if HYBRID.search(cell)), "")
 
 
+def _told(words: str) -> tuple[int, int]:
+    """Copies and ranks that share one, as words say; 0 where they do not."""
+    copies, group = (
+        next((int(size) for found in pattern.finditer(words) for size in found.groups() if size), 0)
+        for pattern in (_COPIES, _GROUP)
+    )
+    return copies, group
+
+
 def hybrid_group(run: Run, dp: int, node: int) -> int | None:
     """Ranks of ``dp`` that share one copy where cells name groups: as told, else those in a ``node``."""
     words = _hybrid(run)
     if not words:
         return None
-    copies, group = _COPIES.search(words), _GROUP.search(words)
-    size = int(group[1]) if group else dp // int(copies[1]) if copies and int(copies[1]) else node
+    copies, group = _told(words)
+    size = group or (dp // copies if copies else node)
     return size if 1 <= size < dp and dp % size == 0 else None
 
 
@@ -80,7 +93,7 @@ def assumed_sharding(run: Run, zero: int, group: int, sharers: int) -> str:
         return f"fsdp_kind {kind[:40]!r} is not understood: taken as ZeRO {zero}"
     if not words or not zero or sharers == 1:
         return ""
-    if not (_GROUP.search(words) or _COPIES.search(words)):
+    if not any(_told(words)):
         return f"ranks that share a copy are not told: taken as {group}" + (
             ", those of a node" if group < sharers else ""
         )
@@ -91,9 +104,8 @@ def assumed_sharding(run: Run, zero: int, group: int, sharers: int) -> str:
 
 def _left_whole(words: str, group: int, sharers: int) -> bool:
     """Whether groups that are told were not taken, since they do not divide the ranks."""
-    size, copies = _GROUP.search(words), _COPIES.search(words)
-    fewer = int(size[1]) < sharers if size else copies is not None and int(copies[1]) > 1
-    return group >= sharers and fewer
+    copies, size = _told(words)
+    return group >= sharers and (size < sharers if size else copies > 1)
 
 
 def contradicted_sharding(run: Run) -> str:

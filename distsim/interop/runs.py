@@ -7,17 +7,19 @@ import csv
 import gzip
 import io
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from distsim.errors import DistsimError
+from distsim.interop.run_columns import in_units, read_as
 from distsim.interop.run_numbers import COUNTS, FLAGS, FROM_ZERO, MEASURED, marks_of, number_in, plain_numbers
 
 WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precision", "recompute", "attention",
          "optimizer", "offload", "framework", "cp_mode", "flops_kind", "mem_kind", "finetune_kind",
          "lora_targets", "notes")  # fmt: skip
 """Columns of text."""
+COLUMNS = (*WORDS, *COUNTS, *MEASURED, *FROM_ZERO, *FLAGS)
 DELIMITERS = (";", "\t", "|")
 """What spreadsheets write where a comma is the decimal sign, and between copied cells."""
 
@@ -28,10 +30,12 @@ class MissingCell(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """One measured run. ``line`` is its line in the file, for messages."""
+    """One measured run. ``line`` is its line in the file, for messages; ``headings`` are those of the file that stand
+    for a column of another name."""
 
     cells: dict[str, str]
     line: int
+    headings: Mapping[str, str] = field(default_factory=dict)
 
     def text(self, name: str) -> str | None:
         """A cell's text, None when blank."""
@@ -125,14 +129,18 @@ def _rows(file: io.StringIO, path: Path) -> list[Run]:
     delimiter = "," if "," in first else next((one for one in DELIMITERS if one in first), ",")
     reader = csv.DictReader(itertools.chain([first], file), delimiter=delimiter)
     reader.fieldnames = ["_".join(name.lower().split()) for name in reader.fieldnames or []]
-    _check_header(reader.fieldnames, path)
+    columns = read_as(reader.fieldnames, COLUMNS)
+    headings = {heading: column.name for heading, column in columns.items()}
+    _check_header([*reader.fieldnames, *headings.values()], path)
     found = []
     for row in reader:
         cells = {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
         if any(map(str.strip, cells.values())):
             found.append((cells, reader.line_num + above))
-    marks = marks_of([cells for cells, _ in found], delimiter)
-    return [Run(plain_numbers(cells, marks), line) for cells, line in found]
+    named = [({**cells, **{headings[key]: cells[key] for key in headings if key in cells}}, line)
+             for cells, line in found]  # fmt: skip
+    marks = marks_of([cells for cells, _ in named], delimiter)
+    return [Run(in_units(plain_numbers(cells, marks), columns), line, headings) for cells, line in named]
 
 
 def _check_header(header: list[str], path: Path) -> None:
@@ -153,7 +161,7 @@ def _check_header(header: list[str], path: Path) -> None:
 def odd_cells(runs: Sequence[Run], most: int = 5) -> list[str]:
     """A note on each column that is nearly one that is read, and on each of the first cells that hold no number where
     one is expected, and how many there are, and on rates that cannot be compared."""
-    return [*_odd_columns(runs[0].cells if runs else {}), *_odd_numbers(runs, most), *_uncounted_rates(runs)]
+    return [*(_odd_columns(runs[0]) if runs else ()), *_odd_numbers(runs, most), *_uncounted_rates(runs)]
 
 
 def _uncounted_rates(runs: Sequence[Run]) -> list[str]:
@@ -170,13 +178,15 @@ def _uncounted_rates(runs: Sequence[Run]) -> list[str]:
     return [f"line {lines[0]}{more}: a rate of FLOPs without flops_kind (model or hardware) gives no step time"]
 
 
-def _odd_columns(header: Iterable[str]) -> list[str]:
+def _odd_columns(run: Run) -> list[str]:
     import difflib
 
-    given, known = set(header), {*WORDS, *COUNTS, *MEASURED, *FROM_ZERO, *FLAGS}
+    given, known = set(run.cells), set(COLUMNS)
     lacking = sorted(known - given)
-    near = {name: difflib.get_close_matches(name, lacking, 1, 0.85) for name in sorted(given - known)}
-    return [f"column {name!r} is not read; did you mean {found[0]}?" for name, found in near.items() if found]
+    renamed = [f"column {heading!r} is read as {name}" for heading, name in run.headings.items()]
+    others = sorted(given - known - set(run.headings))
+    near = {name: difflib.get_close_matches(name, lacking, 1, 0.85) for name in others}
+    return renamed + [f"column {name!r} is not read; did you mean {found[0]}?" for name, found in near.items() if found]
 
 
 def _odd_numbers(runs: Sequence[Run], most: int) -> list[str]:

@@ -1,0 +1,12 @@
+"""Words beside a name that say it was not there."""
+
+from __future__ import annotations
+
+BEFORE = "".join(rf"(?<!{words} )" for words in ("no", "not", "without", "instead of", "than", "vs", r"vs\.", "versus"))
+BEFORE += "(?<!non-)(?<!no-)"
+AFTER = r"(?! (?:is |was )?(?:not|off|disabled))"
+
+
+def affirmed(words: str) -> str:
+    """A pattern of ``words`` where nothing beside them denies it."""
+    return rf"{BEFORE}\b(?:{words})\b{AFTER}"

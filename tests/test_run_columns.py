@@ -1,0 +1,65 @@
+"""Tables of runs under other tools' headings: which column they mean, in which unit, and which mean too much."""
+
+from pathlib import Path
+
+import pytest
+
+from distsim.engine.validate import validate_file
+from distsim.interop.run_columns import COLUMNS as OTHERS
+from distsim.interop.run_columns import column_of
+from distsim.interop.runs import COLUMNS, odd_cells, read_runs
+
+OWN = ("model,seq_len,gpu,n_gpus,tp,micro_batch,global_batch,precision,framework,step_time_s,mfu_pct,"
+       "mem_peak_gb_per_gpu,mem_kind")  # fmt: skip
+OWN_ROW = "llama-3-8b,8192,h100-sxm,8,2,1,128,bf16,megatron-core,13.9,41,61.2 gib,reserved"
+THEIRS = ("Model Name,Sequence Length,GPU type,# GPUs,tensor_model_parallel_size,MBS,Global Batch Size,dtype,Framework,"
+          "elapsed time per iteration (ms),MFU,Max memory reserved (GiB)")  # fmt: skip
+THEIR_ROW = "llama-3-8b,8192,h100-sxm,8,2,1,128,bf16,megatron-core,13900.0,0.41,61.2"
+
+
+def _written(folder: Path, name: str, *lines: str) -> Path:
+    path = folder / name
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_every_name_means_a_column_that_there_is() -> None:
+    assert set(OTHERS.values()) <= set(COLUMNS)
+    assert not set(OTHERS) & set(COLUMNS)
+    assert {column_of(name).name for name in OTHERS if name != "step"} == set(OTHERS.values())
+
+
+@pytest.mark.parametrize(
+    ("heading", "column", "unit"),
+    [("tokens/sec/GPU", "tokens_per_s_per_gpu", ""), ("tokens_per_second_per_gpu", "tokens_per_s_per_gpu", ""),
+     ("tok/s/gpu", "tokens_per_s_per_gpu", ""), ("train_samples_per_second", "samples_per_s", ""),
+     ("ms/step", "step_time_s", "ms"), ("step_ms", "step_time_s", "ms"), ("sec/iter", "step_time_s", ""),
+     ("Iteration Time (s)", "step_time_s", ""), ("TFLOP/s/GPU", "tflops_per_gpu_reported", ""),
+     ("throughput per GPU (TFLOP/s/GPU)", "tflops_per_gpu_reported", ""),
+     ("peak_mem_mib", "mem_peak_gb_per_gpu", "mib"),
+     ("per_device_train_batch_size", "micro_batch", ""), ("num_query_groups", "kv_heads", "")],
+)  # fmt: skip
+def test_headings_of_tools_and_logs(heading: str, column: str, unit: str) -> None:
+    assert column_of(heading) == (column, unit)
+
+
+@pytest.mark.parametrize("heading", ["batch_size", "tokens/s", "memory (GB)", "throughput", "step", "tp (ms)"])
+def test_headings_that_may_mean_several_things_mean_nothing(heading: str) -> None:
+    assert column_of(heading) is None
+
+
+def test_a_table_under_other_headings_is_the_same_table(tmp_path: Path) -> None:
+    own = read_runs(_written(tmp_path, "own.csv", OWN, OWN_ROW))[0]
+    theirs = read_runs(_written(tmp_path, "a.csv", THEIRS, THEIR_ROW))[0]
+    assert {name: theirs.text(name) for name in own.cells} == {
+        **own.cells, "step_time_s": "13.9", "mfu_pct": "41.0", "mem_kind": "reserved"
+    }  # fmt: skip
+    replays = [validate_file(tmp_path / name).replays[0] for name in ("own.csv", "a.csv")]
+    assert replays[0].predicted_seconds == replays[1].predicted_seconds
+    assert "column '#_gpus' is read as n_gpus" in odd_cells([theirs])
+
+
+def test_the_columns_own_name_comes_first(tmp_path: Path) -> None:
+    run = read_runs(_written(tmp_path, "a.csv", OWN + ",num_gpus", OWN_ROW + ",64"))[0]
+    assert run.count("n_gpus") == 8
+    assert not run.headings
