@@ -20,7 +20,7 @@ from distsim.layers.head import head
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 
-LOSSES = ("chunked", "fused-linear", "liger", "cut")
+LOSSES = ("chunked", "chunked-head", "fused-linear", "liger", "cut")
 JOB: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "seq": 4096,
                        "micro_batch": 2, "precision": "pure-bf16"}  # fmt: skip
 TOKENS, WORDS, WIDTH = 8192, 128256, 4096
@@ -180,3 +180,17 @@ def test_torchtune_compiles_the_loss_of_a_chunk(model: str, seq: int, more: dict
                            lora_targets="q,v,o", **more).stages[0]  # fmt: skip
     allocated = sum(size for name, size in found.categories.items() if name != "framework")
     assert allocated / 2**30 == pytest.approx(gib, rel=0.06)
+
+
+def test_a_head_in_chunks_of_stated_tokens_keeps_no_logits() -> None:
+    """torchtitan's chunked loss: the peak does not grow with the vocabulary beyond one chunk."""
+    job = {"model": "llama-3-8b", "framework": "torchtitan", "gpu": "h100-sxm", "gpus": 8, "zero": 3, "seq": 8192,
+           "recompute": "full"}  # fmt: skip
+    grown = {
+        loss: distsim.memory(**job, loss=loss, micro_batch=8).peak
+        - distsim.memory(**job, loss=loss, micro_batch=4).peak
+        for loss in (None, "chunked-head")
+    }
+    logits = 4 * 8192 * 128_256 * 2
+    assert grown["chunked-head"] < 0.5 * grown[None]
+    assert grown[None] - grown["chunked-head"] > 2 * logits

@@ -30,6 +30,7 @@ from distsim.engine.states import states
 from distsim.interop.huggingface.reader import read_config
 from distsim.layers.ledger import distinct_saved
 from distsim.layers.network import layer_block
+from distsim.layers.recompute import op_level_bytes, op_level_saved
 from distsim.specs.job import Job
 from distsim.specs.model import Model
 
@@ -208,3 +209,27 @@ def _context(spec: Model, seq: int = 2048) -> Any:
 
     kernels = kernels_for(catalog.load("frameworks", "huggingface"), spec)
     return Context(spec, Layout(seq=seq), catalog.load("precisions", "pure-bf16"), kernels, vocab_padded=spec.vocab)
+
+
+@pytest.mark.parametrize(
+    ("case", "megabytes"),
+    [("llama-2-7b/s2048/b1/sdpa/bf16/rc-sac/adamw", 129.2375), ("qwen2.5-7b/s4096/b1/sdpa/bf16/rc-sac/adamw", 281.4783),
+     ("gpt2-xl/s1024/b1/sdpa/bf16/rc-sac/adamw", 36.1472)],
+)  # fmt: skip
+def test_what_selective_recomputation_by_operations_keeps(
+    case: str, megabytes: float, setup_of: Callable[[dict[str, str]], tuple[Setup, Stage]]
+) -> None:
+    """A layer's part of what lives when forward has ended, as torch 2.13 has it: every second product without a bias,
+    and each with one."""
+    setup, stage = setup_of(next(row for row in ROWS if row["case"] == case))
+    kept = op_level_bytes(stage.layers[0][0], setup.kernels)
+    assert kept / 1e6 == pytest.approx(megabytes, abs=2e-3)
+
+
+def test_grouped_products_of_experts_are_computed_again() -> None:
+    """torchtitan's policy names mm and addmm, not grouped_mm: a layer of experts keeps little more than its router."""
+    setup = resolve(
+        Job(model="gpt-oss-20b", gpu="gb300", gpus=64, framework="torchtitan", seq=8192, recompute="selective")
+    )
+    kept = op_level_saved(build_stages(setup)[0].layers[0][0], setup.kernels)
+    assert not any(name.startswith("mlp.experts") for name in kept)

@@ -27,7 +27,7 @@ from distsim.formulas.compute import (
 )
 from distsim.formulas.traffic import boundary_calls
 from distsim.layers.ledger import Block, Operation, dropped_by
-from distsim.layers.recompute import kept_operations
+from distsim.layers.recompute import counted_product, kept_by_kind, kept_operations
 
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
@@ -138,8 +138,9 @@ def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
         if kept is not None:
             repeated: Number = place < needed and operation.name not in kept
         elif "op" in kinds:  # by rows; layers/recompute.py counts the separate products of a row, as torch does
-            products += operation.kind == "matmul"
-            repeated = operation.kind != "attention" and (operation.kind != "matmul" or products % 2 == 0)
+            counted = counted_product(operation)
+            products += counted
+            repeated = not kept_by_kind(operation) and (not counted or products % 2 == 0)
         else:
             repeated = dropped_by(operation, kinds)
         if repeated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from distsim.arrays import minimum
 from distsim.formulas.loss import loss_chunk_tokens
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.units import FP32_BYTES
@@ -25,14 +26,17 @@ def together(ctx: Context, product: Operation, loss: Operation) -> list[Operatio
             replace(product, saved=copies, output=None, bytes_written=0, transient_backward=transit),
             replace(loss, saved=kept, transient_forward=(), transient_backward=(), bytes_read=0, bytes_written=0),
         ]  # fmt: skip
-    chunk = loss_chunk_tokens(tokens, words, width)
+    stated = ctx.kernels.loss_chunk_tokens
+    chunk = minimum(tokens, stated) if stated else loss_chunk_tokens(tokens, words, width)
     logits = Tensor("loss.logits", chunk * words, ctx.activation, "s b v/t")
+    # of composed kernels: the log-softmax in fp32, its gradient and that of the logits, before they are narrow again
+    wide = () if ctx.kernels.loss_kernel else (logits._replace(name="loss.upcast", bytes_each=FP32_BYTES),) * 2
     made = source._replace(name="loss.input_gradient", bytes_each=ctx.activation)
     weights = (Tensor("loss.weight_gradient", words * width, ctx.precision.parameter_bytes, "h v/t"),)
     chunks = (chunk, words, width, tokens / chunk)
     return [
         replace(product, shape=chunks, saved=copies, output=logits, transient_backward=()),
-        replace(loss, saved=(made,), transient_forward=(logits, *(weights if _trains(ctx) else ())),
+        replace(loss, saved=(made,), transient_forward=(logits, *wide, *(weights if _trains(ctx) else ())),
                 transient_backward=()),
     ]  # fmt: skip
 

@@ -37,18 +37,46 @@ def kept_operations(parts: tuple[str, ...]) -> frozenset[str]:
     return frozenset(name for part in parts for name in PARTS[part])
 
 
-def _products(operation: Operation) -> list[Tensor]:
-    """The outputs of the separate matrix products of one row, in order: queries, keys, values; gate, up."""
+def _grouped(operation: Operation) -> bool:
+    return any(parameter.group == "expert" for parameter in operation.parameters)
+
+
+def _biased(operation: Operation) -> bool:
+    return any(parameter.name.endswith(".bias") for parameter in operation.parameters)
+
+
+def kept_by_kind(operation: Operation) -> bool:
+    """Whether recomputation by operations always keeps what a row makes: attention, and products that add a bias
+    (torch's addmm); experts' products are groups (grouped_mm), which its policy does not name."""
+    return operation.kind == "attention" or (
+        operation.kind == "matmul" and _biased(operation) and not _grouped(operation)
+    )
+
+
+def counted_product(operation: Operation) -> bool:
+    """Whether a row is a product of which every second one is kept."""
+    return operation.kind == "matmul" and not _grouped(operation) and not _biased(operation)
+
+
+def _products(operation: Operation) -> list[tuple[Tensor, bool]]:
+    """The outputs of the separate matrix products of one row, in order (queries, keys, values; gate, up), and whether
+    each adds a bias."""
     output = operation.output
     assert output is not None
     parameter = operation.parameters[0] if operation.parameters else None
-    if parameter is None or parameter.group == "expert" or parameter.copies == 1:
-        return [output]
+    if _grouped(operation):
+        return []
+    bias = next((one for one in operation.parameters if one.name.endswith(".bias")), None)
+    if parameter is None or parameter.copies == 1:
+        return [(output, bias is not None)]
     count = int(parameter.copies)
     widths = parameter.parts or (1,) * count
     whole = sum(widths)
     return [
-        output._replace(name=f"{output.name}_{index}", elements=output.elements * width / whole)
+        (
+            output._replace(name=f"{output.name}_{index}", elements=output.elements * width / whole),
+            bias is not None and (not bias.parts or width in bias.parts),
+        )
         for index, width in enumerate(widths)
     ]
 
@@ -62,10 +90,9 @@ def op_level_saved(block: Block, kernels: Kernels, math: str = "bf16") -> dict[s
     unread = frozenset() if kernels.op_keeps_unread else _only_added(block)
     for operation in block.operations:
         if operation.kind == "matmul" and operation.output is not None and not escaped:
-            grouped = any(parameter.group == "expert" for parameter in operation.parameters)
-            for product in _products(operation):
-                seen += 0 if grouped else 1
-                if (grouped or seen % 2) and operation.name not in unread:
+            for product, biased in _products(operation):
+                seen += not biased
+                if (biased or seen % 2) and operation.name not in unread:
                     kept[product.name] = product.size_bytes
         elif operation.kind == "attention" and operation.output is not None:
             kept[operation.output.name] = operation.output.size_bytes

@@ -103,7 +103,7 @@ class Kernels(Spec):
     loss: Literal["fused", "eager", "with-head", "cut"] = "fused"
     """``fused`` keeps fp32 logits once (vocabulary-parallel cross entropy); ``eager`` upcasts and keeps the fp32
     log-softmax, with bf16 logits, their upcast and their gradients in transit; ``with-head`` takes the output layer's
-    product in a chunk of tokens at a time, and both their gradients at once (Liger); ``cut`` never has logits in
+    product in a chunk of tokens at a time, and both their gradients at once (Liger, torchtitan); ``cut`` never has logits in
     memory (Cut Cross Entropy)."""
     loss_kept_bytes: float = Field(default=4, ge=0)
     """Bytes per logit that a fused loss keeps: fp32, or the logits themselves where a compiler makes the rest again."""
@@ -117,6 +117,8 @@ class Kernels(Spec):
     """Share of the positions whose logits an encoder's training computes: all, or those that are masked."""
     loss_chunks: int = Field(default=1, ge=1)
     """Chunks of tokens in which the loss is computed."""
+    loss_chunk_tokens: int = Field(default=0, ge=0)
+    """Tokens of a chunk of a ``with-head`` loss; 0: as many as Liger takes."""
     loss_shifted: bool = False
     """An eager loss reads a copy of the logits without those of the last positions, which of a micro-batch of one
     sequence are no copy but a view."""
