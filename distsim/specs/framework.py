@@ -103,8 +103,8 @@ class Kernels(Spec):
     loss: Literal["fused", "eager", "with-head", "cut"] = "fused"
     """``fused`` keeps fp32 logits once (vocabulary-parallel cross entropy); ``eager`` upcasts and keeps the fp32
     log-softmax, with bf16 logits, their upcast and their gradients in transit; ``with-head`` takes the output layer's
-    product in a chunk of tokens at a time, and both their gradients at once (Liger, torchtitan); ``cut`` never has logits in
-    memory (Cut Cross Entropy)."""
+    product in a chunk of tokens at a time, and both their gradients at once (Liger, torchtitan); ``cut`` never has
+    logits in memory (Cut Cross Entropy)."""
     loss_kept_bytes: float = Field(default=4, ge=0)
     """Bytes per logit that a fused loss keeps: fp32, or the logits themselves where a compiler makes the rest again."""
     loss_transit_bytes: float | None = Field(default=None, ge=0)
