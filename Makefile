@@ -45,6 +45,7 @@ calibrate-links: $(STAMP)
 
 calibrate: $(STAMP)
 	$(BIN)/distsim calibrate presets/runs/published.csv --folder presets/timing
+	$(BIN)/python -m distsim.engine.calibrate_peaks presets/timing/peaks.toml presets/runs/published.csv presets/runs/unseen.csv
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py

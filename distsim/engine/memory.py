@@ -13,6 +13,7 @@ from distsim.engine.filled import filled_experts
 from distsim.engine.kept import kept_bytes
 from distsim.engine.lacking import lacking
 from distsim.engine.moments import Moment, highest, moments_of
+from distsim.engine.peak_error import PeakError, peak_error
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.saved import Saved, saved_of
 from distsim.engine.stages import Stage, build_stages
@@ -104,12 +105,18 @@ class MemoryReport:
         """Whether every stage fits."""
         return self.headroom >= 0
 
+    @property
+    def known(self) -> PeakError:
+        """How far measured runs were from their predicted peaks, and so whether this one fits."""
+        return peak_error(self.peak, self.capacity)
+
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
         return {
             "schema": "distsim.memory/1", "job": self.setup.to_dict(),
             "stages": [stage.to_dict() for stage in self.stages], "peak": self.peak, "capacity": self.capacity,
-            "headroom": self.headroom, "fits": self.fits, "notes": list(self.setup.notes),
+            "headroom": self.headroom, "fits": self.fits, "peak_interval": self.known.to_dict(),
+            "notes": list(self.setup.notes),
         }  # fmt: skip
 
 

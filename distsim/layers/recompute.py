@@ -66,17 +66,14 @@ def _products(operation: Operation) -> list[tuple[Tensor, bool]]:
     parameter = operation.parameters[0] if operation.parameters else None
     if _grouped(operation):
         return []
-    bias = next((one for one in operation.parameters if one.name.endswith(".bias")), None)
+    biased = _biased(operation)
     if parameter is None or parameter.copies == 1:
-        return [(output, bias is not None)]
+        return [(output, biased)]
     count = int(parameter.copies)
     widths = parameter.parts or (1,) * count
     whole = sum(widths)
     return [
-        (
-            output._replace(name=f"{output.name}_{index}", elements=output.elements * width / whole),
-            bias is not None and (not bias.parts or width in bias.parts),
-        )
+        (output._replace(name=f"{output.name}_{index}", elements=output.elements * width / whole), biased)
         for index, width in enumerate(widths)
     ]
 

@@ -103,7 +103,18 @@ def verdict(report: MemoryReport, term: Style) -> list[str]:
     where = f"stage {worst.stage}, {worst.peak_moment}" if len(report.stages) > 1 else worst.peak_moment
     need = f"{gib(report.peak)} of {gib(report.capacity)} on {report.setup.accelerator.name}"
     spare = f"{gib(abs(report.headroom))} ({share}) {'to spare' if report.fits else 'too much'}"
-    return flowed([f"{_fits(report, term)}: {need}", spare, f"peak moment: {where}"], "; ", term.width)
+    told = flowed([f"{_fits(report, term)}: {need}", spare, f"peak moment: {where}"], "; ", term.width)
+    return [*told, *flowed(known_words(report), ", ", term.width)]
+
+
+def known_words(report: MemoryReport) -> list[str]:
+    """How sure that is, by measured runs."""
+    known = report.known
+    half, most = (f"{number(low)} to {gib(high)}" for low, high in (known.half, (known.low, known.high)))
+    return [
+        f"by {known.runs:,} measured runs ({known.sources} sources alike)", f"half would need {half}",
+        f"90% {most}", f"{known.fitting:.0%} would fit",
+    ]  # fmt: skip
 
 
 def zero_lines(alternatives: Sequence[Alternative], current: int, term: Style) -> list[str]:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from distsim.engine.peak_error import TIGHT, peak_error
 from distsim.engine.search import Choice, SearchReport
 from distsim.engine.search_money import Rent
 from distsim.report.memory import number
@@ -17,6 +18,8 @@ from distsim.report.search_table import DEGREES, recompute_word, table
 from distsim.report.style import VERMILLION, Style, columns
 from distsim.units import DAY, count, days_words, duration, gib, stated
 
+ROOM = 0.1
+"""Share of the memory that is proposed to stay free where the best fits by little."""
 NEGATIVE = {"no_sync": "--sync-every-micro-batch"}
 """Flags whose opposite is not their name with ``no-``."""
 
@@ -25,7 +28,14 @@ def lines(report: SearchReport, term: Style) -> list[str]:
     """What was searched, the ranked table, the front, what nearly fits, and the command for the best."""
     made = [*head(report, term), ""]
     if report.best:
-        made += [*table(report, report.best, term), *simulated_lines(report), "", *plot(report, term), ""]
+        made += [
+            *table(report, report.best, term),
+            *simulated_lines(report),
+            *tight_lines(report),
+            "",
+            *plot(report, term),
+            "",
+        ]
         made += almost_lines(report, term)
         made.append(f"Best: {command(report.best[0])}")
         return made
@@ -86,6 +96,16 @@ def simulated_lines(report: SearchReport) -> list[str]:
     if first and report.request.objective == "throughput":
         told += f"; by it rank {first + 1} is the fastest"
     return folded([told], indent=4)
+
+
+def tight_lines(report: SearchReport) -> list[str]:
+    """Whether the best would fit by measured runs too, and how much room makes that likely."""
+    best = report.best[0].report.memory
+    known = best.known
+    if known.fitting >= TIGHT:
+        return []
+    told = f"Rank 1 fits by little: {known.fitting:.0%} of {known.runs:,} measured runs would"
+    return folded([f"{told}, {peak_error(1 - ROOM, 1).fitting:.0%} with --margin {ROOM:.0%}"], indent=4)
 
 
 def price_lines(report: SearchReport) -> list[str]:

@@ -8,6 +8,7 @@ from distsim.engine.compose import PARTS
 from distsim.engine.faster import Faster
 from distsim.engine.flops import reads_less
 from distsim.engine.mend import flag
+from distsim.engine.peak_error import TIGHT
 from distsim.engine.step import StepReport
 from distsim.report.job_words import job_lines
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, bare, columns
@@ -54,8 +55,15 @@ def figures(report: StepReport, term: Style) -> list[str]:
             f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}", " ",
             f"({sums} + {attends})", term,
         ),
-        f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}",
+        f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}{_doubt(report)}",
     ]  # fmt: skip
+
+
+def _doubt(report: StepReport) -> str:
+    """What speaks against a job that fits by little."""
+    known = report.memory.known
+    tight = report.memory.fits and known.fitting < TIGHT
+    return f", by little: {known.fitting:.0%} of {known.runs:,} measured peaks would" if tight else ""
 
 
 def _beside(told: str, joint: str, origin: str, term: Style) -> list[str]:
