@@ -165,7 +165,7 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
         return {"loss_upcast": False}
     if COMPILED.search(notes):
         return {"loss_transit_bytes": COMPILED_TRANSIT_BYTES}
-    recipe = setup.framework.usual_loss_chunks and run.text("finetune_kind") and STEPWISE not in notes
+    recipe = setup.framework.usual_loss_chunks and STEPWISE not in notes
     if recipe or CHUNKED.search(notes):
         chunked = catalog.load("losses", "chunked")
         return {**chunked.kernels, **(chunked.compiled if setup.compiled else {})}
