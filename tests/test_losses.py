@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from distsim.layers.head import head
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 
-LOSSES = ("chunked", "chunked-head", "fused-linear", "liger", "cut")
+LOSSES = ("chunked", "chunked-head", "chunked-nll", "fused-linear", "liger", "cut")
 JOB: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "seq": 4096,
                        "micro_batch": 2, "precision": "pure-bf16"}  # fmt: skip
 TOKENS, WORDS, WIDTH = 8192, 128256, 4096
@@ -130,7 +131,11 @@ def test_models_without_words_refuse_a_loss_over_them(model: str) -> None:
 @pytest.mark.parametrize("model", ["gpt2-xl", "falcon-7b", "esm2-3b", "flan-t5-xl", "granite-3.0-8b"])
 def test_liger_leaves_models_alone_that_it_does_not_patch(model: str) -> None:
     setup = resolve(Job(model=model, gpu="h100-sxm", gpus=1, framework="huggingface"))
-    assert losses_for(setup.framework, setup.model) == []
+    decoder = setup.model.causal and not setup.model.encoder_layers
+    assert losses_for(setup.framework, setup.model) == (["chunked-nll"] if decoder else [])
+    if not decoder:
+        with pytest.raises(DistsimError, match="is a loss of decoders"):
+            resolve(setup.job.model_copy(update={"loss": "chunked-nll"}))
     with pytest.raises(DistsimError, match=f"liger replaces nothing in models of family {setup.model.family}"):
         resolve(setup.job.model_copy(update={"loss": "liger"}))
     assert resolve(setup.job.model_copy(update={"loss": "cut"})).kernels.loss == "cut"
@@ -194,3 +199,24 @@ def test_a_head_in_chunks_of_stated_tokens_keeps_no_logits() -> None:
     logits = 4 * 8192 * 128_256 * 2
     assert grown["chunked-head"] < 0.5 * grown[None]
     assert grown[None] - grown["chunked-head"] > 2 * logits
+
+
+def test_a_chunk_that_backward_computes_again_is_multiplied_four_times_and_makes_no_gradient_in_forward() -> None:
+    """TRL's chunked_nll: 256 tokens of logits; the product once forward, once more and twice for gradients."""
+    setup = _setup(loss="chunked-nll")
+    _, loss = _ends(setup)
+    assert loss.saved[0].name == "head.normalised"
+    assert {tensor.elements for tensor in loss.transient_forward} == {256 * WORDS}
+    assert sum(tensor.name == "loss.weight_gradient" for tensor in loss.transient_backward) == 1
+    once = replace(setup, kernels=setup.kernels.model_copy(update={"loss_chunk_again": False}))
+    forward, backward = operation_sums(setup, Chip(setup), _ends(setup)[0])
+    assert float(backward.matmul) == pytest.approx(
+        float(forward.matmul) + float(operation_sums(once, Chip(once), _ends(once)[0])[1].matmul)
+    )
+
+
+def test_chunks_of_256_tokens_do_not_grow_with_the_sequence() -> None:
+    """huggingface/trl pull request 5575: 2.1 GB of memory for a loss whose logits take 30 GB, as for one of 8 GB."""
+    grown = _peak(loss="chunked-nll", seq=16384) - _peak(loss="chunked-nll", seq=8192)
+    whole = _peak(seq=16384) - _peak(seq=8192)
+    assert whole - grown > 2 * 8192 * WORDS * 8

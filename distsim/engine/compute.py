@@ -238,8 +238,10 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         times[2] = _three(chip, chip.rate, *work)[2]
     grouped = 1 - ALONE / maximum(batch, 1) if experts else 0
     uneven = busiest_rank(setup) if experts else 1.0
-    found = (forward, narrow, times[0]), (backward, narrow, times[1]), (backward, last, times[2])
-    for sums, in_8_bits, own in found[: 3 if operation.weight_gradient else 2]:
+    found = [(forward, narrow, times[0]), (backward, narrow, times[1])]
+    found += [(backward, last, times[2])] if operation.weight_gradient else []
+    found += [(backward, narrow, times[0])] if operation.name == HEAD and setup.kernels.loss_chunk_again else []
+    for sums, in_8_bits, own in found:
         for name, part in (("matmul", own * (1 - grouped)), ("grouped", own * grouped * uneven)):
             kind = f"{name}8" if in_8_bits else name
             setattr(sums, kind, getattr(sums, kind) + part)

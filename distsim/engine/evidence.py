@@ -278,7 +278,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, causal: bool) -> di
     if attention := attention_of(run, framework, causal):
         options["attention"] = attention
     options.update(run_notes.pipeline_options(run))
-    options["loss"] = run_notes.loss_of(run)
+    options["loss"] = run_notes.loss_of(run, framework.supports.losses)
     options["optimizer"] = optimizer_named(run.text("optimizer"))
     options["offload"] = run_notes.offloaded(run)
     return {name: value for name, value in options.items() if value is not None}

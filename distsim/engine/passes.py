@@ -195,7 +195,8 @@ def _loss_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
 
     kernel, metrics = loss_kernel(setup), setup.kernels.loss_metrics
     forward = passed(kernel, 0) + (metrics * passed("eager", 0) if metrics else 0.0)
-    return tokens * words * forward, tokens * words * passed(kernel, 1)
+    backward = passed(kernel, 1) + (forward if setup.kernels.loss_chunk_again else 0.0)
+    return tokens * words * forward, tokens * words * backward
 
 
 def _softmax_bytes(operation: Operation) -> tuple[Number, Number]:
@@ -255,7 +256,7 @@ def loss_kernel(setup: Setup) -> str:
     """How the framework makes its loss: a key of LOSS_BYTES."""
     kernels = setup.kernels
     eager = "eager" if kernels.loss_upcast is True or setup.precision.autocast else "narrow"
-    return kernels.loss_kernel or (eager if kernels.loss == "eager" else "one")
+    return kernels.loss_kernel or (eager if kernels.loss in ("eager", "with-head") else "one")
 
 
 def clamped(setup: Setup, operation: Operation) -> bool:

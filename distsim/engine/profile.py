@@ -50,7 +50,8 @@ def has_words(model: Model) -> bool:
 def losses_for(framework: Framework, model: Model) -> list[str]:
     """The losses that a framework's switches bring to a model."""
     names = framework.supports.losses if has_words(model) else ()
-    return [name for name in names if catalog.load("losses", name).written_for(model.family)]
+    known = {name: catalog.load("losses", name) for name in names}
+    return [name for name, one in known.items() if one.written_for(model.family) and not one.refuses(model)]
 
 
 def with_loss(kernels: Kernels, loss: str, model: Model, compiled: bool) -> Kernels:
@@ -60,6 +61,8 @@ def with_loss(kernels: Kernels, loss: str, model: Model, compiled: bool) -> Kern
         raise DistsimError(
             f"--loss {loss} has no effect: {model.name} has no logits over a vocabulary", "leave --loss out"
         )
+    if found.refuses(model):
+        raise DistsimError(f"--loss {loss} is a loss of decoders: {model.name} is none", "leave --loss out")
     if not found.written_for(model.family):
         raise DistsimError(
             f"--loss {loss} has no effect: {found.name} replaces nothing in models of family {model.family}",

@@ -107,8 +107,10 @@ def drop_idle(options: dict[str, Any], model: Model) -> list[str]:
     losses that are written for other families. Returns the options that said something."""
     idle = ["vpp"] if (options.get("pp") or 1) == 1 else []
     idle += ["etp"] if model.experts is None else []
-    if (loss := options.get("loss")) and not catalog.load("losses", loss).written_for(model.family):
-        del options["loss"]
+    if name := options.get("loss"):
+        loss = catalog.load("losses", name)
+        if not loss.written_for(model.family) or loss.refuses(model):
+            del options["loss"]
     return [f"{name} {value}" for name in idle if (value := options.pop(name, None) or 1) > 1]
 
 

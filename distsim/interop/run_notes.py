@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from distsim.interop.run_denials import affirmed
 from distsim.interop.run_sharding import FULL, stated_stage
@@ -54,6 +55,7 @@ _LOSSES = (
     ("liger", re.compile(affirmed("liger"), re.IGNORECASE)),
     ("cut", re.compile(affirmed("cut cross entropy"), re.IGNORECASE)),
 )
+_CHUNKED = re.compile(affirmed("chunked[-_ ](?:nll|loss)"), re.IGNORECASE)
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
 _SCHEDULES = tuple(
     (name, re.compile(rf"\b{words}\b", re.IGNORECASE))
@@ -156,10 +158,12 @@ def overlaps_tensor_parallel(run: Run) -> bool:
     return _OVERLAPPED.search(run.text("notes") or "") is not None
 
 
-def loss_of(run: Run) -> str | None:
-    """The loss that notes name in place of the framework's, by its preset."""
+def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
+    """The loss that notes name in place of the framework's, by its preset; a chunked one is that of its ``own``."""
     notes = run.text("notes") or ""
-    return next((name for name, words in _LOSSES if words.search(notes)), None)
+    named = next((name for name, words in _LOSSES if words.search(notes)), None)
+    chunked = next((name for name in own if name.startswith("chunked")), None)
+    return named or (chunked if _CHUNKED.search(notes) else None)
 
 
 def compiled(run: Run) -> bool:

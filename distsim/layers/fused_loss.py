@@ -34,6 +34,14 @@ def together(ctx: Context, product: Operation, loss: Operation) -> list[Operatio
     made = source._replace(name="loss.input_gradient", bytes_each=ctx.activation)
     weights = (Tensor("loss.weight_gradient", words * width, ctx.precision.parameter_bytes, "h v/t"),)
     chunks = (chunk, words, width, tokens / chunk)
+    if ctx.kernels.loss_chunk_again:
+        # a slice's gradient is as large as what it was cut from, that of a chunk's weight as the weight: both are added
+        sums = (made, made, *(weights if _trains(ctx) else ()))
+        return [
+            replace(product, shape=chunks, saved=copies, output=logits, transient_backward=()),
+            replace(loss, saved=(source,), transient_forward=(logits, *wide),
+                    transient_backward=(logits, *wide, logits, *sums)),
+        ]  # fmt: skip
     return [
         replace(product, shape=chunks, saved=copies, output=logits, transient_backward=()),
         replace(loss, saved=(made,), transient_forward=(logits, *wide, *(weights if _trains(ctx) else ())),

@@ -103,8 +103,8 @@ class Kernels(Spec):
     loss: Literal["fused", "eager", "with-head", "cut"] = "fused"
     """``fused`` keeps fp32 logits once (vocabulary-parallel cross entropy); ``eager`` upcasts and keeps the fp32
     log-softmax, with bf16 logits, their upcast and their gradients in transit; ``with-head`` takes the output layer's
-    product in a chunk of tokens at a time, and both their gradients at once (Liger, torchtitan); ``cut`` never has
-    logits in memory (Cut Cross Entropy)."""
+    product in a chunk of tokens at a time, and both their gradients at once (Liger, torchtitan) or in a backward pass
+    that computes the chunk again (TRL); ``cut`` never has logits in memory (Cut Cross Entropy)."""
     loss_kept_bytes: float = Field(default=4, ge=0)
     """Bytes per logit that a fused loss keeps: fp32, or the logits themselves where a compiler makes the rest again."""
     loss_transit_bytes: float | None = Field(default=None, ge=0)
@@ -119,6 +119,9 @@ class Kernels(Spec):
     """Chunks of tokens in which the loss is computed."""
     loss_chunk_tokens: int = Field(default=0, ge=0)
     """Tokens of a chunk of a ``with-head`` loss; 0: as many as Liger takes."""
+    loss_chunk_again: bool = False
+    """A chunk of a ``with-head`` loss is computed once more in backward (TRL), which then makes its gradients, instead
+    of making them at once."""
     loss_shifted: bool = False
     """An eager loss reads a copy of the logits without those of the last positions, which of a micro-batch of one
     sequence are no copy but a view."""
@@ -243,7 +246,7 @@ class Framework(Sourced):
     earlier: dict[int, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that were otherwise in software up to a year; only replays of measured runs use them."""
     usual_loss_chunks: bool = False
-    """Fine-tuning recipes compute the loss in chunks; only the memory of replays uses it."""
+    """All its recipes, which only fine-tune, compute the loss in chunks; only the memory of replays uses it."""
     usual_samples: int = Field(default=0, ge=0)
     """Tokens of the packed samples on which measured runs fine-tune; only replays use it."""
     usual_whole: dict[str, str] = Field(default_factory=dict)

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from distsim.specs.base import Sourced
+from distsim.specs.model import Model
 
 
 class Loss(Sourced):
@@ -17,7 +18,13 @@ class Loss(Sourced):
     """What they are beyond that where layers are compiled."""
     families: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Model families that it is written for, and the kernels that it leaves there as they are; none: every family."""
+    decoders_only: bool = False
+    """Its trainer takes models that predict the next token, and no others."""
 
     def written_for(self, family: str) -> bool:
         """Whether it has any effect on a family's models."""
         return not self.families or family in self.families
+
+    def refuses(self, model: Model) -> bool:
+        """Whether a loss of decoders alone is asked to serve another model."""
+        return self.decoders_only and (not model.causal or model.encoder_layers > 0)
