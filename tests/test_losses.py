@@ -220,3 +220,13 @@ def test_chunks_of_256_tokens_do_not_grow_with_the_sequence() -> None:
     grown = _peak(loss="chunked-nll", seq=16384) - _peak(loss="chunked-nll", seq=8192)
     whole = _peak(seq=16384) - _peak(seq=8192)
     assert whole - grown > 2 * 8192 * WORDS * 8
+
+
+@pytest.mark.parametrize(("precision", "each"), [("amp-bf16", 2), ("pure-bf16", 2), ("fp32", 4)])
+def test_a_compiled_loss_keeps_the_logits_of_the_product_alone(precision: str, each: int) -> None:
+    """torch 2.13's partition of head, softcap and cross entropy compiled together: one tensor of the logits' size."""
+    setup = resolve(Job(model="gemma-2-2b", gpu="h100-sxm", gpus=1, framework="torch-compile", precision=precision,
+                        seq=2048, micro_batch=4))  # fmt: skip
+    loss = _ends(setup)[1]
+    assert setup.model.attention_softcap or setup.model.logit_softcap
+    assert sum(tensor.size_bytes for tensor in loss.saved) == 4 * 2048 * setup.vocab_padded * each

@@ -123,14 +123,14 @@ def _loss(ctx: Context) -> Operation:
     whole = everywhere * each / shards if kernels.loss_keeps_chunks else logits
     kept = Tensor("loss.log_softmax", whole, wide, "s b v/t fp32")
     if not eager:
-        kept = Tensor("loss.logits_kept", whole, kernels.loss_kept_bytes, "s b v/t")
+        kept = Tensor("loss.logits_kept", whole, max(kernels.loss_kept_bytes, act), "s b v/t")
     saved = [kept]
     recast = eager and ctx.precision.autocast and not kernels.loss_upcast
     if recast:  # log-softmax in the logits' own type, which autocast then casts for the loss proper
         saved.append(Tensor("loss.narrow_log_softmax", whole, act, "s b v/t"))
     if eager:
         saved += [Tensor("loss.targets", everywhere, INDEX_BYTES, "s b"), Tensor("loss.weight", 1, wide, "1")]
-    if ctx.model.attention_softcap or ctx.model.logit_softcap:
+    if (ctx.model.attention_softcap or ctx.model.logit_softcap) and (eager or kernels.compiler == "none"):
         saved.append(Tensor("loss.softcap", logits, act, "s b v/t"))
     half = Tensor("loss.logits", logits, act, "s b v/t")
     if not eager and kernels.loss_transit_bytes is not None:
