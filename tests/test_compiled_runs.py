@@ -132,6 +132,11 @@ def test_unfused_attention_by_notes_and_years() -> None:
     assert attention_of(row(**{**pax, "gpu": "a100-sxm4-80gb"}, year="2023"), frame) is None
     assert attention_of(row(**pax, notes="plain XLA; Paxml on JAX/XLA"), frame) == "eager"
     assert attention_of(row(**pax, year="2023", attention="flash"), frame) == "flash"
+    megatron = {name: catalog.load("frameworks", name) for name in ("megatron-lm", "megatron-core", "nemo")}
+    found = {(name, year): attention_of(row(framework=name, gpu="a100-sxm4-80gb", year=year), one)
+             for name, one in megatron.items() for year in ("2022", "2023", "2024")}  # fmt: skip
+    composed = {("megatron-lm", "2023")} | {(name, "2022") for name in megatron}
+    assert {key for key, attention in found.items() if attention == "eager"} == composed
 
 
 def test_a_compiler_moves_less_for_weights_than_modules_do() -> None:
