@@ -34,11 +34,11 @@ FLASH_YEARS = {("jax", "hopper"): 2024, ("habana", "gaudi"): 2024}
 """Where it came later: Transformer Engine uses cuDNN's on Hopper since January 2024 (its release notes, v1.2). Of the
 same layouts in JAX-Toolbox's tables, those of 2023 on H100 take longer by what unfused attention costs. On Gaudi,
 Intel's GPT-3 for MLPerf v3.0 of June 2023 composes it (its run_gpt.sh)."""
-OWN_FLASH_YEARS = {"megatron-lm": 2024}
-"""The same by the framework itself: Megatron-LM composed attention unless told --use-flash-attn, until Transformer
-Engine became its usual implementation (--transformer-impl, arguments.py, early in 2024). Recalled; the peaks of twelve
-runs of 2023 (arXiv:2401.10241, table 4) have the scores in memory to within 8%, and without them fall short by 27 to
-59%."""
+MEGATRON = re.compile(r"megatron(?:[-_ ]?lm)?", re.IGNORECASE)
+MEGATRON_FLASH_YEAR = 2024
+"""Megatron-LM itself, not its relatives, composed attention unless told --use-flash-attn, until Transformer Engine
+became its usual implementation (--transformer-impl, arguments.py, early in 2024). Recalled; the peaks of twelve runs of
+2023 (arXiv:2401.10241, table 4) have the scores in memory to within 8%, and without them fall short by 27 to 59%."""
 ENCODER_FLASH_YEAR = 2024
 """Where a token sees all others: Megatron's kernel was for causal masks, and transformers' BERT composed its attention
 until 4.41 (its release notes, May 2024)."""
@@ -91,7 +91,9 @@ def attention_of(run: Run, framework: Framework, causal: bool = True) -> str | N
         return said
     notes = (run.text("notes") or "").lower()
     usual = FLASH_YEAR if causal else ENCODER_FLASH_YEAR
-    first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), OWN_FLASH_YEARS.get(framework.name, usual))
+    if MEGATRON.fullmatch(run.text("framework") or ""):
+        usual = MEGATRON_FLASH_YEAR
+    first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), usual)
     long = framework.usual.get("flash_tokens", 0)
     early = (run.number("year") or first) < first or (run.number("seq_len") or long) < long
     return "eager" if early or any(word in notes for word in UNFUSED) else None
