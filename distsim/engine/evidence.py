@@ -196,8 +196,8 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
         options.setdefault("etp", options.get("tp"))
     drop_idle(options, model)
     fit_context(options, run, model)
-    if model.experts is not None and (options.get("ep") or 1) > 1:
-        options.setdefault("expert_imbalance", run_notes.capacity_factor(run))
+    if model.experts is not None:
+        options.setdefault("capacity_factor", run_notes.capacity_factor(run))
     cluster = cluster_of(run)
     if cluster is not None and "zero_group" not in options:
         tp = options.get("tp") or 1
