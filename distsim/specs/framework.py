@@ -134,6 +134,8 @@ class Kernels(Spec):
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
     loss_metrics: int = Field(default=0, ge=0)
     """Metrics of training that take the cross entropy of every micro-batch's logits once more, composed in fp32."""
+    modules: Literal["own", "transformer-engine"] = "own"
+    """Layers are the framework's own, or Transformer Engine's, of which each operation costs the host more."""
     launches: Literal["ahead", "blocking"] = "ahead"
     """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""
     graphs: Literal["none", "modules", "iteration"] = "none"
