@@ -87,7 +87,7 @@ class Kernels(Spec):
     (transformers)."""
     router_fp32: bool = False
     """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
-    attention_kernel: Literal["own", "sdpa", "flash-2", "triton", "flash-1"] = "own"
+    attention_kernel: Literal["own", "sdpa", "flash-2", "triton", "flash-1", "pallas"] = "own"
     """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any; ``sdpa``
     took cuDNN's on Blackwell only (torch before 2.10)."""
     attention_lse: bool = True
