@@ -56,6 +56,16 @@ def test_capacity_takes_time_and_memory() -> None:
     assert memory(**kept, capacity_factor=2).peak > 1.05 * memory(**kept, capacity_factor=1).peak
 
 
+def test_buffers_of_fixed_shape_hold_the_worst_case() -> None:
+    """Without a capacity XLA has room for all tokens on one rank; products and exchanges are what they are."""
+    whole, single = _operations(None), _operations(None, ep=1)
+    by_index = _operations(None, "megatron-core")
+    assert whole["mlp.dispatch"].bytes_read == 8 * by_index["mlp.dispatch"].bytes_read
+    assert whole["mlp.experts.activation"].bytes_read == 8 * single["mlp.experts.activation"].bytes_read
+    assert whole["mlp.experts.up"].flops_forward == by_index["mlp.experts.up"].flops_forward
+    assert whole["mlp.dispatch"].collectives[0].bytes_logical == by_index["mlp.dispatch"].collectives[0].bytes_logical
+
+
 def test_what_nothing_reads_is_refused() -> None:
     with pytest.raises(DistsimError, match="no experts"):
         step("llama-7b", capacity_factor=1.5)

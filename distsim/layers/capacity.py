@@ -20,6 +20,13 @@ def slots_per_token(ctx: Context) -> Number:
     return 1 if ctx.capacity is None else ctx.capacity
 
 
+def buffer_share(ctx: Context) -> Number:
+    """Rows of the buffers around experts over the tokens that are in them. XLA's shapes are fixed, so that without a
+    capacity a rank has room for all tokens of all ranks that share its experts, and passes over all of it."""
+    worst = ctx.kernels.expert_buffers == "worst" and ctx.capacity is None and ctx.kernels.expert_tokens == "chosen"
+    return ctx.layout.ep if worst else 1
+
+
 def one_hot(ctx: Context) -> bool:
     """Whether tokens come to their slots, and back, by products with masks."""
     return ctx.capacity is not None and ctx.kernels.expert_slots == "one-hot"

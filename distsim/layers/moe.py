@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from distsim.arrays import Number
 from distsim.layers.attention import residual
-from distsim.layers.capacity import into_slots, one_hot, out_of_slots, slots_per_token
+from distsim.layers.capacity import buffer_share, into_slots, one_hot, out_of_slots, slots_per_token
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mlp import mlp
@@ -112,11 +112,12 @@ def expert_operations(ctx: Context) -> list[Operation]:
     model, layout, experts = ctx.model, ctx.layout, ctx.model.experts
     assert experts is not None
     routed = routed_tokens(ctx)
+    rows = routed * buffer_share(ctx)
     local = experts.count / layout.ep
     inner = experts.ffn / layout.etp
     act, kept, width = ctx.activation, ctx.precision.kept_input_bytes, expert_width(ctx)
-    dispatched = Tensor("mlp.experts.input", routed * width, kept, "k s b h")
-    down_input = Tensor("mlp.experts.product", routed * inner, kept, "k s b f")
+    dispatched = Tensor("mlp.experts.input", rows * width, kept, "k s b h")
+    down_input = Tensor("mlp.experts.product", rows * inner, kept, "k s b f")
     sent = routed / local if ctx.kernels.expert_tokens == "all" else routed  # once to a rank, for all of its experts
     exchange = sent / layout.etp * width * act * (layout.ep > 1)
     gather = routed * width * act * (layout.etp > 1)
@@ -146,11 +147,11 @@ def expert_operations(ctx: Context) -> list[Operation]:
         group="expert",
     )
     return [
-        _dispatch(ctx, routed, exchange, gather),
+        _dispatch(ctx, rows, exchange, gather),
         _with_idle(up, experts.idle / layout.ep) if experts.idle else up,
-        _expert_activation(ctx, routed, inner),
+        _expert_activation(ctx, rows, inner),
         down,
-        _combine(ctx, routed, exchange, gather),
+        _combine(ctx, rows, exchange, gather),
     ]
 
 

@@ -158,8 +158,9 @@ class Kernels(Spec):
     expert_tokens: Literal["chosen", "all"] = "chosen"
     """Experts compute the tokens that the router sends them, or every token, which it weighs by zero."""
     expert_slots: Literal["indexed", "one-hot"] = "indexed"
-    """How tokens come to the slots of experts of a fixed capacity: by index, or by products with one-hot masks of all
-    tokens and slots of a sequence (GShard, MaxText's dense matmul)."""
+    """How tokens come to slots of a fixed capacity: by index, or by products with masks (layers/capacity.py)."""
+    expert_buffers: Literal["exact", "worst"] = "exact"
+    """Buffers of what experts are sent hold that, or, where shapes are fixed before (XLA), all that they could be."""
     expert_scale: Literal["after", "before", "inputs"] = "after"
     """Routers' weights multiply what experts give, what their second product reads, or what their first one does."""
     tp_gathers: Literal["wide", "quantised"] = "wide"
