@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distsim.engine.resolve import Setup
-from distsim.formulas.compute import OLDER_ATTENTION, PORTABLE_ATTENTION
+from distsim.formulas.compute import BACKWARD_PRODUCTS, OLDER_ATTENTION, PORTABLE_ATTENTION
 
 FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
@@ -22,4 +22,5 @@ def attention_rates(setup: Setup) -> tuple[float, float]:
     share = OLDER_ATTENTION[kernel][age]
     backward = HOPPER_BACKWARD_SHARE if kernel == "own" and generation == "hopper" else FLASH_BACKWARD_SHARE
     portable = PORTABLE_ATTENTION if setup.kernels.sdpa and generation.startswith("cdna") else (1.0, 1.0)
-    return share * portable[0], share * portable[1] * backward
+    twice = BACKWARD_PRODUCTS / (setup.accelerator.chip.attention_products or BACKWARD_PRODUCTS)
+    return share * portable[0], share * portable[1] * backward * twice

@@ -9,7 +9,7 @@ from typing import Any
 
 from distsim.engine.measured import measured_seconds, small_share
 from distsim.engine.memory import memory_of
-from distsim.engine.profile import least_zero, recipes_of, with_kernels
+from distsim.engine.profile import least_zero, recipe_kernels, recipes_of, with_kernels
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_contradictions import believed_peak, overruled, too_large
@@ -196,8 +196,8 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
         options.setdefault("etp", options.get("tp"))
     drop_idle(options, model)
     fit_context(options, run, model)
-    if model.experts is not None and (options.get("ep") or 1) > 1:
-        options.setdefault("expert_imbalance", run_notes.capacity_factor(run))
+    if model.experts is not None:
+        options |= {name: factor for name, factor in capacity_options(run, framework, options).items() if factor}
     cluster = cluster_of(run)
     if cluster is not None and "zero_group" not in options:
         tp = options.get("tp") or 1
@@ -221,6 +221,15 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
 
+def capacity_options(run: Run, framework: Framework, options: Mapping[str, Any]) -> dict[str, float | None]:
+    """What a capacity factor in notes does: frameworks whose dispatch has slots compute empty ones too; elsewhere it is
+    the most that a rank's experts are sent (Megatron core pads by --moe-pad-expert-input-to-capacity alone)."""
+    factor = run_notes.capacity_factor(run)
+    if framework.kernels.expert_slots == "one-hot":
+        return {"capacity_factor": factor}
+    return {"expert_imbalance": factor and max(factor, 1.0)} if (options.get("ep") or 1) > 1 else {}
+
+
 def recomputing_as_recipes(run: Run, setup: Setup) -> Setup:
     """The setup with what the framework's own recipes compute again, where the row does not say."""
     again = [one.again for one in recipes_of(setup.framework, setup.model, setup.accelerator, setup.precision.name)]
@@ -236,8 +245,10 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     and policy of recomputation that the row names."""
     year, framework = run_year(run), setup.framework
     own = next((dict(kernels) for last, kernels in sorted(framework.earlier.items()) if year < last + 1), {})
+    replaced = recipe_kernels(framework, setup.model, setup.accelerator, setup.precision.name)
     if setup.compiled:
-        own = {name: kernel for name, kernel in own.items() if name not in framework.compiled}
+        replaced |= framework.compiled
+    own = {name: kernel for name, kernel in own.items() if name not in replaced}
     if named := kernel_said(run):
         own["attention_kernel"] = named
     if forced := run_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):

@@ -31,6 +31,11 @@ PARALLEL_LINEAR_ISSUE = 0.55
 """Host time of a product in Megatron's own parallel linear layer over that of one in a module of Transformer Engine: in
 Megatron-LM's tests a layer of four products takes the host 0.7 ms longer with the latter, 175 us of 385 a product
 (docs/findings.md)."""
+MODULE_ISSUE = 3.2
+"""Host time of an operation of a Transformer Engine layer over that of a module of plain torch: 160 us against 50
+(engine/calibrate.py)."""
+IN_LAYERS = ("matmul", "norm", "attention", "elementwise")
+"""Kinds of operations that Transformer Engine's layers hold; embedding and loss stay torch's."""
 DETERMINISTIC_ISSUE = 1.15
 """Host time of operations under torch's deterministic algorithms, which fill whatever an operation allocates by a
 kernel of its own (torch.utils.deterministic.fill_uninitialized_memory), over that without: Megatron-LM's tests with and
@@ -79,7 +84,7 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     kernels = before + more, after + later
     plain = _plain(setup, operation)
     slower = DETERMINISTIC_ISSUE if setup.kernels.deterministic else 1.0
-    own = _adapter_issue(setup, operation)
+    own = _adapter_issue(setup, operation) * _module_issue(setup, operation)
     issued = (
         (before * own + plain[0] * PLAIN_ISSUE + more * LOOP_ISSUE) * slower,
         (after * own + plain[1] * PLAIN_ISSUE + later * LOOP_ISSUE) * slower,
@@ -119,6 +124,12 @@ def _plain(setup: Setup, operation: Operation) -> tuple[int, int]:
     """Kernels of plain operations around an operation."""
     composed_router = operation.name == "mlp.router" and setup.kernels.routing == "composed"
     return ROUTER_KERNELS if composed_router else (0, 0)
+
+
+def _module_issue(setup: Setup, operation: Operation) -> float:
+    """Host time of an operation where a layer of Transformer Engine stands in the place of torch's."""
+    inside = operation.kind in IN_LAYERS and not operation.name.startswith(("head", "embedding"))
+    return MODULE_ISSUE if inside and setup.kernels.modules == "transformer-engine" else 1.0
 
 
 def _adapter_issue(setup: Setup, operation: Operation) -> float:

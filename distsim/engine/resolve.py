@@ -18,6 +18,7 @@ from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
+from distsim.specs.experts import check_capacity
 from distsim.specs.framework import Framework, Kernels
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
@@ -83,6 +84,7 @@ class Setup:
         return Context(
             self.model, self.layout, self.precision, self.kernels,
             dropout=self.job.dropout is not False, vocab_padded=self.vocab_padded, tuning=self.tuning,
+            capacity=self.job.capacity_factor,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,7 +104,7 @@ class Setup:
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning),
             **asked_of(self.model, y),
             **({"vocab_parallel": y.vocab_parallel} if y.vocab_parallel else {}),
-            **({"loss": self.job.loss} if self.job.loss else {}),
+            **({name: value for name in ("loss", "capacity_factor") if (value := getattr(self.job, name))}),
         }  # fmt: skip
 
 
@@ -118,6 +120,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     chunk_notes = settle_chunks(filled, origins, framework.supports)
     _refuse_unsupported(filled, framework)
     model, stored = as_stored(load_model(job.model).spec, framework)
+    check_capacity(filled, model.name, model.experts)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     accelerator, cluster, limit_notes = hardware(filled, given)
     layout, notes = _layout(filled, model, cluster)

@@ -141,7 +141,7 @@ def scripted(run: Run, framework: Framework, model: Model) -> Run:
     script = own.get(name) or framework.scripts.get("any", {}).get(name)
     if script is None or (script.micro_batch and states_batch(run)):
         return run
-    said = {name: run.text(name) for name in ("micro_batch", "recompute", "attention")}
+    said = {name: run.text(name) for name in ("micro_batch", "recompute", "attention", "capacity_factor")}
     filled = {name: str(value) for name, value in script.model_dump(exclude_none=True).items() if said[name] is None}
     return replace(run, cells={**run.cells, **filled})
 

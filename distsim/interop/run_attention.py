@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from distsim.interop.run_denials import affirmed
 from distsim.interop.runs import Run
 
 KERNELS = (
@@ -27,6 +28,10 @@ _FLASH = re.compile(
 )
 _FLEX = re.compile("flex", re.IGNORECASE)
 _REJECTED = re.compile(r"(?:\b(?:no|non|not|without|w/o)|instead of)[-_\s]+(?:flash[-\w]*|fa[-_ ]?\d?|eager)\b", re.I)
+_FIRST_PALLAS = re.compile(r"torch.?prime|torch.?xla", re.IGNORECASE)
+"""Whose flash attention is JAX's first Pallas kernel for TPUs unless splash attention is asked for (torch_xla,
+experimental/custom_kernel.py)."""
+_SPLASH = re.compile(affirmed(r"splash\w*"), re.IGNORECASE)
 _USUAL = ("auto", "default", "usual", "unknown")
 
 
@@ -42,7 +47,8 @@ def attention_said(run: Run) -> str | None:
 def kernel_said(run: Run) -> str | None:
     """The kernel of flash attention that the cell names."""
     cell = run.text("attention") or ""
-    return next((kernel for words, kernel in KERNELS if words.search(cell)), None)
+    older = _FIRST_PALLAS.search(run.text("framework") or "") and not _SPLASH.search(f"{cell} {run.text('notes')}")
+    return next((kernel for words, kernel in KERNELS if words.search(cell)), "pallas" if older else None)
 
 
 def assumed_attention(run: Run) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-BEFORE = "".join(rf"(?<!{words} )" for words in ("no", "not", "without", "instead of", "than", "vs", r"vs\.", "versus"))
+BEFORE = "".join(
+    rf"(?<!{words} )" for words in ("no", "not", "not yet", "without", "instead of", "than", "vs", r"vs\.", "versus")
+)
 BEFORE += "(?<!non-)(?<!no-)"
 AFTER = r"(?! (?:is |was )?(?:not|off|disabled))"
 

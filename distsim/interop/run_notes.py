@@ -48,7 +48,7 @@ _BALANCED = re.compile(
 )
 _IN_TURN = re.compile(r"\bround[- ]robin\b", re.IGNORECASE)
 _SENT_ONCE = re.compile(affirmed("(?:deep|hybrid)[- ]?ep"), re.IGNORECASE)
-_CAPACITY = re.compile(r"capacity factor (\d+(?:\.\d+)?)", re.IGNORECASE)
+_CAPACITY = re.compile(r"(?:\bcapacity[ _-]factor(?: of)?|(?<![a-z])cf)[ =:]{0,3}(\d{1,2}(?:\.\d+)?)\b", re.IGNORECASE)
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
 _GRAPHS = re.compile(r"--cuda-graph-impl[= ]transformer_engine", re.IGNORECASE)
 _LOSSES = (
@@ -124,9 +124,12 @@ def graphs_of(run: Run) -> str | None:
 
 
 def capacity_factor(run: Run) -> float | None:
-    """Tokens that each expert computes over the mean, where a capacity drops what is beyond and pads what is below."""
-    found = _CAPACITY.search(run.text("notes") or "")
-    return max(1.0, float(found[1])) if found else None
+    """Slots of each expert over the mean of its tokens, where a capacity drops what is beyond and pads what is below;
+    in notes or in what the source calls the run. MaxText has none below 0 (base.yml)."""
+    told = run.number("capacity_factor")
+    found = next(filter(None, (_CAPACITY.search(run.text(name) or "") for name in ("notes", "source"))), None)
+    factor = told if told is not None or found is None else float(found[1])
+    return factor if factor and factor > 0 else None
 
 
 def forced_router(run: Run, usual: str) -> str | None:

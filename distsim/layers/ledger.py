@@ -131,6 +131,8 @@ class Context:
     """Adapters on frozen weights; None where everything trains."""
     keys: Number | None = None
     """Tokens that are attended to where they are another stack's; None: the layer's own."""
+    capacity: float | None = None
+    """Slots of an expert over the mean number of its tokens; None where it takes all that it is sent."""
 
     @property
     def side(self) -> Context:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from distsim.arrays import Number
 from distsim.layers.attention import residual
+from distsim.layers.capacity import buffer_share, into_slots, one_hot, out_of_slots, slots_per_token
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mlp import mlp
@@ -27,7 +28,10 @@ def routed_tokens(ctx: Context) -> Number:
     """
     experts, layout = ctx.model.experts, ctx.layout
     assert experts is not None
-    copies = experts.count if ctx.kernels.expert_tokens == "all" else experts.working_per_token
+    if ctx.kernels.expert_tokens == "all":
+        copies: Number = experts.count
+    else:
+        copies = experts.working_per_token * slots_per_token(ctx)
     return layout.tokens / layout.tp * layout.etp * copies
 
 
@@ -108,11 +112,12 @@ def expert_operations(ctx: Context) -> list[Operation]:
     model, layout, experts = ctx.model, ctx.layout, ctx.model.experts
     assert experts is not None
     routed = routed_tokens(ctx)
+    rows = routed * buffer_share(ctx)
     local = experts.count / layout.ep
     inner = experts.ffn / layout.etp
     act, kept, width = ctx.activation, ctx.precision.kept_input_bytes, expert_width(ctx)
-    dispatched = Tensor("mlp.experts.input", routed * width, kept, "k s b h")
-    down_input = Tensor("mlp.experts.product", routed * inner, kept, "k s b f")
+    dispatched = Tensor("mlp.experts.input", rows * width, kept, "k s b h")
+    down_input = Tensor("mlp.experts.product", rows * inner, kept, "k s b f")
     sent = routed / local if ctx.kernels.expert_tokens == "all" else routed  # once to a rank, for all of its experts
     exchange = sent / layout.etp * width * act * (layout.ep > 1)
     gather = routed * width * act * (layout.etp > 1)
@@ -142,17 +147,25 @@ def expert_operations(ctx: Context) -> list[Operation]:
         group="expert",
     )
     return [
-        _dispatch(ctx, routed, exchange, gather),
+        _dispatch(ctx, rows, exchange, gather),
         _with_idle(up, experts.idle / layout.ep) if experts.idle else up,
-        _expert_activation(ctx, routed, inner),
+        _expert_activation(ctx, rows, inner),
         down,
-        _combine(ctx, routed, exchange, gather),
+        _combine(ctx, rows, exchange, gather),
     ]
 
 
 def _dispatch(ctx: Context, routed: Number, exchange: Number, gather: Number) -> Operation:
     """Tokens in the order of experts, at the ranks that have these."""
     width, act = expert_width(ctx), ctx.activation
+    collectives = (
+        Collective("all_to_all", "ep", exchange, "forward"),
+        Collective("all_to_all", "ep", exchange, "backward"),
+        Collective("all_gather", "etp", gather, "forward"),
+        Collective("reduce_scatter", "etp", gather, "backward"),
+    )
+    if one_hot(ctx):
+        return into_slots(ctx, width, collectives)
     return Operation(
         "mlp.dispatch",
         "copy",
@@ -160,12 +173,7 @@ def _dispatch(ctx: Context, routed: Number, exchange: Number, gather: Number) ->
         bytes_written=routed * width * act,
         shape=(routed, width),
         saved=_sent(ctx, routed),
-        collectives=(
-            Collective("all_to_all", "ep", exchange, "forward"),
-            Collective("all_to_all", "ep", exchange, "backward"),
-            Collective("all_gather", "etp", gather, "forward"),
-            Collective("reduce_scatter", "etp", gather, "backward"),
-        ),
+        collectives=collectives,
     )
 
 
@@ -230,6 +238,14 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
     # Plain torch copies and scales also what comes back as it went.
     copies = routed * (experts.choices / experts.count if ctx.kernels.moe == "eager" else 1)
     output = Tensor("mlp.experts.output", copies / ctx.layout.etp * hidden, act, "k s b h")
+    collectives = (
+        Collective("all_to_all", "ep", exchange, "forward"),
+        Collective("all_to_all", "ep", exchange, "backward"),
+        Collective("reduce_scatter", "etp", gather, "forward"),
+        Collective("all_gather", "etp", gather, "backward"),
+    )
+    if one_hot(ctx):
+        return out_of_slots(ctx, hidden, output, collectives)
     saved: list[Tensor] = []
     if ctx.kernels.expert_scale != "inputs":
         saved.append(Tensor("mlp.experts.scale", copies, ROUTER_BYTES, "k s b"))
@@ -245,12 +261,7 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
         shape=(routed, hidden),
         saved=tuple(saved),
         transient_backward=_ordered_gradients(ctx, output._replace(name="mlp.experts.output_gradient")),
-        collectives=(
-            Collective("all_to_all", "ep", exchange, "forward"),
-            Collective("all_to_all", "ep", exchange, "backward"),
-            Collective("reduce_scatter", "etp", gather, "forward"),
-            Collective("all_gather", "etp", gather, "backward"),
-        ),
+        collectives=collectives,
     )
 
 

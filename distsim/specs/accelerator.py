@@ -64,6 +64,8 @@ class Chip(Spec):
     array: int | None = Field(default=None, ge=1)
     attention_block: int | None = Field(default=None, ge=1)
     """Tokens along a block of the chip's usual flash attention kernel, where they are more than FlashAttention's."""
+    attention_products: int | None = Field(default=None, ge=5)
+    """Products of that kernel's backward, where they are more than FlashAttention's five."""
     exponentials: int | None = Field(default=None, ge=1)
     """Exponentials that a unit computes per clock, where they are not the usual 16."""
     clock: Hertz | None = None

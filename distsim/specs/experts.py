@@ -1,9 +1,11 @@
 """The mixture-of-experts part of a model's MLPs."""
 
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from distsim.errors import DistsimError
 from distsim.specs.base import Spec
 
 
@@ -69,3 +71,17 @@ class Experts(Spec):
                 f"shared {self.shared} and shared_ffn {self.shared_ffn} must be both zero or both positive"
             )
         return self
+
+
+def check_capacity(options: Mapping[str, Any], model: str, experts: Experts | None) -> None:
+    """Raise DistsimError for a capacity factor that nothing reads, or that contradicts a stated imbalance."""
+    factor = options["capacity_factor"]
+    if factor is None:
+        return
+    if experts is None:
+        raise DistsimError(f"--capacity-factor {factor:g} has no effect: {model} has no experts", "leave it out")
+    if options["expert_imbalance"] is not None:
+        raise DistsimError(
+            f"--expert-imbalance has no effect with --capacity-factor {factor:g}: every expert has as many slots",
+            "keep one of them",
+        )

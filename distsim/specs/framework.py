@@ -87,7 +87,7 @@ class Kernels(Spec):
     (transformers)."""
     router_fp32: bool = False
     """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
-    attention_kernel: Literal["own", "sdpa", "flash-2", "triton", "flash-1"] = "own"
+    attention_kernel: Literal["own", "sdpa", "flash-2", "triton", "flash-1", "pallas"] = "own"
     """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any; ``sdpa``
     took cuDNN's on Blackwell only (torch before 2.10)."""
     attention_lse: bool = True
@@ -137,6 +137,8 @@ class Kernels(Spec):
     """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
     loss_metrics: int = Field(default=0, ge=0)
     """Metrics of training that take the cross entropy of every micro-batch's logits once more, composed in fp32."""
+    modules: Literal["own", "transformer-engine"] = "own"
+    """Layers are the framework's own, or Transformer Engine's, of which each operation costs the host more."""
     launches: Literal["ahead", "blocking"] = "ahead"
     """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""
     graphs: Literal["none", "modules", "iteration"] = "none"
@@ -158,6 +160,10 @@ class Kernels(Spec):
     pass before and after an all-to-all, which sends a token to each of its experts."""
     expert_tokens: Literal["chosen", "all"] = "chosen"
     """Experts compute the tokens that the router sends them, or every token, which it weighs by zero."""
+    expert_slots: Literal["indexed", "one-hot"] = "indexed"
+    """How tokens come to slots of a fixed capacity: by index, or by products with masks (layers/capacity.py)."""
+    expert_buffers: Literal["exact", "worst"] = "exact"
+    """Buffers of what experts are sent hold that, or, where shapes are fixed before (XLA), all that they could be."""
     expert_scale: Literal["after", "before", "inputs"] = "after"
     """Routers' weights multiply what experts give, what their second product reads, or what their first one does."""
     tp_gathers: Literal["wide", "quantised"] = "wide"

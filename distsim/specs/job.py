@@ -98,6 +98,8 @@ class Job(Spec):
     cp_mode: Literal["ring", "all_to_all", "all_gather"] | None = None
     expert_imbalance: float | None = Field(default=None, ge=1, le=1e6)
     """Tokens of the busiest expert rank over the mean."""
+    capacity_factor: float | None = Field(default=None, gt=0, le=1e4)
+    """Slots of each expert over the mean number of its tokens: what is beyond is dropped, empty ones are computed."""
     no_sync: bool | None = None
     """False reduces gradients after every micro-batch."""
     clip: bool | None = None

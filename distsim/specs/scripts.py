@@ -17,6 +17,8 @@ class Script(Spec):
     recompute: str | None = None
     """As a measured run's cell has it: what is computed again, or ``other:`` and one of the framework's policies."""
     attention: Literal["flash", "eager"] | None = None
+    capacity_factor: float | None = Field(default=None, gt=0)
+    """Slots of an expert over the mean of its tokens."""
 
 
 class Remat(Spec):

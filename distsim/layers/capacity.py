@@ -1,0 +1,81 @@
+"""Experts with room for a fixed number of tokens: what puts tokens into slots and takes them out again.
+
+A capacity factor gives each expert as many slots as the mean of its tokens times the factor. What is beyond is dropped,
+slots that stay empty are computed and sent like full ones. Where tokens come to their slots by a product with a one-hot
+mask over tokens, experts and slots (GShard, MaxText's dense matmul), that product grows with the square of the
+sequence: each token meets every slot of its own sequence.
+"""
+
+from __future__ import annotations
+
+from distsim.arrays import Number
+from distsim.layers.ledger import Collective, Context, Operation, Tensor
+
+MASK_BYTES = 1
+"""The mask that puts tokens into slots is kept as booleans (MaxText, layers/moe.py, generate_masks)."""
+
+
+def slots_per_token(ctx: Context) -> Number:
+    """What experts compute over what the router sends them: the capacity factor, where there is one."""
+    return 1 if ctx.capacity is None else ctx.capacity
+
+
+def buffer_share(ctx: Context) -> Number:
+    """Rows of the buffers around experts over the tokens that are in them. XLA's shapes are fixed, so that without a
+    capacity a rank has room for all tokens of all ranks that share its experts, and passes over all of it."""
+    worst = ctx.kernels.expert_buffers == "worst" and ctx.capacity is None and ctx.kernels.expert_tokens == "chosen"
+    return ctx.layout.ep if worst else 1
+
+
+def one_hot(ctx: Context) -> bool:
+    """Whether tokens come to their slots, and back, by products with masks."""
+    return ctx.capacity is not None and ctx.kernels.expert_slots == "one-hot"
+
+
+def _slots(ctx: Context) -> Number:
+    """Slots of all experts for the tokens of one sequence."""
+    experts = ctx.model.experts
+    assert experts is not None
+    return ctx.layout.seq * experts.working_per_token * slots_per_token(ctx)
+
+
+def _mask(ctx: Context, name: str, bytes_each: Number) -> Tensor:
+    return Tensor(f"mlp.experts.{name}", ctx.sharded_tokens * _slots(ctx), bytes_each, "b s E c")
+
+
+def into_slots(ctx: Context, width: int, collectives: tuple[Collective, ...]) -> Operation:
+    """Tokens of each sequence times the mask: forward and, since the mask has no gradient, one product backward."""
+    tokens, slots, batch = ctx.sharded_tokens / ctx.layout.micro_batch, _slots(ctx), ctx.layout.micro_batch
+    flops = 2 * tokens * slots * width * batch
+    return Operation(
+        "mlp.dispatch",
+        "matmul",
+        flops,
+        flops,
+        shape=(width, slots, tokens, batch),
+        saved=(_mask(ctx, "slots", MASK_BYTES),),
+        transient_forward=(_mask(ctx, "slots_wide", ctx.activation),),
+        transient_backward=(_mask(ctx, "slots_wide", ctx.activation),),
+        collectives=collectives,
+        weight_gradient=False,
+    )
+
+
+def out_of_slots(ctx: Context, width: int, output: Tensor, collectives: tuple[Collective, ...]) -> Operation:
+    """What experts give times a mask of the routers' weights, which have a gradient: two products backward."""
+    tokens, slots, batch = ctx.sharded_tokens / ctx.layout.micro_batch, _slots(ctx), ctx.layout.micro_batch
+    flops = 2 * tokens * slots * width * batch
+    mask = _mask(ctx, "slot_weights", ctx.activation)
+    return Operation(
+        "mlp.combine",
+        "matmul",
+        flops,
+        2 * flops,
+        shape=(width, tokens, slots, batch),
+        saved=(output, mask),
+        transient_backward=(
+            output._replace(name="mlp.experts.output_gradient"),
+            mask._replace(name="mlp.experts.slot_weights_gradient"),
+        ),
+        collectives=collectives,
+    )

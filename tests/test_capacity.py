@@ -1,0 +1,89 @@
+"""Experts of a fixed capacity: padded slots are computed, sent and kept, and masks put tokens into them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distsim import memory, step
+from distsim.engine.resolve import resolve
+from distsim.engine.stages import build_stages
+from distsim.errors import DistsimError
+from distsim.interop.run_notes import capacity_factor
+from distsim.interop.runs import Run
+from distsim.layers.ledger import Operation
+from distsim.specs.job import Job
+
+JOB: dict[str, Any] = {"model": "deepseek-v3", "gpu": "mi355x", "gpus": 64, "ep": 8, "zero": 3, "seq": 4096,
+                       "micro_batch": 7, "recompute": "full"}  # fmt: skip
+SLOTS_OF_A_TOKEN = 8
+WIDTH = 7168
+
+
+def _operations(factor: float | None, framework: str = "maxtext", **more: Any) -> dict[str, Operation]:
+    setup = resolve(Job(**{**JOB, "framework": framework, "capacity_factor": factor, **more}))
+    blocks = [block for block, _ in build_stages(setup)[0].layers]
+    return {operation.name: operation for operation in blocks[-1].operations}
+
+
+def test_padded_slots_are_computed_and_sent() -> None:
+    once, twice = _operations(1.0), _operations(2.0)
+    assert twice["mlp.experts.up"].flops_forward == 2 * once["mlp.experts.up"].flops_forward
+    assert twice["mlp.dispatch"].collectives[0].bytes_logical == 2 * once["mlp.dispatch"].collectives[0].bytes_logical
+
+
+def test_masks_grow_with_the_sequence() -> None:
+    """2 x tokens x slots of their sequence x width; dispatch has one product backward, combine two."""
+    found = _operations(1.25)
+    tokens, slots = 7 * 4096, 4096 * SLOTS_OF_A_TOKEN * 1.25
+    assert found["mlp.dispatch"].flops_forward == found["mlp.dispatch"].flops_backward == 2 * tokens * slots * WIDTH
+    assert found["mlp.combine"].flops_backward == 2 * found["mlp.combine"].flops_forward
+    longer = _operations(1.25, seq=8192, micro_batch=1)["mlp.dispatch"].flops_forward
+    assert longer == 4 * _operations(1.25, micro_batch=1)["mlp.dispatch"].flops_forward
+
+
+def test_other_frameworks_put_tokens_in_place_by_index() -> None:
+    assert _operations(1.25, "megatron-core")["mlp.dispatch"].kind == "copy"
+
+
+def test_capacity_takes_time_and_memory() -> None:
+    """MaxText on 64 MI355X took 28.4, 35.4 and 54.9 s on text (ROCm blog on dropless experts, 2026)."""
+    times = [step(**JOB, framework="maxtext", capacity_factor=factor).seconds for factor in (1.25, 2, 4)]
+    assert times[1] - times[0] == pytest.approx(7.0, rel=0.25)
+    assert times[2] - times[1] == pytest.approx(19.5, rel=0.25)
+    kept = {**JOB, "recompute": "none", "micro_batch": 1, "framework": "maxtext"}
+    assert memory(**kept, capacity_factor=2).peak > 1.05 * memory(**kept, capacity_factor=1).peak
+
+
+def test_buffers_of_fixed_shape_hold_the_worst_case() -> None:
+    """Without a capacity XLA has room for all tokens on one rank; products and exchanges are what they are."""
+    whole, single = _operations(None), _operations(None, ep=1)
+    by_index = _operations(None, "megatron-core")
+    assert whole["mlp.dispatch"].bytes_read == 8 * by_index["mlp.dispatch"].bytes_read
+    assert whole["mlp.experts.activation"].bytes_read == 8 * single["mlp.experts.activation"].bytes_read
+    assert whole["mlp.experts.up"].flops_forward == by_index["mlp.experts.up"].flops_forward
+    assert whole["mlp.dispatch"].collectives[0].bytes_logical == by_index["mlp.dispatch"].collectives[0].bytes_logical
+
+
+def test_what_nothing_reads_is_refused() -> None:
+    with pytest.raises(DistsimError, match="no experts"):
+        step("llama-7b", capacity_factor=1.5)
+    with pytest.raises(DistsimError, match="as many slots"):
+        step(**JOB, capacity_factor=1.5, expert_imbalance=1.5)
+
+
+@pytest.mark.parametrize(
+    ("notes", "source", "factor"),
+    [
+        ("capacity factor 1.25", "", 1.25),
+        ("mean over steps; capacity_factor=4.0", "dense-cf4", 4.0),
+        ("", "pdbs-sweep.md (eea3136f) dense-cf1.25 tuned", 1.25),
+        ("cf = capacity factor", "", None),
+        ("capacity factor of 2", "", 2.0),
+        ("capacity_factor=-1", "", None),
+        ("acf2", "(cf12ab3d)", None),
+    ],
+)
+def test_capacity_in_notes(notes: str, source: str, factor: float | None) -> None:
+    assert capacity_factor(Run({"notes": notes, "source": source}, 1)) == factor
