@@ -93,7 +93,7 @@ def launches(setup: Setup, operation: Operation) -> Launches:
         waits = before * AFTER_COUNTS * (setup.kernels.expert_counts == "host")
         left = UNGRAPHED_DISPATCH if graphs == "modules" else 1.0
         issued = issued[0] * left, issued[1] * left
-    if clamped(setup, operation):  # a scalar is copied to the GPU
+    if clamped(setup, operation) and setup.kernels.expert_clamp == "composed":  # a scalar is copied to the GPU
         waits = AFTER_COPY
     return Launches(kernels, issued, waits)
 
