@@ -11,7 +11,7 @@ from distsim import Job, catalog
 from distsim.engine.chip import Chip
 from distsim.engine.compute import operation_sums
 from distsim.engine.expert_passes import COMBINED, INDEX_ADDED, REPEATED_BIAS, bias_passes, exchange_passes
-from distsim.engine.launches import launches
+from distsim.engine.launches import DTENSOR_ISSUE, launches
 from distsim.engine.passes import moved_bytes
 from distsim.engine.resolve import Setup, resolve
 from distsim.layers.ledger import Operation
@@ -68,6 +68,22 @@ def test_kernels_written_for_it_and_experts_that_see_every_token_order_nothing()
     for other in ({"expert_index": "fused"}, {"expert_tokens": "all"}):
         assert exchange_passes(changed(setup, **other), dispatch) == pytest.approx((size, 2 * size))
     assert titan(framework="nemo-automodel").kernels.expert_index == "fused"
+
+
+def test_the_weighted_sum_is_a_kernel_for_each_step_unless_compiled() -> None:
+    combine = operation(titan(), "mlp.combine")
+    assert launches(titan(), combine).kernels == (5, 7)
+    assert launches(titan(compile=True), combine).kernels == (1, 1)
+
+
+def test_dtensors_cost_the_host_more_but_where_layers_are_compiled() -> None:
+    norm = operation(titan(), "mlp.norm")
+    alone, split = launches(titan(), norm), launches(titan(tp=4), norm)
+    assert split.issued == pytest.approx([DTENSOR_ISSUE * each for each in alone.issued])
+    assert split.kernels == alone.kernels
+    compiled = launches(titan(compile=True), norm).issued
+    assert launches(titan(tp=4, compile=True), norm).issued == compiled
+    assert launches(titan(tp=4, framework="fsdp"), norm).issued == launches(titan(framework="fsdp"), norm).issued
 
 
 def test_biases_of_both_products_are_repeated_and_their_gradients_added_up_by_index() -> None:

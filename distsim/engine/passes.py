@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, where
-from distsim.engine.expert_passes import ACTIVATION, EXCHANGES, bias_passes, exchange_passes
+from distsim.engine.expert_passes import ACTIVATION, EXCHANGES, bias_passes, by_indices, exchange_passes
 from distsim.engine.resolve import Setup
 from distsim.formulas.compute import reread_share
 from distsim.layers import core_attention
@@ -75,6 +75,7 @@ CLAMPED_GATE = Cost(22 / 6, 42 / 12, (4, 8))
 # clamps (12), product by a constant (4), sigmoid (4), product (6), product and sum (8), for 6. Backward: gradients of
 # these (24 and 16 of the clamps, two sums 12), then of the slices, zeros written and added (42), for 12.
 SLICED_GATE = Cost(34 / 6, 94 / 12, (7, 16))
+SUMMED_IN_STEPS = Cost(1.0, 1.0, (5, 7))  # what experts give: bytes are in expert_passes.COMBINED
 COMPOSED_ACTIVATION = Cost(6.0, 6.0, (8, 12))  # powers, products, sums and a tanh, each reading and writing
 # Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
 # products and a sum it moves them four times.
@@ -273,6 +274,8 @@ def composed(setup: Setup, operation: Operation) -> Cost:
         return EAGER_ROPE if scaled or kernels.rope == "eager" else FUSED_ROPE
     if clamped(setup, operation):
         return SLICED_GATE if kernels.expert_clamp == "sliced" else CLAMPED_GATE
+    if operation.name == EXCHANGES[1] and by_indices(setup):
+        return SUMMED_IN_STEPS
     if operation.name.endswith(".activation") and kernels.activation == "eager":
         if model.gated:
             return EAGER_GATE
