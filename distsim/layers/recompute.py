@@ -75,10 +75,16 @@ def _products(operation: Operation) -> list[tuple[Tensor, bool]]:
     return [
         (
             output._replace(name=f"{output.name}_{index}", elements=output.elements * width / whole),
-            bias is not None and (not bias.parts or width in bias.parts),
+            bias is not None and (not bias.parts or any(_alike(width, part) for part in bias.parts)),
         )
         for index, width in enumerate(widths)
     ]
+
+
+def _alike(one: Number, other: Number) -> bool:
+    """Whether two widths are one, for all layouts of an array."""
+    same = one == other
+    return same if isinstance(same, bool) else bool(same.all())
 
 
 def op_level_saved(block: Block, kernels: Kernels, math: str = "bf16") -> dict[str, Number]:
