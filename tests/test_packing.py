@@ -15,7 +15,7 @@ from distsim.engine.launches import PARALLEL_LINEAR_ISSUE, PLAIN_ISSUE, launches
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.stages import build_stages
 from distsim.errors import DistsimError
-from distsim.interop.run_tuning import packed_options
+from distsim.interop.run_tuning import DOCUMENT_TOKENS, packed_options
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
@@ -90,6 +90,15 @@ def test_runs_that_fine_tune_in_nemo_pack_its_samples() -> None:
     other = Run({**cells, "finetune_kind": "full", "framework": "torchtitan"}, 1)
     assert setup_of(other).layout.sample_tokens == 0
     assert packed_options(Run({"finetune_kind": "full", "seq_len": "128"}, 1), 200) == {}
+
+
+def test_documents_that_attend_to_themselves_alone_are_read_in_notes() -> None:
+    cells = {"seq_len": "8192", "framework": "torchtitan"}
+    for notes in ("FA4 varlen over packed C4 documents, no CUDA graphs", "packed documents, variable-length attention"):
+        assert packed_options(Run({**cells, "notes": notes}, 1), 0) == {"sample_tokens": DOCUMENT_TOKENS}
+    for notes in ("chunked loss, packed C4", "no packed documents", ""):
+        assert packed_options(Run({**cells, "notes": notes}, 1), 256) == {}
+    assert packed_options(Run({"seq_len": "256", "notes": "packed documents"}, 1), 0) == {}
 
 
 def test_adapters_cost_the_host_less_than_modules() -> None:

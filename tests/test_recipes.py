@@ -11,6 +11,7 @@ from distsim import Job
 from distsim.engine.compose import exchanged, layout_numbers, micro_batch, stage_numbers
 from distsim.engine.evidence import setup_of
 from distsim.engine.exchange import exchange_of
+from distsim.engine.expert_passes import COMPOSED_BIAS
 from distsim.engine.launches import (
     AFTER_COUNTS,
     EXPERT_KERNELS,
@@ -20,7 +21,7 @@ from distsim.engine.launches import (
     ROUTER_KERNELS,
     launches,
 )  # fmt: skip
-from distsim.engine.passes import COMPOSED_BIAS, moved_bytes
+from distsim.engine.passes import moved_bytes
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_profile import framework_of, precision_of
 from distsim.engine.saved import layer_saved_bytes

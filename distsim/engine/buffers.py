@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum, minimum, some, where
+from distsim.engine.exchange import exchange_of, gradients_wait
 from distsim.engine.figures import Figures
 from distsim.engine.resolve import Setup
 from distsim.engine.stages import Stage
@@ -75,6 +76,7 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
             bytes_per_parameter=precision.gather_bytes, units_alive=1 + rules.gather_ahead_units,
             root_parameters=root * rules.keep_last_unit,
         )  # fmt: skip
+        total = total + where(gathers, 1, 0) * _waiting(setup, stage, figures)
     if "hpz" in (setup.job.zeropp or ""):
         total = total + _second_shard(setup, stage, figures)
     if rules.step_copy_bytes:
@@ -119,14 +121,32 @@ def _workspaces(setup: Setup) -> Number:
 
 
 def _whole_copies(setup: Setup, stage: Stage, figures: Figures) -> Number:
-    """Parameters that stay gathered, and gradients that a pipeline's stages add up before they are reduced."""
-    y = setup.layout
+    """Parameters that stay gathered, and gradients that are added up before they are reduced."""
     elements = sum(_sharded(setup, p) * times for p, times in stage.held())
-    gradients = where((y.pp > 1) & (y.micro_batches > 1), DTYPE_BYTES[setup.precision.reduce_dtype], 0)
+    trained = sum(_sharded(setup, p) * times for p, times in stage.held() if p.trains)
     return figures.use(
         "gathered parameters and gradients", whole_copies_bytes, parameters=elements,
-        gathered_bytes=setup.precision.gather_bytes, gradient_bytes=gradients,
+        gathered_bytes=setup.precision.gather_bytes, trained=trained, gradient_bytes=_waiting_bytes(setup),
     )  # fmt: skip
+
+
+def _waiting(setup: Setup, stage: Stage, figures: Figures) -> Number:
+    """Gradients that wait whole for the last micro-batch, where no parameters stay gathered."""
+    each = _waiting_bytes(setup)
+    if not some(each > 0):
+        return 0.0
+    trained = sum(_sharded(setup, p) * times for p, times in stage.held() if p.trains)
+    return figures.use(
+        "whole gradients", whole_copies_bytes, parameters=0, gathered_bytes=0.0, trained=trained, gradient_bytes=each
+    )
+
+
+def _waiting_bytes(setup: Setup) -> Number:
+    """Bytes of a gradient that waits for the last micro-batch: in the type that it will be reduced in, or, where FSDP
+    has one flat tensor per unit, as backward made it; 0 if none waits."""
+    flat, precision = setup.framework.traffic.padding == "unit", setup.precision
+    each = DTYPE_BYTES[precision.gather_dtype if flat else precision.reduce_dtype]
+    return where(gradients_wait(setup, exchange_of(setup)), each, 0)
 
 
 def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:

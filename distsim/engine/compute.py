@@ -9,6 +9,7 @@ from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.alignment import alignment
 from distsim.engine.chip import Chip
 from distsim.engine.expert_load import busiest_rank, expert_spread
+from distsim.engine.expert_rates import expert_rates
 from distsim.engine.flash import flash_seconds
 from distsim.engine.launches import CALL_KERNELS, launches
 from distsim.engine.narrow import stays_wide
@@ -236,6 +237,8 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     last = narrow and not setup.precision.wide_weight_gradient
     if narrow and not last:
         times[2] = _three(chip, chip.rate, *work)[2]
+    if experts:
+        times = [seconds / share for seconds, share in zip(times, expert_rates(setup, narrow=narrow), strict=True)]
     grouped = 1 - ALONE / maximum(batch, 1) if experts else 0
     uneven = busiest_rank(setup) if experts else 1.0
     found = [(forward, narrow, times[0]), (backward, narrow, times[1])]

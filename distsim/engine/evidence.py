@@ -261,6 +261,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own |= {"softmax": "fused", "softmax_kernel": "one"}
     if graphs := run_notes.graphs_of(run):
         own["graphs"] = graphs
+    own |= run_notes.expert_kernels_of(run)
     own |= recomputation_of(run, framework).kernels
     where = f"framework {framework.name}, earlier"
     return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup

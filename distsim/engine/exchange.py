@@ -71,11 +71,30 @@ def exchange_of(setup: Setup) -> Exchange:
     usual = {"never": False, "always": True, "unsharded": y.zero < 2}[rules.no_sync]
     if rules.gathered_in_pipeline == "step":
         usual = usual | (y.pp > 1)
+    if rules.no_sync_keeps_gathered and setup.kernels.graphs == "iteration":
+        usual = usual | (y.zero == 2)
     return Exchange(
         job.tp_mode or "1d", job.tp_depth or 1, compress, rank, _zeropp(setup), job.sync or "allreduce",
         job.sync_every or 1, parse(f"{job.sync_gbps or 0} Gb/s", "B/s"), job.servers or 0, job.expert_imbalance or 1.0,
         _stated(setup, "clip", rules.clip), _stated(setup, "no_sync", usual),
     )  # fmt: skip
+
+
+def gathers_once(setup: Setup, exchange: Exchange) -> Number:
+    """Whether layers that ZeRO 2 gathers stay so from a step's first micro-batch to its last: in pipelines of torch,
+    and where software that puts off the reduction of gradients keeps them."""
+    y, rules = setup.layout, setup.framework.traffic
+    pipelined = (y.pp > 1) & (rules.gathered_in_pipeline == "step")
+    return (y.zero == 2) & (pipelined | (exchange.no_sync & rules.no_sync_keeps_gathered))
+
+
+def gradients_wait(setup: Setup, exchange: Exchange) -> Number:
+    """Whether ranks add up whole gradients over micro-batches of layers that are gathered and reduced one by one, in
+    pipelines of torch and where the reduction is put off."""
+    y, rules = setup.layout, setup.framework.traffic
+    pipelined = (y.pp > 1) & (rules.gathered_in_pipeline == "step")
+    layered = (y.zero >= 2) & setup.framework.buffers.gathers_copies
+    return layered & (y.micro_batches > 1) & (pipelined | exchange.no_sync)
 
 
 def _stated(setup: Setup, name: str, otherwise: Number) -> Number:
@@ -201,10 +220,12 @@ def stated_exchange(setup: Setup) -> Exchange | None:
     return exchange_of(setup) if any(getattr(setup.job, name) is not None for name in TRAFFIC_ONLY) else None
 
 
-def memory_notes(job: Job, exchange: Exchange | None) -> list[str]:
+def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> list[str]:
     """A note for each option that a job states and that memory does not depend on."""
     stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None]
     if exchange is not None and "hpz" in exchange.zeropp:  # its copy of the parameters is memory
         stated.remove("zeropp")
+    if waiting and "no_sync" in stated:  # so are gradients that wait
+        stated.remove("no_sync")
     slowed = [] if job.gpu_power is None else ["--gpu-power is counted in time, not in memory"]
     return [*(f"--{name.replace('_', '-')} is counted in traffic, not in memory" for name in stated), *slowed]

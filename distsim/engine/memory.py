@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number
+from distsim.arrays import Number, some
 from distsim.engine.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes, slack_of
-from distsim.engine.exchange import memory_notes, stated_exchange
+from distsim.engine.exchange import gradients_wait, memory_notes, stated_exchange
 from distsim.engine.figures import Figures
 from distsim.engine.filled import filled_experts
 from distsim.engine.kept import kept_bytes
@@ -129,7 +129,9 @@ def memory_of(setup: Setup) -> MemoryReport:
     """Where every byte goes for a resolved setup."""
     exchange = stated_exchange(setup)  # what step and comm would refuse
     stages = build_stages(setup)
-    notes = (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *memory_notes(setup.job, exchange))
+    waiting = exchange is not None and bool(some(gradients_wait(setup, exchange)))
+    told = memory_notes(setup.job, exchange, waiting)
+    notes = (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *told)
     setup = replace(setup, notes=notes)
     return MemoryReport(setup, tuple(_stage(setup, stage) for stage in stages))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, where
+from distsim.engine.expert_passes import ACTIVATION, EXCHANGES, bias_passes, by_indices, exchange_passes
 from distsim.engine.resolve import Setup
 from distsim.formulas.compute import reread_share
 from distsim.layers import core_attention
@@ -50,18 +51,6 @@ SOFTMAX_STEPS_KERNELS = 3
 """Launches beyond that of a softmax, each way, where plain torch scales, masks and casts: about as many of each."""
 
 
-COMPOSED_BIAS = (28.0, 40.0)
-"""Bytes per element of an expert's output, forward and backward, of its bias times the router's weight where torch
-composes it: product in fp32 (4), sum (10), concatenation (8), cast (6); cast (6), gradients of the sum (6), of the bias
-and of the weights (12 each), concatenation (4)."""
-
-
-EXPERT_EXCHANGES = ("mlp.dispatch", "mlp.combine")
-ORDERED_TWICE = 2.0
-"""Passes over routed tokens on each side of an all-to-all, over one where what sends them orders them (Megatron core,
-moe/token_dispatcher.py: permute before, sort_chunks_by_idxs after)."""
-
-
 SUMMED = 3
 """Passes over an element of a sum: two are read, one is written."""
 
@@ -82,6 +71,11 @@ EAGER_GATE = Cost(10 / 6, 18 / 12, (2, 3))
 # and their concatenation (8), for 6. Backward: gradients of the clamps (comparison and choice, 8; two comparisons,
 # their conjunction and choice, 14) and of the two halves (8), for 12.
 CLAMPED_GATE = Cost(22 / 6, 42 / 12, (4, 8))
+# The same of plain torch on slices of every second column (GPT-OSS in torchtitan), which are read at half the rate: two
+# clamps (12), product by a constant (4), sigmoid (4), product (6), product and sum (8), for 6. Backward: gradients of
+# these (24 and 16 of the clamps, two sums 12), then of the slices, zeros written and added (42), for 12.
+SLICED_GATE = Cost(34 / 6, 94 / 12, (7, 16))
+SUMMED_IN_STEPS = Cost(1.0, 1.0, (5, 7))  # what experts give: bytes are in expert_passes.COMBINED
 COMPOSED_ACTIVATION = Cost(6.0, 6.0, (8, 12))  # powers, products, sums and a tanh, each reading and writing
 # Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
 # products and a sum it moves them four times.
@@ -116,15 +110,12 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
         copied = _head_copies(setup, operation)
-    if operation.name in EXPERT_EXCHANGES and setup.kernels.expert_order == "around":
-        size = size * ORDERED_TWICE
-    cost = composed(setup, operation)
-    if operation.name == "mlp.combine" and setup.model.experts is not None and setup.model.experts.bias:
-        forward, backward = COMPOSED_BIAS if setup.kernels.expert_bias == "composed" else (0.0, 0.0)
-        routed, width = operation.shape
-        return size + forward * routed * width, size * BACKWARD_BYTES + backward * routed * width
+    cost, bias = composed(setup, operation), bias_passes(setup, operation)
+    if operation.name in EXCHANGES:
+        own = exchange_passes(setup, operation)
+        return own.forward + bias.forward, own.backward + bias.backward
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
-    return size * cost.forward + copied, size * again * cost.backward + copied
+    return size * cost.forward + copied + bias.forward, size * again * cost.backward + copied + bias.backward
 
 
 def _residual_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
@@ -262,8 +253,8 @@ def loss_kernel(setup: Setup) -> str:
 def clamped(setup: Setup, operation: Operation) -> bool:
     """Whether plain torch clamps what experts' activation reads."""
     experts = setup.model.experts
-    composed_clamp = setup.kernels.expert_clamp == "composed" and not setup.compiled
-    return operation.name == "mlp.experts.activation" and composed_clamp and experts is not None and experts.clamp
+    apart = setup.kernels.expert_clamp != "fused" and not setup.compiled
+    return operation.name == ACTIVATION and apart and experts is not None and experts.clamp
 
 
 def composed(setup: Setup, operation: Operation) -> Cost:
@@ -283,7 +274,9 @@ def composed(setup: Setup, operation: Operation) -> Cost:
         scaled = model.rotary_scaled and kernels.rope_scaled == "composed"
         return EAGER_ROPE if scaled or kernels.rope == "eager" else FUSED_ROPE
     if clamped(setup, operation):
-        return CLAMPED_GATE
+        return SLICED_GATE if kernels.expert_clamp == "sliced" else CLAMPED_GATE
+    if operation.name == EXCHANGES[1] and by_indices(setup):
+        return SUMMED_IN_STEPS
     if operation.name.endswith(".activation") and kernels.activation == "eager":
         if model.gated:
             return EAGER_GATE

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from distsim.arrays import Number, maximum, where
-from distsim.engine.exchange import Exchange
+from distsim.engine.exchange import Exchange, gathers_once
 from distsim.engine.flows import Flow, Span
 from distsim.engine.narrow import narrow_weight
 from distsim.engine.resolve import Setup
@@ -109,8 +109,9 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
     ranks, filling = sharing.shard.ranks, filling_of(setup)
     gather, reduce = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[reduced_in(setup)]
     syncs, gathers = exchange.syncs(y.micro_batches), y.micro_batches
-    if rules.gathered_in_pipeline == "step" and y.pp > 1:  # stages keep what they gathered until their last backward
-        syncs, gathers = where(y.zero >= 3, syncs, 1), where(y.zero >= 3, gathers, 1)
+    kept = gathers_once(setup, exchange)
+    syncs, gathers = where(kept, 1, syncs), where(kept, 1, gathers)
+    replicas = 1 if rules.replicas_reduce_once else syncs
     flows: list[Flow] = []
     for unit in units:
         trained = tuple(tensor for tensor in unit.tensors if tensor.trains)
@@ -129,7 +130,7 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
             Flow("gradients", "reduce_scatter", sharing.shard, reduced_in(setup), "backward",
                  unit.count * syncs, elements * reduce, rules.overlap_gradients),
             Flow("gradients of replicas", "all_reduce", sharing.replicas, reduced_in(setup), "backward",
-                 unit.count * syncs, elements * reduce / ranks, rules.overlap_gradients),
+                 unit.count * replicas, elements * reduce / ranks, rules.overlap_gradients),
         ]  # fmt: skip
     return flows
 

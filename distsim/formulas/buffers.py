@@ -15,9 +15,9 @@ def gathered_unit_bytes(
 
 
 @formula(unit="B", source="torch fully_shard: reshard_after_forward, set_requires_gradient_sync; pipelining's stage.py")
-def whole_copies_bytes(parameters: Number, gathered_bytes: Number, gradient_bytes: Number) -> Number:
+def whole_copies_bytes(parameters: Number, gathered_bytes: Number, trained: Number, gradient_bytes: Number) -> Number:
     """Unsharded parameters, and gradients where they are added up over micro-batches before they are reduced."""
-    return parameters * (gathered_bytes + gradient_bytes)
+    return parameters * gathered_bytes + trained * gradient_bytes
 
 
 @formula(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from distsim.interop.run_denials import affirmed
 from distsim.interop.run_sharding import FULL, stated_stage
@@ -51,6 +52,11 @@ _SENT_ONCE = re.compile(affirmed("(?:deep|hybrid)[- ]?ep"), re.IGNORECASE)
 _CAPACITY = re.compile(r"(?:\bcapacity[ _-]factor(?: of)?|(?<![a-z])cf)[ =:]{0,3}(\d{1,2}(?:\.\d+)?)\b", re.IGNORECASE)
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
 _GRAPHS = re.compile(r"--cuda-graph-impl[= ]transformer_engine", re.IGNORECASE)
+_WHOLE_GRAPHS = re.compile(
+    affirmed(r"(?:whole|full)[- ](?:iteration|step) CUDA[- ]graphs?|one CUDA graph for the whole step"), re.IGNORECASE
+)
+_PARTIAL_GRAPHS = re.compile(r"(?:partial|per-layer|layer) CUDA[- ]graphs?|CUDA[- ]graphs? of\b", re.IGNORECASE)
+_DIST_MOE = re.compile(affirmed("dist-?moe"), re.IGNORECASE)
 _LOSSES = (
     ("liger", re.compile(affirmed("liger"), re.IGNORECASE)),
     ("cut", re.compile(affirmed("cut cross entropy"), re.IGNORECASE)),
@@ -120,7 +126,19 @@ def deterministic(run: Run) -> bool:
 
 def graphs_of(run: Run) -> str | None:
     """Which parts of a step the notes say that CUDA graphs hold."""
-    return "modules" if _GRAPHS.search(run.text("notes") or "") else None
+    notes = run.text("notes") or ""
+    whole, partial = _WHOLE_GRAPHS.search(notes), _PARTIAL_GRAPHS.search(notes)
+    if whole and not (partial and partial.start() < whole.start()):  # what comes second is another run's
+        return "iteration"
+    return "modules" if _GRAPHS.search(notes) else None
+
+
+def expert_kernels_of(run: Run) -> dict[str, Any]:
+    """Kernels that torchtitan's DistMoE puts in the place of its own: dispatch, experts and combination are one, which
+    sends tokens while it multiplies others."""
+    if not _DIST_MOE.search(run.text("notes") or ""):
+        return {}
+    return {"expert_kernel": "library", "expert_index": "fused", "expert_overlap": True}
 
 
 def capacity_factor(run: Run) -> float | None:

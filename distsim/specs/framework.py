@@ -151,10 +151,16 @@ class Kernels(Spec):
     expert_counts: Literal["host", "device"] = "device"
     """Who must know how many tokens each expert got before its kernels are issued: where it is the host, it waits for
     the GPU, whose queue is empty when it goes on."""
-    expert_bias: Literal["fused", "composed"] = "fused"
-    """Biases of experts' outputs are added with the routers' weights in one kernel, or one by one in plain torch."""
-    expert_clamp: Literal["fused", "composed"] = "fused"
-    """What experts' activation reads is clamped in its kernel, or in plain torch before it."""
+    expert_kernel: Literal["library", "torch"] = "library"
+    """Grouped products of a library, or torch's own grouped_mm."""
+    expert_index: Literal["fused", "indexed", "eager"] = "fused"
+    """Tokens are put in the experts' order by kernels written for it, or by plain torch's indexing, which a compiler
+    takes its neighbours from or (``eager``) leaves alone."""
+    expert_bias: Literal["fused", "composed", "repeated"] = "fused"
+    """Biases of experts' outputs are added with the routers' weights in one kernel, one by one in plain torch, or those
+    of both products are repeated for each token."""
+    expert_clamp: Literal["fused", "composed", "sliced"] = "fused"
+    """What experts' activation reads is clamped in its kernel, or in plain torch before it, in halves or in slices."""
     expert_order: Literal["fused", "around"] = "fused"
     """Tokens are put in the order of experts once on each side by what sends them (DeepEP, HybridEP), or besides by a
     pass before and after an all-to-all, which sends a token to each of its experts."""

@@ -1,0 +1,103 @@
+"""Gradients that wait for the last micro-batch under FSDP: what is sent, what is held, and when notes say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import distsim
+from distsim.engine.evidence import setup_of
+from distsim.engine.exchange import exchange_of, gathers_once
+from distsim.engine.traffic import TrafficReport
+from distsim.interop import run_notes
+from distsim.interop.runs import Run
+from distsim.units import GIB
+from tests.test_recipes import row
+
+PARAMETERS = 8_030_261_248
+"""Of Llama 3 8B."""
+OPTIONS = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 16, "framework": "torchtitan", "seq": 4096}
+
+
+def comm(**more: Any) -> TrafficReport:
+    return distsim.comm(**{**OPTIONS, "global_batch": 64, **more})
+
+
+def sent(report: TrafficReport, purpose: str) -> float:
+    return sum(one.wire_bytes_per_rank for one in report.collectives if one.purpose == purpose)
+
+
+def buffers(**more: Any) -> float:
+    return float(distsim.memory(**{**OPTIONS, "global_batch": 64, **more}).stages[0].categories["buffers"])
+
+
+def test_layers_that_stay_gathered_are_gathered_and_reduced_once() -> None:
+    each, once = comm(zero=2), comm(zero=2, no_sync=True)
+    for purpose in ("parameters", "gradients"):
+        assert sent(each, purpose) == pytest.approx(4 * sent(once, purpose))
+
+
+def test_layers_that_are_released_are_gathered_for_each_micro_batch_all_the_same() -> None:
+    each, once = comm(zero=3), comm(zero=3, no_sync=True)
+    assert sent(each, "parameters") == sent(once, "parameters")
+    assert sent(each, "gradients") == pytest.approx(4 * sent(once, "gradients"))
+
+
+def test_replicas_of_shards_reduce_after_the_last_micro_batch() -> None:
+    one, four = (comm(zero=3, zero_group=8, global_batch=batch) for batch in (16, 64))
+    assert sent(four, "gradients") == pytest.approx(4 * sent(one, "gradients"))
+    assert sent(four, "gradients of replicas") == sent(one, "gradients of replicas") > 0
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_gradients_that_wait_are_held_whole_in_the_type_they_are_reduced_in(zero: int) -> None:
+    more = buffers(zero=zero, no_sync=True) - buffers(zero=zero)
+    assert more == pytest.approx(4 * PARAMETERS, rel=0.01)
+    assert buffers(zero=zero, no_sync=True, global_batch=16) == buffers(zero=zero, global_batch=16)
+
+
+def test_of_a_flat_tensor_as_backward_made_them_and_none_of_frozen_weights() -> None:
+    whole = buffers(framework="fsdp", zero=3, no_sync=True) - buffers(framework="fsdp", zero=3)
+    assert whole == pytest.approx(2 * PARAMETERS, rel=0.01)
+    tuned = {"framework": "fsdp", "zero": 3, "lora_rank": 8}
+    assert buffers(**tuned, no_sync=True) - buffers(**tuned) < GIB / 4
+
+
+def test_memory_says_that_it_ignores_the_switch_only_where_it_does() -> None:
+    said = "--no-sync is counted in traffic, not in memory"
+    assert said not in distsim.memory(**OPTIONS, global_batch=64, zero=3, no_sync=True).setup.notes
+    assert said in distsim.memory(**OPTIONS, global_batch=64, zero=0, no_sync=True).setup.notes
+
+
+@pytest.mark.parametrize(
+    ("notes", "graphs"),
+    [
+        ("one CUDA graph for the whole step, varlen", "iteration"),
+        ("EP overlap, whole-iteration CUDA graph, FP8", "iteration"),
+        ("full-iteration CUDA graphs, batch 8", "iteration"),
+        ("no full-iteration CUDA graph", None),
+        ("CUDA graphs of router only; another run has a whole-iteration CUDA graph", None),
+        ("no CUDA graphs", None),
+    ],
+)
+def test_graphs_of_whole_steps_in_notes(notes: str, graphs: str | None) -> None:
+    assert run_notes.graphs_of(row(notes=notes)) == graphs
+
+
+def test_a_graph_of_the_whole_step_keeps_what_it_gathered() -> None:
+    cells = {
+        "source": "a table", "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "16", "seq_len": "4096", "tp": "1",
+        "micro_batch": "1", "global_batch": "64", "precision": "bf16", "framework": "torchtitan", "year": "2026",
+        "zero_stage": "2",
+    }  # fmt: skip
+    plain, graphed = (setup_of(Run({**cells, "notes": notes}, 1)) for notes in ("", "whole-step CUDA graph"))
+    assert plain.kernels.graphs == "none" and graphed.kernels.graphs == "iteration"
+    assert not gathers_once(plain, exchange_of(plain))
+    assert gathers_once(graphed, exchange_of(graphed))
+
+
+def test_fused_expert_kernels_of_torchtitan_in_notes() -> None:
+    fused = run_notes.expert_kernels_of(row(notes="DistMoE fused dispatch, compute and combine"))
+    assert fused["expert_overlap"] and fused["expert_index"] == "fused"
+    assert run_notes.expert_kernels_of(row(notes="without DistMoE")) == {}

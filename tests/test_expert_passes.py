@@ -1,0 +1,124 @@
+"""Experts in plain torch: its grouped product and indexing against what was measured of them, biases, clamps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from distsim import Job, catalog
+from distsim.engine.chip import Chip
+from distsim.engine.compute import operation_sums
+from distsim.engine.expert_passes import COMBINED, INDEX_ADDED, REPEATED_BIAS, bias_passes, exchange_passes
+from distsim.engine.launches import DTENSOR_ISSUE, launches
+from distsim.engine.passes import moved_bytes
+from distsim.engine.resolve import Setup, resolve
+from distsim.layers.ledger import Operation
+from tests.test_recipes import changed, operation
+
+TYPICAL_STREAM = 0.72
+"""Share of a Blackwell GPU's bandwidth at which kernels that move bytes run, as fitted."""
+
+
+def titan(**more: Any) -> Setup:
+    options = {"model": "qwen3-30b-a3b", "gpu": "b200-sxm", "gpus": 8, "seq": 4096, "global_batch": 64, "zero": 3}
+    return resolve(Job(**{**options, "framework": "torchtitan", **more}))
+
+
+def with_rows(setup: Setup, rows: int, width: int) -> Operation:
+    """The dispatch of so many rows."""
+    size = rows * width * 2.0
+    return replace(operation(setup, "mlp.dispatch"), bytes_read=size, bytes_written=size, shape=(rows, width))
+
+
+def test_adding_rows_by_index_takes_about_what_was_measured_on_b200() -> None:
+    """pytorch/ao pull request 4623: 1.848 ms, and 0.526 ms in a kernel written for it; each row once."""
+    setup = titan()
+    one = setup.model.experts.model_copy(update={"per_token": 1})
+    setup = replace(setup, model=setup.model.model_copy(update={"experts": one}))
+    found = exchange_passes(setup, with_rows(setup, 196_608, 2_048)).backward / (8e12 * TYPICAL_STREAM)
+    assert found == pytest.approx(1.848e-3, rel=0.25)
+
+
+def test_rows_of_one_token_are_added_where_it_is_and_behind_an_all_to_all_once_more() -> None:
+    setup = titan()
+    dispatch = operation(setup, "mlp.dispatch")
+    size = dispatch.shape[0] * dispatch.shape[1] * 2
+    assert exchange_passes(setup, dispatch) == pytest.approx((2 * size, INDEX_ADDED * size * (1 + 1 / 8)))
+    sent = titan(ep=8)
+    far = operation(sent, "mlp.dispatch")
+    assert far.shape == dispatch.shape
+    assert exchange_passes(sent, far) == pytest.approx((4 * size, INDEX_ADDED * size * (3 + 1 / 8)))
+
+
+def test_a_compiler_takes_in_what_stands_beside_the_indexing_but_not_in_older_releases() -> None:
+    combine = operation(titan(), "mlp.combine")
+    elements = combine.shape[0] * combine.shape[1]
+    older = changed(titan(compile=True), expert_index="eager")
+    for setup, kind in ((titan(), "eager"), (titan(compile=True), "compiled"), (older, "eager")):
+        assert moved_bytes(setup, combine) == pytest.approx([elements * each for each in COMBINED[kind]])
+    assert catalog.load("frameworks", "torchtitan").earlier[2025]["expert_index"] == "eager"
+
+
+def test_kernels_written_for_it_and_experts_that_see_every_token_order_nothing() -> None:
+    setup = titan()
+    dispatch = operation(setup, "mlp.dispatch")
+    size = dispatch.bytes_read + dispatch.bytes_written
+    for other in ({"expert_index": "fused"}, {"expert_tokens": "all"}):
+        assert exchange_passes(changed(setup, **other), dispatch) == pytest.approx((size, 2 * size))
+    assert titan(framework="nemo-automodel").kernels.expert_index == "fused"
+
+
+def test_the_weighted_sum_is_a_kernel_for_each_step_unless_compiled() -> None:
+    combine = operation(titan(), "mlp.combine")
+    assert launches(titan(), combine).kernels == (5, 7)
+    assert launches(titan(compile=True), combine).kernels == (1, 1)
+
+
+def test_dtensors_cost_the_host_more_but_where_layers_are_compiled() -> None:
+    norm = operation(titan(), "mlp.norm")
+    alone, split = launches(titan(), norm), launches(titan(tp=4), norm)
+    assert split.issued == pytest.approx([DTENSOR_ISSUE * each for each in alone.issued])
+    assert split.kernels == alone.kernels
+    compiled = launches(titan(compile=True), norm).issued
+    assert launches(titan(tp=4, compile=True), norm).issued == compiled
+    assert launches(titan(tp=4, framework="fsdp"), norm).issued == launches(titan(framework="fsdp"), norm).issued
+
+
+def test_biases_of_both_products_are_repeated_and_their_gradients_added_up_by_index() -> None:
+    setup = titan(model="gpt-oss-20b")
+    first, second = (operation(setup, name) for name in ("mlp.experts.activation", "mlp.combine"))
+    wide, narrow = 2 * first.shape[0], second.shape[0] * second.shape[1]
+    assert wide == 2 * narrow  # gate and up beside the output, all 2,880 wide
+    for one, elements in ((first, wide), (second, narrow)):
+        assert bias_passes(setup, one) == pytest.approx((elements * REPEATED_BIAS[0], elements * 2 * INDEX_ADDED))
+        assert bias_passes(titan(model="gpt-oss-20b", compile=True), one).forward == 0
+        assert bias_passes(changed(setup, expert_bias="fused"), one) == (0, 0)
+    plain = titan()
+    assert bias_passes(plain, operation(plain, "mlp.combine")) == (0, 0)
+
+
+def test_clamps_of_slices_cost_more_than_of_halves_and_no_host_waits() -> None:
+    setup = titan(model="gpt-oss-20b")
+    activation = operation(setup, "mlp.experts.activation")
+    halves = changed(setup, expert_clamp="composed")
+    assert all(a > b for a, b in zip(moved_bytes(setup, activation), moved_bytes(halves, activation), strict=True))
+    assert launches(setup, activation).waits == 0 < launches(halves, activation).waits
+
+
+@pytest.mark.parametrize(("gpu", "slower"), [("b200-sxm", 1 / 0.77), ("gb300", 1 / 0.77), ("h100-sxm", 1.0)])
+def test_torchs_grouped_product_is_slower_than_libraries_on_blackwell_alone(gpu: str, slower: float) -> None:
+    setup = titan(gpu=gpu)
+    up = operation(setup, "mlp.experts.up")
+    own, other = (operation_sums(one, Chip(one), up) for one in (setup, changed(setup, expert_kernel="library")))
+    for mine, theirs in zip(own, other, strict=True):
+        assert mine.grouped == pytest.approx(theirs.grouped * slower)
+
+
+def test_of_narrow_products_only_the_weight_gradient_is() -> None:
+    setup = titan(precision="torchao-mxfp8")
+    up = operation(setup, "mlp.experts.up")
+    own, other = (operation_sums(one, Chip(one), up) for one in (setup, changed(setup, expert_kernel="library")))
+    assert own[0].grouped8 == pytest.approx(other[0].grouped8)
+    assert 1.1 < own[1].grouped8 / other[1].grouped8 < 1.2  # half of backward at 0.76 of the rate
