@@ -11,9 +11,9 @@ from distsim import Job
 from distsim.engine.compose import exchanged, layout_numbers, micro_batch, stage_numbers
 from distsim.engine.evidence import setup_of
 from distsim.engine.exchange import exchange_of
+from distsim.engine.expert_modules import AFTER_FOUND
 from distsim.engine.launches import (
     AFTER_COUNTS,
-    AFTER_FOUND,
     EXPERT_KERNELS,
     GRAPHED_GAP,
     LOOP_ISSUE,

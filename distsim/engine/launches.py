@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, where
+from distsim.engine import expert_modules
 from distsim.engine.passes import (
     COMPOSED_SOFTMAX_KERNELS,
     SOFTMAX_STEPS_KERNELS,
-    by_module,
     clamped,
     composed,
     composed_softmax,
-    local_experts,
     softmax_in_steps,
 )
 from distsim.engine.resolve import Setup
@@ -44,16 +43,6 @@ CALL_KERNELS = 1.0
 EXPERT_KERNELS = {"wide": (1, 2), "narrow": (4, 7)}
 """Kernels of one expert in a loop over a rank's experts: its products; in 8 or 4 bits with the quantisation of its
 tokens or their gradients and the reordering of both operands' scales for each product."""
-EXPERT_MODULE = {
-    "mlp.dispatch": ((6, 10), (4, 3)), "mlp.experts.up": ((2, 5), (2, 5)), "mlp.experts.activation": ((2, 3), (2, 3)),
-    "mlp.experts.down": ((1, 2), (1, 2)), "mlp.combine": ((3, 14), (3, 7)),
-}  # fmt: skip
-"""What one expert that is a module of Python runs, forward and backward, in kernels and in operations that the host
-issues: finding its tokens (``torch.where``: counting, selecting, writing indices) and picking them, gate and up apart,
-activation and product, down, weighing and ``index_add_``. Backward each of the two picks is zeros as large as what was
-picked from and an ``index_put_`` that sorts its indices (six kernels), added to what other experts gave."""
-AFTER_FOUND = 2.0
-"""Operations that the host issues while the GPU has nothing to do, once it knows how many tokens an expert has."""
 LOOP_ISSUE = 0.03
 """Host time of a kernel that a loop in compiled code issues, over that of an operation issued from Python."""
 DYNAMIC = ("mlp.dispatch", "mlp.experts.up", "mlp.experts.activation", "mlp.experts.down", "mlp.combine")
@@ -88,7 +77,7 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     """What an operation runs on the GPU and costs the host."""
     before, after = _single(setup, operation)
     more, later = _each_expert(setup, operation)
-    again, looped = _expert_modules(setup, operation)
+    again, looped = expert_modules.launched(setup, operation, KERNELS[operation.kind])
     kernels = before + more + again[0], after + later + again[1]
     plain = _plain(setup, operation)
     slower = DETERMINISTIC_ISSUE if setup.kernels.deterministic else 1.0
@@ -106,8 +95,7 @@ def launches(setup: Setup, operation: Operation) -> Launches:
         waits = before * AFTER_COUNTS * (setup.kernels.expert_counts == "host")
         left = UNGRAPHED_DISPATCH if graphs == "modules" else 1.0
         issued = issued[0] * left, issued[1] * left
-        if by_module(setup):
-            waits = waits + local_experts(setup) * AFTER_FOUND
+        waits = waits + expert_modules.waited(setup)
     if clamped(setup, operation):  # a scalar is copied to the GPU
         waits = AFTER_COPY
     return Launches(kernels, issued, waits)
@@ -155,19 +143,3 @@ def _each_expert(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     width = "narrow" if setup.precision.kept_input_bytes < setup.precision.activation_bytes else "wide"
     forward, backward = EXPERT_KERNELS[width]
     return experts * forward, experts * (backward if operation.weight_gradient else backward / 2)
-
-
-def _expert_modules(setup: Setup, operation: Operation) -> tuple[tuple[Number, Number], tuple[Number, Number]]:
-    """Kernels, and operations of the host, of a rank's experts that are modules of Python, one after another; what is
-    counted for all experts at once is not taken off."""
-    base = operation.name.partition(".lora_")[0]
-    if not by_module(setup) or base not in EXPERT_MODULE or operation.name.endswith(".lora_fold"):
-        return (0.0, 0.0), (0.0, 0.0)
-    own = operation.name == base
-    kernels, issued = EXPERT_MODULE[base] if own else (KERNELS[operation.kind],) * 2
-    frozen = int(own and operation.kind == "matmul" and not operation.weight_gradient) * EXPERT_MODULE[base][0][0]
-    experts = local_experts(setup)
-    return (
-        (experts * kernels[0], experts * (kernels[1] - frozen)),
-        (experts * issued[0], experts * (issued[1] - frozen)),
-    )

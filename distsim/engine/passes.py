@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, where
+from distsim.engine.expert_modules import picked_gradient_bytes
 from distsim.engine.resolve import Setup
 from distsim.formulas.compute import reread_share
 from distsim.layers import core_attention
@@ -123,30 +124,9 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         forward, backward = COMPOSED_BIAS if setup.kernels.expert_bias == "composed" else (0.0, 0.0)
         routed, width = operation.shape
         return size + forward * routed * width, size * BACKWARD_BYTES + backward * routed * width
-    picked = _picked_gradient_bytes(setup) if operation.name == "mlp.dispatch" else 0.0
+    picked = picked_gradient_bytes(setup) if operation.name == "mlp.dispatch" else 0.0
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
     return size * cost.forward + copied, size * again * cost.backward + copied + picked
-
-
-def by_module(setup: Setup) -> bool:
-    """Whether each expert is a module of Python that picks its own tokens from all."""
-    return setup.kernels.expert_products == "modules" and setup.kernels.expert_tokens == "chosen"
-
-
-def local_experts(setup: Setup) -> Number:
-    """Routed experts of one rank."""
-    experts = setup.model.experts
-    return 0.0 if experts is None else experts.count / setup.layout.ep
-
-
-def _picked_gradient_bytes(setup: Setup) -> Number:
-    """What each expert that picked its tokens adds to the gradient of all of them: zeros as large, filled in where its
-    tokens are, and added to what the others gave."""
-    if not by_module(setup) or setup.model.experts is None:
-        return 0.0
-    width = setup.model.experts.latent or setup.model.hidden
-    tokens = setup.layout.tokens / setup.layout.tp
-    return local_experts(setup) * (1 + SUMMED) * tokens * width * setup.precision.activation_bytes
 
 
 def _residual_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
