@@ -52,6 +52,38 @@ def test_short_sequences_run_slower() -> None:
     assert rates[1024] / rates[16384] == pytest.approx(0.64, abs=0.1)
 
 
+def layer_seconds(model: str, kind: str, tokens: int, **kernels: object) -> float:
+    """Both directions of attention in a layer of a kind, under plain torch on an A100."""
+    setup = resolve(Job(model=model, gpu="a100-sxm4-80gb", seq=tokens, framework="huggingface"))
+    setup = replace(setup, kernels=setup.kernels.model_copy(update=kernels))
+    layer = next(block for block, _ in build_stages(setup)[0].layers if ("window" in block.name) == (kind == "window"))
+    core = next(one for one in layer.operations if one.name == "attention.core")
+    return float(sum(flash_seconds(Chip(setup), core)))
+
+
+def test_dense_masks_of_windows_cost_all_keys() -> None:
+    """torch's scaled_dot_product_attention takes a window as a mask, and its memory-efficient kernel passes over all of
+    it; FlashAttention knows windows. Below the window there is no mask."""
+    masked, windowed = (
+        layer_seconds("gemma-3-4b", "window", 16384, attention_mask=mask) for mask in ("window", "none")
+    )
+    assert masked > 10 * windowed
+    assert layer_seconds("gemma-3-4b", "window", 512) == layer_seconds(
+        "gemma-3-4b", "window", 512, attention_mask="none"
+    )
+    twice = layer_seconds("gemma-3-4b", "window", 32768) / masked
+    assert twice == pytest.approx(4, rel=0.05)
+
+
+def test_heads_too_wide_for_flash_run_at_the_rate_of_the_memory_efficient_kernel() -> None:
+    """Gemma 4's global heads, 512 wide, against Gemma 3's of 256: by work and by the kernel's age."""
+    wide, usual = (layer_seconds(model, "global", 32768) for model in ("gemma-4-12b", "gemma-3-4b"))
+    heads = [resolve(Job(model=model)).model for model in ("gemma-4-12b", "gemma-3-4b")]
+    assert heads[0].global_attention is not None
+    work = heads[0].heads * heads[0].global_attention.head_dim / (heads[1].heads * heads[1].head_dim)
+    assert wide / usual == pytest.approx(work / 0.45, rel=0.05)
+
+
 def kernel_seconds(row: dict[str, str]) -> tuple[float, float]:
     """Forward and backward of a row's shape at the rates of products, before any fit."""
     setup = resolve(Job(model="llama-7b", gpu=row["gpu"], seq=4096, micro_batch=1, framework="megatron-bridge"))

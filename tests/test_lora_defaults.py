@@ -40,6 +40,19 @@ def test_nothing_that_could_be_taken() -> None:
         distsim.memory("mamba-130m", framework="huggingface", **OPTIONS)
 
 
+@pytest.mark.parametrize("framework", ["fsdp", "deepspeed", "torch-ddp"])
+def test_what_wraps_a_model_takes_what_peft_around_it_takes(framework: str) -> None:
+    """peft's choice is the model's, whatever shards it: adapters on all products lengthen the step."""
+    options = {**OPTIONS, "framework": framework, "model": "llama-3-8b", "micro_batch": 8}
+    report = distsim.memory(**options)
+    assert report.to_dict()["job"]["lora_targets"] == "q,v"
+    assert distsim.memory(**{**options, "model": "gpt2"}).to_dict()["job"]["lora_targets"] == "q,k,v"
+    seconds = [distsim.step(**{**options, "lora_targets": targets}).seconds for targets in (None, "all-linear")]
+    assert seconds[1] > 1.1 * seconds[0]
+    with pytest.raises(DistsimError, match="no default --lora-targets for mamba models"):
+        distsim.memory(**{**options, "model": "mamba-130m"})
+
+
 def test_other_frameworks_keep_theirs() -> None:
     report = distsim.memory("olmo-2-7b", framework="litgpt", **OPTIONS)
     assert report.to_dict()["job"]["lora_targets"] == "q,v"

@@ -11,6 +11,7 @@ from distsim import Job
 from distsim.engine.compose import exchanged, layout_numbers, micro_batch, stage_numbers
 from distsim.engine.evidence import setup_of
 from distsim.engine.exchange import exchange_of
+from distsim.engine.expert_modules import AFTER_FOUND
 from distsim.engine.expert_passes import COMPOSED_BIAS
 from distsim.engine.launches import (
     AFTER_COUNTS,
@@ -83,6 +84,32 @@ def test_a_loop_launches_as_many_kernels_as_a_rank_has_experts() -> None:
     assert loop.issued[1] - grouped.issued[1] == pytest.approx(16 * EXPERT_KERNELS["wide"][1] * LOOP_ISSUE)
     narrow = launches(job(precision="fp8"), up)
     assert narrow.kernels[0] - grouped.kernels[0] == 16 * EXPERT_KERNELS["narrow"][0]
+
+
+def test_experts_that_are_modules_are_each_issued_from_python() -> None:
+    """transformers before 5.0: some twelve operations a forward pass for each expert, which waits for its tokens, and
+    gradients as large as all tokens' for each; on a few GPUs that is most of a step."""
+    setup = resolve(Job(model="qwen3-30b-a3b", gpu="a100-sxm4-80gb", gpus=8, framework="deepspeed", zero=2, seq=4096))
+    old = changed(setup, expert_products="modules", expert_modules="each")
+    rows = experts_of(setup).operations
+    more = [(launches(old, one), launches(setup, one)) for one in rows]
+    assert sum(new.issued[0] - one.issued[0] for new, one in more) == 128 * 12
+    assert sum(new.issued[1] - one.issued[1] for new, one in more) == 128 * 20
+    assert sum(new.waits for new, _ in more) == 128 * AFTER_FOUND
+    dispatch = operation(setup, "mlp.dispatch")
+    one, all_of = moved_bytes(old, dispatch), moved_bytes(setup, dispatch)
+    assert one[0] == all_of[0] and one[1] - all_of[1] == 128 * 4 * 4096 * 2048 * 2
+    assert seconds(old) > 3 * seconds(setup)
+    assert seconds(changed(old, expert_tokens="all")) < 1.5 * seconds(changed(setup, expert_tokens="all"))
+
+
+def test_replays_know_when_experts_became_tensors() -> None:
+    cells = {"source": "a table", "model": "qwen3-30b-a3b", "gpu": "a100-sxm4-80gb", "n_gpus": "8", "seq_len": "4096",
+             "micro_batch": "1", "global_batch": "8", "zero_stage": "2", "precision": "bf16"}  # fmt: skip
+    for framework in ("deepspeed", "huggingface", "fsdp"):
+        kernels = [setup_of(Run({**cells, "framework": framework, "year": year}, 1)).kernels.expert_products
+                   for year in ("2024", "2025", "2026")]  # fmt: skip
+        assert kernels == ["modules", "modules", "grouped"]
 
 
 def test_the_gpu_waits_for_the_host_only_where_the_host_reads_the_routers_counts() -> None:

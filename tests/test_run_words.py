@@ -227,6 +227,13 @@ def test_the_mlp_of_a_model_with_experts_is_that_of_its_dense_layers() -> None:
     assert "moe left out" in _replay(recompute="mlp, moe").assumed
 
 
+@pytest.mark.parametrize(("cell", "mask"), [("flash-2", "none"), ("flash", "none"), ("sdpa", "window"), ("", "window")])
+def test_flash_attention_by_name_takes_windows_without_a_mask(cell: str, mask: str) -> None:
+    """``sdpa`` is torch's choice among kernels, of which flash takes no masks."""
+    found = setup_of(_run(attention=cell, framework="huggingface", model="gemma-3-4b", tp=1))
+    assert found.kernels.attention_mask == mask
+
+
 @pytest.mark.parametrize(
     ("cell", "moved"),
     [("no", ()), ("0", ()), ("False", ()), ("zero-offload", ("optimizer",)), ("cpu_adam", ("optimizer",)),

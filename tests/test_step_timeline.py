@@ -43,6 +43,8 @@ JOBS = {
                              "global_batch": 32},
     "offloaded": {"model": "llama-13b", "gpus": 8, "zero": 3, "offload": "activations", "framework": "fsdp",
                   "global_batch": 16},
+    "offloaded optimizer": {"model": "llama-13b", "gpus": 8, "zero": 2, "offload": "optimizer",
+                            "framework": "deepspeed", "global_batch": 32},
     "unlike runs": {"model": "llama-2-7b", "gpu": "h100-sxm", "gpus": 128, "framework": "nanotron", "tp": 4, "pp": 8,
                     "global_batch": 64, "seq": 4096},
 }  # fmt: skip

@@ -82,6 +82,20 @@ def test_offloaded_states_are_updated_at_the_hosts_bandwidth() -> None:
     assert host_bandwidth(grace) == 500e9
 
 
+@pytest.mark.parametrize(("cluster", "sharers"), [("jupiter", 1), ("gb200-nvl72", 2), ("dgx-h100", 8)])
+def test_states_share_the_memory_of_one_host(cluster: str, sharers: int) -> None:
+    """A GH200 has a Grace of its own, two GB200 share one, and eight H100 two sockets."""
+    on_gpu = _setup(framework="megatron-core", gpu=None, cluster=cluster, gpus=8, zero=1)
+    stage = build_stages(on_gpu)[0]
+    part = stage, replace(on_gpu, offload=("optimizer",))
+    filled = (
+        on_gpu.precision.gradient_bytes * sum(p.elements * n for p, n in stage.held()) / on_gpu.accelerator.bandwidth
+    )
+    seconds = [optimizer_seconds(setup, stage) - filled for setup in (on_gpu, part[1])]
+    host = host_bandwidth(on_gpu.accelerator.host)
+    assert seconds[1] / seconds[0] == pytest.approx(on_gpu.accelerator.bandwidth * sharers / host)
+
+
 @pytest.mark.parametrize("zero", [0, 1, 2])
 def test_gradients_are_set_to_zero_where_they_are(zero: int) -> None:
     """ZeRO 2 keeps shards of them beside the optimizer in host memory, ZeRO 0 and 1 whole ones on the GPU."""

@@ -224,6 +224,37 @@ def test_offload_crosses_the_host_link() -> None:
     assert out.link.startswith("c2c") and out.seconds < out.bytes_per_call / 100e9
 
 
+def test_gradients_go_to_the_host_as_often_as_the_framework_sends_them() -> None:
+    """Megatron sums on the GPU; FSDP sends each micro-batch's shard; DeepSpeed fetches the sum to add to it. What is
+    updated there stays there where parameters live there."""
+
+    def calls(framework: str, zero: int) -> tuple[int, int]:
+        report = comm(framework=framework, zero=zero, **job)
+        assert len(rows(report, "parameters from host")) == 1
+        found = {row.purpose: row.calls for row in report.collectives}
+        return found["gradients to host"], found.get("gradients from host", 0)
+
+    job = {"gpus": 8, "offload": "optimizer", "global_batch": 32}
+    assert calls("megatron-core", 2) == (1, 0) and calls("fsdp", 3) == (4, 0)
+    assert calls("deepspeed", 3) == calls("deepspeed", 2) == (4, 3) and calls("deepspeed", 1) == (1, 0)
+    job = {**job, "offload": "optimizer,parameters"}
+    both = comm(framework="deepspeed", zero=3, **job)
+    assert {row.phase for row in rows(both, "parameters from host")} == {"forward", "backward"}
+
+
+def test_accelerators_behind_one_switch_share_its_link_to_the_host() -> None:
+    """ZeRO-Infinity (arXiv:2104.07857): of 12 GB/s a V100 of a DGX-2 is left 3 when all sixteen copy."""
+
+    def seconds(cluster: str, gpus: int) -> float:
+        (row,) = rows(comm("gpt2", cluster=cluster, gpus=gpus, zero=1, offload="optimizer"), "gradients to host")
+        return float(row.bytes_per_call / row.seconds)
+
+    assert seconds("dgx-2", 16) == pytest.approx(3e9)
+    assert seconds("dgx-2", 1) == pytest.approx(12e9)
+    assert seconds("dgx-a100-80gb", 8) == pytest.approx(13e9)
+    assert seconds("perlmutter", 4) == pytest.approx(26e9)
+
+
 # Model parallelism
 
 

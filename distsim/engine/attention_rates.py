@@ -16,11 +16,22 @@ NEWER = ("hopper", "blackwell")
 
 def attention_rates(setup: Setup) -> tuple[float, float]:
     """Shares of the best measured rate of products, forward and backward."""
-    generation = setup.accelerator.generation
-    age = NEWER.index(generation) + 1 if generation in NEWER else 0
+    generation, age = setup.accelerator.generation, _age(setup)
     kernel = setup.kernels.attention_kernel
     share = OLDER_ATTENTION[kernel][age]
     backward = HOPPER_BACKWARD_SHARE if kernel == "own" and generation == "hopper" else FLASH_BACKWARD_SHARE
     portable = PORTABLE_ATTENTION if setup.kernels.sdpa and generation.startswith("cdna") else (1.0, 1.0)
     twice = BACKWARD_PRODUCTS / (setup.accelerator.chip.attention_products or BACKWARD_PRODUCTS)
     return share * portable[0], share * portable[1] * backward * twice
+
+
+def efficient_rates(setup: Setup) -> tuple[float, float]:
+    """The same of torch's memory-efficient kernel, which is of FlashAttention's age and as fast."""
+    share = OLDER_ATTENTION["flash-1"][_age(setup)]
+    return share, share * FLASH_BACKWARD_SHARE
+
+
+def _age(setup: Setup) -> int:
+    """How many architectures the chip is newer than those that FlashAttention-2 was written for."""
+    generation = setup.accelerator.generation
+    return NEWER.index(generation) + 1 if generation in NEWER else 0

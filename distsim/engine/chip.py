@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.engine.attention_rates import attention_rates
+from distsim.engine.attention_rates import attention_rates, efficient_rates
 from distsim.engine.energy import profile_of
 from distsim.engine.lacking import narrow_units, wide_units
 from distsim.engine.resolve import Setup
@@ -15,6 +15,7 @@ from distsim.formulas.compute import (
     power_limited_share,
     sustained_share,
 )
+from distsim.layers.attention_kernel import FLASH_BYTES
 from distsim.specs.accelerator import Accelerator
 
 TYPICAL_SHARE = 0.8
@@ -67,7 +68,8 @@ class Chip:
             limit = power_limited_share(chip.power, chip.rated_power, profile_of(chip).idle_fraction)
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
         self.scan_rate = self.rate * SCAN_SHARE * SCAN_AGES.get(chip.generation, 1.0)
-        self.attention = attention_rates(setup)
+        self.attention, self.efficient = attention_rates(setup), efficient_rates(setup)
+        self.sdpa = setup.kernels.sdpa and precision.activation_bytes <= FLASH_BYTES
         self.wide_rate = (peak.fp32 or stated) * share
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth

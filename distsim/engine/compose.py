@@ -270,6 +270,7 @@ def after_last(
     return {
         "data_parallel": data + stage["dp_step"] * timing["data_factor"] + ahead_seconds(stage, timing, last)[1],
         "tensor_parallel": stage["tp_step"],
+        "offload": stage["offload_step"],
         "optimizer": stage["optimizer"] / timing["optimizer"] + _orthogonal(stage, timing),
     }  # fmt: skip
 

@@ -43,8 +43,9 @@ ALONE = 0.7
 then, but the busiest rank still has more tokens than the mean."""
 HEAD = "head"
 """How the names of output layers end; their chunks of tokens follow one another."""
-LOOP_STREAMS = 4
-"""Products of experts that run at once where a loop issues them (Transformer Engine, multi-stream cuBLAS)."""
+STREAMS = {"loop": 4, "modules": 1}
+"""Products of experts that run at once where a loop issues them: on four streams (Transformer Engine, multi-stream
+cuBLAS), or one after another (modules of Python)."""
 
 
 @dataclass
@@ -227,7 +228,8 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     if not (narrow or adapter):  # recipes in 8 bits pad, adapters are narrower than any tile
         rate = rate * alignment(setup, n, k, each)
     moved = (m * k + k * n + m * n) * batch * each
-    together = minimum(batch, LOOP_STREAMS) if setup.kernels.expert_products == "loop" else batch
+    streams = STREAMS.get(setup.kernels.expert_products)
+    together = batch if streams is None else minimum(batch, streams)
     if operation.name.endswith(HEAD):
         together = 1
         rate = rate * (CUT_SHARE if setup.kernels.loss == "cut" else 1.0)

@@ -43,7 +43,7 @@ from distsim.engine.run_software import assumed_recompute, attention_of, own_sof
 from distsim.engine.run_units import beyond, time_cell
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
-from distsim.interop.run_attention import assumed_attention, kernel_said
+from distsim.interop.run_attention import assumed_attention, kernel_said, names_flash
 from distsim.interop.run_chips import assumed_chip, with_chip
 from distsim.interop.run_context import assumed_context
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
@@ -251,6 +251,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     own = {name: kernel for name, kernel in own.items() if name not in replaced}
     if named := kernel_said(run):
         own["attention_kernel"] = named
+    if setup.kernels.attention_mask == "window" and names_flash(run):
+        own["attention_mask"] = "none"
     if forced := run_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):
         own["router"] = forced
     if run_notes.sends_once(run):

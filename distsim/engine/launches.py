@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, where
+from distsim.engine import expert_modules
 from distsim.engine.passes import (
     COMPOSED_SOFTMAX_KERNELS,
     SOFTMAX_STEPS_KERNELS,
@@ -86,13 +87,14 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     """What an operation runs on the GPU and costs the host."""
     before, after = _single(setup, operation)
     more, later = _each_expert(setup, operation)
-    kernels = before + more, after + later
+    again, looped = expert_modules.launched(setup, operation, KERNELS[operation.kind])
+    kernels = before + more + again[0], after + later + again[1]
     plain = _plain(setup, operation)
     slower = (DETERMINISTIC_ISSUE if setup.kernels.deterministic else 1.0) * _on_dtensors(setup)
     own = _adapter_issue(setup, operation) * _module_issue(setup, operation)
     issued = (
-        (before * own + plain[0] * PLAIN_ISSUE + more * LOOP_ISSUE) * slower,
-        (after * own + plain[1] * PLAIN_ISSUE + later * LOOP_ISSUE) * slower,
+        (before * own + plain[0] * PLAIN_ISSUE + more * LOOP_ISSUE + looped[0]) * slower,
+        (after * own + plain[1] * PLAIN_ISSUE + later * LOOP_ISSUE + looped[1]) * slower,
     )
     kernels = kernels[0] + plain[0], kernels[1] + plain[1]
     graphs = setup.kernels.graphs
@@ -103,6 +105,7 @@ def launches(setup: Setup, operation: Operation) -> Launches:
         waits = before * AFTER_COUNTS * (setup.kernels.expert_counts == "host")
         left = UNGRAPHED_DISPATCH if graphs == "modules" else 1.0
         issued = issued[0] * left, issued[1] * left
+        waits = waits + expert_modules.waited(setup)
     if clamped(setup, operation) and setup.kernels.expert_clamp == "composed":  # a scalar is copied to the GPU
         waits = AFTER_COPY
     return Launches(kernels, issued, waits)
@@ -157,7 +160,7 @@ def _each_expert(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Kernels that a loop over the rank's experts launches."""
     if operation.name.partition(".lora_")[0] not in EXPERT_PRODUCTS or operation.kind != "matmul":
         return 0.0, 0.0
-    if setup.kernels.expert_products == "grouped" or operation.name.endswith(".lora_fold"):
+    if setup.kernels.expert_products != "loop" or operation.name.endswith(".lora_fold"):
         return 0.0, 0.0
     experts = operation.shape[3]
     width = "narrow" if setup.precision.kept_input_bytes < setup.precision.activation_bytes else "wide"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, where
+from distsim.engine.expert_modules import picked_gradient_bytes
 from distsim.engine.expert_passes import ACTIVATION, EXCHANGES, bias_passes, by_indices, exchange_passes
 from distsim.engine.resolve import Setup
 from distsim.formulas.compute import reread_share
@@ -113,7 +114,8 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     cost, bias = composed(setup, operation), bias_passes(setup, operation)
     if operation.name in EXCHANGES:
         own = exchange_passes(setup, operation)
-        return own.forward + bias.forward, own.backward + bias.backward
+        picked = picked_gradient_bytes(setup) if operation.name == "mlp.dispatch" else 0.0
+        return own.forward + bias.forward, own.backward + bias.backward + picked
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
     return size * cost.forward + copied + bias.forward, size * again * cost.backward + copied + bias.backward
 

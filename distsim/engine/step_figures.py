@@ -236,6 +236,9 @@ def _after(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> 
         figures.note("gradients of norms over tp", float(stage.tail["tensor_parallel"]), "s", "as distsim comm has it")
     source = f"{float(numbers['optimizer']):.4g} s at full bandwidth / optimizer {timing['optimizer']:.4g} ({FITTED})"
     figures.note("optimizer step", float(stage.tail["optimizer"]), "s", source)
+    if numbers["offload_step"]:
+        words = "updated parameters from host memory"
+        figures.note(words, float(stage.tail["offload"]), "s", "as distsim comm has it; nothing runs beside them")
     return figures
 
 

@@ -223,6 +223,8 @@ def _tail(
     soon = [priced for priced in flows["dp_step"] if priced[0].purpose != "parameters"]
     _shared(track, "dp", step, soon, flows["dp_step"])
     track.run("compute", "optimizer", "optimizer step", float(tail["optimizer"]))
+    for flow, seconds in flows["offload_step"]:
+        track.run("offload", "offload", flow.purpose, seconds, flow)
     _shared(track, "dp", step, late, flows["dp_step"])
     if flows["dp_ahead"]:
         track.run("dp", "gather", AHEAD, ahead, max(flows["dp_ahead"], key=lambda priced: priced[1])[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from distsim.arrays import Number, maximum, where
+from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.exchange import Exchange
 from distsim.engine.flows import Fixed, Flow, Span
 from distsim.engine.network import Network
@@ -186,6 +186,9 @@ def offload_flows(setup: Setup, stage: Stage) -> list[Flow]:
     if host is None or not rate:
         raise DistsimError(f"the host link of {setup.accelerator.name} is not known", "leave --offload out")
     link = f"{host.kind}-{host.generation}" if host.generation else host.kind
+    together = min(setup.cluster.host_link_sharers, setup.cluster.gpus_per_node)
+    if together > 1:  # all of a job's accelerators copy at once
+        rate = rate / minimum(setup.layout.gpus, together)
     return [
         Flow(
             purpose,
@@ -215,8 +218,22 @@ def _transfers(setup: Setup, stage: Stage, kind: str) -> list[tuple[str, str, st
         return [("parameters from host", UP, phase, y.micro_batches, weights) for phase in ("forward", "backward")]
     trained = [(one, count) for one, count in stage.held() if one.trains]
     gradients = _own_bytes(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).gradient_bytes)
-    weights = _own_bytes(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).parameter_bytes)
-    return [("gradients to host", DOWN, "backward", 1, gradients), ("parameters from host", UP, "step", 1, weights)]
+    found = _gradient_transfers(setup, gradients)
+    if "parameters" not in setup.offload:  # else they stay where they are updated
+        weights = _own_bytes(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).parameter_bytes)
+        found.append(("parameters from host", UP, "step", 1, weights))
+    return found
+
+
+def _gradient_transfers(setup: Setup, size: Number) -> list[tuple[str, str, str, Number, Number]]:
+    """Gradients on their way to an optimizer in host memory: once, or where they are sharded those of each micro-batch,
+    to which a sum comes back that is kept there but made on the GPU."""
+    y, how = setup.layout, setup.framework.traffic.host_gradients
+    times: Number = 1 if how == "step" else where(y.zero >= 2, y.micro_batches, 1)
+    found = [("gradients to host", DOWN, "backward", times, size)]
+    if how == "summed":
+        found.append(("gradients from host", UP, "backward", times - 1, size))
+    return found
 
 
 def _own_bytes(

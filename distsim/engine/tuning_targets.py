@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.framework import Framework, Kernels
 from distsim.specs.model import Model
@@ -46,13 +47,20 @@ def targets_of(asked: str | None, framework: Framework, model: Model) -> frozens
 
 def default_targets(framework: Framework, model: Model) -> str:
     """The framework's choice for the model's family, or for any."""
-    usual: str = framework.defaults.get("lora_targets") or USUAL_TARGETS
-    return framework.adapters.targets.get(model.family, usual)
+    library = _library(framework)
+    usual: str = library.defaults.get("lora_targets") or USUAL_TARGETS
+    return library.adapters.targets.get(model.family, usual)
+
+
+def _library(framework: Framework) -> Framework:
+    """The framework whose library of adapters this one uses, itself or another."""
+    name = framework.adapters.targets_of
+    return catalog.load("frameworks", name) if name else framework
 
 
 def no_default(asked: str | None, framework: Framework, model: Model) -> bool:
     """Whether targets are taken for granted that the framework itself would ask for."""
-    known = framework.adapters.targets
+    known = _library(framework).adapters.targets
     return asked is None and bool(known) and bool(model.family) and model.family not in known
 
 

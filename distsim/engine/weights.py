@@ -36,11 +36,17 @@ def optimizer_seconds(setup: Setup, stage: Stage) -> Number:
     own: Number = setup.accelerator.bandwidth
     updating: Number = own
     if "optimizer" in setup.offload:
-        sharers = minimum(setup.layout.gpus, setup.cluster.gpus_per_node)
-        updating = host_bandwidth(setup.accelerator.host) / sharers
+        updating = host_bandwidth(setup.accelerator.host) / _host_sharers(setup)
     filling = where(gradients_in_host(setup), updating, own)
     filled = stream_seconds(_gradient_bytes(setup, stage), filling)
     return stream_seconds(_update_bytes(setup, stage), updating) + filled
+
+
+def _host_sharers(setup: Setup) -> Number:
+    """Accelerators of the job that share the memory of one host: those of a node, or of one of its processors."""
+    link = setup.accelerator.host
+    together = link.accelerators if link is not None and link.accelerators else setup.cluster.gpus_per_node
+    return minimum(setup.layout.gpus, together)
 
 
 def host_bandwidth(link: HostLink | None) -> float:

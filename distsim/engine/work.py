@@ -17,7 +17,8 @@ from distsim.engine.stages import Stage, build_stages
 from distsim.engine.traffic_flows import network_of, price_of, stage_flows
 
 LINKS = ("tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
-         "gather_forward", "gather_backward", "reduce", "dp_step", "dp_ahead", "pp", "offload")  # fmt: skip
+         "gather_forward", "gather_backward", "reduce", "dp_step", "dp_ahead", "pp", "offload",
+         "offload_step")  # fmt: skip
 """Kinds of traffic whose seconds are kept apart because different work can hide them."""
 
 OVERLAPPED_SHARE = 0.65
@@ -94,7 +95,7 @@ def kind_of(row: Flow) -> str:
     """Which kind of traffic an exchange is."""
     group = row.span.group
     if row.op in ("device_to_host", "host_to_device"):
-        return "offload"
+        return "offload_step" if row.phase == "step" else "offload"
     if group in ("dp", "zero"):
         if row.purpose == "parameters" and row.phase != "step":
             return f"gather_{row.phase}"

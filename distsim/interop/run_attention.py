@@ -51,6 +51,13 @@ def kernel_said(run: Run) -> str | None:
     return next((kernel for words, kernel in KERNELS if words.search(cell)), "pallas" if older else None)
 
 
+def names_flash(run: Run) -> bool:
+    """Whether the cell names FlashAttention itself, which takes a sliding window without a mask, and not torch's choice
+    among kernels."""
+    cell = run.text("attention") or ""
+    return attention_said(run) == "flash" and ("flash" in cell.lower() or kernel_said(run) is not None)
+
+
 def assumed_attention(run: Run) -> str:
     """What a cell was taken for whose words nobody knows, or whose kernel has no rates of its own."""
     cell = run.text("attention") or ""

@@ -6,6 +6,7 @@ from distsim.arrays import Number, where
 from distsim.layers.ledger import Context, Tensor
 from distsim.specs.model import Model
 
+MASK = "attention.mask"
 MASKED = ("always", "bias")  # kinds of masks that rule the flash kernel out in every layer
 FLASH_BYTES = 2  # flash kernels take 2-byte queries, keys and values only
 FLASH_WIDTH = 256
@@ -69,7 +70,7 @@ def with_mask(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> tuple[
     copies = layout.micro_batch if ctx.kernels.attention_mask != "bias" else model.heads / layout.tp
     if chooses_blocks(ctx):
         copies = copies * model.heads / layout.tp
-    mask = Tensor("attention.mask", dense * copies * layout.seq * all_keys(ctx), ctx.activation, "b s s")
+    mask = Tensor(MASK, dense * copies * layout.seq * all_keys(ctx), ctx.activation, "b s s")
     if model.latent_attention:
         return key, value, (mask,)
     expand = 1 + copied * (query.elements / key.elements - 1)

@@ -251,7 +251,7 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
         saved.append(Tensor("mlp.experts.scale", copies, ROUTER_BYTES, "k s b"))
     if ctx.kernels.expert_scale == "after":
         saved.append(output)
-    if ctx.kernels.moe == "eager" and ctx.kernels.expert_products == "loop":
+    if ctx.kernels.moe == "eager" and ctx.kernels.expert_products != "grouped":
         saved.append(output._replace(name="mlp.experts.added"))  # each expert's share of the sum is kept by index_add
     return Operation(
         "mlp.combine",

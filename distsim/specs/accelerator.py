@@ -42,6 +42,8 @@ class HostLink(Spec):
     rate: BytesPerSecond | None = None
     measured: BytesPerSecond | None = None
     both_ways: Ratio | None = None
+    accelerators: int | None = Field(default=None, ge=1)
+    """How many accelerators share one host's memory (a Grace's); None: all of a node."""
     peer: bool = True
     """False for cards that cannot reach each other's memory over PCIe: what they exchange passes host memory."""
 

@@ -33,6 +33,8 @@ class Adapters(Spec):
     """Model families on whose mixers' output projection it puts no adapter (peft, whose list this is)."""
     targets: dict[str, str] = Field(default_factory=dict)
     """What has an adapter where nobody names products, by model family; for others the framework has no default."""
+    targets_of: str = ""
+    """The framework whose ``targets`` hold here too: peft's, where users put it around the model."""
     experts: Literal["each", "shared", "tensors"] = "each"
     """Adapters of routed experts: one for each expert's matrix; one for all experts of a rank together
     (Megatron-Bridge's ``share_expert_adapters``); or folded into the tensors that hold all experts of a layer (peft on

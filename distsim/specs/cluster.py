@@ -99,6 +99,8 @@ class Cluster(Sourced):
     nodes: int | None = Field(default=None, ge=1)
     """How many nodes the cluster has, where it is one certain machine."""
     host_memory: Bytes | None = None
+    host_link_sharers: int = Field(default=1, ge=1)
+    """Accelerators behind one link to the host (a PCIe switch's), which copies of all of them share."""
     power: Watts | None = None
     """The most one node draws."""
     gpu_power: Watts | None = None

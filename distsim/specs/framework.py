@@ -146,8 +146,9 @@ class Kernels(Spec):
     whose shapes only the router knows; or of all of a step's forward and backward."""
     deterministic: bool = False
     """Torch's deterministic algorithms: whatever an operation allocates is filled first."""
-    expert_products: Literal["grouped", "loop"] = "grouped"
-    """A rank's experts are multiplied in one kernel, or one expert after another."""
+    expert_products: Literal["grouped", "loop", "modules"] = "grouped"
+    """A rank's experts are multiplied in one kernel; one expert after another in compiled code; or one after another as
+    modules of Python, each of which first asks the GPU which tokens are its own (transformers before 5.0)."""
     expert_counts: Literal["host", "device"] = "device"
     """Who must know how many tokens each expert got before its kernels are issued: where it is the host, it waits for
     the GPU, whose queue is empty when it goes on."""

@@ -80,5 +80,8 @@ class Traffic(Spec):
     gathered_in_pipeline: Literal["each", "step"] = "each"
     """With pipeline stages ZeRO 2 by layers gathers, and every stage reduces, for each micro-batch, or once per step
     (torch)."""
+    host_gradients: Literal["step", "each", "summed"] = "step"
+    """With the optimizer in host memory, gradients go there once a step; sharded ones with each micro-batch (torch's
+    FSDP); or they come back each time to be summed on the GPU (DeepSpeed)."""
     module_hooks: float = Field(default=0, ge=0)
     """Host work of gathering and releasing one module's parameters under ZeRO 3, in kernels; twice that in backward."""
