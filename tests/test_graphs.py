@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from distsim import Job
 from distsim.cli.app import run
+from distsim.engine.evidence import setup_of
 from distsim.engine.faster import advise
 from distsim.engine.graphs import GROUPED, ITERATION
 from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_profile import recipe_year
 from distsim.engine.schedule_shape import interleaved_share
 from distsim.engine.search import Request, search
 from distsim.engine.search_bounds import parse_bounds
 from distsim.engine.step import seconds_of, step_of
 from distsim.errors import DistsimError
+from distsim.interop import run_notes
+from distsim.interop.run_graphs import fused_experts, graphs_of, overlaps_experts, stashed
+from distsim.interop.runs import Run
 from distsim.specs.layout import Layout
 
 EXPERTS = {"model": "qwen3-30b-a3b", "gpus": 8, "ep": 8, "seq": 4096, "global_batch": 64, "zero": 1}
+CELLS = {
+    "model": "qwen3-30b-a3b", "gpu": "gb200", "n_gpus": "8", "seq_len": "4096", "micro_batch": "4", "ep": "8",
+    "tp": "1", "pp": "1", "cp": "1", "global_batch": "512", "precision": "fp8-mx", "framework": "megatron-core",
+    "source": "somebody's table",
+}  # fmt: skip
 
 
 def job(**more: Any) -> Setup:
     return resolve(Job(**{**EXPERTS, "gpu": "gb200", **more}))
+
+
+def row(notes: str = "", **cells: str) -> Run:
+    return Run({**CELLS, "notes": notes, **cells}, 1)
 
 
 def kernels(setup: Setup) -> dict[str, Any]:
@@ -146,3 +161,70 @@ def test_the_pipeline_of_a_model_takes_graphs(capsys: pytest.CaptureFixture[str]
         assert run([*words, *more]) == 0
         spans.append(json.loads(capsys.readouterr().out)["makespan"])
     assert spans[1] < spans[0]
+
+
+@pytest.mark.parametrize(
+    ("notes", "graphs"),
+    [
+        ("HybridEP, EP overlap, whole-iteration CUDA graph", "iteration"),
+        ("full-iteration CUDA graphs with paged stash", "iteration"),
+        ("--cuda-graph-impl=full_iteration", "iteration"),
+        ("partial CUDA graphs (attn moe_router moe_preprocess)", "modules"),
+        ("flags: --cuda-graph-impl=transformer_engine", "modules"),
+        ("CUDA graphs of router and preprocess only; another run with full-iteration CUDA graphs took 6 s", "modules"),
+        ("same recipe where the CUDA graph did not take effect", "none"),
+        ("DeepEP, no CUDA graphs", "none"),
+        ("CUDA graphs disabled", "none"),
+        ("mock data", None),
+    ],
+)
+def test_graphs_that_notes_name(notes: str, graphs: str | None) -> None:
+    assert graphs_of(row(notes)) == graphs
+    assert setup_of(row(notes)).kernels.graphs == (graphs or "none")
+
+
+@pytest.mark.parametrize(
+    ("notes", "beside"),
+    [
+        ("1F1B overlap of the expert all-to-all", True), ("expert communication overlapped, delayed", True),
+        ("HybridEP, A2A overlap", True), ("DeepEP dispatcher, a2a overlap on", True), ("A2A_OVERLAP=1", True),
+        ("expert all-to-all overlapped (1F1B overlap)", True), ("EP overlap, CuTeDSL fused grouped MLP", True),
+        ("--overlap-moe-expert-parallel-comm=True", True), ("no overlap of the expert all-to-all", False),
+        ("HybridEP, no A2A overlap", False), ("A2A_OVERLAP=0", False), ("all-to-all dispatcher", None),
+        ("overlap of the TP communication disabled", None), ("tp_comm_overlap, overlap-grad-reduce", None),
+    ],
+)  # fmt: skip
+def test_overlap_that_notes_name(notes: str, beside: bool | None) -> None:
+    assert overlaps_experts(row(notes)) is beside
+    assert setup_of(row(notes)).kernels.expert_overlap is bool(beside)
+    bridge = setup_of(row(notes, framework="megatron-bridge", year="2026.5"))
+    assert bridge.kernels.expert_overlap is (beside is not False)  # over its recipe
+
+
+def test_kernels_of_experts_that_notes_name() -> None:
+    assert fused_experts(row("CuTeDSL fused grouped MLP")) and not fused_experts(row("no fused grouped MLP"))
+    assert stashed(row("paged stash")) and not stashed(row("without paged stash"))
+    assert setup_of(row("CuTeDSL grouped MLP")).kernels.expert_products == "grouped"
+    assert setup_of(row("paged stash")).kernels.expert_counts == "device"
+    other = setup_of(row("whole-iteration CUDA graph, A2A overlap, paged stash", framework="huggingface"))
+    assert other.kernels.graphs == "none" and not other.kernels.expert_overlap
+
+
+def test_graphs_of_modules_leave_a_recipe_of_whole_steps_out() -> None:
+    cells = {"framework": "megatron-bridge", "year": "2026.5"}
+    assert setup_of(row(**cells)).kernels.graphs == "iteration"
+    partial = setup_of(row("partial CUDA graphs", **cells))
+    assert kernels(partial) == {**kernels(setup_of(row(framework="megatron-bridge", year="2025"))), "graphs": "modules"}
+
+
+def test_routers_that_notes_call_balanced() -> None:
+    assert run_notes.forced_router(row("forced balance, HybridEP"), "balanced") == "balanced"
+    assert run_notes.forced_router(row("forced balanced routing; with the real router 237"), "balanced") == "balanced"
+    natural = "natural routing. The mock-data recipe (forced balance) took 6.5 s"
+    assert run_notes.forced_router(row(natural), "balanced") is None
+    assert run_notes.forced_router(row("router not forced to balance"), "balanced") is None
+
+
+def test_a_year_without_a_month_is_its_middle_for_recipes() -> None:
+    assert [recipe_year(row(year=year)) for year in ("2026", "2026.25", "2025")] == [2026.5, 2026.25, 2025.5]
+    assert recipe_year(replace(row(year="2026"), cells={**CELLS, "year": "2026", "notes": "NeMo 26.02"})) < 2026.2

@@ -43,13 +43,14 @@ llama3_405b.toml sets compile beside float8, whose casts take two to three times
 _NARROW = re.compile(r"^(mx|nv)?fp[48]|^float8", re.IGNORECASE)
 _WIDE_TAIL = re.compile(r"\blayers \d+-\d+ NVFP4, \d+-\d+ bf16", re.IGNORECASE)
 _BALANCED = re.compile(
-    r"forced?[- ]balanced|force_load_balanc|fake balanced|balanced (?:gate|rout)|even(?:ly)? rout", re.IGNORECASE
+    r"forced?[- ]balanced?\b|balanced by force|force_load_balanc|fake balanced|balanced (?:gate|rout)|even(?:ly)? rout",
+    re.IGNORECASE,
 )
+_NATURAL = re.compile(r"\bnatural(?:ly)? rout|\bnot (?:forced to |force[- ])balance", re.IGNORECASE)
 _IN_TURN = re.compile(r"\bround[- ]robin\b", re.IGNORECASE)
 _SENT_ONCE = re.compile(affirmed("(?:deep|hybrid)[- ]?ep"), re.IGNORECASE)
 _CAPACITY = re.compile(r"capacity factor (\d+(?:\.\d+)?)", re.IGNORECASE)
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
-_GRAPHS = re.compile(r"--cuda-graph-impl[= ]transformer_engine", re.IGNORECASE)
 _LOSSES = (
     ("liger", re.compile(affirmed("liger"), re.IGNORECASE)),
     ("cut", re.compile(affirmed("cut cross entropy"), re.IGNORECASE)),
@@ -116,11 +117,6 @@ def deterministic(run: Run) -> bool:
     return _DETERMINISTIC.search(run.text("notes") or "") is not None
 
 
-def graphs_of(run: Run) -> str | None:
-    """Which parts of a step the notes say that CUDA graphs hold."""
-    return "modules" if _GRAPHS.search(run.text("notes") or "") else None
-
-
 def capacity_factor(run: Run) -> float | None:
     """Tokens that each expert computes over the mean, where a capacity drops what is beyond and pads what is below."""
     found = _CAPACITY.search(run.text("notes") or "")
@@ -132,7 +128,10 @@ def forced_router(run: Run, usual: str) -> str | None:
     notes = run.text("notes") or ""
     if _IN_TURN.search(notes):
         return "round-robin"
-    return usual if _BALANCED.search(notes) else None
+    balanced, natural = _BALANCED.search(notes), _NATURAL.search(notes)
+    if balanced is None or (natural is not None and natural.start() < balanced.start()):  # speaks of another run
+        return None
+    return usual
 
 
 def sends_once(run: Run) -> bool:
