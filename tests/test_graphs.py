@@ -228,3 +228,10 @@ def test_routers_that_notes_call_balanced() -> None:
 def test_a_year_without_a_month_is_its_middle_for_recipes() -> None:
     assert [recipe_year(row(year=year)) for year in ("2026", "2026.25", "2025")] == [2026.5, 2026.25, 2025.5]
     assert recipe_year(replace(row(year="2026"), cells={**CELLS, "year": "2026", "notes": "NeMo 26.02"})) < 2026.2
+
+
+def test_mlperf_of_2026_has_graphs_of_whole_steps() -> None:
+    cells = {"framework": "nemo-mlperf", "model": "deepseek-v3", "n_gpus": "256", "pp": "4", "vpp": "4", "ep": "32"}
+    new, old = (setup_of(row(**cells, year=year)) for year in ("2026", "2025"))
+    assert (new.kernels.graphs, new.kernels.expert_overlap) == ("iteration", True)
+    assert (old.kernels.graphs, old.kernels.expert_overlap) == ("none", False)
