@@ -10,7 +10,7 @@ import distsim
 from distsim.engine.evidence import setup_of
 from distsim.engine.exchange import exchange_of, gathers_once
 from distsim.engine.traffic import TrafficReport
-from distsim.interop import run_notes
+from distsim.interop import run_graphs
 from distsim.interop.runs import Run
 from distsim.units import GIB
 from tests.test_recipes import row
@@ -76,13 +76,14 @@ def test_memory_says_that_it_ignores_the_switch_only_where_it_does() -> None:
         ("one CUDA graph for the whole step, varlen", "iteration"),
         ("EP overlap, whole-iteration CUDA graph, FP8", "iteration"),
         ("full-iteration CUDA graphs, batch 8", "iteration"),
-        ("no full-iteration CUDA graph", None),
-        ("CUDA graphs of router only; another run has a whole-iteration CUDA graph", None),
-        ("no CUDA graphs", None),
+        ("no full-iteration CUDA graph", "none"),
+        ("CUDA graphs of router only; another run has a whole-iteration CUDA graph", "modules"),
+        ("no CUDA graphs", "none"),
+        ("varlen", None),
     ],
 )
 def test_graphs_of_whole_steps_in_notes(notes: str, graphs: str | None) -> None:
-    assert run_notes.graphs_of(row(notes=notes)) == graphs
+    assert run_graphs.graphs_of(row(notes=notes)) == graphs
 
 
 def test_a_graph_of_the_whole_step_keeps_what_it_gathered() -> None:
@@ -98,6 +99,6 @@ def test_a_graph_of_the_whole_step_keeps_what_it_gathered() -> None:
 
 
 def test_fused_expert_kernels_of_torchtitan_in_notes() -> None:
-    fused = run_notes.expert_kernels_of(row(notes="DistMoE fused dispatch, compute and combine"))
+    fused = run_graphs.torchtitan_experts(row(notes="DistMoE fused dispatch, compute and combine"))
     assert fused["expert_overlap"] and fused["expert_index"] == "fused"
-    assert run_notes.expert_kernels_of(row(notes="without DistMoE")) == {}
+    assert run_graphs.torchtitan_experts(row(notes="without DistMoE")) == {}

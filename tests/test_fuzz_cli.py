@@ -38,6 +38,7 @@ WORDS = {
     "offload": ["none", "optimizer", "all"],
     "offload_to": ["cpu", "nvme", "tape"],
     "quantize": ["none", "int8", "nf4", "nf4+experts", "int2"],
+    "cuda_graphs": ["none", "modules", "iteration", "steps"],
     "loss": ["chunked", "liger", "cut", "cutt"],
     "vocab_parallel": ["vocab-1", "vocab-2", "interlaced", "vocab-3"],
     "stage_layers": ["16,16", "1,31", "8,8,8,8", "32", "balanced", "0,32", ",", "-1,33"],

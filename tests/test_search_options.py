@@ -25,6 +25,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"loss": "liger", "framework": "huggingface"},
     {"loss": "cut", "lora_rank": 8, "framework": "fsdp"},
     {"loss": "chunked", "framework": "torchtitan", "compile": True},
+    {"cuda_graphs": "iteration"},
+    {"expert_overlap": True, "cuda_graphs": "modules", "model": "qwen3-30b-a3b"},
     {"optimizer": "muon"},
     {"optimizer": "adafactor", "precision": "fp32"},
     {"mtp": 1, "model": "deepseek-v2-lite"},

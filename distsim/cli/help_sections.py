@@ -9,9 +9,9 @@ from typer.core import TyperCommand
 # Title -> options by name, in the order of the page; a command's own options, which stand in none, come last.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Hardware and software": ("gpu", "gpus", "cluster", "gpu_power", "profile", "framework", "compile",
-                              "attention"),
+                              "cuda_graphs", "attention"),
     "Layout": ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "stage_layers", "vocab_parallel",
-               "sequence_parallel", "loss_parallel", "tp_mode", "tp_depth", "cp_mode"),
+               "sequence_parallel", "loss_parallel", "tp_mode", "tp_depth", "cp_mode", "expert_overlap"),
     "Batch": ("seq", "decoder_seq", "sample_tokens", "micro_batch", "global_batch"),
     "Memory": ("zero", "zero_group", "recompute", "recompute_layers", "offload", "offload_to", "loss"),
     "Training": ("precision", "optimizer", "dropout", "mtp", "expert_imbalance",
@@ -29,12 +29,12 @@ SEARCH: dict[str, tuple[str, ...]] = {
 PLAN: dict[str, tuple[str, ...]] = {
     "The run": ("tokens", "compute_optimal", "deadline", "budget", "seq", "decoder_seq", "sample_tokens",
                 "global_batch"),
-    "Hardware and software": ("gpu", "gpus", "cluster", "gpu_power", "framework", "attention"),
+    "Hardware and software": ("gpu", "gpus", "cluster", "gpu_power", "framework", "cuda_graphs", "attention"),
     "Prices and energy": ("price", "provider", "price_age", "facility"),
     "Failures and checkpoints": ("failures", "storage", "checkpoint_every", "blocking", "keep", "spares", "stragglers",
                                  "pace", "preempted_every", "maintenance_every", "seed"),
     "Layouts to try": ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute",
-                       "margin"),
+                       "expert_overlap", "margin"),
     "Training": ("precision", "optimizer", "mtp", "loss"),
     "Fine-tuning": SECTIONS["Fine-tuning"],
 }  # fmt: skip
@@ -44,7 +44,7 @@ PIPELINE: dict[str, tuple[str, ...]] = {
                                             "loss", "optimizer", "sync"),
     "Transfers": ("hop", "p2p", "blocking", "contention"),
     "Times of a model instead, in seconds": ("model", "gpu", "gpu_power", "tp", "micro_batch", "seq", "recompute",
-                                             "framework", "stage_layers", "lora_rank", "quantize"),
+                                             "framework", "cuda_graphs", "stage_layers", "lora_rank", "quantize"),
     "An order of your own instead of a schedule": ("order", "placement", "chains"),
     "Fused pairs": ("fused", "fused_time"),
 }  # fmt: skip

@@ -22,6 +22,7 @@ def pipeline(
     balance: flag.Balance = None, loss: flag.Loss = 0.0, optimizer: flag.Optimizer = None, sync: flag.Sync = True,
     model: flag.Model = None, gpu: flag.Gpu = None, tp: flag.Tp = None, micro_batch: flag.MicroBatch = None,
     seq: flag.Seq = None, recompute: flag.Recompute = None, framework: flag.Framework = None,
+    cuda_graphs: flag.CudaGraphs = None,
     stage_layers: flag.StageLayers = None, gpu_power: flag.GpuPower = None,
     lora_rank: flag.LoraRank = None, quantize: flag.Quantize = None,
     compare: flag.Compare = False, list_: flag.List = False, svg: flag.Svg = None, trace: flag.Trace = None,
@@ -43,7 +44,7 @@ def pipeline(
     times = options.all_times(forward, backward, input_gradient, weight_gradient, hop)
     job = {"gpu": gpu, "tp": tp, "micro_batch": micro_batch, "seq": seq, "recompute": recompute, "framework": framework,
            "lora_rank": lora_rank, "quantize": quantize, "stage_layers": stage_layers,
-           "gpu_power": gpu_power}  # fmt: skip
+           "gpu_power": gpu_power, "cuda_graphs": cuda_graphs}  # fmt: skip
     shape = {"stages": stages, "micro": micro, "chunks": chunks}
     options.refuse_two_times(model, balance)
     times, setup = options.times_of_model(model, shape, job, times, not compare)

@@ -44,6 +44,7 @@ Quantize = Annotated[str | None, typer.Option(help="with --model: how frozen wei
 StageLayers = Annotated[
     str | None, typer.Option(help="with --model: layers per stage or chunk, as distsim step takes them: 7,7,6,6,6")
 ]
+CudaGraphs = Annotated[str | None, typer.Option(help="with --model: CUDA graphs: none, modules, iteration")]
 Framework = Annotated[str | None, typer.Option(help="with --model: software profile [default: megatron-core]")]
 Compare = Annotated[bool, typer.Option("--compare", help="all schedules side by side, best first")]
 List = Annotated[bool, typer.Option("--list", help="name the schedules and their papers")]

@@ -37,6 +37,8 @@ JOB = {
     "framework": (str, "software profile [default: megatron-core]"),
     "precision": (str, "precision recipe [default: the framework's]"),
     "optimizer": (str, "optimizer [default: adamw]"),
+    "cuda_graphs": (str, "CUDA graphs: none, modules, iteration [default: the framework's recipe]"),
+    "expert_overlap": (bool, "experts' exchanges beside computation [default: the framework's recipe]"),
     "attention": (str, "attention kernel: flash or eager [default: flash]"),
     "mtp": (int, "layers of multi-token prediction that train with the rest [default: none]"),
     "loss": (str, "loss in place of the framework's: chunked, fused-linear, liger, cut"),
@@ -57,7 +59,8 @@ LOSSES = {
 
 
 def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:
-    option = typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=False)
+    flag = name.replace("_", "-")
+    option = typer.Option(f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}", help=text, show_default=False)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
     )
@@ -102,7 +105,7 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
         where = ", ".join(dict.fromkeys(origins[name] for name in stray))
         raise DistsimError(f"a plan does not take {', '.join(stray)} ({where})", "leave it out for a plan")
     Job.read({"model": given["model"], **under}, ", ".join(dict.fromkeys(origins[name] for name in under)))
-    return given | {name: value if TAKEN[name] is int else str(value) for name, value in under.items()}
+    return given | {name: value if TAKEN[name] in (int, bool) else str(value) for name, value in under.items()}
 
 
 def request_of(given: dict[str, Any]) -> Request:

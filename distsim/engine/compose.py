@@ -8,7 +8,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, maximum, product, total, where
 from distsim.engine.compute import CLASSES, PHASES, PRODUCTS
 from distsim.engine.resolve import Setup
-from distsim.engine.schedule_shape import both_ways, paired, ramp_share
+from distsim.engine.schedule_shape import both_ways, interleaved_share, paired, ramp_share
 from distsim.engine.stages import build_stages
 from distsim.engine.weight_gradients import per_input_gradient
 from distsim.engine.work import Work, kinds_of
@@ -76,7 +76,8 @@ def _of_devices(setup: Setup, found: list[dict[str, Number]]) -> list[dict[str, 
 def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
     """What composing a step needs of the layout; ``state`` is that of the software (specs/timing.py)."""
     y = setup.layout
-    beside = 1 - 1 / y.micro_batches if setup.kernels.expert_overlap else paired(y.schedule, y.pp)
+    overlaps = setup.kernels.expert_overlap
+    beside = interleaved_share(y) if overlaps else paired(y.schedule, y.pp)
     return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "zero": y.zero, "micro_batches": y.micro_batches, "state": state,
             "blocking": int(setup.kernels.launches == "blocking"),
             "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,

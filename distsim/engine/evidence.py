@@ -39,7 +39,14 @@ from distsim.engine.run_profile import (
     trained_whole,
     unpacked_then,
 )
-from distsim.engine.run_software import assumed_recompute, attention_of, own_softmax, recomputation_of, sharding_group
+from distsim.engine.run_software import (
+    assumed_recompute,
+    attention_of,
+    noted_kernels,
+    own_softmax,
+    recomputation_of,
+    sharding_group,
+)  # fmt: skip
 from distsim.engine.run_units import beyond, time_cell
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
@@ -261,9 +268,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["deterministic"] = True
     if own_softmax(run):
         own |= {"softmax": "fused", "softmax_kernel": "one"}
-    if graphs := run_notes.graphs_of(run):
-        own["graphs"] = graphs
-    own |= run_notes.expert_kernels_of(run)
+    own |= noted_kernels(run, framework, setup.accelerator)
     own |= recomputation_of(run, framework).kernels
     where = f"framework {framework.name}, earlier"
     return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup

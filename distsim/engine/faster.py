@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from distsim import catalog
+from distsim.engine.graphs import GROUPED_CHIPS
 from distsim.engine.lacking import without_flash
 from distsim.engine.profile import losses_for
 from distsim.engine.reach import refuse_beyond
@@ -191,8 +192,20 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     if job.loss is None:
         for name in losses_for(setup.framework, setup.model):
             yield "loss", f"{name} loss", {"loss": name}
+    yield from _graphed(setup)
     if setup.framework.compiled and not setup.compiled:
         yield "compile", "torch.compile", {"compile": True}
+
+
+def _graphed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """CUDA graphs of as much as the chip can capture, and experts' exchanges beside computation."""
+    supports, kernels, experts = setup.framework.supports, setup.kernels, setup.model.experts
+    whole = experts is None or setup.accelerator.generation in GROUPED_CHIPS
+    kind = "iteration" if whole else "modules"
+    if kind in supports.cuda_graphs and kernels.graphs not in (kind, "iteration"):
+        yield "cuda graphs", f"CUDA graphs of {'whole steps' if whole else 'modules'}", {"cuda_graphs": kind}
+    if experts is not None and supports.expert_overlap and not kernels.expert_overlap:
+        yield "expert overlap", "experts' exchanges overlapped", {"expert_overlap": True}
 
 
 def _micro_batches(size: int, count: int) -> Iterator[tuple[str, int]]:

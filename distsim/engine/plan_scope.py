@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distsim import catalog
 from distsim.engine.flops import model_flops
+from distsim.engine.graphs import OPEN
 from distsim.engine.hardware import limited
 from distsim.engine.models import LoadedModel
 from distsim.engine.pace import campaign_pace
@@ -39,7 +40,8 @@ class Scope:
         self.request = request
         self.sold = _sold(offered, request.sizes)
         self.clusters = _clusters(request, self.sold)
-        job = request.terms.job.model_copy(update={"cluster": self.clusters[0], "model": model.spec, "gpu_power": None})
+        first = {"cluster": self.clusters[0], "model": model.spec, "gpu_power": None}
+        job = request.terms.job.model_copy(update={**first, **OPEN})
         setup = resolve(job)
         self.flops_per_token = float(model_flops(setup))
         self._tuning = tuning_notes(setup.tuning, setup.model, setup.kernels, setup.framework, job.lora_targets)

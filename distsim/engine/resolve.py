@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.arrays import round_up
+from distsim.engine.graphs import asked_kernels, refuse_asked
 from distsim.engine.hardware import hardware
 from distsim.engine.models import as_asked, asked_of, length_notes, load_model, packed_samples, reading_notes
 from distsim.engine.placement import chunk_layers, placement_note, stage_sums
@@ -99,7 +100,9 @@ class Setup:
             "cp_mode": y.cp_mode, "seq": y.seq, "micro_batch": y.micro_batch,
             "global_batch": y.micro_batch * y.micro_batches * y.dp, "micro_batches": y.micro_batches,
             "recompute": self.recompute, "recompute_layers": y.recompute_layers,
-            "attention": y.attention, "dropout": self.job.dropout is not False, "precision": self.precision.name,
+            "attention": y.attention, "cuda_graphs": self.kernels.graphs,
+            "expert_overlap": self.kernels.expert_overlap,
+            "dropout": self.job.dropout is not False, "precision": self.precision.name,
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning),
             **asked_of(self.model, y),
@@ -137,6 +140,9 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         refuse_unsupported(framework, model, layout, offload)
     precision = catalog.load("precisions", filled["precision"])
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
+    if job.cuda_graphs is not None or job.expert_overlap is not None:
+        kernels = kernels.model_copy(update=asked_kernels(job, framework, model, accelerator, precision))
+        refuse_asked(job, layout)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
     notes += framework_notes(framework, model, layout, kernels, origins, precision.name)
     notes += tuning_notes(tuning, model, kernels, framework, job.lora_targets)

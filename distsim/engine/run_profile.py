@@ -20,6 +20,8 @@ from distsim.specs.timing import family_of
 
 TODAY = 2026.0
 """The year of the newest software that frameworks' presets describe."""
+MIDDLE = 0.5
+"""Of a year."""
 GRAPHS = {"gaudi": "habana"}
 """Accelerators whose software makes graphs of what frameworks do, and the profile that its runs take."""
 SPLITS = "splits_models"
@@ -34,13 +36,20 @@ def run_year(run: Run) -> float:
     return release_year(run) or (float(stated[1]) if stated else TODAY)
 
 
+def recipe_year(run: Run) -> float:
+    """The year by which a run's recipes are chosen: its middle where nobody says the month, since a table of a year
+    has the recipes of any of its releases, and its first is the least likely."""
+    year = run_year(run)
+    return year + MIDDLE if release_year(run) is None and run.text("year") and year == int(year) else year
+
+
 def framework_of(run: Run) -> Framework:
     """The software profile of a row."""
     framework: Framework = catalog.load("frameworks", _profile_of(run)[0])
     while (older := framework.usual.get("older")) and run_year(run) <= framework.usual["older_until"]:
         framework = catalog.load("frameworks", older)
     if known := framework.recipes:
-        own = [recipe for recipe in known if recipe.released(run_year(run))]
+        own = [recipe for recipe in known if recipe.released(recipe_year(run))]
         released = tuple(recipe.model_copy(update={"until": None}) for recipe in own)
         framework = framework.model_copy(update={"recipes": released})
     told: dict[str, Any] = {"tp_in_pieces": True} if run_notes.overlaps_tensor_parallel(run) else {}

@@ -8,9 +8,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from distsim.arrays import Number, each, some, where
+from distsim.arrays import Number, each, maximum, some, where
 from distsim.formulas.schedule_forms import FORMS, PEAKS, Setting
 from distsim.schedules.registry import SCHEDULES, find
+from distsim.specs.layout import Layout
 
 ANY_NUMBER = ("naive", "gpipe", "1f1b", "pipedream", "pipedream-2bw", "interleaved-1f1b", "looped-bfs", "zb-h1",
               "zb-h2", "zb-v")  # fmt: skip
@@ -75,6 +76,18 @@ def paired(schedule: Number, stages: int) -> Number:
     if stages == 1:
         return 0
     return _by_name(schedule, lambda name: 1 if name in SCHEDULES and SCHEDULES[name].fused else 0)
+
+
+def interleaved_share(y: Layout) -> Number:
+    """Share of a step's passes that run beside one of another micro-batch where interleaved 1F1B pairs a chunk's
+    forward with another's backward: all but those that fill and drain the pipeline, pp micro-batches in the mean of
+    the stages (2 (pp - rank - 1) + (vpp - 1) pp + 1 chunks; one micro-batch where nothing is pipelined). NVIDIA/
+    Megatron-LM core/pipeline_parallel, get_pp_rank_microbatches and combined_1f1b; none without several chunks."""
+    share = maximum(0.0, 1 - y.pp / y.micro_batches)
+    if isinstance(y.pp, int) and y.pp == 1:
+        return share
+    chunks = (y.vpp > 1) & (y.schedule == "interleaved-1f1b")
+    return where((y.pp == 1) | chunks, share, paired(y.schedule, y.pp))
 
 
 def _by_name(schedule: Number, value: Callable[[str], Number]) -> Number:

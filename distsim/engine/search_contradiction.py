@@ -36,6 +36,10 @@ def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> Dist
             hints.append(f"instead of --{name.replace('_', '-')} {bound.text}, the rest would allow: {shown}")
     if bounds.excluded and allowed_by(Bounds(bounds.given)):
         hints.append("without --exclude there are layouts")
+    for name in ("expert_overlap", "cuda_graphs"):
+        unasked = replace(base, job=base.job.model_copy(update={name: None}))
+        if getattr(base.job, name) is not None and allowed_by(bounds, unasked):
+            hints.append(f"without --{name.replace('_', '-')} there are layouts")
     open_framework = base.framework.model_copy(update={"supports": Supports()})
     anywhere = allowed_by(bounds, replace(base, framework=open_framework))
     if anywhere:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from distsim.engine.graphs import able
 from distsim.engine.profile import padded_vocab
 from distsim.engine.resolve import Setup
 from distsim.engine.search_bounds import CLOSED, Bounds
@@ -201,8 +202,8 @@ def _parts(
     for start in range(0, len(pairs), size):
         part = pairs[start : start + size]
         group = _group(setup, ways, micros, again, part, global_batch)
-        able = supported(base.framework.supports, base.model, group.setup.layout)
-        group = group._replace(valid=_without(group, bounds) & able)
+        runs = supported(base.framework.supports, base.model, group.setup.layout) & able(base.job, group.setup.layout)
+        group = group._replace(valid=_without(group, bounds) & runs)
         if group.valid.any():
             yield group
 

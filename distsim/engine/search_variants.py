@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.graphs import OPEN, asked_kernels
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.search_bounds import LARGEST, parse_bound
 from distsim.errors import DistsimError, did_you_mean
@@ -27,7 +28,12 @@ def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) 
         **dict.fromkeys(FIXED), "tp": 1, "pp": 1, "cp": 1, "ep": 1, "vpp": 1, "zero": 3 if offloaded else 0,
         "micro_batch": 1, "recompute": "none", "gpus": gpus, "global_batch": None,
     }  # fmt: skip
-    return resolve(job.model_copy(update=one), overrides)
+    base = resolve(job.model_copy(update={**one, **OPEN}), overrides)
+    if job.expert_overlap is None:
+        return base
+    own = asked_kernels(job, base.framework, base.model, base.accelerator, base.precision)
+    stated = base.job.model_copy(update={name: getattr(job, name) for name in OPEN})
+    return replace(base, job=stated, kernels=base.kernels.model_copy(update=own))
 
 
 def variants(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from distsim.interop.run_denials import affirmed
 from distsim.interop.run_sharding import FULL, stated_stage
@@ -45,18 +44,14 @@ llama3_405b.toml sets compile beside float8, whose casts take two to three times
 _NARROW = re.compile(r"^(mx|nv)?fp[48]|^float8", re.IGNORECASE)
 _WIDE_TAIL = re.compile(r"\blayers \d+-\d+ NVFP4, \d+-\d+ bf16", re.IGNORECASE)
 _BALANCED = re.compile(
-    r"forced?[- ]balanced|force_load_balanc|fake balanced|balanced (?:gate|rout)|even(?:ly)? rout", re.IGNORECASE
+    r"forced?[- ]balanced?\b|balanced by force|force_load_balanc|fake balanced|balanced (?:gate|rout)|even(?:ly)? rout",
+    re.IGNORECASE,
 )
+_NATURAL = re.compile(r"\bnatural(?:ly)? rout|\bnot (?:forced to |force[- ])balance", re.IGNORECASE)
 _IN_TURN = re.compile(r"\bround[- ]robin\b", re.IGNORECASE)
 _SENT_ONCE = re.compile(affirmed("(?:deep|hybrid)[- ]?ep"), re.IGNORECASE)
 _CAPACITY = re.compile(r"(?:\bcapacity[ _-]factor(?: of)?|(?<![a-z])cf)[ =:]{0,3}(\d{1,2}(?:\.\d+)?)\b", re.IGNORECASE)
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
-_GRAPHS = re.compile(r"--cuda-graph-impl[= ]transformer_engine", re.IGNORECASE)
-_WHOLE_GRAPHS = re.compile(
-    affirmed(r"(?:whole|full)[- ](?:iteration|step) CUDA[- ]graphs?|one CUDA graph for the whole step"), re.IGNORECASE
-)
-_PARTIAL_GRAPHS = re.compile(r"(?:partial|per-layer|layer) CUDA[- ]graphs?|CUDA[- ]graphs? of\b", re.IGNORECASE)
-_DIST_MOE = re.compile(affirmed("dist-?moe"), re.IGNORECASE)
 _LOSSES = (
     ("liger", re.compile(affirmed("liger"), re.IGNORECASE)),
     ("cut", re.compile(affirmed("cut cross entropy"), re.IGNORECASE)),
@@ -124,23 +119,6 @@ def deterministic(run: Run) -> bool:
     return _DETERMINISTIC.search(run.text("notes") or "") is not None
 
 
-def graphs_of(run: Run) -> str | None:
-    """Which parts of a step the notes say that CUDA graphs hold."""
-    notes = run.text("notes") or ""
-    whole, partial = _WHOLE_GRAPHS.search(notes), _PARTIAL_GRAPHS.search(notes)
-    if whole and not (partial and partial.start() < whole.start()):  # what comes second is another run's
-        return "iteration"
-    return "modules" if _GRAPHS.search(notes) else None
-
-
-def expert_kernels_of(run: Run) -> dict[str, Any]:
-    """Kernels that torchtitan's DistMoE puts in the place of its own: dispatch, experts and combination are one, which
-    sends tokens while it multiplies others."""
-    if not _DIST_MOE.search(run.text("notes") or ""):
-        return {}
-    return {"expert_kernel": "library", "expert_index": "fused", "expert_overlap": True}
-
-
 def capacity_factor(run: Run) -> float | None:
     """Slots of each expert over the mean of its tokens, where a capacity drops what is beyond and pads what is below;
     in notes or in what the source calls the run. MaxText has none below 0 (base.yml)."""
@@ -155,7 +133,10 @@ def forced_router(run: Run, usual: str) -> str | None:
     notes = run.text("notes") or ""
     if _IN_TURN.search(notes):
         return "round-robin"
-    return usual if _BALANCED.search(notes) else None
+    balanced, natural = _BALANCED.search(notes), _NATURAL.search(notes)
+    if balanced is None or (natural is not None and natural.start() < balanced.start()):  # speaks of another run
+        return None
+    return usual
 
 
 def sends_once(run: Run) -> bool:

@@ -9,6 +9,7 @@ from distsim.specs.layout import Layout
 from distsim.specs.tuning import LETTERS, MIXERS, WHOLE
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "dp")
+GRAPHS = {"modules": "CUDA graphs of modules", "iteration": "CUDA graphs of whole steps"}
 USUAL_SCHEDULES = ("1f1b", "interleaved-1f1b")
 
 
@@ -46,6 +47,8 @@ def _software_words(setup: Setup) -> list[str]:
         *([f"{setup.recompute} recompute{some}"] if setup.recompute != "none" else []),
         *([f"{y.attention} attention"] if y.attention != "flash" else []),
         *(["compiled"] if setup.compiled else []),
+        *([GRAPHS[setup.job.cuda_graphs]] if setup.job.cuda_graphs in GRAPHS else []),
+        *(["experts' exchanges overlapped"] if setup.job.expert_overlap else []),
         *([f"{setup.job.loss} loss"] if setup.job.loss else []),
         *([f"{setup.model.mtp_trained} MTP"] if setup.model.mtp_trained else []),
         *([f"{' and '.join(setup.offload)} in host memory"] if setup.offload else []),

@@ -15,7 +15,7 @@ from distsim.specs.tuning import WHOLE, targets_named
 
 OFFLOADS = ("optimizer", "parameters", "activations")
 """What can live in host memory instead of the GPU's."""
-SWITCHES = ("sequence_parallel", "compile", "dropout", "loss_parallel", "no_sync", "clip")
+SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "dropout", "loss_parallel", "no_sync", "clip")
 LARGEST_DEGREE = 10_000_000  # beyond any machine: a typing slip, not a plan
 
 
@@ -73,6 +73,10 @@ class Job(Spec):
     attention: Literal["flash", "eager"] | None = None
     compile: bool | None = None
     """torch.compile fuses what the framework's plain code composes."""
+    cuda_graphs: Literal["none", "modules", "iteration"] | None = None
+    """CUDA graphs that the host launches in place of kernels (specs/framework.py)."""
+    expert_overlap: bool | None = None
+    """Exchanges of experts run beside another micro-batch's computation."""
     dropout: bool | None = None
     """False drops the model's dropout (its masks are memory); by default the model's own rates hold."""
     precision: str | None = None

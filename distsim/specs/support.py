@@ -47,6 +47,10 @@ class Supports(Spec):
     cp_chunks: int = Field(default=1, ge=1)
     """Context parallelism cuts the sequence into so many chunks per rank (2: causal work is balanced)."""
     offload: tuple[Offload, ...] = OFFLOADS
+    cuda_graphs: tuple[Literal["modules", "iteration"], ...] = ()
+    """CUDA graphs that switches turn on."""
+    expert_overlap: bool = False
+    """A switch pairs the forward of one micro-batch with the backward of another, whose exchanges of experts hide."""
     losses: tuple[str, ...] = ()
     """Losses that a switch puts in the place of its own."""
     pure_bf16: bool = False

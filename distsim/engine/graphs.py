@@ -1,0 +1,147 @@
+"""CUDA graphs and exchanges of experts beside computation, as a job asks for them: the kernels that they bring, what
+frameworks refuse, and which layouts can have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distsim.errors import DistsimError
+
+if TYPE_CHECKING:
+    from distsim.specs.accelerator import Accelerator
+    from distsim.specs.framework import Framework
+    from distsim.specs.job import Job
+    from distsim.specs.layout import Layout
+    from distsim.specs.model import Model
+    from distsim.specs.precision import Precision
+
+ITERATION = {"expert_counts": "device"}
+"""What graphs of whole steps need of experts: no host may ask where tokens went (NVIDIA/Megatron-LM
+core/transformer/moe: experts padded to a capacity, or moe_paged_stash with a budget of tokens per rank)."""
+GROUPED = {"expert_products": "grouped", "expert_bias": "fused", "expert_clamp": "fused"}
+"""Experts in fused grouped kernels, biases and clamps in them (NVTE_CUTEDSL_FUSED_GROUPED_MLP)."""
+GROUPED_CHIPS = ("blackwell",)
+"""Architectures on which experts whose counts only the GPU knows are multiplied in one kernel; others pad each expert
+and multiply one by one (NVIDIA/TransformerEngine pytorch/ops/basic/grouped_linear.py, _is_graph_safe_path_supported:
+SM100 and newer)."""
+MOST_PREDICTED = 1
+"""Layers of multi-token prediction that go with overlapped exchanges (NVIDIA/Megatron-LM transformer_config.py)."""
+OPEN = {"expert_overlap": None}
+"""Options that a layout on a single rank cannot have, left open."""
+HALF_BYTES = 2
+ABLE = "megatron-core"
+
+
+def graphed(graphs: str, chip: Accelerator) -> dict[str, Any]:
+    """The kernels that CUDA graphs bring on a chip."""
+    if graphs != "iteration":
+        return {"graphs": graphs}
+    return {"graphs": graphs, **ITERATION, **(GROUPED if chip.generation in GROUPED_CHIPS else {})}
+
+
+def asked_kernels(
+    job: Job, framework: Framework, model: Model, chip: Accelerator, precision: Precision
+) -> dict[str, Any]:
+    """The kernels that a job's own words bring; raises for what its framework or its model does not have."""
+    supports, found = framework.supports, {}
+    if job.cuda_graphs is not None:
+        _refuse_graphs(job, framework)
+        found = graphed(job.cuda_graphs, chip)
+    if job.expert_overlap is None:
+        return found
+    if job.expert_overlap:
+        problem, mend = "", "leave --expert-overlap out"
+        if not supports.expert_overlap:
+            problem = f"{framework.name} does not run experts' exchanges beside computation"
+            mend = f"leave --expert-overlap out, or name another framework, e.g. {ABLE}"
+        elif model.experts is None:
+            problem = f"--expert-overlap has no effect: {model.name} has no experts"
+        elif model.mtp_trained > MOST_PREDICTED:
+            problem = f"{framework.name} overlaps experts' exchanges with one layer of multi-token prediction, not more"
+            mend = "use --mtp 1, or leave --expert-overlap out"
+        elif precision.activation_bytes > HALF_BYTES:
+            problem = f"{framework.name} overlaps experts' exchanges in bf16 and fp16, not in {precision.name}"
+        if problem:
+            raise DistsimError(problem, mend, *_source(framework, "expert_overlap"))
+    return {**found, "expert_overlap": job.expert_overlap}
+
+
+def _refuse_graphs(job: Job, framework: Framework) -> None:
+    able = framework.supports.cuda_graphs
+    if job.cuda_graphs in ("none", *able):
+        return
+    known = f"it has: --cuda-graphs {', '.join(able)}" if able else f"leave it out, or name another, e.g. {ABLE}"
+    raise DistsimError(f"{framework.name} has no CUDA graphs by the name of {job.cuda_graphs}", known)
+
+
+def _source(framework: Framework, figure: str) -> list[str]:
+    found = framework.source.get(f"supports.{figure}")
+    return [f"source: {found}"] if found else []
+
+
+class AskedRule(NamedTuple):
+    """What an option that a job states needs of its layout; ``holds`` is a mask over arrays of layouts."""
+
+    asked: Callable[[Job], bool]
+    holds: Callable[[Layout], Any]
+    problem: Callable[[Layout], str]
+    mend: str
+
+
+def _interleaved(y: Layout) -> Any:
+    return (y.schedule == "interleaved-1f1b") | (y.schedule == "interleaved-1f1b-overlap")
+
+
+def _overlaps(job: Job) -> bool:
+    return job.expert_overlap is True
+
+
+ASKED: tuple[AskedRule, ...] = (
+    AskedRule(
+        _overlaps,
+        lambda y: y.ep > 1,
+        lambda y: "--expert-overlap needs experts on several ranks, but ep is 1",
+        "add --ep 2 or more, or leave --expert-overlap out",
+    ),
+    AskedRule(
+        _overlaps,
+        lambda y: (y.pp == 1) | ((y.vpp > 1) & _interleaved(y)),
+        lambda y: (
+            f"--expert-overlap with {y.pp} pipeline stages needs several model chunks on each, but vpp is {y.vpp}"
+        ),
+        "add --vpp 2 or more, or leave --expert-overlap out",
+    ),
+    AskedRule(
+        _overlaps,
+        lambda y: y.recompute_layers == 0,
+        lambda y: "--expert-overlap does not go with --recompute full",
+        "use --recompute selective or none, or leave --expert-overlap out",
+    ),
+    AskedRule(
+        lambda job: job.cuda_graphs == "modules",
+        lambda y: y.recompute_layers == 0,
+        lambda y: "--cuda-graphs modules does not go with --recompute full",
+        "use --cuda-graphs iteration, or --recompute selective or none",
+    ),
+)
+"""NVIDIA/Megatron-LM core/transformer/transformer_config.py, checks of overlap_moe_expert_parallel_comm and of
+cuda_graph_impl."""
+
+
+def refuse_asked(job: Job, layout: Layout) -> None:
+    """Raise what a layout cannot have of what its job asks for."""
+    broken = [rule for rule in ASKED if rule.asked(job) and not rule.holds(layout)]
+    if broken:
+        raise DistsimError(
+            broken[0].problem(layout), broken[0].mend, *(f"also: {rule.problem(layout)}" for rule in broken[1:])
+        )
+
+
+def able(job: Job, layout: Layout) -> Any:
+    """Mask over the layouts of an array-valued ``layout``: True where they can have what the job asks for."""
+    mask: Any = True
+    for rule in ASKED:
+        if rule.asked(job):
+            mask = mask & rule.holds(layout)
+    return mask

@@ -1,0 +1,70 @@
+"""What the notes of a measured run say of CUDA graphs, kernels of experts and their exchanges beside computation."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from distsim.interop.run_denials import BEFORE, affirmed
+from distsim.interop.runs import Run
+
+_WHOLE = r"(?:full|whole|entire)[- _](?:iteration|step|program)"
+_GRAPHS = (
+    ("none", rf"\b(?:no|without) (?:{_WHOLE} )?CUDA[- ]graphs?\b|"
+             r"\bCUDA[- ]graphs? (?:did not take effect|(?:is |are |was |were )?"
+             r"(?:off|disabled|not used))|cuda[-_]graph[-_]impl[= ]none"),
+    ("iteration", rf"{BEFORE}\b{_WHOLE} CUDA[- ]graphs?\b|cuda[-_]graph[-_](?:impl|scope)[= ]full_iteration|"
+                  rf"\bCUDA[- ]graphs? (?:of|for) (?:the |a )?{_WHOLE.replace('[- _]', ' ')}"),
+    ("modules", r"\bCUDA[- ]graphs?\b|cuda[-_]graph[-_]impl[= ](?:transformer_engine|local)"),
+)  # fmt: skip
+"""What graphs hold, by the words for it; those for all of a step and for nothing say more than the bare name, which is
+that of modules' graphs: MLPerf's, Megatron core's ``local`` and Transformer Engine's."""
+_PATTERNS = tuple((kind, re.compile(words, re.IGNORECASE)) for kind, words in _GRAPHS)
+_EXCHANGE = r"(?:A2A|(?:expert |EP )?all[- ]to[- ]alls?|expert communication|EP(?: communication)?)"
+_BESIDE = rf"{_EXCHANGE}[- _]overlap(?:ped)?\b|overlap(?:s|ped)? (?:of )?(?:the )?(?:expert )?{_EXCHANGE}|1F1B overlap"
+_OVERLAPPED = re.compile(
+    affirmed(_BESIDE)
+    + r"(?!=0)(?! off)|overlap[-_]moe[-_]expert[-_]parallel[-_]comm(?![= ]*(?:0|false))|A2A_OVERLAP=1",
+    re.IGNORECASE,
+)
+_APART = re.compile(rf"\b(?:no|without) (?:{_BESIDE})|A2A_OVERLAP=0", re.IGNORECASE)
+_FUSED = re.compile(affirmed("CuTeDSL|fused grouped MLP"), re.IGNORECASE)
+_DIST_MOE = re.compile(affirmed("dist-?moe"), re.IGNORECASE)
+_STASHED = re.compile(affirmed("paged stash(?:ing)?"), re.IGNORECASE)
+
+
+def graphs_of(run: Run) -> str | None:
+    """Which parts of a step the notes say that CUDA graphs hold; where they speak of another run too, the first."""
+    notes = run.text("notes") or ""
+    found = [
+        (hit.start(), place, kind) for place, (kind, words) in enumerate(_PATTERNS) if (hit := words.search(notes))
+    ]
+    return min(found)[2] if found else None
+
+
+def overlaps_experts(run: Run) -> bool | None:
+    """Whether the notes say that exchanges of experts run beside another micro-batch's computation, or that they do
+    not; where they speak of both, the first."""
+    notes = run.text("notes") or ""
+    beside, apart = _OVERLAPPED.search(notes), _APART.search(notes)
+    if beside and apart:
+        return beside.start() < apart.start()
+    return True if beside else False if apart else None
+
+
+def fused_experts(run: Run) -> bool:
+    """Whether the notes say that experts are multiplied in one fused kernel."""
+    return _FUSED.search(run.text("notes") or "") is not None
+
+
+def stashed(run: Run) -> bool:
+    """Whether the notes say that what experts keep lies in pages that the GPU counts, without the host."""
+    return _STASHED.search(run.text("notes") or "") is not None
+
+
+def torchtitan_experts(run: Run) -> dict[str, Any]:
+    """Kernels that torchtitan's DistMoE puts in the place of its own: dispatch, experts and combination are one, which
+    sends tokens while it multiplies others."""
+    if not _DIST_MOE.search(run.text("notes") or ""):
+        return {}
+    return {"expert_kernel": "library", "expert_index": "fused", "expert_overlap": True}

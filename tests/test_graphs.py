@@ -1,0 +1,237 @@
+"""CUDA graphs and experts' exchanges beside computation: as options, in advice and search, and read from notes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from distsim import Job
+from distsim.cli.app import run
+from distsim.engine.evidence import setup_of
+from distsim.engine.faster import advise
+from distsim.engine.graphs import GROUPED, ITERATION
+from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_profile import recipe_year
+from distsim.engine.schedule_shape import interleaved_share
+from distsim.engine.search import Request, search
+from distsim.engine.search_bounds import parse_bounds
+from distsim.engine.step import seconds_of, step_of
+from distsim.errors import DistsimError
+from distsim.interop import run_notes
+from distsim.interop.run_graphs import fused_experts, graphs_of, overlaps_experts, stashed
+from distsim.interop.runs import Run
+from distsim.specs.layout import Layout
+
+EXPERTS = {"model": "qwen3-30b-a3b", "gpus": 8, "ep": 8, "seq": 4096, "global_batch": 64, "zero": 1}
+CELLS = {
+    "model": "qwen3-30b-a3b", "gpu": "gb200", "n_gpus": "8", "seq_len": "4096", "micro_batch": "4", "ep": "8",
+    "tp": "1", "pp": "1", "cp": "1", "global_batch": "512", "precision": "fp8-mx", "framework": "megatron-core",
+    "source": "somebody's table",
+}  # fmt: skip
+
+
+def job(**more: Any) -> Setup:
+    return resolve(Job(**{**EXPERTS, "gpu": "gb200", **more}))
+
+
+def row(notes: str = "", **cells: str) -> Run:
+    return Run({**CELLS, "notes": notes, **cells}, 1)
+
+
+def kernels(setup: Setup) -> dict[str, Any]:
+    names = ("graphs", "expert_overlap", *ITERATION, *GROUPED)
+    return {name: getattr(setup.kernels, name) for name in names}
+
+
+def test_graphs_of_whole_steps_bring_counts_on_the_gpu_and_grouped_experts_where_the_chip_has_them() -> None:
+    plain = job()
+    assert kernels(job(cuda_graphs="modules")) == {**kernels(plain), "graphs": "modules"}
+    whole = {**kernels(plain), "graphs": "iteration", **ITERATION}
+    assert kernels(job(cuda_graphs="iteration")) == {**whole, **GROUPED}
+    assert kernels(job(cuda_graphs="iteration", gpu="h100-sxm")) == whole
+    assert plain.kernels.expert_products == "loop"
+    times = [seconds_of(job(cuda_graphs=kind)) for kind in ("none", "modules", "iteration")]
+    assert times == sorted(times, reverse=True) and times[0] == seconds_of(plain)
+    assert times[2] < 0.6 * times[0]  # hosts issue eight kernels for each of sixteen experts
+
+
+def test_options_win_over_recipes() -> None:
+    recipe = {"framework": "megatron-bridge", "precision": "mxfp8"}
+    own = job(**recipe)
+    assert (own.kernels.graphs, own.kernels.expert_overlap) == ("iteration", True)
+    other = job(**recipe, cuda_graphs="none", expert_overlap=False)
+    assert (other.kernels.graphs, other.kernels.expert_overlap) == ("none", False)
+    assert own.to_dict()["cuda_graphs"] == "iteration" and other.to_dict()["expert_overlap"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (
+            {"cuda_graphs": "modules", "framework": "torchtitan", "zero": 3},
+            "torchtitan has no CUDA graphs by the name of modules",
+        ),
+        ({"expert_overlap": True, "framework": "nemo"}, "nemo does not run experts' exchanges beside computation"),
+        ({"expert_overlap": True, "model": "llama-7b", "ep": None}, "llama-7b has no experts"),
+        ({"expert_overlap": True, "ep": 1}, "needs experts on several ranks"),
+        ({"expert_overlap": True, "ep": 4, "pp": 2}, "with 2 pipeline stages needs several model chunks"),
+        ({"expert_overlap": True, "recompute": "full"}, "--expert-overlap does not go with --recompute full"),
+        ({"expert_overlap": True, "precision": "fp32"}, "not in fp32"),
+        ({"expert_overlap": True, "model": "deepseek-v3", "mtp": 2, "ep": 8}, "one layer of multi-token prediction"),
+        ({"cuda_graphs": "modules", "recompute": "full"}, "--cuda-graphs modules does not go with --recompute full"),
+    ],
+)
+def test_what_megatron_refuses_is_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DistsimError, match=problem) as told:
+        job(**options)
+    assert told.value.hints
+
+
+def test_what_megatron_takes_is_taken() -> None:
+    assert job(expert_overlap=True, ep=4, pp=2, vpp=4, global_batch=64).kernels.expert_overlap
+    assert job(cuda_graphs="iteration", recompute="full").kernels.graphs == "iteration"
+    assert not job(expert_overlap=False, framework="torchtitan", zero=3).kernels.expert_overlap
+
+
+@pytest.mark.parametrize(("pp", "vpp", "micro"), [(1, 1, 4), (2, 3, 8), (4, 2, 8), (8, 4, 64)])
+def test_the_share_that_hides_is_that_of_paired_chunks(pp: int, vpp: int, micro: int) -> None:
+    """Counted in the order of interleaved 1F1B with one more forward of each stage ahead."""
+    ahead = [min(2 * (pp - rank - 1) + (vpp - 1) * pp + 1, vpp * micro) if pp > 1 else 1 for rank in range(pp)]
+    alone = sum(ahead) / pp / (vpp * micro)
+    schedule = "interleaved-1f1b" if vpp > 1 else "1f1b"
+    share = interleaved_share(Layout(pp=pp, vpp=vpp, schedule=schedule, micro_batches=micro))
+    assert share == pytest.approx(max(0.0, 1 - alone))
+
+
+def test_without_chunks_nothing_is_paired() -> None:
+    assert interleaved_share(Layout(pp=4, vpp=1, schedule="1f1b", micro_batches=16)) == 0
+    assert interleaved_share(Layout(pp=4, vpp=2, schedule="dualpipe-v", micro_batches=16)) == 1
+
+
+def test_overlap_hides_exchanges_between_nodes() -> None:
+    shape = {"gpu": "h100-sxm", "gpus": 32, "ep": 32, "global_batch": 256}
+    apart, beside = (step_of(job(**shape, expert_overlap=one)) for one in (False, True))
+    assert beside.breakdown["expert_parallel"] < 0.3 * apart.breakdown["expert_parallel"]
+    assert beside.breakdown["compute"] == pytest.approx(apart.breakdown["compute"], rel=0.05)
+
+
+def test_advice_proposes_what_the_framework_has_and_the_job_lacks() -> None:
+    found = {one.words: one for one in advise(step_of(job(gpu="h100-sxm", gpus=32, ep=32, global_batch=256)))}
+    overlapped = found["experts' exchanges overlapped"]
+    again = job(gpu="h100-sxm", gpus=32, ep=32, global_batch=256, expert_overlap=True)
+    assert overlapped.options == {"expert_overlap": True} and overlapped.seconds == seconds_of(again)
+    graphs = next(one for one in advise(step_of(job())) if "cuda_graphs" in one.options)
+    assert graphs.options == {"cuda_graphs": "iteration"}
+    best = job(cuda_graphs="iteration", expert_overlap=True)
+    assert not {"cuda_graphs", "expert_overlap"} & {name for one in advise(step_of(best)) for name in one.options}
+
+
+def test_search_leaves_out_layouts_that_cannot_have_what_is_asked_for() -> None:
+    stated = Job(**{**EXPERTS, "ep": None, "zero": None, "gpus": None, "gpu": "h100-sxm", "expert_overlap": True})
+    bounds = parse_bounds({"micro_batch": "1", "recompute": "none,full", "tp": "1", "cp": "1"}, [])
+    found = search(Request(stated, (16,), bounds, top=50))
+    for choice in found.best:
+        y = choice.report.setup.layout
+        assert y.ep > 1 and (y.pp == 1 or y.vpp > 1) and not y.recompute_layers
+        assert choice.found.seconds == pytest.approx(choice.report.seconds, rel=1e-9)
+        assert choice.report.setup.kernels.expert_overlap
+    open_job = stated.model_copy(update={"expert_overlap": None})
+    assert search(Request(open_job, (16,), bounds, top=1)).evaluated > found.evaluated
+    with pytest.raises(DistsimError, match="no layout") as told:
+        search(Request(stated, (16,), parse_bounds({"ep": "1"}, []), top=1))
+    assert "without --expert-overlap there are layouts" in told.value.hints
+
+
+def test_a_plan_takes_both(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "qwen3-30b-a3b", "--gpu", "gb200", "--gpus", "16", "--tokens", "10B", "--global-batch", "256"]
+    days = []
+    for more in ([], ["--cuda-graphs", "iteration", "--expert-overlap"]):
+        assert run([*words, *more, "--json"]) == 0
+        days.append(min(one["days"] for one in json.loads(capsys.readouterr().out)["options"]))
+    assert days[1] < 0.8 * days[0]
+
+
+def test_the_pipeline_of_a_model_takes_graphs(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["pipeline", "--model", "qwen3-30b-a3b", "--gpu", "gb200", "--stages", "2", "--micro", "4", "--json"]
+    spans = []
+    for more in ([], ["--cuda-graphs", "iteration"]):
+        assert run([*words, *more]) == 0
+        spans.append(json.loads(capsys.readouterr().out)["makespan"])
+    assert spans[1] < spans[0]
+
+
+@pytest.mark.parametrize(
+    ("notes", "graphs"),
+    [
+        ("HybridEP, EP overlap, whole-iteration CUDA graph", "iteration"),
+        ("full-iteration CUDA graphs with paged stash", "iteration"),
+        ("--cuda-graph-impl=full_iteration", "iteration"),
+        ("partial CUDA graphs (attn moe_router moe_preprocess)", "modules"),
+        ("flags: --cuda-graph-impl=transformer_engine", "modules"),
+        ("CUDA graphs of router and preprocess only; another run with full-iteration CUDA graphs took 6 s", "modules"),
+        ("same recipe where the CUDA graph did not take effect", "none"),
+        ("DeepEP, no CUDA graphs", "none"),
+        ("CUDA graphs disabled", "none"),
+        ("mock data", None),
+    ],
+)
+def test_graphs_that_notes_name(notes: str, graphs: str | None) -> None:
+    assert graphs_of(row(notes)) == graphs
+    assert setup_of(row(notes)).kernels.graphs == (graphs or "none")
+
+
+@pytest.mark.parametrize(
+    ("notes", "beside"),
+    [
+        ("1F1B overlap of the expert all-to-all", True), ("expert communication overlapped, delayed", True),
+        ("HybridEP, A2A overlap", True), ("DeepEP dispatcher, a2a overlap on", True), ("A2A_OVERLAP=1", True),
+        ("expert all-to-all overlapped (1F1B overlap)", True), ("EP overlap, CuTeDSL fused grouped MLP", True),
+        ("--overlap-moe-expert-parallel-comm=True", True), ("no overlap of the expert all-to-all", False),
+        ("HybridEP, no A2A overlap", False), ("A2A_OVERLAP=0", False), ("all-to-all dispatcher", None),
+        ("overlap of the TP communication disabled", None), ("tp_comm_overlap, overlap-grad-reduce", None),
+    ],
+)  # fmt: skip
+def test_overlap_that_notes_name(notes: str, beside: bool | None) -> None:
+    assert overlaps_experts(row(notes)) is beside
+    assert setup_of(row(notes)).kernels.expert_overlap is bool(beside)
+    bridge = setup_of(row(notes, framework="megatron-bridge", year="2026.5"))
+    assert bridge.kernels.expert_overlap is (beside is not False)  # over its recipe
+
+
+def test_kernels_of_experts_that_notes_name() -> None:
+    assert fused_experts(row("CuTeDSL fused grouped MLP")) and not fused_experts(row("no fused grouped MLP"))
+    assert stashed(row("paged stash")) and not stashed(row("without paged stash"))
+    assert setup_of(row("CuTeDSL grouped MLP")).kernels.expert_products == "grouped"
+    assert setup_of(row("paged stash")).kernels.expert_counts == "device"
+    other = setup_of(row("whole-iteration CUDA graph, A2A overlap, paged stash", framework="huggingface"))
+    assert other.kernels.graphs == "iteration" and not other.kernels.expert_overlap
+
+
+def test_graphs_of_modules_leave_a_recipe_of_whole_steps_out() -> None:
+    cells = {"framework": "megatron-bridge", "year": "2026.5"}
+    assert setup_of(row(**cells)).kernels.graphs == "iteration"
+    partial = setup_of(row("partial CUDA graphs", **cells))
+    assert kernels(partial) == {**kernels(setup_of(row(framework="megatron-bridge", year="2025"))), "graphs": "modules"}
+
+
+def test_routers_that_notes_call_balanced() -> None:
+    assert run_notes.forced_router(row("forced balance, HybridEP"), "balanced") == "balanced"
+    assert run_notes.forced_router(row("forced balanced routing; with the real router 237"), "balanced") == "balanced"
+    natural = "natural routing. The mock-data recipe (forced balance) took 6.5 s"
+    assert run_notes.forced_router(row(natural), "balanced") is None
+    assert run_notes.forced_router(row("router not forced to balance"), "balanced") is None
+
+
+def test_a_year_without_a_month_is_its_middle_for_recipes() -> None:
+    assert [recipe_year(row(year=year)) for year in ("2026", "2026.25", "2025")] == [2026.5, 2026.25, 2025.5]
+    assert recipe_year(replace(row(year="2026"), cells={**CELLS, "year": "2026", "notes": "NeMo 26.02"})) < 2026.2
+
+
+def test_mlperf_of_2026_has_graphs_of_whole_steps() -> None:
+    cells = {"framework": "nemo-mlperf", "model": "deepseek-v3", "n_gpus": "256", "pp": "4", "vpp": "4", "ep": "32"}
+    new, old = (setup_of(row(**cells, year=year)) for year in ("2026", "2025"))
+    assert (new.kernels.graphs, new.kernels.expert_overlap) == ("iteration", True)
+    assert (old.kernels.graphs, old.kernels.expert_overlap) == ("none", False)
