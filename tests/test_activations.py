@@ -19,8 +19,8 @@ from distsim.engine.states import states
 from distsim.layers.ledger import Context, distinct_saved, saved_bytes
 from distsim.layers.network import embedding_block, head_block, layer_block
 from distsim.layers.recompute import op_level_bytes, op_level_saved
-from distsim.specs.framework import Kernels
 from distsim.specs.job import Job
+from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from distsim.arrays import Number, maximum
 from distsim.layers.ledger import Operation, distinct_saved, dropped_by
-from distsim.specs.framework import Kernels
+from distsim.specs.kernels import Kernels
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.layers.network import count_parameters, network_parameters, plain_context
-from distsim.specs.framework import Kernels
+from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 

@@ -10,7 +10,8 @@ from distsim.arrays import Number, round_up, where
 from distsim.errors import DistsimError
 from distsim.layers.sparse_attention import reads_chosen
 from distsim.specs.accelerator import Accelerator
-from distsim.specs.framework import Framework, Kernels
+from distsim.specs.framework import Framework
+from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.loss import Loss
 from distsim.specs.model import Model

@@ -20,8 +20,9 @@ from distsim.layers.ledger import Context
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
 from distsim.specs.experts import check_capacity
-from distsim.specs.framework import Framework, Kernels
+from distsim.specs.framework import Framework
 from distsim.specs.job import Job
+from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.optimizer import Optimizer

@@ -9,7 +9,8 @@ from distsim import catalog
 from distsim.engine.tuning_targets import experts_of, target_notes, targets_of
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Parameter
-from distsim.specs.framework import Framework, Kernels
+from distsim.specs.framework import Framework
+from distsim.specs.kernels import Kernels
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.tuning import LETTERS, WHOLE, Quantization, Tuning

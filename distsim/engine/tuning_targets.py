@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
-from distsim.specs.framework import Framework, Kernels
+from distsim.specs.framework import Framework
+from distsim.specs.kernels import Kernels
 from distsim.specs.model import Model
 from distsim.specs.products import FUSED_EXPERTS, LINEAR_ROUTERS, MIXER_IN, MIXER_OUT, mixer_products, products
 from distsim.specs.tuning import ELSEWHERE, GROUPS, LETTERS, MIXERS, ExpertAdapters, Tuning, targets_named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim.arrays import Number, maximum, minimum, round_up, where
 from distsim.layers.attention_kernel import all_keys, casts_keys, sdpa_choice, with_mask
 from distsim.layers.ledger import Context, Operation, Tensor
-from distsim.specs.framework import Kernels
+from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
 

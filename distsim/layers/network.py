@@ -28,7 +28,7 @@ from distsim.layers.selective_scan import selective_scan
 from distsim.layers.short_convolution import short_convolution
 from distsim.layers.shortcut import twice
 from distsim.layers.streams import bypass, correct, gather, predict, slice_of_all, spread, stream_count
-from distsim.specs.framework import Kernels
+from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision

@@ -7,7 +7,7 @@ import functools
 from distsim.arrays import Number
 from distsim.layers.ledger import Block, Operation, Tensor
 from distsim.layers.shortcut import SECOND
-from distsim.specs.framework import Kernels
+from distsim.specs.kernels import Kernels
 
 KEPT_OF_ATTENTION = ("attention.lse", "attention.rng")
 KEPT_INDICES = ("mlp.router.chosen",)

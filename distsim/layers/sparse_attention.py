@@ -14,7 +14,7 @@ from distsim.arrays import Number, ceil_div
 from distsim.formulas.attention import chosen_keys, gathered_bytes
 from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES, heads_operation
 from distsim.layers.ledger import Context, Operation, Tensor
-from distsim.specs.framework import Kernels
+from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 

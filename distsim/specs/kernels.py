@@ -1,0 +1,215 @@
+"""The kernels of a training framework: which operations are fused, and so which tensors live until backward."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from distsim.specs.base import Spec
+from distsim.specs.scripts import KeptPart
+
+
+class Kernels(Spec):
+    """Which operations are fused, that is, which tensors live until backward. Source: the framework's own code."""
+
+    norm: Literal["fused", "eager"] = "fused"
+    """``fused`` keeps the input in the activation dtype; ``eager`` composes an RMSNorm of elementary operations and
+    keeps the fp32 input and the normalised product besides. Layernorms are fused either way."""
+    norm_weight_fp32: bool = False
+    """The eager RMSNorm multiplies by its weight before casting back (Gemma, OLMo 2): the kept product is fp32 too."""
+    norm_weight_copy: bool = False
+    """The eager RMSNorm's weight is made anew in fp32 for each call (Gemma's ``1 + weight``)."""
+    norm_keeps_input: bool = False
+    """The eager RMSNorm multiplies its input in the activation dtype, which it keeps beside the fp32 copy (T5)."""
+    layernorm: Literal["fused", "fp32", "eager"] = "fused"
+    """``fp32`` runs the fused kernel on an fp32 copy of the input (OLMo 1); ``eager`` composes the norm and keeps the
+    centred input twice and the normalised product, all in fp32 (Cohere)."""
+    norm_statistics: bool = True
+    """Mean and reciprocal deviation (fp32 per token) are counted."""
+    activation: Literal["fused", "eager"] = "fused"
+    """``eager`` keeps every intermediate of a composed activation (gelu_new: four) and of a gated product."""
+    gate_tensors: int = Field(default=1, ge=0)
+    """Tensors of the inner width that an eager gated activation keeps beside its two inputs and its product: the
+    activated gate, or four where the product is clamped and composed (GPT-OSS)."""
+    expert_gate_tensors: int | None = Field(default=None, ge=0)
+    """The same of experts, where they differ from dense MLPs."""
+    softmax: Literal["fused", "eager"] = "fused"
+    """Eager attention: ``fused`` keeps the probabilities once, in the activation dtype; ``eager`` also in fp32."""
+    softmax_kernel: Literal["one", "compiled", "steps"] = "one"
+    """One kernel with scale and mask, one for each of its reductions, as XLA makes them, or plain torch's steps: scale,
+    mask, softmax, casts (engine/passes.py)."""
+    softmax_group: int = Field(default=0, ge=0)
+    """Sequences times heads of a rank that a fused softmax takes at once: where that does not divide them, it is
+    composed of elementary steps in fp32; 0 means that any number goes."""
+    softmax_keys: int = Field(default=0, ge=0)
+    """The longest sequence that a fused softmax with groups takes."""
+    expand_kv: bool = True
+    """Eager attention copies grouped keys and values to all heads before the products."""
+    scores_fp32: bool = False
+    """Eager attention multiplies fp32 copies of queries and keys (GPT-J, GPT-Neo)."""
+    sinks: Literal["shifted", "column", "scale"] = "shifted"
+    """Eager attention with a learned sink: a further column of scores whose row maximum is subtracted (GPT-OSS), or
+    without that (Flint), or a factor on the output (Granite with windows)."""
+    sdpa: bool = False
+    """``flash`` means torch's scaled_dot_product_attention, which picks the kernel: flash for 2-byte activations, the
+    memory-efficient one for fp32, masks or unlike value widths, plain products for grouped fp32 keys."""
+    attention_mask: Literal["none", "window", "always", "bias"] = "none"
+    """A dense mask of ``s x s`` per sequence is made in each layer: for sliding windows, or always (Falcon); ``bias``
+    has one per head instead (T5)."""
+    scan_projects: bool = False
+    """Fused kernels of Mamba's scans take in the weights of the norm and of the output projection, and compute again in
+    backward what those read (transformers): adapters on them are passed by."""
+    linear_attention: Literal["fused", "composed"] = "fused"
+    """Lightning attention is one kernel, or a loop over blocks of plain operations (transformers)."""
+    qkv_matrices: int = Field(default=1, ge=1, le=3)
+    """Separate modules that read the attention's input (autocast casts it for each)."""
+    gate_up_fused: bool = True
+    """Gate and up projections are one matrix product."""
+    value_view: bool = False
+    """Values are a view into a larger projection's output, which they keep alive whole, where queries and keys are new
+    tensors besides (rotated GPT-NeoX and Phi-3, latent attention)."""
+    attention_output_copy: bool = False
+    """The output projection reads a contiguous copy of the flash kernel's output: rotation by slices and concatenation
+    leaves queries, and with them the output, in another order (all partly rotated models, Phi-3)."""
+    dropout_always: bool = False
+    """Dropout with probability zero still keeps its mask (HF modules in training do not)."""
+    sparse_attention: Literal["dense", "absorbed"] = "dense"
+    """Latent attention to keys that an indexer chooses: to all, the others masked, or by kernels that read no others,
+    on the narrow layer itself."""
+    indexer: Literal["trained", "fixed"] = "trained"
+    """Indexers of sparse attention learn to agree with the attention that they choose for, or run without gradients
+    (transformers)."""
+    router_fp32: bool = False
+    """The router's product is done on fp32 copies of its input and weight (DeepSeek in Hugging Face)."""
+    attention_kernel: Literal["own", "sdpa", "flash-2", "triton", "flash-1", "pallas"] = "own"
+    """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any; ``sdpa``
+    took cuDNN's on Blackwell only (torch before 2.10)."""
+    attention_lse: bool = True
+    """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
+    rope: Literal["fused", "eager"] = "fused"
+    """``eager`` rotation makes new query and key tensors, and keeps tables of cosines and sines."""
+    rope_scaled: Literal["fused", "composed"] = "fused"
+    """Rotation that also scales: in the fused kernel, or of plain operations because that kernel cannot."""
+    rope_tables: int = Field(default=2, ge=0)
+    """Tables of ``s x rotated width``: cosine and sine, twice where local and global layers differ (Gemma 3)."""
+    rope_tables_per_layer: bool = False
+    """Each layer makes and keeps its own tables (GPT-J, GLM) instead of sharing those of the model."""
+    loss: Literal["fused", "eager", "with-head", "cut"] = "fused"
+    """``fused`` keeps fp32 logits once (vocabulary-parallel cross entropy); ``eager`` upcasts and keeps the fp32
+    log-softmax, with bf16 logits, their upcast and their gradients in transit; ``with-head`` takes the output layer's
+    product in a chunk of tokens at a time, and both their gradients at once (Liger, torchtitan) or in a backward pass
+    that computes the chunk again (TRL); ``cut`` never has logits in memory (Cut Cross Entropy)."""
+    loss_kept_bytes: float = Field(default=4, ge=0)
+    """Bytes per logit that a fused loss keeps: fp32, or the logits themselves where a compiler makes the rest again."""
+    loss_transit_bytes: float | None = Field(default=None, ge=0)
+    """Bytes per logit in transit while a fused loss is computed, beside what it keeps; None means one in the
+    activation dtype."""
+    loss_upcast: bool | Literal["autocast"] = True
+    """An ``eager`` loss works on fp32 logits; off where it reads those of the output layer (BERT in Hugging Face);
+    ``autocast``: only there, since an fp32 buffer is added to them (BART)."""
+    predicted_share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the positions whose logits an encoder's training computes: all, or those that are masked."""
+    loss_chunks: int = Field(default=1, ge=1)
+    """Chunks of tokens in which the loss is computed."""
+    loss_chunk_tokens: int = Field(default=0, ge=0)
+    """Tokens of a chunk of a ``with-head`` loss; 0: as many as Liger takes."""
+    loss_chunk_again: bool = False
+    """A chunk of a ``with-head`` loss is computed once more in backward (TRL), which then makes its gradients, instead
+    of making them at once."""
+    loss_shifted: bool = False
+    """An eager loss reads a copy of the logits without those of the last positions, which of a micro-batch of one
+    sequence are no copy but a view."""
+    loss_keeps_chunks: bool = False
+    """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once."""
+    pass_share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the passes of norms, activations and the like that is left where a compiler makes them part of
+    products."""
+    compiler: Literal["none", "inductor", "xla"] = "none"
+    """Inductor makes casts and sums part of what stands beside them, XLA one kernel of neighbours. On systolic arrays a
+    product takes them in (``pass_share``); on GPUs products are calls of a library, which does not."""
+    loss_kernel: Literal["one", "eager", "vocab-parallel", "compiled", "cut"] | None = None
+    """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
+    loss_metrics: int = Field(default=0, ge=0)
+    """Metrics of training that take the cross entropy of every micro-batch's logits once more, composed in fp32."""
+    modules: Literal["own", "transformer-engine"] = "own"
+    """Layers are the framework's own, or Transformer Engine's, of which each operation costs the host more."""
+    launches: Literal["ahead", "blocking"] = "ahead"
+    """The host issues kernels ahead of the GPU, or waits for each one (CUDA_LAUNCH_BLOCKING=1)."""
+    graphs: Literal["none", "modules", "iteration"] = "none"
+    """CUDA graphs that the host launches in place of kernels: none; of attention, Mamba and routers, all but experts,
+    whose shapes only the router knows; or of all of a step's forward and backward."""
+    deterministic: bool = False
+    """Torch's deterministic algorithms: whatever an operation allocates is filled first."""
+    expert_products: Literal["grouped", "loop", "modules"] = "grouped"
+    """A rank's experts are multiplied in one kernel; one expert after another in compiled code; or one after another as
+    modules of Python, each of which first asks the GPU which tokens are its own (transformers before 5.0)."""
+    expert_counts: Literal["host", "device"] = "device"
+    """Who must know how many tokens each expert got before its kernels are issued: where it is the host, it waits for
+    the GPU, whose queue is empty when it goes on."""
+    expert_kernel: Literal["library", "torch"] = "library"
+    """Grouped products of a library, or torch's own grouped_mm."""
+    expert_index: Literal["fused", "indexed", "eager"] = "fused"
+    """Tokens are put in the experts' order by kernels written for it, or by plain torch's indexing, which a compiler
+    takes its neighbours from or (``eager``) leaves alone."""
+    expert_bias: Literal["fused", "composed", "repeated"] = "fused"
+    """Biases of experts' outputs are added with the routers' weights in one kernel, one by one in plain torch, or those
+    of both products are repeated for each token."""
+    expert_clamp: Literal["fused", "composed", "sliced"] = "fused"
+    """What experts' activation reads is clamped in its kernel, or in plain torch before it, in halves or in slices."""
+    expert_order: Literal["fused", "around"] = "fused"
+    """Tokens are put in the order of experts once on each side by what sends them (DeepEP, HybridEP), or besides by a
+    pass before and after an all-to-all, which sends a token to each of its experts."""
+    expert_tokens: Literal["chosen", "all"] = "chosen"
+    """Experts compute the tokens that the router sends them, or every token, which it weighs by zero."""
+    expert_slots: Literal["indexed", "one-hot"] = "indexed"
+    """How tokens come to slots of a fixed capacity: by index, or by products with masks (layers/capacity.py)."""
+    expert_buffers: Literal["exact", "worst"] = "exact"
+    """Buffers of what experts are sent hold that, or, where shapes are fixed before (XLA), all that they could be."""
+    expert_scale: Literal["after", "before", "inputs"] = "after"
+    """Routers' weights multiply what experts give, what their second product reads, or what their first one does."""
+    tp_gathers: Literal["wide", "quantised"] = "wide"
+    """Tensor parallel all-gathers carry activations, or the 8 or 4 bits that products will read."""
+    routing: Literal["fused", "composed"] = "fused"
+    """Choosing experts takes a few kernels, or plain operations one by one."""
+    router: Literal["learned", "balanced", "round-robin"] = "learned"
+    """Where tokens go: to the experts that the router chooses, or to all alike, as benchmarks force it to, at random or
+    in turn: each token to the next experts after the last one's, which share a rank or two."""
+    expert_overlap: bool = False
+    """Exchanges of experts run beside another micro-batch's computation."""
+    recompute_stops_early: bool = False
+    """Recomputing a layer ends before its last product, which backward does not read: torch's checkpoint without
+    reentrant autograd, and XLA."""
+    moe: Literal["grouped", "eager"] = "grouped"
+    """``grouped`` permutes tokens and runs grouped matrix products; ``eager`` indexes and scales in plain torch."""
+    expert_modules: Literal["each", "one"] = "each"
+    """Each expert's projections are linear layers of their own, or all experts are tensors of one module, which has
+    hooks once and which what quantises linear layers passes by (transformers 5)."""
+    selective: tuple[str, ...] = ("core_attention",)
+    """Kinds of operations that ``--recompute selective`` computes again (``core_attention``, ``activation``, ``norm``)
+    or ``op``: keep only the outputs of matrix products and attention (torchtitan)."""
+    kept: tuple[KeptPart, ...] | None = None
+    """Products whose outputs ``--recompute selective`` keeps, of a layer of which all else is computed again where
+    backward needs it (XLA's policies of names); None: as ``selective`` says."""
+    op_keeps_unread: bool = True
+    """``op`` keeps products that no backward pass reads, too; a compiler drops them."""
+    op_keeps_narrow: bool = True
+    """``op`` knows products in 4 bits as products; kernels of their own escape its list."""
+    hidden_copies: int = Field(default=0, ge=0)
+    """Further tensors of hidden width that a layer's code keeps (contiguous copies, views made whole)."""
+    exchange_buffers: int = Field(default=0, ge=0)
+    """Buffers of a gathered input that tensor parallel exchanges keep for good."""
+    exchanges_held: float = Field(default=0, ge=0)
+    """Gathered tensors whose memory is not free again because the host runs ahead of the GPU (formulas/buffers.py)."""
+    exchanges_held_waiting: float = Field(default=0, ge=0)
+    """The same in a step of one micro-batch, before and after which the host waits."""
+    exchanges_held_pipelined: float = Field(default=0, ge=0)
+    """The same with pipeline stages; at most those of engine/buffers.py."""
+    host_ahead: bool = True
+    regather_input: bool = True
+    """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in
+    backward (Megatron), instead of keeping the gathered input (torch DTensor)."""
+    cp_gradients: Literal["reduce", "fp32_ring"] = "reduce"
+    """Context parallelism: key and value gradients go the way keys and values came, in the activation dtype, or in fp32
+    around the whole ring whichever way they came (torch 2.13)."""
+    cp_merge_bytes: tuple[float, float] = (0, 0)
+    """Memory traffic, forward and backward, of adding one ring step's result to those before it, per element of a
+    rank's queries: where no kernel of attention does it."""
