@@ -10,11 +10,12 @@ import distsim
 from distsim import catalog
 from distsim.engine.attention_rates import FLASH_BACKWARD_SHARE, HOPPER_BACKWARD_SHARE, attention_rates
 from distsim.engine.compute import Chip, StageCompute, stage_compute
-from distsim.engine.evidence import setup_of, with_kernels_of
+from distsim.engine.evidence import setup_of
 from distsim.engine.exchange import exchange_of
 from distsim.engine.memory import memory_of
 from distsim.engine.passes import moved_bytes
 from distsim.engine.resolve import Setup, resolve
+from distsim.engine.run_kernels import with_kernels_of
 from distsim.engine.run_profile import precision_of, unpacked_then
 from distsim.engine.run_software import told_software
 from distsim.engine.stages import build_stages

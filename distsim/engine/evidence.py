@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from distsim.engine.measured import measured_seconds, small_share
 from distsim.engine.memory import memory_of
-from distsim.engine.profile import least_zero, recipe_kernels, recipes_of, with_kernels
+from distsim.engine.profile import least_zero
 from distsim.engine.resolve import Setup, resolve
 from distsim.engine.run_cluster import cluster_of
 from distsim.engine.run_contradictions import believed_peak, overruled, too_large
 from distsim.engine.run_degrees import assumed_degrees, first_that_fits, open_degrees
 from distsim.engine.run_fitting import fitting
+from distsim.engine.run_kernels import recomputing_as_recipes, with_kernels_of
 from distsim.engine.run_layout import (
     assumed_batch,
     assumed_layout,
@@ -42,15 +43,13 @@ from distsim.engine.run_profile import (
 from distsim.engine.run_software import (
     assumed_recompute,
     attention_of,
-    noted_kernels,
-    own_softmax,
     recomputation_of,
     sharding_group,
 )  # fmt: skip
 from distsim.engine.run_units import beyond, time_cell
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
-from distsim.interop.run_attention import assumed_attention, kernel_said, names_flash
+from distsim.interop.run_attention import assumed_attention
 from distsim.interop.run_chips import assumed_chip, with_chip
 from distsim.interop.run_context import assumed_context
 from distsim.interop.run_models import assumed_model, model_of, without_prediction
@@ -235,43 +234,6 @@ def capacity_options(run: Run, framework: Framework, options: Mapping[str, Any])
     if framework.kernels.expert_slots == "one-hot":
         return {"capacity_factor": factor}
     return {"expert_imbalance": factor and max(factor, 1.0)} if (options.get("ep") or 1) > 1 else {}
-
-
-def recomputing_as_recipes(run: Run, setup: Setup) -> Setup:
-    """The setup with what the framework's own recipes compute again, where the row does not say."""
-    again = [one.again for one in recipes_of(setup.framework, setup.model, setup.accelerator, setup.precision.name)]
-    names = next((kinds for kinds in reversed(again) if kinds is not None), ())
-    if not names or run.text("recompute") is not None or setup.tuning is not None:
-        return setup
-    kernels = with_kernels(setup.kernels, {"selective": names}, f"framework {setup.framework.name}, recipes")
-    return replace(setup, kernels=kernels, recompute="selective", layout=setup.layout.with_(selective=1))
-
-
-def with_kernels_of(run: Run, setup: Setup) -> Setup:
-    """The setup with its framework's kernels in the year of the run, and the attention kernel
-    and policy of recomputation that the row names."""
-    year, framework = run_year(run), setup.framework
-    own = next((dict(kernels) for last, kernels in sorted(framework.earlier.items()) if year < last + 1), {})
-    replaced = recipe_kernels(framework, setup.model, setup.accelerator, setup.precision.name)
-    if setup.compiled:
-        replaced |= framework.compiled
-    own = {name: kernel for name, kernel in own.items() if name not in replaced}
-    if named := kernel_said(run):
-        own["attention_kernel"] = named
-    if setup.kernels.attention_mask == "window" and names_flash(run):
-        own["attention_mask"] = "none"
-    if forced := run_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):
-        own["router"] = forced
-    if run_notes.sends_once(run):
-        own["expert_order"] = "fused"
-    if run_notes.deterministic(run):
-        own["deterministic"] = True
-    if own_softmax(run):
-        own |= {"softmax": "fused", "softmax_kernel": "one"}
-    own |= noted_kernels(run, framework, setup.accelerator)
-    own |= recomputation_of(run, framework).kernels
-    where = f"framework {framework.name}, earlier"
-    return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
 
 
 def _stated(run: Run, framework: Framework, seq: int | None, causal: bool) -> dict[str, Any]:

@@ -4,12 +4,10 @@ many ranks it shards."""
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from distsim import catalog
-from distsim.engine.graphs import GROUPED, ITERATION, graphed
 from distsim.errors import DistsimError
-from distsim.interop import run_graphs, run_notes
+from distsim.interop import run_notes
 from distsim.interop.run_attention import attention_said
 from distsim.interop.run_models import model_of
 from distsim.interop.run_recompute import Said, said_by, unknown
@@ -139,24 +137,3 @@ def sharding_group(run: Run, dp: int, domain: int, node: int) -> int | None:
     found = FSDP.search(said)
     size = int(next(filter(None, found.groups()))) if found else 0
     return size if 1 < size < dp and dp % size == 0 else hybrid_group(run, dp, node)
-
-
-def noted_kernels(run: Run, framework: Framework, chip: Accelerator) -> dict[str, Any]:
-    """The kernels that a measured run's notes tell of, where its framework has such."""
-    found: dict[str, Any] = {}
-    kind = run_graphs.graphs_of(run)
-    if kind in ("none", *framework.supports.cuda_graphs):
-        own = framework.kernels.model_dump()  # not what a recipe has with other graphs
-        apart = {} if kind == "iteration" else {name: own[name] for name in (*ITERATION, *GROUPED, "expert_overlap")}
-        found = {**apart, **graphed(kind, chip)}
-    elif kind == "iteration":
-        found = {"graphs": kind}
-    found |= run_graphs.torchtitan_experts(run)
-    if not framework.supports.expert_overlap:
-        return found
-    if run_graphs.stashed(run):
-        found |= ITERATION
-    if run_graphs.fused_experts(run):
-        found |= GROUPED
-    overlaps = run_graphs.overlaps_experts(run)
-    return found if overlaps is None else {**found, "expert_overlap": overlaps}

@@ -10,13 +10,14 @@ from pathlib import Path
 from distsim import catalog
 from distsim.engine.candidates import checkpoint_of
 from distsim.engine.energy import draw
-from distsim.engine.evidence import check_possible, setup_of, with_kernels_of
+from distsim.engine.evidence import check_possible, setup_of
 from distsim.engine.goodput import Policy, goodput
 from distsim.engine.layouts import best_options, with_options
 from distsim.engine.models import load_model
 from distsim.engine.pace import campaign_pace
 from distsim.engine.resolve import Setup
 from distsim.engine.run_cluster import cluster_of
+from distsim.engine.run_kernels import with_kernels_of
 from distsim.engine.run_profile import framework_of, precision_of, run_year
 from distsim.engine.search_bounds import parse_bounds
 from distsim.engine.step import StepReport, step_of, timed

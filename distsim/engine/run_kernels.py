@@ -1,0 +1,75 @@
+"""The kernels that a measured run had: those of its framework in its year, and what its words say of others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from distsim.engine.graphs import GROUPED, ITERATION, graphed
+from distsim.engine.profile import recipe_kernels, recipes_of, with_kernels
+from distsim.engine.resolve import Setup
+from distsim.engine.run_profile import run_year
+from distsim.engine.run_software import own_softmax, recomputation_of
+from distsim.interop import run_graphs, run_notes
+from distsim.interop.run_attention import kernel_said, names_flash
+from distsim.interop.runs import Run
+from distsim.specs.accelerator import Accelerator
+from distsim.specs.framework import Framework
+
+
+def recomputing_as_recipes(run: Run, setup: Setup) -> Setup:
+    """The setup with what the framework's own recipes compute again, where the row does not say."""
+    again = [one.again for one in recipes_of(setup.framework, setup.model, setup.accelerator, setup.precision.name)]
+    names = next((kinds for kinds in reversed(again) if kinds is not None), ())
+    if not names or run.text("recompute") is not None or setup.tuning is not None:
+        return setup
+    kernels = with_kernels(setup.kernels, {"selective": names}, f"framework {setup.framework.name}, recipes")
+    return replace(setup, kernels=kernels, recompute="selective", layout=setup.layout.with_(selective=1))
+
+
+def with_kernels_of(run: Run, setup: Setup) -> Setup:
+    """The setup with its framework's kernels in the year of the run, and the attention kernel
+    and policy of recomputation that the row names."""
+    year, framework = run_year(run), setup.framework
+    own = next((dict(kernels) for last, kernels in sorted(framework.earlier.items()) if year < last + 1), {})
+    replaced = recipe_kernels(framework, setup.model, setup.accelerator, setup.precision.name)
+    if setup.compiled:
+        replaced |= framework.compiled
+    own = {name: kernel for name, kernel in own.items() if name not in replaced}
+    if named := kernel_said(run):
+        own["attention_kernel"] = named
+    if setup.kernels.attention_mask == "window" and names_flash(run):
+        own["attention_mask"] = "none"
+    if forced := run_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):
+        own["router"] = forced
+    if run_notes.sends_once(run):
+        own["expert_order"] = "fused"
+    if run_notes.deterministic(run):
+        own["deterministic"] = True
+    if own_softmax(run):
+        own |= {"softmax": "fused", "softmax_kernel": "one"}
+    own |= noted_kernels(run, framework, setup.accelerator)
+    own |= recomputation_of(run, framework).kernels
+    where = f"framework {framework.name}, earlier"
+    return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
+
+
+def noted_kernels(run: Run, framework: Framework, chip: Accelerator) -> dict[str, Any]:
+    """The kernels that a measured run's notes tell of, where its framework has such."""
+    found: dict[str, Any] = {}
+    kind = run_graphs.graphs_of(run)
+    if kind in ("none", *framework.supports.cuda_graphs):
+        own = framework.kernels.model_dump()  # not what a recipe has with other graphs
+        apart = {} if kind == "iteration" else {name: own[name] for name in (*ITERATION, *GROUPED, "expert_overlap")}
+        found = {**apart, **graphed(kind, chip)}
+    elif kind == "iteration":
+        found = {"graphs": kind}
+    found |= run_graphs.torchtitan_experts(run)
+    if not framework.supports.expert_overlap:
+        return found
+    if run_graphs.stashed(run):
+        found |= ITERATION
+    if run_graphs.fused_experts(run):
+        found |= GROUPED
+    overlaps = run_graphs.overlaps_experts(run)
+    return found if overlaps is None else {**found, "expert_overlap": overlaps}
