@@ -81,6 +81,7 @@ def test_options_win_over_recipes() -> None:
         ({"expert_overlap": True, "recompute": "full"}, "--expert-overlap does not go with --recompute full"),
         ({"expert_overlap": True, "precision": "fp32"}, "not in fp32"),
         ({"expert_overlap": True, "model": "deepseek-v3", "mtp": 2, "ep": 8}, "one layer of multi-token prediction"),
+        ({"cuda_graphs": "modules", "offload": "activations"}, "modules does not go with --offload activations"),
         ({"cuda_graphs": "modules", "recompute": "full"}, "--cuda-graphs modules does not go with --recompute full"),
     ],
 )

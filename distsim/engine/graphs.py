@@ -69,6 +69,11 @@ def asked_kernels(
 
 def _refuse_graphs(job: Job, framework: Framework) -> None:
     able = framework.supports.cuda_graphs
+    if job.cuda_graphs == "modules" and "activations" in (job.offload or ""):
+        raise DistsimError(
+            "--cuda-graphs modules does not go with --offload activations",
+            "use --cuda-graphs iteration, or leave one out",
+        )
     if job.cuda_graphs in ("none", *able):
         return
     known = f"it has: --cuda-graphs {', '.join(able)}" if able else f"leave it out, or name another, e.g. {ABLE}"
