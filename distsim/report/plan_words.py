@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 
 from distsim.engine.goodput import Goodput
+from distsim.engine.peak_error import TIGHT, peak_error
 from distsim.engine.plan import Option
 from distsim.engine.planner import Plan
 from distsim.specs.dates import dated
@@ -12,8 +13,6 @@ from distsim.units import DAY, days_words, decimal_bytes, duration
 
 KWH_PER_MWH = 1000
 KG_PER_TONNE = 1000
-NEARLY_FULL = 0.95
-"""Predicted memory is off by some per cent (docs/evidence.md): a layout beyond this may not fit after all."""
 
 
 def dollars(amount: float) -> str:
@@ -75,9 +74,11 @@ def owed(option: Option) -> str:
 def fullness(option: Option) -> list[str]:
     """A warning where the layout is predicted to fill the memory nearly to the last."""
     used = option.candidate.memory_fraction
-    if used is None or used <= NEARLY_FULL:
+    known = peak_error(used or 0.0, 1.0)
+    if known.fitting >= TIGHT:
         return []
-    return [f"memory      {used:.1%} full by prediction: try it before you order, or leave some with --margin 5%"]
+    told = f"{used:.1%} full by prediction, in which {known.fitting:.0%} of {known.runs:,} measured runs would fit"
+    return [f"memory      {told}: try it before you order, or leave some with --margin 10%"]
 
 
 def saving(terms: Goodput) -> str:
