@@ -42,7 +42,10 @@ LONGEST_NAME = 60
 """Letters of a GPU's name that is looked for in other words."""
 SHORTEST_MISTYPED = 4
 """Optimizers' names up to this long differ by a letter on purpose."""
+Listing = dict[str, tuple[str, str]]
+"""Origin and file by plain name or alias."""
 _places: ContextVar[dict[tuple[str, str], tuple[str, Path] | None] | None] = ContextVar("_places", default=None)
+_listings: ContextVar[dict[str, Listing] | None] = ContextVar("_listings", default=None)
 _ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
 
 
@@ -152,11 +155,12 @@ def knows(kind: str, name: str) -> bool:
 def settled() -> Iterator[None]:
     """While it lasts no preset comes, goes or gets another name, so that each is looked for once: many runs name the
     same few."""
-    token = _places.set({})
+    places, listings = _places.set({}), _listings.set({})
     try:
         yield
     finally:
-        _places.reset(token)
+        _places.reset(places)
+        _listings.reset(listings)
 
 
 def _find(kind: str, name: str) -> tuple[str, Path]:
@@ -202,13 +206,24 @@ def _looked_for(kind: str, name: str) -> tuple[str, Path] | None:
             return where, Path(exact)
         if where != "shipped" and (named := _in_folder(where, folder, kind).get(wanted)):
             return where, Path(named[1])
-    files = _files(kind)
-    if wanted in files:
-        return files[wanted][0], Path(files[wanted][1])
-    for where, path in files.values():
-        if wanted in (_plain(one) for one in _aliases(path, wanted)):
-            return where, Path(path)
+    if listed := _listed(kind, wanted).get(wanted):
+        return listed[0], Path(listed[1])
     return _spelt(wanted) if kind == "gpus" and len(wanted) <= LONGEST_NAME else None
+
+
+def _listed(kind: str, wanted: str) -> Listing:
+    """Presets by name and alias; aliases of all only where they are looked for more than once."""
+    known = _listings.get()
+    if known is not None and kind in known:
+        return known[kind]
+    files = _files(kind)
+    found = dict(files)
+    for place in files.values():
+        for alias in _aliases(place[1], wanted if known is None else ""):
+            found.setdefault(_plain(alias), place)
+    if known is not None:
+        known[kind] = found
+    return found
 
 
 def _spelt(wanted: str) -> tuple[str, Path] | None:

@@ -10,5 +10,6 @@ AFTER = r"(?! (?:is |was )?(?:not|off|disabled))"
 
 
 def affirmed(words: str) -> str:
-    """A pattern of ``words`` where nothing beside them denies it."""
-    return rf"{BEFORE}\b(?:{words})\b{AFTER}"
+    """A pattern of ``words`` where nothing beside them denies it; it looks for the words first, as most texts have
+    none."""
+    return rf"\b(?={words}){BEFORE}(?:{words})\b{AFTER}"

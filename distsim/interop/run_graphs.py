@@ -13,7 +13,8 @@ _GRAPHS = (
     ("none", rf"\b(?:no|without) (?:{_WHOLE} )?CUDA[- ]graphs?\b|"
              r"\bCUDA[- ]graphs? (?:did not take effect|(?:is |are |was |were )?"
              r"(?:off|disabled|not used))|cuda[-_]graph[-_]impl[= ]none"),
-    ("iteration", rf"{BEFORE}\b{_WHOLE} CUDA[- ]graphs?\b|cuda[-_]graph[-_](?:impl|scope)[= ]full_iteration|"
+    ("iteration", rf"\b(?={_WHOLE} CUDA){BEFORE}{_WHOLE} CUDA[- ]graphs?\b|"
+                  r"cuda[-_]graph[-_](?:impl|scope)[= ]full_iteration|"
                   rf"\bCUDA[- ]graphs? (?:of|for) (?:the |a )?{_WHOLE.replace('[- _]', ' ')}"),
     ("modules", r"\bCUDA[- ]graphs?\b|cuda[-_]graph[-_]impl[= ](?:transformer_engine|local)"),
 )  # fmt: skip

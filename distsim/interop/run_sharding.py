@@ -20,7 +20,7 @@ _WORDS = tuple(
         (r"(?:full|hybrid)[ _-]shard|optim_grads_params|zero-?infinity|zero\+\+|\bhsdp|\bdp_shard|dp_replicate",
          FULL),
         (r"^(?:megatron-?fsdp )?optim$|distributed.optimizer", 1),
-        (BEFORE + r"(?:\b|(?<=_))fsdp(?:\d\b|v\d\b|\b|=)|fully.?sharded", FULL),
+        (r"(?=fsdp)" + BEFORE + r"(?:\b|(?<=_))fsdp(?:\d\b|v\d\b|\b|=)|fully.?sharded", FULL),
     )
 )  # fmt: skip
 """What they shard and the stage of ZeRO that does as much; FSDP alone shards everything (torch's FULL_SHARD, JAX's
