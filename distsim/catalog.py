@@ -14,30 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from distsim.errors import DistsimError, did_you_mean, slipped
+from distsim.preset_kinds import KINDS, SPOKEN, SUFFIXES, kind_of
 
-# kind -> (module, class); a kind without a class is plain data
-KINDS: dict[str, tuple[str, str] | None] = {
-    "models": ("distsim.specs.model", "Model"),
-    "gpus": ("distsim.specs.accelerator", "Accelerator"),
-    "links": None,
-    "clusters": ("distsim.specs.cluster", "Cluster"),
-    "frameworks": ("distsim.specs.framework", "Framework"),
-    "precisions": ("distsim.specs.precision", "Precision"),
-    "optimizers": ("distsim.specs.optimizer", "Optimizer"),
-    "quantizations": ("distsim.specs.tuning", "Quantization"),
-    "losses": ("distsim.specs.loss", "Loss"),
-    "prices": ("distsim.specs.price", "Price"),
-    "storage": ("distsim.specs.storage", "Storage"),
-    "failures": ("distsim.specs.failures", "Failures"),
-    "facilities": ("distsim.specs.facility", "Facility"),
-    "power": ("distsim.specs.power", "PowerDraw"),
-    "timing": None,
-    "runs": None,
-}
-SUFFIXES = {"runs": ".csv"}
-SPOKEN = {"prices": "price list", "failures": "failures preset", "facilities": "facility", "power": "power profile",
-          "losses": "loss"}  # fmt: skip
-"""What one preset is called where it is not the kind without its s."""
 LONGEST_NAME = 60
 """Letters of a GPU's name that is looked for in other words."""
 SHORTEST_MISTYPED = 4
@@ -47,15 +25,6 @@ Listing = dict[str, tuple[str, str]]
 _places: ContextVar[dict[tuple[str, str], tuple[str, Path] | None] | None] = ContextVar("_places", default=None)
 _listings: ContextVar[dict[str, Listing] | None] = ContextVar("_listings", default=None)
 _ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
-
-
-def kind_of(word: str) -> str:
-    """The kind a word means, singular or plural: ``gpu`` and ``gpus`` are both ``gpus``."""
-    lower = word.lower()
-    for kind in KINDS:
-        if lower in (kind, kind.removesuffix("s"), SPOKEN.get(kind)):
-            return kind
-    raise DistsimError(f"unknown kind {word!r}", did_you_mean(lower, KINDS), f"kinds: {', '.join(KINDS)}")
 
 
 def shipped_folder() -> Path:

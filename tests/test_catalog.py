@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distsim import catalog
+from distsim import catalog, preset_kinds
 from distsim.errors import DistsimError
 
 CARD = """
@@ -96,9 +96,9 @@ def test_name_wins_over_alias_and_outer_alias_over_shipped(places: dict[str, Pat
     assert catalog.load("gpus", "h100").name == "another"
 
 
-@pytest.mark.parametrize("kind", list(catalog.KINDS))
+@pytest.mark.parametrize("kind", list(preset_kinds.KINDS))
 def test_shipped_aliases_are_unique_and_no_names(kind: str) -> None:
-    if kind in catalog.SUFFIXES:
+    if kind in preset_kinds.SUFFIXES:
         return
     seen: dict[str, str] = {}
     listed = {name.lower() for name in catalog.names(kind)}
@@ -214,7 +214,7 @@ def test_accelerator_without_usual_cluster_says_what_to_do(places: dict[str, Pat
     ("word", "kind"), [("gpu", "gpus"), ("GPUs", "gpus"), ("model", "models"), ("storage", "storage")]
 )
 def test_kinds_in_singular_and_plural(word: str, kind: str) -> None:
-    assert catalog.kind_of(word) == kind
+    assert preset_kinds.kind_of(word) == kind
 
 
 def test_presets_inside_the_package_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distsim import catalog
+from distsim import catalog, preset_kinds
 
 RUN = [sys.executable, "-c", "from distsim.cli import main; main()", "show"]
 
@@ -98,7 +98,7 @@ def test_names_stay_whole_on_a_narrow_terminal() -> None:
     assert "aliases" in show("gpus", COLUMNS="100").stdout
 
 
-@pytest.mark.parametrize("kind", [kind for kind in catalog.KINDS if kind not in catalog.SUFFIXES])
+@pytest.mark.parametrize("kind", [kind for kind in preset_kinds.KINDS if kind not in preset_kinds.SUFFIXES])
 def test_lists_fit_eighty_columns_with_every_number_whole(kind: str) -> None:
     narrow, wide = show(kind, COLUMNS="80").stdout, show(kind).stdout
     assert max(map(len, narrow.splitlines())) <= 80

@@ -27,7 +27,7 @@ def show(
 
     Example: distsim show gpu h100-sxm
     """
-    from distsim import catalog
+    from distsim import preset_kinds
     from distsim.cli.families import WORDS, show_families
 
     if kind in WORDS:
@@ -37,9 +37,9 @@ def show(
     elif kind is None:
         _show_kinds(json)
     elif name is None:
-        _show_names(catalog.kind_of(kind), json)
+        _show_names(preset_kinds.kind_of(kind), json)
     else:
-        _show_preset(catalog.kind_of(kind), name, json)
+        _show_preset(preset_kinds.kind_of(kind), name, json)
 
 
 def _show_topology(kind: str | None, nccl_log: str | None, json: bool) -> None:
@@ -54,9 +54,9 @@ def _show_topology(kind: str | None, nccl_log: str | None, json: bool) -> None:
 
 
 def _show_kinds(json: bool) -> None:
-    from distsim import catalog
+    from distsim import catalog, preset_kinds
 
-    counts = {kind: len(catalog.names(kind)) for kind in catalog.KINDS}
+    counts = {kind: len(catalog.names(kind)) for kind in preset_kinds.KINDS}
     if json:
         return _print_json({"kinds": counts})
     from distsim.report import show as report
@@ -65,9 +65,9 @@ def _show_kinds(json: bool) -> None:
 
 
 def _show_names(kind: str, json: bool) -> None:
-    from distsim import catalog
+    from distsim import catalog, preset_kinds
 
-    readable = kind not in catalog.SUFFIXES  # measured runs are tables of their own
+    readable = kind not in preset_kinds.SUFFIXES  # measured runs are tables of their own
     listed = [
         (name, catalog.origin(kind, name), catalog.raw(kind, name) if readable else {}) for name in catalog.names(kind)
     ]
@@ -81,9 +81,9 @@ def _show_names(kind: str, json: bool) -> None:
 
 
 def _show_preset(kind: str, name: str, json: bool) -> None:
-    from distsim import catalog
+    from distsim import catalog, preset_kinds
 
-    if kind in catalog.SUFFIXES:
+    if kind in preset_kinds.SUFFIXES:
         return _show_table(kind, name, json)
     if kind == "models" and (config := _config_of(name)):
         return _show_config(name, config, json)
