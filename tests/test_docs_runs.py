@@ -18,6 +18,7 @@ def test_every_column_is_told() -> None:
         columns = set(next(csv.reader(file))) - INTERNAL
     table = "".join(line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `"))
     assert set(re.findall(r"`(\w+)`", table)) == columns | {
+        "capacity_factor",
         "cp_mode",
         "lora_targets",
         "gpu_power",

@@ -112,7 +112,8 @@ def launches(setup: Setup, operation: Operation) -> Launches:
 
 
 def _on_dtensors(setup: Setup) -> Number:
-    """Host time of operations over that of plain tensors."""
+    """Host time of operations over that of plain tensors; frameworks whose tensor parallelism is DTensor's are those
+    that exchange the input gradient of each matrix alone."""
     if setup.compiled or not setup.framework.traffic.input_gradient_per_matrix:
         return 1.0
     return where(setup.layout.tp > 1, DTENSOR_ISSUE, 1.0)

@@ -22,6 +22,7 @@ _NAMES = {
     "top_k": "topk moe_router_topk num_experts_per_tok experts_per_token",
     "moe_ffn_hidden": "moe_ffn_hidden_size moe_intermediate_size expert_ffn_hidden",
     "shared_experts": "n_shared_experts num_shared_experts",
+    "capacity_factor": "moe_capacity_factor moe_expert_capacity_factor expert_capacity_factor",
     "seq_len": "seq seqlen seq_length sequence_length max_seq_len max_seq_length context_length context_len block_size",
     "gpu": "gpu_type gpu_name gpu_model accelerator hardware device_name",
     "n_gpus": "gpus num_gpus ngpus ngpu gpu_count world_size num_devices n_devices n_chips num_chips",
