@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import distsim
 from distsim import Job
 from distsim.cli.app import run
 from distsim.engine.evidence import setup_of
@@ -236,3 +237,11 @@ def test_mlperf_of_2026_has_graphs_of_whole_steps() -> None:
     new, old = (setup_of(row(**cells, year=year)) for year in ("2026", "2025"))
     assert (new.kernels.graphs, new.kernels.expert_overlap) == ("iteration", True)
     assert (old.kernels.graphs, old.kernels.expert_overlap) == ("none", False)
+
+
+def test_what_only_time_depends_on_is_told() -> None:
+    job = {"model": "qwen3-30b-a3b", "gpu": "gb200", "gpus": 16, "ep": 8, "zero": 1, "seq": 4096, "global_batch": 64,
+           "cuda_graphs": "iteration", "expert_overlap": True}  # fmt: skip
+    for name in ("--cuda-graphs", "--expert-overlap"):
+        assert f"{name} is counted in time, not in memory" in distsim.memory(**job).setup.notes
+        assert f"{name} is counted in time, not in traffic" in distsim.comm(**job).to_dict()["notes"]

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from distsim.engine.validate import validate_file
-from distsim.interop.run_columns import COLUMNS as OTHERS
-from distsim.interop.run_columns import column_of
+from distsim.interop.run_columns import OTHER_NAMES, column_of
 from distsim.interop.runs import COLUMNS, odd_cells, read_runs
 
 OWN = ("model,seq_len,gpu,n_gpus,tp,micro_batch,global_batch,precision,framework,step_time_s,mfu_pct,"
@@ -24,9 +23,9 @@ def _written(folder: Path, name: str, *lines: str) -> Path:
 
 
 def test_every_name_means_a_column_that_there_is() -> None:
-    assert set(OTHERS.values()) <= set(COLUMNS)
-    assert not set(OTHERS) & set(COLUMNS)
-    assert {column_of(name).name for name in OTHERS if name != "step"} == set(OTHERS.values())
+    assert set(OTHER_NAMES.values()) <= set(COLUMNS)
+    assert not set(OTHER_NAMES) & set(COLUMNS)
+    assert {column_of(name).name for name in OTHER_NAMES if name != "step"} == set(OTHER_NAMES.values())
 
 
 @pytest.mark.parametrize(

@@ -123,10 +123,10 @@ def _workspaces(setup: Setup) -> Number:
 def _whole_copies(setup: Setup, stage: Stage, figures: Figures) -> Number:
     """Parameters that stay gathered, and gradients that are added up before they are reduced."""
     elements = sum(_sharded(setup, p) * times for p, times in stage.held())
-    trained = sum(_sharded(setup, p) * times for p, times in stage.held() if p.trains)
     return figures.use(
         "gathered parameters and gradients", whole_copies_bytes, parameters=elements,
-        gathered_bytes=setup.precision.gather_bytes, trained=trained, gradient_bytes=_waiting_bytes(setup),
+        gathered_bytes=setup.precision.gather_bytes, trained=_trained(setup, stage),
+        gradient_bytes=_waiting_bytes(setup),
     )  # fmt: skip
 
 
@@ -135,10 +135,19 @@ def _waiting(setup: Setup, stage: Stage, figures: Figures) -> Number:
     each = _waiting_bytes(setup)
     if not some(each > 0):
         return 0.0
-    trained = sum(_sharded(setup, p) * times for p, times in stage.held() if p.trains)
     return figures.use(
-        "whole gradients", whole_copies_bytes, parameters=0, gathered_bytes=0.0, trained=trained, gradient_bytes=each
+        "whole gradients",
+        whole_copies_bytes,
+        parameters=0,
+        gathered_bytes=0.0,
+        trained=_trained(setup, stage),
+        gradient_bytes=each,
     )
+
+
+def _trained(setup: Setup, stage: Stage) -> Number:
+    """Elements of a stage that have gradients, whole where data parallel ranks share them."""
+    return sum(_sharded(setup, p) * times for p, times in stage.held() if p.trains)
 
 
 def _waiting_bytes(setup: Setup) -> Number:

@@ -17,6 +17,8 @@ from distsim.units import parse
 ZEROPP = ("qwz", "hpz", "qgz")
 ONE_BIT_OPTIMIZERS = ("adam", "adamw", "lamb")
 # Job options that change what crosses the links and nothing else.
+TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap")
+"""Options that neither memory nor traffic depends on."""
 TRAFFIC_ONLY = (
     "profile",
     "cp_mode", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers", "expert_imbalance", "clip",
@@ -227,5 +229,13 @@ def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> 
         stated.remove("zeropp")
     if waiting and "no_sync" in stated:  # so are gradients that wait
         stated.remove("no_sync")
-    slowed = [] if job.gpu_power is None else ["--gpu-power is counted in time, not in memory"]
-    return [*(f"--{name.replace('_', '-')} is counted in traffic, not in memory" for name in stated), *slowed]
+    return [
+        *(f"--{name.replace('_', '-')} is counted in traffic, not in memory" for name in stated),
+        *timed_notes(job, "memory"),
+    ]
+
+
+def timed_notes(job: Job, counted: str) -> list[str]:
+    """A note for each option that a job states and that what is ``counted`` does not depend on, only time."""
+    stated = [name.replace("_", "-") for name in TIMED_ONLY if getattr(job, name) is not None]
+    return [f"--{name} is counted in time, not in {counted}" for name in stated]

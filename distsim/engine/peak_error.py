@@ -14,6 +14,8 @@ STEPS = 20
 LEVEL = 0.9
 TIGHT = 0.6
 """Less than this share of measured runs that would fit, a job may well not."""
+ROOM = 0.1
+"""Share of the memory that is proposed to stay free then."""
 
 
 class PeakError(NamedTuple):

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from distsim.arrays import Number
-from distsim.engine.exchange import Exchange, exchange_of
+from distsim.engine.exchange import Exchange, exchange_of, timed_notes
 from distsim.engine.filled import filled_experts
 from distsim.engine.flows import Flow
 from distsim.engine.lacking import lacking
@@ -139,7 +139,7 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
 
 def _notes(setup: Setup, exchange: Exchange) -> list[str]:
     y, job = setup.layout, setup.job
-    notes = [] if setup.job.gpu_power is None else ["--gpu-power is counted in the time of steps, not in traffic"]
+    notes = timed_notes(setup.job, "traffic")
     if job.no_sync is not None and y.micro_batches == 1:
         notes.append("--no-sync has no effect with one micro-batch per step")
     if job.loss_parallel is not None and y.tp == 1:

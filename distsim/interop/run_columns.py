@@ -73,7 +73,7 @@ _NAMES = {
 }  # fmt: skip
 """Other names of each column, without units. A ``batch_size`` may be any of three, ``tokens_per_s`` of a GPU or of
 all, ``memory`` the card's: such names mean nothing here."""
-COLUMNS = {other: column for column, others in _NAMES.items() for other in others.split()}
+OTHER_NAMES = {other: column for column, others in _NAMES.items() for other in others.split()}
 _SHORTER = ((r"(?:seconds|second|secs|sec)(?=_|$)", "s"), (r"(?<![a-z])(?:toks?|token)(?=_)", "tokens"),
             (r"(?<![a-z])(?:sample|seqs?)(?=_s$|_per_s$)", "samples"), (r"_per_", "_"))  # fmt: skip
 """How the same rate is spelled."""
@@ -96,8 +96,8 @@ def column_of(heading: str, known: Collection[str] = ()) -> Column | None:
     if plain in known:
         return Column(plain)
     for name, unit in (_without_unit(plain), _without_unit(_shorter(plain))):
-        if name in COLUMNS and (name != "step" or unit) and _fits(COLUMNS[name], unit):
-            return Column(COLUMNS[name], unit)
+        if name in OTHER_NAMES and (name != "step" or unit) and _fits(OTHER_NAMES[name], unit):
+            return Column(OTHER_NAMES[name], unit)
     return None
 
 

@@ -155,15 +155,20 @@ def expert_operations(ctx: Context) -> list[Operation]:
     ]
 
 
+def _exchanges(exchange: Number, gather: Number, forward: str, backward: str) -> tuple[Collective, ...]:
+    """All-to-alls of expert parallel ranks, and what ranks that share experts do each way."""
+    return (
+        Collective("all_to_all", "ep", exchange, "forward"),
+        Collective("all_to_all", "ep", exchange, "backward"),
+        Collective(forward, "etp", gather, "forward"),
+        Collective(backward, "etp", gather, "backward"),
+    )
+
+
 def _dispatch(ctx: Context, routed: Number, exchange: Number, gather: Number) -> Operation:
     """Tokens in the order of experts, at the ranks that have these."""
     width, act = expert_width(ctx), ctx.activation
-    collectives = (
-        Collective("all_to_all", "ep", exchange, "forward"),
-        Collective("all_to_all", "ep", exchange, "backward"),
-        Collective("all_gather", "etp", gather, "forward"),
-        Collective("reduce_scatter", "etp", gather, "backward"),
-    )
+    collectives = _exchanges(exchange, gather, "all_gather", "reduce_scatter")
     if one_hot(ctx):
         return into_slots(ctx, width, collectives)
     return Operation(
@@ -238,12 +243,7 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
     # Plain torch copies and scales also what comes back as it went.
     copies = routed * (experts.choices / experts.count if ctx.kernels.moe == "eager" else 1)
     output = Tensor("mlp.experts.output", copies / ctx.layout.etp * hidden, act, "k s b h")
-    collectives = (
-        Collective("all_to_all", "ep", exchange, "forward"),
-        Collective("all_to_all", "ep", exchange, "backward"),
-        Collective("reduce_scatter", "etp", gather, "forward"),
-        Collective("all_gather", "etp", gather, "backward"),
-    )
+    collectives = _exchanges(exchange, gather, "reduce_scatter", "all_gather")
     if one_hot(ctx):
         return out_of_slots(ctx, hidden, output, collectives)
     saved: list[Tensor] = []

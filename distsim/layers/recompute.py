@@ -58,38 +58,36 @@ def counted_product(operation: Operation) -> bool:
     return operation.kind == "matmul" and not _grouped(operation) and not _biased(operation)
 
 
-def _products(operation: Operation) -> list[tuple[Tensor, bool]]:
-    """The outputs of the separate matrix products of one row, in order (queries, keys, values; gate, up), and whether
-    each adds a bias."""
+def _products(operation: Operation) -> list[Tensor]:
+    """The outputs of the separate matrix products of one row, in order: queries, keys, values; gate, up."""
     output = operation.output
     assert output is not None
     parameter = operation.parameters[0] if operation.parameters else None
-    if _grouped(operation):
-        return []
-    biased = _biased(operation)
     if parameter is None or parameter.copies == 1:
-        return [(output, biased)]
+        return [output]
     count = int(parameter.copies)
     widths = parameter.parts or (1,) * count
     whole = sum(widths)
     return [
-        (output._replace(name=f"{output.name}_{index}", elements=output.elements * width / whole), biased)
+        output._replace(name=f"{output.name}_{index}", elements=output.elements * width / whole)
         for index, width in enumerate(widths)
     ]
 
 
 def op_level_saved(block: Block, kernels: Kernels, math: str = "bf16") -> dict[str, Number]:
-    """Bytes by name: the layer's input, every second product from the first on, attention, experts, top-k indices."""
+    """Bytes by name: the layer's input, every second product without a bias from the first on and all with one,
+    attention, top-k indices."""
     escaped = math == "fp4" and not kernels.op_keeps_narrow
     assert block.boundary is not None
     kept: dict[str, Number] = {block.boundary.name: block.boundary.size_bytes}
     seen = 0
     unread = frozenset() if kernels.op_keeps_unread else _only_added(block)
     for operation in block.operations:
-        if operation.kind == "matmul" and operation.output is not None and not escaped:
-            for product, biased in _products(operation):
-                seen += not biased
-                if (biased or seen % 2) and operation.name not in unread:
+        if operation.kind == "matmul" and operation.output is not None and not (escaped or _grouped(operation)):
+            counted = counted_product(operation)
+            for product in _products(operation):
+                seen += counted
+                if (seen % 2 or not counted) and operation.name not in unread:
                     kept[product.name] = product.size_bytes
         elif operation.kind == "attention" and operation.output is not None:
             kept[operation.output.name] = operation.output.size_bytes

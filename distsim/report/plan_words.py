@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 from distsim.engine.goodput import Goodput
-from distsim.engine.peak_error import TIGHT, peak_error
+from distsim.engine.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.plan import Option
 from distsim.engine.planner import Plan
 from distsim.specs.dates import dated
@@ -78,7 +78,7 @@ def fullness(option: Option) -> list[str]:
     if known.fitting >= TIGHT:
         return []
     told = f"{used:.1%} full by prediction, in which {known.fitting:.0%} of {known.runs:,} measured runs would fit"
-    return [f"memory      {told}: try it before you order, or leave some with --margin 10%"]
+    return [f"memory      {told}: try it before you order, or leave some with --margin {ROOM:.0%}"]
 
 
 def saving(terms: Goodput) -> str:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distsim.engine.peak_error import TIGHT, peak_error
+from distsim.engine.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.search import Choice, SearchReport
 from distsim.engine.search_money import Rent
 from distsim.report.memory import number
@@ -18,8 +18,6 @@ from distsim.report.search_table import DEGREES, recompute_word, table
 from distsim.report.style import VERMILLION, Style, columns
 from distsim.units import DAY, count, days_words, duration, gib, stated
 
-ROOM = 0.1
-"""Share of the memory that is proposed to stay free where the best fits by little."""
 NEGATIVE = {"no_sync": "--sync-every-micro-batch"}
 """Flags whose opposite is not their name with ``no-``."""
 
