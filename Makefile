@@ -41,11 +41,11 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/bench_validate.py
 
 calibrate-links: $(STAMP)
-	$(BIN)/python -m distsim.engine.calibrate_links presets/runs/collectives.csv presets/links/factors.toml
+	$(BIN)/python -m distsim.engine.fitting.links presets/runs/collectives.csv presets/links/factors.toml
 
 calibrate: $(STAMP)
 	$(BIN)/distsim calibrate presets/runs/published.csv --folder presets/timing
-	$(BIN)/python -m distsim.engine.calibrate_peaks presets/timing/peaks.toml presets/runs/published.csv presets/runs/unseen.csv
+	$(BIN)/python -m distsim.engine.fitting.peaks presets/timing/peaks.toml presets/runs/published.csv presets/runs/unseen.csv
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py

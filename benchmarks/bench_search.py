@@ -41,7 +41,7 @@ ONE = """
 import json, resource, sys, time
 began = time.process_time()
 from distsim.engine.search import Request, search
-from distsim.engine.search_bounds import parse_bounds
+from distsim.engine.layouts.bounds import parse_bounds
 from distsim import catalog
 from distsim.specs.job import Job
 from distsim.specs.support import Supports

@@ -14,12 +14,12 @@ from typing import Any
 import numpy
 
 from distsim import catalog
-from distsim.engine import calibrate_links
-from distsim.engine.calibrate_links_rows import Batch, batches, read
-from distsim.engine.link_factors import factors
-from distsim.engine.links import network_for
-from distsim.engine.network import group_of
-from distsim.engine.pricing import price
+from distsim.engine.fitting import links as calibrate_links
+from distsim.engine.fitting.links_rows import Batch, batches, read
+from distsim.engine.networks.link_factors import factors
+from distsim.engine.networks.links import network_for
+from distsim.engine.networks.network import group_of
+from distsim.engine.networks.pricing import price
 
 COUNT, MIB = 100_000, 2**20
 BUCKETS = (("64 MB and more", 64 * MIB), ("4 to 64 MB", 4 * MIB), ("below 4 MB", 0))

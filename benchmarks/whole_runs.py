@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy
 
 from distsim import catalog
-from distsim.engine.calibrate_write import spread
-from distsim.engine.pace import PACE, campaign_pace, fitted_pace, left_one_out
-from distsim.engine.whole_runs import WholeRun, median_error, shipped, whole_runs
+from distsim.engine.fitting.write import spread
+from distsim.engine.plans.pace import PACE, campaign_pace, fitted_pace, left_one_out
+from distsim.engine.plans.whole_runs import WholeRun, median_error, shipped, whole_runs
 
 HEAD = f"{'run':<20} {'layout':<9} {'hours':<11} {'published':>11} {'steps':>11} {'goodput':>11} {'error':>6}"
 

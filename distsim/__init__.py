@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from distsim.engine.advice.faster import advise as advise
     from distsim.engine.collective import collective as collective
-    from distsim.engine.faster import advise as advise
+    from distsim.engine.jobs.models import load_model as load_model
     from distsim.engine.memory import memory as memory
-    from distsim.engine.models import load_model as load_model
     from distsim.engine.pipeline import pipeline as pipeline
     from distsim.engine.step import step as step
     from distsim.engine.traffic import comm as comm
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "DistsimError": "distsim.errors",
     "Job": "distsim.specs.job",
-    "load_model": "distsim.engine.models",
+    "load_model": "distsim.engine.jobs.models",
     "memory": "distsim.engine.memory",
     "comm": "distsim.engine.traffic",
     "step": "distsim.engine.step",
-    "advise": "distsim.engine.faster",
+    "advise": "distsim.engine.advice.faster",
     "pipeline": "distsim.engine.pipeline",
     "collective": "distsim.engine.collective",
 }

@@ -25,9 +25,9 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     """A folder to work in, whose fitted presets are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    from distsim.engine.intervals import residuals_of
-    from distsim.engine.likeness import evidence, own_sources
+    from distsim.engine.runs.likeness import evidence, own_sources
     from distsim.engine.step import timing_on
+    from distsim.engine.steps.intervals import residuals_of
 
     for known in (evidence, own_sources, residuals_of, timing_on):
         known.cache_clear()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import distsim
-from distsim.engine.models import load_model
-from distsim.engine.resolve import Setup
-from distsim.engine.stages import build_stages
+from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.step import StepReport
 from distsim.interop.huggingface import Reading, read_config
 

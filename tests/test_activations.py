@@ -11,11 +11,11 @@ import pytest
 from distsim import catalog
 from distsim.arrays import maximum
 from distsim.engine.figures import Figures
-from distsim.engine.moments import moments_of
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.saved import saved_of
-from distsim.engine.stages import build_stages
-from distsim.engine.states import states
+from distsim.engine.footprint.moments import moments_of
+from distsim.engine.footprint.saved import saved_of
+from distsim.engine.footprint.states import states
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.layers.ledger import Context, distinct_saved, saved_bytes
 from distsim.layers.network import embedding_block, head_block, layer_block
 from distsim.layers.recompute import op_level_bytes, op_level_saved

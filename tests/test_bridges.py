@@ -9,10 +9,10 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.flows import Span
-from distsim.engine.links import network_for
-from distsim.engine.network import group_of
-from distsim.engine.pricing import price
+from distsim.engine.exchanges.flows import Span
+from distsim.engine.networks.links import network_for
+from distsim.engine.networks.network import group_of
+from distsim.engine.networks.pricing import price
 from distsim.errors import DistsimError
 
 PAIRS = "server-8x-a100-pcie-80gb-bridged"

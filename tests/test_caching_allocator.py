@@ -7,8 +7,8 @@ from caching_allocator import Allocator, Step, reserved_bytes
 
 from distsim.engine.evidence import setup_of
 from distsim.engine.memory import memory_of
-from distsim.engine.run_memory import held_by
-from distsim.engine.run_profile import run_year
+from distsim.engine.runs.memory import held_by
+from distsim.engine.runs.profile import run_year
 from distsim.engine.validate import shipped_runs
 from distsim.interop.run_peaks import measured_peak_bytes
 from distsim.interop.runs import read_runs

@@ -14,14 +14,14 @@ import pytest
 
 from distsim import catalog
 from distsim.cli.app import run
-from distsim.engine import calibrate
-from distsim.engine.calibrate_runs import FIRST_RATIO, _unread, examples_of
-from distsim.engine.calibrate_table import Example
-from distsim.engine.calibrate_write import score, spread
 from distsim.engine.evidence import replay
-from distsim.engine.intervals import residuals_of
-from distsim.engine.resolve import resolve
+from distsim.engine.fitting import fit as calibrate
+from distsim.engine.fitting.runs import FIRST_RATIO, _unread, examples_of
+from distsim.engine.fitting.table import Example
+from distsim.engine.fitting.write import score, spread
+from distsim.engine.jobs.resolve import resolve
 from distsim.engine.step import step_of, timed
+from distsim.engine.steps.intervals import residuals_of
 from distsim.engine.validate import unseen_runs
 from distsim.interop.runs import Run, read_runs
 from distsim.specs.job import Job
@@ -158,8 +158,8 @@ def test_a_run_never_vouches_for_itself() -> None:
 def test_every_run_is_found_in_its_table_and_left_out() -> None:
     """A table that writes fewer digits than a job has would let a run correct itself."""
     from distsim.engine.evidence import setup_of
-    from distsim.engine.likeness import correction_of, evidence
-    from distsim.engine.run_profile import run_year
+    from distsim.engine.runs.likeness import correction_of, evidence
+    from distsim.engine.runs.profile import run_year
 
     wanted = {"nemo-0030", "mbridge-0097", "mbridge-0242", "dgxc-0178", "vtrain-0001", "foundry-0023", "titan-0057"}
     for row in read_runs(PUBLISHED):
@@ -195,7 +195,7 @@ def test_validate_tells_step_times(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_preset_that_says_the_same_keeps_its_day() -> None:
     from distsim import catalog
-    from distsim.engine.calibrate_write import as_shipped
+    from distsim.engine.fitting.write import as_shipped
 
     shipped = catalog.path("timing", "fitted").read_text(encoding="utf-8")
     later = shipped.replace("checked = 2026", "checked = 2031")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from distsim import memory, step
-from distsim.engine.resolve import resolve
-from distsim.engine.stages import build_stages
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
 from distsim.interop.run_notes import capacity_factor
 from distsim.interop.runs import Run

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from distsim.cli.app import run
-from distsim.engine.pace import campaign_pace
+from distsim.engine.plans.pace import campaign_pace
 
 SMALL = ("llama-7b", "--gpu", "h100-sxm", "--gpus", "8", "--global-batch", "64", "--schedule", "1f1b")
 
@@ -261,7 +261,7 @@ def test_known_prices_are_taken_from_the_nodes_themselves_where_there_are_any(
 
 def test_parquet_holds_what_csv_holds(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="the extra distsim[parquet] is not installed")
-    from distsim.engine import search_parquet
+    from distsim.engine.layouts import parquet as search_parquet
 
     monkeypatch.setattr(search_parquet, "ROWS", 100)
     words = (*SMALL, "--recompute", "none,selective", "--zero", "0,1", "--price", "3", "--json")
@@ -292,7 +292,7 @@ def test_without_pyarrow_the_extra_is_named_and_nothing_is_written(
 def test_an_interrupt_tells_what_there_is_and_writes_no_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, blocks: int
 ) -> None:
-    from distsim.engine.search_best import Kept
+    from distsim.engine.layouts.best import Kept
 
     seen, add = [], Kept.add
 

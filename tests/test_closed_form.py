@@ -8,10 +8,10 @@ import random
 import numpy
 import pytest
 
-from distsim.engine.compose import compose, layout_numbers, stage_numbers
-from distsim.engine.resolve import resolve
+from distsim.engine.jobs.resolve import resolve
 from distsim.engine.step import StepReport, step_of
-from distsim.engine.step_timeline import StepTimeline, timeline_of
+from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
+from distsim.engine.steps.timeline import StepTimeline, timeline_of
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 

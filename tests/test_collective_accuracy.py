@@ -12,9 +12,9 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine import calibrate_links
-from distsim.engine.calibrate_links_rows import Measurement, batches, read
-from distsim.engine.network import Factor
+from distsim.engine.fitting import links as calibrate_links
+from distsim.engine.fitting.links_rows import Measurement, batches, read
+from distsim.engine.networks.network import Factor
 
 SAMPLE = Path(__file__).parent / "oracles" / "collectives_sample.csv"
 DOC = Path(__file__).parent.parent / "docs" / "collectives.md"

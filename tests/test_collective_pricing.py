@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import distsim
-from distsim.engine import nccl
-from distsim.engine.links import network_for
-from distsim.engine.network import Factor, Group, Network, group_of
-from distsim.engine.pricing import OPS, op_named, price
+from distsim.engine.networks import nccl
+from distsim.engine.networks.links import network_for
+from distsim.engine.networks.network import Factor, Group, Network, group_of
+from distsim.engine.networks.pricing import OPS, op_named, price
 from distsim.errors import DistsimError
 from distsim.formulas import nccl as formulas
 

@@ -7,7 +7,7 @@ import math
 import numpy
 import pytest
 
-from distsim.engine.pricing import OPS, WIRE
+from distsim.engine.networks.pricing import OPS, WIRE
 from distsim.formulas import collectives as formulas
 
 SIZE, HOP, RATE = 2.0**26, 3e-6, 40e9

@@ -9,20 +9,20 @@ import pytest
 
 import distsim
 from distsim import Job, catalog, load_model
-from distsim.engine.chip import NARROW_SHARE
-from distsim.engine.compute import stage_compute
+from distsim.engine.advice.faster import changes
 from distsim.engine.evidence import replay, setup_of
-from distsim.engine.faster import changes
-from distsim.engine.flows import Span
-from distsim.engine.lacking import other_software, without_flash
-from distsim.engine.links import network_for
-from distsim.engine.pricing import price
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.run_profile import framework_of
-from distsim.engine.run_software import attention_of, recomputation_of, sharding_group
-from distsim.engine.saved import layer_saved_bytes
-from distsim.engine.stages import build_stages
-from distsim.engine.weights import weight_work
+from distsim.engine.exchanges.flows import Span
+from distsim.engine.footprint.saved import layer_saved_bytes
+from distsim.engine.jobs.lacking import other_software, without_flash
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.chip import NARROW_SHARE
+from distsim.engine.kernels.compute import stage_compute
+from distsim.engine.kernels.weights import weight_work
+from distsim.engine.networks.links import network_for
+from distsim.engine.networks.pricing import price
+from distsim.engine.runs.profile import framework_of
+from distsim.engine.runs.software import attention_of, recomputation_of, sharding_group
 from distsim.formulas.compute import array_share, causal_fraction, head_share
 from distsim.interop.runs import Run, read_runs
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import distsim
-from distsim.engine.models import load_model
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.stages import build_stages
+from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.interop.models import reading_notes

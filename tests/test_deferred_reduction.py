@@ -8,7 +8,7 @@ import pytest
 
 import distsim
 from distsim.engine.evidence import setup_of
-from distsim.engine.exchange import exchange_of, gathers_once
+from distsim.engine.exchanges.exchange import exchange_of, gathers_once
 from distsim.engine.traffic import TrafficReport
 from distsim.interop import run_graphs
 from distsim.interop.runs import Run

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from distsim import catalog
-from distsim.engine.compute import Chip, operation_sums
 from distsim.engine.figures import Figures
-from distsim.engine.flops import model_flops
-from distsim.engine.models import load_model
-from distsim.engine.moments import moments_of
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.saved import saved_of
-from distsim.engine.stages import build_stages
-from distsim.engine.states import states
+from distsim.engine.footprint.moments import moments_of
+from distsim.engine.footprint.saved import saved_of
+from distsim.engine.footprint.states import states
+from distsim.engine.jobs.flops import model_flops
+from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.compute import Chip, operation_sums
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.layers.network import layer_block

@@ -8,9 +8,9 @@ import pytest
 
 import distsim
 from distsim.cli.app import run
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.saved import saved_of
-from distsim.engine.stages import build_stages
+from distsim.engine.footprint.saved import saved_of
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.reader import read_config
 from distsim.layers.network import network_parameters

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from distsim import Job, catalog
-from distsim.engine.chip import Chip
-from distsim.engine.compute import operation_sums
-from distsim.engine.expert_passes import COMBINED, INDEX_ADDED, REPEATED_BIAS, bias_passes, exchange_passes
-from distsim.engine.launches import DTENSOR_ISSUE, launches
-from distsim.engine.passes import moved_bytes
-from distsim.engine.resolve import Setup, resolve
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.kernels.chip import Chip
+from distsim.engine.kernels.compute import operation_sums
+from distsim.engine.kernels.expert_passes import COMBINED, INDEX_ADDED, REPEATED_BIAS, bias_passes, exchange_passes
+from distsim.engine.kernels.launches import DTENSOR_ISSUE, launches
+from distsim.engine.kernels.passes import moved_bytes
 from distsim.layers.ledger import Operation
 from tests.test_recipes import changed, operation
 

@@ -12,11 +12,11 @@ import pytest
 
 from distsim import Job
 from distsim.engine.evidence import setup_of
-from distsim.engine.exchange import exchange_of
-from distsim.engine.flows import Flow
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.stages import build_stages
-from distsim.engine.traffic_flows import network_of, stage_flows
+from distsim.engine.exchanges.all_flows import network_of, stage_flows
+from distsim.engine.exchanges.exchange import exchange_of
+from distsim.engine.exchanges.flows import Flow
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.formulas.traffic import distinct_copies
 from distsim.interop.runs import Run
 from tests.test_recipes import changed, first_stage

@@ -8,7 +8,7 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.links import fabrics, link_rate, network_for
+from distsim.engine.networks.links import fabrics, link_rate, network_for
 from distsim.errors import DistsimError
 from distsim.units import GIB
 

@@ -11,13 +11,13 @@ from test_search import same_somewhere
 
 import distsim
 from distsim.engine.figures import Figures
-from distsim.engine.flops import model_flops
-from distsim.engine.models import load_model
-from distsim.engine.moments import moments_of
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.saved import saved_of
-from distsim.engine.stages import build_stages
-from distsim.engine.states import states
+from distsim.engine.footprint.moments import moments_of
+from distsim.engine.footprint.saved import saved_of
+from distsim.engine.footprint.states import states
+from distsim.engine.jobs.flops import model_flops
+from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.layers.ledger import distinct_saved, flops_forward
@@ -238,7 +238,7 @@ def test_images_per_second_are_told() -> None:
 
 def test_a_scan_is_bound_by_what_is_slower() -> None:
     """By arithmetic on an A100, by memory on an H100, whose vector units are 3.4 times as fast."""
-    from distsim.engine.compute import Chip, operation_sums
+    from distsim.engine.kernels.compute import Chip, operation_sums
 
     times = {}
     for gpu in ("a100-sxm4-80gb", "h100-sxm"):

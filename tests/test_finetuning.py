@@ -13,21 +13,21 @@ from test_saved_tensors import PRECISION, RECOMPUTE, model
 from test_search import _same as same_numbers
 
 import distsim
-from distsim.engine import resolve as resolving
 from distsim.engine.figures import Figures
-from distsim.engine.models import LoadedModel
-from distsim.engine.moments import moments_of
-from distsim.engine.pipeline_model import model_times
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.saved import saved_of
+from distsim.engine.footprint.moments import moments_of
+from distsim.engine.footprint.saved import saved_of
+from distsim.engine.footprint.states import states
+from distsim.engine.jobs import resolve as resolving
+from distsim.engine.jobs.models import LoadedModel
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.weights import weight_work
+from distsim.engine.layouts.bounds import Bounds
+from distsim.engine.layouts.fold import blocks
+from distsim.engine.layouts.prices import Prices
+from distsim.engine.layouts.space import groups
 from distsim.engine.search import base_setup
-from distsim.engine.search_bounds import Bounds
-from distsim.engine.search_fold import blocks
-from distsim.engine.search_prices import Prices
-from distsim.engine.search_space import groups
-from distsim.engine.stages import build_stages
-from distsim.engine.states import states
-from distsim.engine.weights import weight_work
+from distsim.engine.timelines.model import model_times
 from distsim.errors import DistsimError
 from distsim.interop.run_tuning import lengths_of, tuning_options
 from distsim.interop.runs import Run

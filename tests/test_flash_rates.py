@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import distsim
-from distsim.engine.chip import Chip
-from distsim.engine.flash import flash_seconds
-from distsim.engine.resolve import resolve
-from distsim.engine.stages import build_stages
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.chip import Chip
+from distsim.engine.kernels.flash import flash_seconds
 from distsim.formulas.compute import head_share
 from distsim.specs.job import Job
 from distsim.specs.timing import Timing

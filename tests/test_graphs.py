@@ -11,18 +11,18 @@ import pytest
 import distsim
 from distsim import Job
 from distsim.cli.app import run
+from distsim.engine.advice.faster import advise
 from distsim.engine.evidence import setup_of
-from distsim.engine.faster import advise
-from distsim.engine.graphs import GROUPED, ITERATION
-from distsim.engine.moments import STEP
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.run_memory import held_by
-from distsim.engine.run_profile import recipe_year
-from distsim.engine.schedule_shape import interleaved_share
+from distsim.engine.footprint.moments import STEP
+from distsim.engine.jobs.graphs import GROUPED, ITERATION
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.runs.memory import held_by
+from distsim.engine.runs.profile import recipe_year
 from distsim.engine.search import Request, search
-from distsim.engine.search_bounds import parse_bounds
-from distsim.engine.stages import build_stages
 from distsim.engine.step import seconds_of, step_of
+from distsim.engine.timelines.schedule_shape import interleaved_share
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_graphs import fused_experts, graphs_of, overlaps_experts, stashed

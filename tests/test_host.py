@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from distsim import Job
-from distsim.engine.compose import (
+from distsim.engine.evidence import setup_of
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.kernels.compute import PHASES
+from distsim.engine.kernels.launches import CALL_KERNELS, DETERMINISTIC_ISSUE
+from distsim.engine.step import step_of
+from distsim.engine.steps.compose import (
     BACKWARD_ISSUE,
     after_last,
     ahead_seconds,
@@ -18,13 +23,8 @@ from distsim.engine.compose import (
     micro_batch,
     stage_numbers,
 )
-from distsim.engine.compute import PHASES
-from distsim.engine.evidence import setup_of
-from distsim.engine.launches import CALL_KERNELS, DETERMINISTIC_ISSUE
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.step import step_of
+from distsim.engine.steps.work import work_of
 from distsim.engine.traffic import comm_of
-from distsim.engine.work import work_of
 from distsim.formulas.traffic import boundary_calls
 from distsim.interop.runs import Run
 from distsim.specs.timing import Timing
@@ -113,7 +113,7 @@ def test_nothing_is_gathered_ahead_without_sharded_states_or_where_it_is_not_the
 
 
 def test_a_step_drawn_with_what_is_gathered_ahead_ends_when_the_step_does() -> None:
-    from distsim.engine.step_timeline import AHEAD, timeline_of
+    from distsim.engine.steps.timeline import AHEAD, timeline_of
 
     report = step_of(job())
     drawn = timeline_of(report)

@@ -37,7 +37,7 @@ ROOMS_OF = {
     "typer": ("cli",),
     "rich": ("report",),
     "pydantic": ("specs", "catalog"),
-    "numpy": ("arrays", "engine/search", "engine/calibrate", "engine/campaign"),
+    "numpy": ("arrays", "engine/search", "engine/layouts", "engine/fitting", "engine/plans/campaign"),
 }
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distsim.engine.models import LoadedModel, load_model
+from distsim.engine.jobs.models import LoadedModel, load_model
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config, read_config_file
 from distsim.interop.huggingface.families import load_family, supported

@@ -7,12 +7,12 @@ import pytest
 
 from distsim import Job, catalog, load_model, memory, step
 from distsim.engine.evidence import setup_of
-from distsim.engine.expert_rates import expert_rates
-from distsim.engine.intervals import group_names
-from distsim.engine.likeness import evidence
-from distsim.engine.resolve import resolve
-from distsim.engine.run_profile import framework_of
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.kernels.expert_rates import expert_rates
+from distsim.engine.runs.likeness import evidence
+from distsim.engine.runs.profile import framework_of
 from distsim.engine.step import timing_on
+from distsim.engine.steps.intervals import group_names
 from distsim.interop.runs import Run
 from distsim.specs.timing import LIKE, combined
 

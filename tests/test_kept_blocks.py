@@ -10,11 +10,11 @@ import pytest
 
 from distsim.engine.evidence import replay
 from distsim.engine.figures import Figures
-from distsim.engine.kept import kept_bytes
+from distsim.engine.footprint.kept import kept_bytes
+from distsim.engine.footprint.states import states
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import memory_of
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.stages import build_stages
-from distsim.engine.states import states
 from distsim.engine.validate import shipped_runs
 from distsim.formulas.buffers import list_gather_bytes
 from distsim.interop.runs import read_runs

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from distsim import catalog
-from distsim.engine.flops import peak_of
-from distsim.engine.lacking import lacking_units, narrow_units, wide_units
-from distsim.engine.resolve import resolve
+from distsim.engine.jobs.flops import peak_of
+from distsim.engine.jobs.lacking import lacking_units, narrow_units, wide_units
+from distsim.engine.jobs.resolve import resolve
 from distsim.specs.job import Job
 
 

@@ -13,13 +13,13 @@ from test_search import same_somewhere
 
 import distsim
 from distsim.engine.figures import Figures
-from distsim.engine.flops import active_parameters, attended
+from distsim.engine.footprint.saved import saved_of
+from distsim.engine.footprint.states import states
+from distsim.engine.jobs.flops import active_parameters, attended
+from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import memory_of
-from distsim.engine.models import load_model
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.saved import saved_of
-from distsim.engine.stages import build_stages
-from distsim.engine.states import states
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.layers.ledger import Operation

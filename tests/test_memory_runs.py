@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from distsim import catalog
-from distsim.engine.buffers import buffer_bytes
 from distsim.engine.evidence import replay, setup_of
 from distsim.engine.figures import Figures
+from distsim.engine.footprint.buffers import buffer_bytes
+from distsim.engine.footprint.states import states
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import memory_of
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.run_memory import counts_of, held_by, host_ahead
-from distsim.engine.stages import build_stages
-from distsim.engine.states import states
+from distsim.engine.runs.memory import counts_of, held_by, host_ahead
 from distsim.engine.validate import shipped_runs
 from distsim.interop.runs import Run, read_runs
 from distsim.layers.ledger import distinct_saved, saved_bytes

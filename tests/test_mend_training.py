@@ -8,9 +8,9 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.changes import changes
-from distsim.engine.mend import mend
-from distsim.engine.resolve import resolve
+from distsim.engine.advice.changes import changes
+from distsim.engine.advice.mend import mend
+from distsim.engine.jobs.resolve import resolve
 from distsim.specs.job import Job
 
 ALONE: dict[str, Any] = {"model": "llama-2-7b", "gpu": "a100-sxm4-40gb", "gpus": 1, "seq": 2048, "recompute": "full"}

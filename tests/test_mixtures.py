@@ -13,10 +13,10 @@ from ledgers import counted, longer_costs_more, shared_and_whole
 from test_search import same_somewhere
 
 import distsim
-from distsim.engine.models import load_model
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.saved import saved_of
-from distsim.engine.stages import build_stages
+from distsim.engine.footprint.saved import saved_of
+from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.layers.ledger import distinct_saved

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from distsim import catalog
-from distsim.engine.models import load_model
+from distsim.engine.jobs.models import load_model
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.refused import REFUSED
 from distsim.specs.model import Model
@@ -146,7 +146,7 @@ def test_loading_one_preset_touches_nothing_else():
     code = (
         "import sys; opened = []\n"
         "sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == 'open' else None)\n"
-        "import distsim.engine.models as m; assert m.load_model('llama-7b').parameters == 6738415616\n"
+        "import distsim.engine.jobs.models as m; assert m.load_model('llama-7b').parameters == 6738415616\n"
         "print([one for one in opened if one.endswith('.toml')])\n"
         "print([one for one in sys.modules if one.startswith(('numpy', 'rich', 'typer')) or 'huggingface' in one])"
     )

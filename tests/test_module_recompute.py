@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from distsim.engine.evidence import replay, setup_of
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.passes import EAGER_SCALED_GATE, composed
 from distsim.engine.memory import memory_of
-from distsim.engine.passes import EAGER_SCALED_GATE, composed
-from distsim.engine.resolve import Setup
-from distsim.engine.run_memory import held_by
-from distsim.engine.stages import build_stages
+from distsim.engine.runs.memory import held_by
 from distsim.interop.runs import Run
 from distsim.layers.ledger import distinct_saved
 from distsim.units import MIB

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from distsim import catalog
-from distsim.engine.energy import draw
-from distsim.engine.ownership import ownership, system_for
+from distsim.engine.plans.energy import draw
+from distsim.engine.plans.ownership import ownership, system_for
 from distsim.formulas import energy, money, scaling
 
 ORACLE = Path(__file__).parent / "oracles" / "whole_runs.csv"  # figures as published, each row with its source

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from distsim import catalog
-from distsim.engine.chip import FOUR_BIT_JOULES, NARROW_SHARE, Chip, narrow_share, usual_share
-from distsim.engine.resolve import resolve
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.kernels.chip import FOUR_BIT_JOULES, NARROW_SHARE, Chip, narrow_share, usual_share
 from distsim.formulas.compute import matmul_share, narrowed_share
 from distsim.specs.job import Job
 

@@ -11,7 +11,7 @@ import distsim
 from distsim.cli import network_files
 from distsim.cli.app import run
 from distsim.cli.collective import price_collective, sizes
-from distsim.engine import calibrate_nccl_tests as calibrate
+from distsim.engine.fitting import nccl_tests as calibrate
 from distsim.errors import DistsimError
 from distsim.interop import nccl_log, nccl_tests
 from distsim.report import topology as drawing

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distsim.cli.app import run
-from distsim.engine import calibrate_nccl_tests as calibrate
+from distsim.engine.fitting import nccl_tests as calibrate
 from distsim.errors import DistsimError
 from distsim.interop import nccl_tests
 

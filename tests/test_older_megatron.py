@@ -11,17 +11,17 @@ import pytest
 
 import distsim
 from distsim.catalog import load
-from distsim.engine.calibrate import PRIORS
 from distsim.engine.evidence import assumed_of, setup_of
-from distsim.engine.launches import launches
+from distsim.engine.fitting.fit import PRIORS
+from distsim.engine.jobs.profile import kernels_for
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.launches import launches
+from distsim.engine.kernels.passes import moved_bytes
+from distsim.engine.kernels.softmax_passes import composed_softmax
 from distsim.engine.memory import memory_of
-from distsim.engine.passes import moved_bytes
-from distsim.engine.profile import kernels_for
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.run_layout import possible_degrees
-from distsim.engine.run_profile import framework_of
-from distsim.engine.softmax_passes import composed_softmax
-from distsim.engine.stages import build_stages
+from distsim.engine.runs.layout import possible_degrees
+from distsim.engine.runs.profile import framework_of
 from distsim.engine.validate import shipped_runs
 from distsim.interop.run_notes import framework_name, offloaded
 from distsim.interop.runs import Run, read_runs

@@ -9,12 +9,12 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.chip import Chip
-from distsim.engine.orthogonal import orthogonal_work, orthogonalised
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.stages import build_stages
-from distsim.engine.states import states_of
-from distsim.engine.weights import optimizer_seconds
+from distsim.engine.footprint.states import states_of
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.chip import Chip
+from distsim.engine.kernels.orthogonal import orthogonal_work, orthogonalised
+from distsim.engine.kernels.weights import optimizer_seconds
 from distsim.formulas.compute import newton_schulz_flops
 from distsim.specs.job import Job
 

@@ -13,18 +13,18 @@ import pytest
 from distsim import catalog
 from distsim.cli.app import run
 from distsim.engine.evidence import replay
-from distsim.engine.intervals import interval_of
-from distsim.engine.likeness import FARTHEST, bounded
-from distsim.engine.own_runs import compared, kind_of_recipe
-from distsim.engine.resolve import resolve
-from distsim.engine.run_profile import as_one_software, assumed_profile
-from distsim.engine.run_units import unit_of
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.layouts.fold import blocks, setup_at
+from distsim.engine.layouts.prices import Prices
+from distsim.engine.layouts.space import groups
+from distsim.engine.runs.likeness import FARTHEST, bounded
+from distsim.engine.runs.own_runs import compared, kind_of_recipe
+from distsim.engine.runs.profile import as_one_software, assumed_profile
+from distsim.engine.runs.units import unit_of
 from distsim.engine.search import FIXED, base_setup
-from distsim.engine.search_bounds import parse_bounds
-from distsim.engine.search_fold import blocks, setup_at
-from distsim.engine.search_prices import Prices
-from distsim.engine.search_space import groups
 from distsim.engine.step import seconds_of, step_of
+from distsim.engine.steps.intervals import interval_of
 from distsim.interop.runs import Run, read_runs
 from distsim.specs.job import Job
 

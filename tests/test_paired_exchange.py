@@ -6,8 +6,8 @@ import numpy
 import pytest
 
 import distsim
-from distsim.engine.schedule_shape import paired
 from distsim.engine.step import StepReport
+from distsim.engine.timelines.schedule_shape import paired
 
 JOB = {
     "model": "deepseek-v2", "gpu": "h800-sxm", "gpus": 512, "pp": 4, "ep": 8, "zero": 1, "global_batch": 4096,

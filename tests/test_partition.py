@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsim.engine.partition import split
-from distsim.engine.partition_chunks import lower_bound, split_over
+from distsim.engine.timelines.partition import split
+from distsim.engine.timelines.partition_chunks import lower_bound, split_over
 from distsim.errors import DistsimError
 from distsim.schedules.action import looped, wave
 

@@ -9,9 +9,9 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.calibrate_peaks import comparable, peaks_toml
 from distsim.engine.evidence import Replay
-from distsim.engine.peak_error import STEPS, TABLE, peak_error, share_below
+from distsim.engine.fitting.peaks import comparable, peaks_toml
+from distsim.engine.footprint.peak_error import STEPS, TABLE, peak_error, share_below
 from distsim.interop.runs import Run
 from distsim.units import GIB
 

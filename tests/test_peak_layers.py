@@ -10,14 +10,14 @@ from typing import Any
 import numpy
 import pytest
 
-from distsim.engine.buffers import slack_of
 from distsim.engine.figures import Figures
+from distsim.engine.footprint.buffers import slack_of
+from distsim.engine.footprint.moments import StageStep, layer_backward, moments_of
+from distsim.engine.footprint.saved import saved_of
+from distsim.engine.footprint.states import states, stored
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.memory import stage_parts
-from distsim.engine.moments import StageStep, layer_backward, moments_of
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.saved import saved_of
-from distsim.engine.stages import Stage, build_stages
-from distsim.engine.states import states, stored
 from distsim.interop.huggingface import read_config
 from distsim.specs.job import Job
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import distsim
-from distsim.engine import order_check
+from distsim.engine.timelines import order_check
 from distsim.errors import DistsimError
 from distsim.formulas import bubbles
 from distsim.schedules import registry

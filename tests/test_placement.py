@@ -14,18 +14,18 @@ import distsim
 from distsim import catalog
 from distsim.cli.app import run
 from distsim.engine.evidence import replay, setup_of
-from distsim.engine.models import load_model
-from distsim.engine.placement import PLACES, by_recipe, stage_sums
-from distsim.engine.resolve import Setup, resolve
+from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.placement import PLACES, by_recipe, stage_sums
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.layouts.fold import blocks, setup_at
+from distsim.engine.layouts.prices import Prices
+from distsim.engine.layouts.space import groups
+from distsim.engine.layouts.variants import FIXED, base_setup
+from distsim.engine.layouts.ways import chunk_counts
 from distsim.engine.search import Request, search
-from distsim.engine.search_bounds import parse_bounds
-from distsim.engine.search_fold import blocks, setup_at
-from distsim.engine.search_prices import Prices
-from distsim.engine.search_space import groups
-from distsim.engine.search_variants import FIXED, base_setup
-from distsim.engine.search_ways import chunk_counts
-from distsim.engine.stages import build_stages
-from distsim.engine.step_timeline import timeline_of
+from distsim.engine.steps.timeline import timeline_of
 from distsim.engine.validate import shipped_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import read_runs

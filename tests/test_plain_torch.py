@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from distsim.engine.passes import autocast_bytes, bias_gradient_bytes, moved_bytes
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.stages import build_stages
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.passes import autocast_bytes, bias_gradient_bytes, moved_bytes
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 

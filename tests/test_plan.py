@@ -14,16 +14,16 @@ import pytest
 from shell import Done, piped
 
 from distsim import catalog
-from distsim.engine.batch import StepBatch
-from distsim.engine.candidates import checkpoint_bytes_per_parameter
-from distsim.engine.energy import Draw
 from distsim.engine.figures import Figures
-from distsim.engine.goodput import Goodput
-from distsim.engine.layouts import micro_batches
-from distsim.engine.plan import Candidate, Option, Wish, cheapest, fastest, nearest, options, pareto
+from distsim.engine.jobs.resolve import resolve
 from distsim.engine.planner import finish_dates
-from distsim.engine.prices import Quote
-from distsim.engine.resolve import resolve
+from distsim.engine.plans.batch import StepBatch
+from distsim.engine.plans.candidates import checkpoint_bytes_per_parameter
+from distsim.engine.plans.energy import Draw
+from distsim.engine.plans.goodput import Goodput
+from distsim.engine.plans.layouts import micro_batches
+from distsim.engine.plans.plan import Candidate, Option, Wish, cheapest, fastest, nearest, options, pareto
+from distsim.engine.plans.prices import Quote
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.report.plan import money_shares

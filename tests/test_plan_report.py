@@ -17,7 +17,7 @@ from shell import Done, piped
 
 from distsim.catalog import load
 from distsim.cli import plan_report
-from distsim.engine.ownership import ownership
+from distsim.engine.plans.ownership import ownership
 from distsim.errors import DistsimError
 from distsim.report.html_cash import cash
 from distsim.report.html_scatter import Axis

@@ -13,8 +13,8 @@ import pytest
 from shell import Done, piped
 
 from distsim import catalog
-from distsim.engine.peak_error import TIGHT, peak_error
-from distsim.engine.prices import price_lists, quotes
+from distsim.engine.footprint.peak_error import TIGHT, peak_error
+from distsim.engine.plans.prices import price_lists, quotes
 from distsim.errors import DistsimError
 
 ASKED = ("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "64")

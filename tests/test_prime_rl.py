@@ -8,7 +8,7 @@ import pytest
 
 import distsim
 from distsim import Job, catalog
-from distsim.engine.resolve import resolve
+from distsim.engine.jobs.resolve import resolve
 from distsim.interop.run_names import nearest_profile
 from distsim.units import GIB
 

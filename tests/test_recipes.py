@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from distsim import Job
-from distsim.engine.compose import exchanged, layout_numbers, micro_batch, stage_numbers
 from distsim.engine.evidence import setup_of
-from distsim.engine.exchange import exchange_of
-from distsim.engine.expert_modules import AFTER_FOUND
-from distsim.engine.expert_passes import COMPOSED_BIAS
-from distsim.engine.launches import (
+from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
+from distsim.engine.exchanges.exchange import exchange_of
+from distsim.engine.footprint.saved import layer_saved_bytes
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.expert_modules import AFTER_FOUND
+from distsim.engine.kernels.expert_passes import COMPOSED_BIAS
+from distsim.engine.kernels.launches import (
     AFTER_COUNTS,
     EXPERT_KERNELS,
     GRAPHED_GAP,
@@ -22,14 +25,11 @@ from distsim.engine.launches import (
     ROUTER_KERNELS,
     launches,
 )  # fmt: skip
-from distsim.engine.passes import moved_bytes
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.run_profile import framework_of, precision_of
-from distsim.engine.saved import layer_saved_bytes
-from distsim.engine.search_prices import Prices
-from distsim.engine.stages import build_stages
-from distsim.engine.traffic_flows import network_of, price_of, stage_flows
-from distsim.engine.work import work_of
+from distsim.engine.kernels.passes import moved_bytes
+from distsim.engine.layouts.prices import Prices
+from distsim.engine.runs.profile import framework_of, precision_of
+from distsim.engine.steps.compose import exchanged, layout_numbers, micro_batch, stage_numbers
+from distsim.engine.steps.work import work_of
 from distsim.formulas.compute import BUSIEST_RANK
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Block, Operation, dropped_by

@@ -14,11 +14,11 @@ from test_search import same_somewhere
 import distsim
 from distsim.cli.app import run
 from distsim.engine.figures import Figures
-from distsim.engine.models import load_model
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.saved import saved_of
-from distsim.engine.stages import build_stages
-from distsim.engine.states import states
+from distsim.engine.footprint.saved import saved_of
+from distsim.engine.footprint.states import states
+from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.interop.huggingface.recurrent import shortest

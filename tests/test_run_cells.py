@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from distsim.engine.evidence import replay, setup_of
-from distsim.engine.resolve import Setup
-from distsim.engine.run_profile import run_year
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.profile import run_year
 from distsim.interop.run_peaks import measured_peak_bytes
 from distsim.interop.runs import MissingCell, Run, measured_step_seconds
 from distsim.units import GIB

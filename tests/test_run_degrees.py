@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from distsim.engine.calibrate_runs import examples_of
 from distsim.engine.evidence import Replay, assumed_of, replay
+from distsim.engine.fitting.runs import examples_of
 from distsim.engine.memory import memory_of
 from distsim.interop.runs import Run
 

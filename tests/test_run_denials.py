@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distsim.engine.run_memory import COMPILED
+from distsim.engine.runs.memory import COMPILED
 from distsim.interop import run_graphs, run_notes
 from distsim.interop.run_tuning import packed_options, unpadded_tokens
 from distsim.interop.runs import Run

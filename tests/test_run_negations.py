@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distsim.engine.evidence import Replay, replay
-from distsim.engine.flops import NARAYANAN
+from distsim.engine.jobs.flops import NARAYANAN
 from distsim.interop.run_attention import attention_said
 from distsim.interop.run_context import context_mode
 from distsim.interop.run_graphs import graphs_of

@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from distsim import catalog
-from distsim.engine import resolve as resolving
 from distsim.engine.figures import Figures
-from distsim.engine.models import LoadedModel
-from distsim.engine.moments import moments_of
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.saved import saved_of
-from distsim.engine.stages import Stage, build_stages
-from distsim.engine.states import states
+from distsim.engine.footprint.moments import moments_of
+from distsim.engine.footprint.saved import saved_of
+from distsim.engine.footprint.states import states
+from distsim.engine.jobs import resolve as resolving
+from distsim.engine.jobs.models import LoadedModel
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.interop.huggingface.reader import read_config
 from distsim.layers.ledger import distinct_saved
 from distsim.layers.network import layer_block
@@ -203,7 +203,7 @@ def test_a_sequence_as_long_as_the_window_has_a_mask() -> None:
 
 
 def _context(spec: Model, seq: int = 2048) -> Any:
-    from distsim.engine.profile import kernels_for
+    from distsim.engine.jobs.profile import kernels_for
     from distsim.layers.ledger import Context
     from distsim.specs.layout import Layout
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distsim.engine.resolve import Setup, resolve
+from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 

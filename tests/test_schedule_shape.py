@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 import distsim
-from distsim.engine.schedule_shape import ANY_NUMBER, ROUNDS, STEADY, in_flight, ramp_share
+from distsim.engine.timelines.schedule_shape import ANY_NUMBER, ROUNDS, STEADY, in_flight, ramp_share
 from distsim.errors import DistsimError
 from distsim.formulas.schedule_forms import FORMS, Setting
 from distsim.schedules.registry import SCHEDULES

@@ -11,14 +11,14 @@ from typing import Any
 import numpy
 import pytest
 
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.layouts.best import front
+from distsim.engine.layouts.bounds import Bounds, parse_bound, parse_bounds
+from distsim.engine.layouts.fold import Block, blocks, setup_at
+from distsim.engine.layouts.prices import Prices
+from distsim.engine.layouts.space import groups
 from distsim.engine.memory import memory_of
-from distsim.engine.resolve import resolve
 from distsim.engine.search import FIXED, Request, SearchReport, base_setup, search
-from distsim.engine.search_best import front
-from distsim.engine.search_bounds import Bounds, parse_bound, parse_bounds
-from distsim.engine.search_fold import Block, blocks, setup_at
-from distsim.engine.search_prices import Prices
-from distsim.engine.search_space import groups
 from distsim.engine.step import seconds_of, step
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
@@ -162,7 +162,7 @@ MEASURE = """
 import json, re, resource, time
 from pathlib import Path
 from distsim.engine.search import Request, search
-from distsim.engine.search_bounds import Bounds
+from distsim.engine.layouts.bounds import Bounds
 from distsim.specs.job import Job
 job = Job(model="gpt3-175b", gpu="a100-sxm4-80gb", global_batch=1536, framework="megatron-lm")
 marks = [time.process_time()]

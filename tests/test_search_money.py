@@ -8,12 +8,12 @@ from functools import partial
 import pytest
 
 from distsim import catalog
-from distsim.engine.pace import campaign_pace
-from distsim.engine.prices import Quote, best, price_lists, quotes, recent
+from distsim.engine.layouts.bounds import Bounds
+from distsim.engine.layouts.money import Wish, rents, wish_for
+from distsim.engine.layouts.variants import base_setup
+from distsim.engine.plans.pace import campaign_pace
+from distsim.engine.plans.prices import Quote, best, price_lists, quotes, recent
 from distsim.engine.search import Request, search
-from distsim.engine.search_bounds import Bounds
-from distsim.engine.search_money import Wish, rents, wish_for
-from distsim.engine.search_variants import base_setup
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 

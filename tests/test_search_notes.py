@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from distsim.engine.search_bounds import parse_bounds
-from distsim.engine.search_variants import base_setup
-from distsim.engine.search_ways import without_stages
+from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.layouts.variants import base_setup
+from distsim.engine.layouts.ways import without_stages
 from distsim.specs.job import Job
 
 

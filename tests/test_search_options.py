@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.search import Request, search
-from distsim.engine.search_bounds import parse_bounds
 from distsim.engine.step import step_of
 from distsim.specs.job import Job
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from distsim.engine import search_chunks
+from distsim.engine.layouts import chunks as search_chunks
+from distsim.engine.layouts.best import Kept
+from distsim.engine.layouts.bounds import Bounds, parse_bounds
+from distsim.engine.layouts.chunks import Chunk, Pool, Sifted, chunks, sift
+from distsim.engine.layouts.fold import places
+from distsim.engine.layouts.jobs import MOST_DEATHS, LocalPool
+from distsim.engine.layouts.ranking import OBJECTIVES, Objective
+from distsim.engine.layouts.space import groups
 from distsim.engine.search import KEPT, Request, Watch, _walk, base_setup, search
-from distsim.engine.search_best import Kept
-from distsim.engine.search_bounds import Bounds, parse_bounds
-from distsim.engine.search_chunks import Chunk, Pool, Sifted, chunks, sift
-from distsim.engine.search_fold import places
-from distsim.engine.search_jobs import MOST_DEATHS, LocalPool
-from distsim.engine.search_ranking import OBJECTIVES, Objective
-from distsim.engine.search_space import groups
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
 
@@ -110,7 +110,7 @@ def test_a_process_that_dies_loses_nothing(pool: LocalPool) -> None:
 
 
 def test_processes_that_keep_dying_are_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distsim.engine.search_jobs.sift", _die)
+    monkeypatch.setattr("distsim.engine.layouts.jobs.sift", _die)
     with pytest.raises(DistsimError, match=f"died {MOST_DEATHS} times"):
         answer(REQUEST, LocalPool(1))
 
@@ -156,7 +156,7 @@ def test_slips_are_exit_2(words: tuple[str, ...]) -> None:
 
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from distsim.engine.search_dask import DaskPool
+    from distsim.engine.layouts.dask import DaskPool
 
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(DistsimError, match=r"pip install 'distsim\[dask\]'"):
@@ -171,7 +171,7 @@ def cluster() -> Iterator[Any]:
 
 
 def test_dask_gives_the_same_bits_though_a_worker_is_killed(cluster: Any) -> None:
-    from distsim.engine.search_dask import DaskPool
+    from distsim.engine.layouts.dask import DaskPool
 
     remote = DaskPool(cluster.scheduler_address)
     whole, killed = answer(REQUEST), []
@@ -188,7 +188,7 @@ def test_dask_gives_the_same_bits_though_a_worker_is_killed(cluster: Any) -> Non
 
 def test_a_scheduler_without_distsim_can_unpack_the_work() -> None:
     cloudpickle = pytest.importorskip("cloudpickle", reason="the extra distsim[dask] is not installed")
-    from distsim.engine.search_dask import _remote
+    from distsim.engine.layouts.dask import _remote
 
     code = "import pickle, sys; sys.modules['distsim'] = None; print(pickle.load(sys.stdin.buffer).__name__)"
     packed = cloudpickle.dumps(_remote())
@@ -197,14 +197,14 @@ def test_a_scheduler_without_distsim_can_unpack_the_work() -> None:
 
 
 def test_an_address_is_checked(cluster: Any) -> None:
-    from distsim.engine.search_dask import DaskPool
+    from distsim.engine.layouts.dask import DaskPool
 
     with pytest.raises(DistsimError, match="is no address"):
         DaskPool("nonsense::x")
 
 
 def test_no_scheduler_is_one_error(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from distsim.engine import search_dask
+    from distsim.engine.layouts import dask as search_dask
 
     monkeypatch.setattr(search_dask, "PATIENCE", 0.5)
     with pytest.raises(DistsimError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):

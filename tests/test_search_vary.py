@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from distsim.engine.resolve import resolve
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.layouts.vary import FIELDS, VaryReport, values_of, vary
 from distsim.engine.search import Request, base_setup, search
-from distsim.engine.search_bounds import parse_bounds
-from distsim.engine.search_vary import FIELDS, VaryReport, values_of, vary
 from distsim.errors import DistsimError
 from distsim.report.search_vary import lines
 from distsim.report.style import Style

@@ -8,11 +8,11 @@ import pytest
 from test_search import same_somewhere
 
 import distsim
-from distsim.engine.chip import Chip
-from distsim.engine.flash import flash_seconds
-from distsim.engine.flops import flops_convention, least_flops, model_flops
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.stages import build_stages
+from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.chip import Chip
+from distsim.engine.kernels.flash import flash_seconds
 from distsim.formulas.attention import chosen_keys
 from distsim.layers.ledger import Operation, distinct_saved
 from distsim.specs.job import Job

@@ -11,15 +11,15 @@ import numpy
 import pytest
 
 from distsim import catalog
-from distsim.engine.calibrate import PRIORS
-from distsim.engine.calibrate_runs import examples_of
-from distsim.engine.calibrate_states import shares_of, voted, votes_of
-from distsim.engine.calibrate_table import Example, Table, allowed_states, nearest_states
-from distsim.engine.likeness import correction_of
-from distsim.engine.resolve import resolve
-from distsim.engine.stalls import SEVERAL, Vote, distinct_state, likeliest, state_of
+from distsim.engine.fitting.fit import PRIORS
+from distsim.engine.fitting.runs import examples_of
+from distsim.engine.fitting.states import shares_of, voted, votes_of
+from distsim.engine.fitting.table import Example, Table, allowed_states, nearest_states
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.runs.likeness import correction_of
+from distsim.engine.runs.stalls import SEVERAL, Vote, distinct_state, likeliest, state_of
 from distsim.engine.step import breakdown_of, timing_of
-from distsim.engine.work import work_of
+from distsim.engine.steps.work import work_of
 from distsim.formulas.step import check_seconds, spanning_seconds, stall_seconds
 from distsim.interop.runs import read_runs
 from distsim.specs.job import Job

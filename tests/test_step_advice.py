@@ -9,7 +9,7 @@ import pytest
 
 import distsim
 from distsim.cli.app import run
-from distsim.engine.faster import faster
+from distsim.engine.advice.faster import faster
 
 STATED = [
     {"model": "llama-3-70b", "gpu": "h100-sxm", "gpus": 64, "tp": 8, "pp": 4, "global_batch": 64},

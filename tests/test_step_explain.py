@@ -9,7 +9,7 @@ import pytest
 
 import distsim
 from distsim.cli.app import run
-from distsim.engine.step_figures import COMPOSED, kernels, sections
+from distsim.engine.steps.figures import COMPOSED, kernels, sections
 from distsim.formula import REGISTRY
 from distsim.report.step_explain import as_data, lines
 from distsim.report.style import Style, bare

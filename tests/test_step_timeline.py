@@ -16,8 +16,8 @@ import pytest
 
 import distsim
 from distsim.cli.app import run
-from distsim.engine.step_passes import STREAMS, Segment, Track
-from distsim.engine.step_timeline import Part, StepTimeline, timeline_of
+from distsim.engine.steps.passes import STREAMS, Segment, Track
+from distsim.engine.steps.timeline import Part, StepTimeline, timeline_of
 from distsim.report.printer import plain
 from distsim.report.step_gantt import page
 from distsim.report.step_trace import events

@@ -9,8 +9,8 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.chip import FULL_CLOCK_JOULES, TYPICAL_SHARE, TYPICAL_SHARES, Chip, usual_share
-from distsim.engine.step_figures import sections
+from distsim.engine.kernels.chip import FULL_CLOCK_JOULES, TYPICAL_SHARE, TYPICAL_SHARES, Chip, usual_share
+from distsim.engine.steps.figures import sections
 from distsim.formulas.compute import POWER_EXPONENT, UNLIMITED_SHARE, sustained_share
 from distsim.specs.accelerator import Accelerator
 

@@ -8,18 +8,18 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.attention_rates import FLASH_BACKWARD_SHARE, HOPPER_BACKWARD_SHARE, attention_rates
-from distsim.engine.compute import Chip, StageCompute, stage_compute
 from distsim.engine.evidence import setup_of
-from distsim.engine.exchange import exchange_of
+from distsim.engine.exchanges.data import data_flows
+from distsim.engine.exchanges.exchange import exchange_of
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.attention_rates import FLASH_BACKWARD_SHARE, HOPPER_BACKWARD_SHARE, attention_rates
+from distsim.engine.kernels.compute import Chip, StageCompute, stage_compute
+from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.memory import memory_of
-from distsim.engine.passes import moved_bytes
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.run_kernels import with_kernels_of
-from distsim.engine.run_profile import precision_of, unpacked_then
-from distsim.engine.run_software import told_software
-from distsim.engine.stages import build_stages
-from distsim.engine.traffic_data import data_flows
+from distsim.engine.runs.kernels import with_kernels_of
+from distsim.engine.runs.profile import precision_of, unpacked_then
+from distsim.engine.runs.software import told_software
 from distsim.engine.validate import replay
 from distsim.formulas.compute import OLDER_ATTENTION
 from distsim.interop.run_notes import gpu_of

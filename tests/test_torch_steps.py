@@ -9,17 +9,17 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.chip import Chip
-from distsim.engine.compute import stage_compute
 from distsim.engine.evidence import setup_of
-from distsim.engine.exchange import exchange_of
-from distsim.engine.passes import moved_bytes
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.run_profile import framework_of
-from distsim.engine.stages import build_stages
-from distsim.engine.traffic_data import data_flows
-from distsim.engine.weights import host_bandwidth, optimizer_seconds, weight_work
-from distsim.engine.work import OVERLAPPED_SHARE, work_of
+from distsim.engine.exchanges.data import data_flows
+from distsim.engine.exchanges.exchange import exchange_of
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.chip import Chip
+from distsim.engine.kernels.compute import stage_compute
+from distsim.engine.kernels.passes import moved_bytes
+from distsim.engine.kernels.weights import host_bandwidth, optimizer_seconds, weight_work
+from distsim.engine.runs.profile import framework_of
+from distsim.engine.steps.work import OVERLAPPED_SHARE, work_of
 from distsim.formulas.compute import cached_share, power_limited_share
 from distsim.interop.run_notes import framework_name, gpu_of, overlaps_tensor_parallel, recompute_options
 from distsim.interop.run_tuning import lengths_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from distsim import catalog
-from distsim.engine.attention_rates import FLASH_BACKWARD_SHARE, attention_rates
 from distsim.engine.evidence import setup_of
-from distsim.engine.resolve import resolve
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.kernels.attention_rates import FLASH_BACKWARD_SHARE, attention_rates
 from distsim.engine.step import seconds_of
 from distsim.interop.run_attention import kernel_said
 from distsim.interop.runs import Run

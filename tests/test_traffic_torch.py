@@ -12,11 +12,11 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.models import load_model
-from distsim.engine.resolve import resolve
-from distsim.engine.run_profile import framework_of
-from distsim.engine.stages import build_stages
-from distsim.engine.stored import shared_elements
+from distsim.engine.footprint.stored import shared_elements
+from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.runs.profile import framework_of
 from distsim.engine.traffic import TrafficReport, comm_of
 from distsim.interop.runs import Run
 from distsim.specs.job import Job

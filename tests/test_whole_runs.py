@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distsim.engine.whole_runs import WholeRun, median_error, shipped, whole_run, whole_runs
+from distsim.engine.plans.whole_runs import WholeRun, median_error, shipped, whole_run, whole_runs
 from distsim.interop.runs import read_runs
 
 ORACLE = Path(__file__).parent / "oracles" / "whole_runs.csv"  # figures as published, each row with its source

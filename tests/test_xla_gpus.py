@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from distsim import Job
-from distsim.engine.changes import changes
-from distsim.engine.chip import Chip
-from distsim.engine.compute import operation_sums
+from distsim.engine.advice.changes import changes
 from distsim.engine.evidence import setup_of
-from distsim.engine.flows import Span
-from distsim.engine.links import network_for
-from distsim.engine.passes import LOSS_BYTES, fused_share, moved_bytes
-from distsim.engine.pricing import price
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.stages import build_stages
+from distsim.engine.exchanges.flows import Span
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.chip import Chip
+from distsim.engine.kernels.compute import operation_sums
+from distsim.engine.kernels.passes import LOSS_BYTES, fused_share, moved_bytes
+from distsim.engine.networks.links import network_for
+from distsim.engine.networks.pricing import price
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation

@@ -65,7 +65,7 @@ def calibrate(
 
 
 def _runs(runs: Path, folder: Path, alone: bool, json: bool) -> None:
-    from distsim.engine.calibrate_runs import calibrate as fit
+    from distsim.engine.fitting.runs import calibrate as fit
     from distsim.engine.validate import shipped_runs
 
     shipped = shipped_runs()

@@ -27,8 +27,8 @@ def price_collective(
 ) -> None:
     """Print time, algorithm and bus bandwidth for sizes up to ``bytes`` (1 GiB), doubling from ``sweep_from``."""
     from distsim.engine.collective import Collective, collective, group_on
-    from distsim.engine.pricing import op_named
-    from distsim.engine.profile_use import unused_by_group
+    from distsim.engine.networks.pricing import op_named
+    from distsim.engine.networks.profile_use import unused_by_group
     from distsim.report import talk
     from distsim.units import GIB, parse
 

@@ -78,7 +78,7 @@ def _refuse(single: dict[str, Any]) -> None:
 
 
 def _step(job: Any, origins: dict[str, str], json: bool, explain: bool) -> None:
-    from distsim.engine.resolve import resolve
+    from distsim.engine.jobs.resolve import resolve
     from distsim.engine.traffic import comm_of
 
     report = comm_of(resolve(job))
@@ -115,7 +115,7 @@ def _print_explained(report: TrafficReport, origins: dict[str, str]) -> None:
 
 
 def _print_tables(report: TrafficReport) -> None:
-    from distsim.engine.traffic_compare import sync_cost, zero_traffic
+    from distsim.engine.exchanges.compare import sync_cost, zero_traffic
     from distsim.report.comm import lines
     from distsim.report.style import style
 

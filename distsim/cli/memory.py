@@ -34,8 +34,8 @@ def memory(
 
     Example: distsim memory llama-7b --gpu h100-sxm --gpus 16 --zero 2
     """
+    from distsim.engine.jobs.resolve import resolve
     from distsim.engine.memory import memory_of
-    from distsim.engine.resolve import resolve
 
     report = memory_of(resolve(job))
     _check_stage(stage, explain, len(report.stages))
@@ -70,7 +70,7 @@ def _print_json(report: MemoryReport, explain: bool) -> None:
         for told, stage in zip(answer["stages"], report.stages, strict=True):
             told["figures"] = as_data(stage)
     if not report.fits:
-        from distsim.engine.mend import mend
+        from distsim.engine.advice.mend import mend
 
         answer["mends"] = [found.to_dict() for found in mend(report).fitting]
     typer.echo(json.dumps(answer, indent=1))
@@ -96,7 +96,7 @@ def _print_tables(report: MemoryReport, every: bool) -> None:
     if report.setup.layout.dp * report.setup.layout.cp > 1:
         made += ["", *zero_lines(zero_stages(report), report.setup.layout.zero, term)]
     if not report.fits:
-        from distsim.engine.mend import mend
+        from distsim.engine.advice.mend import mend
 
         made += ["", *mend_lines(mend(report), term)]
     _print(made)

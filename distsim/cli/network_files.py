@@ -24,8 +24,8 @@ def calibrate_nccl_tests(
 ) -> None:
     """Fit latency and bandwidth to the output of nccl-tests and write a network profile that jobs can use."""
     from distsim import catalog
-    from distsim.engine import calibrate_nccl_tests as engine
-    from distsim.engine.pricing import op_named
+    from distsim.engine.fitting import nccl_tests as engine
+    from distsim.engine.networks.pricing import op_named
     from distsim.interop import nccl_tests
     from distsim.report import talk
 

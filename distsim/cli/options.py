@@ -178,7 +178,7 @@ def _as_typed(error: DistsimError, typed: dict[str, Any]) -> DistsimError:
 
 
 def _show_config(job: Any, origins: dict[str, str]) -> None:
-    from distsim.engine.resolve import resolve
+    from distsim.engine.jobs.resolve import resolve
     from distsim.report.explain import option_lines
 
     for line in option_lines(resolve(job), origins):

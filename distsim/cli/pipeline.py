@@ -105,7 +105,7 @@ def _export(report: Any, svg: Path | None, trace: Path | None) -> None:
 
 
 def _compare(given: dict[str, Any], json: bool, setup: Any) -> None:
-    from distsim.engine.pipeline_compare import compare
+    from distsim.engine.timelines.compare import compare
 
     reports, refused = compare(**given)
     if json:

@@ -9,8 +9,8 @@ from distsim.errors import DistsimError
 from distsim.report import talk
 
 if TYPE_CHECKING:
-    from distsim.engine.partition import Partition
-    from distsim.engine.resolve import Setup
+    from distsim.engine.jobs.resolve import Setup
+    from distsim.engine.timelines.partition import Partition
 
 _MOST_TIMES = 100_000
 _MOST_BYTES = 200_000_000
@@ -108,7 +108,7 @@ def times_of_model(
     lacking = [f"--{name}" for name in ("stages", "micro") if not shape[name]]
     if lacking:
         raise DistsimError(f"--model needs {' and '.join(lacking)}", "e.g. --stages 4 --micro 16")
-    from distsim.engine.pipeline_model import model_setup, pass_times
+    from distsim.engine.timelines.model import model_setup, pass_times
 
     setup = model_setup(model, shape["stages"] or 1, shape["micro"] or 1, shape["chunks"], **_complete(job))
     for note in setup.notes:
@@ -150,8 +150,8 @@ def refuse_with_compare(given: dict[str, Any]) -> None:
 def balanced(given: dict[str, Any], text: str) -> Partition:
     """Split layers over the stages and put their times into ``given``: forward as listed, backward in the proportion
     of the whole (``--backward`` over ``--forward``, usually 2)."""
-    from distsim.engine.partition_chunks import split_over
-    from distsim.engine.pipeline_input import whole_number
+    from distsim.engine.timelines.input import whole_number
+    from distsim.engine.timelines.partition_chunks import split_over
     from distsim.schedules import action
     from distsim.schedules.registry import chunks_for, find
 

@@ -11,8 +11,8 @@ import typer
 from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
-    from distsim.engine.goodput import Policy
     from distsim.engine.planner import Request
+    from distsim.engine.plans.goodput import Policy
 
 MEMORY = {"margin": (str, "share of the memory that stays free, 0.05 or 5% [default: none]")}
 MOST_KEPT = 1_000_000
@@ -111,12 +111,12 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
 def request_of(given: dict[str, Any]) -> Request:
     """The request from options as typed."""
     from distsim import catalog
-    from distsim.engine.candidates import Terms
-    from distsim.engine.models import load_model
-    from distsim.engine.plan import Wish
+    from distsim.engine.jobs.models import load_model
+    from distsim.engine.layouts.bounds import parse_bounds
     from distsim.engine.planner import Request, sequence_of, step_batch, tokens_for
-    from distsim.engine.prices import STALE_DAYS, terms_of
-    from distsim.engine.search_bounds import parse_bounds
+    from distsim.engine.plans.candidates import Terms
+    from distsim.engine.plans.plan import Wish
+    from distsim.engine.plans.prices import STALE_DAYS, terms_of
     from distsim.specs.job import Job
     from distsim.units import DAY
 
@@ -147,7 +147,7 @@ def request_of(given: dict[str, Any]) -> Request:
 
 
 def _kept(stated: int | None) -> int:
-    from distsim.engine.besides import USUAL_KEPT
+    from distsim.engine.plans.besides import USUAL_KEPT
 
     if stated is not None and not 0 <= stated <= MOST_KEPT:
         raise DistsimError(f"--keep {stated} is out of range", f"valid: 0 to {MOST_KEPT:,}")
@@ -165,9 +165,9 @@ def _quantity(given: dict[str, Any], name: str, unit: str) -> float | None:
 
 def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:
     """How the campaign guards itself, and what else slows it."""
-    from distsim.engine.goodput import Policy
-    from distsim.engine.pace import campaign_pace
-    from distsim.engine.prices import terms_of
+    from distsim.engine.plans.goodput import Policy
+    from distsim.engine.plans.pace import campaign_pace
+    from distsim.engine.plans.prices import terms_of
     from distsim.units import DAY, HOUR, MINUTE
 
     every = _quantity(given, "preempted_every", "s")

@@ -17,8 +17,8 @@ from distsim.errors import DistsimError
 from distsim.report import talk
 
 if TYPE_CHECKING:
+    from distsim.engine.layouts.money import Wish
     from distsim.engine.search import Request, SearchReport
-    from distsim.engine.search_money import Wish
     from distsim.specs.job import Job
 
 NO_ARGS_IS_HELP = False
@@ -140,8 +140,8 @@ def _request(
     stated: dict[str, Any], objective: str, within: str | None, margin: str, exclude: list[str], top: int,
     all_ranks: bool, price: Wish | None,
 ) -> Request:  # fmt: skip
+    from distsim.engine.layouts.bounds import parse_bounds
     from distsim.engine.search import Request
-    from distsim.engine.search_bounds import parse_bounds
     from distsim.units import DAY, parse
 
     limits = {name: stated.pop(name) for name in BOUNDED}
@@ -170,7 +170,7 @@ def _request(
 
 def _tried(job: Job, texts: dict[str, str | None]) -> tuple[Job, dict[str, Any]]:
     """Batches, recipes and kinds of offloading to try, and the job with the first of each."""
-    from distsim.engine import search_variants as variants
+    from distsim.engine.layouts import variants
 
     first: dict[str, Any] = dict.fromkeys(VARIED)
     tried: dict[str, Any] = {}
@@ -183,7 +183,7 @@ def _tried(job: Job, texts: dict[str, str | None]) -> tuple[Job, dict[str, Any]]
 
 def _wish(price: str | None, provider: str | None) -> Wish | None:
     """Whose prices are asked for; None where none are."""
-    from distsim.engine.search_money import wish_for
+    from distsim.engine.layouts.money import wish_for
 
     names = [name.strip() for name in (provider or "").split(",") if name.strip()]
     if provider is not None and not names:
@@ -193,8 +193,8 @@ def _wish(price: str | None, provider: str | None) -> Wish | None:
 
 def _gpus(text: str | None, job: Any) -> tuple[int, ...]:
     """Numbers of GPUs: as listed, or doubling through a range."""
-    from distsim.engine.search_bounds import LARGEST, parse_bound
-    from distsim.engine.search_variants import base_setup
+    from distsim.engine.layouts.bounds import LARGEST, parse_bound
+    from distsim.engine.layouts.variants import base_setup
 
     if text is None:
         return (int(base_setup(job, 1).cluster.gpus_per_node),)
@@ -246,7 +246,7 @@ def _ranks(text: str | None, top: int) -> tuple[int, int] | None:
 
 
 def _print(report: SearchReport, as_json: bool, ranks: tuple[int, int] | None) -> None:
-    from distsim.engine.search_mend import mends, plain
+    from distsim.engine.layouts.mend import mends, plain
 
     mended = mends(report)
     if as_json:

@@ -19,7 +19,7 @@ KINDS = (".csv", ".parquet")
 
 def write_ranked(path: Path, report: SearchReport) -> None:
     """The ranked layouts, best first."""
-    from distsim.engine.search_rows import described
+    from distsim.engine.layouts.rows import described
 
     names = [*described(bool(report.rents)), "mfu"]
     if report.request.tokens is not None:
@@ -41,7 +41,7 @@ def check(path: Path | None, flag: str, kinds: tuple[str, ...] = KINDS) -> None:
     check_suffix(path, flag, kinds)
     check_place(path, flag)
     if path.suffix.lower() == ".parquet":
-        from distsim.engine.search_parquet import library
+        from distsim.engine.layouts.parquet import library
 
         library()
 
@@ -71,7 +71,7 @@ class CsvLayouts:
     """Every layout as a line."""
 
     def __init__(self, path: Path, rents: Mapping[int, Any], request: Request) -> None:
-        from distsim.engine.search_rows import described
+        from distsim.engine.layouts.rows import described
 
         self.rents, self.dropped = rents, False
         self.file = io.TextIOWrapper(io.FileIO(path, "w"), "utf-8", newline="")
@@ -80,7 +80,7 @@ class CsvLayouts:
 
     def add(self, block: Any) -> None:
         """All layouts of a block."""
-        from distsim.engine.search_rows import columns, rows
+        from distsim.engine.layouts.rows import columns, rows
 
         self.writer.writerows(rows(columns(block, self.rents)))
 
@@ -93,8 +93,8 @@ class ParquetLayouts:
     """Every layout as a row of typed columns."""
 
     def __init__(self, path: Path, rents: Mapping[int, Any], request: Request) -> None:
-        from distsim.engine.search_parquet import ParquetFile
-        from distsim.engine.search_rows import described
+        from distsim.engine.layouts.parquet import ParquetFile
+        from distsim.engine.layouts.rows import described
 
         self.rents, self.dropped = rents, False
         job = {name: str(value) for name, value in request.job.model_dump(exclude_none=True).items() if name != "model"}
@@ -103,7 +103,7 @@ class ParquetLayouts:
 
     def add(self, block: Any) -> None:
         """All layouts of a block."""
-        from distsim.engine.search_rows import columns
+        from distsim.engine.layouts.rows import columns
 
         self.file.add(columns(block, self.rents))
 

@@ -11,7 +11,7 @@ import typer
 from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
-    from distsim.engine.search_chunks import Pool
+    from distsim.engine.layouts.chunks import Pool
 
 Jobs = Annotated[int, typer.Option("--jobs", min=1, max=1024, help="processes that share the work")]
 Dask = Annotated[
@@ -28,13 +28,13 @@ def pool(jobs: int, dask: str | None) -> Iterator[Pool | None]:
         yield None
         return
     if dask is not None:
-        from distsim.engine.search_dask import DaskPool
+        from distsim.engine.layouts.dask import DaskPool
 
         workers = DaskPool(dask)
         with contextlib.closing(workers):
             yield workers
         return
-    from distsim.engine.search_jobs import LocalPool
+    from distsim.engine.layouts.jobs import LocalPool
 
     with contextlib.closing(LocalPool(jobs)) as local:
         yield local

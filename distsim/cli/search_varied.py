@@ -11,8 +11,8 @@ from distsim.errors import DistsimError
 from distsim.report import talk
 
 if TYPE_CHECKING:
+    from distsim.engine.layouts.chunks import Pool
     from distsim.engine.search import Request
-    from distsim.engine.search_chunks import Pool
 
 Vary = Annotated[
     tuple[str, str] | None,
@@ -33,7 +33,7 @@ def run_varied(
 ) -> None:
     """Print the report; ``others`` are options that ask for one search's own files or ranks."""
     from distsim.cli.search_progress import Progress
-    from distsim.engine.search_vary import field_of, vary
+    from distsim.engine.layouts.vary import field_of, vary
 
     name, text = asked
     field_of(name)

@@ -146,9 +146,9 @@ def _show_config(name: str, file: str, json: bool) -> None:
 
 def _counted(model: str) -> dict[str, Any]:
     """What follows from a model's figures: its parameters, by part, and those that a token passes."""
-    from distsim.engine.flops import active_parameters
-    from distsim.engine.models import load_model
-    from distsim.engine.resolve import resolve
+    from distsim.engine.jobs.flops import active_parameters
+    from distsim.engine.jobs.models import load_model
+    from distsim.engine.jobs.resolve import resolve
     from distsim.specs.job import Job
 
     loaded = load_model(model)

@@ -46,7 +46,7 @@ def step(
     Example: distsim step llama-70b --gpu h100-sxm --gpus 64 --tp 8 --pp 4 --global-batch 64 --gantt
     """
     from distsim.cli.step_timeline import Drawing
-    from distsim.engine.resolve import resolve
+    from distsim.engine.jobs.resolve import resolve
     from distsim.engine.step import step_of
 
     drawing = Drawing(gantt, trace, begin, end, stage)
@@ -58,7 +58,7 @@ def step(
     if json:
         import json as jsonlib
 
-        from distsim.engine.faster import advise
+        from distsim.engine.advice.faster import advise
 
         advice = [one.to_dict() for one in advise(report)]
         answer = {**report.to_dict(), "faster" if report.memory.fits else "fitting": advice}
@@ -76,7 +76,7 @@ def step(
 
 
 def _print(report: Any, explain: bool, origins: dict[str, str]) -> None:
-    from distsim.engine.faster import advise
+    from distsim.engine.advice.faster import advise
     from distsim.report.explain import option_lines
     from distsim.report.step import lines
     from distsim.report.style import style

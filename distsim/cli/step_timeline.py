@@ -35,7 +35,7 @@ class Drawing(NamedTuple):
         """The lines of the drawing, with the trace written; none where neither was asked for."""
         if not self.gantt and self.trace is None:
             return []
-        from distsim.engine.step_timeline import timeline_of
+        from distsim.engine.steps.timeline import timeline_of
 
         timeline = timeline_of(report)
         window = self._window(timeline.seconds)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from distsim.engine import pricing
-from distsim.engine.links import network_for
-from distsim.engine.network import Group, Network, group_of
+from distsim.engine.networks import pricing
+from distsim.engine.networks.links import network_for
+from distsim.engine.networks.network import Group, Network, group_of
 from distsim.errors import DistsimError
 from distsim.units import GIB, parse
 

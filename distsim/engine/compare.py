@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from distsim.engine.jobs.resolve import resolve
 from distsim.engine.memory import MemoryReport, memory_of
-from distsim.engine.resolve import resolve
 from distsim.errors import DistsimError
 
 

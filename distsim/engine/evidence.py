@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from distsim.engine.measured import measured_seconds, small_share
+from distsim.engine.jobs.profile import least_zero
+from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of
-from distsim.engine.profile import least_zero
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.run_cluster import cluster_of
-from distsim.engine.run_contradictions import believed_peak, overruled, too_large
-from distsim.engine.run_degrees import assumed_degrees, first_that_fits, open_degrees
-from distsim.engine.run_fitting import fitting
-from distsim.engine.run_kernels import recomputing_as_recipes, with_kernels_of
-from distsim.engine.run_layout import (
+from distsim.engine.runs.cluster import cluster_of
+from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
+from distsim.engine.runs.degrees import assumed_degrees, first_that_fits, open_degrees
+from distsim.engine.runs.fitting import fitting
+from distsim.engine.runs.kernels import recomputing_as_recipes, with_kernels_of
+from distsim.engine.runs.layout import (
     assumed_batch,
     assumed_layout,
     batches_to_try,
@@ -30,8 +29,9 @@ from distsim.engine.run_layout import (
     unsaid_micro_batch,
     usual_chunks,
 )
-from distsim.engine.run_memory import peak_of_run
-from distsim.engine.run_profile import (
+from distsim.engine.runs.measured import measured_seconds, small_share
+from distsim.engine.runs.memory import peak_of_run
+from distsim.engine.runs.profile import (
     assumed_software,
     checkpointed,
     framework_of,
@@ -40,13 +40,13 @@ from distsim.engine.run_profile import (
     trained_whole,
     unpacked_then,
 )
-from distsim.engine.run_software import (
+from distsim.engine.runs.software import (
     assumed_recompute,
     attention_of,
     recomputation_of,
     sharding_group,
 )  # fmt: skip
-from distsim.engine.run_units import beyond, time_cell
+from distsim.engine.runs.units import beyond, time_cell
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_attention import assumed_attention
@@ -161,7 +161,7 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
 
 def check_possible(setup: Setup, seconds: float | None) -> None:
     """Raise MissingCell where a row's own cells contradict each other: its speed is beyond the chip's peak."""
-    from distsim.engine.flops import least_flops, peak_of
+    from distsim.engine.jobs.flops import least_flops, peak_of
 
     y, peak = setup.layout, peak_of(setup)
     tokens = y.seq * y.micro_batch * y.micro_batches * y.dp

@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, some
-from distsim.engine.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes, slack_of
-from distsim.engine.exchange import gradients_wait, memory_notes, stated_exchange
+from distsim.engine.exchanges.exchange import gradients_wait, memory_notes, stated_exchange
 from distsim.engine.figures import Figures
-from distsim.engine.filled import filled_experts
-from distsim.engine.kept import kept_bytes, pool_bytes
-from distsim.engine.lacking import lacking
-from distsim.engine.moments import Moment, highest, moments_of
-from distsim.engine.peak_error import PeakError, peak_error
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.saved import Saved, saved_of
-from distsim.engine.stages import Stage, build_stages
-from distsim.engine.states import States, states, stored
-from distsim.engine.words import few
+from distsim.engine.footprint.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes, slack_of
+from distsim.engine.footprint.kept import kept_bytes, pool_bytes
+from distsim.engine.footprint.moments import Moment, highest, moments_of
+from distsim.engine.footprint.peak_error import PeakError, peak_error
+from distsim.engine.footprint.saved import Saved, saved_of
+from distsim.engine.footprint.states import States, states, stored
+from distsim.engine.jobs.filled import filled_experts
+from distsim.engine.jobs.lacking import lacking
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import Stage, build_stages
+from distsim.engine.jobs.words import few
 from distsim.specs.job import Job, job_of
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "framework")

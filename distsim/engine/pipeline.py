@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from distsim.engine import in_flight, order_check, rendezvous
-from distsim.engine import pipeline_input as given
-from distsim.engine.pipeline_input import Time
-from distsim.engine.timeline import Timeline, simulate
-from distsim.engine.wiring import Costs, Transfers
+from distsim.engine.timelines import in_flight, order_check, rendezvous
+from distsim.engine.timelines import input as given
+from distsim.engine.timelines.input import Time
+from distsim.engine.timelines.timeline import Timeline, simulate
+from distsim.engine.timelines.wiring import Costs, Transfers
 from distsim.errors import DistsimError
 from distsim.schedules import registry, text
 from distsim.schedules.action import Schedule
@@ -169,7 +169,7 @@ def _of_model(
         raise DistsimError("model and times of passes or hops exclude each other", "leave one of them out")
     p = whole_number_given(stages, "stages", "--stages 4")
     m = whole_number_given(micro, "micro-batches", "--micro 8")
-    from distsim.engine.pipeline_model import model_setup, pass_times  # a schedule by itself loads no presets
+    from distsim.engine.timelines.model import model_setup, pass_times  # a schedule by itself loads no presets
 
     if own := [name for name in OF_THE_PIPELINE if name in job]:
         raise DistsimError(f"{', '.join(own)}: set by stages, micro and chunks", "leave it out")

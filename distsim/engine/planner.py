@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.engine import plan as plans
-from distsim.engine.batch import StepBatch
-from distsim.engine.besides import USUAL_KEPT, Besides, besides
-from distsim.engine.candidates import Terms, Watch, candidates
-from distsim.engine.flops import active_parameters
-from distsim.engine.models import LoadedModel, load_model
-from distsim.engine.ownership import Ownership, ownership, system_for
-from distsim.engine.plan import Option, Wish
-from distsim.engine.plan_scope import Scope, usual_notes
-from distsim.engine.prices import STALE_DAYS, Quote, best, price_lists, quotes, recent
-from distsim.engine.resolve import resolve
+from distsim.engine.jobs.flops import active_parameters
+from distsim.engine.jobs.models import LoadedModel, load_model
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.plans import plan as plans
+from distsim.engine.plans.batch import StepBatch
+from distsim.engine.plans.besides import USUAL_KEPT, Besides, besides
+from distsim.engine.plans.candidates import Terms, Watch, candidates
+from distsim.engine.plans.ownership import Ownership, ownership, system_for
+from distsim.engine.plans.plan import Option, Wish
+from distsim.engine.plans.prices import STALE_DAYS, Quote, best, price_lists, quotes, recent
+from distsim.engine.plans.scope import Scope, usual_notes
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.specs.facility import Facility
@@ -26,7 +26,7 @@ from distsim.specs.job import Job
 from distsim.specs.price import Term
 
 if TYPE_CHECKING:
-    from distsim.engine.campaign import Campaigns
+    from distsim.engine.plans.campaign import Campaigns
 
 MOST_TOKENS = 1e18
 Z90 = 1.645
@@ -159,7 +159,7 @@ def step_batch(stated: int | None, job: Job, model: LoadedModel, tokens: float) 
 
 def finish_dates(option: Option, seed: int = 0) -> Campaigns:
     """Simulated campaigns of an option; the step time varies as its interval says."""
-    from distsim.engine.campaign import CAMPAIGNS, simulate
+    from distsim.engine.plans.campaign import CAMPAIGNS, simulate
 
     one = option.candidate
     ends = (one.step_seconds / one.step_low, one.step_high / one.step_seconds) if one.step_low > 0 else (1.0, 1.0)

@@ -7,30 +7,31 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from distsim.engine import search_money, search_schedules
-from distsim.engine.lacking import lacking
-from distsim.engine.pace import campaign_pace
-from distsim.engine.placement import placement_note
-from distsim.engine.profile_use import unused_by_job
-from distsim.engine.reach import refuse_beyond
-from distsim.engine.resolve import Setup
-from distsim.engine.search_best import Kept
-from distsim.engine.search_chunks import Pool, gather
-from distsim.engine.search_contradiction import contradiction
-from distsim.engine.search_fold import Block, blocks
-from distsim.engine.search_prices import Prices
-from distsim.engine.search_ranking import COST, OBJECTIVES, Found, Objective
-from distsim.engine.search_report import Choice as Choice
-from distsim.engine.search_report import Request as Request
-from distsim.engine.search_report import SearchReport as SearchReport
-from distsim.engine.search_report import choice as choice
-from distsim.engine.search_space import Group, groups
-from distsim.engine.search_support import lenient
-from distsim.engine.search_support import notes as support_notes
-from distsim.engine.search_variants import FIXED as FIXED
-from distsim.engine.search_variants import base_setup as base_setup
-from distsim.engine.search_variants import variants
-from distsim.engine.search_ways import without_stages
+from distsim.engine.jobs.lacking import lacking
+from distsim.engine.jobs.placement import placement_note
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.layouts import money as search_money
+from distsim.engine.layouts import schedules as search_schedules
+from distsim.engine.layouts.best import Kept
+from distsim.engine.layouts.chunks import Pool, gather
+from distsim.engine.layouts.contradiction import contradiction
+from distsim.engine.layouts.fold import Block, blocks
+from distsim.engine.layouts.prices import Prices
+from distsim.engine.layouts.ranking import COST, OBJECTIVES, Found, Objective
+from distsim.engine.layouts.report import Choice as Choice
+from distsim.engine.layouts.report import Request as Request
+from distsim.engine.layouts.report import SearchReport as SearchReport
+from distsim.engine.layouts.report import choice as choice
+from distsim.engine.layouts.space import Group, groups
+from distsim.engine.layouts.support import lenient
+from distsim.engine.layouts.support import notes as support_notes
+from distsim.engine.layouts.variants import FIXED as FIXED
+from distsim.engine.layouts.variants import base_setup as base_setup
+from distsim.engine.layouts.variants import variants
+from distsim.engine.layouts.ways import without_stages
+from distsim.engine.networks.profile_use import unused_by_job
+from distsim.engine.networks.reach import refuse_beyond
+from distsim.engine.plans.pace import campaign_pace
 from distsim.errors import DistsimError, did_you_mean
 from distsim.units import count
 

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.alignment import odd_vocabulary
-from distsim.engine.compose import PARTS, compose, layout_numbers, stage_numbers
-from distsim.engine.filled import filled_experts
-from distsim.engine.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
-from distsim.engine.lacking import lacking
-from distsim.engine.likeness import Correction, correction_of, unlike_own
+from distsim.engine.jobs.filled import filled_experts
+from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
+from distsim.engine.jobs.lacking import lacking
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.words import few
+from distsim.engine.kernels.alignment import odd_vocabulary
 from distsim.engine.memory import MemoryReport, memory_of
-from distsim.engine.profile_use import unused_by_job
-from distsim.engine.reach import refuse_beyond
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.words import few
-from distsim.engine.work import Work, work_of
+from distsim.engine.networks.profile_use import unused_by_job
+from distsim.engine.networks.reach import refuse_beyond
+from distsim.engine.runs.likeness import Correction, correction_of, unlike_own
+from distsim.engine.steps.compose import PARTS, compose, layout_numbers, stage_numbers
+from distsim.engine.steps.work import Work, work_of
 from distsim.formulas.flops import flops_utilisation
 from distsim.specs.job import Job, job_of
 from distsim.specs.timing import PLAIN, Timing, combined, family_of, timed_like
@@ -129,7 +129,7 @@ def step(job: Job | str | None = None, /, **options: Any) -> StepReport:
 
 def step_of(setup: Setup) -> StepReport:
     """How long one optimizer step of a resolved setup takes."""
-    from distsim.engine.intervals import interval_of
+    from distsim.engine.steps.intervals import interval_of
 
     refuse_beyond(setup, setup.layout.gpus)
     work = work_of(setup)
@@ -149,7 +149,7 @@ def scaled(breakdown: dict[str, float], correction: Correction) -> dict[str, flo
 def timed(setup: Setup, run: str = "", year: float | None = None, source: str = "") -> tuple[float, Interval]:
     """Step time and interval alone; ``run`` names the measured run that is replayed, if any, ``year`` its software,
     ``source`` who measured it."""
-    from distsim.engine.intervals import interval_of
+    from distsim.engine.steps.intervals import interval_of
 
     correction = correction_of(setup, run, year, source)
     work = work_of(setup)

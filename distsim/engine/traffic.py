@@ -8,19 +8,19 @@ from functools import cached_property
 from typing import Any
 
 from distsim.arrays import Number
-from distsim.engine.exchange import Exchange, exchange_of, timed_notes
-from distsim.engine.filled import filled_experts
-from distsim.engine.flows import Flow
-from distsim.engine.lacking import lacking
-from distsim.engine.network import Network
-from distsim.engine.profile_use import unused_by_job
-from distsim.engine.reach import refuse_beyond
-from distsim.engine.resolve import Setup, resolve
-from distsim.engine.stages import Stage, build_stages
-from distsim.engine.traffic_flows import network_of, price_of, stage_flows
-from distsim.engine.traffic_hidden import hidden_fraction
-from distsim.engine.traffic_variants import DOWN, UP
-from distsim.engine.words import few
+from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
+from distsim.engine.exchanges.exchange import Exchange, exchange_of, timed_notes
+from distsim.engine.exchanges.flows import Flow
+from distsim.engine.exchanges.hidden import hidden_fraction
+from distsim.engine.exchanges.variants import DOWN, UP
+from distsim.engine.jobs.filled import filled_experts
+from distsim.engine.jobs.lacking import lacking
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import Stage, build_stages
+from distsim.engine.jobs.words import few
+from distsim.engine.networks.network import Network
+from distsim.engine.networks.profile_use import unused_by_job
+from distsim.engine.networks.reach import refuse_beyond
 from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fraction
 from distsim.specs.job import Job, job_of
 

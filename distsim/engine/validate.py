@@ -11,8 +11,8 @@ from typing import Any
 
 from distsim import catalog
 from distsim.engine.evidence import Replay, replay
-from distsim.engine.run_profile import as_one_software
-from distsim.engine.run_units import time_cell, unit_note
+from distsim.engine.runs.profile import as_one_software
+from distsim.engine.runs.units import time_cell, unit_note
 from distsim.interop.runs import Run, odd_cells, read_runs
 
 GROUPS = ("source", "gpu", "framework", "model")

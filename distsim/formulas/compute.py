@@ -1,7 +1,7 @@
 """Seconds of kernels on an accelerator, one function per kind; all take numbers or arrays.
 
 They give the time of a well-tuned library at the accelerator's datasheet rates, shaped by what each kernel's geometry
-allows; the share of that which a chip sustains and a framework reaches is fitted (engine/calibrate.py).
+allows; the share of that which a chip sustains and a framework reaches is fitted (engine/fitting/fit.py).
 """
 
 from __future__ import annotations

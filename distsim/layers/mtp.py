@@ -2,7 +2,7 @@
 
 DeepSeek-AI 2024, arXiv:2412.19437, section 2.2: a module joins the hidden state with the embedding of the next token,
 projects both to the hidden width, runs one layer, and shares embedding and output layer with the model. Its layer is
-one more on the last stage (engine/stages.py); the rest is part of the head.
+one more on the last stage (engine/jobs/stages.py); the rest is part of the head.
 """
 
 from __future__ import annotations

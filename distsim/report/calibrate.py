@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.engine.calibrate_runs import Calibration, by_source
+from distsim.engine.fitting.runs import Calibration, by_source
 from distsim.report.style import columns
 
 MOST_SOURCES = 6

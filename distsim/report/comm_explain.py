@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distsim.engine.figures import Figure
-from distsim.engine.pricing import WIRE
+from distsim.engine.networks.pricing import WIRE
 from distsim.engine.traffic import Row, TrafficReport
 from distsim.formula import REGISTRY
 from distsim.report.explain import figure_lines

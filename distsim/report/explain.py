@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from distsim.engine.figures import Figure
+from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import MemoryReport, StageMemory
-from distsim.engine.resolve import Setup
 from distsim.formula import REGISTRY
 from distsim.layers.ledger import Block, distinct_saved, dropped_by
 from distsim.layers.recompute import named_saved, op_level_saved
@@ -107,7 +107,7 @@ def wrapped(line: str) -> list[str]:
 
 def _ledger(setup: Setup, stage: int, term: Style) -> Iterator[str]:
     """The rows of a usual layer: what each operation keeps for backward, and the parameters it owns."""
-    from distsim.engine.stages import build_stages
+    from distsim.engine.jobs.stages import build_stages
 
     built = build_stages(setup)[stage]
     if not built.layers:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 
-from distsim.engine.plan import Option
-from distsim.engine.plan_details import details
 from distsim.engine.planner import Plan, finish_dates
+from distsim.engine.plans.details import details
+from distsim.engine.plans.plan import Option
 from distsim.report import html_layout, html_sections
 from distsim.report.html_cash import cash
 from distsim.report.html_figures import figure, key, money_bar

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from distsim.engine.ownership import Ownership
+from distsim.engine.plans.ownership import Ownership
 from distsim.report.html_figures import drawing, text
 from distsim.report.html_scatter import round_dollars
 from distsim.report.markup import Html, element

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distsim.engine.memory import CATEGORIES, MemoryReport
-from distsim.engine.plan import Option
+from distsim.engine.plans.plan import Option
 from distsim.report.bars import INKS
 from distsim.report.markup import Html, element, joined
 from distsim.report.memory import folded

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from distsim.engine.memory import CATEGORIES
-from distsim.engine.plan import Option
-from distsim.engine.plan_details import Details
+from distsim.engine.plans.details import Details
+from distsim.engine.plans.plan import Option
 from distsim.report import pipeline_svg
 from distsim.report.bars import INKS
 from distsim.report.html_figures import figure, key, memory_bars

@@ -7,12 +7,12 @@ import platform
 from collections.abc import Iterator
 
 import distsim
-from distsim.engine.energy import profile_of
 from distsim.engine.figures import Figure
-from distsim.engine.plan import Option
-from distsim.engine.plan_details import Details
 from distsim.engine.planner import Plan
-from distsim.engine.prices import STALE_DAYS
+from distsim.engine.plans.details import Details
+from distsim.engine.plans.energy import profile_of
+from distsim.engine.plans.plan import Option
+from distsim.engine.plans.prices import STALE_DAYS
 from distsim.report.markup import Html, datum, element, items, paragraph, section, table
 from distsim.report.plan_words import saving
 from distsim.specs.base import Sourced

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distsim.engine.resolve import Setup
-from distsim.engine.tuning import stored_as
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.tuning import stored_as
 from distsim.report.style import Style, bare
 from distsim.specs.layout import Layout
 from distsim.specs.tuning import LETTERS, MIXERS, WHOLE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from distsim.engine.advice.mend import Mend, Mended
 from distsim.engine.memory import CATEGORIES, MemoryReport, StageMemory
-from distsim.engine.mend import Mend, Mended
 from distsim.report.bars import bar, legend
 from distsim.report.job_words import flowed, job_lines
 from distsim.report.style import GREEN, VERMILLION, Style, bare, columns

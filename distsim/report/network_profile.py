@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from distsim import units
 
 if TYPE_CHECKING:
-    from distsim.engine.calibrate_nccl_tests import Profile
+    from distsim.engine.fitting.nccl_tests import Profile
 
 
 def text(profile: Profile) -> str:

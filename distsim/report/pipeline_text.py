@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distsim.engine.partition import Partition
 from distsim.engine.pipeline import Pipeline
+from distsim.engine.timelines.partition import Partition
 from distsim.formulas.schedule_forms import FORMS, Setting
 from distsim.report import gantt
 from distsim.report.gantt import Line, Span, show_count, show_seconds, show_time
@@ -15,7 +15,7 @@ from distsim.schedules.registry import SCHEDULES
 from distsim.units import duration
 
 if TYPE_CHECKING:
-    from distsim.engine.resolve import Setup
+    from distsim.engine.jobs.resolve import Setup
 
 Show = Callable[[float], str]
 NATURAL_WIDTH = 4096

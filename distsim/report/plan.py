@@ -7,8 +7,8 @@ import datetime
 import io
 from collections.abc import Sequence
 
-from distsim.engine.plan import Option
 from distsim.engine.planner import Plan, finish_dates
+from distsim.engine.plans.plan import Option
 from distsim.report.plan_buying import buying_lines
 from distsim.report.plan_plot import pareto_lines
 from distsim.report.plan_step import DEGREES, step_command

@@ -6,7 +6,7 @@ import math
 import string
 from collections.abc import Sequence
 
-from distsim.engine.plan import Option
+from distsim.engine.plans.plan import Option
 from distsim.report.plan_words import days as length
 from distsim.report.prose import folded
 from distsim.report.style import GREEN, Style

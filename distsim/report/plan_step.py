@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from distsim.engine.plan import Option
 from distsim.engine.planner import Plan
+from distsim.engine.plans.plan import Option
 
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")
 

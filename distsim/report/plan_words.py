@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 
-from distsim.engine.goodput import Goodput
-from distsim.engine.peak_error import ROOM, TIGHT, peak_error
-from distsim.engine.plan import Option
+from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.planner import Plan
+from distsim.engine.plans.goodput import Goodput
+from distsim.engine.plans.plan import Option
 from distsim.specs.dates import dated
 from distsim.units import DAY, days_words, decimal_bytes, duration
 

@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distsim.engine.peak_error import ROOM, TIGHT, peak_error
+from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
+from distsim.engine.layouts.money import Rent
 from distsim.engine.search import Choice, SearchReport
-from distsim.engine.search_money import Rent
 from distsim.report.memory import number
 from distsim.report.prose import folded
 from distsim.report.search_plot import plot

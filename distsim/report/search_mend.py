@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from distsim.engine.mend import Mended
+from distsim.engine.advice.mend import Mended
+from distsim.engine.layouts.mend import Quick
 from distsim.engine.search import SearchReport
-from distsim.engine.search_mend import Quick
 from distsim.report.memory import mend_lines
 from distsim.report.search import command
 from distsim.report.style import Style

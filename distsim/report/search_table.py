@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distsim.engine.layouts.alike import NEAR, Alike
 from distsim.engine.search import Choice, SearchReport
-from distsim.engine.search_alike import NEAR, Alike
 from distsim.report import terminal
 from distsim.report.memory import number
 from distsim.report.plan_words import dollars as money

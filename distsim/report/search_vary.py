@@ -6,7 +6,7 @@ import math
 import string
 from itertools import pairwise
 
-from distsim.engine.search_vary import Point, VaryReport
+from distsim.engine.layouts.vary import Point, VaryReport
 from distsim.report.search import command, price_lines
 from distsim.report.search_table import DEGREES, LIMITED, degrees, figures, fitted, limit_cells, recompute_word
 from distsim.report.style import BLUE, VERMILLION, Style

@@ -70,7 +70,7 @@ def _accelerators(preset: Preset) -> str:
 
 def _parameters(preset: Preset) -> str:
     """Counted, not stated: the figure that a model is known by."""
-    from distsim.engine.models import load_model
+    from distsim.engine.jobs.models import load_model
 
     try:
         return units.count(load_model(str(preset["name"])).parameters)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distsim.engine.compose import PARTS
-from distsim.engine.faster import Faster
-from distsim.engine.flops import reads_less
-from distsim.engine.mend import flag
-from distsim.engine.peak_error import TIGHT
+from distsim.engine.advice.faster import Faster
+from distsim.engine.advice.mend import flag
+from distsim.engine.footprint.peak_error import TIGHT
+from distsim.engine.jobs.flops import reads_less
 from distsim.engine.step import StepReport
+from distsim.engine.steps.compose import PARTS
 from distsim.report.job_words import job_lines
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, bare, columns
 from distsim.units import decimal_bytes, duration, gib

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distsim.engine.step import StepReport
-from distsim.engine.step_figures import Section, kernels, sections
+from distsim.engine.steps.figures import Section, kernels, sections
 from distsim.report.explain import figure_data, figure_lines, wrapped
 from distsim.report.style import Style, columns
 from distsim.units import duration

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from distsim.engine.step_passes import STREAMS, Segment
-from distsim.engine.step_timeline import StepTimeline
+from distsim.engine.steps.passes import STREAMS, Segment
+from distsim.engine.steps.timeline import StepTimeline
 from distsim.report.gantt import Cell, Line, Scale, Shares, Span, most_owed, ruler, shown_stages, spans, spread
 from distsim.units import HOUR, MINUTE, duration, stated
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from distsim.engine.step_passes import STREAMS, Segment
-from distsim.engine.step_timeline import StepTimeline
+from distsim.engine.steps.passes import STREAMS, Segment
+from distsim.engine.steps.timeline import StepTimeline
 from distsim.errors import DistsimError
 from distsim.report import trace
 

@@ -20,7 +20,7 @@ class Buffers(Spec):
     """DDP's buckets hold every gradient once more, as wide as parameters; but not of ZeRO with fp32 accumulation."""
     step_gathers_lists: bool = False
     """The step of ZeRO 1 gathers parameters into a list of one tensor per rank, which torch flattens into one more;
-    the caching allocator keeps their blocks (engine/kept.py)."""
+    the caching allocator keeps their blocks (engine/footprint/kept.py)."""
     gradients_grow: bool = False
     """Gradients come into being during the first backward pass and go after the step (plain torch), instead of living
     in buffers made beforehand (Megatron, DDP)."""

@@ -44,7 +44,7 @@ class Framework(Sourced):
     """Kernels that ``--compile`` (torch.compile) changes."""
     states: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Kernels that differ in measured runs by the state of their software (specs/timing.py), and ``closes_ties`` of
-    stages (engine/placement.py); only the memory of replays uses them."""
+    stages (engine/jobs/placement.py); only the memory of replays uses them."""
     until: dict[int, dict[str, Any]] = Field(default_factory=dict)
     """Kernels of compiled measured runs up to a year; only the memory of replays uses them."""
     narrow_states: str = ""
@@ -81,8 +81,8 @@ class Framework(Sourced):
     partition: Literal[
         "even", "recipe", "compute", "embedding-as-layer", "even-else-embedding", "even-else-parameters"
     ] = "even"
-    """How layers are put on pipeline stages, as engine/placement.py says: ``even`` refuses what does not divide; the
-    others take it, ``recipe`` as users of Megatron-core do."""
+    """How layers are put on pipeline stages, as engine/jobs/placement.py says: ``even`` refuses what does not divide;
+    the others take it, ``recipe`` as users of Megatron-core do."""
     memory_rank: Literal["first", "largest"] = "largest"
     """Whose memory runs with this framework report: rank 0's (first stage), or the largest."""
     memory_counts: Literal["allocated", "reserved", "device"] = "device"

@@ -36,7 +36,7 @@ class Kernels(Spec):
     """Eager attention: ``fused`` keeps the probabilities once, in the activation dtype; ``eager`` also in fp32."""
     softmax_kernel: Literal["one", "compiled", "steps"] = "one"
     """One kernel with scale and mask, one for each of its reductions, as XLA makes them, or plain torch's steps: scale,
-    mask, softmax, casts (engine/passes.py)."""
+    mask, softmax, casts (engine/kernels/passes.py)."""
     mask_chosen: bool = False
     """Steps of a softmax in which a causal mask chooses between scores and the least number, beside the mask that is
     added (GPT-2 and its like in transformers)."""
@@ -133,7 +133,7 @@ class Kernels(Spec):
     """Inductor makes casts and sums part of what stands beside them, XLA one kernel of neighbours. On systolic arrays a
     product takes them in (``pass_share``); on GPUs products are calls of a library, which does not."""
     loss_kernel: Literal["one", "eager", "vocab-parallel", "compiled", "cut"] | None = None
-    """How often the loss passes over its logits (engine/passes.py); None: as ``loss`` says."""
+    """How often the loss passes over its logits (engine/kernels/passes.py); None: as ``loss`` says."""
     loss_metrics: int = Field(default=0, ge=0)
     """Metrics of training that take the cross entropy of every micro-batch's logits once more, composed in fp32."""
     modules: Literal["own", "transformer-engine"] = "own"
@@ -152,7 +152,7 @@ class Kernels(Spec):
     """Who must know how many tokens each expert got before its kernels are issued: where it is the host, it waits for
     the GPU, whose queue is empty when it goes on."""
     expert_kernel: Literal["library", "torch", "triton"] = "library"
-    """Grouped products of a library, torch's own grouped_mm, or a kernel written in Triton (engine/expert_rates.py)."""
+    """Grouped products of a library, torch's own grouped_mm, or a kernel in Triton (engine/kernels/expert_rates.py)."""
     expert_index: Literal["fused", "indexed", "eager"] = "fused"
     """Tokens are put in the experts' order by kernels written for it, or by plain torch's indexing, which a compiler
     takes its neighbours from or (``eager``) leaves alone."""
@@ -217,7 +217,7 @@ class Kernels(Spec):
     exchanges_held_waiting: float = Field(default=0, ge=0)
     """The same in a step of one micro-batch, before and after which the host waits."""
     exchanges_held_pipelined: float = Field(default=0, ge=0)
-    """The same with pipeline stages; at most those of engine/buffers.py."""
+    """The same with pipeline stages; at most those of engine/footprint/buffers.py."""
     host_ahead: bool = True
     regather_input: bool = True
     """Under sequence parallelism a column-parallel product keeps its shard of the input and gathers it again in

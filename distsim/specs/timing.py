@@ -19,8 +19,8 @@ class Timing(Spec):
     attention: float = Field(default=0.85, gt=0)
     """Share of the best measured product rate that flash attention reaches at long sequences and 128-wide heads."""
     stream: float = Field(default=0.75, gt=0)
-    """Share of the datasheet's bandwidth over the bytes of engine/passes.py: low where code makes more passes than are
-    counted there, above 1 where fusion saves some."""
+    """Share of the datasheet's bandwidth over the bytes of engine/kernels/passes.py: low where code makes more passes
+    than are counted there, above 1 where fusion saves some."""
     kernel_gap_seconds: float = Field(default=4e-6, ge=0)
     """Idle time on the GPU between two kernels."""
     kernel_issue_seconds: float = Field(default=50e-6, ge=0)

@@ -88,7 +88,7 @@ def elements(report: MemoryReport) -> float:
     """Parameters of the whole network, put together from what the ranks of one replica own."""
     total = 0.0
     layout = report.setup.layout
-    from distsim.engine.stages import build_stages
+    from distsim.engine.jobs.stages import build_stages
 
     for stage in build_stages(report.setup):
         for parameter, times in stage.parameters():

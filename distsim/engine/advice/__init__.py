@@ -1,0 +1,1 @@
+"""Changes that make a job fit or faster, each computed."""

@@ -1,0 +1,221 @@
+"""Single changes to a job that can lower its memory, each with how big a change it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.jobs.profile import losses_for
+from distsim.engine.jobs.resolve import Setup
+from distsim.specs.accelerator import Accelerator
+from distsim.specs.rules import divisors
+from distsim.specs.stage_layers import BALANCED
+
+# Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
+EFFORTS = {
+    "sequence parallel": 1.0, "zero": 1.0, "loss": 1.0, "micro_batch": 1.0, "recompute": 2.0, "ep": 2.1, "tp": 2.2,
+    "pp": 2.4, "cp": 2.6, "offload": 3.0, "optimizer": 4.0, "precision": 4.1, "adapters": 4.5, "gpus": 5.0, "gpu": 6.0,
+}  # fmt: skip
+PER_STEP = {"gpus": 1.0, "offload": 0.3}
+"""Further effort for each value of a family beyond its first; a tenth where not stated."""
+SMALL_STATES = ("adamw-8bit", "lion", "adafactor")
+WITH_MASTER = ("bf16", "bf16-fp32-grads", "amp-bf16", "fsdp-bf16")
+"""Recipes of bf16 products whose weights or master copy are fp32."""
+PURE = "pure-bf16"
+USUAL_RANK, USUAL_QUANTIZATION = 16, "nf4"
+LARGEST_CP, LARGEST_FACTOR = 16, 1024
+"""Context parallel degrees and multiples of other values beyond these are not proposed."""
+
+
+class Change:
+    """New values for a job's fields; ``shown`` are those a user must type."""
+
+    __slots__ = ("effort", "family", "fields", "shown", "words")
+
+    def __init__(self, family: str, step: int, words: str, shown: dict[str, Any], hidden: dict[str, Any] | None = None):
+        self.family = family
+        self.words = words
+        self.shown = shown
+        self.fields = {**(hidden or {}), **shown}
+        self.effort = EFFORTS[family] + PER_STEP.get(family, 0.1) * step
+
+
+def changes(setup: Setup) -> Iterator[Change]:
+    """All single changes worth computing, mildest of each family first."""
+    yield from _sharding(setup)
+    yield from _losses(setup)
+    yield from _micro_batch(setup)
+    yield from _recompute(setup)
+    yield from _experts(setup)
+    yield from _degrees(setup)
+    yield from _offloading(setup)
+    yield from _optimizers(setup)
+    yield from _training(setup)
+    yield from _hardware(setup)
+
+
+def _sharding(setup: Setup) -> Iterator[Change]:
+    y = setup.layout
+    if y.tp > 1 and not y.sequence_parallel:
+        yield Change("sequence parallel", 0, "sequence parallelism", {"sequence_parallel": True})
+    if y.dp * y.cp > 1:
+        for step, zero in enumerate(range(y.zero + 1, 4)):
+            yield Change("zero", step, f"ZeRO {zero}", {"zero": zero})
+
+
+def _losses(setup: Setup) -> Iterator[Change]:
+    if setup.job.loss is None:
+        for step, name in enumerate(losses_for(setup.framework, setup.model)):
+            yield Change("loss", step, f"{name} loss", {"loss": name})
+
+
+def _micro_batch(setup: Setup) -> Iterator[Change]:
+    y = setup.layout
+    smaller = [size for size in divisors(y.micro_batch * y.micro_batches) if size < y.micro_batch]
+    for step, size in enumerate(reversed(smaller)):
+        shown = {"micro_batch": size, "global_batch": y.micro_batch * y.micro_batches * y.dp}
+        yield Change("micro_batch", step, "smaller micro-batches", shown)
+
+
+def _recompute(setup: Setup) -> Iterator[Change]:
+    """Selective, then full for a quarter, half and three quarters of a stage's layers, then for all."""
+    if setup.recompute == "full" and setup.layout.recompute_layers < 0:
+        return
+    step = 0
+    if setup.recompute == "none":
+        yield Change("recompute", step, "recompute attention", {"recompute": "selective"})
+        step = 1
+    layers = max(setup.stage_layers)
+    quarters = (1, 2, 3) if setup.framework.supports.some_layers else ()
+    some = sorted({-(-layers * quarter // 4) for quarter in quarters} - {layers})
+    for count in some:
+        if count > setup.layout.recompute_layers:
+            shown = {"recompute": "full", "recompute_layers": count}
+            yield Change("recompute", step, f"recompute {count} of {layers} layers per stage", shown)
+            step += 1
+    all_layers = {} if setup.job.recompute_layers is None else {"recompute_layers": layers}
+    yield Change("recompute", step + 2, "recompute all layers", {"recompute": "full", **all_layers})
+
+
+def _experts(setup: Setup) -> Iterator[Change]:
+    """Experts spread over more of the ranks that there are."""
+    y, experts = setup.layout, setup.model.experts
+    wider = [] if experts is None else [size for size in divisors(experts.count) if size > y.ep and size % y.ep == 0]
+    for step, size in enumerate(size for size in wider if size <= y.gpus // y.pp):
+        yield Change("ep", step, f"expert parallelism {size}", {"ep": size})
+
+
+def _degrees(setup: Setup) -> Iterator[Change]:
+    """More tensor, pipeline or context parallelism on the same GPUs, with the same global batch."""
+    y = setup.layout
+    most = {"tp": setup.cluster.gpus_per_node, "pp": setup.model.layers, "cp": LARGEST_CP}
+    names = {"tp": "tensor parallelism", "pp": "pipeline stages", "cp": "context parallelism"}
+    hidden = {"dp": None, "gpus": y.gpus, "zero_group": None}
+    placed = setup.job.stage_layers not in (None, BALANCED)
+    open_batch = setup.job.global_batch is None and y.dp > 1
+    batch = {"global_batch": y.micro_batch * y.micro_batches * y.dp} if open_batch else {}
+    for name, limit in most.items():
+        old = getattr(y, name)
+        wider = [size for size in divisors(y.gpus) if size > old and size % old == 0 and size <= limit]
+        for step, size in enumerate(wider):
+            words, unplaced = f"{names[name]} {size}", {}
+            if placed and name == "pp":
+                words, unplaced = f"{words} (and no --stage-layers)", {"stage_layers": None}
+            yield Change(name, step, words, {name: size, **batch}, hidden | unplaced)
+
+
+def _optimizers(setup: Setup) -> Iterator[Change]:
+    known = catalog.names("optimizers")
+    for step, name in enumerate(one for one in SMALL_STATES if one in known and one != setup.optimizer.name):
+        yield Change("optimizer", step, f"{name} instead of {setup.optimizer.name}", {"optimizer": name})
+
+
+def _offloading(setup: Setup) -> Iterator[Change]:
+    """Optimizer states in host memory, sharded parameters with them, and what layers keep for backward."""
+    able = set(setup.framework.supports.offload) - set(setup.offload)
+    words = {"optimizer": "optimizer states", "optimizer,parameters": "optimizer states and parameters",
+             "activations": "activations"}  # fmt: skip
+    for step, kinds in enumerate(words):
+        if able.issuperset(kinds.split(",")):
+            value = ",".join((*setup.offload, kinds))
+            yield Change("offload", step, f"{words[kinds]} in host memory", {"offload": value})
+
+
+def _training(setup: Setup) -> Iterator[Change]:
+    """Weights and states without a master copy, and adapters beside frozen weights, where a framework has them."""
+    supports, usual = setup.framework.supports, setup.framework.usual_tuning
+    if setup.tuning is not None:
+        return
+    if supports.pure_bf16 and setup.precision.name in WITH_MASTER:
+        yield Change("precision", 0, "weights and states in bf16, no master copy", {"precision": PURE})
+    if supports.tunes:
+        rank = {"lora_rank": usual.get("lora_rank", USUAL_RANK)}
+        yield Change("adapters", 0, "LoRA instead of all weights", rank)
+        packed = {"quantize": usual.get("quantize", USUAL_QUANTIZATION)}
+        yield Change("adapters", 1, "QLoRA instead of all weights", rank | packed)
+
+
+def _sold() -> set[str]:
+    """The accelerators of the price lists, whatever the terms."""
+    lists = (catalog.raw("prices", name) for name in catalog.names("prices"))
+    return {str(offer.get("gpu")) for prices in lists for offer in prices.get("offers", ())}
+
+
+def _hardware(setup: Setup) -> Iterator[Change]:
+    """Twice the GPUs, and so on; then the larger cards of the same vendor, those that somebody sells first."""
+    y = setup.layout
+    factor, step = 2, 0
+    while factor <= LARGEST_FACTOR:
+        hidden: dict[str, Any] = {"zero_group": None, "dp": None}
+        yield Change("gpus", step, f"{factor} times the GPUs", {"gpus": y.gpus * factor}, hidden)
+        factor, step = factor * 2, step + 1
+    sold = _sold()
+    larger: dict[tuple[bool, int], Accelerator] = {}  # by capacity the fastest, the first of equals
+    for other in map(_accelerator, catalog.names("gpus")):
+        place = (other.name not in sold, other.capacity)
+        known = larger.get(place)
+        if _better(setup, other) and (known is None or _speed(setup, other) > _speed(setup, known)):
+            larger[place] = other
+    count = {"gpus": y.gpus} if setup.job.gpus is None else {}
+    largest = max((capacity for unsold, capacity in larger if not unsold), default=0)
+    worth = (place for place in larger if not place[0] or place[1] > largest)
+    for step, place in enumerate(sorted(worth)):
+        there = {} if setup.job.cluster is None else {"cluster": larger[place].default_cluster}
+        shown = {"gpu": larger[place].name, **there, **count}
+        yield Change("gpu", step, "a larger GPU", shown, {"cluster": None, "gpus": y.gpus})
+
+
+def _accelerator(name: str) -> Accelerator:
+    found: Accelerator = catalog.load("gpus", name)
+    return found
+
+
+def _better(setup: Setup, other: Accelerator) -> bool:
+    """Whether a GPU of the same maker holds more and is no slower, nor joined by fewer or slower links."""
+    card = setup.accelerator
+    if other.vendor != card.vendor or other.capacity <= card.capacity or not other.default_cluster:
+        return False
+    domain = 1 if setup.layout.gpus == 1 else setup.cluster.domain
+    rates = zip(_speed(setup, other), _speed(setup, card), strict=True)
+    return catalog.usual_cluster(other.name).domain >= domain and all(theirs >= mine for theirs, mine in rates)
+
+
+def _speed(setup: Setup, card: Accelerator) -> tuple[float, float, float]:
+    """Memory, products, and the links of its usual node where the job has any."""
+    joined = setup.cluster if card is setup.accelerator else catalog.usual_cluster(card.name)
+    links = 0.0 if setup.layout.gpus == 1 else joined.fabric.rate or 0.0
+    return card.bandwidth, max(card.peak.bf16 or 0.0, card.peak.fp16 or 0.0), links
+
+
+def together(setup: Setup, combined: Sequence[Change]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(new values of the job's fields, what of them a user types) of several changes at once."""
+    fields: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
+    for change in sorted(combined, key=lambda one: one.family == "gpus"):  # the last word on how many there are
+        fields.update(change.fields)
+        shown.update(change.shown)
+    if "gpus" in shown and setup.job.global_batch is None:  # an open global batch grows with the GPUs
+        fields.pop("global_batch", None)
+        shown.pop("global_batch", None)
+    return fields, shown

@@ -1,0 +1,223 @@
+"""Single changes that make a step faster on the same GPUs with the same global batch, each computed, not guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+from distsim import catalog
+from distsim.engine.jobs.graphs import GROUPED_CHIPS
+from distsim.engine.jobs.lacking import without_flash
+from distsim.engine.jobs.profile import losses_for
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.networks.reach import refuse_beyond
+from distsim.engine.step import StepReport, seconds_of
+from distsim.errors import DistsimError
+from distsim.specs.job import Job
+from distsim.specs.layout import Layout
+from distsim.specs.rules import divisors
+from distsim.specs.stage_layers import BALANCED
+from distsim.specs.support import refuse_unsupported
+
+if TYPE_CHECKING:
+    from distsim.engine.advice.mend import Mend
+    from distsim.engine.memory import MemoryReport
+
+INTERLEAVED = "interleaved-1f1b"
+LEAST_GAIN = 0.005
+"""Gains below half a per cent are within the noise of any run."""
+GROWING = ("micro-batch", "vpp")
+"""Changes by more and more of the same, as long as each gains on the one before."""
+
+
+class Faster(NamedTuple):
+    """One change, what a user types for it, and the time it gives."""
+
+    words: str
+    options: dict[str, Any]
+    """What to add to the command line, which then has the same GPUs and the same global batch."""
+    seconds: float
+    gain: float
+    """Share of the time per sequence that it saves; negative where it costs time."""
+    peak: int
+    tokens_per_second: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return self._asdict()
+
+
+@overload
+def advise(report: StepReport) -> list[Faster]: ...
+@overload
+def advise(report: MemoryReport) -> list[Mend]: ...
+def advise(report: StepReport | MemoryReport) -> list[Faster] | list[Mend]:
+    """What would make a job faster, or, where it does not fit or only its memory was asked for, what makes it fit."""
+    if isinstance(report, StepReport):
+        with catalog.settled():
+            return (faster if report.memory.fits else fitting)(report)
+    from distsim.engine.advice.mend import mend
+    from distsim.engine.memory import MemoryReport
+
+    if not isinstance(report, MemoryReport):
+        raise DistsimError(
+            f"no advice on a {type(report).__name__}", "give what distsim.step or distsim.memory returns"
+        )
+    return [] if report.fits else mend(report).fitting
+
+
+def _against(report: StepReport, setup: Setup, seconds: float) -> tuple[float, float]:
+    """Share of the time per sequence that is saved, and tokens per second."""
+    ratio = seconds / batch_of(setup.layout) / (report.seconds / batch_of(report.setup.layout))
+    return 1 - ratio, report.tokens_per_second / ratio
+
+
+def faster(report: StepReport, most: int = 3) -> list[Faster]:
+    """The changes that save most among those that fit memory, best first, at most one of each kind."""
+    from distsim.engine.memory import memory_of
+
+    tried: list[tuple[float, str, str, dict[str, Any], Setup]] = []
+    reached = dict.fromkeys(GROWING, report.seconds)
+    same = {name: getattr(report.setup, name) for name in ("accelerator", "cluster", "framework")}
+    for kind, words, options in changes(report.setup):
+        if kind in reached and not reached[kind]:
+            continue
+        try:
+            setup = resolve(_changed(report.setup, options), same)
+            _refuse(report.setup.job, setup)
+            seconds = seconds_of(setup)
+        except DistsimError:
+            continue
+        if kind in reached:
+            reached[kind] = seconds if 1 - seconds / reached[kind] >= LEAST_GAIN else 0.0
+        if 1 - seconds / report.seconds >= LEAST_GAIN:
+            tried.append((seconds, kind, words, typed(report.setup, setup, options), setup))
+    found: dict[str, Faster] = {}
+    for seconds, kind, words, shown, setup in sorted(tried, key=lambda entry: entry[0]):
+        if len(found) == most:
+            break
+        if kind in found:
+            continue
+        memory = memory_of(setup)
+        if memory.fits:
+            gain, rate = _against(report, setup, seconds)
+            found[kind] = Faster(words, shown, seconds, gain, memory.peak, rate)
+    return list(found.values())
+
+
+def fitting(report: StepReport, most: int = 6) -> list[Faster]:
+    """What makes a job fit that does not, most tokens per second first; the GPUs may be more or larger, the global
+    batch is kept where the GPUs are."""
+    from distsim.engine.advice.mend import mend
+
+    found = []
+    old = batch_of(report.setup.layout)
+    for one in mend(report.memory, most).fitting:
+        setup = one.report.setup
+        batch = batch_of(setup.layout)
+        words = one.words if batch == old else f"{one.words}, {batch:,} sequences per step"
+        try:
+            refuse_beyond(setup, setup.layout.gpus)
+            seconds = seconds_of(setup)
+        except DistsimError:  # it has the memory, and nothing that joins it
+            continue
+        gain, rate = _against(report, setup, seconds)
+        found.append(Faster(words, one.shown, seconds, gain, one.report.peak, rate))
+    return sorted(found, key=lambda one: -one.tokens_per_second)
+
+
+def batch_of(layout: Layout) -> int:
+    """Sequences per optimizer step."""
+    return int(layout.micro_batch * layout.micro_batches * layout.dp)
+
+
+def typed(old: Setup, new: Setup, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that a user adds: those that change, and those that keep GPUs and global batch where the command
+    left them open or said otherwise."""
+    job, y = old.job, new.layout
+    shown = {name: value for name, value in options.items() if value is not None}
+    if job.gpus is None and not {"tp", "pp", "cp"}.isdisjoint(options):
+        shown["gpus"] = y.gpus
+    if job.global_batch is None and (y.micro_batches > 1 or y.dp != old.layout.dp):
+        shown["global_batch"] = batch_of(y)
+    if job.dp not in (None, y.dp):
+        shown["dp"] = y.dp
+    return shown
+
+
+def _refuse(job: Job, setup: Setup) -> None:
+    """Raise what a framework that the user named does not have."""
+    if "framework" in job.model_fields_set:
+        refuse_unsupported(setup.framework, setup.model, setup.layout, setup.offload)
+
+
+def _changed(setup: Setup, options: dict[str, Any]) -> Job:
+    """The job with other options, the GPUs and the tokens of a step as they are."""
+    y, job = setup.layout, setup.job
+    layers = BALANCED if "stage_layers" in options else job.stage_layers
+    kept = {"gpus": y.gpus, "global_batch": batch_of(y), "dp": None}
+    return job.model_copy(update={**kept, **options, "stage_layers": layers})
+
+
+def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(kind, words, options) of every change worth computing."""
+    y, job = setup.layout, setup.job
+    fewer = "" if job.recompute_layers is None else " (and no --recompute-layers)"
+    if setup.recompute != "none":
+        yield "recompute", f"no recomputation{fewer}", {"recompute": "none", "recompute_layers": None}
+    if setup.recompute == "full":
+        yield "recompute", f"recompute attention only{fewer}", {"recompute": "selective", "recompute_layers": None}
+    for kind, size in _micro_batches(y.micro_batch, y.micro_batches):
+        yield kind, f"micro-batches of {size}", {"micro_batch": size}
+    for name, words in (("tp", "tensor parallelism"), ("pp", "pipeline stages"), ("cp", "context parallelism")):
+        old = getattr(y, name)
+        for size in (old // 4, old // 2, old * 2):
+            if size >= 1 and y.gpus % size == 0:
+                yield name, f"{words} {size}", {name: size, **(_unpiped(job) if name == "pp" and size == 1 else {})}
+    for size in (y.ep // 4, y.ep // 2, y.ep * 2, y.ep * 4, y.ep * 8):
+        if setup.model.experts is not None and size >= 1 and setup.model.experts.count % size == 0:
+            yield "ep", f"expert parallelism {size}", {"ep": size}
+    if y.pp > 1:
+        for chunks in divisors(-(-setup.model.layers // y.pp)):
+            if chunks > y.vpp:
+                schedule = {} if job.schedule is None else {"schedule": INTERLEAVED}
+                yield "vpp", f"{chunks} model chunks per stage", {"vpp": chunks, **schedule}
+    for zero in range(4):
+        if zero != y.zero and y.dp * y.cp > 1:
+            yield "zero", f"ZeRO {zero}", {"zero": zero}
+    if y.attention == "eager" and not without_flash(setup.accelerator, "flash", setup.kernels.attention_kernel):
+        yield "attention", "flash attention", {"attention": "flash"}
+    if y.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
+        yield "stage-layers", "stages of equal work", {"stage_layers": "balanced"}
+    if job.loss is None:
+        for name in losses_for(setup.framework, setup.model):
+            yield "loss", f"{name} loss", {"loss": name}
+    yield from _graphed(setup)
+    if setup.framework.compiled and not setup.compiled:
+        yield "compile", "torch.compile", {"compile": True}
+
+
+def _graphed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """CUDA graphs of as much as the chip can capture, and experts' exchanges beside computation."""
+    supports, kernels, experts = setup.framework.supports, setup.kernels, setup.model.experts
+    whole = experts is None or setup.accelerator.generation in GROUPED_CHIPS
+    kind = "iteration" if whole else "modules"
+    if kind in supports.cuda_graphs and kernels.graphs not in (kind, "iteration"):
+        yield "cuda graphs", f"CUDA graphs of {'whole steps' if whole else 'modules'}", {"cuda_graphs": kind}
+    if experts is not None and supports.expert_overlap and not kernels.expert_overlap:
+        yield "expert overlap", "experts' exchanges overlapped", {"expert_overlap": True}
+
+
+def _micro_batches(size: int, count: int) -> Iterator[tuple[str, int]]:
+    """Kinds of change and sizes: half as large, and twice, four times and so on."""
+    if size > 1 and size * count % (size // 2) == 0:
+        yield "smaller micro-batch", size // 2
+    while count % 2 == 0:
+        size, count = size * 2, count // 2
+        yield "micro-batch", size
+
+
+def _unpiped(job: Job) -> dict[str, Any]:
+    """What a job says of its pipeline and must not say without one."""
+    plain = {"vpp": 1, "schedule": "1f1b"}
+    return {name: value for name, value in plain.items() if getattr(job, name) not in (None, value)}

@@ -1,0 +1,1 @@
+"""What ranks send each other in a step, kind by kind."""

@@ -1,0 +1,45 @@
+"""All exchanges of one rank of a stage, and where each meets the network for its price."""
+
+from __future__ import annotations
+
+from distsim.arrays import maximum, minimum, where
+from distsim.engine.exchanges.data import data_flows, norm_flows
+from distsim.engine.exchanges.exchange import Exchange
+from distsim.engine.exchanges.flows import Fixed, Flow, present
+from distsim.engine.exchanges.model import model_flows, once_per_domain, replicated_gradient_flows
+from distsim.engine.exchanges.pipeline import pipeline_flows
+from distsim.engine.exchanges.variants import offload_flows, varied
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage
+from distsim.engine.networks import pricing
+from distsim.engine.networks.links import network_for
+from distsim.engine.networks.network import Network
+
+
+def network_of(setup: Setup) -> Network:
+    """The network of a setup's cluster."""
+    return network_for(setup.accelerator, cluster=setup.cluster, profile=setup.job.profile)
+
+
+def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Flow]:
+    """All that one rank of a stage exchanges, unpriced; layout fields may be arrays (all but pp)."""
+    shared = varied(setup, exchange, stage, present(data_flows(setup, exchange, stage)), network)
+    flows = model_flows(setup, exchange, stage)
+    if setup.framework.traffic.expert_copies == "once" and setup.kernels.expert_order == "fused":
+        flows = [once_per_domain(setup, flow, network) for flow in flows]
+    flows += replicated_gradient_flows(setup, stage) + shared
+    flows += pipeline_flows(setup, stage) + norm_flows(setup, exchange, stage) + offload_flows(setup, stage)
+    return present(flows)
+
+
+def price_of(flow: Flow, network: Network) -> Fixed:
+    """The price of one call; the one place where exchanges meet the network."""
+    if flow.fixed is not None:
+        return flow.fixed
+    group = flow.span.placed(network)
+    seconds, algorithm, _, wire, link = pricing.remembered(flow.pattern, flow.bytes_logical, group)
+    if not isinstance(flow.own_rate, float) or flow.own_rate:
+        own = flow.bytes_logical / maximum(flow.own_rate, 1.0)
+        seconds = where(flow.own_rate > 0, minimum(seconds, own), seconds)
+    seconds = seconds * where(flow.bytes_logical > 0, 1, 0)  # arrays hold layouts that do not exchange this
+    return Fixed(seconds, wire, link, algorithm)

@@ -1,0 +1,78 @@
+"""The same job with other choices of exchange: ZeRO 0 to 3, and gradients reduced after every micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.traffic import Row, TrafficReport, comm_of
+from distsim.errors import DistsimError
+from distsim.formulas.traffic import DTYPE_BYTES, zero_volume_parameters
+
+DATA_PURPOSES = ("gradients", "gradients of replicas", "parameters")
+_PLAIN = dict.fromkeys(("zeropp", "compress", "sync", "sync_every", "sync_gbps", "servers", "no_sync"))
+
+
+class ZeroTraffic(NamedTuple):
+    """One ZeRO stage: the published volume in parameters, and what this job then sends for data parallelism."""
+
+    zero: int
+    law: float
+    elements: float
+    """Elements that a rank sends, whatever their dtype: what the law speaks of."""
+    wire_bytes: float
+    seconds: float
+    problem: str = ""
+    """Why the stage is not valid for this job."""
+
+
+def data_rows(rows: Iterable[Row]) -> list[Row]:
+    """Rows of data parallelism and ZeRO."""
+    return [row for row in rows if row.purpose in DATA_PURPOSES]
+
+
+def zero_traffic(report: TrafficReport) -> list[ZeroTraffic]:
+    """Data-parallel traffic of the job at each ZeRO stage, without ZeRO++, compression or other variants."""
+    return [_at(report.setup, zero) for zero in range(4)]
+
+
+def _at(setup: Setup, zero: int) -> ZeroTraffic:
+    fields = {**_PLAIN, "zero": zero, "zero_group": setup.job.zero_group if zero else None,
+              "offload": None, "offload_to": None}  # fmt: skip
+    law = float(zero_volume_parameters(zero))
+    try:
+        other = resolve(setup.job.model_copy(update=fields))  # refuses what the framework does not run
+        report = comm_of(replace(setup, layout=other.layout, job=other.job))
+    except DistsimError as error:
+        return ZeroTraffic(zero, law, 0, 0, 0, error.problem)
+    rows = data_rows(report.collectives)
+    return ZeroTraffic(
+        zero, law, sum(row.wire_bytes_per_rank / DTYPE_BYTES[row.dtype] for row in rows),
+        sum(row.wire_bytes_per_rank for row in rows), sum(row.seconds for row in rows),
+    )  # fmt: skip
+
+
+class SyncCost(NamedTuple):
+    """Data-parallel bytes and seconds per step when gradients are reduced once, and after every micro-batch."""
+
+    once_bytes: float
+    each_bytes: float
+    once_seconds: float
+    each_seconds: float
+
+
+def sync_cost(report: TrafficReport) -> SyncCost | None:
+    """What ``no_sync`` saves; None where there is nothing to put off."""
+    if report.setup.layout.micro_batches == 1 or not data_rows(report.collectives):
+        return None
+    found = []
+    for put_off in (True, False):
+        other = report
+        if report.exchange.no_sync != put_off:
+            other = comm_of(report.setup, lambda e, wanted=put_off: replace(e, no_sync=wanted))  # type: ignore[misc]
+        rows = data_rows(other.stages[report.stage])
+        found.append((sum(row.wire_bytes_per_rank for row in rows), sum(row.seconds for row in rows)))
+    (once_bytes, once_seconds), (each_bytes, each_seconds) = found
+    return SyncCost(once_bytes, each_bytes, once_seconds, each_seconds)

@@ -1,0 +1,256 @@
+"""What data parallelism and ZeRO exchange: gradients reduced, parameters gathered, in buckets or in units of layers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from distsim.arrays import Number, maximum, where
+from distsim.engine.exchanges.exchange import Exchange, gathers_once
+from distsim.engine.exchanges.flows import Flow, Span
+from distsim.engine.footprint.states import sharding_group
+from distsim.engine.footprint.stored import (
+    Stored,
+    Unit,
+    bucket_items,
+    elements_of,
+    filled_bucket_arrays,
+    filling_of,
+    gradient_order,
+    plain_elements,
+    trained_units,
+    units_of,
+)
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage
+from distsim.engine.jobs.tuning import reduced_in
+from distsim.engine.kernels.narrow import narrow_weight
+from distsim.formulas.traffic import DTYPE_BYTES, full_buckets
+from distsim.units import FP32_BYTES
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Sharing:
+    """The ranks that hold the same dense (or expert) parameters, and how they share states."""
+
+    kind: str
+    data: Span
+    """All of them."""
+    shard: Span
+    """Those that hold one sharded copy."""
+    replicas: Span
+    """Ranks that hold the same shard of different copies."""
+
+    def holds(self, tensor: Stored, together: bool) -> bool:
+        """Whether a tensor is shared this way; ``together`` when experts are shared like all else."""
+        return together or tensor.group == self.kind
+
+
+def sharings(setup: Setup) -> tuple[list[Sharing], bool]:
+    """Dense parameters and, where their group is another one, experts; and whether one group serves all."""
+    y = setup.layout
+    whole, shard = y.dp * y.cp, sharding_group(y, "dense")
+    dense = Sharing(
+        "dense", Span("dp", whole, y.tp), Span("zero", shard, y.tp), Span("dp", whole // shard, y.tp * shard)
+    )
+    if setup.model.experts is None:
+        return [dense], True
+    size, part, stride = y.expert_data_parallel, sharding_group(y, "expert"), y.ep * y.etp
+    experts = Sharing(
+        "expert", Span("dp", size, stride), Span("zero", part, stride), Span("dp", size // part, stride * part)
+    )
+    if _same(size, whole) and _same(part, shard):
+        return [dense], True
+    return [dense, experts], False
+
+
+def _same(one: Number, other: Number) -> bool:
+    """Equal, for all layouts of an array."""
+    same = one == other
+    return same if isinstance(same, bool) else bool(same.all())
+
+
+def same_span(one: Span, other: Span) -> bool:
+    """Whether two process groups are one."""
+    return _same(one.ranks, other.ranks) and _same(one.stride, other.stride)
+
+
+def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
+    """Gradients and parameters of one rank over one step, as the ZeRO stage has it."""
+    y, rules = setup.layout, setup.framework.traffic
+    found, together = sharings(setup)
+    copies = [units_of(stage), *([] if stage.mirror is None else [units_of(stage.mirror)])]
+    flows: list[Flow] = []
+    for sharing in found:
+        own, *others = (_shared_units(units, sharing, together) for units in copies)
+        layered = where(y.zero >= 3, 1, where(y.zero == 2, 1, 0) if rules.zero2 == "forward" else 0)
+        if not (isinstance(layered, int) and layered == 0):
+            flows += _scaled(_layered(setup, exchange, sharing, own), layered)
+        if not (isinstance(layered, int) and layered == 1):
+            every = [*own, *itertools.chain.from_iterable(others)]  # both copies have gradients, each micro-batch one
+            flows += _scaled(_bucketed(setup, exchange, stage, sharing, every, together), 1 - layered)
+    return flows + _buffers(setup)
+
+
+def _shared_units(units: list[Unit], sharing: Sharing, together: bool) -> list[Unit]:
+    """What of some units is shared in one way."""
+    own = [Unit(u.name, tuple(t for t in u.tensors if sharing.holds(t, together)), u.count) for u in units]
+    return [unit for unit in own if unit.tensors]
+
+
+def _scaled(flows: list[Flow], factor: Number) -> list[Flow]:
+    return [flow._replace(calls=flow.calls * factor) for flow in flows]
+
+
+def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Unit]) -> list[Flow]:
+    """Unit by unit: gathered in forward and (ZeRO 3) in backward, gradients reduced and scattered in backward."""
+    y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
+    ranks, filling = sharing.shard.ranks, filling_of(setup)
+    gather, reduce = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[reduced_in(setup)]
+    syncs, gathers = exchange.syncs(y.micro_batches), y.micro_batches
+    kept = gathers_once(setup, exchange)
+    syncs, gathers = where(kept, 1, syncs), where(kept, 1, gathers)
+    replicas = 1 if rules.replicas_reduce_once else syncs
+    flows: list[Flow] = []
+    for unit in units:
+        trained = tuple(tensor for tensor in unit.tensors if tensor.trains)
+        elements = elements_of(trained, ranks, filling)
+        once = unit.name == "root" and setup.framework.buffers.keep_last_unit
+        again = where(y.zero >= 3, 0 if once else unit.count, 0)
+        hides = rules.overlap_parameters
+        for dtype, each, tensors in _gathered(setup, unit, gather):
+            size = elements_of(tensors, ranks, filling) * each
+            common = ("all_gather", sharing.shard, dtype)
+            flows += [
+                Flow("parameters", *common, "forward", unit.count * gathers, size, hides),
+                Flow("parameters", *common, "backward", again * y.micro_batches, size, hides),
+            ]
+        flows += [
+            Flow("gradients", "reduce_scatter", sharing.shard, reduced_in(setup), "backward",
+                 unit.count * syncs, elements * reduce, rules.overlap_gradients),
+            Flow("gradients of replicas", "all_reduce", sharing.replicas, reduced_in(setup), "backward",
+                 unit.count * replicas, elements * reduce / ranks, rules.overlap_gradients),
+        ]  # fmt: skip
+    return flows
+
+
+def _gathered(setup: Setup, unit: Unit, each: float) -> Iterator[tuple[str, float, tuple[Stored, ...]]]:
+    """The tensors of a unit that travel in one number format: all of them, or quantised weights apart."""
+    packed = setup.tuning.quantization if setup.tuning else None
+    quantised = tuple(tensor for tensor in unit.tensors if tensor.held == "quantised")
+    dtype = setup.precision.gather_dtype
+    if dtype == "fp8" and unit.name == "root":  # embedding and head stay in 16 bits
+        dtype, each = "bf16", DTYPE_BYTES["bf16"]
+    yield dtype, each, tuple(one for one in unit.tensors if one.held != "quantised")
+    if packed is not None and quantised:
+        yield packed.dtype, packed.weight_bytes, quantised
+
+
+def _bucketed(
+    setup: Setup, exchange: Exchange, stage: Stage, sharing: Sharing, units: list[Unit], together: bool
+) -> list[Flow]:
+    """Whole gradients in buckets (ZeRO 0), or each bucket to its owner and parameters gathered after the step."""
+    y, rules = setup.layout, setup.framework.traffic
+    sharded = where(y.zero >= 1, 1, 0)
+    owned = sharded if rules.zero1 == "reduce_scatter" else where(y.zero >= 2, 1, 0)
+    syncs = exchange.syncs(y.micro_batches)
+    flows: list[Flow] = []
+    if not (units := [unit for unit in map(_trained, units) if unit.tensors]):
+        return []
+    for elements, times in _buckets(setup, stage, sharing, units, together):
+        size = elements * DTYPE_BYTES[reduced_in(setup)]
+        calls, hides = times * syncs, rules.overlap_gradients
+        dtype, shard = reduced_in(setup), sharing.shard
+        flows += [
+            Flow("gradients", "all_reduce", sharing.data, dtype, "backward", calls * (1 - owned), size, hides),
+            Flow("gradients", "reduce_scatter", shard, dtype, "backward", calls * owned, size, hides),
+            Flow("gradients of replicas", "all_reduce", sharing.replicas, dtype, "backward", calls * owned,
+                 size / shard.ranks, hides),
+        ]  # fmt: skip
+    if rules.zero1 == "reduce_scatter":
+        flows += [
+            Flow("parameters", "all_gather", sharing.shard, name, "step", times * sharded,
+                 elements * DTYPE_BYTES[name], rules.overlap_updated)
+            for name, part in _updated(setup, units)
+            for elements, times in _buckets(setup, stage, sharing, part, together)
+        ]  # fmt: skip
+    if rules.zero1 == "all_reduce":
+        flows += _broadcasts(setup, sharing, units, sharded)
+    return flows
+
+
+def _updated(setup: Setup, units: list[Unit]) -> list[tuple[str, list[Unit]]]:
+    """Number formats in which updated parameters are gathered, each in buckets of its own: weights that are held in 8
+    bits travel in them, embedding, head, norms and biases in 16."""
+    name = setup.precision.gather_dtype
+    if name != "fp8" or setup.framework.traffic.bucket_rule == "tensors":
+        return [(name, units)]
+    parts: tuple[list[Unit], list[Unit]] = ([], [])
+    for unit in units:
+        for narrow, part in zip((True, False), parts, strict=True):
+            own = tuple(one for one in unit.tensors if narrow_weight(one.name, one.matrix) == narrow)
+            part.extend([unit._replace(tensors=own)] if own else [])
+    return [(dtype, part) for dtype, part in zip(("fp8", "bf16"), parts, strict=True) if part]
+
+
+def _trained(unit: Unit) -> Unit:
+    return unit._replace(tensors=tuple(tensor for tensor in unit.tensors if tensor.trains))
+
+
+def _broadcasts(setup: Setup, sharing: Sharing, units: list[Unit], sharded: Number) -> list[Flow]:
+    """Each updated parameter from its owner to all (torch ZeroRedundancyOptimizer)."""
+    each, name = setup.precision.parameter_bytes, setup.precision.gather_dtype
+    return [
+        Flow("parameters", "broadcast", sharing.shard, name, "step", unit.count * sharded, tensor.elements * each)
+        for unit in units
+        for tensor in unit.tensors
+    ]
+
+
+def _buckets(
+    setup: Setup, stage: Stage, sharing: Sharing, units: list[Unit], together: bool
+) -> Iterable[tuple[Number, Number]]:
+    """Elements of each kind of gradient bucket and how many there are."""
+    rules = setup.framework.traffic
+    if rules.bucket_rule == "tensors":
+        each = DTYPE_BYTES[reduced_in(setup)]
+        sizes = [t.elements for t in gradient_order(setup, stage) if sharing.holds(t, together)]
+        fill = bucket_items if all(isinstance(size, (int, float)) for size in sizes) else filled_bucket_arrays
+        return fill(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each)
+    limit = where(
+        rules.bucket_elements > 0,
+        maximum(rules.bucket_elements, rules.bucket_elements_per_rank * sharing.data.ranks),
+        0,
+    )
+    total = sum(unit.count * plain_elements(unit.tensors) for unit in units)
+    full = full_buckets(total, limit)
+    return [(limit, full), (total - full * limit, 1)]
+
+
+def _buffers(setup: Setup) -> list[Flow]:
+    """Rotary frequencies, kept twice per kind of table, which torch DDP sends from rank 0 in each step."""
+    model, y = setup.model, setup.layout
+    if not setup.framework.traffic.buffer_broadcast or model.positions != "rotary":
+        return []
+    width = int(model.rotary_width)
+    kinds = max(setup.kernels.rope_tables // 2, 1)
+    size = 2 * kinds * (width // 2) * FP32_BYTES
+    return [Flow("buffers", "broadcast", Span("dp", y.dp * y.cp, y.tp), "fp32", "forward", 1, size)]
+
+
+def norm_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
+    """The gradient norm over all ranks: one sum, or the norm of every parameter."""
+    if not exchange.clip:
+        return []
+    y = setup.layout
+    shared = where(y.zero >= 1, sharing_ranks(setup), 1)
+    if setup.framework.traffic.norm_per_parameter:
+        tensors = sum(unit.count * len(unit.tensors) for unit in trained_units(stage))
+        return [Flow("gradient norm", "all_reduce", Span("dp", shared, y.tp), "fp32", "step", 1, tensors * FP32_BYTES)]
+    return [Flow("gradient norm", "all_reduce", Span("dp", shared * y.tp * y.pp, 1), "fp32", "step", 1, FP32_BYTES)]
+
+
+def sharing_ranks(setup: Setup) -> Number:
+    """Ranks that share the dense states."""
+    return sharding_group(setup.layout, "dense")

@@ -1,0 +1,242 @@
+"""Choices of how ranks exchange what they must: resolved from a job and its framework, and refused where they clash."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from distsim.arrays import Number, where
+from distsim.engine.jobs.resolve import Setup
+from distsim.errors import DistsimError
+from distsim.specs.job import Job
+from distsim.specs.model import Model
+from distsim.specs.rules import divisors, listed
+from distsim.units import parse
+
+ZEROPP = ("qwz", "hpz", "qgz")
+ONE_BIT_OPTIMIZERS = ("adam", "adamw", "lamb")
+# Job options that change what crosses the links and nothing else.
+TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap")
+"""Options that neither memory nor traffic depends on, but for memory on graphs of whole steps."""
+TRAFFIC_ONLY = (
+    "profile",
+    "cp_mode", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers", "expert_imbalance", "clip",
+    "no_sync", "tp_mode", "tp_depth",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Exchange:
+    """How gradients, parameters and activations travel."""
+
+    tp_mode: str = "1d"
+    tp_depth: int = 1
+    """Layers of a 2.5D grid."""
+    compress: str = "none"
+    compress_rank: int = 0
+    zeropp: frozenset[str] = frozenset()
+    sync: str = "allreduce"
+    sync_every: int = 1
+    sync_bytes_per_second: float = 0.0
+    """Rate of the slow link that the ranks of a replica share; 0 means the cluster's network."""
+    servers: int = 0
+    """Parameter servers beside the workers; 0 means that each worker serves its share."""
+    expert_imbalance: float = 1.0
+    clip: bool = True
+    no_sync: Number = True
+    """True (or an array of it) where only the last micro-batch reduces gradients."""
+
+    def syncs(self, micro_batches: Number) -> Number:
+        """How often gradients are reduced per step."""
+        return where(self.no_sync, 1, micro_batches)
+
+    def to_dict(self) -> dict[str, Any]:
+        """By the names of the job options."""
+        compress = f"{self.compress}-r{self.compress_rank}" if self.compress_rank else self.compress
+        return {
+            "tp_mode": self.tp_mode, "compress": compress, "zeropp": sorted(self.zeropp), "sync": self.sync,
+            "sync_every": self.sync_every, "servers": self.servers, "expert_imbalance": self.expert_imbalance,
+            "clip": self.clip, "no_sync": self.no_sync,
+        }  # fmt: skip
+
+
+def exchange_of(setup: Setup) -> Exchange:
+    """The choices of a resolved job; raises DistsimError for one that makes no sense there."""
+    job, rules, y = setup.job, setup.framework.traffic, setup.layout
+    _check_tensor_mode(setup)
+    _check_context_mode(setup)
+    compress, rank = _compression(setup)
+    _check_sync(setup)
+    if job.expert_imbalance is not None and y.ep == 1:
+        raise DistsimError(f"--expert-imbalance {job.expert_imbalance:g} has no effect with ep 1", "add --ep 2 or more")
+    usual = {"never": False, "always": True, "unsharded": y.zero < 2}[rules.no_sync]
+    if rules.gathered_in_pipeline == "step":
+        usual = usual | (y.pp > 1)
+    if rules.no_sync_keeps_gathered and setup.kernels.graphs == "iteration":
+        usual = usual | (y.zero == 2)
+    return Exchange(
+        job.tp_mode or "1d", job.tp_depth or 1, compress, rank, _zeropp(setup), job.sync or "allreduce",
+        job.sync_every or 1, parse(f"{job.sync_gbps or 0} Gb/s", "B/s"), job.servers or 0, job.expert_imbalance or 1.0,
+        _stated(setup, "clip", rules.clip), _stated(setup, "no_sync", usual),
+    )  # fmt: skip
+
+
+def gathers_once(setup: Setup, exchange: Exchange) -> Number:
+    """Whether layers that ZeRO 2 gathers stay so from a step's first micro-batch to its last: in pipelines of torch,
+    and where software that puts off the reduction of gradients keeps them."""
+    y, rules = setup.layout, setup.framework.traffic
+    pipelined = (y.pp > 1) & (rules.gathered_in_pipeline == "step")
+    return (y.zero == 2) & (pipelined | (exchange.no_sync & rules.no_sync_keeps_gathered))
+
+
+def gradients_wait(setup: Setup, exchange: Exchange) -> Number:
+    """Whether ranks add up whole gradients over micro-batches of layers that are gathered and reduced one by one, in
+    pipelines of torch and where the reduction is put off."""
+    y, rules = setup.layout, setup.framework.traffic
+    pipelined = (y.pp > 1) & (rules.gathered_in_pipeline == "step")
+    layered = (y.zero >= 2) & setup.framework.buffers.gathers_copies
+    return layered & (y.micro_batches > 1) & (pipelined | exchange.no_sync)
+
+
+def _stated(setup: Setup, name: str, otherwise: Number) -> Number:
+    """A switch from the job, else from the framework's defaults, else the framework's habit."""
+    value = getattr(setup.job, name)
+    if value is None:
+        value = setup.framework.defaults.get(name)
+    return otherwise if value is None else bool(value)
+
+
+def grid_side(tp: int, mode: str, depth: int = 1) -> int:
+    """Ranks along one side of a 2D, 2.5D or 3D grid; 0 where tp ranks make no such grid."""
+    side = round(tp ** (1 / 3)) if mode == "3d" else math.isqrt(tp // depth)
+    size = side**3 if mode == "3d" else side * side * depth
+    return side if size == tp else 0
+
+
+def _check_tensor_mode(setup: Setup) -> None:
+    job, tp = setup.job, setup.layout.tp
+    mode, depth = job.tp_mode or "1d", job.tp_depth or 1
+    if job.tp_depth is not None and mode != "2.5d":
+        raise DistsimError(f"--tp-depth {job.tp_depth} has no effect with --tp-mode {mode}", "add --tp-mode 2.5d")
+    if mode == "1d":
+        return
+    if tp == 1:
+        raise DistsimError(f"--tp-mode {mode} has no effect with tp 1", "add --tp with the ranks of one grid")
+    if job.sequence_parallel:
+        raise DistsimError(
+            f"--sequence-parallel belongs to one-dimensional tensor parallelism, not to --tp-mode {mode}",
+            "leave one of the two out",
+        )
+    if not grid_side(tp, mode, depth):
+        shape = {
+            "2d": "a square (4, 9, 16 …)",
+            "2.5d": f"{depth} squares (depth x q x q)",
+            "3d": "a cube (8, 27, 64 …)",
+        }
+        raise DistsimError(f"--tp {tp} ranks do not form {shape[mode]} for --tp-mode {mode}", f"use {shape[mode]}")
+
+
+def traded_heads(model: Model, tp: int) -> int:
+    """Heads of a tensor parallel rank that all-to-alls of context parallel ranks must divide."""
+    return min(heads for heads, _ in model.head_counts) // tp
+
+
+def _check_context_mode(setup: Setup) -> None:
+    y, model = setup.layout, setup.model
+    if setup.job.cp_mode is None:
+        return
+    if y.cp == 1:
+        raise DistsimError(f"--cp-mode {setup.job.cp_mode} has no effect with cp 1", "add --cp 2 or more")
+    heads = traded_heads(model, y.tp)
+    if y.cp_mode == "all_to_all" and heads % y.cp:
+        raise DistsimError(
+            f"all-to-all over {y.cp} context parallel ranks does not divide {heads} heads per tensor parallel rank",
+            f"valid degrees: {listed(divisors(heads))}",
+        )
+
+
+def _compression(setup: Setup) -> tuple[str, int]:
+    text, y = setup.job.compress or "none", setup.layout
+    if text == "none":
+        return "none", 0
+    kind, _, rank = text.partition("-r")
+    if kind not in ("1bit", "powersgd") or (kind == "powersgd") != rank.isdigit() or rank == "0":
+        raise DistsimError(f"unknown gradient compression {text!r}", "compressions: none, 1bit, powersgd-r4 (any rank)")
+    if y.zero:
+        raise DistsimError(
+            f"--compress {text} needs whole gradients on each rank, but zero is {y.zero}", "use --zero 0"
+        )
+    if y.dp * y.cp == 1:
+        raise DistsimError(f"--compress {text} has no effect with one data parallel rank", "add --gpus or leave it out")
+    if kind == "1bit" and setup.optimizer.name not in ONE_BIT_OPTIMIZERS:
+        raise DistsimError(
+            f"--compress 1bit is made for {', '.join(ONE_BIT_OPTIMIZERS)}, not for {setup.optimizer.name}",
+            "use --optimizer adamw or --compress powersgd-r4",
+        )
+    return kind, int(rank or 0)
+
+
+def _zeropp(setup: Setup) -> frozenset[str]:
+    text, y = setup.job.zeropp, setup.layout
+    if not text:
+        return frozenset()
+    parts = frozenset(text.replace(",", " ").lower().split())
+    if unknown := sorted(parts - set(ZEROPP)):
+        raise DistsimError(f"unknown part of ZeRO++: {', '.join(unknown)}", f"parts: {', '.join(ZEROPP)}")
+    if y.zero != 3:
+        raise DistsimError(f"--zeropp {text} builds on ZeRO 3, but zero is {y.zero}", "add --zero 3")
+    if y.zero_group != y.dp * y.cp:
+        raise DistsimError(
+            f"--zeropp {text} shards over all {y.dp * y.cp} data parallel ranks", "leave --zero-group out"
+        )
+    return parts
+
+
+def _check_sync(setup: Setup) -> None:
+    job, y = setup.job, setup.layout
+    sync = job.sync or "allreduce"
+    for name, wanted in (("sync_every", "local-sgd"), ("sync_gbps", "local-sgd"), ("servers", "parameter-server")):
+        if getattr(job, name) is not None and sync != wanted:
+            flag = f"--{name.replace('_', '-')} {getattr(job, name):g}"
+            raise DistsimError(f"{flag} has no effect with --sync {sync}", f"add --sync {wanted}")
+    if sync == "allreduce":
+        return
+    if y.dp * y.cp == 1:
+        raise DistsimError(f"--sync {sync} has no effect with one data parallel rank", "add --gpus or leave it out")
+    if sync == "parameter-server" and y.zero:
+        raise DistsimError(f"a parameter server holds the states itself, but zero is {y.zero}", "use --zero 0")
+    if sync == "local-sgd" and y.zero and y.zero_group == y.dp * y.cp:
+        raise DistsimError(
+            f"--sync local-sgd needs replicas, but ZeRO {y.zero} shards over all {y.zero_group} ranks",
+            "add --zero-group with the ranks of one replica, or --zero 0",
+        )
+    if job.compress not in (None, "none"):
+        raise DistsimError(
+            f"--compress {job.compress} and --sync {sync} exclude each other", "leave one of the two out"
+        )
+
+
+def stated_exchange(setup: Setup) -> Exchange | None:
+    """The choices of a job that states any, checked; None where it states none, which costs nothing."""
+    return exchange_of(setup) if any(getattr(setup.job, name) is not None for name in TRAFFIC_ONLY) else None
+
+
+def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> list[str]:
+    """A note for each option that a job states and that memory does not depend on."""
+    stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None]
+    if exchange is not None and "hpz" in exchange.zeropp:  # its copy of the parameters is memory
+        stated.remove("zeropp")
+    if waiting and "no_sync" in stated:  # so are gradients that wait
+        stated.remove("no_sync")
+    return [
+        *(f"--{name.replace('_', '-')} is counted in traffic, not in memory" for name in stated),
+        *timed_notes(job, "memory"),
+    ]
+
+
+def timed_notes(job: Job, counted: str) -> list[str]:
+    """A note for each option that a job states and that what is ``counted`` does not depend on, only time."""
+    held = {"cuda_graphs"} if counted == "memory" and job.cuda_graphs == "iteration" else set()
+    stated = [name.replace("_", "-") for name in TIMED_ONLY if getattr(job, name) is not None and name not in held]
+    return [f"--{name} is counted in time, not in {counted}" for name in stated]

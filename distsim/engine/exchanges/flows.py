@@ -1,0 +1,124 @@
+"""One kind of exchange of a training step, before it is priced; every number may be an array over layouts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from distsim.arrays import Number, maximum, where
+from distsim.engine.networks.network import Group, Network
+from distsim.formulas.traffic import DTYPE_BYTES
+from distsim.specs.precision import Precision
+
+INNERMOST = ("tp", "ep")
+LONGEST_AXIS = 16
+"""Chips along one axis of most slices (a v5e or v6e pod is 16 by 16)."""
+
+
+class Span(NamedTuple):
+    """A process group: its name in the contract, its size, and how far apart its ranks are numbered.
+
+    Ranks are numbered tp first, then cp, dp and pp (experts: etp, ep, then data), so that what talks most sits closest.
+    """
+
+    group: str
+    ranks: Number
+    stride: Number
+    ends: tuple[Number, Number] | None = None
+    """The two ranks of a pair, where whether they share a domain depends on where they are (pipeline stages)."""
+
+    def placed(self, network: Network, domain: Number | None = None) -> Group:
+        """The group on the network's domains, or on larger ones that a tier of switches joins."""
+        size = network.domain if domain is None else domain
+        fitting = maximum(size // self.stride, 1)
+        if self.ends is not None:
+            fitting = where(self.ends[0] // size == self.ends[1] // size, 2, 1)
+        ranks = maximum(self.ranks, 1)
+        local = where(ranks < fitting, ranks, fitting)
+        nodes = -(-ranks // local)
+        bridged = self._bridged(network) & (nodes == 1)
+        return Group(ranks, ranks / nodes, nodes, network, axes=self._axes(network), bridged=bridged)
+
+    def _bridged(self, network: Network) -> Number:
+        """Whether one bridge joins all ranks, which start at the first of its cards."""
+        if network.bridge is None:
+            return False
+        cards = network.bridge.cards
+        if self.ends is not None:
+            return self.ends[0] // cards == self.ends[1] // cards
+        return self.ranks * self.stride <= cards
+
+    def _axes(self, network: Network) -> Number:
+        """Axes of a torus: model parallel ranks lie along one, the groups around them along the others (MaxText's
+        guide to custom models counts so); a group that nothing is inside of has all."""
+        whole = network.torus_axes
+        if not whole:
+            return 0
+        others = maximum(whole - 1, 1)
+        if self.group in INNERMOST:
+            return where(self.stride > 1, others, where(self.ranks > LONGEST_AXIS, whole, 1))
+        return where(self.stride > 1, others, whole)
+
+
+class Fixed(NamedTuple):
+    """The price of what is no collective (host transfers, parameter servers): seconds and bytes sent per call."""
+
+    seconds: Number
+    wire_bytes: Number
+    link: Any
+    algorithm: str
+
+
+class Flow(NamedTuple):
+    """Alike exchanges of one rank in one step. ``bytes_logical`` is the larger of a call's input and output."""
+
+    purpose: str
+    op: str
+    span: Span
+    dtype: str
+    phase: str
+    calls: Number
+    bytes_logical: Number
+    hides: bool = False
+    """It can run beside computation of its phase."""
+    priced_as: str = ""
+    """The pattern where ``op`` is only a name for it (a ring's step issued as an all-to-all)."""
+    every: Number = 1
+    """Happens once in so many steps; bytes and seconds are then averages per step."""
+    fixed: Fixed | None = None
+    own_rate: Number = 0.0
+    """Bytes of a call per second that a kernel of the framework's own reaches, taken where it is faster than the
+    library; 0 where there is none."""
+
+    @property
+    def pattern(self) -> str:
+        """The operation that is priced."""
+        return self.priced_as or self.op
+
+
+def plain_zero(value: Number) -> bool:
+    """True for a number that is zero; an array is kept, whatever it holds."""
+    return isinstance(value, (int, float)) and value == 0
+
+
+def present(flows: list[Flow]) -> list[Flow]:
+    """The flows that move something between at least two ranks, alike ones added up."""
+    merged: dict[tuple[object, ...], Flow] = {}
+    kept: list[Flow] = []
+    for flow in flows:
+        alone = isinstance(flow.span.ranks, (int, float)) and flow.span.ranks <= 1 and flow.fixed is None
+        if alone or plain_zero(flow.calls) or plain_zero(flow.bytes_logical):
+            continue
+        if not all(isinstance(part, (int, float)) for part in (flow.calls, flow.bytes_logical, flow.span.ranks)):
+            kept.append(flow)
+            continue
+        key = (flow.purpose, flow.op, flow.span, flow.dtype, flow.phase, flow.bytes_logical, flow.hides, flow.every)
+        old = merged.get(key)
+        merged[key] = flow if old is None else old._replace(calls=old.calls + flow.calls)
+    return [*merged.values(), *kept]
+
+
+def dtype_name(bytes_each: Number, precision: Precision) -> str:
+    """The name of an activation's number format by its size."""
+    if bytes_each == DTYPE_BYTES["bf16"]:
+        return "fp16" if precision.math == "fp16" else "bf16"
+    return "fp32" if bytes_each > DTYPE_BYTES["bf16"] else "fp8"

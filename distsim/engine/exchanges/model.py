@@ -1,0 +1,141 @@
+"""What tensor, context and expert parallelism exchange: the collectives of the ledger, times micro-batches."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, where
+from distsim.engine.exchanges.exchange import Exchange
+from distsim.engine.exchanges.flows import Flow, Span, dtype_name
+from distsim.engine.exchanges.grids import grid_flows
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage
+from distsim.engine.networks.links import link_rate
+from distsim.engine.networks.network import Network
+from distsim.formulas.traffic import distinct_copies
+from distsim.layers.ledger import Block, Collective, Operation, dropped_by
+from distsim.layers.recompute import kept_operations
+from distsim.specs.layout import Layout
+
+PURPOSES = {
+    "mlp.dispatch": "expert dispatch", "mlp.combine": "expert combine", "attention.exchange": "context parallel",
+    "loss": "tensor parallel loss", "embedding": "tensor parallel embedding", "head": "tensor parallel head",
+}  # fmt: skip
+
+OWN_SHARE = 0.64
+"""Rate of HybridEP's kernels over that of the links, however many ranks share a rack: bf16 tokens at 612 GB/s and back
+at 543 with 16 units and 36 ranks of GB200, 750 and 684 with 8 (deepseek-ai/DeepEP, README of Hybrid-EP, kernels
+alone), where NCCL's all-to-all falls from 660 to 480 between 8 and 64 ranks."""
+
+
+def span_of(layout: Layout, group: str) -> Span:
+    """The model-parallel process group that the ledger names."""
+    if group == "tp":
+        return Span("tp", layout.tp, 1)
+    if group == "cp":
+        return Span("cp", layout.cp, layout.tp)
+    if group == "etp":
+        return Span("tp", layout.etp, 1)
+    return Span("ep", layout.ep, layout.etp)
+
+
+def model_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
+    """All flows of one rank of a stage that stem from operations on activations."""
+    flows: list[Flow] = []
+    for block in (stage.embedding, stage.head):
+        if block is not None:
+            flows += _block_flows(setup, exchange, block, 1, 0)
+    for (block, count), again in zip(stage.layers, stage.recomputed(setup.layout), strict=True):
+        flows += _block_flows(setup, exchange, block, count, again)
+    return flows
+
+
+def _block_flows(setup: Setup, exchange: Exchange, block: Block, count: Number, again: Number) -> list[Flow]:
+    """Flows of ``count`` alike blocks, of which ``again`` are fully recomputed in backward."""
+    y = setup.layout
+    flows: list[Flow] = []
+    last = _last_exchange(block) if setup.framework.traffic.recompute_stops_early else None
+    for operation in block.operations:
+        grid = grid_flows(setup, exchange, operation, y.micro_batches, count, again)
+        flows += grid
+        dropped = _dropped(setup, operation)
+        for collective in operation.collectives:
+            if collective.group == "tp" and grid:
+                continue
+            flow = _flow(setup, exchange, operation, collective)
+            flows.append(flow._replace(calls=flow.calls * count))
+            if collective.phase == "forward" and operation is not last:
+                repeats = again + where(y.selective, count, 0) * (1 if dropped else 0)
+                repeated = flow._replace(purpose=f"{flow.purpose}, recomputed", phase="backward")
+                flows.append(repeated._replace(calls=flow.calls * repeats))
+    return flows
+
+
+def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
+    """An expert exchange whose tokens go once to each node, or to each rank where all share one."""
+    experts = setup.model.experts
+    if experts is None or flow.span.group != "ep" or flow.op != "all_to_all":
+        return flow
+    placed = flow.span.placed(network)
+    held = experts.count / where(placed.nodes > 1, placed.nodes, placed.ranks)
+    share = distinct_copies(held, experts.choices, experts.per_token, setup.kernels.router == "round-robin")
+    own = where(placed.nodes > 1, 0.0, OWN_SHARE * (link_rate(setup.accelerator, setup.cluster) or 0.0))
+    return flow._replace(bytes_logical=flow.bytes_logical * share, own_rate=own)
+
+
+def _dropped(setup: Setup, operation: Operation) -> bool:
+    """Whether selective recomputation runs an operation again."""
+    kernels = setup.kernels
+    if kernels.kept is not None:
+        return operation.name not in kept_operations(kernels.kept)
+    return dropped_by(operation, kernels.selective)
+
+
+def _last_exchange(block: Block) -> Operation | None:
+    """The last operation that exchanges something in forward; all that follows it is not needed by backward."""
+    with_some = [op for op in block.operations if any(c.phase == "forward" for c in op.collectives)]
+    return with_some[-1] if with_some else None
+
+
+def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Collective) -> Flow:
+    y, rules = setup.layout, setup.framework.traffic
+    each = collective.bytes_each or setup.precision.activation_bytes
+    calls = collective.calls * y.micro_batches
+    if rules.input_gradient_per_matrix:
+        calls = calls * collective.matrices
+    size = collective.bytes_logical * (exchange.expert_imbalance if collective.group == "ep" else 1)
+    ring = collective.group == "cp" and collective.op == "send_recv"
+    return Flow(
+        PURPOSES.get(operation.name, f"tensor parallel {'head' if operation.name.startswith('mtp') else 'layers'}"),
+        rules.ring_op if ring else collective.op,
+        span_of(y, collective.group),
+        dtype_name(each, setup.precision),
+        collective.phase,
+        calls,
+        size,
+        hides=bool(collective.overlaps) and (collective.group != "tp" or rules.tp_overlap),
+        priced_as="send_recv" if ring else "",
+    )
+
+
+def replicated_gradient_flows(setup: Setup, stage: Stage) -> list[Flow]:
+    """Under sequence parallelism, gradients of parameters that every tp rank holds are sums over tp."""
+    y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
+    on = where(y.tp > 1, y.sequence_parallel, 0)
+    held = [(p, count) for op, count in stage.operations() if op.kind == "norm" for p in op.parameters
+            if p.trains and not p.tensor_parallel and "query" not in p.name and "key" not in p.name]  # fmt: skip
+    span = Span("tp", y.tp, 1)
+    purpose = "gradients of norms"
+    if not rules.replicated_gradient_reads:
+        elements = sum(parameter.elements * count for parameter, count in held)
+        size = elements * precision.gradient_bytes
+        name = dtype_name(precision.gradient_bytes, precision)
+        return [Flow(purpose, "all_reduce", span, name, "step", on, size)]
+    sharded = where(y.zero >= 2, where(y.zero_group > 1, 1, 0), 0)
+    flows: list[Flow] = []
+    for parameter, count in held:
+        inside = parameter.elements * precision.activation_bytes
+        kept = parameter.elements * precision.gradient_bytes
+        flows.append(Flow(purpose, "all_reduce", span, dtype_name(precision.activation_bytes, precision), "backward",
+                          on * sharded * count * y.micro_batches, inside))  # fmt: skip
+        flows.append(Flow(purpose, "all_reduce", span, dtype_name(precision.gradient_bytes, precision), "step",
+                          on * (1 - sharded) * count * rules.replicated_gradient_reads, kept))  # fmt: skip
+    return flows

@@ -1,0 +1,248 @@
+"""Other ways to agree on gradients than a plain all-reduce: ZeRO++, compression, parameter servers, local SGD."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from distsim.arrays import Number, maximum, minimum, where
+from distsim.engine.exchanges.data import same_span, sharings
+from distsim.engine.exchanges.exchange import Exchange
+from distsim.engine.exchanges.flows import Fixed, Flow, Span
+from distsim.engine.footprint.saved import saved_of
+from distsim.engine.footprint.states import sharding_group
+from distsim.engine.footprint.stored import Stored, trained_units
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage, build_stages
+from distsim.engine.jobs.tuning import recipe_of, weight_bytes
+from distsim.engine.networks.network import Network
+from distsim.errors import DistsimError
+from distsim.formulas.collectives import all_reduce_wire_bytes
+from distsim.formulas.traffic import (
+    DTYPE_BYTES,
+    offload_transfer_bytes,
+    parameter_server_seconds,
+    powersgd_elements,
+    quantised_bytes,
+    slow_ring_seconds,
+)
+from distsim.layers.ledger import Parameter
+from distsim.units import FP32_BYTES
+
+# Elements that share one fp32 scale on the wire (Wang et al. 2023, ZeRO++, arXiv:2306.10209, section 3.1: block-based
+# quantisation; DeepSpeed csrc/quantization uses groups of this size).
+BLOCK_ELEMENTS = 2048
+INT8_BITS, INT4_BITS = 8, 4
+DOWN, UP = "device_to_host", "host_to_device"
+
+
+def varied(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow], network: Network) -> list[Flow]:
+    """Data-parallel flows as the chosen variant has them."""
+    if exchange.zeropp:
+        return [new for flow in flows for new in _zeropp(exchange, flow, network)]
+    if exchange.compress != "none":
+        gradients = [flow for flow in flows if flow.purpose == "gradients"]
+        others = [flow for flow in flows if flow.purpose != "gradients"]
+        return others + _compressed(setup, exchange, stage, gradients)
+    if exchange.sync == "parameter-server":
+        return [new for flow in flows for new in _served(setup, exchange, stage, flow, network)]
+    if exchange.sync == "local-sgd":
+        kept = [f for f in flows if not (f.purpose.startswith("gradients") and f.op == "all_reduce")]
+        return kept + _local_sgd(setup, exchange, stage, flows)
+    return flows
+
+
+def _zeropp(exchange: Exchange, flow: Flow, network: Network) -> list[Flow]:
+    """qwZ gathers int8 in forward, hpZ gathers from a copy inside the node in backward, qgZ reduces in int4."""
+    placed = flow.span.placed(network)
+    if isinstance(placed.nodes, (int, float)) and placed.nodes <= 1:
+        raise DistsimError(
+            f"ZeRO++ saves traffic between nodes, but the {flow.span.ranks} data parallel ranks fit one domain",
+            f"use more than {network.domain} GPUs, or leave --zeropp out",
+        )
+    elements = flow.bytes_logical / DTYPE_BYTES[flow.dtype]
+    if flow.purpose == "parameters" and flow.phase == "backward" and "hpz" in exchange.zeropp:
+        return [flow._replace(span=flow.span._replace(ranks=placed.local))]
+    if flow.purpose == "parameters" and "qwz" in exchange.zeropp:
+        return [flow._replace(dtype="int8", bytes_logical=quantised_bytes(elements, INT8_BITS, BLOCK_ELEMENTS))]
+    if flow.purpose == "gradients" and "qgz" in exchange.zeropp:
+        near = flow.span._replace(ranks=placed.local)
+        far = flow.span._replace(ranks=placed.nodes, stride=flow.span.stride * placed.local)
+        size = quantised_bytes(elements, INT4_BITS, BLOCK_ELEMENTS)
+        small = flow._replace(op="all_to_all", dtype="int4")
+        return [
+            small._replace(purpose="gradients inside the node", span=near, bytes_logical=size),
+            small._replace(purpose="gradients between nodes", span=far, bytes_logical=size / placed.local),
+        ]
+    return [flow]
+
+
+def _compressed(setup: Setup, exchange: Exchange, stage: Stage, gradients: list[Flow]) -> list[Flow]:
+    """1-bit Adam and LAMB (arXiv:2102.02888, 2104.06069) after warm-up; PowerSGD (arXiv:1905.13727)."""
+    if exchange.compress != "1bit":
+        return _low_rank(setup, exchange, stage, gradients)
+    out: list[Flow] = []
+    for flow in gradients:
+        elements = flow.bytes_logical / DTYPE_BYTES[flow.dtype]
+        size, scales = elements * DTYPE_BYTES["sign"], flow.span.ranks * FP32_BYTES
+        out.append(flow._replace(purpose="gradient signs", op="all_to_all", dtype="sign", bytes_logical=size))
+        out.append(flow._replace(purpose="gradient signs", op="all_gather", dtype="sign", bytes_logical=size))
+        out.append(flow._replace(purpose="scales", op="all_gather", dtype="fp32", bytes_logical=scales))
+    return out
+
+
+def _low_rank(setup: Setup, exchange: Exchange, stage: Stage, gradients: list[Flow]) -> list[Flow]:
+    """Two factors of every matrix, and vectors whole, over the ranks that share them."""
+    copies = [stage, *([] if stage.mirror is None else [stage.mirror])]
+    held = [(one, unit.count) for copy in copies for unit in trained_units(copy) for one in unit.tensors]
+    shared, together = sharings(setup)
+    syncs = exchange.syncs(setup.layout.micro_batches)
+    out: list[Flow] = []
+    for sharing in shared:
+        buckets = [flow for flow in gradients if same_span(flow.span, sharing.data)]
+        if not buckets:  # all frozen on this stage, or on one rank alone
+            continue
+        own = [(one, count) for one, count in held if sharing.holds(one, together)]
+        factors = sum(_factor_elements(one, exchange.compress_rank) * count for one, count in own if one.matrix)
+        whole = sum(one.elements * count for one, count in own if not one.matrix)
+        calls = sum(flow.calls for flow in buckets)
+        for purpose, elements, times in (("low-rank factors", factors, 2), ("gradients of vectors", whole, 1)):
+            size = elements * DTYPE_BYTES[buckets[0].dtype] * syncs / times / maximum(calls, 1)
+            out.append(buckets[0]._replace(purpose=purpose, calls=calls * times, bytes_logical=size))
+    return out
+
+
+def _factor_elements(tensor: Stored, rank: Number) -> Number:
+    """Elements of the factors of a matrix, or of a stack of experts, each with a matrix of its own."""
+    if tensor.group != "expert":
+        return powersgd_elements(tensor.rows, tensor.columns, rank)
+    return tensor.rows * powersgd_elements(tensor.inner, tensor.columns / tensor.inner, rank)
+
+
+def _senders(setup: Setup, stage: Stage) -> Number:
+    """Ranks of the whole job, as many of this stage's as send what all send: stages may hold unlike shares."""
+    held = [sum(p.elements * count for p, count in one.held() if p.trains) for one in (stage, *build_stages(setup))]
+    return setup.layout.gpus / setup.layout.pp * sum(held[1:]) / held[0]
+
+
+def _served(setup: Setup, exchange: Exchange, stage: Stage, flow: Flow, network: Network) -> list[Flow]:
+    """Gradients pushed to servers and parameters pulled back; each worker serves its share unless there are servers,
+    which serve all ranks, whatever part of the model these hold."""
+    if flow.purpose != "gradients":
+        return [flow]
+    placed = flow.span.placed(network)
+    ranks = flow.span.ranks
+    servers = exchange.servers or ranks
+    own = where(exchange.servers == 0, (ranks - 1) / ranks, 1.0)  # a worker's own share does not travel
+    rate = network.nic_rate if exchange.servers else where(placed.nodes > 1, network.nic_rate, network.intra_rate)
+    if isinstance(rate, (int, float)) and rate <= 0:
+        raise DistsimError(f"{exchange.servers} parameter servers need a network", "name a --cluster that has one")
+    size = flow.bytes_logical * own
+    workers = _senders(setup, stage) if exchange.servers else ranks
+    seconds = parameter_server_seconds(size, workers, servers, rate, network.hop)
+    link = network.inter if exchange.servers else where(placed.nodes > 1, network.inter, network.intra)
+    sent = where(exchange.servers == 0, size, 0.0)  # what the worker sends as a server
+    return [
+        flow._replace(purpose="gradients pushed", op="push", fixed=Fixed(seconds, size, link, "direct")),
+        flow._replace(purpose="parameters pulled", op="pull", phase="step", fixed=Fixed(seconds, sent, link, "direct")),
+    ]
+
+
+def _local_sgd(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow]) -> list[Flow]:
+    """Replicas take steps of their own and average parameters (or outer gradients: DiLoCo) now and then; over a slow
+    link, the rings of all ranks of a replica go at once."""
+    syncs = exchange.syncs(setup.layout.micro_batches)
+    sizes: dict[Span, tuple[Flow, Number]] = {}
+    for flow in flows:
+        if flow.purpose.startswith("gradients") and flow.op == "all_reduce":
+            size = flow.bytes_logical * flow.calls / syncs + sizes.get(flow.span, (flow, 0))[1]
+            sizes[flow.span] = (flow, size)
+    out: list[Flow] = []
+    for span, (flow, size) in sizes.items():
+        fixed = None
+        if exchange.sync_bytes_per_second:
+            rings = _senders(setup, stage) / span.ranks
+            seconds = slow_ring_seconds(size, span.ranks, rings, exchange.sync_bytes_per_second)
+            fixed = Fixed(seconds, all_reduce_wire_bytes(size, span.ranks), "slow link", "ring")
+        out.append(
+            flow._replace(
+                purpose="replicas averaged",
+                phase="step",
+                calls=1,
+                bytes_logical=size,
+                hides=False,
+                every=exchange.sync_every,
+                fixed=fixed,
+            )
+        )
+    return out
+
+
+def offload_flows(setup: Setup, stage: Stage) -> list[Flow]:
+    """Transfers over the host link (PCIe or NVLink-C2C) of offloaded states (arXiv:2101.06840, 2104.07857)."""
+    if not setup.offload:
+        return []
+    host = setup.accelerator.host
+    rate = None if host is None else host.measured or host.rate
+    if host is None or not rate:
+        raise DistsimError(f"the host link of {setup.accelerator.name} is not known", "leave --offload out")
+    link = f"{host.kind}-{host.generation}" if host.generation else host.kind
+    together = min(setup.cluster.host_link_sharers, setup.cluster.gpus_per_node)
+    if together > 1:  # all of a job's accelerators copy at once
+        rate = rate / minimum(setup.layout.gpus, together)
+    return [
+        Flow(
+            purpose,
+            op,
+            Span("host", 1, 1),
+            setup.precision.gather_dtype,
+            phase,
+            calls,
+            size,
+            hides=phase != "step",
+            fixed=Fixed(size / rate, size if op == DOWN else 0.0, link, "copy"),
+        )
+        for kind in setup.offload
+        for purpose, op, phase, calls, size in _transfers(setup, stage, kind)
+    ]
+
+
+def _transfers(setup: Setup, stage: Stage, kind: str) -> list[tuple[str, str, str, Number, Number]]:
+    """(purpose, op, phase, calls, bytes) of one kind of offload."""
+    y, precision = setup.layout, setup.precision
+    if kind == "activations":
+        size = saved_of(setup, stage).layers
+        return [("activations to host", DOWN, "forward", y.micro_batches, size),
+                ("activations from host", UP, "backward", y.micro_batches, size)]  # fmt: skip
+    if kind == "parameters":  # of the copy that a micro-batch visits
+        weights = _own_bytes(setup, stage.parameters(), lambda one: weight_bytes(one, precision, setup.tuning))
+        return [("parameters from host", UP, phase, y.micro_batches, weights) for phase in ("forward", "backward")]
+    trained = [(one, count) for one, count in stage.held() if one.trains]
+    gradients = _own_bytes(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).gradient_bytes)
+    found = _gradient_transfers(setup, gradients)
+    if "parameters" not in setup.offload:  # else they stay where they are updated
+        weights = _own_bytes(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).parameter_bytes)
+        found.append(("parameters from host", UP, "step", 1, weights))
+    return found
+
+
+def _gradient_transfers(setup: Setup, size: Number) -> list[tuple[str, str, str, Number, Number]]:
+    """Gradients on their way to an optimizer in host memory: once, or where they are sharded those of each micro-batch,
+    to which a sum comes back that is kept there but made on the GPU."""
+    y, how = setup.layout, setup.framework.traffic.host_gradients
+    times: Number = 1 if how == "step" else where(y.zero >= 2, y.micro_batches, 1)
+    found = [("gradients to host", DOWN, "backward", times, size)]
+    if how == "summed":
+        found.append(("gradients from host", UP, "backward", times - 1, size))
+    return found
+
+
+def _own_bytes(
+    setup: Setup, parameters: Iterable[tuple[Parameter, int]], bytes_each: Callable[[Parameter], float]
+) -> Number:
+    """Bytes of what one rank owns of some parameters, each sharded over the ranks that share it."""
+    y = setup.layout
+    total: Number = 0
+    for one, count in parameters:
+        shards = where(y.zero >= 1, sharding_group(y, one.group), 1)
+        total = total + offload_transfer_bytes(one.elements * count, bytes_each(one), shards)
+    return total

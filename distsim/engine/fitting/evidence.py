@@ -1,0 +1,139 @@
+"""Turns the residuals of measured runs into the table that corrects jobs like them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distsim.engine.fitting.states import shares_of, voted, votes_of
+from distsim.engine.fitting.table import Example, in_state, nearest_states
+from distsim.engine.runs.likeness import DIFFERENCES, DOUBLINGS, NOISES, RANGE
+from distsim.engine.runs.own_runs import compared
+from distsim.engine.runs.stalls import SEVERAL
+
+HALF_BUSY, LEAST_BUSY = 0.5, 0.05
+LARGEST_ERROR = 0.35
+"""An error beyond this is as bad as this when the noise of a framework is chosen."""
+STATE_COLUMNS = ("state", "alone_state", "fullness", "checked", "stalled")
+"""A run's state, the one that all others give it, what votes weigh it by, its own two votes (engine/runs/stalls.py)."""
+
+
+def kernel(one: Sequence[Example], other: Sequence[Example]) -> Any:
+    """Likeness of every pair."""
+    named = [[compared(e.likeness.names) for e in examples] for examples in (one, other)]
+    a, b = (np.array([e.likeness.numbers for e in examples]) for examples in (one, other))
+    squared = ((a[:, None, :] - b[None, :, :]) ** 2).sum(axis=2)
+    for place, far in enumerate(DIFFERENCES.values()):
+        left, right = (np.array([names[place] for names in examples]) for examples in named)
+        squared += far**2 * (left[:, None] != right[None, :])
+    return np.exp(-np.sqrt(squared) / RANGE)
+
+
+def restless(own: Sequence[Example]) -> Any:
+    """Variance of each run over that of one whose chips compute half of the time: hosts and waits repeat worse."""
+    return np.array([HALF_BUSY / max(e.busy_fraction, LEAST_BUSY) for e in own])
+
+
+def solved(alike: Any, deviations: Any, own: Sequence[Example]) -> tuple[Any, Any]:
+    """Weights of runs, and what all others say of each, at the noise at which the others say it best."""
+    found = []
+    spread = restless(own)
+    heard = np.minimum(1 / spread, 1)
+    for noise in NOISES:
+        inverse = np.linalg.inv(alike + noise * np.diag(spread))
+        weights = inverse @ deviations
+        alone = deviations - weights / np.diag(inverse)
+        errors = np.minimum(np.abs(np.exp(alone - deviations) - 1), LARGEST_ERROR)
+        found.append((float((errors * heard).sum() / heard.sum()), noise, weights, alone))
+    _, _, weights, alone = min(found, key=lambda one: one[:2])
+    return weights, alone
+
+
+def by_framework(examples: Sequence[Example]) -> dict[str, list[int]]:
+    """Positions of the examples of each framework."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for index, example in enumerate(examples):
+        found[example.framework].append(index)
+    return dict(sorted(found.items()))
+
+
+class LeftOut(NamedTuple):
+    """What is predicted of runs that were left out."""
+
+    residuals: Any
+    """By the fit alone, in the state that other runs give to each run."""
+    corrected: Any
+    """The same after the correction that the others give."""
+    nearest: Any
+    """Likeness of the nearest other run, times how likely the state is."""
+
+
+def corrected(examples: Sequence[Example], labels: Sequence[Any], residuals: dict[Any, Any]) -> LeftOut:
+    """Runs left out by label; ``residuals`` are, per label, those of all examples and states from the fit that did not
+    see the label."""
+    found = LeftOut(*np.zeros((3, len(examples))))
+    for framework, positions in by_framework(examples).items():
+        own = np.array(positions)
+        for label in sorted({labels[i] for i in positions}):
+            out = np.array([labels[i] == label for i in positions])
+            new, known = own[out], own[~out]
+            if not len(known):
+                found.residuals[new] = found.corrected[new] = residuals[label][0, new]
+                continue
+            parts = _predicted([examples[i] for i in known], residuals[label][:, known],
+                               [examples[i] for i in new], residuals[label][:, new], framework)  # fmt: skip
+            for whole, part in zip(found, parts, strict=True):
+                whole[new] = part
+    return found
+
+
+def _predicted(
+    known: Sequence[Example], known_residuals: Any, new: Sequence[Example], new_residuals: Any, framework: str
+) -> LeftOut:
+    """What known runs of one framework say of new ones."""
+    states = nearest_states(known, known_residuals)
+    theirs, sure = np.zeros(len(new), int), np.ones(len(new))
+    if framework in SEVERAL:
+        theirs, sure = voted(known, shares_of(known, known_residuals), new)
+    weights, _ = solved(kernel(known, known) * (states[:, None] == states), -in_state(known_residuals, states), known)
+    near = kernel(new, known) * (theirs[:, None] == states)
+    rest = in_state(new_residuals, theirs)
+    return LeftOut(rest, rest + near @ weights, near.max(axis=1) * sure)
+
+
+def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any) -> None:
+    """A table per framework: weight of each run, and what the others say of it (Rasmussen and Williams, 5.4.2)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    frameworks = by_framework(examples)
+    for old in folder.glob("*.csv"):
+        if old.stem not in frameworks:
+            old.unlink()
+    head = ["run", "weight", "alone", "nearest", *DOUBLINGS, "year", *DIFFERENCES]
+    for framework, positions in frameworks.items():
+        several = framework in SEVERAL
+        lines = [",".join([*head, *STATE_COLUMNS] if several else head)]
+        lines += _lines([examples[i] for i in positions], residuals[:, np.array(positions)], several)
+        (folder / f"{framework}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _lines(runs: Sequence[Example], residuals: Any, several: bool) -> Iterator[str]:
+    """The evidence of one framework's runs; the last columns where its software had several states."""
+    states = nearest_states(runs, residuals)
+    theirs, sure, votes = states, np.ones(len(runs)), np.zeros((len(runs), 2))
+    if several:
+        votes, theirs, sure = votes_of(runs, shares_of(runs, residuals))
+    near, deviations = kernel(runs, runs), -in_state(residuals, states)
+    weights, alone = solved(near * (states[:, None] == states), deviations, runs)
+    elsewhere = theirs != states
+    alone = np.where(elsewhere, (near * (theirs[:, None] == states)) @ weights, alone)
+    nearest = ((near - np.eye(len(runs))) * (theirs[:, None] == states)).max(axis=1) * sure
+    for i, e in enumerate(runs):
+        cells = [e.id, f"{weights[i]:.4g}", f"{alone[i]:.4g}", f"{max(nearest[i], 0):.3g}"]
+        cells += [*(f"{value:g}" for value in e.likeness.numbers), *e.likeness.names]
+        if several:
+            cells += [f"{states[i]}", f"{theirs[i]}", f"{e.fullness:.4g}", *(f"{vote:.4g}" for vote in votes[i])]
+        yield ",".join(cells)

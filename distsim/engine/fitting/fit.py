@@ -1,0 +1,241 @@
+"""Fits the few free numbers of the step-time model to measured runs, and says how well it then predicts unseen ones.
+
+Every number is a general value times a factor of the architecture, one of the framework, and one of both. Each factor
+is drawn towards 1 with a strength of its own (a ridge), so that what no run tells stays at the general value. Residuals
+are of log time, with Huber's loss; the runs of a source share errors and weigh the less the more they are. Where a
+framework's runs come from several states of its software (specs/timing.py), each is fitted in the state that suits it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distsim.engine.fitting.table import Example, Table, nearest_states
+from distsim.specs.timing import NAMES, Timing, family_of, timed_like
+
+ROW = 0.1
+"""How far (in logarithms of time) one run lies from a model that is right for its source."""
+SHARED = 0.05
+"""Part of that which all runs of one source have in common, whatever their layout: 20 runs tell nearly as much."""
+HUBER = 0.08
+"""Runs that lie farther off than this pull no harder."""
+BUSY = 0.05
+OFFSET, OFFSET_HUBER = 0.1, 0.1
+"""How far all runs of one source may lie from the model for reasons of their own (cluster, settings without a cell);
+and where that pulls no harder. Fitted beside the numbers and not kept: no odd source bends what holds for all."""
+STEPS = 15
+
+# How far (in logarithms) a number may plausibly lie from its prior: at once, by architecture, by family of frameworks,
+# by framework, by framework and architecture.
+SPREADS: dict[str, tuple[float, float, float, float, float]] = {
+    "matmul": (0.04, 0.1, 0.04, 0.06, 0.1), "matmul_narrow": (0.05, 0.05, 0.04, 0.05, 0.05),
+    "grouped": (0.3, 0.15, 0.2, 0.2, 0.2),
+    "attention": (0.1, 0.15, 0.1, 0.15, 0.1), "stream": (0.07, 0.08, 0.07, 0.1, 0.05),
+    "kernel_gap_seconds": (0.2, 0, 0.3, 0.5, 0.2), "kernel_issue_seconds": (0.3, 0, 0.4, 1, 0.4),
+    "tensor_factor": (0.1, 0, 0.1, 0.2, 0), "context_factor": (0.3, 0, 0.3, 0.3, 0),
+    "expert_factor": (0.3, 0, 0.3, 0.3, 0.2), "data_factor": (0.3, 0, 0.3, 0.3, 0),
+    "gather_factor": (0.3, 0, 0.3, 0.3, 0),
+    "exposed_fraction": (0.3, 0, 0.3, 0.3, 0), "pipeline_factor": (0.3, 0, 0.4, 0.5, 0),
+    "optimizer": (0.3, 0, 0.3, 0.3, 0),
+    "step_seconds": (0.3, 0, 0.3, 0.5, 0.15), "jitter": (0.3, 0.1, 0, 0, 0.1), "stall_seconds": (0, 0, 0, 0.2, 0),
+    "layer_stall_seconds": (0, 0, 0, 0.2, 0),
+}  # fmt: skip
+LEVELS = ("general", "architecture", "family", "framework", "both")
+_EAGER = {"kernel_issue_seconds": 3.5e-5}  # plain modules, counted one by one in engine/kernels/launches.py
+# XLA hands over a whole step at once
+_COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6}
+# What is exposed when Transformer Engine's products take in and send out tiles as they go (assumed, fitted from there)
+_OVERLAPPED = {"tensor_factor": 0.6}
+# Modules of Megatron core and Transformer Engine go through Python for each product (autograd functions, quantizers,
+# hooks of main gradients): layers of small experts in Megatron-Bridge and tiny models in Megatron-LM's tests agree
+_CORE = {"kernel_issue_seconds": 1.6e-4, "step_seconds": 0.025}
+# The same modules under NeMo's recipes, which skip the tests' checks of gradients and logging
+_RECIPE = {"kernel_issue_seconds": 1.6e-4, "step_seconds": 0.015}
+# The same of the older modules of Megatron-DeepSpeed, as short micro-batches of vTrain's sweep show
+_OLDER = {"kernel_issue_seconds": 7.5e-5}
+# MLPerf Training v5.0: each layer of a NeMo submission is a captured graph (docs.nvidia.com/dl-cuda-graph, examples)
+_CAPTURED = {"kernel_issue_seconds": 1e-5}
+# Narayanan et al. 2021, table 2: 175B under ZeRO-3, parameter by parameter and not ahead of use
+_FETCHED = {"gather_factor": 5.0, "exposed_fraction": 1.0}
+# the same in 2022, where step times less their computation on 256 to 1,024 GPUs are about half of that, and nine of
+# fifteen seconds of it stay however long a micro-batch computes
+_AHEAD = {"gather_factor": 2.0, "exposed_fraction": 0.6}
+# Gradients reduced after the last micro-batch (traffic.overlap_gradients off) take what NCCL takes: the factor of
+# Megatron's family, 0.7, stands for what its later versions hide beyond the last backward
+_AFTERWARDS = {"data_factor": 1.4}
+PRIORS: dict[str, dict[str, float]] = {
+    "nanotron": {"stall_seconds": 0.46, "layer_stall_seconds": 0.0021},
+    "deepspeed-2021": {**_FETCHED, "data_factor": 5.0}, "deepspeed": {**_AHEAD, "data_factor": 2.0},
+    # the same engine under Megatron's layers
+    "megatron-deepspeed-2021": _FETCHED | _AFTERWARDS, "megatron-deepspeed-2022": _AHEAD | _AFTERWARDS,
+    "megatron-2021": _AFTERWARDS,
+    "nemo": _OVERLAPPED | _RECIPE, "nemo-mlperf": _OVERLAPPED | _CAPTURED,
+    "megatron-bridge": _OVERLAPPED | _CORE, "megatron-core": _OVERLAPPED | _CORE, "megatron-lm": _CORE,
+    "megatron-deepspeed": _AHEAD | _AFTERWARDS | _OLDER,
+    # profiled operators laid end to end: nothing but kernels and the gaps between them
+    "vtrain": {**_AFTERWARDS, **_OLDER, "step_seconds": 0.002, "jitter": 1e-4},
+    "huggingface": _EAGER, "torchtune": _EAGER, "litgpt": _EAGER,
+    # batches are tokenised between steps, and norms taken of every DTensor by itself
+    "torchtitan": {"step_seconds": 0.05},
+    # scripts that hold their tokens in memory and print without waiting for the GPU
+    "torch-compile": {"kernel_issue_seconds": 1e-5, "stream": 1.0, "step_seconds": 0.004},
+    # experts as batched products of one capacity, without groups of unlike sizes (MaxText, docs on MoE configuration)
+    "maxtext": {**_COMPILED, "grouped": 1.0}, "paxml": _COMPILED, "alpa": _COMPILED, "habana": _COMPILED,
+    # neuronx-distributed pipeline/comm.py, NeMo's p2p_communication.py for Neuron: each of a micro-batch's four
+    # transfers is a collective of two ranks in a graph of its own, with nothing beside it
+    "neuronx": {**_COMPILED, "pipeline_factor": 2.0}, "neuronx-nemo": {**_COMPILED, "pipeline_factor": 2.0},
+}  # fmt: skip
+"""Where a framework has a property that others lack, the value that fitting starts from."""
+
+
+class Factors:
+    """Which factor of which level acts on which example; the vector that is fitted holds their logarithms."""
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        self.keys: list[tuple[int, str, str]] = []
+        spreads: list[float] = []
+        for level in range(len(LEVELS)):
+            for label in sorted({self.label(e, level) for e in examples}):
+                for name in NAMES:
+                    if SPREADS[name][level] > 0:
+                        self.keys.append((level, label, name))
+                        spreads.append(SPREADS[name][level])
+        self.spreads = np.array(spreads)
+        self.at = {key: index for index, key in enumerate(self.keys)}
+
+    @staticmethod
+    def label(example: Example, level: int) -> str:
+        """The group of an example on a level."""
+        own = example.framework
+        return ("", example.architecture, family_of(own), own, f"{own}|{example.architecture}")[level]
+
+    def index(self, examples: Sequence[Example]) -> dict[str, Any]:
+        """Per number, the positions of its factors of each example; one past the end for none."""
+        none = len(self.keys)
+        return {
+            name: np.array(
+                [[self.at.get((lv, self.label(e, lv), name), none) for lv in range(len(LEVELS))] for e in examples]
+            )
+            for name in NAMES
+        }
+
+    def timing(self, vector: Any, index: dict[str, Any], examples: Sequence[Example]) -> dict[str, Any]:
+        """The numbers of every example."""
+        padded = np.append(vector, 0.0)
+        return {name: prior_values(name, examples) * np.exp(padded[index[name]].sum(axis=1)) for name in NAMES}
+
+
+def prior_values(name: str, examples: Sequence[Example]) -> Any:
+    """What fitting starts from, per example."""
+    default = float(Timing.model_fields[name].default)
+    return np.array([PRIORS.get(timed_like(e.framework), {}).get(name, default) for e in examples])
+
+
+@dataclass
+class Fit:
+    """Fitted factors."""
+
+    factors: Factors
+    vector: Any
+
+    def residuals(self, table: Table) -> Any:
+        """Predicted over measured, as logarithms, in each state of the software (one row per state); also for
+        frameworks and architectures that were not fitted."""
+        index = self.factors.index(table.examples)
+        return table.residuals_by_state(self.factors.timing(self.vector, index, table.examples))
+
+
+def unfitted(factors: Factors) -> Fit:
+    """The priors."""
+    return Fit(factors, np.zeros(len(factors.keys)))
+
+
+def row_weights(examples: Sequence[Example]) -> Any:
+    """Inverse variances; runs whose chips mostly wait tell little about chips and weigh less."""
+    count = Counter(e.source for e in examples)
+    spread = ROW**2 * (1 + SHARED * (np.array([count[e.source] for e in examples]) - 1))
+    return np.array([min(1.0, e.busy_fraction / BUSY) for e in examples]) / spread
+
+
+def huber(distance: Any, knee: float) -> Any:
+    """Half the square up to a knee, and a line beyond it."""
+    size = np.abs(distance)
+    return np.where(size < knee, size**2 / 2, knee * size - knee**2 / 2)
+
+
+def huber_pull(distance: Any, knee: float) -> Any:
+    """What Huber's loss weighs a distance by, beside the square."""
+    return np.minimum(1.0, knee / np.maximum(np.abs(distance), 1e-9))
+
+
+def fit(table: Table, start: Fit | None = None) -> Fit:
+    """Levenberg-Marquardt on Huber's loss with the ridge."""
+    factors = Factors(table.examples)
+    index = factors.index(table.examples)
+    vector = np.zeros(len(factors.keys))
+    if start is not None:
+        known = {key: start.vector[i] for key, i in start.factors.at.items()}
+        vector = np.array([known.get(key, 0.0) for key in factors.keys])
+    weights = row_weights(table.examples)
+    sources = membership(table.examples)
+    count = len(vector)
+    vector = np.append(vector, np.zeros(sources.shape[1]))
+    ridge = 1 / factors.spreads**2
+    lam = 1.0
+
+    def settled(vector: Any) -> Table:
+        """Each run in the state of its framework's software that suits it best."""
+        every = table.residuals_by_state(factors.timing(vector, index, table.examples))
+        return table.in_states(nearest_states(table.examples, every))
+
+    def loss(vector: Any) -> tuple[float, Any]:
+        predicted = table.log_predicted(factors.timing(vector[:count], index, table.examples))
+        rest = predicted + sources @ vector[count:] - table.log_seconds
+        fits = (weights * huber(rest, HUBER)).sum() + huber(vector[count:], OFFSET_HUBER).sum() / OFFSET**2
+        return float(fits + (ridge * vector[:count] ** 2).sum() / 2), rest
+
+    for _ in range(STEPS):
+        table = settled(vector[:count])
+        best, rest = loss(vector)
+        jacobian = np.hstack([_jacobian(table, factors, vector[:count], index), sources])
+        pull = weights * huber_pull(rest, HUBER)
+        drawn = np.append(ridge, huber_pull(vector[count:], OFFSET_HUBER) / OFFSET**2)
+        hessian = (jacobian * pull[:, None]).T @ jacobian + np.diag(drawn)
+        gradient = jacobian.T @ (pull * rest) + drawn * vector
+        for _ in range(6):
+            step = np.clip(np.linalg.solve(hessian + 0.05 * lam * np.diag(np.diag(hessian)), -gradient), -0.7, 0.7)
+            now, _ = loss(vector + step)
+            if now < best:
+                break
+            lam *= 4
+        else:
+            break
+        done = best - now < 1e-4 * best
+        vector, lam = vector + step, max(lam / 3, 1e-3)
+        if done:
+            break
+    return Fit(factors, vector[:count])
+
+
+def membership(examples: Sequence[Example]) -> Any:
+    """One column per source, with ones at its runs."""
+    names = sorted({e.source for e in examples})
+    return np.array([[float(e.source == name) for name in names] for e in examples])
+
+
+def _jacobian(table: Table, factors: Factors, vector: Any, index: dict[str, Any]) -> Any:
+    """Derivative of log time by the logarithm of each factor, by differences in each number."""
+    base = factors.timing(vector, index, table.examples)
+    at = table.log_predicted(base)
+    found = np.zeros((len(table.examples), len(vector) + 1))
+    rows = np.arange(len(table.examples))
+    for name in NAMES:
+        slope = (table.log_predicted({**base, name: base[name] * np.exp(1e-4)}) - at) / 1e-4
+        for level in range(len(LEVELS)):
+            found[rows, index[name][:, level]] += slope
+    return found[:, :-1]

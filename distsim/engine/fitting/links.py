@@ -1,0 +1,213 @@
+"""Fits the measured factors of each link class: two on latency and one on bandwidth, per family of collectives.
+
+Robust: the mean absolute log error, every source weighing the same however many rows it has. What the rows do not
+determine stays at the common value of all classes, which also serves classes that nobody measured.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from distsim.engine.fitting.links_rows import Batch, Measurement, batches, read
+from distsim.engine.networks.network import Factor
+
+PULL = 0.04  # weight of one octave away from the common factor, against a mean absolute log error
+ROUNDS, STEPS, SPAN, NARROW = 4, 6, 2.5, 4  # grid: passes, points each side, first width in powers of two, narrowing
+LATENCY_BYTES = 4 << 20  # a class without rows below this size tells nothing of latency
+ORDER = ("all_reduce", "gather", "direct", "send_recv")
+
+
+class Stack(NamedTuple):
+    """Rows of many batches side by side; ``fabric`` is the known factor inside their domains, 0 where it is sought."""
+
+    long: Any
+    latency: Any
+    inside: Any
+    across: Any
+    cap: Any
+    fabric: Any
+    measured: Any
+    weight: Any
+
+
+def stacked(members: Sequence[Batch], factors: Mapping[str, Factor]) -> Stack:
+    """Batches as one table of candidates by rows; missing candidates take for ever."""
+    import numpy
+
+    depth = max(len(one.terms[0]) for one in members)
+
+    def join(index: int, fill: float) -> Any:
+        parts = []
+        for one in members:
+            term = numpy.broadcast_to(one.terms[index], (len(one.terms[index]), len(one.rows)))
+            parts.append(numpy.pad(term, ((0, depth - len(term)), (0, 0)), constant_values=fill))
+        return numpy.concatenate(parts, axis=1)
+
+    own = [0.0 if one.key == one.inside_key else factor_for(factors, one.inside_key).bandwidth for one in members]
+    counts = [len(one.rows) for one in members]
+    long, latency, inside, across, cap = (join(index, fill) for index, fill in enumerate((0.0, 1e30, 0.0, 0.0, 0.0)))
+    measured = numpy.concatenate([one.measured for one in members])
+    return Stack(long > 0, latency, inside, across, cap, numpy.repeat(own, counts), measured,
+                 numpy.repeat(_weights(members), counts))  # fmt: skip
+
+
+def seconds(stack: Stack, factor: Factor) -> Any:
+    """Seconds of every row with the sought factor."""
+    import numpy
+
+    fabric = numpy.where(stack.fabric > 0, stack.fabric, factor.bandwidth)
+    transfer = numpy.maximum(numpy.maximum(stack.inside / fabric, stack.across / factor.bandwidth), stack.cap)
+    return (stack.latency * numpy.where(stack.long, factor.bulk, factor.low) + transfer).min(axis=0)
+
+
+def predicted(batch: Batch, factors: Mapping[str, Factor]) -> Any:
+    """Seconds of a batch's rows."""
+    return seconds(stacked([batch], factors), factor_for(factors, batch.key))
+
+
+def _weights(members: Sequence[Batch]) -> list[float]:
+    """A weight per row of each batch: link classes weigh the same, sources in a class, rows in a source."""
+    rows: dict[tuple[str, str], int] = {}
+    for one in members:
+        rows[one.key, one.source] = rows.get((one.key, one.source), 0) + len(one.rows)
+    classes = [key for key, _ in rows]
+    return [1.0 / rows[one.key, one.source] / classes.count(one.key) / len(set(classes)) for one in members]
+
+
+def loss(stack: Stack, factor: Factor, common: Factor) -> float:
+    """Weighted mean absolute log error, plus the pull towards the common factors."""
+    import numpy
+
+    error = float((stack.weight * numpy.abs(numpy.log(seconds(stack, factor) / stack.measured))).sum())
+    return error + PULL * sum(abs(math.log2(a / b)) for a, b in zip(factor, common, strict=True))
+
+
+def fit_one(members: Sequence[Batch], common: Factor, fixed: Mapping[str, Factor]) -> Factor:
+    """Least loss on a grid that narrows: bandwidth and long latency together (they trade), then short latency."""
+    stack, best = stacked(members, fixed), common
+    small = any(row.size_bytes < LATENCY_BYTES for one in members for row in one.rows)
+    best_loss = loss(stack, best, common)
+    for round_ in range(ROUNDS):
+        steps = [2 ** (SPAN / NARROW**round_ * step / STEPS) for step in range(-STEPS, STEPS + 1)]
+        longs = steps if small else [1.0]
+        pairs = [
+            best._replace(bulk=best.bulk * long, bandwidth=best.bandwidth * rate) for long in longs for rate in steps
+        ]
+        best, best_loss = _least(stack, pairs, best, best_loss, common)
+        shorts = [best._replace(low=best.low * short) for short in steps] if small else []
+        best, best_loss = _least(stack, shorts, best, best_loss, common)
+    return best
+
+
+def _least(
+    stack: Stack, trials: Iterable[Factor], best: Factor, best_loss: float, common: Factor
+) -> tuple[Factor, float]:
+    """The best of the trials and of what was best before."""
+    for trial in trials:
+        now = loss(stack, trial, common)
+        if now < best_loss - 1e-9:
+            best, best_loss = trial, now
+    return best, best_loss
+
+
+def fit(rows: Iterable[Measurement]) -> dict[str, Factor]:
+    """Factors by ``link/family``, with ``other-intra`` and ``other-inter`` for classes without measurements."""
+    return fit_batches(batches(rows))
+
+
+def fit_batches(
+    found: Sequence[Batch], known: Mapping[str, Factor] | None = None, wanted: set[str] | None = None
+) -> dict[str, Factor]:
+    """Factors from prepared batches: links inside a domain first, then networks, whose rings also run inside.
+
+    Of each family, what all classes share comes first (pulled towards all-reduce's latency), then each class.
+    With ``wanted``, only those classes are fitted anew; the others keep their ``known`` factors.
+    """
+    result: dict[str, Factor] = {}
+    for place, inside in (("other-intra", True), ("other-inter", False)):
+        for family in ORDER:
+            members = [one for one in found if one.key.endswith(f"/{family}") and is_intra(one.key) == inside]
+            common_key, keys = f"{place}/{family}", sorted({one.key for one in members})
+            if not members:
+                continue
+            if wanted is not None and known is not None and not _touched(wanted, place, family):
+                result.update({key: known[key] for key in (common_key, *keys)})
+                continue
+            start = result.get(f"{place}/all_reduce", Factor())._replace(bandwidth=1.0)
+            common = result[common_key] = fit_one(members, start, result)
+            for key in keys:
+                if wanted is not None and known is not None and key not in wanted:
+                    result[key] = known[key]
+                    continue
+                result[key] = fit_one([one for one in members if one.key == key], common, result)
+    return {**same_rings(found, result), **result}
+
+
+def same_rings(found: Sequence[Batch], factors: Mapping[str, Factor]) -> dict[str, Factor]:
+    """Factors of gathers inside domains where nobody measured them but all-reduces run on the same rings: an
+    all-gather and a reduce-scatter together then take no less than an all-reduce, as everywhere both were measured."""
+    links = {one.key.split("/")[0] for one in found if one.key.endswith("/all_reduce") and one.rings_only}
+    return {f"{link}/gather": factors[f"{link}/all_reduce"] for link in links if is_intra(link)}
+
+
+def _touched(wanted: set[str], place: str, family: str) -> bool:
+    """True when a family of links (or the all-reduce it leans on) loses rows."""
+    inside = place == "other-intra"
+    return any(is_intra(key) == inside and key.split("/")[1] in (family, "all_reduce") for key in wanted)
+
+
+def is_intra(key: str) -> bool:
+    """True for links inside a domain."""
+    return key.startswith(("nvlink", "pcie", "xgmi", "hccs", "none", "neuronlink", "ici"))
+
+
+def factor_for(factors: Mapping[str, Factor], key: str) -> Factor:
+    """The factors of a class, or those that stand for classes without measurements."""
+    other = f"{'other-intra' if is_intra(key) else 'other-inter'}/{key.split('/')[1]}"
+    return factors.get(key, factors.get(other, Factor()))
+
+
+def leave_one_out(found: Sequence[Batch], name: Callable[[Batch], str]) -> list[tuple[Batch, Any]]:
+    """Every batch with its seconds as predicted by factors fitted without any batch of the same name."""
+    out, whole = [], fit_batches(found)
+    for held in sorted({name(one) for one in found}):
+        gone = [one for one in found if name(one) == held]
+        factors = fit_batches([one for one in found if name(one) != held], whole, {one.key for one in gone})
+        out += [(one, predicted(one, factors)) for one in gone]
+    return out
+
+
+def toml(factors: Mapping[str, Factor], origin: str, checked: str) -> str:
+    """The preset that pricing reads, as text."""
+    lines = [
+        "# Written by `make calibrate-links`; what each number means: docs/collectives.md.",
+        "# Factors on NCCL's own arithmetic: latency of the LL protocol, latency of all others, bandwidth.",
+        'name = "factors"',
+        "",
+        "[source]",
+        f'all = "{origin}"',
+        f"checked = {checked}",
+    ]
+    for key, one in sorted(factors.items()):
+        link, family = key.split("/")
+        lines += ["", f"[factor.{link}.{family}]", f"latency_short = {one.low:.4g}"]
+        lines += [f"latency_long = {one.bulk:.4g}", f"bandwidth = {one.bandwidth:.4g}"]
+    return "\n".join(lines) + "\n"
+
+
+def main(source: str, target: str) -> None:
+    """Fit the factors of a CSV of measured collectives and write them as a preset."""
+    rows = read(source)
+    origin = f"{len(rows)} rows of {source.rsplit('/', 1)[-1]}: {len({row.source for row in rows})} runs"
+    text = toml(fit(rows), origin, datetime.date.today().isoformat())
+    with open(target, "w", encoding="utf-8") as handle:
+        handle.write(text)
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(*sys.argv[1:3])

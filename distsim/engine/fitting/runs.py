@@ -1,0 +1,196 @@
+"""``distsim calibrate RUNS.csv``: from measured runs to the presets of the step-time model, with its honest errors."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from distsim import catalog
+from distsim.engine.evidence import assumed_of, check_possible, setup_of
+from distsim.engine.fitting.evidence import corrected, write_evidence
+from distsim.engine.fitting.fit import Factors, Fit, fit, unfitted
+from distsim.engine.fitting.table import Example, Table, as_own, example_of, in_state, nearest_states
+from distsim.engine.fitting.write import (
+    Score,
+    fitted_toml,
+    folds,
+    left_out,
+    refuse_unwritable,
+    residuals_toml,
+    score,
+    write,
+)
+from distsim.engine.runs.likeness import FOLDER, evidence, own_sources
+from distsim.engine.runs.measured import measured_seconds
+from distsim.engine.runs.profile import as_one_software, assumed_software, run_year
+from distsim.engine.runs.units import beyond, time_cell, unit_note
+from distsim.engine.step import timing_on
+from distsim.engine.steps.intervals import residuals_of
+from distsim.engine.validate import shipped_runs, unseen_runs
+from distsim.errors import DistsimError
+from distsim.interop.runs import MissingCell, Run, odd_cells, read_runs
+from distsim.specs.timing import PLAIN
+
+NO_TIME = "step_time_s, tokens_per_s_per_gpu, samples_per_s are blank, and no FLOP/s of a named count"
+FIRST_RATIO = "first_predicted_over_measured"
+"""Column of the shipped runs that nothing is fitted to: the step time predicted before anybody had read the run, over
+the measured one."""
+FEWEST = 8
+"""Runs below which nothing can be said of numbers that differ between runs."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was fitted, to what, and how well it does."""
+
+    fitted: Fit
+    examples: tuple[Example, ...]
+    skipped: dict[str, int]
+    odd: list[str]
+    """Cells that hold no number where one is expected."""
+    scores: dict[str, Score]
+    own: tuple[Example, ...] = ()
+    """The user's."""
+
+    @property
+    def assumed(self) -> dict[str, int]:
+        """What was taken for granted of the user's runs, and of how many."""
+        return dict(Counter(example.assumed for example in self.own if example.assumed).most_common())
+
+    @property
+    def own_frameworks(self) -> dict[str, int]:
+        """Frameworks that the user's jobs must name to be corrected by the user's runs, and by how many."""
+        return dict(Counter(example.framework for example in self.own).most_common())
+
+
+def examples_of(runs: Sequence[Run], mine: bool = False) -> tuple[list[Example], dict[str, int]]:
+    """Runs with a step time as numbers, and why the others are not among them. A user's own (``mine``) may be of
+    software without a profile: whatever stands for it stands for the user's jobs, too."""
+    with catalog.settled():
+        return _examples(as_one_software(runs) if mine else runs, mine)
+
+
+def _examples(runs: Sequence[Run], mine: bool) -> tuple[list[Example], dict[str, int]]:
+    found: list[Example] = []
+    reasons: Counter[str] = Counter()
+    for run in runs:
+        try:
+            setup = setup_of(run)
+            seconds = measured_seconds(run, setup)
+            if not seconds:
+                raise MissingCell(NO_TIME)
+            check_possible(setup, seconds)
+            if assumed := assumed_of(run, setup, software=not mine):
+                raise MissingCell(assumed)
+            example = example_of(setup, seconds, run.id, run.source, run_year(run))
+            told = assumed_software(run, setup)
+            found.append(replace(example, timed_by=time_cell(run), assumed=told))
+        except MissingCell as missing:
+            reasons[str(missing)] += 1
+        except DistsimError as error:
+            reasons[error.problem] += 1
+    return found, dict(reasons.most_common())
+
+
+class _Read(NamedTuple):
+    """A file's runs as numbers, why others are not among them, and odd cells."""
+
+    examples: list[Example]
+    skipped: dict[str, int]
+    odd: list[str]
+
+
+def _read(file: Path, least: int, mine: bool = False) -> _Read:
+    """The runs of a file, which must be of some use."""
+    runs = read_runs(file)
+    found, skipped = examples_of(runs, mine)
+    examples, beyond_all, units = _told_apart(found)
+    skipped = dict((Counter(skipped) + beyond_all).most_common())
+    if len(examples) < least:
+        raise DistsimError(
+            f"{len(examples)} runs with a step time are too few to fit to",
+            f"give at least {least}" if examples else "distsim validate tells what each row lacks",
+            *(f"skipped {count}: {reason}" for reason, count in list(skipped.items())[:3]), where=str(file),
+        )  # fmt: skip
+    return _Read(examples, skipped, [*odd_cells(runs), *units])
+
+
+def _told_apart(found: Sequence[Example]) -> tuple[list[Example], Counter[str], list[str]]:
+    """Runs whose times can be what they say, why others cannot, and what to ask of all: held against the priors, which
+    no run moved."""
+    if not found:
+        return [], Counter(), []
+    rest = unfitted(Factors(found)).residuals(Table.of(found))
+    ratios = np.exp(-in_state(rest, nearest_states(found, rest))).tolist()
+    pairs = [(example.timed_by, ratio) for example, ratio in zip(found, ratios, strict=True)]
+    why = [beyond(*pair) for pair in pairs]
+    kept = [example for example, words in zip(found, why, strict=True) if not words]
+    return kept, Counter(filter(None, why)), unit_note(pairs)
+
+
+def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibration:
+    """Fit to all runs of the files and write the presets into a folder. The last file is the user's own if it is
+    ``mine``: what is wrong with it is told before the shipped runs are read and the minutes of a fit are spent."""
+    own = _read(files[-1], FEWEST if len(files) == 1 else 1, mine)
+    refuse_unwritable(folder)
+    read = [*(_read(file, FEWEST) for file in files[:-1]), own]
+    examples = [example for one in read for example in one.examples]
+    theirs = {example.source for example in own.examples} if mine else set()
+    marked = [as_own(example) if example.source in theirs else example for example in examples]
+    skipped = dict(sum((Counter(one.skipped) for one in read), Counter()).most_common())
+    table = Table.of(examples)
+    factors = Factors(examples)
+    before = unfitted(factors).residuals(table)
+    fitted = fit(table)
+    after = fitted.residuals(table)
+    parts, sources = folds(examples), [example.source for example in examples]
+    rows_out, sources_out = left_out(table, parts, fitted), left_out(table, sources, fitted)
+    near, far = corrected(marked, parts, rows_out), corrected(examples, sources, sources_out)
+    scores = {
+        "before: priors only": score(examples, in_state(before, nearest_states(examples, before))),
+        "after: fitted": score(examples, in_state(after, nearest_states(examples, after))),
+        "fifths of the runs left out": score(examples, near.residuals),
+        "fifths, corrected by alike runs": score(examples, near.corrected),
+        "whole sources left out": score(examples, far.residuals),
+        "sources, corrected by alike runs": score(examples, far.corrected),
+    }  # fmt: skip
+    others = _unseen(fitted, examples) if any(map(shipped_runs().samefile, files)) else []
+    if others:
+        scores["runs of sources never fitted"] = score([one for one, _ in others], np.array([r for _, r in others]))
+    write(folder, fitted_toml(fitted, ", ".join(file.name for file in files), len(examples), len(set(sources))),
+          residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
+                         nearest_states(examples, after) == PLAIN, _unread(others)))  # fmt: skip
+    write_evidence(folder / FOLDER, marked, after)
+    for known in (evidence, own_sources, residuals_of, timing_on):  # what this process has read may be another's now
+        known.cache_clear()
+    return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores,
+                       tuple(own.examples) if mine else ())  # fmt: skip
+
+
+def _unseen(fitted: Fit, examples: Sequence[Example]) -> list[tuple[Example, float]]:
+    """Runs of sources that nothing is fitted to, with the residuals that fit and alike runs leave of them."""
+    known = {example.source for example in examples}
+    new = [example for example in examples_of(read_runs(unseen_runs()))[0] if example.source not in known]
+    everything = [*examples, *new]
+    labels = [place >= len(examples) for place in range(len(everything))]
+    residuals = fitted.residuals(Table.of(everything))
+    left = corrected(everything, labels, dict.fromkeys((False, True), residuals)).corrected
+    return [(example, float(left[len(examples) + place])) for place, example in enumerate(new)]
+
+
+def _unread(others: Sequence[tuple[Example, float]]) -> list[tuple[Example, float]]:
+    """The same, with the residuals of what was predicted before anybody had read the run where the table has it: what
+    runs teach makes them better known than a job of the user's is."""
+    first = {run.text("id"): run.positive(FIRST_RATIO) for run in read_runs(unseen_runs())}
+    return [(one, math.log(ratio) if (ratio := first.get(one.id)) else residual) for one, residual in others]
+
+
+def by_source(examples: Sequence[Example]) -> dict[str, int]:
+    """How many runs each source gives, the largest first."""
+    return dict(Counter(example.source for example in examples).most_common())

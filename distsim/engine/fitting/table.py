@@ -1,0 +1,128 @@
+"""Measured runs as numbers and as arrays, for fitting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.likeness import Likeness, fullness_of, likeness_of
+from distsim.engine.runs.own_runs import OWN
+from distsim.engine.runs.stalls import SEVERAL, distinct_state
+from distsim.engine.steps.compose import compose, layout_numbers, products_of, stage_numbers
+from distsim.engine.steps.work import work_of
+from distsim.specs.timing import STATES
+
+
+@dataclass
+class Example:
+    """One measured run as numbers."""
+
+    id: str
+    source: str
+    framework: str
+    architecture: str
+    seconds: float
+    stages: list[dict[str, float]]
+    layout: dict[str, float]
+    likeness: Likeness
+    fullness: float = 0.0
+    """Peak of memory over what a GPU has, where the framework's software had several states."""
+    timed_by: str = ""
+    """The cell that the time comes from."""
+    assumed: str = ""
+    """Whose profile and recipe stand for what the run names."""
+
+    @property
+    def busy_fraction(self) -> float:
+        """Share of the measured time that the products of the busiest stage take at the best measured rates."""
+        return float(products_of(self.stages, self.layout["micro_batches"])) / self.seconds
+
+
+def example_of(setup: Setup, seconds: float, id: str, source: str, year: float) -> Example:
+    """A run's setup as numbers to fit to."""
+    name = setup.framework.name
+    return Example(
+        id, source, name, setup.accelerator.generation, seconds, stage_numbers(work_of(setup)),
+        layout_numbers(setup), likeness_of(setup, year, source), fullness_of(setup) if name in SEVERAL else 0.0,
+    )  # fmt: skip
+
+
+def as_own(example: Example) -> Example:
+    """A run of the user's own: a job of the user's is another of these."""
+    *names, source = example.likeness.names
+    return replace(example, likeness=example.likeness._replace(names=(*names, OWN + source)))
+
+
+@dataclass
+class Table:
+    """Examples as arrays, one slot per distinct stage."""
+
+    examples: list[Example]
+    stages: list[dict[str, Any]]
+    layout: dict[str, Any]
+    log_seconds: Any
+
+    @classmethod
+    def of(cls, examples: Sequence[Example]) -> Table:
+        """Stages that an example lacks have count 0."""
+        names = list(examples[0].stages[0])
+        stages = [
+            {
+                name: np.array([e.stages[slot][name] if slot < len(e.stages) else 0.0 for e in examples])
+                for name in names
+            }
+            for slot in range(max(len(e.stages) for e in examples))
+        ]
+        layout = {name: np.array([e.layout[name] for e in examples], float) for name in examples[0].layout}
+        return cls(list(examples), stages, layout, np.log([e.seconds for e in examples]))
+
+    def subset(self, mask: Any) -> Table:
+        """The examples that a mask keeps."""
+        return Table(
+            [e for e, keep in zip(self.examples, mask, strict=True) if keep],
+            [{name: values[mask] for name, values in slot.items()} for slot in self.stages],
+            {name: values[mask] for name, values in self.layout.items()}, self.log_seconds[mask],
+        )  # fmt: skip
+
+    def log_predicted(self, timing: dict[str, Any]) -> Any:
+        """Logarithm of the predicted step time of every example."""
+        return np.log(sum(compose(self.stages, self.layout, timing).values()))
+
+    def residuals_by_state(self, timing: dict[str, Any]) -> Any:
+        """Predicted over measured, as logarithms, in each state of the software (one row per state)."""
+        plain = self.log_predicted(timing) - self.log_seconds
+        some = np.array([e.framework in SEVERAL for e in self.examples])
+        found = np.repeat(plain[None, :], len(STATES), axis=0)
+        if some.any():
+            part, own = self.subset(some), {name: values[some] for name, values in timing.items()}
+            for state in STATES:
+                found[state, some] = part.in_states(state).log_predicted(own) - part.log_seconds
+        return found
+
+    def in_states(self, states: Any) -> Table:
+        """The same with software in these states."""
+        return replace(self, layout={**self.layout, "state": np.zeros(len(self.examples), int) + states})
+
+
+def allowed_states(examples: Sequence[Example]) -> Any:
+    """The states that time each example in its own way, one row per state."""
+    layouts = [(e.framework, e.layout) for e in examples]
+    distinct = [
+        [name in SEVERAL and distinct_state(state, y["tp"], y["pp"], y["nodes"]) == state for name, y in layouts]
+        for state in STATES[1:]
+    ]
+    return np.array([[True] * len(layouts), *distinct])
+
+
+def nearest_states(examples: Sequence[Example], residuals: Any) -> Any:
+    """The state in which each run deviates least."""
+    return np.where(allowed_states(examples), np.abs(residuals), np.inf).argmin(axis=0)
+
+
+def in_state(residuals: Any, states: Any) -> Any:
+    """Of residuals by state, those in the given ones."""
+    return residuals[states, np.arange(residuals.shape[1])]

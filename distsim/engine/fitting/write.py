@@ -1,0 +1,207 @@
+"""Cross-validation of the fit, and the presets it writes (byte for byte the same on every run: what says the same
+as the shipped preset keeps its day)."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import tempfile
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distsim import catalog
+from distsim.engine.fitting.fit import PRIORS, Fit, fit, unfitted
+from distsim.engine.fitting.table import Example, Table
+from distsim.engine.runs.likeness import Correction
+from distsim.engine.steps.intervals import LEVEL, PACES, elsewhere_names, group_names, pace_name
+from distsim.errors import DistsimError
+from distsim.specs.timing import NAMES, Timing
+
+FOLDS = 5
+SMALLEST = 0.005
+"""Factors nearer to 1 than this are left out of the preset."""
+DAY_LINE = re.compile(r"(?m)^checked = .*$")
+LEAST_SPREAD = 0.01
+"""Logarithm of a step time by which an interval reaches at least to either side: runs repeat no better than that."""
+
+
+class Score(NamedTuple):
+    """Absolute errors of predicted step time."""
+
+    runs: int
+    median: float
+    p90: float
+    source_mean: float
+    """Mean over sources of each source's median."""
+
+
+def score(examples: Sequence[Example], residuals: Any) -> Score:
+    """Summed up as the field reports predictors."""
+    errors = np.abs(np.exp(residuals) - 1)
+    groups: dict[str, list[float]] = defaultdict(list)
+    for example, error in zip(examples, errors, strict=True):
+        groups[example.source].append(float(error))
+    means = float(np.mean([np.median(group) for group in groups.values()]))
+    return Score(len(errors), float(np.median(errors)), float(np.quantile(errors, LEVEL)), means)
+
+
+def left_out(table: Table, labels: Sequence[Any], start: Fit) -> dict[Any, Any]:
+    """Per label, the residuals of all examples in all states from a fit that saw none with that label; from the priors
+    where no other examples are left."""
+    found: dict[Any, Any] = {}
+    for label in sorted(set(labels)):
+        out = np.array([one == label for one in labels])
+        found[label] = (unfitted(start.factors) if out.all() else fit(table.subset(~out), start)).residuals(table)
+    return found
+
+
+def folds(examples: Sequence[Example]) -> list[int]:
+    """A fold per run that depends on nothing but its name."""
+    return [zlib.crc32(example.id.encode()) % FOLDS for example in examples]
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def fitted_toml(model: Fit, runs: str, count: int, sources: int) -> str:
+    """The preset of fitted numbers."""
+    values: dict[tuple[int, str], dict[str, float]] = defaultdict(dict)
+    for (level, label, name), logarithm in zip(model.factors.keys, model.vector, strict=True):
+        values[level, label][name] = float(np.exp(logarithm))
+    general = values[0, ""]
+    lines = [
+        "# Written by distsim calibrate (make calibrate). Numbers: distsim/specs/timing.py says what each means;",
+        "# [general] holds values, all other tables factors on them (``set``: values instead of the general ones).",
+        'name = "fitted"', "", "[general]",
+    ]  # fmt: skip
+    defaults = {name: float(Timing.model_fields[name].default) for name in NAMES}
+    lines += [f"{name} = {_number(general.get(name, 1.0) * value)}" for name, value in defaults.items()]
+    for head, factors in _tables(values):
+        kept = {name: value for name, value in factors.items() if abs(np.log(value)) >= SMALLEST}
+        if kept:
+            lines += ["", f"[{head}]", *(f"{name} = {_number(value)}" for name, value in kept.items())]
+    for framework, fixed in PRIORS.items():
+        lines += [
+            "",
+            f"[framework.{framework}.set]",
+            *(f"{name} = {_number(value * general.get(name, 1.0))}" for name, value in fixed.items()),
+        ]
+    told = f"fitted by distsim calibrate to {count} measured runs of {sources} sources ({runs})"
+    lines += ["", "[source]", f'other = "{told}"', _checked(), ""]
+    return "\n".join(lines)
+
+
+def _checked() -> str:
+    return f"checked = {datetime.date.today().isoformat()}"
+
+
+def _tables(values: dict[tuple[int, str], dict[str, float]]) -> Iterator[tuple[str, dict[str, float]]]:
+    for (level, label), factors in sorted(values.items()):
+        if level == 1:
+            yield f"architecture.{label}", factors
+        elif level == 2:
+            yield f"family.{label}", factors
+        elif level == 3:
+            yield f"framework.{label}", factors
+        elif level == 4:
+            framework, architecture = label.split("|")
+            yield f"framework.{framework}.on.{architecture}", factors
+
+
+def residuals_toml(
+    examples: Sequence[Example], near: tuple[Any, Any], far: Any, plain: Any, unseen: Sequence[tuple[Example, float]]
+) -> str:
+    """The preset of residuals by group: ``near`` (residuals, likeness of the nearest run) from runs left out, ``far``
+    from whole sources left out, which stands for jobs of no known source; of these only runs in the ``plain`` state of
+    their software, as jobs are; and runs of ``unseen`` sources with their residuals."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for index, example in enumerate(examples):
+        word = Correction(0.0, float(near[1][index]), ()).word
+        for name in group_names(example.framework, example.architecture, word):
+            groups[name].append(float(near[0][index]))
+    outside = [(example, float(far[index])) for index, example in enumerate(examples) if plain[index]]
+    fitted = {example.architecture for example in examples}
+    groups_elsewhere = _elsewhere([*outside, *unseen], fitted)
+    lines = [
+        "# Written by distsim calibrate (make calibrate): how far predictions of runs left out of the fit were off.",
+        "# over, under: 90% of the runs' times lie between predicted * exp(-over) and predicted * exp(under).",
+        'name = "residuals"',
+        *("", "[architectures]", f"fitted = {json.dumps(sorted(fitted))}"),
+    ]
+    for name in sorted(groups):
+        lines += ["", f'[groups."{name}"]', f"runs = {len(groups[name])}", *_bounds(np.array(groups[name]))]
+    for name, pairs in sorted(groups_elsewhere.items()):
+        sources, residuals = zip(*pairs, strict=True)
+        lines += ["", f'[groups."{name}"]', f"runs = {len(pairs)}", f"sources = {len(set(sources))}"]
+        lines += _bounds(np.array(residuals), sources)
+    told = "cross-validation of presets/timing/fitted.toml: runs, or whole sources, left out"
+    lines += ["", "[source]", f'other = "{told}"', _checked(), ""]
+    return "\n".join(lines)
+
+
+def _elsewhere(found: Sequence[tuple[Example, float]], fitted: set[str]) -> dict[str, list[tuple[str, float]]]:
+    """(source, residual) by pace, and once more of runs on architectures that something is ``fitted`` to, which are
+    known better, and of each family of frameworks there. Where no run has a pace, all runs stand for it."""
+    groups: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for example, residual in found:
+        pace = pace_name(example.busy_fraction / float(np.exp(residual)))
+        for name in elsewhere_names(pace, example.framework, example.architecture in fitted):
+            groups[name].append((example.source, residual))
+    every = [elsewhere_names(pace, "", fitted=False)[0] for pace in PACES]
+    everything = [pair for name in every for pair in groups[name]]
+    return {name: groups[name] or everything for name in {*every, *groups}}
+
+
+def _bounds(residuals: Any, sources: Sequence[str] = ()) -> list[str]:
+    over, under = spread(residuals, sources)
+    return [f"over = {_number(over)}", f"under = {_number(under)}"]
+
+
+def spread(residuals: Any, sources: Sequence[str] = ()) -> tuple[float, float]:
+    """Conformal bounds below and above: the quantile of a finite sample, each side with half of what may miss. Where
+    runs have ``sources``, each source weighs alike, and their distributions are pooled."""
+    count = Counter(sources)
+    weights = np.array([1 / count[name] for name in sources]) if sources else np.ones(len(residuals))
+    finite = 0 if sources else 1
+    share = min(1.0, (len(residuals) + finite) * (1 + LEVEL) / 2 / len(residuals))
+    over, under = weighted_quantile(residuals, weights, share), weighted_quantile(-residuals, weights, share)
+    return max(over, LEAST_SPREAD), max(under, LEAST_SPREAD)
+
+
+def weighted_quantile(values: Any, weights: Any, share: float) -> float:
+    """The smallest value that at least a ``share`` of the weights does not exceed."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order]) >= share * weights.sum() * (1 - 1e-12)
+    return float(values[order][reached.argmax() if reached.any() else -1])
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Raise where presets could not be written, before minutes are spent on them."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise DistsimError(f"cannot write here: {error.strerror}", "name a --folder", where=str(folder)) from None
+
+
+def write(folder: Path, fitted: str, residuals: str) -> None:
+    """Both presets into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in (("fitted", fitted), ("residuals", residuals)):
+        (folder / f"{name}.toml").write_text(as_shipped(name, text), encoding="utf-8")
+
+
+def as_shipped(name: str, text: str) -> str:
+    """A preset with the day of the shipped one where nothing else differs."""
+    if name not in catalog.names("timing"):
+        return text
+    shipped = catalog.path("timing", name).read_text(encoding="utf-8")
+    return shipped if DAY_LINE.sub("", shipped) == DAY_LINE.sub("", text) else text

@@ -1,0 +1,1 @@
+"""Bytes on one GPU: states, buffers, saved tensors, and the moments at which they peak."""

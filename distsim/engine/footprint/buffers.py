@@ -1,0 +1,209 @@
+"""Communication buffers, gathered parameters and the framework's own overhead on one rank."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, maximum, minimum, some, where
+from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
+from distsim.engine.figures import Figures
+from distsim.engine.footprint.states import States, sharding_group
+from distsim.engine.footprint.stored import shared_elements
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage
+from distsim.engine.jobs.tuning import gathered_bytes
+from distsim.formulas.buffers import (
+    EXCHANGES_PER_LAYER,
+    bucket_bytes,
+    gathered_unit_bytes,
+    held_exchange_bytes,
+    replica_bucket_bytes,
+    step_copy_bytes_per_rank,
+    whole_copies_bytes,
+)
+from distsim.formulas.states import parameter_bytes_per_rank
+from distsim.formulas.traffic import DTYPE_BYTES
+from distsim.layers.ledger import Block, Parameter
+
+SMALL_WORKSPACES = ("pascal", "volta", "turing", "ampere", "ada")
+"""Chips before compute capability 9, for which cuBLAS and Transformer Engine take 4 to 8 MiB instead of 32."""
+FORWARDS_AHEAD = 0.5
+"""Part of the micro-batches in flight, less one of them, by which the host is ahead of its GPU while a pipeline fills,
+even where it is slower; found on the first stage of 2, 4, 8 and 16 in nanotron's sweep (docs/findings.md)."""
+
+
+def _sharded(setup: Setup, parameter: Parameter) -> Number:
+    """Elements that are gathered because ZeRO shards them; none of experts that no other rank holds."""
+    ranks = sharding_group(setup.layout, parameter.group)
+    return where(ranks > 1, shared_elements(setup, parameter, ranks), 0)
+
+
+def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
+    """Elements of the largest layer, and of the root unit (embedding, final norm, head) of a stage.
+
+    Quantised weights count by their bytes: as so many elements of the format that all others are gathered in.
+    """
+
+    def whole(block: Block) -> Number:
+        return sum(
+            _sharded(setup, p) * (gathered_bytes(p, setup.precision, setup.tuning) / setup.precision.gather_bytes)
+            for op in block.operations for p in op.parameters
+        )  # fmt: skip
+
+    largest: Number = 0
+    for block, _ in stage.layers:
+        largest = maximum(largest, whole(block))
+    return largest, sum(whole(part) for part in (stage.embedding, stage.head) if part is not None)
+
+
+def reduced_unit_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
+    """FSDP2's gradients of the largest layer as backward makes them, and the copy of them that is being reduced, which
+    lives until the next layer's is made (torch _fsdp_param_group.py: reduce_scatter_state)."""
+    y, precision = setup.layout, setup.precision
+    if not setup.framework.buffers.gathers_copies:
+        return 0, 0
+    largest: Number = 0
+    for block, _ in stage.layers:
+        trained = [p for operation in block.operations for p in operation.parameters if p.trains]
+        largest = maximum(largest, sum(_sharded(setup, p) for p in trained))
+    reduces = where((y.zero >= 2) & (y.zero_group > 1), largest, 0)
+    return reduces * DTYPE_BYTES[precision.gather_dtype], reduces * DTYPE_BYTES[precision.reduce_dtype]
+
+
+def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Number:
+    """Everything that is neither state nor activation, beside the framework's overhead."""
+    y, rules, precision = setup.layout, setup.framework.buffers, setup.precision
+    total: Number = 0
+    shared = y.dp * y.cp > 1
+    if rules.gradient_buckets and some(shared):
+        total = total + where(shared, 1, 0) * figures.use(
+            "gradient buckets", bucket_bytes, parameters=held.dense_parameters + held.expert_parameters,
+            bucket_elements=rules.gradient_bucket_elements, buckets=rules.gradient_buckets,
+            bytes_per_element=precision.gradient_bytes,
+        )  # fmt: skip
+    whole = rules.gathers_copies & (y.zero >= 2) & ((y.zero == 2) | (y.pp > 1)) & (y.zero_group > 1)
+    if some(whole):
+        total = total + where(whole, 1, 0) * _whole_copies(setup, stage, figures)
+    gathers = (y.zero >= 3) & (y.zero_group > 1) & (where(whole, 1, 0) == 0)
+    if some(gathers):
+        unit, root = unit_parameters(setup, stage)
+        total = total + where(gathers, 1, 0) * figures.use(
+            "gathered parameters", gathered_unit_bytes, unit_parameters=unit,
+            bytes_per_parameter=precision.gather_bytes, units_alive=1 + rules.gather_ahead_units,
+            root_parameters=root * rules.keep_last_unit,
+        )  # fmt: skip
+        total = total + where(gathers, 1, 0) * _waiting(setup, stage, figures)
+    if "hpz" in (setup.job.zeropp or ""):
+        total = total + _second_shard(setup, stage, figures)
+    if rules.step_copy_bytes:
+        total = total + figures.use(
+            "gradient copies of the step",
+            step_copy_bytes_per_rank,
+            parameters=held.dense_parameters + held.expert_parameters,
+            bytes_per_parameter=rules.step_copy_bytes,
+            shards=where(y.zero >= 1, y.zero_group, 1),
+        )
+    if setup.kernels.exchanges_held or setup.kernels.exchange_buffers:
+        total = total + _exchanges(setup, stage, figures)
+    wrapped = shared & ((y.zero == 0) | (precision.gradient_bytes <= precision.parameter_bytes))
+    if rules.replica_buckets and some(wrapped):
+        total = total + where(wrapped, 1, 0) * figures.use(
+            "gradients in DDP's buckets", replica_bucket_bytes,
+            parameters=held.dense_parameters + held.expert_parameters, bytes_per_gradient=precision.parameter_bytes,
+        )  # fmt: skip
+    if rules.workspace_bytes:
+        source = setup.framework.source_of("buffers") or "preset"
+        total = total + figures.note("workspaces", _workspaces(setup), "B", source)
+    return total
+
+
+def _second_shard(setup: Setup, stage: Stage, figures: Figures) -> Number:
+    """Parameters that hpZ of ZeRO++ keeps once more, shared by the ranks of a node."""
+    y = setup.layout
+    return figures.use(
+        "parameters shared inside the node", parameter_bytes_per_rank,
+        parameters=sum(_sharded(setup, p) * times for p, times in stage.held()),
+        bytes_per_parameter=setup.precision.gather_bytes, zero_stage=y.zero,
+        zero_group_size=minimum(y.zero_group, maximum(setup.cluster.domain // y.tp, 1)),
+    )  # fmt: skip
+
+
+def _workspaces(setup: Setup) -> Number:
+    """What libraries keep for their kernels, more of it on newer chips and beside experts."""
+    rules, experts = setup.framework.buffers, setup.model.experts is not None
+    if setup.accelerator.generation in SMALL_WORKSPACES and rules.older_workspace_bytes is not None:
+        return rules.older_workspace_bytes + rules.older_expert_workspace_bytes * experts
+    return rules.workspace_bytes + rules.expert_workspace_bytes * experts
+
+
+def _whole_copies(setup: Setup, stage: Stage, figures: Figures) -> Number:
+    """Parameters that stay gathered, and gradients that are added up before they are reduced."""
+    elements = sum(_sharded(setup, p) * times for p, times in stage.held())
+    return figures.use(
+        "gathered parameters and gradients", whole_copies_bytes, parameters=elements,
+        gathered_bytes=setup.precision.gather_bytes, trained=_trained(setup, stage),
+        gradient_bytes=_waiting_bytes(setup),
+    )  # fmt: skip
+
+
+def _waiting(setup: Setup, stage: Stage, figures: Figures) -> Number:
+    """Gradients that wait whole for the last micro-batch, where no parameters stay gathered."""
+    each = _waiting_bytes(setup)
+    if not some(each > 0):
+        return 0.0
+    return figures.use(
+        "whole gradients",
+        whole_copies_bytes,
+        parameters=0,
+        gathered_bytes=0.0,
+        trained=_trained(setup, stage),
+        gradient_bytes=each,
+    )
+
+
+def _trained(setup: Setup, stage: Stage) -> Number:
+    """Elements of a stage that have gradients, whole where data parallel ranks share them."""
+    return sum(_sharded(setup, p) * times for p, times in stage.held() if p.trains)
+
+
+def _waiting_bytes(setup: Setup) -> Number:
+    """Bytes of a gradient that waits for the last micro-batch: in the type that it will be reduced in, or, where FSDP
+    has one flat tensor per unit, as backward made it; 0 if none waits."""
+    flat, precision = setup.framework.traffic.padding == "unit", setup.precision
+    each = DTYPE_BYTES[precision.gather_dtype if flat else precision.reduce_dtype]
+    return where(gradients_wait(setup, exchange_of(setup)), each, 0)
+
+
+def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
+    """What tensor parallel exchanges under sequence parallelism hold while the host runs ahead of the GPU."""
+    y, kernels = setup.layout, setup.kernels
+    steady = where(y.pp > 1, kernels.exchanges_held_pipelined, kernels.exchanges_held)
+    held = where(y.micro_batches == 1, kernels.exchanges_held_waiting, steady)
+    alternating = where(y.micro_batches > y.pp, stage.in_flight, where(y.micro_batches == 1, 1, 0))
+    ahead = maximum(stage.in_flight * FORWARDS_AHEAD - 1, alternating * kernels.host_ahead)
+    return where(y.sequence_parallel, 1, 0) * figures.use(
+        "exchanges", held_exchange_bytes, tokens=y.tokens, hidden=setup.model.hidden,
+        element_bytes=setup.precision.activation_bytes, held=held, per_layer=EXCHANGES_PER_LAYER,
+        layers=stage.layer_count * maximum(ahead, 0), buffers=kernels.exchange_buffers,
+    )  # fmt: skip
+
+
+def overhead_bytes(setup: Setup, figures: Figures) -> Number:
+    """Context and communicators of the framework, beside what its allocator holds."""
+    y, overhead = setup.layout, setup.framework.overhead
+    groups = sum(where(size > 1, 1, 0) for size in (y.tp, y.pp, y.cp, y.ep, y.dp))
+    source = setup.framework.source_of("overhead") or "preset"
+    total = figures.note("CUDA context", overhead.context_bytes, "B", source)
+    return total + figures.note("communicators", overhead.communicator_bytes * groups, "B", source)
+
+
+def slack_of(setup: Setup) -> float:
+    """Share of what comes and goes that the caching allocator holds beyond it."""
+    overhead = setup.framework.overhead
+    if setup.compiled and setup.kernels.loss != "eager" and overhead.compiled_fragmentation_fraction is not None:
+        return overhead.compiled_fragmentation_fraction
+    return overhead.fragmentation_fraction
+
+
+def fragmentation_bytes(setup: Setup, churning: Number, figures: Figures) -> Number:
+    """What the caching allocator holds beyond what is allocated: a share of all that comes and goes, or of a part."""
+    source = setup.framework.source_of("overhead") or "preset"
+    return figures.note("fragmentation", slack_of(setup) * churning, "B", source)

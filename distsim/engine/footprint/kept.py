@@ -1,0 +1,75 @@
+"""Blocks that torch's caching allocator keeps because none that was free would do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distsim.arrays import Number, maximum, minimum, some, where
+from distsim.engine.figures import Figures
+from distsim.engine.footprint.moments import STEP, Moment
+from distsim.engine.footprint.states import States
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage
+from distsim.formulas.buffers import list_gather_bytes
+
+KEPT = "torch CUDACachingAllocator.cpp: a free block serves what is no larger than it"
+POOLS = "torch.cuda.graph: a graph's tensors are in a pool of its own; NVIDIA/Megatron-LM core/full_cuda_graph.py"
+SEVERAL = ("layer.copies",)
+"""Rows of the ledger that stand for several tensors, not for one block."""
+
+
+def kept_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Number:
+    """Bytes that stay reserved after the first step beyond what later steps ask for.
+
+    A block is free for what is no larger. Activations leave blocks as large as their tensors; the gradient of the
+    embedding and the step's gather of parameters are larger, so the first backward pass and the first step reserve
+    more. Optimizer states, which the first step makes, take blocks of activations, which the next forward pass then
+    finds in what the gather has left: of the two the larger counts.
+    """
+    rules, y, precision = setup.framework.buffers, setup.layout, setup.precision
+    if not rules.step_gathers_lists:
+        return 0
+    layers, loss, others = _blocks(stage)
+    table: Number = 0
+    if stage.embedding is not None:
+        table = sum(p.elements for p in stage.embedding.operations[0].parameters) * precision.parameter_bytes
+    fits = maximum(layers, loss) >= table
+    beyond = figures.note("gradient of the embedding", where(fits, 0, table), "B", KEPT)
+    gathers = (y.zero == 1) & (y.zero_group > 1)
+    if not some(gathers):
+        return beyond
+    elements = held.dense_parameters + held.expert_parameters
+    gathered = figures.use(
+        "blocks of the step's gather", list_gather_bytes, gathered_bytes=elements * precision.parameter_bytes,
+        ranks=y.zero_group, layer_block_bytes=layers, loss_block_bytes=loss, loss_blocks_bytes=loss + others,
+        table_bytes=table,
+    )  # fmt: skip
+    made = held.optimizer - elements * precision.master_bytes * setup.optimizer.master_copy / y.zero_group
+    taken = figures.note("states of the first step in their place", minimum(gathered, made), "B", KEPT)
+    return beyond + where(gathers, gathered - taken, 0)
+
+
+def pool_bytes(setup: Setup, moments: Sequence[Moment], figures: Figures) -> Number:
+    """What the optimizer's step makes beside the pool of a graph of forward and backward.
+
+    The pool keeps the most that activations take, and serves nothing that runs outside of the graph, as the step does:
+    of the two the smaller comes on top of the larger.
+    """
+    if setup.kernels.graphs != "iteration" or "iteration" not in setup.framework.supports.cuda_graphs:
+        return 0
+    passes = maximum(0, *(moment.activations for moment in moments if moment.name != STEP))
+    steps = maximum(0, *(moment.activations for moment in moments if moment.name == STEP))
+    return figures.note("the step beside the graph's pool", minimum(passes, steps), "B", POOLS)
+
+
+def _blocks(stage: Stage) -> tuple[Number, Number, Number]:
+    """In bytes: the largest block that a layer's passes leave, what the loss keeps, and what it has in transit."""
+    rows = [operation for block, _ in stage.layers for operation in block.operations]
+    layer = maximum(0, *(
+        tensor.size_bytes for row in rows for tensor in (*row.saved, *row.transient_backward)
+        if tensor.name not in SEVERAL
+    ))  # fmt: skip
+    if stage.head is None:
+        return layer, 0, 0
+    loss = stage.head.operations[-1]
+    return layer, *(sum(t.size_bytes for t in tensors) for tensors in (loss.saved, loss.transient_forward))

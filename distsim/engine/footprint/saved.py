@@ -1,0 +1,66 @@
+"""What one micro-batch keeps for backward on a stage when its forward has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from distsim.arrays import Number, where
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage
+from distsim.layers.ledger import Block, saved_bytes
+from distsim.layers.recompute import named_bytes, op_level_bytes
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Saved:
+    """Bytes per micro-batch; ``per_layer`` is a middle layer of the stage."""
+
+    per_layer: Number
+    layers: Number
+    embedding: Number
+    head_and_loss: Number
+
+    @property
+    def total(self) -> Number:
+        """All parts."""
+        return self.layers + self.embedding + self.head_and_loss
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract."""
+        parts = {"per_layer": self.per_layer, "layers": self.layers, "embedding": self.embedding,
+                 "head_and_loss": self.head_and_loss, "total": self.total}  # fmt: skip
+        return {name: round(value) for name, value in parts.items()}
+
+
+def layer_saved_bytes(setup: Setup, block: Block, recomputed: Number) -> Number:
+    """One layer's bytes: all its saved tensors, or only its input where it is ``recomputed``."""
+    assert block.boundary is not None
+    whole = saved_bytes(block.operations, setup.layout.selective, setup.kernels)
+    if setup.kernels.kept is not None:
+        whole = where(setup.layout.selective, named_bytes(block, setup.kernels.kept), whole)
+    elif "op" in setup.kernels.selective:
+        whole = where(setup.layout.selective, _op_level(setup, block), whole)
+    return where(recomputed, block.boundary.size_bytes, whole)
+
+
+def _op_level(setup: Setup, block: Block) -> Number:
+    """What op-level recomputation keeps of a layer, in the mean of all layers where the last ones stay in 16 bits."""
+    kept = op_level_bytes(block, setup.kernels, setup.precision.math)
+    wide = setup.precision.wide_share(setup.model.layers)
+    return kept + wide * (op_level_bytes(block, setup.kernels) - kept) if wide else kept
+
+
+def saved_of(setup: Setup, stage: Stage) -> Saved:
+    """Fold a stage's blocks; under full recompute the first layers of the stage keep only their input."""
+    layers: Number = 0
+    per_layer: Number = 0
+    middle = stage.layer_count // 2
+    for kind, ((block, times), here) in enumerate(zip(stage.layers, stage.recomputed(setup.layout), strict=True)):
+        whole, small = layer_saved_bytes(setup, block, 0), layer_saved_bytes(setup, block, 1)
+        layers = layers + here * small + (times - here) * whole
+        if stage.order[middle] == kind:
+            per_layer = where(stage.recomputed_layers(setup.layout) > middle, small, whole)
+    embedding = 0 if stage.embedding is None else saved_bytes(stage.embedding.operations)
+    head = 0 if stage.head is None else saved_bytes(stage.head.operations)
+    return Saved(per_layer, layers, embedding, head)

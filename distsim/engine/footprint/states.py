@@ -1,0 +1,189 @@
+"""Bytes of parameters, gradients and optimizer states of one stage on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from distsim import catalog
+from distsim.arrays import Number, maximum, minimum, where
+from distsim.engine.figures import Figures
+from distsim.engine.footprint.stored import shared_elements
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.tuning import recipe_of, weight_bytes
+from distsim.engine.kernels.narrow import NARROW, narrow_weight
+from distsim.formulas.states import (
+    factored_state_bytes,
+    gradient_bytes_per_rank,
+    optimizer_bytes_per_rank,
+    parameter_bytes_per_rank,
+)
+from distsim.layers.ledger import Parameter
+from distsim.specs.layout import Layout
+from distsim.specs.optimizer import Optimizer, State
+from distsim.specs.precision import Precision
+
+ZERO_OFFLOAD = "Ren et al. 2021, ZeRO-Offload (arXiv:2101.06840), section 4; ZeRO-Infinity (arXiv:2104.07857)"
+NEEDS_TRANSPOSE = ("ada", "hopper")
+"""Architectures whose 8-bit matrix products take operands in one layout only (Transformer Engine user guide, FP8)."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class States:
+    """Bytes on one rank, and the parameter counts they follow from."""
+
+    parameters: Number
+    gradients: Number
+    optimizer: Number
+    dense_parameters: Number
+    """Elements that train on this rank before ZeRO shards them."""
+    expert_parameters: Number
+
+
+def stored(setup: Setup) -> Setup:
+    """The setup with the recipe that its states are held in, where only matrix products know of a narrower one."""
+    held, precision = setup.framework.narrow_states, setup.precision
+    if not held or precision.math not in NARROW or precision.name == held:
+        return setup
+    recipe = catalog.load("precisions", held)
+    own = {"name": precision.name, "math": precision.math, "wide_layers": precision.wide_layers}
+    return replace(setup, precision=recipe.model_copy(update=own))
+
+
+def sharding_group(layout: Layout, group: str) -> Number:
+    """Ranks that share one copy of the states: the ZeRO group, or its part that holds the same experts."""
+    if group == "dense":
+        return layout.zero_group
+    return minimum(layout.expert_data_parallel, maximum(layout.zero_group * layout.tp // (layout.ep * layout.etp), 1))
+
+
+def of_layers(parameter: Parameter) -> bool:
+    """Whether a parameter is a matrix of a layer, as Muon takes them: output layers are Adam's, like embeddings."""
+    return parameter.kind == "matrix" and not parameter.name.startswith("head")
+
+
+def states_of(optimizer: Optimizer, parameter: Parameter) -> list[State]:
+    """The states that an optimizer keeps for a parameter."""
+    kind = "matrices" if of_layers(parameter) else "vectors"
+    return [state for state in optimizer.states if state.of in ("all", kind)]
+
+
+def state_bytes(
+    optimizer: Optimizer, precision: Precision, parameter: Parameter, step_counter_bytes: Number = 0
+) -> Number:
+    """Optimizer bytes of one parameter tensor, with its master copy, before sharding."""
+    total: Number = parameter.elements * precision.master_bytes * optimizer.master_copy
+    for state in states_of(optimizer, parameter):
+        each = precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
+        if state.shape == "scalar":
+            total = total + (parameter.copies if parameter.group == "dense" else 1) * step_counter_bytes
+        elif state.shape == "factored" and parameter.kind != "vector":
+            total = total + factored_state_bytes(parameter.rows, parameter.columns, parameter.copies, each)
+        else:
+            total = total + parameter.elements * each
+    return total
+
+
+def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: Figures) -> States:
+    """Fold a stage's parameters into bytes per rank."""
+    folds: dict[tuple[str, str], _Fold] = {}
+    for parameter, times in parameters:
+        fold = folds.setdefault((parameter.group, parameter.held), _Fold(parameter))
+        fold.add(setup, parameter, times)
+    sums: dict[str, Number] = {"parameters": 0, "gradients": 0, "optimizer": 0}
+    trained: dict[str, Number] = {"dense": 0, "expert": 0}
+    for group, held in sorted(folds, key=lambda key: (key[0] != "dense", key[1] != "trained")):
+        if group == "expert" and setup.model.experts is None:
+            continue
+        fold = folds[group, held]
+        fold.sum_up(setup, sums, figures)
+        if fold.sample.trains:
+            trained[group] = trained[group] + fold.count
+    _offload(setup, sums, figures)
+    return States(**sums, dense_parameters=trained["dense"], expert_parameters=trained["expert"])
+
+
+_KINDS = {"trained": "parameters", "whole": "parameters trained whole", "adapter": "adapters",
+          "frozen": "frozen parameters", "quantised": "quantised weights"}  # fmt: skip
+
+
+class _Fold:
+    """Parameters of one group that are held alike."""
+
+    def __init__(self, sample: Parameter) -> None:
+        self.sample = sample
+        self.count: Number = 0
+        self.filled: Number = 0
+        """With what fills tensors up to alike shards: the fullest rank has its share of this."""
+        self.matrices: Number = 0
+        """Weights that a recipe of 8 bits copies, or holds in them."""
+        self.optimizer: Number = 0
+
+    def add(self, setup: Setup, parameter: Parameter, times: int) -> None:
+        """Count a parameter."""
+        self.count = self.count + parameter.elements * times
+        ranks = sharding_group(setup.layout, parameter.group)
+        self.filled = self.filled + shared_elements(setup, parameter, ranks) * times
+        if narrow_weight(parameter.name, parameter.kind == "matrix"):
+            self.matrices = self.matrices + parameter.elements * times
+        if parameter.trains:
+            recipe = recipe_of(parameter, setup.precision, setup.tuning)
+            counter = setup.framework.buffers.step_counter_bytes
+            self.optimizer = self.optimizer + state_bytes(setup.optimizer, recipe, parameter, counter) * times
+
+    def sum_up(self, setup: Setup, sums: dict[str, Number], figures: Figures) -> None:
+        """Add its bytes on one rank."""
+        y, sample = setup.layout, self.sample
+        recipe = recipe_of(sample, setup.precision, setup.tuning)
+        transposed = recipe.transpose_bytes * (setup.accelerator.generation in NEEDS_TRANSPOSE)
+        if sample.held == "frozen" and recipe.parameter_bytes < recipe.activation_bytes:
+            transposed = 0  # made for each product: a cache of it would double what is frozen (docs/finetuning.md)
+        narrow = self.matrices / maximum(self.count, 1)
+        copies = narrow * (recipe.weight_copy_bytes + transposed)
+        if recipe.math in NARROW:
+            copies = copies + (1 - narrow) * max(0.0, recipe.activation_bytes - recipe.parameter_bytes)
+        if sample.held == "quantised":
+            copies = 0
+        elif sample.held == "whole" and setup.framework.adapters.keeps_originals:
+            copies = copies + setup.precision.parameter_bytes
+        group = sharding_group(y, sample.group)
+        keeps = y.zero + (y.zero == 2) if setup.framework.buffers.gathers_copies else y.zero
+
+        def shared(stage: Number, least: int) -> dict[str, Any]:
+            return {"parameters": where(stage >= least, self.filled, self.count), "zero_stage": stage,
+                    "zero_group_size": group}  # fmt: skip
+
+        name = _KINDS[sample.held]
+        sums["parameters"] = sums["parameters"] + figures.use(
+            f"{sample.group} {name}", parameter_bytes_per_rank, **shared(keeps, 3),
+            bytes_per_parameter=weight_bytes(sample, setup.precision, setup.tuning) + copies,
+        )  # fmt: skip
+        if not sample.trains:
+            return
+        of = "" if sample.held == "trained" else f" of {name}"
+        sums["gradients"] = sums["gradients"] + figures.use(
+            f"{sample.group} gradients{of}", gradient_bytes_per_rank, **shared(y.zero, 2),
+            bytes_per_gradient=0 if setup.framework.buffers.steps_in_backward else recipe.gradient_bytes,
+        )  # fmt: skip
+        sums["optimizer"] = sums["optimizer"] + figures.use(
+            f"{sample.group} optimizer states{of}", optimizer_bytes_per_rank, **shared(y.zero, 1),
+            state_bytes_per_parameter=self.optimizer / maximum(self.count, 1),
+        )  # fmt: skip
+
+
+def gradients_in_host(setup: Setup) -> Number:
+    """Whether gradients live in host memory: sharded ones go there with the optimizer that reads them; whole ones are
+    reduced where backward makes them, on the GPU."""
+    return (setup.layout.zero >= 2) & ("optimizer" in setup.offload)
+
+
+def _offload(setup: Setup, sums: dict[str, Number], figures: Figures) -> None:
+    """Take what lives in host memory off the GPU."""
+    moved = {"parameters": sums["parameters"] * ("parameters" in setup.offload)}
+    if "optimizer" in setup.offload:
+        moved["optimizer"] = sums["optimizer"]
+        moved["gradients"] = where(gradients_in_host(setup), sums["gradients"], 0)
+    for name, size in moved.items():
+        if name in setup.offload or name == "gradients":
+            sums[name] = sums[name] - figures.note(f"{name} in host memory", size, "B", ZERO_OFFLOAD)

@@ -1,0 +1,216 @@
+"""Model and hardware FLOPs of a setup, by the conventions in formulas/flops.py."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from distsim.arrays import Number, minimum
+from distsim.engine.jobs.lacking import wide_units
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.kernels.compute import PHASES
+from distsim.formulas.attention import chosen_keys
+from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
+from distsim.layers.inputs import PROJECTIONS
+from distsim.layers.layer_inputs import NAME as LAYER_INPUTS
+from distsim.layers.ledger import Parameter
+from distsim.layers.moe import IDLE
+from distsim.layers.network import layer_kinds, network_parameters, plain_context
+from distsim.layers.prediction import positions
+from distsim.layers.sparse_attention import reads_chosen
+from distsim.layers.streams import NAME as STREAMS
+from distsim.specs.model import Model
+
+if TYPE_CHECKING:
+    from distsim.engine.steps.work import Work
+
+FROZEN_SHARE = 2 / 3
+"""Work of a frozen matrix over that of a trained one: output and input gradient, no weight gradient."""
+
+FIRST_CONVOLUTION = "embedding.frames.first."
+"""Its parameters see every frame of sound, of which there are several for a token."""
+ONCE_PER_SEQUENCE = ("head.pooler", "head.sentence", "head.unused")
+"""Parameters of the head that a token does not pass through."""
+
+
+NARAYANAN = re.compile(r"96 ?\*? ?b(?!\d)|\bsc.?21\b|bigscience|megatron\S* formula", re.IGNORECASE)
+"""How sources name the count of Narayanan et al. 2021: a GPT with plain MLPs, every layer computed twice."""
+COUNTED = re.compile(r"\b(?:(?P<hardware>hardware|hw|hfu)|model|mfu|causal)\b", re.IGNORECASE)
+CAUSAL = re.compile(r"(?<!non-)(?<!non )(?<!not )\bcausal", re.IGNORECASE)
+"""Words of a convention: who counts, and whether attention counts half."""
+
+
+class _Last:
+    """The parameters of the setup that was asked for last: several conventions of one run read them. Replaced as a
+    whole, so that threads cannot take each other's."""
+
+    known: tuple[Setup, Number] | None = None
+
+
+def active_parameters(setup: Setup) -> Number:
+    """Parameters that one token passes through, without the input embedding; a tied matrix counts as the head.
+
+    Frozen ones count two thirds: of the three products of a trained matrix one is the weight's gradient.
+    """
+    known = _Last.known
+    if known is None or known[0] is not setup:
+        known = _Last.known = (setup, _active(setup))
+    return known[1]
+
+
+def _active(setup: Setup) -> Number:
+    model, total, layers = setup.model, 0.0, layer_kinds(setup.model)
+    routed = model.experts.working_per_token / model.experts.count if model.experts is not None else 1.0
+    for part, (parameters, times) in network_parameters(plain_context(model, setup.tuning)).items():
+        for parameter in parameters:
+            if part == "embedding" and not _works(model, parameter):
+                continue
+            if parameter.name.endswith(IDLE):
+                continue
+            share = (routed if parameter.group == "expert" else 1) * (1 if parameter.trains else FROZEN_SHARE)
+            total += times * parameter.elements * share * _token_share(setup, part, parameter, part in layers)
+    return total + model.mtp_trained * model.vocab * (
+        model.embedding_width or model.hidden
+    )  # each uses the output layer
+
+
+def _works(model: Model, parameter: Parameter) -> bool:
+    """Whether tokens are multiplied with a parameter of the embedding: the output layer's, squares, sound."""
+    if parameter.name == "embedding.weight":
+        return model.tied_embeddings
+    return parameter.kind == "matrix" and parameter.name.startswith((*PROJECTIONS, LAYER_INPUTS, STREAMS))
+
+
+def _token_share(setup: Setup, part: str, parameter: Parameter, layer: bool) -> Number:
+    """Share of the tokens of ``--seq`` that pass a matrix: a decoder behind an encoder reads others, and the head of an
+    encoder some positions only."""
+    behind = (setup.model.decoder_context or 0) / setup.layout.seq
+    if parameter.name.startswith(FIRST_CONVOLUTION) and setup.model.frames:
+        return setup.model.frames.per_token
+    if setup.model.text:  # images' tokens count; of head and loss one token of each sequence passes
+        return {"text": setup.model.text.context / setup.layout.seq, "head": 0.0}.get(part, 1.0)
+    if part == "embedding" and parameter.name != "embedding.weight":
+        return 1.0
+    if layer:
+        return behind if part == "decoder" and not parameter.name.startswith("cross.kv") else 1.0
+    if parameter.name.startswith(ONCE_PER_SEQUENCE):
+        return 0.0
+    context = setup.context()
+    return behind if setup.model.encoder_layers else positions(context) / context.layout.tokens
+
+
+def attended(model: Model, seq: Number, reach: Number) -> tuple[Number, Number]:
+    """Layers with attention, and the keys that a token of ``--seq`` meets in each; ``reach`` of its own sequence. Of
+    two stacks both together, as one layer; layers whose heads are twice as wide count twice."""
+    if text := model.text:
+        own = text.layers * text.context**2 / seq * text.hidden / (model.heads * model.head_dim)
+        return 1, (model.layers - text.layers) * reach + own
+    if kind := model.disentangled:
+        reach = reach + kind.terms * kind.rows / 2  # a score with each distance, and no sum over them
+    if not model.encoder_layers:
+        return model.attention_layers * _head_share(model) + model.mtp_trained, reach
+    behind = model.decoder_context or 0
+    decoders = model.layers - model.encoder_layers
+    return 1, model.encoder_layers * seq + decoders * behind / seq * (behind * reach / seq + seq)
+
+
+def _head_share(model: Model) -> float:
+    """Width of all heads of a mean layer over the model's own, queries and values together."""
+    values = 1.0 if model.value_dim is None else (1 + model.value_dim / model.head_dim) / 2
+    if model.windowed is None and model.global_attention is None:
+        return values
+    own = [model.in_layer(layer) for layer in range(model.layers)]
+    widths = [one.heads * (one.head_dim / model.head_dim if model.global_attention else 1) for one in own]
+    return values * sum(widths) / model.layers / model.heads
+
+
+def trained_parameters(setup: Setup) -> Number:
+    """Parameters of the whole network that have a gradient."""
+    parts = network_parameters(plain_context(setup.model, setup.tuning)).values()
+    return sum(times * p.elements for parameters, times in parts for p in parameters if p.trains)
+
+
+def flops_convention(setup: Setup) -> str:
+    """What a model FLOP is here, in words."""
+    products = "6 N" if setup.tuning is None else "4 N frozen + 6 N trained"
+    inside = " inside samples" if setup.layout.sample_tokens else ""
+    if reads_less(setup):
+        return f"{products} (no input embedding) + 12 L H K, attention to chosen keys{inside}"
+    return f"{products} (no input embedding) + 12 L H S, dense attention{inside}"
+
+
+def reads_less(setup: Setup) -> bool:
+    """Whether attention reads chosen keys alone."""
+    return reads_chosen(setup.model, setup.layout, setup.kernels)
+
+
+def reach_of(setup: Setup) -> Number:
+    """Tokens of its own sequence that a token attends to, as FLOPs are counted: the whole square of what kernels
+    read."""
+    seen, latent = setup.layout.together, setup.model.latent_attention
+    return minimum(seen, latent.index_keys) if latent and reads_less(setup) else seen
+
+
+def model_flops(setup: Setup) -> Number:
+    """Model FLOPs of one token."""
+    model, y = setup.model, setup.layout
+    layers, keys = attended(model, y.seq, reach_of(setup))
+    return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
+
+
+def least_flops(setup: Setup) -> Number:
+    """FLOPs of one token that no kernel can avoid: attention to what it sees within its windows, nothing recomputed."""
+    model, seen = setup.model, setup.layout.together
+    latent = model.latent_attention
+    reach = min(seen, model.window) if model.window else seen / 2 if model.causal else seen
+    if latent and reads_less(setup):
+        reach = chosen_keys(seen, latent.index_keys)
+    layers, keys = attended(model, setup.layout.seq, reach)
+    return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
+
+
+def stated_flops(setup: Setup, convention: str) -> Number | None:
+    """FLOPs of one token as a source counts them that names its convention so; None where the words tell of none.
+    Hardware FLOPs are the model's with what the setup computes again, layers counted whole wherever repeating them
+    stops, but for those who name another formula."""
+    model, seq = setup.model, setup.layout.seq
+    if NARAYANAN.search(convention):
+        return hardware_flops_per_token(model.layers, model.hidden, model.vocab, seq)
+    counted = COUNTED.search(convention)
+    if counted is None:
+        return None
+    reach = seq / 2 if CAUSAL.search(convention) and model.causal else seq
+    once = model_flops_per_token(
+        active_parameters(setup), model.layers + model.mtp_trained, model.heads, model.head_dim, reach
+    )
+    if not counted["hardware"]:
+        return once
+    from distsim.engine.steps.work import work_of
+
+    whole = setup.kernels.model_copy(update={"recompute_stops_early": False})
+    return once * recompute_factor(work_of(replace(setup, kernels=whole)))
+
+
+def recompute_factor(work: Work) -> float:
+    """Floating-point work with recomputation over that without, from the ledger's products."""
+    plain = again = 0.0
+    for stage in work.stages:
+        for phase in PHASES:
+            sums = stage.compute.phases[phase]
+            size = (sums.matmul + sums.matmul8 + sums.grouped + sums.grouped8 + sums.attention) * stage.count
+            plain, again = (plain, again + size) if phase == "recompute" else (plain + size, again)
+    return 1 + again / plain if plain else 1.0
+
+
+def peak_of(setup: Setup) -> float | None:
+    """The dense rate of the recipe's products on the datasheet; bf16 where it states no narrower one."""
+    peak = setup.accelerator.peak
+    units = wide_units(peak, setup.precision.math)
+    return getattr(peak, units) if units else None
+
+
+def stated_peak(setup: Setup) -> float | None:
+    """The rate that the framework's own MFU refers to."""
+    units = wide_units(setup.accelerator.peak, "bf16") if setup.framework.mfu_units == "bf16" else None
+    return getattr(setup.accelerator.peak, units) if units else peak_of(setup)

@@ -1,0 +1,105 @@
+"""Units that products run on: those that a recipe wants, or what stands in where an accelerator has none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distsim.layers.attention_kernel import FLASH_WIDTH
+from distsim.specs.accelerator import Accelerator, Peak
+from distsim.specs.model import Model
+from distsim.specs.precision import Precision
+
+if TYPE_CHECKING:
+    from distsim.engine.jobs.resolve import Setup
+
+COMPILED_ONLY = {"tpu": "maxtext", "neuron": "neuronx"}
+"""Accelerators that take programs of one compiler alone, and the framework that stands for all that use it."""
+
+ONLY_ON = {"neuronx": "neuron", "neuronx-nemo": "neuron", "habana": "gaudi"}
+"""Frameworks that are of one vendor's compiler, and its accelerators."""
+
+NO_FLASH = {"pascal": "", "volta": "", "turing": "flash-1"}
+"""Architectures of NVIDIA that FlashAttention-2 is not written for, and the generation that is
+(Dao-AILab/flash-attention, README: Ampere and newer; the first version runs on Turing too)."""
+
+STAND_INS = {"int8": "fp8"}
+"""For narrow products; others run as wide ones, as fp8 does on a chip whose only 8-bit units are for integers."""
+
+
+def wide_units(peak: Peak, wanted: str) -> str | None:
+    """Units for products of two or four bytes; fp32 ones run in full precision where there is no TF32, but for chips
+    that state no fp32 rate (TPUs make bf16 passes)."""
+    exact = ("fp32",) if wanted == "tf32" else ()
+    return next((name for name in (wanted, *exact, "bf16", "fp16", "fp32") if getattr(peak, name)), None)
+
+
+def narrow_units(peak: Peak, wanted: str) -> str | None:
+    """Units for products of one byte or less, where the recipe has such."""
+    if wanted not in ("fp8", "int8", "fp4"):
+        return None
+    return next((name for name in (wanted, STAND_INS.get(wanted)) if name and getattr(peak, name)), None)
+
+
+def lacking_units(chip: Accelerator, precision: Precision, timed: bool = True) -> str:
+    """A note on missing units, with what is ``timed`` in their place; nothing where the datasheet states the rates that
+    the recipe needs."""
+    peak, wanted = chip.peak, precision.math
+    if getattr(peak, wanted):
+        if precision.needs is None or getattr(peak, precision.needs):
+            return ""
+        words = f"{chip.name} has no units that scale blocks as {precision.name} wants"
+        return f"{words}; timed as plain {wanted}" if timed else words
+    words = f"{chip.name} has no {wanted} units for precision {precision.name}"
+    if not timed:
+        return words
+    counted = wide_units(peak, wanted)
+    used = narrow_units(peak, wanted) or counted
+    words = f"{words}; timed at its {used} rate"
+    return words if counted == used else f"{words}, MFU counted over that of {counted}"
+
+
+def other_software(chip: Accelerator, framework: str) -> str:
+    """A note on a framework that does not run on an accelerator, or nothing."""
+    kind = chip.generation
+    if not kind.startswith(ONLY_ON.get(framework, kind)):
+        return f"{framework} does not run on {chip.name}: it is the software of {ONLY_ON[framework]} accelerators"
+    usual = COMPILED_ONLY.get(kind)
+    if usual is None:
+        return ""
+    from distsim.specs.timing import family_of
+
+    if family_of(framework) == family_of(usual):
+        return ""
+    return f"{framework} does not run on {chip.name}, which has a compiler of its own: --framework {usual} does"
+
+
+def without_flash(chip: Accelerator, attention: str, kernel: str) -> str:
+    """A note on a chip that the framework's flash attention is not written for, or nothing."""
+    if attention != "flash" or kernel == NO_FLASH.get(chip.generation, kernel):
+        return ""
+    return (
+        f"no flash attention of today runs on {chip.name}: what is told is that of a kernel alike, such as torch's "
+        "memory-efficient one; --attention eager is what runs without"
+    )
+
+
+def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:
+    """A note on heads that flash attention on GPUs is too narrow for, or nothing."""
+    widest = max(model.head_dim, model.global_attention.head_dim if model.global_attention else 0)
+    if attention != "flash" or chip.chip.array or model.latent_attention or widest <= FLASH_WIDTH:
+        return ""
+    return (
+        f"{model.name} has heads {widest} wide, and flash attention on GPUs takes {FLASH_WIDTH} at most: what is told "
+        "of these layers is a kernel alike, such as torch's memory-efficient one"
+    )
+
+
+def lacking(setup: Setup, timed: bool = True) -> tuple[str, ...]:
+    """Notes on what of a job its accelerator does not have, with what is ``timed`` in its place."""
+    chip, attention = setup.accelerator, setup.layout.attention
+    found = [other_software(chip, setup.framework.name), lacking_units(chip, setup.precision, timed)]
+    if timed:
+        found += [
+            without_flash(chip, attention, setup.kernels.attention_kernel), wide_heads(chip, attention, setup.model),
+        ]  # fmt: skip
+    return tuple(filter(None, found))

@@ -1,0 +1,191 @@
+"""What each pipeline stage holds: blocks of the ledger, their parameters, micro-batches in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+
+from distsim.arrays import Number, minimum, take, where
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.vocabulary import held_with_vocabulary, shared_rows
+from distsim.engine.timelines.schedule_shape import both_ways, head_in_flight, in_flight, turns_back
+from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
+from distsim.layers.network import embedding_block, first_block, head_block, layer_block, layer_kind, untied
+from distsim.schedules.action import wave
+from distsim.specs.layout import Layout
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Stage:
+    """One pipeline stage of one data-parallel replica."""
+
+    index: int
+    embedding: Block | None
+    layers: tuple[tuple[Block, int], ...]
+    """Blocks of the layers with how many there are of each kind, in model order of first appearance."""
+    head: Block | None
+    in_flight: Number
+    """Micro-batches whose activations the stage holds at its peak, in whole-stage units."""
+    head_in_flight: Number = 1
+    """Micro-batches whose logits are held: one where backward follows forward at once, all of them under GPipe."""
+    order: tuple[int, ...] = ()
+    """Which of ``layers`` each layer is, first to last."""
+    mirror: Stage | None = None
+    """The stage of a second copy of the model that shares these ranks, where copies run in opposite directions. Half of
+    the micro-batches visit it, so its work is not counted again, but its weights are."""
+
+    @property
+    def layer_count(self) -> int:
+        """Layers of any kind on this stage."""
+        return sum(count for _, count in self.layers)
+
+    @property
+    def usual_layer(self) -> tuple[Block, int]:
+        """The kind of layer that the stage has most of, the later of two, and how many."""
+        return max(reversed(self.layers), key=lambda kind: kind[1])
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Which kind each layer is, first to last."""
+        return tuple(self.layers[kind][0].name for kind in self.order)
+
+    @cached_property
+    def among_first(self) -> tuple[tuple[int, ...], ...]:
+        """For each kind, how many of the first n layers are of it, n from 0 to all."""
+        return tuple(
+            tuple(accumulate((int(kind == one) for one in self.order), initial=0)) for kind in range(len(self.layers))
+        )
+
+    def recomputed_layers(self, layout: Layout) -> Number:
+        """How many of its first layers are wholly recomputed."""
+        wanted = layout.recompute_layers
+        return where(wanted < 0, self.layer_count, minimum(wanted, self.layer_count))
+
+    def recomputed(self, layout: Layout) -> list[Number]:
+        """How many layers of each kind are wholly recomputed."""
+        first = self.recomputed_layers(layout)
+        if isinstance(first, int) and first in (0, self.layer_count):
+            return [count if first else 0 for _, count in self.layers]
+        return [take(among, first) for among in self.among_first]
+
+    def only(self, block: Block) -> Stage:
+        """A stage of one layer."""
+        return replace(self, embedding=None, layers=((block, 1),), order=(0,), head=None)
+
+    def operations(self) -> Iterator[tuple[Operation, int]]:
+        """Every row with the number of times it occurs."""
+        for block in (self.embedding, self.head):
+            if block is not None:
+                yield from ((operation, 1) for operation in block.operations)
+        for block, count in self.layers:
+            yield from ((operation, count) for operation in block.operations)
+
+    def parameters(self) -> Iterator[tuple[Parameter, int]]:
+        """Every parameter with the number of times it occurs."""
+        for operation, count in self.operations():
+            yield from ((parameter, count) for parameter in operation.parameters)
+
+    def held(self) -> Iterator[tuple[Parameter, int]]:
+        """The parameters of all copies on these ranks."""
+        yield from self.parameters()
+        if self.mirror is not None:
+            yield from self.mirror.parameters()
+
+
+def stage_layer_indices(setup: Setup, stage: int) -> list[int]:
+    """Indices of the layers on a stage; with chunks, stage r holds chunks r, r + pp, r + 2 pp …, or the arms of a V."""
+    ends = [0, *accumulate(setup.chunk_layers)]
+    chunks: Sequence[int] = range(stage, len(setup.chunk_layers), setup.layout.pp)
+    if folded(setup):
+        placement = wave(setup.layout.pp, len(setup.chunk_layers) // setup.layout.pp)
+        chunks = [chunk for chunk, place in enumerate(placement) if place == stage]
+    return [layer for chunk in chunks for layer in range(ends[chunk], ends[chunk + 1])]
+
+
+def folded(setup: Setup) -> bool:
+    """Whether chunks run down the stages and back up, so that the stage with the embedding may hold the head too."""
+    return len(setup.chunk_layers) > setup.layout.pp > 1 and turns_back(setup.layout.schedule)
+
+
+def head_stage(setup: Setup) -> int:
+    """The stage that holds the head: the last, or the first where an even number of chunks runs down and up."""
+    pp = setup.layout.pp
+    return 0 if folded(setup) and len(setup.chunk_layers) // pp % 2 == 0 else pp - 1
+
+
+class _Last:
+    """The stages that were built last: memory and time of one job ask for them in turn. Replaced as a whole, so that
+    threads cannot take each other's."""
+
+    known: tuple[Setup, list[Stage]] | None = None
+
+
+def build_stages(setup: Setup) -> list[Stage]:
+    """All stages, first to last."""
+    known = _Last.known
+    if known is None or known[0] is not setup:
+        known = _Last.known = (setup, _built(setup))
+    return list(known[1])
+
+
+def _built(setup: Setup) -> list[Stage]:
+    ctx = setup.context()
+    blocks: dict[str, Block] = {}
+    y, last = setup.layout, head_stage(setup)
+    stages = []
+    for index in range(y.pp):
+        indices = stage_layer_indices(setup, index)
+        if index == last:
+            indices += [setup.model.layers - 1] * setup.model.mtp_trained
+        here = []
+        for layer in indices:
+            kind = layer_kind(setup.model, layer)
+            if kind not in blocks:
+                blocks[kind] = layer_block(replace(ctx, layer=layer))
+            here.append(blocks[kind])
+        embedding, head = _ends(ctx, index == 0, index == last)
+        layers, order = _counted(_with_first(ctx, index, embedding, here))
+        stages.append(
+            Stage(
+                index,
+                embedding,
+                layers,
+                head,
+                held_with_vocabulary(y, in_flight(y.schedule, y.pp, y.micro_batches, y.vpp, index)),
+                head_in_flight(y.schedule, y.pp, y.micro_batches),
+                order,
+            )
+        )
+    if y.pp > 1 and both_ways(y.schedule):
+        return [replace(stage, mirror=stages[y.pp - 1 - stage.index]) for stage in stages]
+    return stages
+
+
+def _ends(ctx: Context, first: bool, last: bool) -> tuple[Block | None, Block | None]:
+    """Embedding and head of a stage; stages between the ends have none, or share the vocabulary's rows."""
+    embedding = embedding_block(ctx) if first or ctx.layout.vocab_parallel else None
+    head = head_block(ctx) if last or ctx.layout.vocab_parallel else None
+    if embedding is not None and not first:
+        embedding = replace(embedding, operations=shared_rows(embedding.operations))
+    if head is not None and not last:
+        head = replace(head, operations=shared_rows(head.operations))
+    if head is not None and embedding is not None:
+        head = untied(head, ctx)
+    return embedding, head
+
+
+def _with_first(ctx: Context, index: int, embedding: Block | None, layers: list[Block]) -> list[Block]:
+    """The layers of a stage; the first of all apart where nothing before it trains."""
+    if index or embedding is None or ctx.tuning is None or any(p.trains for p in parameters_of(embedding.operations)):
+        return layers
+    return [first_block(ctx, block) for block in layers[:1]] + layers[1:]
+
+
+def _counted(layers: list[Block]) -> tuple[tuple[tuple[Block, int], ...], tuple[int, ...]]:
+    """Each kind of block with how many there are, and which kind each layer is."""
+    kinds = {id(block): block for block in layers}
+    places = {key: place for place, key in enumerate(kinds)}
+    order = tuple(places[id(block)] for block in layers)
+    return tuple((block, order.count(places[key])) for key, block in kinds.items()), order

@@ -1,0 +1,166 @@
+"""From the options of fine-tuning to what trains and in how many bytes it is held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from distsim import catalog
+from distsim.engine.jobs.tuning_targets import experts_of, target_notes, targets_of
+from distsim.errors import DistsimError
+from distsim.layers.ledger import Parameter
+from distsim.specs.framework import Framework
+from distsim.specs.kernels import Kernels
+from distsim.specs.model import Model
+from distsim.specs.precision import Precision
+from distsim.specs.tuning import LETTERS, WHOLE, Quantization, Tuning
+from distsim.units import FP32_BYTES
+
+if TYPE_CHECKING:
+    from distsim.engine.jobs.resolve import Setup
+
+EXPERTS = "experts"
+"""What follows a quantization's name, after a plus, where experts are quantised though they are no linear layers."""
+
+
+def tuning_of(
+    filled: Mapping[str, Any],
+    stated: Any,
+    framework: Framework,
+    kernels: Kernels,
+    model: Model,
+    precision: Precision,
+) -> Tuning | None:
+    """What trains beside frozen weights; None where everything does. ``stated`` is the job as the user gave it."""
+    rank = filled["lora_rank"]
+    if not rank:
+        _refuse_without_rank(stated)
+        return None
+    if rank > model.hidden:
+        raise DistsimError(
+            f"--lora-rank {rank} is more than the {model.hidden} columns of {model.name}'s products",
+            "ranks of 8 to 256 are usual",
+        )
+    rules, whole = framework.adapters, frozenset((filled["lora_whole"] or "").split(",")) - {""}
+    adapter = _plain(precision, FP32_BYTES) if rules.fp32 else _without_copies(precision)
+    mixed = precision.master_bytes > 0 or precision.autocast
+    wide = rules.fp32 and not mixed
+    packed, with_experts = quantization_of(filled["quantize"] or "none")
+    targets = targets_of(stated.lora_targets, framework, model)
+    experts = experts_of(targets, rank, bool(filled["lora_dropout"]), framework, kernels, model)
+    return Tuning(
+        rank, targets, whole,
+        bool(filled["lora_dropout"]), adapter,
+        _plain(precision, precision.parameter_bytes) if rules.fp32 else precision,
+        FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs, rules.splits_fused,
+        packed, rules.quantises_head, rules.gathers_outputs,
+        rules.others_fp32 and packed is not None and not packed.leaves_others, with_experts, experts,
+    )  # fmt: skip
+
+
+def quantization_of(text: str) -> tuple[Quantization | None, bool]:
+    """How frozen weights are stored, and whether that is said of experts too: ``nf4+experts``."""
+    name, plus, more = text.partition("+")
+    if plus and (more != EXPERTS or name == "none"):
+        raise DistsimError(
+            f"--quantize {text!r} is not understood",
+            f"a quantization, and +{EXPERTS} where experts are too: nf4+{EXPERTS}",
+        )
+    return (None if name == "none" else catalog.load("quantizations", name)), bool(plus)
+
+
+def tuning_notes(
+    tuning: Tuning | None, model: Model, kernels: Kernels, framework: Framework, asked: str | None
+) -> list[str]:
+    """What a user may not expect of adapters, and of quantised experts; ``asked`` are the targets of the job itself."""
+    if tuning is None:
+        return []
+    return [*target_notes(asked, tuning, framework, model), *_packed_notes(tuning, model, kernels, framework.name)]
+
+
+def _packed_notes(tuning: Tuning, model: Model, kernels: Kernels, framework: str) -> list[str]:
+    if tuning.quantization is None:
+        return []
+    name = tuning.quantization.name
+    if model.experts is None:
+        return [f"+{EXPERTS} has no effect: {model.name} has none"] if tuning.quantises_experts else []
+    if tuning.takes_experts(kernels.expert_modules == "each"):
+        return []
+    return [f"experts stay in 16 bits: {name} takes linear layers, and {framework} holds experts as tensors of one "
+            f"module; where your trainer quantises them too: --quantize {name}+{EXPERTS}"]  # fmt: skip
+
+
+def tuning_options(tuning: Tuning | None) -> dict[str, Any]:
+    """The resolved options by the names of the job, for JSON; nothing where everything trains."""
+    if tuning is None:
+        return {}
+    return {
+        "lora_rank": tuning.rank, "lora_targets": ",".join(one for one in LETTERS if one in tuning.targets),
+        "lora_whole": ",".join(one for one in WHOLE if one in tuning.whole) or "none",
+        "quantize": stored_as(tuning) or "none",
+    }  # fmt: skip
+
+
+def stored_as(tuning: Tuning) -> str:
+    """The quantization of frozen weights as options name it; empty without one."""
+    if tuning.quantization is None:
+        return ""
+    return tuning.quantization.name + f"+{EXPERTS}" * tuning.quantises_experts
+
+
+def _refuse_without_rank(stated: Any) -> None:
+    """Options of adapters without adapters; a framework's defaults for them say nothing by themselves."""
+    for name in ("lora_targets", "lora_dropout", "lora_whole", "quantize"):
+        value = getattr(stated, name)
+        if value in (None, "none"):
+            continue
+        flag = f"--{name.replace('_', '-')} {value}"
+        why = "freezes weights that nothing would then train" if name == "quantize" else "has no effect"
+        raise DistsimError(f"{flag} {why} without adapters", "add --lora-rank 16, or leave it out")
+
+
+def _plain(precision: Precision, each: float) -> Precision:
+    """Parameter, gradient and states in one format, no master copy."""
+    return _without_copies(precision).model_copy(
+        update={"parameter_bytes": each, "gradient_bytes": each, "state_bytes": each, "master_bytes": 0.0}
+    )
+
+
+def _without_copies(precision: Precision) -> Precision:
+    """The recipe for adapters: their products are not in 8 bits, so neither are they."""
+    wide = max(precision.parameter_bytes, precision.activation_bytes)
+    return precision.model_copy(update={"parameter_bytes": wide, "weight_copy_bytes": 0.0, "transpose_bytes": 0.0})
+
+
+def recipe_of(parameter: Parameter, precision: Precision, tuning: Tuning | None) -> Precision:
+    """The bytes that hold a parameter which trains."""
+    if tuning is None or parameter.held == "trained":
+        return precision
+    return tuning.adapter if parameter.held == "adapter" else tuning.whole_as
+
+
+def weight_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | None) -> float:
+    """Bytes per element of the weight itself, whatever holds it; cast copies not counted."""
+    if parameter.held == "quantised" and tuning is not None and tuning.quantization is not None:
+        return tuning.quantization.weight_bytes
+    if parameter.trains:
+        return recipe_of(parameter, precision, tuning).parameter_bytes
+    if tuning is None or not tuning.others_fp32 or parameter.group == "expert":
+        return precision.parameter_bytes
+    cast = parameter.name == "head.weight" and tuning.product_bytes < FP32_BYTES  # autocast keeps one until backward
+    return FP32_BYTES + precision.activation_bytes * cast
+
+
+def reduced_in(setup: Setup) -> str:
+    """Number format in which gradients travel: the recipe's, or fp32 where adapters are and frozen weights are not."""
+    tuning = setup.tuning
+    if tuning is not None and tuning.adapter.gradient_bytes > setup.precision.gradient_bytes:
+        return "fp32"
+    return setup.precision.reduce_dtype
+
+
+def gathered_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | None) -> float:
+    """Bytes per element of a weight on its way to ranks that do not hold it."""
+    if parameter.held == "quantised" and tuning is not None and tuning.quantization is not None:
+        return tuning.quantization.weight_bytes
+    return precision.gather_bytes

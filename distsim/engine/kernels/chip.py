@@ -1,0 +1,103 @@
+"""Rates of one accelerator under one precision recipe: best measured where somebody measured them."""
+
+from __future__ import annotations
+
+from distsim.engine.jobs.lacking import narrow_units, wide_units
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.kernels.attention_rates import attention_rates, efficient_rates
+from distsim.engine.plans.energy import profile_of
+from distsim.errors import DistsimError
+from distsim.formulas.compute import (
+    ATTENTION_HALF_RATE,
+    ATTENTION_TILE,
+    USUAL_EXPONENTIALS,
+    narrowed_share,
+    power_limited_share,
+    sustained_share,
+)
+from distsim.layers.attention_kernel import FLASH_BYTES
+from distsim.specs.accelerator import Accelerator
+
+TYPICAL_SHARE = 0.8
+"""Best measured product over the datasheet rate where nobody measured an accelerator or its relatives: the middle of
+those measured."""
+TYPICAL_SHARES = {"tpu": 0.9, "gaudi": 0.95}  # as the members of each that were measured
+FULL_CLOCK_JOULES = {
+    "volta": 2.96e-12, "turing": 1.80e-12, "ampere": 1.21e-12, "ampere ga102": 2.27e-12, "ada": 1.30e-12,
+    "hopper": 0.88e-12, "blackwell": 0.61e-12, "blackwell-rtx": 1.35e-12, "cdna2": 1.87e-12, "cdna3": 1.40e-12,
+    "cdna4": 0.98e-12,
+}  # fmt: skip
+"""Joules above idle that a 16-bit operation of a large product would take at the clock of the datasheet's rate, by
+architecture: the mean over members whose best product falls short of that rate (docs/findings.md, chips)."""
+NARROW_SHARE = 0.95
+"""Best measured 8-bit product over the best 16-bit one, as shares of their peaks: 0.88 to 1.04 where both were."""
+FOUR_BIT_JOULES = 0.64
+"""Energy of an operation of a 4-bit product over that of an 8-bit one: what the best of both on B200, GB200 and B300
+ask for (0.67, 0.55 and 0.70), where halving 16 bits leaves 0.54 (NARROW_SHARE)."""
+DEFAULT_UNITS = 1
+"""Units of an accelerator that does not state them: waves of tiles then cost nothing."""
+SCAN_AGES = {"blackwell": 0.5}
+"""What is left of SCAN_SHARE on chips whose tensor cores Triton's scan was not written for: it runs about as many
+products a second as on Hopper (assumed)."""
+SCAN_SHARE = 0.08
+"""Rate of a chunked scan's products over flash attention's. Recalled: Dao and Gu 2024 (arXiv:2405.21060), figure 10. At
+a state of 64 a scan takes as long as FlashAttention-2 at 2 to 3 thousand tokens, for a thirteenth of its work."""
+
+
+class Chip:
+    """Rates of one accelerator under one precision recipe."""
+
+    def __init__(self, setup: Setup) -> None:
+        chip, peak, precision = setup.accelerator, setup.accelerator.peak, setup.precision
+        wide = "fp32" if precision.activation_bytes > 2 else "fp16" if precision.math == "fp16" else "bf16"
+        named = precision.math if wide == "fp32" else wide
+        units = wide_units(peak, named)
+        if not units:
+            raise DistsimError(f"{chip.name} states no peak rate for {precision.name}", "add it under [peak]")
+        stated: float = getattr(peak, units)
+        self.rate = stated
+        reached = chip.measured
+        self.measured = bool(reached.matmul_bf16 or reached.matmul_fp16)
+        share = reached.matmul_bf16 or reached.matmul_fp16 or usual_share(chip)
+        exact = reached.matmul_fp32 or share
+        self.rate *= exact if units == "fp32" else (reached.matmul_fp16 if wide == "fp16" else None) or share
+        narrow = narrow_units(peak, precision.math)
+        self.narrow_rate = getattr(peak, narrow) * narrow_share(chip, narrow, share) if narrow else None
+        if self.narrow_rate and precision.needs and getattr(peak, precision.needs):
+            self.narrow_rate *= precision.scaled_share
+        if chip.power and chip.rated_power:
+            limit = power_limited_share(chip.power, chip.rated_power, profile_of(chip).idle_fraction)
+            self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
+        self.scan_rate = self.rate * SCAN_SHARE * SCAN_AGES.get(chip.generation, 1.0)
+        self.attention, self.efficient = attention_rates(setup), efficient_rates(setup)
+        self.sdpa = setup.kernels.sdpa and precision.activation_bytes <= FLASH_BYTES
+        self.wide_rate = peak.fp32 * exact if peak.fp32 else stated * share
+        self.vector_rate = peak.fp32 or stated
+        self.bandwidth = chip.bandwidth
+        self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
+        self.attention_block = chip.chip.attention_block or ATTENTION_TILE
+        self.exponentials = chip.chip.exponentials or USUAL_EXPONENTIALS
+        self.cache = float(chip.chip.cache or 0)
+        self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
+
+
+def usual_share(chip: Accelerator) -> float:
+    """Best product over the datasheet rate, for a chip that nobody measured: what its power sustains, where the energy
+    of its relatives' operations is known."""
+    kind, peak = chip.generation, max(chip.peak.bf16 or 0.0, chip.peak.fp16 or 0.0)
+    joules = FULL_CLOCK_JOULES.get(chip.architecture, FULL_CLOCK_JOULES.get(kind))
+    watts = chip.rated_power or chip.power
+    if joules is None or watts is None or not peak:
+        return TYPICAL_SHARES.get(kind, TYPICAL_SHARE)
+    return float(sustained_share(watts, peak, joules, profile_of(chip).idle_fraction))
+
+
+def narrow_share(chip: Accelerator, units: str, wide: float) -> float:
+    """Best product of 8 or 4 bits over the datasheet rate, where ``wide`` is that of 16 bits. Rates of 4 bits grow from
+    chip to chip faster than the power for them."""
+    eight = chip.measured.matmul_fp8 or NARROW_SHARE * wide
+    if units != "fp4":
+        return eight
+    twice = chip.peak.fp8 or chip.peak.fp4
+    assert twice and chip.peak.fp4
+    return chip.measured.matmul_fp4 or float(narrowed_share(eight, chip.peak.fp4 / twice, FOUR_BIT_JOULES))

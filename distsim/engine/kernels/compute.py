@@ -1,0 +1,287 @@
+"""From the ledger to seconds of computation: what each kernel of a stage takes at its shape's own share of the peak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from distsim.arrays import Number, maximum, minimum, product, where
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage
+from distsim.engine.kernels.alignment import alignment
+from distsim.engine.kernels.chip import Chip
+from distsim.engine.kernels.expert_load import busiest_rank, expert_spread
+from distsim.engine.kernels.expert_rates import expert_rates
+from distsim.engine.kernels.flash import flash_seconds
+from distsim.engine.kernels.launches import CALL_KERNELS, launches
+from distsim.engine.kernels.narrow import stays_wide
+from distsim.engine.kernels.orthogonal import Orthogonal, orthogonal_work
+from distsim.engine.kernels.passes import autocast_bytes, bias_gradient_bytes, fused_share, moved_bytes
+from distsim.engine.kernels.quantise import frozen_casts, trained_casts
+from distsim.engine.kernels.weights import optimizer_seconds, weight_work
+from distsim.formulas.compute import (
+    CUT_SHARE,
+    cached_share,
+    product_share,
+    roofline_seconds,
+    stream_seconds,
+)
+from distsim.formulas.traffic import boundary_calls
+from distsim.layers.ledger import Block, Operation, dropped_by
+from distsim.layers.recompute import counted_product, kept_by_kind, kept_operations
+
+PHASES = ("forward", "backward", "recompute")
+PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
+CLASSES = (*PRODUCTS, "memory", "kernels", "issued", "waits", "cover")
+TENSOR_CORE_MULTIPLE = 8
+"""Elements that a row of 2-byte operands must be a multiple of for tensor cores (NVIDIA, Matrix Multiplication
+Background User's Guide, section 3: 16 bytes): batched products of heads 108 or 150 wide run on fp32 units instead."""
+EXPERTS = ("mlp.experts.up", "mlp.experts.down")
+"""Products of many small matrices, one per expert, of which the busiest rank has more."""
+ALONE = 0.7
+"""Part of the experts' products that is as fast as a dense one where a rank has a single expert: nothing is grouped
+then, but the busiest rank still has more tokens than the mean."""
+HEAD = "head"
+"""How the names of output layers end; their chunks of tokens follow one another."""
+STREAMS = {"loop": 4, "modules": 1}
+"""Products of experts that run at once where a loop issues them: on four streams (Transformer Engine, multi-stream
+cuBLAS), or one after another (modules of Python)."""
+
+
+@dataclass(repr=False)
+class Sums:
+    """Seconds of one micro-batch by kind of kernel, at datasheet rates, and the number of kernels."""
+
+    matmul: Number = 0.0
+    matmul8: Number = 0.0
+    grouped: Number = 0.0
+    grouped8: Number = 0.0
+    attention: Number = 0.0
+    memory: Number = 0.0
+    kernels: Number = 0.0
+    issued: Number = 0.0
+    """Work of the host, in operations issued from Python."""
+    waits: Number = 0.0
+    """The part of it during which the GPU has nothing to do."""
+    cover: Number = 0.0
+    """Of the products, those that an exchange of the same operation may run beside."""
+
+    def add(self, other: Sums, times: Number = 1) -> None:
+        """Add ``times`` times another."""
+        for name in CLASSES:
+            setattr(self, name, getattr(self, name) + product(times, getattr(other, name)))
+
+
+@dataclass(repr=False, eq=False)
+class StageCompute:
+    """One stage's computation per micro-batch, and that of its optimizer step."""
+
+    phases: dict[str, Sums] = field(default_factory=lambda: {phase: Sums() for phase in PHASES})
+    optimizer: Number = 0.0
+    orthogonal: Orthogonal = field(default_factory=Orthogonal)
+
+
+class BlockSums(NamedTuple):
+    """Seconds of one block of the ledger: forward, backward, and what full and selective recomputation repeat."""
+
+    forward: Sums
+    backward: Sums
+    again: Sums
+    dropped: Sums
+
+
+def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None = None) -> StageCompute:
+    """Fold a stage's ledger into seconds. ``known`` remembers blocks, by their identity, from stage to stage."""
+    chip, found = Chip(setup), StageCompute()
+    known = {} if known is None else known
+    y = setup.layout
+    for block in (stage.embedding, stage.head):
+        if block is not None:
+            for operation in block.operations:
+                forward, backward = operation_sums(setup, chip, operation)
+                found.phases["forward"].add(forward)
+                found.phases["backward"].add(backward)
+    for (block, count), again in zip(stage.layers, stage.recomputed(y), strict=True):
+        if id(block) not in known:
+            known[id(block)] = _block_sums(setup, chip, block)
+        one = known[id(block)]
+        found.phases["forward"].add(one.forward, count)
+        found.phases["backward"].add(one.backward, count)
+        found.phases["recompute"].add(one.again, again)
+        found.phases["recompute"].add(one.dropped, where(y.selective, count, 0))
+    found.optimizer = optimizer_seconds(setup, stage)
+    found.orthogonal = orthogonal_work(setup, stage, chip)
+    own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
+    forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
+    repeated, part = found.phases["recompute"], minimum(y.recompute_layers / maximum(stage.layer_count, 1), 1.0)
+    again = own.hooks * where(y.recompute_layers < 0, 1.0, part)
+    for sums, hooks in ((forward, own.hooks), (backward, 2 * own.hooks), (repeated, again)):
+        sums.kernels, sums.issued = sums.kernels + hooks, sums.issued + hooks
+    transfers = boundary_calls(y.vpp, y.pp, stage.index) * (setup.kernels.graphs != "iteration")
+    for sums in (forward, backward):
+        sums.issued = sums.issued + CALL_KERNELS * transfers
+    return found
+
+
+def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
+    """Sums over the operations of one block: how often it happens is an array along other axes of a search than its
+    seconds."""
+    kinds, parts = setup.kernels.selective, setup.kernels.kept
+    kept = None if parts is None else kept_operations(parts)
+    needed = _needed(setup, block)
+    found = BlockSums(Sums(), Sums(), Sums(), Sums())
+    products = 0
+    for place, operation in enumerate(block.operations):
+        forward, backward = operation_sums(setup, chip, operation)
+        found.forward.add(forward)
+        found.backward.add(backward)
+        if place < needed:
+            found.again.add(forward)
+        if kept is not None:
+            repeated: Number = place < needed and operation.name not in kept
+        elif "op" in kinds:  # by rows; layers/recompute.py counts the separate products of a row, as torch does
+            counted = counted_product(operation)
+            products += counted
+            due = products % 2 == 0 if counted else place < needed
+            repeated = due and not kept_by_kind(operation)
+        else:
+            repeated = dropped_by(operation, kinds)
+        if repeated:
+            found.dropped.add(forward)
+    return found
+
+
+def _needed(setup: Setup, block: Block) -> int:
+    """Operations that recomputation repeats at most: all, or those before the last product (or an expert layer's
+    combination): its inputs are kept for backward, its result is not needed."""
+    if not setup.kernels.recompute_stops_early:
+        return len(block.operations)
+    return max(
+        (i for i, one in enumerate(block.operations) if one.kind == "matmul" or one.name == "mlp.combine"), default=0
+    )
+
+
+def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums, Sums]:
+    """Forward and backward seconds of one row of the ledger."""
+    found = launches(setup, operation)
+    forward = Sums(kernels=found.kernels[0], issued=found.issued[0], waits=found.waits)
+    backward = Sums(kernels=found.kernels[1], issued=found.issued[1])
+    if operation.kind == "matmul":
+        _products(setup, chip, operation, forward, backward)
+    elif operation.kind == "attention" and operation.name.endswith(".core"):
+        forward.attention, backward.attention = flash_seconds(chip, operation)
+    elif operation.kind == "attention":
+        _batched(chip, operation, forward, backward)
+    else:
+        if operation.kind == "scan":
+            forward.attention = operation.flops_forward / chip.scan_rate
+            backward.attention = operation.flops_backward / chip.scan_rate
+        first, second = moved_bytes(setup, operation)
+        share = fused_share(setup, operation)
+        share = share * cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
+        first, second = first * share, second * share
+        forward.memory = _passed(chip, first, operation.flops_forward, operation.kind)
+        backward.memory = _passed(chip, second, operation.flops_backward, operation.kind)
+    return forward, backward if operation.backward else Sums()
+
+
+def _passed(chip: Chip, moved: Number, flops: Number, kind: str) -> Number:
+    """Seconds of a pass over memory, or of its arithmetic on vector units where that takes longer (Mamba-1's scan)."""
+    seconds = stream_seconds(moved, chip.bandwidth)
+    if kind != "elementwise" or (isinstance(flops, (int, float)) and not flops):
+        return seconds
+    return maximum(seconds, flops / chip.vector_rate)
+
+
+def _three(
+    chip: Chip, rate: Number, shape: tuple[Number, ...], flops: Number, moved: Number, spread: Number = 0
+) -> list[Number]:
+    """Seconds of a product forward, of its input gradient and of its weight gradient."""
+    m, n, k, batch = shape
+    return [
+        roofline_seconds(flops, rate * product_share(*own, batch, chip.units, chip.array, apart), moved, chip.bandwidth)
+        for own, apart in (((m, n, k), spread), ((m, k, n), spread), ((k, n, m), 0))
+    ]
+
+
+def _products(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
+    """A product with weights, in the mean of all layers where the last ones stay in 16 bits."""
+    wide = setup.precision.wide_share(setup.model.layers)
+    if not wide:
+        _matmul(setup, chip, operation, forward, backward)
+        return
+    for narrow, part in ((True, 1 - wide), (False, wide)):
+        own = Sums(), Sums()
+        _matmul(setup, chip, operation, *own, narrow=narrow)
+        forward.add(own[0], part)
+        backward.add(own[1], part)
+
+
+def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums, narrow: bool = True) -> None:
+    """A product with weights: forward, input gradient and weight gradient each have their own shape."""
+    m, n, k, batch = operation.shape
+    adapter = any(parameter.held == "adapter" for parameter in operation.parameters)
+    narrow_rate = chip.narrow_rate if narrow and not stays_wide(operation.name) and not adapter else None
+    narrow = narrow_rate is not None
+    rate, each = (chip.rate, setup.precision.activation_bytes) if narrow_rate is None else (narrow_rate, 1.0)
+    if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
+        rate, each = chip.wide_rate, setup.tuning.product_bytes
+    if not (narrow or adapter):  # recipes in 8 bits pad, adapters are narrower than any tile
+        rate = rate * alignment(setup, n, k, each)
+    moved = (m * k + k * n + m * n) * batch * each
+    streams = STREAMS.get(setup.kernels.expert_products)
+    together = batch if streams is None else minimum(batch, streams)
+    if operation.name.endswith(HEAD):
+        together = 1
+        rate = rate * (CUT_SHARE if setup.kernels.loss == "cut" else 1.0)
+    experts = operation.name in EXPERTS
+    work = (m, n, k, together), 2 * m * n * k * batch, moved, expert_spread(setup, m) if experts else 0
+    times = _three(chip, rate, *work)
+    last = narrow and not setup.precision.wide_weight_gradient
+    if narrow and not last:
+        times[2] = _three(chip, chip.rate, *work)[2]
+    if experts:
+        times = [seconds / share for seconds, share in zip(times, expert_rates(setup, narrow=narrow), strict=True)]
+    grouped = 1 - ALONE / maximum(batch, 1) if experts else 0
+    uneven = busiest_rank(setup) if experts else 1.0
+    found = [(forward, narrow, times[0]), (backward, narrow, times[1])]
+    found += [(backward, last, times[2])] if operation.weight_gradient else []
+    found += [(backward, narrow, times[0])] if operation.name == HEAD and setup.kernels.loss_chunk_again else []
+    for sums, in_8_bits, own in found:
+        for name, part in (("matmul", own * (1 - grouped)), ("grouped", own * grouped * uneven)):
+            kind = f"{name}8" if in_8_bits else name
+            setattr(sums, kind, getattr(sums, kind) + part)
+    backward.cover = _cover(operation, times)
+    if narrow:
+        sizes = (m * k * batch, m * n * batch, n * k * batch)
+        casts = trained_casts if operation.weight_gradient else frozen_casts
+        forward.memory, backward.memory = (stream_seconds(moved, chip.bandwidth) for moved in casts(setup, sizes))
+    else:
+        first, second = autocast_bytes(setup, operation)
+        second = second + bias_gradient_bytes(setup, operation)
+        forward.memory, backward.memory = (stream_seconds(moved, chip.bandwidth) for moved in (first, second))
+
+
+def _cover(operation: Operation, times: list[Number]) -> Number:
+    """Seconds of the products that the operation's own exchanges may run beside."""
+    found: Number = 0.0
+    weight = times[2] if operation.weight_gradient else 0.0
+    for name, seconds in (("input gradient", times[1]), ("weight gradient", weight)):
+        crossing = sum(c.bytes_logical for c in operation.collectives if c.overlaps == name)
+        found = found + where(crossing > 0, seconds, 0.0)
+    return found
+
+
+def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
+    """Scores and weighted sum as batched products over the whole score matrix."""
+    micro, heads, queries, keys, width, value_width = operation.shape
+    batch = micro * heads
+    if operation.name.endswith(".scores"):
+        m, n, k = queries, keys, width
+    else:
+        m, n, k = queries, value_width, keys
+    moved = operation.bytes_read + operation.bytes_written
+    rate = where(width % TENSOR_CORE_MULTIPLE == 0, chip.rate, minimum(chip.rate, chip.vector_rate))
+    times = _three(chip, rate, (m, n, k, batch), operation.flops_forward, moved)
+    forward.matmul = times[0]
+    backward.matmul = times[1] + times[2]

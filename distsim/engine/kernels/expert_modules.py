@@ -1,0 +1,67 @@
+"""Experts that are modules of Python, one after another, as transformers had them before 5.0.
+
+Each asks the GPU which tokens are its own (``torch.where`` over its mask), for which the host waits, picks them, runs
+its MLP, weighs the result and adds it to that of the others (``index_add_``).
+"""
+
+from __future__ import annotations
+
+from distsim.arrays import Number
+from distsim.engine.jobs.resolve import Setup
+from distsim.layers.ledger import Operation
+
+EXPERT_MODULE = {
+    "mlp.dispatch": ((6, 10), (4, 3)), "mlp.experts.up": ((2, 5), (2, 5)), "mlp.experts.activation": ((2, 3), (2, 3)),
+    "mlp.experts.down": ((1, 2), (1, 2)), "mlp.combine": ((3, 14), (3, 7)),
+}  # fmt: skip
+"""What one expert runs, forward and backward, in kernels and in operations that the host issues: finding its tokens
+(counting, selecting, writing indices) and picking them, gate and up apart, activation and product, down, weighing and
+adding. Backward each of the two picks is zeros as large as what was picked from and an ``index_put_`` that sorts its
+indices (six kernels), added to what other experts gave."""
+AFTER_FOUND = 2.0
+"""Operations that the host issues while the GPU has nothing to do, once it knows how many tokens an expert has."""
+PICKED_PASSES = 4
+"""Passes over the gradient of all tokens for each expert: zeros are written; two are read and their sum is written."""
+
+
+def by_module(setup: Setup) -> bool:
+    """Whether each expert picks its own tokens from all."""
+    return setup.kernels.expert_products == "modules" and setup.kernels.expert_tokens == "chosen"
+
+
+def _local_experts(setup: Setup) -> Number:
+    experts = setup.model.experts
+    return 0.0 if experts is None else experts.count / setup.layout.ep
+
+
+def picked_gradient_bytes(setup: Setup) -> Number:
+    """What each expert that picked its tokens adds to the gradient of all of them: zeros as large, filled in where its
+    tokens are, and added to what the others gave."""
+    if not by_module(setup) or setup.model.experts is None:
+        return 0.0
+    width = setup.model.experts.latent or setup.model.hidden
+    tokens = setup.layout.tokens / setup.layout.tp
+    return _local_experts(setup) * PICKED_PASSES * tokens * width * setup.precision.activation_bytes
+
+
+def waited(setup: Setup) -> Number:
+    """Operations of a layer's forward that the GPU waits for."""
+    return _local_experts(setup) * AFTER_FOUND if by_module(setup) else 0.0
+
+
+def launched(
+    setup: Setup, operation: Operation, adapted: tuple[Number, Number]
+) -> tuple[tuple[Number, Number], tuple[Number, Number]]:
+    """Kernels, and operations of the host, of a rank's experts; what is counted for all of them at once is not taken
+    off. Adapters of an expert take as many as ``adapted`` each."""
+    base = operation.name.partition(".lora_")[0]
+    if not by_module(setup) or base not in EXPERT_MODULE or operation.name.endswith(".lora_fold"):
+        return (0.0, 0.0), (0.0, 0.0)
+    own = operation.name == base
+    kernels, issued = EXPERT_MODULE[base] if own else (adapted, adapted)
+    frozen = int(own and operation.kind == "matmul" and not operation.weight_gradient) * EXPERT_MODULE[base][0][0]
+    experts = _local_experts(setup)
+    return (
+        (experts * kernels[0], experts * (kernels[1] - frozen)),
+        (experts * issued[0], experts * (issued[1] - frozen)),
+    )

@@ -1,0 +1,95 @@
+"""What experts move besides their products: tokens put in their order and back, biases, clamped activations.
+
+Counts are bytes per element of two bytes, of kernels written for it or of plain torch's, which read and write the
+tokens of all experts once more for each step and add up rows that share a token or an expert by sorted indices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from distsim.arrays import Number, where
+from distsim.engine.jobs.resolve import Setup
+from distsim.layers.ledger import Operation
+
+EXCHANGES = ("mlp.dispatch", "mlp.combine")
+ACTIVATION = "mlp.experts.activation"
+BACKWARD_PASSES = 2.0
+"""Memory traffic of backward over forward's: gradients beside what was kept."""
+ORDERED_TWICE = 2.0
+"""Passes over routed tokens on each side of an all-to-all, over one where what sends them orders them (Megatron core,
+moe/token_dispatcher.py: permute before, sort_chunks_by_idxs after; pytorch/torchtitan, the file of that name: its
+_local_reorder before, _permute after)."""
+PADDING_ROW = 1.0
+"""Passes over routed tokens that put a row of zeros behind them, which padding then reads (torch.vstack in
+pytorch/torchtitan models/moe/utils.py, _permute, of 2025)."""
+COMPOSED_BIAS = (28.0, 40.0)
+"""Bytes per element of an expert's output, forward and backward, of its bias times the router's weight where torch
+composes it: product in fp32 (4), sum (10), concatenation (8), cast (6); cast (6), gradients of the sum (6), of the bias
+and of the weights (12 each), concatenation (4)."""
+INDEX_ADDED = 8.0
+"""Time of torch's index_put_ that adds (the backward of ``x[indices]``), over that of a pass over the same bytes: it
+sorts indices and adds up the rows of each one after another. 196,608 rows of 2,048 in bf16 take 1.85 ms on a B200 (6.7
+times; pytorch/ao pull request 4623), 65,536 rows of 4,096 from 8,192 tokens 2.3 ms where kernels written for it take
+0.2 (about 9.6 times, of an H100's bandwidth; DeepLink-org/DLBlas pull request 66)."""
+COMBINED = {"compiled": (10.0, 6.0), "eager": (26.0, 40.0)}
+"""Bytes per element of plain torch's weighted sum of what experts give. Forward: cast to fp32 (6), product by the
+router's weight (8), cast (6), or all in one kernel (4); rows added where their token is (two read, one written: 6).
+Backward: rows of the sum's gradient taken (4), cast (6), product (8), product for the weights' gradient and its sum
+(16), cast (6), or all in one kernel (6). Source: pytorch/torchtitan models/common/token_dispatcher.py, combine."""
+REPEATED_BIAS = (8.0, 0.0)
+"""Bytes per element of an expert's product where its bias is repeated for each token and added, beside the gradient's
+sum by expert: written (2), added (6). A compiler makes both part of what reads them."""
+
+
+class Passes(NamedTuple):
+    """Bytes through memory, forward and backward."""
+
+    forward: Number
+    backward: Number
+
+
+def by_indices(setup: Setup) -> bool:
+    """Whether plain torch's indexing puts tokens in the experts' order."""
+    return setup.kernels.expert_index != "fused" and setup.kernels.expert_tokens != "all"
+
+
+def exchange_passes(setup: Setup, operation: Operation) -> Passes:
+    """Putting tokens in the experts' order, or back."""
+    size = operation.bytes_read + operation.bytes_written
+    if not by_indices(setup):
+        size = size * (ORDERED_TWICE if setup.kernels.expert_order == "around" else 1.0)
+        return Passes(size, size * BACKWARD_PASSES)
+    routed, width = operation.shape
+    experts = setup.model.experts
+    assert experts is not None
+    copied = 2 * routed * width * setup.precision.activation_bytes  # read and written
+    padded = 1.0 if setup.kernels.expert_padding else 0.0
+    again = where(setup.layout.ep > 1, ORDERED_TWICE - 1, padded)
+    if operation.name == "mlp.dispatch":
+        added = copied / 2 * (1 + 1 / experts.per_token) + again * copied
+        return Passes(copied * (1 + again + padded * PADDING_ROW), INDEX_ADDED * added)
+    steps = COMBINED["compiled" if compiled_around(setup) else "eager"]
+    wide = setup.precision.activation_bytes / 2
+    return Passes(*(routed * width * each * wide + again * copied for each in steps))
+
+
+def compiled_around(setup: Setup) -> bool:
+    """Whether a compiler takes in what stands between experts' products and the indexing."""
+    return setup.compiled and setup.kernels.expert_index != "eager"
+
+
+def bias_passes(setup: Setup, operation: Operation) -> Passes:
+    """Biases of the experts' product whose result an operation reads."""
+    kind, experts = setup.kernels.expert_bias, setup.model.experts
+    if experts is None or not experts.bias or kind == "fused" or operation.name not in (ACTIVATION, EXCHANGES[1]):
+        return Passes(0.0, 0.0)
+    last = operation.name != ACTIVATION
+    if kind == "composed":
+        rows, width = operation.shape if last else (0, 0)
+        return Passes(*(rows * width * each for each in COMPOSED_BIAS))
+    rows, width = operation.shape if last else (operation.shape[0], 2 if setup.model.gated else 1)
+    elements = rows * width
+    forward, backward = (0.0, 0.0) if compiled_around(setup) else REPEATED_BIAS
+    summed = INDEX_ADDED * setup.precision.activation_bytes
+    return Passes(elements * forward, elements * (backward + summed))

@@ -1,0 +1,168 @@
+"""How many kernels an operation runs, what of them the host issues, and where the GPU waits for it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from distsim.arrays import Number, where
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.kernels import expert_modules
+from distsim.engine.kernels.passes import clamped, composed
+from distsim.engine.kernels.softmax_passes import (
+    COMPOSED_SOFTMAX_KERNELS,
+    SOFTMAX_STEPS_KERNELS,
+    composed_softmax,
+    plain_torch,
+)
+from distsim.layers.ledger import Operation
+
+KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
+           "loss": (4, 2), "copy": (8, 8), "collective": (0, 0), "adapter": (3, 3), "unpack": (2, 2),
+           "scan": (6, 14)}  # fmt: skip
+"""Kernels that a fused operation launches forward and backward; ``copy`` is an expert's dispatch: sort, count, permute;
+``adapter`` is all of an adapter but its products: cast, drop, scale, add."""
+ROUTER_KERNELS = (12, 8)
+"""What a router composed of plain operations launches beside its product: scores in fp32, the best of them, masks,
+counts, auxiliary loss."""
+PLAIN_ISSUE = 0.2
+"""Host time of a plain operation of torch, over that of one that goes through a module of Megatron or Transformer
+Engine: 35 us where nothing else runs, as in Hugging Face's models, against 160 (engine/fitting/fit.py)."""
+PARALLEL_LINEAR_ISSUE = 0.55
+"""Host time of a product in Megatron's own parallel linear layer over that of one in a module of Transformer Engine: in
+Megatron-LM's tests a layer of four products takes the host 0.7 ms longer with the latter, 175 us of 385 a product
+(docs/findings.md)."""
+MODULE_ISSUE = 3.2
+"""Host time of an operation of a Transformer Engine layer over that of a module of plain torch: 160 us against 50
+(engine/fitting/fit.py)."""
+IN_LAYERS = ("matmul", "norm", "attention", "elementwise")
+"""Kinds of operations that Transformer Engine's layers hold; embedding and loss stay torch's."""
+DETERMINISTIC_ISSUE = 1.15
+"""Host time of operations under torch's deterministic algorithms, which fill whatever an operation allocates by a
+kernel of its own (torch.utils.deterministic.fill_uninitialized_memory), over that without: Megatron-LM's tests with and
+without --deterministic-mode."""
+DTENSOR_ISSUE = 1.9
+"""Host time of an operation under tensor parallelism by torch's DTensor, which finds out how each result is sharded,
+over that without: four elementwise operations take 463 us forward and backward on DTensors, 112 on plain tensors (torch
+2.13 on a CPU, a fake process group), 44 more an operation beside the 50 that one costs the host in torch's frameworks.
+Compiled layers do that once."""
+FROZEN_KERNELS = 1
+"""Kernels of the backward of a product whose weights are frozen."""
+CALL_KERNELS = 1.0
+"""Host work of issuing one collective, in kernels: it has one, which the host issues like any other."""
+EXPERT_KERNELS = {"wide": (1, 2), "narrow": (4, 7)}
+"""Kernels of one expert in a loop over a rank's experts: its products; in 8 or 4 bits with the quantisation of its
+tokens or their gradients and the reordering of both operands' scales for each product."""
+LOOP_ISSUE = 0.03
+"""Host time of a kernel that a loop in compiled code issues, over that of an operation issued from Python."""
+DYNAMIC = ("mlp.dispatch", "mlp.experts.up", "mlp.experts.activation", "mlp.experts.down", "mlp.combine")
+"""Operations whose shapes depend on where the router sends tokens, so that no graph of a module holds them."""
+AFTER_COUNTS = 0.25
+"""Part of a dispatch that the host issues while the GPU has nothing to do, once it has read how many tokens each expert
+got: what sorts tokens by expert; all later kernels are issued while that runs."""
+UNGRAPHED_DISPATCH = 0.5
+"""Part of a dispatch that comes after its preparation, which graphs of modules hold (--cuda-graph-scope
+moe_preprocess)."""
+AFTER_COPY = 1.0
+"""Operations that the host issues while the GPU has nothing to do, once it has waited for a copy to the GPU."""
+EXPERT_PRODUCTS = ("mlp.experts.up", "mlp.experts.down")
+GRAPHED_GAP = 0.3
+"""Time between two kernels of a CUDA graph, over that between two that were issued one by one: about 1.5 us against 5
+(NVIDIA, Constant Time Launch for Straight-Line CUDA Graphs, 2024; recalled)."""
+
+
+class Launches(NamedTuple):
+    """Of one operation, forward and backward."""
+
+    kernels: tuple[Number, Number]
+    """On the GPU, as gaps between them count."""
+    issued: tuple[Number, Number]
+    """Work of the host, in operations issued from Python."""
+    waits: Number
+    """Part of forward's that the GPU waits for: its queue is empty when the host has read the router's counts, or has
+    waited for a copy."""
+
+
+def launches(setup: Setup, operation: Operation) -> Launches:
+    """What an operation runs on the GPU and costs the host."""
+    before, after = _single(setup, operation)
+    more, later = _each_expert(setup, operation)
+    again, looped = expert_modules.launched(setup, operation, KERNELS[operation.kind])
+    kernels = before + more + again[0], after + later + again[1]
+    plain = _plain(setup, operation)
+    slower = (DETERMINISTIC_ISSUE if setup.kernels.deterministic else 1.0) * _on_dtensors(setup)
+    own = _adapter_issue(setup, operation) * _module_issue(setup, operation)
+    issued = (
+        (before * own + plain[0] * PLAIN_ISSUE + more * LOOP_ISSUE + looped[0]) * slower,
+        (after * own + plain[1] * PLAIN_ISSUE + later * LOOP_ISSUE + looped[1]) * slower,
+    )
+    kernels = kernels[0] + plain[0], kernels[1] + plain[1]
+    graphs = setup.kernels.graphs
+    if graphs == "iteration" or (graphs == "modules" and operation.name not in DYNAMIC):
+        return Launches((kernels[0] * GRAPHED_GAP, kernels[1] * GRAPHED_GAP), (0.0, 0.0), 0.0)
+    waits: Number = 0.0
+    if operation.name == "mlp.dispatch":
+        waits = before * AFTER_COUNTS * (setup.kernels.expert_counts == "host")
+        left = UNGRAPHED_DISPATCH if graphs == "modules" else 1.0
+        issued = issued[0] * left, issued[1] * left
+        waits = waits + expert_modules.waited(setup)
+    if clamped(setup, operation) and setup.kernels.expert_clamp == "composed":  # a scalar is copied to the GPU
+        waits = AFTER_COPY
+    return Launches(kernels, issued, waits)
+
+
+def _on_dtensors(setup: Setup) -> Number:
+    """Host time of operations over that of plain tensors; frameworks whose tensor parallelism is DTensor's are those
+    that exchange the input gradient of each matrix alone."""
+    if setup.compiled or not setup.framework.traffic.input_gradient_per_matrix:
+        return 1.0
+    return where(setup.layout.tp > 1, DTENSOR_ISSUE, 1.0)
+
+
+def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Kernels and collectives of an operation, those of experts counted once."""
+    before, after = KERNELS[operation.kind]
+    cost = composed(setup, operation)
+    before, after = (max(before, cost.kernels[0]), max(after, cost.kernels[1]))
+    if operation.name.endswith(".softmax"):
+        more = composed_softmax(setup) * COMPOSED_SOFTMAX_KERNELS + plain_torch(setup) * SOFTMAX_STEPS_KERNELS
+        before, after = before + more, after + more
+    if operation.kind == "matmul" and not operation.weight_gradient:
+        after = FROZEN_KERNELS
+    calls = [
+        sum(where(c.bytes_logical > 0, CALL_KERNELS, 0) for c in operation.collectives if c.phase == phase)
+        for phase in ("forward", "backward")
+    ]
+    return before + calls[0], after + calls[1]
+
+
+def _plain(setup: Setup, operation: Operation) -> tuple[int, int]:
+    """Kernels of plain operations around an operation."""
+    composed_router = operation.name == "mlp.router" and setup.kernels.routing == "composed"
+    return ROUTER_KERNELS if composed_router else (0, 0)
+
+
+def _module_issue(setup: Setup, operation: Operation) -> float:
+    """Host time of an operation where a layer of Transformer Engine stands in the place of torch's."""
+    inside = operation.kind in IN_LAYERS and not operation.name.startswith(("head", "embedding"))
+    return MODULE_ISSUE if inside and setup.kernels.modules == "transformer-engine" else 1.0
+
+
+def _adapter_issue(setup: Setup, operation: Operation) -> float:
+    """Host time of an operation over what the framework's own cost it: less for adapters beside heavier modules."""
+    if not setup.framework.adapters.parallel_linear:
+        return 1.0
+    if operation.kind == "adapter":
+        return PLAIN_ISSUE
+    return PARALLEL_LINEAR_ISSUE if any(one.held == "adapter" for one in operation.parameters) else 1.0
+
+
+def _each_expert(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Kernels that a loop over the rank's experts launches."""
+    if operation.name.partition(".lora_")[0] not in EXPERT_PRODUCTS or operation.kind != "matmul":
+        return 0.0, 0.0
+    if setup.kernels.expert_products != "loop" or operation.name.endswith(".lora_fold"):
+        return 0.0, 0.0
+    experts = operation.shape[3]
+    width = "narrow" if setup.precision.kept_input_bytes < setup.precision.activation_bytes else "wide"
+    forward, backward = EXPERT_KERNELS[width]
+    return experts * forward, experts * (backward if operation.weight_gradient else backward / 2)

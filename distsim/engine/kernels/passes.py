@@ -1,0 +1,239 @@
+"""What one operation moves through memory, fused or composed of elementary operations.
+
+The ledger says what an operation reads and writes at best. Code that composes it passes over its tensors again for each
+elementary step; each step reads its operands and writes its result. The counts follow from the steps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from distsim.arrays import Number, maximum, where
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.kernels.expert_modules import picked_gradient_bytes
+from distsim.engine.kernels.expert_passes import ACTIVATION, EXCHANGES, bias_passes, by_indices, exchange_passes
+from distsim.engine.kernels.softmax_passes import plain_torch, softmax_bytes
+from distsim.formulas.compute import reread_share
+from distsim.layers.layer_inputs import SLICE
+from distsim.layers.ledger import Operation
+from distsim.layers.mlp import COMPOSED_ACTIVATIONS
+from distsim.units import FP32_BYTES
+
+BACKWARD_BYTES = 2.0
+"""Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
+NORM_BACKWARD = 2.5
+"""The same of a norm: one kernel reads the output's gradient and the input and writes the input's gradient, another
+reads both again for the weight's gradient."""
+ONCE_MORE = ("adapter", "unpack")
+"""Kinds whose backward moves what forward moves."""
+
+# Bytes per logit, forward and backward, and those of them that are read again at once. Composed cross entropy in fp32:
+# cast (6), log-softmax (three readings and one writing, 16); its gradient (4), that of the log-softmax (two readings of
+# both operands and a writing, 20), cast (6). Vocabulary-parallel: cast (6), maximum (4), difference (8), exponential
+# (8), sum (4), quotient (8); product (8), cast (6). One kernel: 2 or 4 each way. Composed on the 2-byte logits
+# themselves: log-softmax (8); its gradient (2), that of the log-softmax (10).
+# Compiled by XLA, whose kernels end at each reduction: fp32 logits written (2 more than 16 bits), read for their
+# maximum, for the sum of exponentials and for the target's (12); read again, the gradient written in 16 bits (6).
+# Cut: none leave the chip.
+LOSS_BYTES = {"eager": (22.0, 30.0), "narrow": (8.0, 12.0), "vocab-parallel": (38.0, 14.0), "one": (4.0, 4.0),
+              "compiled": (14.0, 6.0), "cut": (0.0, 0.0)}  # fmt: skip
+LOSS_AGAIN = {"eager": (8.0, 8.0), "narrow": (4.0, 4.0)}
+NARROW_LOGIT_BYTES = 2
+SHIFTED = (2, 3)
+"""Passes over logits without those of the last position: a copy, which of one sequence is a view; backward zeros, into
+which their gradient is copied."""
+
+SUMMED = 3
+"""Passes over an element of a sum: two are read, one is written."""
+
+
+class Cost(NamedTuple):
+    """Factors on bytes (forward, backward) and launches (forward, backward) of a composed operation."""
+
+    forward: float = 1.0
+    backward: float = 1.0
+    kernels: tuple[int, int] = (0, 0)
+
+
+# RMSNorm in fp32: cast, square, mean, root, product, cast, weight: 36 bytes an element and twice that backward, where
+# one kernel moves 4 and 8 at two bytes. A gated activation in two kernels: 10 bytes for 6, 18 for 12.
+EAGER_NORM = Cost(9.0, 9.0, (7, 12))
+EAGER_GATE = Cost(10 / 6, 18 / 12, (2, 3))
+# The same of experts, and its product by the router's fp32 weight (6) and cast (6). Backward: cast (6), gradient of the
+# product and its cast (14), the weights' gradient and its sum (14).
+EAGER_SCALED_GATE = Cost(22 / 6, 52 / 12, (4, 8))
+# A gated activation whose input is clamped in plain torch first: two clamps (4 bytes an element of the inner width)
+# and their concatenation (8), for 6. Backward: gradients of the clamps (comparison and choice, 8; two comparisons,
+# their conjunction and choice, 14) and of the two halves (8), for 12.
+CLAMPED_GATE = Cost(22 / 6, 42 / 12, (4, 8))
+# The same of plain torch on slices of every second column (GPT-OSS in torchtitan), which are read at half the rate: two
+# clamps (12), product by a constant (4), sigmoid (4), product (6), product and sum (8), for 6. Backward: gradients of
+# these (24 and 16 of the clamps, two sums 12), then of the slices, zeros written and added (42), for 12.
+SLICED_GATE = Cost(34 / 6, 94 / 12, (7, 16))
+SUMMED_IN_STEPS = Cost(1.0, 1.0, (5, 7))  # what experts give: bytes are in expert_passes.COMBINED
+# An activation of plain operations, each reading and writing two bytes an element, for 4 and 8 of one kernel. GELU by
+# tanh, 0.5 x (1 + tanh(c (x + d x^3))): half, power, product, sum, product, tanh, sum, product: 36 bytes; backward both
+# products (12), tanh (6), two scales (8), the power (14), half (4) and the sum of three gradients (12): 56. Autocast
+# makes powers in fp32, so that all that follows is as wide: 70 and 118, with the casts, and one more for the next
+# product (6).
+COMPOSED_ACTIVATION = Cost(36 / 4, 56 / 8, (8, 13))
+AUTOCAST_ACTIVATION = Cost(76 / 4, 118 / 8, (10, 16))
+# Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
+# products and a sum it moves them four times.
+FUSED_ROPE = Cost(1.0, 1.0, (1, 1))
+# Backward of a slice: zeros as large as what it was cut from, read and added to the other slices' gradients (three
+# more); a compiler puts all slices' gradients side by side once.
+SLICED = Cost(0.0, 4 / BACKWARD_BYTES)
+COMPILED_SLICE = Cost(0.0, 0.0)
+# An adapter's result is scaled (read, written) and added (two read, one written); compiled, both are one kernel.
+COMPILED_ADAPTER = Cost(3 / 5, 3 / 5)
+EAGER_ROPE = Cost(4.0, 4.0, (10, 10))
+
+
+def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Bytes through memory, forward and backward, of an operation that is no matrix product."""
+    size = operation.bytes_read + operation.bytes_written
+    if operation.kind == "loss":
+        return _loss_bytes(setup, operation)
+    if operation.name == "attention.exchange":
+        forward, backward = setup.kernels.cp_merge_bytes
+        return operation.shape[0] * forward, operation.shape[0] * backward
+    if operation.name.endswith(".softmax"):
+        return softmax_bytes(setup, operation)
+    if operation.name.endswith(".residual"):
+        return _residual_bytes(setup, operation)
+    copied: Number = 0.0
+    if operation.name.endswith(".heads"):
+        rotated = setup.model.positions == "rotary"
+        size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
+        copied = _head_copies(setup, operation)
+    cost, bias = composed(setup, operation), bias_passes(setup, operation)
+    if operation.name in EXCHANGES:
+        own = exchange_passes(setup, operation)
+        picked = picked_gradient_bytes(setup) if operation.name == "mlp.dispatch" else 0.0
+        return own.forward + bias.forward, own.backward + bias.backward + picked
+    again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
+    return size * cost.forward + copied + bias.forward, size * again * cost.backward + copied + bias.backward
+
+
+def _residual_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """The addition to the residual stream, whose backward adds the gradients of both ways; dropout before it, which
+    plain torch writes and reads again, and whose backward reads and writes what its gradient is made of."""
+    added = operation.bytes_read + operation.bytes_written
+    masks = [tensor.size_bytes for tensor in operation.saved if tensor.name.endswith(".dropout_mask")]
+    mask, dropped = sum(masks), 2 * operation.bytes_written * bool(masks)
+    return added + mask + dropped * int(plain_torch(setup)), added + mask + dropped
+
+
+def _head_copies(setup: Setup, operation: Operation) -> Number:
+    """Copies that batched products of plain torch make of what is not laid out by heads: values and the output, queries
+    and keys where no rotation wrote them anew, keys where they are copied to all heads; backward their gradients."""
+    if setup.layout.attention != "eager" or not plain_torch(setup):
+        return 0.0
+    sizes = {tensor.name: tensor.size_bytes for tensor in operation.saved}
+    query, key, value = (sizes.get(f"attention.{name}", 0.0) for name in ("query", "key", "value"))
+    if setup.model.positions == "rotary":
+        return 2 * (value + query + key * (setup.model.kv_heads < setup.model.heads))
+    return 2 * (query + key + value + query)
+
+
+def fuses_neighbours(setup: Setup) -> bool:
+    """Whether a compiler makes casts and sums part of the kernels beside them."""
+    return setup.compiled or setup.kernels.compiler != "none"
+
+
+def bias_gradient_bytes(setup: Setup, operation: Operation) -> Number:
+    """Gradients of outputs that are read again for the gradient of a bias, which no product gives."""
+    if fuses_neighbours(setup):
+        return 0.0
+    biases = sum(p.elements for p in operation.parameters if p.name.endswith(".bias") and p.trains)
+    return operation.shape[0] * biases * setup.precision.activation_bytes
+
+
+def autocast_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Casts of what autocast finds in fp32 before a product, forward; backward those of the gradients, and the sum of
+    the gradients of separate modules."""
+    if not setup.precision.autocast or fuses_neighbours(setup):
+        return 0.0, 0.0
+    cast = sum(tensor.elements for tensor in operation.saved if tensor.name.endswith(".input_cast"))
+    each = FP32_BYTES + setup.precision.activation_bytes
+    tokens, _, inner, copies = operation.shape
+    sums = SUMMED * FP32_BYTES * maximum(cast - tokens * inner * copies, 0.0)
+    return cast * each, cast * each + sums
+
+
+def fused_share(setup: Setup, operation: Operation) -> float:
+    """Share of an operation's passes that is left where a compiler fuses neighbours. What reduces whole rows between
+    two products, a softmax or a loss, is part of neither; nor is anything of a library's products, which compilers call
+    on chips without a systolic array."""
+    kernels = setup.kernels
+    apart = operation.kind == "loss" or operation.name.endswith(".softmax")
+    called = kernels.compiler == "xla" and not setup.accelerator.chip.array
+    return 1.0 if apart or called else kernels.pass_share
+
+
+def _loss_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """The loss and the metrics that take it again pass over all logits."""
+    tokens, words = operation.shape[:2]
+    chip = setup.accelerator.chip
+
+    def passed(kernel: str, way: int) -> Number:
+        again = LOSS_AGAIN.get(kernel, (0.0, 0.0))[way]
+        row = words * (NARROW_LOGIT_BYTES if kernel == "narrow" else FP32_BYTES)
+        return LOSS_BYTES[kernel][way] - again * (1 - reread_share(row, chip.units or 0, float(chip.cache or 0)))
+
+    kernel, metrics = loss_kernel(setup), setup.kernels.loss_metrics
+    forward = passed(kernel, 0) + (metrics * passed("eager", 0) if metrics else 0.0)
+    backward = passed(kernel, 1) + (forward if setup.kernels.loss_chunk_again else 0.0)
+    if setup.kernels.loss_shifted and setup.model.causal and kernel in LOSS_AGAIN:
+        each = FP32_BYTES if setup.kernels.loss_upcast is True else setup.precision.activation_bytes
+        forward = forward + where(setup.layout.micro_batch > 1, SHIFTED[0] * each, 0)
+        backward = backward + SHIFTED[1] * each
+    return tokens * words * forward, tokens * words * backward
+
+
+ROTATED = ("attention.query", "attention.key")
+
+
+def loss_kernel(setup: Setup) -> str:
+    """How the framework makes its loss: a key of LOSS_BYTES."""
+    kernels = setup.kernels
+    eager = "eager" if kernels.loss_upcast is True or setup.precision.autocast else "narrow"
+    return kernels.loss_kernel or (eager if kernels.loss in ("eager", "with-head") else "one")
+
+
+def clamped(setup: Setup, operation: Operation) -> bool:
+    """Whether plain torch clamps what experts' activation reads."""
+    experts = setup.model.experts
+    apart = setup.kernels.expert_clamp != "fused" and not setup.compiled
+    return operation.name == ACTIVATION and apart and experts is not None and experts.clamp
+
+
+def composed(setup: Setup, operation: Operation) -> Cost:
+    """How much more than one kernel the framework's code for this operation moves and launches."""
+    kernels, model = setup.kernels, setup.model
+    if setup.compiled or kernels.compiler == "xla":
+        if operation.kind == "adapter":
+            return COMPILED_ADAPTER
+        if operation.name == SLICE:
+            return COMPILED_SLICE
+        return FUSED_ROPE if operation.name == "attention.heads" and model.positions == "rotary" else Cost()
+    if operation.kind == "norm" and kernels.norm == "eager" and model.norm == "rmsnorm":
+        return EAGER_NORM
+    if operation.name == SLICE:
+        return SLICED
+    if operation.name == "attention.heads" and model.positions == "rotary":
+        scaled = model.rotary_scaled and kernels.rope_scaled == "composed"
+        return EAGER_ROPE if scaled or kernels.rope == "eager" else FUSED_ROPE
+    if clamped(setup, operation):
+        return SLICED_GATE if kernels.expert_clamp == "sliced" else CLAMPED_GATE
+    if operation.name == EXCHANGES[1] and by_indices(setup):
+        return SUMMED_IN_STEPS
+    if operation.name.endswith(".activation") and kernels.activation == "eager":
+        if model.gated:
+            scaled = operation.name == ACTIVATION and kernels.expert_scale == "before"
+            return EAGER_SCALED_GATE if scaled else EAGER_GATE
+        if model.activation not in COMPOSED_ACTIVATIONS:
+            return Cost()
+        return AUTOCAST_ACTIVATION if setup.precision.autocast else COMPOSED_ACTIVATION
+    return Cost()

@@ -1,0 +1,123 @@
+"""What grows with weights and not with tokens: the optimizer's step, accumulated gradients, casts, gathered shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from distsim.arrays import Number, minimum, where
+from distsim.engine.footprint.states import gradients_in_host, sharding_group, states_of
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage
+from distsim.engine.jobs.tuning import gathered_bytes, recipe_of
+from distsim.formulas.compute import GRACE_BANDWIDTH, HOST_BANDWIDTH, optimizer_traffic_bytes, stream_seconds
+from distsim.layers.ledger import Parameter
+from distsim.specs.accelerator import HostLink
+
+
+class WeightWork(NamedTuple):
+    """Of one micro-batch: seconds of traffic, and what the host does, in kernels."""
+
+    forward: Number
+    backward: Number
+    hooks: Number
+    """In forward, and where it is computed again; twice that in backward."""
+
+
+def _held(setup: Setup, parameters: Iterable[tuple[Parameter, int]]) -> Iterator[tuple[Parameter, Number, Number]]:
+    """Each parameter with its elements on this rank before sharding, and the ranks that shard its states."""
+    for parameter, count in parameters:
+        yield parameter, parameter.elements * count, sharding_group(setup.layout, parameter.group)
+
+
+def optimizer_seconds(setup: Setup, stage: Stage) -> Number:
+    """Traffic of one step at the bandwidth of what takes it: the accelerator, or its share of the host that holds the
+    states; gradients are set to zero where they are."""
+    own: Number = setup.accelerator.bandwidth
+    updating: Number = own
+    if "optimizer" in setup.offload:
+        updating = host_bandwidth(setup.accelerator.host) / _host_sharers(setup)
+    filling = where(gradients_in_host(setup), updating, own)
+    filled = stream_seconds(_gradient_bytes(setup, stage), filling)
+    return stream_seconds(_update_bytes(setup, stage), updating) + filled
+
+
+def _host_sharers(setup: Setup) -> Number:
+    """Accelerators of the job that share the memory of one host: those of a node, or of one of its processors."""
+    link = setup.accelerator.host
+    together = link.accelerators if link is not None and link.accelerators else setup.cluster.gpus_per_node
+    return minimum(setup.layout.gpus, together)
+
+
+def host_bandwidth(link: HostLink | None) -> float:
+    """Bytes per second of a node's memory, by the generation of its link to accelerators."""
+    if link is not None and link.kind == "c2c":
+        return GRACE_BANDWIDTH
+    generations = sorted(HOST_BANDWIDTH)
+    stated = (link.generation if link is not None else None) or generations[0]
+    return HOST_BANDWIDTH[max((one for one in generations if one <= stated), default=generations[0])]
+
+
+def _update_bytes(setup: Setup, stage: Stage) -> Number:
+    """What the optimizer reads and writes of states, gradients and parameters."""
+    y = setup.layout
+    total: Number = 0
+    for parameter, elements, group in _held(setup, stage.held()):
+        if not parameter.trains:
+            continue
+        precision = recipe_of(parameter, setup.precision, setup.tuning)
+        states = precision.master_bytes + sum(
+            precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
+            for state in states_of(setup.optimizer, parameter) if state.shape not in ("scalar", "factored")
+        )  # fmt: skip
+        shard = elements / where(y.zero >= 1, group, 1)
+        moved = optimizer_traffic_bytes(
+            shard, states, precision.gradient_bytes, precision.parameter_bytes, precision.master_bytes,
+            int(precision.math == "fp16"),
+        )  # fmt: skip
+        total = total + moved * setup.optimizer.passes
+    return total
+
+
+def _gradient_bytes(setup: Setup, stage: Stage) -> Number:
+    """The gradients that one rank sets to zero in each step."""
+    total: Number = 0
+    for parameter, elements, group in _held(setup, stage.held()):
+        if parameter.trains:
+            each = recipe_of(parameter, setup.precision, setup.tuning).gradient_bytes
+            total = total + elements / where(setup.layout.zero >= 2, group, 1) * each
+    return total
+
+
+def weight_work(setup: Setup, stage: Stage) -> WeightWork:
+    """Accumulated gradients, casts, gathered shards copied in and out, and hooks that fetch and release modules."""
+    y, precision, bandwidth = setup.layout, setup.precision, setup.accelerator.bandwidth
+    partitioned = setup.framework.traffic.partitioned
+    forward: Number = 0.0
+    backward: Number = 0.0
+    for parameter, elements, group in _held(setup, stage.parameters()):
+        own = elements / where(y.zero >= 2, group, 1) if partitioned else elements
+        if parameter.trains:
+            each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
+            accumulate = 2 * each * where(y.micro_batches > 1, 1, where(each > 2, 0.5, 0))
+            backward = backward + stream_seconds(own * accumulate, bandwidth)
+        copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
+        if parameter.held != "quantised":
+            copied = (1 if partitioned else 2) * precision.activation_bytes
+        gathered = where(y.zero >= 3, where(group > 1, copied, 0), 0)
+        matrix = parameter.kind == "matrix" and parameter.held != "quantised"
+        narrowed = precision.autocast or (partitioned and precision.parameter_bytes > precision.activation_bytes)
+        cast = (precision.parameter_bytes + precision.activation_bytes) * int(narrowed and matrix)
+        forward = forward + stream_seconds(elements * gathered + where(y.zero >= 3, own, elements) * cast, bandwidth)
+        backward = backward + stream_seconds(elements * 2 * gathered, bandwidth)
+    hooks = setup.framework.traffic.module_hooks
+    return WeightWork(forward, backward, where(y.zero >= 3, _modules(setup, stage) * hooks, 0))
+
+
+def _modules(setup: Setup, stage: Stage) -> Number:
+    """Modules with parameters of their own."""
+    together = setup.kernels.expert_modules == "one"
+    return sum(
+        (1 if together and one.group == "expert" else one.copies) * count
+        for one, count in stage.parameters() if not one.name.endswith("bias")
+    )  # fmt: skip

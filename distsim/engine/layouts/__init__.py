@@ -1,0 +1,1 @@
+"""Searches: the space of layouts, folded in blocks, ranked and mended."""

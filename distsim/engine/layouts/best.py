@@ -1,0 +1,138 @@
+"""What a search keeps while millions of layouts pass: the best, the front of time against memory, the near misses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+
+from distsim.engine.layouts.fold import Block
+from distsim.engine.layouts.ranking import Best, Families, Found, Objective, found_at
+from distsim.engine.layouts.space import Array, Group
+
+BUCKETS = 512
+"""Steps of memory in which a layout is first held against the front."""
+NEAR = 1.25
+"""A layout that needs up to so many times the memory there is has nearly fitted."""
+
+
+@dataclass
+class Front:
+    """Layouts that no other beats in both time and memory."""
+
+    limit: float
+    found: list[Found] = field(default_factory=list)
+    least: Array = field(default_factory=lambda: numpy.full(BUCKETS + 1, numpy.inf))
+    """Least time known with no more memory than where a bucket begins."""
+
+    def add(self, block: Block, scaled: Array, seconds: Array, peak: Array, index: Array) -> None:
+        """Look at layouts of a block that fit, by their scaled time."""
+        bucket = (peak * (BUCKETS / self.limit)).astype(numpy.int32)
+        places = numpy.flatnonzero(scaled < self.least[bucket])
+        if not len(places):
+            return
+        places = places[front(peak[places], scaled[places])]
+        self.join([
+            Found(float(scaled[i]), float(seconds[i]), float(peak[i]), block.group, found_at(block, int(index[i])))
+            for i in places
+        ])  # fmt: skip
+
+    def join(self, new: list[Found]) -> None:
+        """Take in layouts that were tried after those known; of two that are equal the first stays."""
+        every = self.found + new
+        if not every:
+            return
+        kept = front(numpy.array([one.peak for one in every]), numpy.array([one.key for one in every]))
+        self.found = [every[i] for i in kept]
+        peaks = numpy.array([one.peak for one in self.found])
+        times = numpy.array([one.key for one in self.found])
+        edges = numpy.arange(BUCKETS + 1) * (self.limit / BUCKETS)
+        count = numpy.searchsorted(peaks, edges, side="right")
+        self.least = numpy.where(count > 0, times[numpy.maximum(count - 1, 0)], numpy.inf)
+
+
+def front(peak: Array, seconds: Array) -> Array:
+    """Indices of the layouts that no other beats, least memory first."""
+    order = numpy.lexsort((seconds, peak))
+    sorted_seconds = seconds[order]
+    before = numpy.concatenate(([numpy.inf], numpy.minimum.accumulate(sorted_seconds)[:-1]))
+    return order[sorted_seconds < before]
+
+
+@dataclass
+class Kept:
+    """All that a search remembers of the layouts that it has seen."""
+
+    limit: float
+    """Bytes that a layout may take on one GPU."""
+    key: Objective
+    within: float
+    """Seconds that a step may take."""
+    most: int
+    batch: int
+    """Sequences per step to which the times of layouts with other batches are scaled before they are compared."""
+    pace: float = float("inf")
+    """Seconds that a sequence may take, where a deadline is set for a number of tokens."""
+    evaluated: int = 0
+    fitting: int = 0
+    feasible: int = 0
+    best: Best = field(init=False)
+    """The best of really different layouts."""
+    every: Best = field(init=False)
+    """The best of all, however alike they are."""
+    almost: Best = field(init=False)
+    nearest: Best = field(init=False)
+    quickest: Best = field(init=False)
+    front: Front = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.best, self.every = Families(self.most), Best(self.most)
+        self.almost, self.nearest = Families(self.most), Families(self.most)
+        self.quickest, self.front = Families(self.most), Front(self.limit)
+
+    def add(self, block: Block) -> None:
+        """Look at a block of layouts."""
+        seconds, peak, valid = (numpy.ravel(one) for one in (block.seconds, block.peak, block.valid))
+        self.evaluated += int(numpy.count_nonzero(valid))
+        fits = numpy.flatnonzero((peak <= self.limit) & valid)
+        self.fitting += len(fits)
+        if not self.feasible and not len(fits):
+            every = numpy.flatnonzero(valid)
+            self.nearest.add(block, peak[every], seconds[every], peak[every], every)
+        self._misses(block, seconds, peak, valid)
+        if not len(fits):
+            return
+        seconds, peak = seconds[fits], peak[fits]
+        longest = self.longest(block.group.batch)
+        if longest < float("inf"):
+            quick = numpy.flatnonzero(seconds <= longest)
+            if not len(quick):
+                self.quickest.add(block, seconds, seconds, peak, fits)
+                return
+            seconds, peak, fits = seconds[quick], peak[quick], fits[quick]
+        self.feasible += len(seconds)
+        key = self.ordered(seconds, peak, block.group)
+        for best in (self.best, self.every):
+            best.add(block, key, seconds, peak, fits)
+        self.front.add(block, self.scaled(seconds, block.group), seconds, peak, fits)
+
+    def longest(self, batch: int) -> float:
+        """Seconds that a step of so many sequences may take."""
+        return min(self.within, self.pace * batch)
+
+    def scaled(self, seconds: Any, group: Group) -> Any:
+        """Seconds for as many sequences as all layouts are compared by."""
+        return seconds if group.batch == self.batch else seconds * (self.batch / group.batch)
+
+    def ordered(self, seconds: Any, peak: Any, group: Group) -> Any:
+        """What is minimised."""
+        return self.key(self.scaled(seconds, group), peak, int(numpy.max(group.setup.layout.gpus)))
+
+    def _misses(self, block: Block, seconds: Array, peak: Array, valid: Array) -> None:
+        """Layouts that would be quick but need somewhat more memory than there is."""
+        quick = self.scaled(seconds, block.group) <= self.almost.worst
+        near = numpy.flatnonzero((peak > self.limit) & (peak <= self.limit * NEAR) & quick & valid)
+        if len(near):
+            seconds = seconds[near]
+            self.almost.add(block, self.scaled(seconds, block.group), seconds, peak[near], near)

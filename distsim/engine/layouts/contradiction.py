@@ -1,0 +1,89 @@
+"""Why a search has no layout at all: the constraints that contradict each other, and what the others would allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.layouts.bounds import WORDS, Bounds
+from distsim.engine.layouts.space import Group, groups
+from distsim.errors import DistsimError
+from distsim.specs.layout import Layout
+from distsim.specs.support import Supports, unsupported
+
+if TYPE_CHECKING:
+    from distsim.engine.search import Request
+
+
+def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> DistsimError:
+    """Which of the constraints leave no layout, and what the others would allow."""
+    bounds, gpus = request.bounds, max(request.gpus)
+    batch = " or ".join(map(str, batches))
+
+    def allowed_by(some: Bounds, setup: Setup = base) -> list[Group]:
+        return [group for one in batches for group in groups(setup, gpus, one, some, WORDS["schedule"])]
+
+    stated = [f"--{name.replace('_', '-')} {bound.text}" for name, bound in bounds.given.items()]
+    stated += ["--exclude"] * bool(bounds.excluded)
+    hints = []
+    for name, bound in bounds.given.items():
+        others = {key: value for key, value in bounds.given.items() if key != name}
+        allowed = values_of(allowed_by(Bounds(others, bounds.excluded)), name)
+        if allowed:
+            shown = ", ".join(map(str, allowed[:12])) + (", …" if len(allowed) > 12 else "")
+            hints.append(f"instead of --{name.replace('_', '-')} {bound.text}, the rest would allow: {shown}")
+    if bounds.excluded and allowed_by(Bounds(bounds.given)):
+        hints.append("without --exclude there are layouts")
+    for name in ("expert_overlap", "cuda_graphs"):
+        unasked = replace(base, job=base.job.model_copy(update={name: None}))
+        if getattr(base.job, name) is not None and allowed_by(bounds, unasked):
+            hints.append(f"without --{name.replace('_', '-')} there are layouts")
+    open_framework = base.framework.model_copy(update={"supports": Supports()})
+    anywhere = allowed_by(bounds, replace(base, framework=open_framework))
+    if anywhere:
+        hints.insert(0, lacking(base, anywhere[0]))
+    if not hints:
+        hints.append(f"each degree has to divide {gpus} GPUs, and dp times the micro-batch the global batch of {batch}")
+        if "vpp" in bounds.given or "schedule" in bounds.given:
+            hints.append("interleaved schedules are tried with as many micro-batches as stages or more")
+    constraints = " ".join(stated) or "the rules"
+    return DistsimError(
+        f"no layout of {base.model.name} on {gpus} GPUs with a global batch of {batch} obeys {constraints}", *hints
+    )
+
+
+def lacking(base: Setup, group: Group) -> str:
+    """What the framework does not run of a layout that is otherwise allowed."""
+    import numpy
+
+    place = tuple(int(i) for i in numpy.argwhere(numpy.broadcast_to(group.valid, group.shape))[0])
+    one = Layout(**group.layout_at(place))
+    framework = base.framework
+    return "; ".join(
+        rule.problem(framework.name, framework.supports, base.model, one)
+        for rule in unsupported(framework.supports, base.model, one)
+    )
+
+
+def values_of(found: list[Group], name: str) -> list[Any]:
+    """The values of a dimension that occur in groups of layouts."""
+    import numpy
+
+    values: set[Any] = set()
+    for group in found:
+        y = group.setup.layout
+        if name == "recompute":
+            values |= {"none", "selective", "full"}
+        elif name == "sequence_parallel":
+            values |= {"on" if value else "off" for value in numpy.unique(y.sequence_parallel)}
+        else:
+            value = getattr(y, name, None)
+            if isinstance(value, numpy.ndarray):
+                alone = tuple(axis for axis, size in enumerate(value.shape) if size == 1)
+                some = numpy.broadcast_to(group.valid, group.shape).any(axis=alone, keepdims=True)
+                values |= set(value[numpy.broadcast_to(some, value.shape)].tolist())
+            elif value is not None:
+                values.add(value)
+    return sorted(values)

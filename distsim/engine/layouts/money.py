@@ -1,0 +1,126 @@
+"""What the accelerators of a search cost per hour: the cheapest known rent of as many, or a rate of the user's own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from distsim.arrays import ceil_div
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.plans.prices import STALE_DAYS, Quote, covers, price_lists, quotes, recent, term_of
+from distsim.errors import DistsimError
+from distsim.formulas import money
+from distsim.specs.price import MOST_PER_GPU_HOUR, TERMS
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Whose prices a search reckons with: a term of some providers (none named: of all), or a rate of one's own."""
+
+    term: str = "on-demand"
+    providers: tuple[str, ...] = ()
+    usd_per_gpu_hour: float | None = None
+
+
+@dataclass(frozen=True)
+class Rent:
+    """The rate for so many accelerators; whole instances are paid."""
+
+    gpus: int
+    billed_gpus: int
+    usd_per_gpu_hour: float
+    quote: Quote | None
+    """None for a rate of the user's own."""
+    note: str = ""
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Dollars per hour for all that is paid."""
+        return float(money.rent_dollars(self.billed_gpus, self.usd_per_gpu_hour))
+
+    def usd_per_million_tokens(self, tokens_per_second: float) -> float:
+        """Dollars of a million tokens."""
+        return float(money.million_tokens_dollars(self.usd_per_hour, tokens_per_second))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; ``date`` is the price's."""
+        told = {"provider": None, "date": None, "term": None} if self.quote is None else self.quote.to_dict()
+        return {
+            "gpus": self.gpus, "billed_gpus": self.billed_gpus, "usd_per_hour": self.usd_per_hour, **told,
+            "usd_per_gpu_hour": self.usd_per_gpu_hour,
+        }  # fmt: skip
+
+
+def wish_for(price: str | None, providers: Sequence[str]) -> Wish:
+    """What ``--price`` and ``--provider`` mean: a term, or dollars per accelerator and hour."""
+    try:
+        own = float((price or "").removeprefix("$"))
+    except ValueError:
+        return Wish(term_of(price or Wish.term), tuple(providers))
+    if not 0 < own <= MOST_PER_GPU_HOUR:
+        raise DistsimError(
+            f"--price {price} is no rate per GPU and hour", f"valid: more than 0, at most {MOST_PER_GPU_HOUR} USD",
+            f"or a term of known prices: {', '.join(TERMS)}",
+        )  # fmt: skip
+    if providers:
+        raise DistsimError(
+            f"--price {price} and --provider {','.join(providers)} both state a price", "leave one of them out"
+        )
+    return Wish(usd_per_gpu_hour=own)
+
+
+def rents(wish: Wish, base: Setup, numbers: Sequence[int]) -> dict[int, Rent]:
+    """The rent of each number of accelerators; an error where none is known."""
+    if wish.usd_per_gpu_hour is not None:
+        return {gpus: Rent(gpus, gpus, wish.usd_per_gpu_hour, None) for gpus in numbers}
+    known = _known(wish.term, wish.providers)
+    mine = [quote for quote in known if quote.gpu == base.accelerator.name]
+    if not mine:
+        whose = f" from {', '.join(wish.providers)}" if wish.providers else ""
+        raise DistsimError(
+            f"no {wish.term} price of {base.accelerator.name} is known{whose}",
+            "state your own in dollars per GPU and hour: --price 2.50",
+            f"known{whose}: {', '.join(sorted({quote.gpu for quote in known})) or 'none'}",
+            f"other terms: {', '.join(term for term in TERMS if term != wish.term)}",
+        )
+    return {gpus: _rent(mine, base, gpus) for gpus in numbers}
+
+
+@functools.lru_cache(maxsize=8)
+def _known(term: str, providers: tuple[str, ...]) -> tuple[Quote, ...]:
+    return tuple(recent(quotes(price_lists(providers), term_of(term)), STALE_DAYS))
+
+
+def _rent(mine: Sequence[Quote], base: Setup, gpus: int) -> Rent:
+    """The cheapest: of a stated cluster's nodes, else of any with the accelerator, else of smaller instances."""
+    cluster = base.cluster
+    nodes = [quote for quote in mine if covers(quote, gpus, cluster)]
+    own = [quote for quote in nodes if base.job.cluster and quote.cluster == cluster.name]
+    offers = [(_billed(quote, gpus), quote) for quote in own or nodes or mine]
+    best, quote = min(offers, key=lambda offer: (offer[0].usd_per_hour, offer[1].cluster != cluster.name))
+    return replace(best, note=_doubt(quote, base, bool(nodes)))
+
+
+def _doubt(quote: Quote, base: Setup, whole: bool) -> str:
+    """What is not as sure about a price: it is of other nodes, or of no whole ones."""
+    name, missing = base.cluster.name, f"nobody's {quote.term} price for"
+    if not whole:
+        return (
+            f"{missing} whole nodes with {base.cluster.gpu} is known: that of a smaller instance is taken, at which "
+            "nobody sells a network"
+        )
+    if quote.cluster in ("", name):
+        return ""
+    if base.job.cluster:
+        return f"{missing} nodes of {name} is known: that of {quote.cluster} is taken, whose network may differ"
+    return (
+        f"the cheapest price is that of {quote.cluster}, steps are those of {name}, whose network may differ: "
+        f"--cluster {quote.cluster}"
+    )
+
+
+def _billed(quote: Quote, gpus: int) -> Rent:
+    size = quote.gpus_per_instance
+    return Rent(gpus, int(ceil_div(gpus, size)) * size, quote.usd_per_gpu_hour, quote)

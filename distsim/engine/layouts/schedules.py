@@ -1,0 +1,95 @@
+"""Schedules without a closed form, simulated for the best few layouts that a search has found under the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from distsim.engine.layouts.best import Kept
+from distsim.engine.layouts.bounds import SIMULATED, Bound, Bounds
+from distsim.engine.layouts.ranking import ALIKE, Found
+from distsim.engine.layouts.space import Group, groups
+from distsim.engine.step import StepReport
+from distsim.errors import DistsimError
+from distsim.schedules.registry import SCHEDULES
+
+SEEDS = 12
+"""Best layouts, and as many that nearly fit, under whose degrees each schedule is tried."""
+STAND_INS = ("1f1b", "interleaved-1f1b", "zb-v")
+"""Schedules under which layouts are sought where only simulated ones are asked for."""
+MOST_ACTIONS = 50_000
+"""Passes of a pipeline that are simulated within some tens of milliseconds."""
+
+
+def asked(bounds: Bounds) -> list[str]:
+    """The schedules to simulate."""
+    return [name for name in bounds.words("schedule") if name in SIMULATED]
+
+
+def with_stand_ins(bounds: Bounds) -> Bounds:
+    """Bounds under which layouts are sought for schedules that are only simulated; they need a pipeline."""
+    alone = {"pp": Bound("1", ((1, 1),))}
+    given = {**bounds.given, "schedule": Bound(",".join(STAND_INS), words=STAND_INS)}
+    return Bounds(given, (*bounds.excluded, alone))
+
+
+def simulated(kept: Kept, bounds: Bounds, fitting: Callable[[], int]) -> Iterator[Group]:
+    """Groups of the layouts worth trying under each schedule; what a schedule refuses is left out. Where none of them
+    fits, as ``fitting`` counts, those that take ever less memory follow."""
+    best, small = seeds(kept), thrifty(kept)  # as they are before any is added
+    for name in asked(bounds):
+        before = fitting()
+        for one in best:
+            yield from _under(one, name, bounds)
+        if fitting() == before:
+            for one in small:
+                yield from _under(one, name, bounds)
+
+
+def seeds(kept: Kept) -> list[Found]:
+    """Layouts with several stages that differ in more than schedule, sharding and recomputation, best first; then
+    those that nearly fit, or where there are none those that are nearest to it."""
+    near = kept.almost.found or ([] if kept.best.found else kept.nearest.found)
+    return [*_unlike(kept.best.found)[:SEEDS], *_unlike(near)[:SEEDS]]
+
+
+def thrifty(kept: Kept) -> list[Found]:
+    """Layouts from the most memory to the least, none of which is both slower and larger than another."""
+    return _unlike(kept.front.found[::-1])
+
+
+def _unlike(found: Iterable[Found]) -> list[Found]:
+    own: dict[Any, Found] = {}
+    for one in found:
+        rest = tuple(value for name, value in one.layout.items() if name not in (*ALIKE, "schedule", "vpp"))
+        if one.layout["pp"] > 1:
+            own.setdefault((one.group.setup.precision.name, one.group.setup.offload, one.group.batch, rest), one)
+    return list(own.values())
+
+
+def _under(seed: Found, name: str, bounds: Bounds) -> Iterator[Group]:
+    """The degrees and micro-batch of a layout under a schedule, with every sharding and recomputation asked for: how
+    much of them it needs depends on what the schedule holds."""
+    y, kind, setup = seed.layout, SCHEDULES[name], seed.group.setup
+    vpp = max(y["vpp"], kind.default_chunks) if kind.most is None else kind.default_chunks
+    if not bounds.allows("vpp", vpp):
+        return
+    numbers = {**{key: y[key] for key in ("tp", "pp", "cp", "ep", "etp", "dp", "micro_batch")}, "vpp": vpp}
+    exact = {key: Bound(str(value), ((value, value),)) for key, value in numbers.items()}
+    exact["schedule"] = Bound(name, words=(name,))
+    gpus = y["tp"] * y["pp"] * y["cp"] * y["dp"]
+    try:
+        yield from groups(setup, gpus, seed.group.batch, Bounds({**bounds.given, **exact}, bounds.excluded), (name,))
+    except DistsimError:  # sizes that the schedule cannot take
+        return
+
+
+def simulated_seconds(report: StepReport) -> float | None:
+    """The step with its pipeline run by the event simulation, each stage in its own time; None without a pipeline, or
+    where it has too many passes."""
+    from distsim.engine.steps.timeline import timeline_of
+
+    y = report.setup.layout
+    if y.pp == 1 or 2 * y.pp * y.micro_batches * max(y.vpp, 1) > MOST_ACTIONS:
+        return None
+    return report.seconds - timeline_of(report).slack

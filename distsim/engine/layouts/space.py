@@ -1,0 +1,266 @@
+"""All layouts that the rules and bounds allow, as groups of arrays that the ledger can fold at once.
+
+Arrays have five axes: schedule with model chunks (vpp), micro-batch, ZeRO stage and group, recomputation, and mesh (tp,
+cp, ep, etp, dp, sequence parallelism). A field has length one along the axes that it does not depend on, so each part
+of the ledger is computed once for all layouts that agree on it. What stays one number in a group (pp, the layers of
+each stage) is what the ledger reads as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy
+
+from distsim.engine.jobs.graphs import able
+from distsim.engine.jobs.profile import padded_vocab
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.layouts.bounds import CLOSED, Bounds
+from distsim.engine.layouts.support import within
+from distsim.engine.layouts.variants import with_batch
+from distsim.engine.layouts.ways import Way, pipelines
+from distsim.specs.layout import Layout
+from distsim.specs.rules import divisors, interleaves, valid
+from distsim.specs.support import supported
+
+Array = Any
+AXES = 5
+MESH, CHUNKS, MICRO, ZERO, AGAIN = 4, 0, 1, 2, 3
+PART = 400_000
+"""Elements of the largest array while the ledger is folded: a few dozen such arrays are alive."""
+WASTE = 0.55
+"""Meshes share a group while the shortest list of ZeRO choices is at least this share of the longest."""
+WORTH = 50_000
+"""Layouts whose sums take as long as folding one more group."""
+
+
+class Mesh(NamedTuple):
+    """How ranks are arranged, all but the pipeline."""
+
+    tp: int
+    cp: int
+    ep: int
+    etp: int
+    dp: int
+    sequence_parallel: int
+
+    @property
+    def sharers(self) -> int:
+        """Ranks that hold the same dense parameters."""
+        return self.dp * self.cp
+
+
+class Group(NamedTuple):
+    """Layouts that are folded together, and which of them are valid (arrays that broadcast to all axes)."""
+
+    setup: Setup
+    valid: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Choices along each axis."""
+        return tuple(numpy.broadcast_shapes(self.valid.shape, *(
+            field.shape for field in fields(self.setup.layout).values() if hasattr(field, "shape")
+        )))  # fmt: skip
+
+    @property
+    def batch(self) -> int:
+        """Sequences per step of all its layouts."""
+        batch = self.setup.job.global_batch
+        assert batch is not None
+        return batch
+
+    @property
+    def layouts(self) -> int:
+        """Valid layouts."""
+        repeats = numpy.prod(self.shape) // self.valid.size
+        return int(self.valid.sum()) * int(repeats)
+
+    def layout_at(self, place: tuple[int, ...]) -> dict[str, Any]:
+        """One layout as plain numbers."""
+        found: dict[str, Any] = {}
+        for name, field in fields(self.setup.layout).items():
+            if hasattr(field, "shape"):
+                field = field[tuple(min(i, n - 1) for i, n in zip(place, field.shape, strict=True))].item()
+            found[name] = field
+        return found
+
+
+def fields(layout: Layout) -> dict[str, Any]:
+    """A layout's fields by name."""
+    return {name: getattr(layout, name) for name in Layout.__slots__}
+
+
+def along(values: Sequence[int | str], axis: int, kind: Any = numpy.int64) -> Array:
+    """Whole numbers, or words, along one axis."""
+    shape = [1] * AXES
+    shape[axis] = len(values)
+    return numpy.array(values, dtype=kind).reshape(shape)
+
+
+def groups(
+    base: Setup, gpus: int, global_batch: int, bounds: Bounds, schedules: tuple[str, ...] = CLOSED
+) -> Iterator[Group]:
+    """All groups of a search with one batch, most pipeline stages last, under some of the ``schedules``."""
+    base = with_batch(base, global_batch)
+    for pp in bounds.choices("pp", [d for d in divisors(gpus, base.model.layers) if d <= base.model.layers]):
+        able = within(bounds, base.framework.supports, pp)
+        if not able.allows("pp", pp):
+            continue
+        found = meshes(base, gpus // pp, pp, global_batch, able)
+        if not found:
+            continue
+        for ways, chunks in pipelines(base, pp, able, schedules):
+            again = recomputations(-(-base.model.layers // pp), able)
+            cells = len(ways) * len(divisors(global_batch)) * len(again)
+            for part in bins(base, found, able, cells):
+                yield from _parts(base, pp, ways, chunks, part, global_batch, able)
+
+
+def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) -> list[Mesh]:
+    """Arrangements of the ranks of one stage that the rules and bounds allow."""
+    model = base.model
+    experts = model.experts
+    expert_degrees = bounds.choices("ep", divisors(experts.count) if experts else [1])
+    flags = [int(word == "on") for word in bounds.words("sequence_parallel")]
+    found = []
+    for tp in bounds.choices("tp", divisors(ranks, model.heads)):
+        for cp in bounds.choices("cp", divisors(ranks // tp, base.layout.seq)):
+            dp = ranks // tp // cp
+            if global_batch % dp or not bounds.allows("dp", dp):
+                continue
+            widths = bounds.choices("etp", divisors(tp) if experts else [1])
+            for ep in expert_degrees:
+                found += [Mesh(tp, cp, ep, etp, dp, flag) for etp in widths for flag in (flags if tp > 1 else [0])]
+    if not found:
+        return []
+    fields_ = {name: numpy.array(values) for name, values in zip(Mesh._fields, zip(*found, strict=True), strict=True)}
+    allowed = valid(model, base.layout.with_(**fields_, pp=pp, vpp=1, zero_group=1))
+    return [mesh for mesh, ok in zip(found, numpy.broadcast_to(allowed, len(found)), strict=True) if ok]
+
+
+def shardings(sharers: int, bounds: Bounds, offload: tuple[str, ...] = ()) -> list[tuple[int, int]]:
+    """(ZeRO stage, group) for so many data parallel ranks; a group of one rank shards nothing and is ZeRO 0, but for
+    parameters that leave the GPU, which is a kind of ZeRO 3, and where one rank is all there is and 0 was not asked."""
+    away = "parameters" in offload
+    stages = [stage for stage in bounds.choices("zero", [0, 1, 2, 3]) if stage == 3 or not away]
+    found = [(0, sharers)] if 0 in stages and "zero_group" not in bounds.given else []
+    alone = sharers == 1 and (away or 0 not in stages)
+    sizes = bounds.choices("zero_group", divisors(sharers, sharers)[0 if alone else 1 :])
+    return found + [(stage, size) for stage in stages if stage for size in sizes]
+
+
+Choices = list[tuple[Mesh, list[tuple[int, int]]]]
+
+
+def bins(base: Setup, found: list[Mesh], bounds: Bounds, cells: int) -> Iterator[Choices]:
+    """Meshes with their ZeRO choices, those together that have about as many, by data parallel ranks. Where experts
+    shard like all else, the ledger merges their gradients with the others: such meshes are kept apart. ``cells`` is
+    how many layouts there are of each mesh and ZeRO choice."""
+    experts = base.model.experts is not None
+    lists = {sharers: shardings(sharers, bounds, base.offload) for sharers in {mesh.sharers for mesh in found}}
+    for merged in (True, False):
+        mine = [(m, lists[m.sharers]) for m in found if (not experts or m.ep * m.etp == m.tp) == merged]
+        split: list[Choices] = []
+        for pair in sorted((pair for pair in mine if pair[1]), key=lambda pair: -len(pair[1])):
+            if not split or len(pair[1]) < WASTE * len(split[-1][0][1]):
+                split.append([])
+            split[-1].append(pair)
+        joined: list[Choices] = []
+        for part in split:
+            if joined and len(part) * (len(joined[-1][0][1]) - len(part[0][1])) * cells < WORTH:
+                joined[-1] += part
+            else:
+                joined.append(part)
+        yield from (sorted(part, key=lambda pair: -pair[0].dp) for part in joined)
+
+
+def recomputations(layers: int, bounds: Bounds) -> list[tuple[int, int]]:
+    """(selective, layers that are fully recomputed; -1 for all) that may be tried."""
+    words, counted = bounds.words("recompute"), "recompute_layers" in bounds.given
+    found = [pair for word, pair in (("none", (0, 0)), ("selective", (1, 0))) if word in words and not counted]
+    if "full" in words:
+        numbers = bounds.choices("recompute_layers", list(range(1, layers + 1)))
+        found += [(0, number if number < layers else -1) for number in numbers]
+    return found
+
+
+def _parts(
+    base: Setup, pp: int, ways: list[Way], chunks: tuple[int, ...], pairs: Choices, global_batch: int, bounds: Bounds
+) -> Iterator[Group]:
+    """One bin of meshes, cut so that no array grows too large."""
+    setup = replace(base, chunk_layers=chunks, layout=base.layout.with_(pp=pp))
+    again = recomputations(max(setup.stage_layers), bounds)
+    least_dp = min(mesh.dp for mesh, _ in pairs)
+    micros = bounds.choices("micro_batch", divisors(global_batch // least_dp, global_batch))
+    if not again or not micros:
+        return
+    parts = -(-len(pairs) * len(ways) * len(micros) * len(again) // PART)
+    size = -(-len(pairs) // parts)
+    for start in range(0, len(pairs), size):
+        part = pairs[start : start + size]
+        group = _group(setup, ways, micros, again, part, global_batch)
+        runs = supported(base.framework.supports, base.model, group.setup.layout) & able(base.job, group.setup.layout)
+        group = group._replace(valid=_without(group, bounds) & runs)
+        if group.valid.any():
+            yield group
+
+
+def _group(
+    setup: Setup, ways: list[Way], micros: list[int], again: list[tuple[int, int]], pairs: Choices, global_batch: int
+) -> Group:
+    mesh = {name: along(list(column), MESH) for name, column in
+            zip(Mesh._fields, zip(*(mesh for mesh, _ in pairs), strict=True), strict=True)}  # fmt: skip
+    stages, sizes, real = _sharded([choices for _, choices in pairs])
+    micro = along(micros, MICRO)
+    step = micro * mesh["dp"]
+    count = numpy.maximum(global_batch // step, 1)
+    schedules, vpps = (list(dict.fromkeys(column)) for column in zip(*ways, strict=True))
+    layout = setup.layout.with_(
+        **mesh, vpp=along([vpp for _, vpp in ways], CHUNKS) if len(vpps) > 1 else vpps[0], zero=stages,
+        zero_group=sizes, micro_batch=micro, micro_batches=count, selective=along([pair[0] for pair in again], AGAIN),
+        recompute_layers=along([pair[1] for pair in again], AGAIN),
+        schedule=along([name for name, _ in ways], CHUNKS, str) if len(schedules) > 1 else schedules[0],
+    )  # fmt: skip
+    ok = (global_batch % step == 0) & real & interleaves(layout)
+    vocab = padded_vocab(setup.framework, setup.model, layout.tp)
+    return Group(replace(setup, layout=layout, vocab_padded=vocab), ok)
+
+
+def _sharded(lists: list[list[tuple[int, int]]]) -> tuple[Array, Array, Array]:
+    """ZeRO stages along their axis, the size of the sharding group along it and over meshes, and which are real: of
+    meshes that have fewer sizes of one stage the first is repeated, so that each place along the axis has one stage."""
+    stages = sorted({stage for choices in lists for stage, _ in choices})
+    columns: list[Any] = []
+    for stage in stages:
+        own = [[size for one, size in choices if one == stage] for choices in lists]
+        longest = max(map(len, own))
+        columns += [(stage, [sizes[k] if k < len(sizes) else 0 for sizes in own]) for k in range(longest)]
+    sizes = numpy.array([column for _, column in columns], dtype=numpy.int64)[None, None, :, None, :]
+    usual = numpy.array([choices[0][1] for choices in lists])
+    return along([stage for stage, _ in columns], ZERO), numpy.where(sizes > 0, sizes, usual), sizes > 0
+
+
+def _without(group: Group, bounds: Bounds) -> Array:
+    """The valid layouts less combinations that are excluded."""
+    kept, y = group.valid, group.setup.layout
+    words: dict[str, Any] = {
+        "schedule": lambda bound: numpy.isin(y.schedule, bound.words),
+        "sequence_parallel": lambda bound: numpy.where(y.sequence_parallel, "on" in bound.words, "off" in bound.words),
+        "recompute": lambda bound: numpy.where(
+            y.selective, "selective" in bound.words,
+            numpy.where(y.recompute_layers, "full" in bound.words, "none" in bound.words),
+        ),
+    }  # fmt: skip
+    for rule in bounds.together:
+        hit: Array = numpy.array(True)
+        for name, bound in rule.items():
+            if name in words:
+                hit = hit & words[name](bound)
+                continue
+            value = y.gpus if name == "gpus" else getattr(y, name)
+            hit = hit & numpy.any([(value >= low) & (value <= high) for low, high in bound.ranges], axis=0)
+        kept = kept & ~hit
+    return kept

@@ -1,0 +1,114 @@
+"""What a search may vary beside the layout: the precision recipe, what is offloaded, the sequences of a step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.jobs.graphs import OPEN, asked_kernels
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.layouts.bounds import LARGEST, parse_bound
+from distsim.errors import DistsimError, did_you_mean
+from distsim.specs.accelerator import Accelerator
+from distsim.specs.job import OFFLOADS, Job
+
+ALL = "all"
+FIXED = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_group", "sequence_parallel",
+         "micro_batch", "recompute", "recompute_layers", "stage_layers")  # fmt: skip
+"""Options of a job that a layout decides."""
+
+
+def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) -> Setup:
+    """The setup whose layout is open: all on one rank, so that presets and options are checked."""
+    offloaded = "parameters" in (job.offload or "")
+    one = {
+        **dict.fromkeys(FIXED), "tp": 1, "pp": 1, "cp": 1, "ep": 1, "vpp": 1, "zero": 3 if offloaded else 0,
+        "micro_batch": 1, "recompute": "none", "gpus": gpus, "global_batch": None,
+    }  # fmt: skip
+    base = resolve(job.model_copy(update={**one, **OPEN}), overrides)
+    if job.expert_overlap is None:
+        return base
+    own = asked_kernels(job, base.framework, base.model, base.accelerator, base.precision)
+    stated = base.job.model_copy(update={name: getattr(job, name) for name in OPEN})
+    return replace(base, job=stated, kernels=base.kernels.model_copy(update=own))
+
+
+def variants(
+    job: Job, gpus: int, precisions: tuple[str, ...], offloads: tuple[str, ...], overrides: Mapping[str, Any]
+) -> Iterator[Setup]:
+    """Open setups for each recipe and each kind of offloading; the job's own where none are named."""
+    for precision, offload in itertools.product(precisions or (job.precision,), offloads or (job.offload,)):
+        one = job.model_copy(update={"precision": precision, "offload": offload})
+        yield base_setup(one, gpus, overrides)
+
+
+def with_batch(base: Setup, batch: int) -> Setup:
+    """The same with so many sequences per step."""
+    return replace(base, job=base.job.model_copy(update={"global_batch": batch}))
+
+
+def parse_precisions(text: str, job: Job) -> tuple[str, ...]:
+    """``bf16,fp8``, or ``all`` that the accelerator has units for."""
+    names = _words("precision", text, "bf16,fp8")
+    if names == [ALL]:
+        chip = base_setup(job.model_copy(update={"precision": None}), 1).accelerator
+        return tuple(name for name in catalog.names("precisions") if runs_on(name, chip))
+    return tuple(dict.fromkeys(catalog.load("precisions", name).name for name in names))
+
+
+def runs_on(precision: str, chip: Accelerator) -> bool:
+    """Whether a datasheet states the rates that a recipe's products need."""
+    recipe = catalog.load("precisions", precision)
+    wide = "fp32" if recipe.activation_bytes > 2 else "fp16" if recipe.math == "fp16" else "bf16"
+    return all(getattr(chip.peak, name, None) for name in {recipe.math, wide, recipe.needs or wide})
+
+
+def parse_offloads(text: str, job: Job) -> tuple[str, ...]:
+    """``none,optimizer,optimizer+activations`` (a plus joins what leaves the GPU together), or ``all``."""
+    words = _words("offload", text, "none,optimizer,optimizer+activations")
+    if words == [ALL]:
+        able = catalog.load("frameworks", job.framework).supports.offload
+        kinds = [kind for kind in OFFLOADS if kind in able]
+        return ("none", *(
+            ",".join(some) for count in range(1, len(kinds) + 1) for some in itertools.combinations(kinds, count)
+        ))  # fmt: skip
+    found = []
+    for word in words:
+        parts = [part.strip() for part in word.split("+")]
+        unknown = [part for part in parts if part not in (*OFFLOADS, "none")]
+        if unknown or ("none" in parts and len(parts) > 1):
+            wrong = unknown[0] if unknown else word
+            raise DistsimError(
+                f"--offload {text}: {wrong!r} is not a choice", did_you_mean(wrong, (*OFFLOADS, "none", ALL)),
+                f"choices: none, {', '.join(OFFLOADS)}, joined by + where they leave together, or all",
+            )  # fmt: skip
+        found.append(",".join(name for name in (*OFFLOADS, "none") if name in parts))
+    return tuple(dict.fromkeys(found))
+
+
+def parse_batches(text: str, job: Job) -> tuple[int, ...]:
+    """``512``, ``256,384``, or a range that doubles, its end included: ``512..2048``."""
+    found: set[int] = set()
+    for low, high in parse_bound("global_batch", text).ranges:
+        if high == LARGEST and low != high:
+            raise DistsimError(f"--global-batch {text} has no end", f"write e.g. --global-batch {low}..{low * 4}")
+        found.add(high)
+        while low < high:
+            found.add(low)
+            low *= 2
+    return tuple(sorted(found))
+
+
+PARSERS: dict[str, Callable[[str, Job], tuple[Any, ...]]] = {
+    "global_batch": parse_batches, "precision": parse_precisions, "offload": parse_offloads,
+}  # fmt: skip
+
+
+def _words(name: str, text: str, example: str) -> list[str]:
+    words = [word.strip().lower() for word in text.split(",") if word.strip()]
+    if not words:
+        raise DistsimError(f"--{name} {text!r} names no value", f"write e.g. --{name} {example}")
+    return list(dict.fromkeys(words))

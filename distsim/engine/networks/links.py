@@ -1,0 +1,211 @@
+"""Networks from presets: a GPU with its usual node, or a cluster, becomes the numbers that pricing needs."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from distsim.engine.networks.link_factors import profiled
+from distsim.engine.networks.network import GENERATIONS, Bridge, Network
+from distsim.errors import DistsimError, did_you_mean
+from distsim.formulas.collectives import RING
+from distsim.units import BITS_PER_BYTE, GIGA, MICROSECOND
+
+FABRICS = "fabrics"
+_BACKENDS = {"AMD": "rccl", "Google": "ici"}
+BACKENDS = ("nccl", "rccl", "mpi", "gloo", "ici")
+
+
+@functools.lru_cache(maxsize=1)
+def fabrics() -> dict[str, Any]:
+    """Link classes and what they add to NCCL's constants, as ``presets/links/fabrics.toml`` states them."""
+    from distsim import catalog
+
+    data: dict[str, Any] = catalog.load("links", FABRICS)
+    return data
+
+
+def link_rate(accelerator: Any, cluster: Any = None) -> float | None:
+    """What each accelerator of a domain has of the links between them, one direction, as datasheets count; None: PCIe.
+
+    The cluster's fabric says so; the accelerator alone does where there is no cluster, or none with a fabric.
+    """
+    fabric = cluster.fabric if cluster is not None else None
+    linked = accelerator.link is not None and not accelerator.link.bridge
+    if fabric is None or fabric.kind == "none":
+        return float(accelerator.link.rate) if linked else None
+    if fabric.kind == "pcie":
+        return None
+    if not linked:
+        raise DistsimError(
+            f"cluster {cluster.name} joins its GPUs by {fabric.kind}, but {accelerator.name} has no links for it",
+            'write kind = "pcie" in its [fabric], or a [link] in the TOML of the gpu',
+        )
+    return float(fabric.rate)
+
+
+def scale_up(accelerator: Any, cluster: Any = None) -> tuple[str, float, bool]:
+    """Class, rate and switch of the links between the GPUs of one domain (PCIe where there is no other)."""
+    stated = link_rate(accelerator, cluster)
+    if stated is not None:
+        name, known = _link_class(accelerator.link)
+        return name, stated * known["share"], known["switch"]
+    host, table = accelerator.host, fabrics()["pcie"]
+    generation = host.generation if host and host.generation else 4
+    flow = table["generation"].get(str(generation), table["generation"]["4"]) * GIGA
+    if cluster is not None and cluster.fabric.rate is not None:  # a slot may carry less than the host bridge
+        flow = min(flow, cluster.fabric.rate)
+    share = 1.0 if host is None or host.peer else table["without_peers"]
+    return f"pcie-{generation}", flow * share, False
+
+
+def _link_class(link: Any) -> tuple[str, Mapping[str, Any]]:
+    """Class of an accelerator's own links, and what is known of it."""
+    name = f"{link.kind}-{link.generation}" if link.kind == "nvlink" else link.kind
+    known = fabrics()["scale_up"]
+    return name, known.get(name) or known["nvlink-5"]
+
+
+def bridge_of(accelerator: Any, cluster: Any) -> Bridge | None:
+    """What joins a few cards of each node, where the cluster says that something does."""
+    cards = cluster.fabric.bridged if cluster is not None else None
+    if cards is None:
+        return None
+    link = accelerator.link
+    if link is None or not link.bridge:
+        raise DistsimError(
+            f"cluster {cluster.name} joins {cards} cards by a bridge, but {accelerator.name} has no links for one",
+            "leave bridged out of its [fabric], or name another gpu",
+        )
+    name, known = _link_class(link)
+    return Bridge(name, cards, link.rate * known["share"])
+
+
+def usual_network(architecture: str, gpus_per_node: int, gbps: float) -> str:
+    """The network class that GPUs of an architecture usually have at a rate per GPU."""
+    for rule in fabrics()["usual"]:
+        low, high = rule["gbps"]
+        if not low < gbps <= high or rule.get("architecture", architecture) != architecture:
+            continue
+        if rule.get("gpus_per_node", gpus_per_node) == gpus_per_node:
+            return str(rule["network"])
+    return "ethernet"
+
+
+def network_class(name: str) -> tuple[str, Mapping[str, Any]]:
+    """Class of a network and what it adds: ``slingshot-11`` is a ``slingshot``; raises for one nobody described."""
+    known = fabrics()["network"]
+    alike = [one for one in known if name.startswith(one)] or [
+        one for one in known if one.split("-")[0] == name.split("-")[0]
+    ]
+    if not alike:
+        raise DistsimError(f"unknown network {name!r}", did_you_mean(name, known), f"known: {', '.join(known)}")
+    found = max(alike, key=len)
+    return found, known[found]
+
+
+def network_for(
+    gpu: Any,
+    gpus_per_node: int | None = None,
+    internode_gbps_per_gpu: float | None = None,
+    network: str | None = None,
+    cluster: Any = None,
+    backend: str | None = None,
+    sharp: bool = False,
+    profile: str | None = None,
+) -> Network:
+    """The network of a GPU (a preset's name, or its spec) in its usual node, or in ``cluster``; figures given here win.
+
+    ``profile`` is a file that ``distsim calibrate --nccl-tests`` wrote; its factors win over the shipped ones.
+    """
+    from distsim import catalog
+
+    if gpus_per_node is not None and gpus_per_node < 1:
+        raise DistsimError(f"{gpus_per_node} GPUs per node", "give a whole number, at least 1")
+    if internode_gbps_per_gpu is not None and not 0 <= internode_gbps_per_gpu < math.inf:
+        raise DistsimError(f"{internode_gbps_per_gpu} Gb/s is no rate of a network", "give Gb/s per GPU, such as 400")
+    accelerator = catalog.load("gpus", gpu) if isinstance(gpu, str) else gpu
+    usual = cluster if cluster is not None else _usual_cluster(accelerator)
+    per_node = gpus_per_node or (usual.gpus_per_node if usual else 8)
+    rate = _nic_rate(usual, internode_gbps_per_gpu)
+    name = network or _class_of(accelerator, usual, per_node, rate, internode_gbps_per_gpu, cluster is not None)
+    (name, known), (intra, intra_rate, switch) = network_class(name), scale_up(accelerator, usual)
+    library = _library(backend, accelerator.vendor)
+    rack = bool(usual) and usual.domain > usual.gpus_per_node
+    domain = usual.domain if rack else per_node
+    pair = _pair_rate(accelerator, usual)
+    mesh = tuple(fabrics()["cube_mesh"]["rings"]) if intra == "nvlink-2" and per_node <= 8 and not pair else ()
+    measured_hop = usual.network.hop if cluster is not None and usual.network is not None else None
+    return Network(
+        backend=library,
+        generation=GENERATIONS.get(accelerator.generation, 1),
+        intra=f"{intra}-rack" if rack else intra,
+        intra_rate=intra_rate,
+        switch=switch,
+        domain=domain,
+        inter=name,
+        nic_rate=rate * known.get("share", 1.0),
+        hop=measured_hop if measured_hop is not None else known["hop"] * MICROSECOND,
+        factors=profiled(profile) if library in ("nccl", "rccl") else {},
+        rings=mesh,
+        pair_rate=pair,
+        two_node_tree=known.get("two_node_tree", True),
+        far_nics=known.get("far_nics", False),
+        taper=known.get("taper", 0.0),
+        sharp=sharp,
+        torus_axes=_axes(usual) if library == "ici" else 0,
+        torus_wrap=usual.fabric.wrap if usual is not None else RING,
+        tiers=tuple((tier.nodes, tier.oversubscription) for tier in usual.network.tiers)
+        if cluster is not None and usual.network is not None else (),
+        bridge=bridge_of(accelerator, usual),
+    )  # fmt: skip
+
+
+def _pair_rate(accelerator: Any, usual: Any) -> float:
+    """What a library counts on between two GPUs whose cluster states the rate of their link."""
+    stated = usual.fabric.pair_rate if usual is not None else None
+    if not stated or accelerator.link is None or accelerator.link.bridge:
+        return 0.0
+    return float(stated * _link_class(accelerator.link)[1]["share"])
+
+
+def _library(backend: str | None, vendor: str) -> str:
+    """The library asked for, or the vendor's."""
+    name = (backend or _BACKENDS.get(vendor, "nccl")).lower()
+    if name not in BACKENDS:
+        hint = f"known: {', '.join(BACKENDS)}"
+        raise DistsimError(f"unknown backend {backend!r}", did_you_mean(name, BACKENDS), hint)
+    return name
+
+
+def _axes(usual: Any) -> int:
+    """Dimensions of a TPU's torus; two where the preset does not say."""
+    return int(usual.fabric.dimensions or 2) if usual is not None else 2
+
+
+def _usual_cluster(accelerator: Any) -> Any:
+    """The preset of the GPU's usual node, or None where none is shipped."""
+    from distsim import catalog
+
+    if accelerator.default_cluster is None:
+        return None
+    try:
+        return catalog.load("clusters", accelerator.default_cluster)
+    except DistsimError:
+        return None
+
+
+def _nic_rate(usual: Any, gbps: float | None) -> float:
+    if gbps is not None:
+        return gbps * GIGA / BITS_PER_BYTE
+    rate = usual.network_bytes_per_second_per_gpu if usual is not None else None
+    return float(rate or 0.0)
+
+
+def _class_of(accelerator: Any, usual: Any, per_node: int, rate: float, stated: float | None, named: bool) -> str:
+    """Network class: the cluster's own when it was named or no rate was stated, else the usual one at the rate."""
+    if usual is not None and usual.network is not None and (named or stated is None):
+        return str(usual.network.link_class)
+    return usual_network(accelerator.generation, per_node, rate * BITS_PER_BYTE / GIGA)

@@ -1,0 +1,171 @@
+"""The price of a collective on a network: the one function that memory-less callers, engines and reports share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distsim.arrays import Number, maximum, take, where
+from distsim.engine.networks import nccl, textbook
+from distsim.engine.networks.link_factors import FAMILIES
+from distsim.engine.networks.network import Factor, Group, Network, Priced
+from distsim.errors import DistsimError, did_you_mean
+from distsim.formulas import collectives as volumes
+
+_LOW = "LL"  # the protocol of short messages, whose latency has a factor of its own
+WIRE: dict[str, Callable[[Number, Number], Number]] = {
+    "all_reduce": volumes.all_reduce_wire_bytes,
+    "all_gather": volumes.all_gather_wire_bytes,
+    "reduce_scatter": volumes.all_gather_wire_bytes,
+    "all_to_all": volumes.all_gather_wire_bytes,
+    "broadcast": volumes.broadcast_wire_bytes,
+    "reduce": volumes.broadcast_wire_bytes,
+    "scatter": volumes.scatter_wire_bytes,
+    "gather": volumes.scatter_wire_bytes,
+    "send_recv": volumes.send_recv_wire_bytes,
+}
+BUS: dict[str, Callable[[Number], Number]] = {
+    "all_reduce": volumes.all_reduce_bus_factor,
+    "all_gather": volumes.gather_bus_factor,
+    "reduce_scatter": volumes.gather_bus_factor,
+    "all_to_all": volumes.gather_bus_factor,
+    "scatter": volumes.gather_bus_factor,
+    "gather": volumes.gather_bus_factor,
+}
+OPS = tuple(WIRE)
+_SPELLINGS = {"sendrecv": "send_recv", "alltoall": "all_to_all", "allreduce": "all_reduce", "allgather": "all_gather",
+              "reducescatter": "reduce_scatter"}  # fmt: skip
+
+
+def op_named(op: str) -> str:
+    """The op a user means; nccl-tests' spellings are understood."""
+    plain = op.lower().replace("-", "_").removesuffix("_perf")
+    plain = _SPELLINGS.get(plain, plain)
+    if plain not in WIRE:
+        raise DistsimError(f"unknown collective {op!r}", did_you_mean(plain, OPS), f"collectives: {', '.join(OPS)}")
+    return plain
+
+
+def bus_factor(op: str, ranks: Number) -> Number:
+    """Bus over algorithm bandwidth, as nccl-tests prints them; 1 for broadcast, reduce and send_recv."""
+    return BUS[op](ranks) if op in BUS else 1.0
+
+
+def price(op: str, size_bytes: Number, group: Group) -> Priced:
+    """Seconds, algorithm and wire bytes of one call; sizes, ranks and rates may be arrays.
+
+    ``size_bytes`` is the larger of a call's input and output on one rank. A group of one rank costs nothing.
+    """
+    if group.network.bridge is None:
+        return _price(op, size_bytes, group)
+    ways = zip(_price(op, size_bytes, group.on_bridge()), _price(op, size_bytes, group), strict=True)
+    return Priced(*(where(group.bridged, near, far) for near, far in ways))
+
+
+def _price(op: str, size_bytes: Number, group: Group) -> Priced:
+    """The price over one kind of link inside a domain."""
+    seconds, algorithm, protocol = least_seconds(op, size_bytes, _at_least_two(group))
+    link = where(group.nodes > 1, group.network.inter, group.network.intra)
+    alone = group.ranks <= 1
+    return Priced(where(alone, 0.0, seconds), algorithm, protocol, WIRE[op](size_bytes, group.ranks), link)
+
+
+_PRICES: dict[tuple[Any, ...], tuple[Any, Priced]] = {}
+_MOST_PRICES = 20_000
+_FACTORS = Network._fields.index("factors")
+
+
+def remembered(op: str, size_bytes: Number, group: Group) -> Priced:
+    """``price``, looked up where plain numbers come again: alike stages and layouts, sweeps of runs."""
+    ranks, local, nodes, network, sharing, axes, bridged = group
+    if not all(
+        isinstance(one, (int, float))
+        for one in (size_bytes, ranks, nodes, axes, bridged, network.nic_rate, network.hop)
+    ):
+        return price(op, size_bytes, group)
+    factors = network.factors  # known by identity: kept with the price, so that no other can take its place
+    key = (
+        op,
+        size_bytes,
+        ranks,
+        local,
+        nodes,
+        sharing,
+        axes,
+        bridged,
+        id(factors),
+        *network[:_FACTORS],
+        *network[_FACTORS + 1 :],
+    )
+    found = _PRICES.get(key)
+    if found is None:
+        if len(_PRICES) >= _MOST_PRICES:
+            _PRICES.clear()
+        found = _PRICES[key] = (factors, price(op, size_bytes, group))
+    return found[1]
+
+
+def _at_least_two(group: Group) -> Group:
+    """The same group without groups of one rank, whose formulas would divide by zero."""
+    return group._replace(ranks=maximum(group.ranks, 2), local=where(group.ranks <= 1, 2, group.local))
+
+
+def factor_of(group: Group, family: str) -> Factor:
+    """Measured factors of a group: latency of its slowest kind of link; arrays where only some groups span nodes.
+
+    ``bandwidth`` is that of the NICs where nodes are spanned; ``inside_factor`` gives the fabric's.
+    """
+    inside, across, many = inside_factor(group, family), across_factor(group, family), group.nodes > 1
+    return Factor(*(where(many, far, near) for near, far in zip(inside, across, strict=True)))
+
+
+def inside_factor(group: Group, family: str) -> Factor:
+    """Measured factors of the links inside a domain."""
+    return group.network.factors.get(_inside_key(group.network, family), Factor())
+
+
+def across_factor(group: Group, family: str) -> Factor:
+    """Measured factors of the network between domains."""
+    return group.network.factors.get(_across_key(group.network, family), Factor())
+
+
+def _inside_key(network: Network, family: str) -> str:
+    """Whose factors hold inside a domain: those of its links, or of all links that nobody measured."""
+    own = f"{network.intra}/{family}"
+    return own if own in network.factors else f"other-intra/{family}"
+
+
+def _across_key(network: Network, family: str) -> str:
+    """Whose factors hold between domains."""
+    own = f"{network.inter}/{family}"
+    return own if own in network.factors else f"other-inter/{family}"
+
+
+def factor_keys(family: str, group: Group) -> set[str]:
+    """Whose factors the price of a family of collectives takes on one group of plain numbers."""
+    if group.bridged:
+        group = group.on_bridge()
+    if group.ranks <= 1 or not group.network.factors:
+        return set()
+    inside = {_inside_key(group.network, family)} if group.local > 1 else set()
+    return inside | ({_across_key(group.network, family)} if group.nodes > 1 else set())
+
+
+def least_seconds(op: str, size_bytes: Number, group: Group) -> tuple[Number, Number, Number]:
+    """The least time over all ways to run an op, with the algorithm and protocol that reach it."""
+    family = FAMILIES[op]
+    latency_factor = factor_of(group, family)
+    rates = inside_factor(group, family).bandwidth, across_factor(group, family).bandwidth
+    ways = nccl if group.network.backend in nccl.BACKENDS else textbook
+    found = ways.candidates(op, size_bytes, group)
+    best: Number = None
+    chosen: Number = 0
+    for index, one in enumerate(found):
+        factor = latency_factor.low if one.protocol == _LOW else latency_factor.bulk
+        seconds = one.latency * factor + size_bytes / one.bandwidth(*rates)
+        if index == 0:
+            best = seconds
+            continue
+        less = seconds < best
+        best, chosen = where(less, seconds, best), where(less, index, chosen)
+    return best, take([one.algorithm for one in found], chosen), take([one.protocol for one in found], chosen)

@@ -1,0 +1,117 @@
+"""Ways to run a collective outside NCCL: MPI and Gloo by the textbook algorithms, TPUs on their torus."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from distsim.arrays import Number, ceil_div, ceil_log2, maximum, minimum, where
+from distsim.engine.networks.nccl import FREE, Candidate
+from distsim.engine.networks.network import Group, direct_oversubscription
+from distsim.formulas import collectives as formulas
+from distsim.units import GIB, MICROSECOND
+
+_UNIT = float(GIB)  # any size: slopes of straight lines are taken over it
+_SLACK = 1e-9  # a root of a whole power must not round up
+_Seconds = Callable[[Number, Number, Number, Number], Number]
+ALGORITHMS: dict[str, dict[str, _Seconds]] = {
+    "all_reduce": {
+        "ring": formulas.ring_all_reduce_seconds,
+        "recursive_doubling": formulas.recursive_doubling_all_reduce_seconds,
+        "recursive_halving_doubling": formulas.halving_doubling_all_reduce_seconds,
+        "double_tree": formulas.double_tree_all_reduce_seconds,
+    },
+    "all_gather": {
+        "ring": formulas.ring_all_gather_seconds,
+        "recursive_doubling": formulas.recursive_doubling_all_gather_seconds,
+    },
+    "broadcast": {
+        "tree": formulas.binomial_tree_seconds,
+        "scatter_all_gather": formulas.scatter_all_gather_broadcast_seconds,
+    },
+    "all_to_all": {"direct": formulas.direct_exchange_seconds},
+    "send_recv": {"direct": formulas.send_recv_seconds},
+}
+_LIKE = {"reduce_scatter": "all_gather", "reduce": "broadcast", "scatter": "all_to_all", "gather": "all_to_all"}
+PIPELINED = ("double_tree",)  # NCCL-like pipelining that MPI and Gloo do not have
+
+
+@functools.lru_cache(maxsize=1)
+def profiles() -> dict[str, Any]:
+    """Constants of the libraries, as ``presets/links/backends.toml`` states them."""
+    from distsim import catalog
+
+    data: dict[str, Any] = catalog.load("links", "backends")
+    return data
+
+
+def candidates(op: str, size_bytes: Number, group: Group) -> list[Candidate]:
+    """The ways a group's backend may run an op."""
+    name = _LIKE.get(op, op)
+    if group.network.backend == "ici":
+        return [torus(name, size_bytes, group)]
+    hop, rate = link(group)
+    found = [
+        _straight(algorithm, lambda size, seconds=seconds: seconds(size, group.ranks, hop, rate))  # type: ignore[misc]
+        for algorithm, seconds in ALGORITHMS[name].items()
+        if algorithm not in PIPELINED
+    ]
+    if name == "all_reduce":
+        found.append(_straight("hierarchical", lambda size: hierarchical(size, group)))
+    return found
+
+
+def _straight(algorithm: str, seconds: Callable[[Number], Number]) -> Candidate:
+    """A candidate from a time that is a straight line in size."""
+    latency = seconds(0.0)
+    slope = maximum(seconds(_UNIT) - latency, 1 / FREE)
+    return Candidate(algorithm, "", latency, FREE, _UNIT / slope)
+
+
+def link(group: Group) -> tuple[Number, Number]:
+    """Seconds per message and bytes per second of the slowest link of a group."""
+    local, far = _sides(group)
+    many = group.nodes > 1
+    return where(many, far[0], local[0]), where(many, far[1], local[1])
+
+
+def _sides(group: Group) -> tuple[tuple[Number, Number], tuple[Number, Number]]:
+    """(hop, rate) inside a domain and between domains."""
+    net, profile = group.network, profiles()[group.network.backend]
+    inside = maximum(net.intra_rate * profile["local_share"], 1.0)
+    nic = net.nic_rate / group.sharing / direct_oversubscription(group.nodes, net.tiers)
+    across = maximum(nic * profile["share"], 1.0)
+    return (profile["local_hop"] * MICROSECOND, inside), (net.hop * profile["hop_share"], across)
+
+
+def hierarchical(size_bytes: Number, group: Group) -> Number:
+    """Two-level all-reduce: every rank of a node takes its share across."""
+    (local_hop, local_rate), (hop, rate) = _sides(group)
+    return formulas.hierarchical_all_reduce_seconds(
+        size_bytes, group.local, group.nodes, local_hop, local_rate, hop, rate
+    )
+
+
+def torus(op: str, size_bytes: Number, group: Group) -> Candidate:
+    """A TPU slice as near to a cube (or square) as its size allows, every axis of the group in use; several slices meet
+    over their hosts' network, each chip with its share of what crosses. A whole slice of short axes has corners, whose
+    chips have half of the links; a group inside one is laid out as a ring (MaxText's custom_mesh hybrid_ring_64x4)."""
+    net, hop = group.network, profiles()["ici"]["hop"] * MICROSECOND
+    along = where(group.axes > 0, group.axes, net.torus_axes)
+    axes = minimum(along, maximum(1, ceil_log2(group.local)))
+    side = ceil_div(group.local ** (1.0 / axes) - _SLACK, 1)
+    rate, wrap = net.intra_rate / (2 * net.torus_axes), where(axes >= net.torus_axes, net.torus_wrap, formulas.RING)
+    many, nic = group.nodes > 1, maximum(net.nic_rate, 1.0)
+    far = where(many, net.hop, 0.0)
+    if op == "send_recv":
+        near = rate * where(side >= wrap, 2, 1)
+        return Candidate("torus", "", hop + far + 0 * group.ranks, where(many, minimum(near, nic), near), FREE)
+    latency = axes * (side // 2) * hop + far
+    if op == "all_to_all":
+        across = axes * where(side >= wrap, 2, 1) * rate / maximum(1.0, side * axes / 4)
+        return Candidate("torus", "", latency, where(many, minimum(across, nic), across), FREE)
+    trips = 2 if op == "all_reduce" else 1
+    stream = formulas.torus_all_gather_seconds(_UNIT, group.local, axes, side, 0.0, rate, wrap)
+    crossing = where(many, (group.nodes - 1) / group.nodes * _UNIT / (group.local * nic), 0.0)
+    return Candidate("torus", "", trips * latency, _UNIT / (trips * (stream + crossing)), FREE)

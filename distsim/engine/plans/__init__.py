@@ -1,0 +1,1 @@
+"""Whole runs: clusters, days, failures, energy and money."""

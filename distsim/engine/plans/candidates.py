@@ -1,0 +1,164 @@
+"""Clusters of a plan with their fastest layouts, and what they lose to failures and draw in power."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.footprint.states import states_of
+from distsim.engine.jobs.flops import trained_parameters
+from distsim.engine.jobs.lacking import lacking
+from distsim.engine.jobs.models import LoadedModel
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.layouts.bounds import Bounds
+from distsim.engine.plans.batch import StepBatch
+from distsim.engine.plans.energy import draw
+from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput
+from distsim.engine.plans.layouts import best_options, with_options
+from distsim.engine.plans.pace import campaign_ends, campaign_pace
+from distsim.engine.plans.plan import Candidate
+from distsim.engine.step import StepReport, step_of
+from distsim.errors import DistsimError
+from distsim.layers.network import network_parameters, plain_context
+from distsim.specs.cluster import Cluster
+from distsim.specs.failures import Failures
+from distsim.specs.job import Job
+from distsim.specs.storage import Storage
+from distsim.units import GIGA
+
+SHORTLIST = 2
+PLAIN_HOST_RATE = 26 * GIGA
+"""To host memory over PCIe 4.0, one direction, where the preset does not say (nvbandwidth README, 8 x A100)."""
+SHOWN = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_group", "sequence_parallel",
+         "micro_batch", "micro_batches", "recompute_layers", "seq")  # fmt: skip
+
+
+Shortlists = dict[tuple[str, float | None, int, int], list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What holds for all candidates of a plan: the job's own options, and what it trains against."""
+
+    job: Job
+    batch: StepBatch
+    failures: Failures
+    storage: Storage
+    policy: Policy
+    bounds: Bounds = field(default_factory=Bounds)
+    """Layouts that the user asks for."""
+    margin: float = 0.0
+    """Share of the memory that a layout leaves free."""
+    tokens: float = math.inf
+    """How long the campaign trains."""
+
+    def job_on(self, model: LoadedModel, cluster: str, gpus: int) -> Job:
+        """The job on so many accelerators of a cluster, its layout open."""
+        batch = self.batch.sequences(gpus)
+        update = {"model": model.spec, "cluster": cluster, "gpus": gpus, "global_batch": batch}
+        return self.job.model_copy(update=update)
+
+
+def candidate_setup(terms: Terms, model: LoadedModel, cluster: str, gpus: int, layout: Mapping[str, Any]) -> Setup:
+    """A candidate's job with its layout, nothing open."""
+    return with_options(terms.job_on(model, cluster, gpus), catalog.load("clusters", cluster), layout)
+
+
+def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: Shortlists) -> Candidate | None:
+    """The fastest layout that fits on so many accelerators, or None.
+
+    What fits follows from the accelerator and the size of its fabric; so the layouts that were fastest on one such
+    cluster are the only ones timed on the next, whose network differs.
+    """
+    spec: Cluster = catalog.load("clusters", cluster)
+    key = (catalog.load("gpus", spec.gpu).name, spec.gpu_power, spec.domain, gpus)
+    if key not in known:
+        job = terms.job_on(model, cluster, gpus)
+        known[key] = best_options(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin)
+    timed = [step_of(candidate_setup(terms, model, cluster, gpus, layout)) for layout in known[key]]
+    return _candidate(terms, model, min(timed, key=lambda report: report.seconds)) if timed else None
+
+
+def checkpoint_bytes_per_parameter(setup: Setup) -> float:
+    """Weights, master copy and full-size states of what trains, in the mean of its parameters: 14 for Adam in mixed
+    precision, between 10 and 14 where matrices have one state and all else has two (Muon)."""
+    precision, optimizer = setup.precision if setup.tuning is None else setup.tuning.adapter, setup.optimizer
+    parts = network_parameters(plain_context(setup.model, setup.tuning)).values()
+    trained = [(one, one.elements * times) for parameters, times in parts for one in parameters if one.trains]
+    states = sum(
+        elements * (precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element)
+        for one, elements in trained for state in states_of(optimizer, one) if state.shape == "full"
+    )  # fmt: skip
+    each = states / sum(elements for _, elements in trained)
+    return float(precision.parameter_bytes + precision.master_bytes * optimizer.master_copy + each)
+
+
+def checkpoint_of(report: StepReport, parameters: int) -> Checkpoint:
+    """One checkpoint of a job: what its fullest rank holds, and all of it once."""
+    setup = report.setup
+    held = max(float(stage.states.parameters + stage.states.optimizer) for stage in report.memory.stages)
+    if setup.tuning is not None:  # frozen weights are written nowhere
+        parameters = round(trained_parameters(setup))
+        held = max(float(stage.states.gradients + stage.states.optimizer) for stage in report.memory.stages)
+    host = setup.accelerator.host
+    rate = (host.measured or host.rate) if host is not None else None
+    network = setup.cluster.network
+    nodes = -(-setup.layout.gpus // setup.cluster.gpus_per_node)
+    links = {} if network is None else {"writers_rate": network.node_bytes_per_second * nodes}
+    total = parameters * checkpoint_bytes_per_parameter(setup)
+    return Checkpoint(total, held, rate or PLAIN_HOST_RATE, **links)
+
+
+def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidate:
+    setup = report.setup
+    y = setup.layout
+    saved = checkpoint_of(report, model.parameters)
+    steady = replace(terms.policy, node_preempted_every=None)
+    sequences = y.micro_batch * y.micro_batches * y.dp
+    work = terms.tokens / (y.seq * sequences) * report.seconds * terms.policy.pace
+    kept, spot = (
+        goodput(y.gpus, terms.failures, saved, terms.storage, policy, setup.cluster.gpus_per_node, work)
+        for policy in (steady, terms.policy)
+    )
+    layout = {name: getattr(y, name) for name in SHOWN}
+    layout |= {"sequence_parallel": bool(y.sequence_parallel), "recompute": setup.recompute}
+    layout["stage_layers"] = list(setup.chunk_layers) if len(set(setup.chunk_layers)) > 1 else None
+    low, high = report.interval.low, report.interval.high
+    if terms.policy.pace == campaign_pace():
+        low, high = (end * report.seconds for end in campaign_ends(low / report.seconds, high / report.seconds))
+    return Candidate(
+        setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, low, high, y.seq * sequences, kept,
+        draw(setup.accelerator, setup.cluster, _campaign_utilisation(report, kept)), report.breakdown, report.mfu,
+        sequences, saved.total_bytes, report.memory.peak / report.memory.capacity, spot, lacking(setup),
+        setup.gpu_power,
+    )  # fmt: skip
+
+
+def _campaign_utilisation(report: StepReport, kept: Goodput) -> float | None:
+    """Utilisation at the pace of campaigns and stragglers, which the power follows; None for a chip without a peak."""
+    return None if report.mfu is None else report.mfu / kept.slow_steps
+
+
+Watch = Callable[[int, int], None]
+"""Told how many clusters are done, and of how many."""
+
+
+def candidates(
+    terms: Terms, model: LoadedModel, places: Sequence[tuple[str, int]], watch: Watch | None = None
+) -> list[Candidate]:
+    """The best layout for each (cluster, accelerators) that has one; raises where the options allow none anywhere."""
+    known: Shortlists = {}
+    found, refusal = [], None
+    for done, (cluster, gpus) in enumerate(places):
+        if watch is not None:
+            watch(done, len(places))
+        try:
+            found.append(candidate(terms, model, cluster, gpus, known))
+        except DistsimError as error:
+            refusal = error
+    if refusal is not None and not found:
+        raise refusal
+    return [one for one in found if one is not None]

@@ -1,0 +1,51 @@
+"""An option of a plan from inside: the memory of its layout per stage, and its pipeline over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.memory import MemoryReport, memory_of
+from distsim.engine.pipeline import Pipeline, pipeline
+from distsim.engine.planner import Plan
+from distsim.engine.plans.candidates import candidate_setup
+from distsim.engine.plans.plan import Option
+from distsim.engine.timelines.model import pass_times
+
+ROUNDS = 2
+"""Micro-batches that are drawn, as a multiple of the stages: warm-up, steady state and drain all show."""
+MOST_ACTIONS = 100_000
+"""Pipelines of more actions are not simulated whole for their bubble."""
+
+
+@dataclass(frozen=True)
+class Details:
+    """``drawn`` is a pipeline of few micro-batches, None where there is one stage; ``bubble`` is that of the step."""
+
+    setup: Setup
+    memory: MemoryReport
+    drawn: Pipeline | None
+    bubble: float | None
+
+
+def details(made: Plan, option: Option) -> Details:
+    """Memory and pipeline of an option's layout, by the functions that chose it."""
+    one = option.candidate
+    setup = candidate_setup(made.request.terms, made.model, one.cluster, one.gpus, one.layout)
+    y = setup.layout
+    if y.pp == 1:
+        return Details(setup, memory_of(setup), None, None)
+    drawn = _pipeline(setup, min(y.micro_batches, ROUNDS * y.pp))
+    if drawn.micro == y.micro_batches:
+        bubble: float | None = drawn.bubble_fraction
+    elif 2 * y.pp * y.vpp * y.micro_batches > MOST_ACTIONS:
+        bubble = None
+    else:
+        bubble = _pipeline(setup, y.micro_batches).bubble_fraction
+    return Details(setup, memory_of(setup), drawn, bubble)
+
+
+def _pipeline(setup: Setup, micro: int) -> Pipeline:
+    y = setup.layout
+    chunks = y.vpp if y.vpp > 1 else None
+    return pipeline(stages=y.pp, micro=micro, schedule=y.schedule, chunks=chunks, **pass_times(setup))

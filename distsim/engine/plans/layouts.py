@@ -1,0 +1,89 @@
+"""The layouts that a plan looks at: those of ``distsim search``, within the space that people train in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.layouts.bounds import Bounds, parse_bound
+from distsim.engine.search import Request, search
+from distsim.errors import DistsimError
+from distsim.specs.cluster import Cluster
+from distsim.specs.framework import Framework
+from distsim.specs.job import Job
+
+USUAL_SPACE = {
+    "tp": "1..8", "pp": "1..16", "vpp": "1,2,4", "cp": "1", "schedule": "1f1b,interleaved-1f1b",
+}  # fmt: skip
+"""What is searched for each cluster and size: what published runs chose (docs/plan.md)."""
+WIDE_SPACE = {**USUAL_SPACE, "tp": "1..16", "pp": "1..64", "cp": "1..16"}
+"""Searched where nothing in the usual space fits."""
+USUAL_MICRO_BATCH = 16
+USUAL_SEQUENCE = 8192
+MICRO_BATCH_TOKENS = USUAL_MICRO_BATCH * USUAL_SEQUENCE
+"""Sequences in the largest micro-batch that is tried, or of short ones as many tokens."""
+OPTIONS = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute", "recompute_layers",
+           "sequence_parallel", "schedule")  # fmt: skip
+"""What tells a layout apart, as options of a job; the stated ones bound the search."""
+
+
+def framework_of(job: Job) -> Framework:
+    """The framework of a plan's job."""
+    framework: Framework = catalog.load("frameworks", job.framework)
+    return framework
+
+
+def overrides_of(job: Job, cluster: Cluster) -> dict[str, Any]:
+    """Specs that replace those of the job wherever a plan resolves it."""
+    return {"framework": framework_of(job), "cluster": cluster}
+
+
+def micro_batches(seq: int) -> list[int]:
+    """Powers of two that are tried."""
+    most = max(USUAL_MICRO_BATCH, MICRO_BATCH_TOKENS // seq)
+    return [2**power for power in range(most.bit_length())]
+
+
+def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bounds:
+    """The bounds of a search: those that the user states, the framework's habits, and the usual space."""
+    framework = framework_of(job)
+    habits = {**framework.usual, **framework.defaults}
+    words = dict(WIDE_SPACE if wide else USUAL_SPACE)
+    if job.seq and job.seq > USUAL_SEQUENCE:
+        words["cp"] = WIDE_SPACE["cp"]
+    words["micro_batch"] = ",".join(map(str, micro_batches(job.seq or USUAL_SEQUENCE)))
+    words["zero"] = str(habits.get("zero", 1))
+    words["sequence_parallel"] = "off" if habits.get("sequence_parallel") is False else "on"
+    if not wide and cluster.domain < 8:
+        words["tp"] = f"1..{cluster.domain}"
+    usual = {name: parse_bound(name, text) for name, text in words.items()}
+    return replace(stated, given={**usual, **stated.given})
+
+
+def best_options(
+    job: Job, cluster: Cluster, gpus: int, stated: Bounds, count: int, margin: float = 0.0
+) -> list[dict[str, Any]]:
+    """Options of the fastest layouts that fit, fastest first; none where none fits. Raises where none is allowed.
+    ``margin`` is a share of the memory that stays free."""
+    refusal: DistsimError | None = None
+    for wide in (False, True):
+        bounds, specs = space(job, cluster, stated, wide), overrides_of(job, cluster)
+        try:
+            found = search(Request(job, (gpus,), bounds, top=count, margin=margin, overrides=specs, brief=True)).best
+        except DistsimError as error:
+            refusal = error
+            continue
+        if found:
+            return [{name: choice.options.get(name) for name in OPTIONS} for choice in found]
+        refusal = None
+    if refusal is not None:
+        raise refusal
+    return []
+
+
+def with_options(job: Job, cluster: Cluster, options: Mapping[str, Any]) -> Setup:
+    """A job with the options of a layout, as a setup."""
+    return resolve(job.model_copy(update={name: options[name] for name in OPTIONS}), overrides_of(job, cluster))

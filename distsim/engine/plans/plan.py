@@ -1,0 +1,220 @@
+"""From clusters whose step time is known to plans: days, dollars, energy, and which of them are worth a look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from distsim.engine.plans.energy import Draw
+from distsim.engine.plans.goodput import Goodput
+from distsim.engine.plans.prices import RESERVED_YEARS, Quote
+from distsim.engine.steps.intervals import LEVEL
+from distsim.errors import DistsimError
+from distsim.formulas import energy, money
+from distsim.specs.facility import Facility
+from distsim.units import DAY, HOUR
+
+LONGEST_DAYS = 10 * 365.0
+"""Plans that take longer are no plans."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A cluster with a layout, and what its step takes; made by whoever can time a step."""
+
+    cluster: str
+    gpu: str
+    gpus: int
+    layout: Mapping[str, Any]
+    step_seconds: float
+    step_low: float
+    step_high: float
+    tokens_per_step: int
+    goodput: Goodput
+    draw: Draw | None
+    """None where nobody states the accelerator's power."""
+    breakdown: Mapping[str, float]
+    """Seconds of each part of a step."""
+    mfu: float | None = None
+    global_batch: int | None = None
+    """Sequences per step."""
+    checkpoint_bytes: float = 0.0
+    memory_fraction: float | None = None
+    """Of what a program can have on the fullest accelerator."""
+    spot: Goodput | None = None
+    """Goodput on machines that are taken away, where it is known how often that is."""
+    notes: tuple[str, ...] = ()
+    """What of the job the accelerator does not have."""
+    gpu_power: float | None = None
+    """Watts of the limit under which the accelerators run."""
+
+    def under(self, term: str) -> Candidate:
+        """The same on machines rented at a term."""
+        return replace(self, goodput=self.spot) if term == "spot" and self.spot is not None else self
+
+    def days(self, tokens: float, step_seconds: float) -> float:
+        """Calendar days for so many tokens, failures and pauses counted."""
+        return tokens / self.tokens_per_step * step_seconds * self.goodput.stretch / DAY
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to train: a candidate at one provider's rate."""
+
+    candidate: Candidate
+    quote: Quote
+    days: float
+    days_low: float
+    days_high: float
+    gpu_hours: float
+    dollars: float
+    watts: float | None
+    """Mean draw of one accelerator with its share of the node, before cooling."""
+    energy_kwh: float | None
+    tonnes_co2e: float | None
+    tokens: float
+
+    @property
+    def tokens_per_dollar(self) -> float:
+        """Tokens trained for one dollar of rent."""
+        return self.tokens / self.dollars
+
+    @property
+    def committed_dollars(self) -> float | None:
+        """What a reservation of these machines costs over its whole term; None where they are paid by the hour."""
+        years = RESERVED_YEARS.get(self.quote.term)
+        if years is None:
+            return None
+        hours = money.gpu_hours(self.candidate.gpus, max(years * money.YEAR_HOURS * HOUR, self.days * DAY))
+        return float(money.rent_dollars(hours, self.quote.usd_per_gpu_hour))
+
+    def interval(self, value: float | None) -> dict[str, float] | None:
+        """90 % of a figure that grows with the days."""
+        if value is None:
+            return None
+        low, high = (value * days / self.days for days in (self.days_low, self.days_high))
+        return {"level": LEVEL, "low": low, "high": high}
+
+    def dollars_at(self, days: float) -> float:
+        """Rent if it took so many days instead."""
+        return self.dollars * days / self.days
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON contract, and more."""
+        one = self.candidate
+        return {
+            "cluster": one.cluster, "gpu": one.gpu, "gpus": one.gpus, "gpu_power": one.gpu_power,
+            "layout": dict(one.layout),
+            "global_batch": one.global_batch, "spare_nodes": one.goodput.spares,
+            "days": self.days, "days_interval": self.interval(self.days),
+            "gpu_hours": self.gpu_hours, "gpu_hours_interval": self.interval(self.gpu_hours),
+            "dollars": self.dollars, "dollars_interval": self.interval(self.dollars),
+            "committed_dollars": self.committed_dollars,
+            "energy_kwh": self.energy_kwh, "energy_kwh_interval": self.interval(self.energy_kwh),
+            "tonnes_co2e": self.tonnes_co2e, "goodput": one.goodput.fraction,
+            "tokens_per_dollar": self.tokens_per_dollar, "tokens_per_dollar_interval": {
+                "level": LEVEL, "low": self.tokens / self.dollars_at(self.days_high),
+                "high": self.tokens / self.dollars_at(self.days_low),
+            }, "step_seconds": one.step_seconds, "mfu": one.mfu,
+            "memory_fraction": one.memory_fraction,
+            "interruptions": one.goodput.interruptions(self.tokens / one.tokens_per_step * one.step_seconds),
+            "price": self.quote.to_dict(),
+        }  # fmt: skip
+
+
+def options(
+    candidates: Sequence[Candidate],
+    tokens: float,
+    quotes: Mapping[tuple[str, int], Sequence[Quote]],
+    facility: Facility,
+) -> list[Option]:
+    """Every candidate at every quote for it, cheapest first; ``quotes`` are by cluster name and accelerators."""
+    if not 0 < tokens <= 1e18:
+        raise DistsimError(f"{tokens:g} tokens cannot be planned", "give more than 0, e.g. --tokens 2T")
+    found = [
+        _option(rented, quote, tokens, facility)
+        for one in candidates
+        for quote in quotes.get((one.cluster, one.gpus), ())
+        if (rented := one.under(quote.term)).days(tokens, one.step_seconds) <= LONGEST_DAYS
+    ]
+    return sorted(found, key=lambda option: (option.dollars, option.days))
+
+
+def _option(one: Candidate, quote: Quote, tokens: float, facility: Facility) -> Option:
+    days = one.days(tokens, one.step_seconds)
+    hours = money.gpu_hours(one.gpus, days * DAY)
+    watts = None if one.draw is None else one.draw.mean(one.goodput.fraction)
+    kwh = None if watts is None else float(energy.energy_kwh(hours, watts, facility.pue))
+    grid = facility.kg_co2e_per_kwh
+    return Option(
+        one, quote, days, one.days(tokens, one.step_low), one.days(tokens, one.step_high), float(hours),
+        float(money.rent_dollars(hours, quote.usd_per_gpu_hour)), watts, kwh,
+        None if grid is None or kwh is None else float(energy.emitted_tonnes(kwh, grid)), tokens,
+    )  # fmt: skip
+
+
+def pareto(found: Sequence[Option]) -> list[int]:
+    """Indices of the options that no other beats in both days and dollars, fastest first."""
+    front: list[int] = []
+    cheapest = float("inf")
+    for index in sorted(range(len(found)), key=lambda i: (found[i].days, found[i].dollars)):
+        if found[index].dollars < cheapest:
+            front.append(index)
+            cheapest = found[index].dollars
+    return front
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the plan has to keep to; None asks for nothing."""
+
+    days: float | None = None
+    dollars: float | None = None
+
+    def __post_init__(self) -> None:
+        """A limit of nothing is a slip."""
+        for name, value, most, unit in (("deadline", self.days, 36_500, "days"), ("budget", self.dollars, 1e12, "USD")):
+            if value is not None and not 0 < value <= most:
+                raise DistsimError(
+                    f"a {name} of {value:g} {unit} is out of range", f"valid: more than 0, at most {most:,.0f} {unit}"
+                )
+
+    def met(self, option: Option) -> bool:
+        """Whether an option keeps to both limits."""
+        return (self.days is None or option.days <= self.days) and (
+            self.dollars is None or option.dollars <= self.dollars
+        )
+
+    def excess(self, option: Option) -> float:
+        """How far an option is beyond the limits: 1 where one is missed by its double."""
+        late = 0.0 if self.days is None else max(option.days / self.days - 1, 0)
+        dear = 0.0 if self.dollars is None else max(option.dollars / self.dollars - 1, 0)
+        return late + dear
+
+    def lacks(self, option: Option) -> str:
+        """What an option lacks, in words."""
+        words = []
+        if self.days is not None and option.days > self.days:
+            words.append(f"{option.days - self.days:,.1f} days too late")
+        if self.dollars is not None and option.dollars > self.dollars:
+            words.append(f"${option.dollars - self.dollars:,.0f} too dear")
+        return ", ".join(words)
+
+
+def cheapest(found: Sequence[Option], wish: Wish) -> Option | None:
+    """The cheapest option that keeps to the limits."""
+    return min((one for one in found if wish.met(one)), key=lambda one: (one.dollars, one.days), default=None)
+
+
+def fastest(found: Sequence[Option], wish: Wish) -> Option | None:
+    """The fastest option that keeps to the limits."""
+    return min((one for one in found if wish.met(one)), key=lambda one: (one.days, one.dollars), default=None)
+
+
+def nearest(found: Sequence[Option], wish: Wish, count: int = 3) -> list[Option]:
+    """The options that miss the limits by least, one per cluster and size."""
+    chosen: dict[tuple[str, int], Option] = {}
+    for one in sorted(found, key=wish.excess):
+        chosen.setdefault((one.candidate.cluster, one.candidate.gpus), one)
+    return list(chosen.values())[:count]

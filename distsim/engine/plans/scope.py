@@ -1,0 +1,162 @@
+"""What a plan tries: clusters that somebody rents out, sizes around what the deadline needs; and its notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from distsim import catalog
+from distsim.engine.jobs.flops import model_flops
+from distsim.engine.jobs.graphs import OPEN
+from distsim.engine.jobs.hardware import limited
+from distsim.engine.jobs.models import LoadedModel
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.tuning import tuning_notes
+from distsim.engine.plans.pace import campaign_pace
+from distsim.engine.plans.prices import Quote, covers
+from distsim.errors import DistsimError
+from distsim.specs.accelerator import Accelerator
+from distsim.units import DAY, GIGA, count
+
+if TYPE_CHECKING:
+    from distsim.engine.planner import Request
+
+USUAL_DAYS = 30.0
+USUAL_UTILISATION = 0.4
+LEAST_MEMORY = 40 * GIGA
+LARGEST_CLUSTER = 32_768
+"""Larger ones are tried only when --gpus asks for them."""
+GPU_VENDORS = ("NVIDIA", "AMD")
+"""Whose accelerators a plan looks at unless others are named: those that most frameworks run on."""
+SIZES = (0.5, 1, 2, 4)
+"""Cluster sizes that are tried, as multiples of what the deadline asks for at the usual utilisation."""
+
+
+class Scope:
+    """Clusters with the sizes to try on each."""
+
+    def __init__(self, request: Request, model: LoadedModel, offered: Sequence[Quote]) -> None:
+        """Raises DistsimError where nobody rents out what is asked for."""
+        self.request = request
+        self.sold = _sold(offered, request.sizes)
+        self.clusters = _clusters(request, self.sold)
+        first = {"cluster": self.clusters[0], "model": model.spec, "gpu_power": None}
+        job = request.terms.job.model_copy(update={**first, **OPEN})
+        setup = resolve(job)
+        self.flops_per_token = float(model_flops(setup))
+        self._tuning = tuning_notes(setup.tuning, setup.model, setup.kernels, setup.framework, job.lora_targets)
+
+    def places(self) -> list[tuple[str, int]]:
+        """Each cluster with each size."""
+        return [(name, size) for name in self.clusters for size in self._sizes(name)]
+
+    def notes(self) -> list[str]:
+        """What has no adapter, what was asked for and has no price, and sizes that were not tried."""
+        told = [*self._tuning, *self._limits()]
+        terms = " or ".join(self.request.price_terms)
+        wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
+        named = {catalog.load("clusters", name).name for name in self.request.clusters}
+        missing = sorted((wanted - set(self.sold.values())) | (named - set(self.sold)))
+        if missing:
+            told.append(f"no {terms} price for whole nodes of {', '.join(missing)} is known: left out")
+        if not self.request.sizes and any(max(self._needed(name)) > LARGEST_CLUSTER for name in self.clusters):
+            told.append(f"sizes up to {LARGEST_CLUSTER:,} accelerators are tried; --gpus tries others")
+        return told
+
+    def _limits(self) -> list[str]:
+        """Accelerators that a stated power limit does not limit, or that it rules out."""
+        told: dict[str, None] = {}
+        for cluster in self.clusters:
+            spec = catalog.load("clusters", cluster)
+            try:
+                found = limited(catalog.load("gpus", spec.gpu), spec, self.request.terms.job.gpu_power)[1]
+            except DistsimError as error:
+                found = [f"left out: {error.problem}"]
+            told |= dict.fromkeys(found)
+        return list(told)
+
+    def _sizes(self, cluster: str) -> list[int]:
+        """Accelerators to try: as asked, or powers of two around what the deadline needs."""
+        spec = catalog.load("clusters", cluster)
+        if self.request.sizes:
+            return [size for size in self.request.sizes if spec.network is not None or size <= spec.domain]
+        most = LARGEST_CLUSTER if spec.network is not None else spec.domain
+        return sorted({min(max(size, spec.gpus_per_node), most) for size in self._needed(cluster)})
+
+    def _needed(self, cluster: str) -> set[int]:
+        """Powers of two around what keeps to the deadline at the usual utilisation."""
+        peak = catalog.load("gpus", catalog.load("clusters", cluster).gpu).peak.bf16
+        seconds = (self.request.wish.days or USUAL_DAYS) * DAY
+        need = self.flops_per_token * self.request.tokens / (seconds * USUAL_UTILISATION * (peak or GIGA))
+        return {2 ** max(round(need * factor - 1).bit_length(), 0) for factor in SIZES}
+
+
+def _sold(offered: Sequence[Quote], sizes: Sequence[int]) -> dict[str, str]:
+    """Clusters that are offered for rent in whole nodes, or in parts of one that hold a job of a stated size; with
+    their accelerators."""
+    return {quote.cluster: quote.gpu for quote in offered if quote.cluster and _holds(quote, sizes)}
+
+
+def _holds(quote: Quote, sizes: Sequence[int]) -> bool:
+    spec = catalog.load("clusters", quote.cluster)
+    parts = [size for size in sizes if size % quote.gpus_per_instance == 0]
+    return any(covers(quote, size, spec) for size in (spec.gpus_per_node, *parts))
+
+
+def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
+    """Of the clusters that are sold those asked for, or all that can train."""
+    wanted = {catalog.load("gpus", name).name for name in request.gpus}
+    named = {catalog.load("clusters", name).name for name in request.clusters}
+    chosen = [
+        cluster for cluster, gpu in sold.items()
+        if (not wanted or gpu in wanted) and (not named or cluster in named) and (wanted or named or _can_train(gpu))
+    ]  # fmt: skip
+    if not chosen:
+        asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
+        raise DistsimError(
+            f"nobody's {' or '.join(request.price_terms)} price for whole nodes of {asked} is known",
+            *(_rented(name, sold) for name in sorted(request.clusters)),
+            f"with such prices: {', '.join(sorted(set(sold.values()))) or 'none'}" if not named else "",
+            "other terms: --price on-demand, spot, reserved-1y; your own prices: presets/prices/NAME.toml",
+        )
+    return sorted(chosen)
+
+
+def _rented(cluster: str, sold: dict[str, str]) -> str:
+    """What of a cluster's kind has a price."""
+    gpu = catalog.load("clusters", cluster).gpu
+    same = sorted(name for name, other in sold.items() if other == gpu)
+    return f"like {cluster}, with prices: --gpu {gpu}, or --cluster {', '.join(same)}" if same else ""
+
+
+def _can_train(gpu: str) -> bool:
+    accelerator: Accelerator = catalog.load("gpus", gpu)
+    able = accelerator.peak.bf16 is not None and accelerator.memory >= LEAST_MEMORY
+    return able and accelerator.vendor in GPU_VENDORS
+
+
+def usual_notes(request: Request, model: LoadedModel, left_out: int) -> list[str]:
+    """What every reader of a plan has to know; ``left_out`` prices were too old."""
+    notes = [
+        "dollars are the rent of accelerators: storage and egress stand besides where they have a price, support and "
+        "taxes are not in it; nobody asked whether so many are to be had",
+    ]
+    if (pace := campaign_pace()) == request.terms.policy.pace:
+        notes.append(f"steps take {pace:g} times as long as a benchmark's, as in published campaigns; --pace sets it")
+    if request.terms.batch.stated is None:
+        notes.append(request.terms.batch.words)
+    if request.terms.job.seq is not None and request.terms.job.seq < model.spec.context:
+        notes.append(f"sequences of {request.terms.job.seq:,} tokens, the model's context is {model.spec.context:,}")
+    if left_out:
+        notes.append(f"{left_out} prices are over {request.price_days:.0f} days older than the newest and left out")
+    if request.compute_optimal:
+        notes.append(
+            f"{count(request.tokens)} tokens are compute-optimal for {count(model.parameters)} parameters "
+            "(Chinchilla: about 20 per parameter); models that will serve long are trained on more"
+        )
+    if "spot" in request.price_terms and request.terms.policy.node_preempted_every is None:
+        notes.append(
+            "spot machines are taken away more often than the failure rate says, and price lists are silent about it: "
+            "not in it; --preempted-every 180d is what AWS told of its H100 nodes in 2025"
+        )
+    return notes

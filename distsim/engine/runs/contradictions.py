@@ -1,0 +1,111 @@
+"""Cells of a measured run that contradict one another: which of them are not read."""
+
+from __future__ import annotations
+
+from distsim.engine.jobs.flops import stated_flops
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.memory import OWN_SUM
+from distsim.interop.run_peaks import measured_peak_bytes
+from distsim.interop.run_sharding import contradicted_sharding
+from distsim.interop.runs import Run
+from distsim.units import GIB, GIGA, TERA
+
+APART = 1.1
+"""Times that a row's step time and throughputs may differ by: figures of two digits round by up to a tenth."""
+FLOPS_APART = 2.0
+"""The same beside a rate of FLOPs, whose conventions differ by recomputation and attention (docs/step.md)."""
+PEAK_APART = 1.15
+"""Predicted peaks beyond a card by more than this are no error of prediction (nine in ten lie within an eighth)."""
+LABELS = GIB / GIGA
+"""GiB per decimal GB: labels and logs write either."""
+
+
+def overruled(run: Run, setup: Setup) -> str:
+    """Cells that others of the row contradict, and what counts instead; nothing where all agree."""
+    return "; ".join(
+        words
+        for words in (
+            contradicted_sharding(run),
+            _uncompiled(run, setup),
+            _replicas(run, setup),
+            _accumulation(run, setup),
+            _rates(run, setup),
+            _peak(run, setup),
+        )
+        if words
+    )
+
+
+def _uncompiled(run: Run, setup: Setup) -> str:
+    """A compiler that the row names and the profile knows nothing of."""
+    framework = setup.framework
+    if not run.flag("compile") or framework.compiled or setup.kernels.compiler != "none":
+        return ""
+    return f"compile has no effect: the profile of {framework.name} does not say what torch.compile fuses"
+
+
+def _replicas(run: Run, setup: Setup) -> str:
+    y, told = setup.layout, run.count("dp")
+    if told is None or told == y.dp:
+        return ""
+    return f"dp {told} contradicts n_gpus {y.gpus} and tp*pp*cp {y.tp * y.pp * y.cp}: dp {y.dp} counts"
+
+
+def _accumulation(run: Run, setup: Setup) -> str:
+    y, told = setup.layout, run.count("grad_accum")
+    if not told or not run.count("global_batch") or told == y.micro_batches:
+        return ""
+    return f"grad_accum {told} contradicts the batch: {y.micro_batches} micro-batches count"
+
+
+def _rates(run: Run, setup: Setup) -> str:
+    """The first cell of a rate counts, as ``measured_seconds`` reads them."""
+    y = setup.layout
+    batch = y.micro_batch * y.micro_batches * y.dp
+    cells = {name: run.positive(name) for name in ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")}
+    seconds, tokens, samples = cells.values()
+    times = [seconds, tokens and batch * y.seq / (tokens * y.gpus), samples and batch / samples]
+    told = [(name, time) for name, time in zip(cells, times, strict=True) if time]
+    for name, time in told[1:]:
+        if max(time, told[0][1]) > APART * min(time, told[0][1]):
+            return f"{name} contradicts {told[0][0]}, which counts"
+    return _flop_rate(run, setup, *told[0]) if told else ""
+
+
+def _flop_rate(run: Run, setup: Setup, counts: str, seconds: float) -> str:
+    """A rate of FLOPs far from what a step's time makes of them, such as one of all GPUs together."""
+    y, printed = setup.layout, run.positive("tflops_per_gpu_reported")
+    flops = stated_flops(setup, run.text("flops_kind") or "model")
+    if not printed or not flops:
+        return ""
+    made = flops * y.micro_batch * y.micro_batches * y.dp * y.seq / (seconds * y.gpus * TERA)
+    return (
+        f"tflops_per_gpu_reported contradicts {counts}, which counts"
+        if max(made, printed) > FLOPS_APART * min(made, printed)
+        else ""
+    )
+
+
+def _peak(run: Run, setup: Setup) -> str:
+    """A peak beyond the card's memory, such as one in MB or of all GPUs together."""
+    if _read_peak(run, setup) is None or believed_peak(run, setup) is not None:
+        return ""
+    return f"mem_peak_gb_per_gpu is more than {setup.accelerator.name} has: GiB of one GPU?"
+
+
+def believed_peak(run: Run, setup: Setup) -> float | None:
+    """The measured peak in bytes; None where there is none, or none that the card can hold, unless its source added it
+    up itself."""
+    peak = _read_peak(run, setup)
+    summed = OWN_SUM in (run.text("mem_kind") or "")
+    return peak if peak is not None and (summed or peak <= setup.accelerator.memory * LABELS) else None
+
+
+def _read_peak(run: Run, setup: Setup) -> float | None:
+    return measured_peak_bytes(run, setup.framework.memory_decimal, setup.accelerator.capacity)
+
+
+def too_large(setup: Setup, predicted_bytes: float) -> str:
+    """A job that ran but is predicted not to: what saves its memory is in no cell."""
+    beyond = predicted_bytes > PEAK_APART * setup.accelerator.capacity
+    return "needs more memory by its cells than it ran in" if beyond else ""

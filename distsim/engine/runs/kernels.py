@@ -1,0 +1,113 @@
+"""The kernels that a measured run had: those of its framework in its year, and what its words say of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.jobs.graphs import GROUPED, ITERATION, graphed
+from distsim.engine.jobs.profile import recipe_kernels, recipes_of, with_kernels
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.profile import recipe_year, run_year
+from distsim.engine.runs.software import layers_from, own_softmax, recomputation_of
+from distsim.interop import run_graphs, run_notes
+from distsim.interop.run_attention import kernel_said, names_flash
+from distsim.interop.runs import Run
+from distsim.specs.accelerator import Accelerator
+from distsim.specs.framework import Framework
+from distsim.specs.loss import Loss
+
+
+def recomputing_as_recipes(run: Run, setup: Setup) -> Setup:
+    """The setup with what the framework's own recipes compute again, where the row does not say."""
+    again = [one.again for one in recipes_of(setup.framework, setup.model, setup.accelerator, setup.precision.name)]
+    names = next((kinds for kinds in reversed(again) if kinds is not None), ())
+    if not names or run.text("recompute") is not None or setup.tuning is not None:
+        return setup
+    kernels = with_kernels(setup.kernels, {"selective": names}, f"framework {setup.framework.name}, recipes")
+    return replace(setup, kernels=kernels, recompute="selective", layout=setup.layout.with_(selective=1))
+
+
+def with_kernels_of(run: Run, setup: Setup) -> Setup:
+    """The setup with its framework's kernels in the year of the run, and the attention kernel
+    and policy of recomputation that the row names."""
+    year, framework = run_year(run), setup.framework
+    own = {**_until(framework.earlier, year), **_until(earlier_families(framework), year).get(setup.model.family, {})}
+    replaced = recipe_kernels(framework, setup.model, setup.accelerator, setup.precision.name)
+    if setup.compiled:
+        replaced |= framework.compiled
+    own = {name: kernel for name, kernel in own.items() if name not in replaced}
+    if named := kernel_said(run):
+        own["attention_kernel"] = named
+    if setup.kernels.attention_mask == "window" and names_flash(run):
+        own["attention_mask"] = "none"
+    if forced := run_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):
+        own["router"] = forced
+    if share := run_notes.predicted_share(run):
+        own["predicted_share"] = share
+    if run_notes.sends_once(run):
+        own["expert_order"] = "fused"
+    if run_notes.sends_each(run):
+        own["expert_order"] = "around"
+    if run_notes.fuses_routers(run):
+        own["routing"] = "fused"
+    if run_notes.deterministic(run):
+        own["deterministic"] = True
+    if layers := layers_from(run):
+        own |= catalog.load("frameworks", layers).kernels.model_dump()
+    if run_notes.composes_activations(run):
+        own["activation"] = "eager"
+    if own_softmax(run):
+        own |= {"softmax": "fused", "softmax_kernel": "one"}
+    own |= noted_kernels(run, framework, setup.accelerator)
+    if setup.kernels.loss == "with-head":
+        own |= _chunks(run, setup)
+    own |= recomputation_of(run, framework).kernels
+    where = f"framework {framework.name}, earlier"
+    return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
+
+
+def _chunks(run: Run, setup: Setup) -> dict[str, Any]:
+    """Chunks of a loss as the notes say them, or as the software of the run's year cut them."""
+    if parts := run_notes.loss_chunks(run):
+        return {"loss_chunks": parts}
+    if tokens := run_notes.chunk_tokens(run):
+        return {"loss_chunk_tokens": tokens}
+    loss: Loss | None = catalog.load("losses", setup.job.loss) if setup.job.loss else None
+    return loss.earlier if loss is not None and recipe_year(run) < loss.until else {}
+
+
+def _until(earlier: Mapping[int, dict[str, Any]], year: float) -> dict[str, Any]:
+    """What held in a year: the first entry that had not ended."""
+    return next((dict(found) for last, found in sorted(earlier.items()) if year < last + 1), {})
+
+
+def earlier_families(framework: Framework) -> dict[int, dict[str, Any]]:
+    """Kernels of families up to a year, of a framework or of that whose modules run inside it."""
+    if framework.earlier_families or framework.modules is None:
+        return framework.earlier_families
+    inner: Framework = catalog.load("frameworks", framework.modules)
+    return inner.earlier_families
+
+
+def noted_kernels(run: Run, framework: Framework, chip: Accelerator) -> dict[str, Any]:
+    """The kernels that a measured run's notes tell of, where its framework has such."""
+    found: dict[str, Any] = {}
+    kind = run_graphs.graphs_of(run)
+    if kind in ("none", *framework.supports.cuda_graphs):
+        own = framework.kernels.model_dump()  # not what a recipe has with other graphs
+        apart = {} if kind == "iteration" else {name: own[name] for name in (*ITERATION, *GROUPED, "expert_overlap")}
+        found = {**apart, **graphed(kind, chip)}
+    elif kind == "iteration":
+        found = {"graphs": kind}
+    found |= run_graphs.library_experts(run) | run_graphs.torchtitan_experts(run)
+    if not framework.supports.expert_overlap:
+        return found
+    if run_graphs.stashed(run):
+        found |= ITERATION
+    if run_graphs.fused_experts(run):
+        found |= GROUPED
+    overlaps = run_graphs.overlaps_experts(run)
+    return found if overlaps is None else {**found, "expert_overlap": overlaps}

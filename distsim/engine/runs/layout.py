@@ -1,0 +1,212 @@
+"""The layout of a measured run: what its cells leave open and its batch closes."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.exchanges.exchange import traded_heads
+from distsim.engine.runs.software import gpu_name
+from distsim.interop import run_notes
+from distsim.interop.run_context import context_mode
+from distsim.interop.run_models import model_of
+from distsim.interop.runs import MissingCell, Run
+from distsim.specs.framework import Framework
+from distsim.specs.layout import Layout
+from distsim.specs.model import Model
+from distsim.specs.rules import divisors
+
+WIDEST = 8
+"""GPUs that a tensor parallel group is taken to have at most where only the size of a replica is known."""
+LARGEST = 16
+"""The largest micro-batch that tables of Megatron-LM name (those of 2021, with full recomputation)."""
+TABLES = ("NVIDIA/Megatron-LM images/", "Megatron-LM README")
+"""Sources of tables that were tuned: micro-batches as large as fit where nothing is pipelined (so those of April 2021,
+which name them), and since 2024 interleaved pipelines (their README: transfers between stages overlap, which only
+interleaved schedules do)."""
+INTERLEAVED_SINCE = 2024
+"""The year of that README."""
+SHARDED = 2
+"""ZeRO stage from which sharding, not pipelining, makes room for a model."""
+
+
+TRAINERS = ("huggingface", "deepspeed", "deepspeed-2021", "torch-ddp", "torchtune", "litgpt", "tinyllama", "fsdp",
+            "fms-fsdp", "llm-foundry", "torch-compile", "prime-rl")  # fmt: skip
+"""Frameworks that train models whole where nobody says that they split them: every GPU has a replica, or shards."""
+
+
+def usual_chunks(options: dict[str, Any], layers: int) -> int | None:
+    """A model chunk per layer, as recipes of deep pipelines have it, where layers and micro-batches divide."""
+    stages = options.get("pp") or 1
+    micro = options["global_batch"] // (options["micro_batch"] * options["dp"])
+    return layers // stages if stages > 1 and layers % stages == 0 and micro % stages == 0 else None
+
+
+def _tuned_table(run: Run) -> bool:
+    return (run.text("source") or "").startswith(TABLES)
+
+
+def interleaves(run: Run, framework: Framework) -> bool:
+    """Whether a blank ``vpp`` means a chunk per layer."""
+    since = (run.number("year") or 0) >= INTERLEAVED_SINCE
+    return run.count("vpp") is None and bool(framework.usual.get("interleave") or (since and _tuned_table(run)))
+
+
+def batches_to_try(run: Run, framework: Framework) -> list[Run]:
+    """The row with the micro-batches that it may have had, the largest first; nothing where cells tell it. Tuned tables
+    had powers of two; software that accumulates only when told to has a rank's whole batch at once where it fits."""
+    whole, tp, pp, cp = (run.count(name) for name in ("global_batch", "tp", "pp", "cp"))
+    said = run.count("micro_batch") or run.count("grad_accum")
+    if said or not whole:
+        return []
+    replica = whole * (tp or 1) * (pp or 1) * (cp or 1) // (run.count("n_gpus") or 1)
+    if framework.usual.get("whole_batch"):
+        sizes = list(reversed(divisors(max(replica, 1))))
+    elif tp and pp == 1 and _tuned_table(run):
+        sizes = [2**n for n in range(LARGEST.bit_length() - 1, -1, -1) if replica % 2**n == 0]
+    else:
+        return []
+    return [replace(run, cells={**run.cells, "micro_batch": str(size)}) for size in sizes]
+
+
+def unstated(run: Run, framework: Framework) -> list[str]:
+    """Degrees that are blank where nothing else says how a model lies on GPUs: neither dp nor what is sharded."""
+    sharded = run.text("fsdp_kind") or run_notes.zero_stage(run) is not None or "zero" in framework.usual
+    return [] if sharded or run.count("dp") else [name for name in ("tp", "pp") if run.count(name) is None]
+
+
+def fit_degrees(options: dict[str, Any], run: Run, degrees: dict[str, int], framework: Framework) -> None:
+    """Close the arithmetic of degrees and batches: dp from the GPUs, the batch from its parts, the micro-batch as 1, or
+    as large as the framework's usual micro-batches per pipeline stage make it."""
+    per_stage = framework.usual.get("micro_batches_per_stage")
+    blank = unstated(run, framework)
+    if options["gpus"] > 1 and blank and framework.name not in TRAINERS:
+        raise MissingCell(f"{' and '.join(blank)} and dp are blank: the layout is not stated")
+    options.update(degrees)
+    parallel = 1
+    for name in ("tp", "pp", "cp"):
+        parallel *= options.get(name) or 1
+    gpus = options["gpus"]
+    if gpus % parallel:
+        raise MissingCell(f"tp*pp*cp = {parallel} does not divide n_gpus {gpus}")
+    dp = gpus // parallel
+    options["dp"] = dp
+    micro = options.get("micro_batch")
+    accumulate = run.count("grad_accum") or (per_stage and (options.get("pp") or 1) > 1 and per_stage * options["pp"])
+    whole = options.get("global_batch")
+    if micro is None and whole is not None:
+        micro = whole // (dp * accumulate) if accumulate and whole % (dp * accumulate) == 0 else 1
+    if micro is None:
+        raise MissingCell("micro_batch and global_batch are blank")
+    options["micro_batch"] = micro
+    if whole is None:  # a pipeline whose batch is not told is taken to be full
+        stages = options.get("pp") or 1
+        options["global_batch"] = micro * dp * (accumulate or (4 * stages if stages > 1 else 1))
+    elif whole % (micro * dp):
+        raise MissingCell(f"global_batch {whole} is not a multiple of micro_batch {micro} * dp {dp}")
+
+
+def drop_idle(options: dict[str, Any], model: Model) -> list[str]:
+    """Drop what launchers accept though it does nothing: chunks without stages, experts' degrees without experts,
+    losses that are written for other families. Returns the options that said something."""
+    idle = ["vpp"] if (options.get("pp") or 1) == 1 else []
+    idle += ["etp"] if model.experts is None else []
+    if name := options.get("loss"):
+        loss = catalog.load("losses", name)
+        if not loss.written_for(model.family) or loss.refuses(model):
+            del options["loss"]
+    return [f"{name} {value}" for name in idle if (value := options.pop(name, None) or 1) > 1]
+
+
+def fit_context(options: dict[str, Any], run: Run, model: Model) -> None:
+    """How context parallel ranks exchange: as the row says, else as usual, else by ring; all-to-alls only where they
+    divide the heads."""
+    usual, cp = options.pop("cp_mode", None), options.get("cp") or 1
+    mode = context_mode(run) or usual
+    if cp > 1 and mode and (mode != "all_to_all" or traded_heads(model, options.get("tp") or 1) % cp == 0):
+        options["cp_mode"] = mode
+
+
+def states_batch(run: Run) -> bool:
+    """Whether any cell says something of the batch."""
+    return any(run.count(name) for name in ("micro_batch", "global_batch", "step_time_s", "samples_per_s"))
+
+
+def unsaid_micro_batch(run: Run, framework: Framework) -> int | None:
+    """Sequences per replica where no cell of the batch says anything and the framework has a usual number: what it
+    reports is throughput, which hardly depends on it."""
+    return None if states_batch(run) else framework.usual.get("unsaid_micro_batch")
+
+
+def scripted(run: Run, framework: Framework, model: Model) -> Run:
+    """The row with what the framework's own script for its model and accelerator sets where its cells are blank;
+    scripts that fix a batch stand for rows that say nothing of it."""
+    own, name = framework.scripts.get(gpu_name(run), {}), re.sub(r"[\s_]+", "-", model.name.lower())
+    script = own.get(name) or framework.scripts.get("any", {}).get(name)
+    if script is None or (script.micro_batch and states_batch(run)):
+        return run
+    said = {name: run.text(name) for name in ("micro_batch", "recompute", "attention", "capacity_factor")}
+    filled = {name: str(value) for name, value in script.model_dump(exclude_none=True).items() if said[name] is None}
+    return replace(run, cells={**run.cells, **filled})
+
+
+def assumed_batch(run: Run, framework: Framework, micro_batch: int) -> str:
+    """What is taken for granted of a batch that no cell tells."""
+    unsaid = unsaid_micro_batch(run, framework)
+    return f"batch is blank: taken as {micro_batch} sequences per replica" if unsaid else ""
+
+
+def possible_degrees(run: Run, framework: Framework | None = None) -> list[dict[str, int]]:
+    """Where a framework that splits models leaves only its stages open, as many as may be, the fewest first. Where no
+    degree is told, what batch and accumulation say of a replica. Pre-training has tensor parallel ranks up
+    to a node, and beyond it pipeline stages, or context parallel ranks where micro-batches are fewer; fine-tuning has
+    context parallel ranks, and tensor parallel ones as far as memory needs them (as MLPerf's LoRA runs: their peaks of
+    memory are those of it within 2%). One empty answer where a degree is told."""
+    told = [run.count(name) for name in ("tp", "pp", "cp", "ep", "dp")]
+    gpus, micro, accumulate, whole = (run.count(n) for n in ("n_gpus", "micro_batch", "grad_accum", "global_batch"))
+    at_once = (micro or 1) * (accumulate or 1)
+    if framework is not None and (stages := _possible_stages(run, framework)):
+        return [{"pp": count} for count in stages]
+    if any(told) or not (gpus and accumulate and whole) or whole % at_once or gpus % (whole // at_once):
+        return [{}]
+    ranks = gpus // (whole // at_once)
+    if ranks == 1:
+        return [{}]
+    widest = math.gcd(ranks, WIDEST)
+    if run.text("finetune_kind"):
+        return [{"tp": tp, "cp": ranks // tp} for tp in range(1, widest + 1) if widest % tp == 0]
+    beyond = ranks // widest
+    return [{"tp": widest, "pp" if accumulate >= beyond else "cp": beyond}]
+
+
+def _possible_stages(run: Run, framework: Framework) -> list[int]:
+    """Numbers of pipeline stages where tensor parallel groups are told and neither stages nor replicas."""
+    tensor, gpus = run.count("tp") or 1, run.count("n_gpus") or 1
+    others = [run.count(name) for name in ("pp", "cp", "ep", "dp", "zero_stage")]
+    sharded = (framework.usual.get("zero") or 0) >= SHARDED or (run_notes.zero_stage(run) or 0) >= SHARDED
+    if tensor == 1 or any(one is not None for one in others) or sharded or gpus % tensor:
+        return []
+    ranks, layers, whole = gpus // tensor, run.count("layers") or model_of(run).layers, run.count("global_batch")
+    return [
+        count
+        for count in range(1, ranks + 1)
+        if ranks % count == 0 and layers % count == 0 and (whole or 0) % (ranks // count) == 0
+    ]
+
+
+def assumed_layout(run: Run, layout: Layout, framework: Framework | None = None) -> str:
+    """What is taken for granted of a layout that no cell tells."""
+    if framework is not None and len(_possible_stages(run, framework)) > 1:
+        return f"pp and dp are blank: taken as the fewest stages that fit, pp {layout.pp}"
+    taken = possible_degrees(run)[0]
+    told = ", ".join(f"{name} {degree}" for name in taken if (degree := getattr(layout, name)) > 1)
+    return f"layout is blank: taken as {told} from batch and accumulation" if taken else ""
+
+
+def idle_degrees(run: Run, model: Model) -> str:
+    """Which cells of a row say nothing for its layout."""
+    dropped = drop_idle({name: run.count(name) for name in ("pp", "vpp", "etp")}, model)
+    return f"{' and '.join(dropped)} says nothing here: left out" if dropped else ""

@@ -1,0 +1,192 @@
+"""Peak memory of a measured run, in the way in which its source counts it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.jobs.placement import by_compute
+from distsim.engine.jobs.profile import with_kernels
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.memory import StageMemory, memory_of
+from distsim.engine.runs.likeness import correction_of
+from distsim.interop.run_denials import affirmed
+from distsim.interop.run_notes import ON_DEEPSPEED
+from distsim.interop.run_tuning import lengths_of
+from distsim.interop.runs import Run
+from distsim.layers.head import head
+from distsim.specs.timing import CHECKED, PLAIN, STATE_NAMES, family_of
+
+STEPWISE = "sequential technique:"
+"""Notes of torchtune's README, which adds one technique after another; a chunked loss follows the first three."""
+CHUNKED = re.compile(rf"{STEPWISE} \+ (?!packed|compile)|(?<!{STEPWISE} \+ )chunked cross entropy")
+IN_BACKWARD = re.compile(rf"{STEPWISE} \+ (fuse|optimizer|activation offload|8-bit)")
+"""Those of its rows whose optimizer steps in backward."""
+COMPILED, COMPILED_TRANSIT_BYTES = (
+    re.compile(
+        r"cross[-_]entropy[-_]loss[-_]fusion[ =:]+true(?!.*fusion[-_]impl[ =:]+te)|(?<!te )(?<!te-)(?<!engine )"
+        + affirmed("fused (?:cross[- ]entropy|ce)|cross[- ]entropy fusion")
+        + r"(?! \(te\))"
+    ),
+    6.0,
+)
+"""What Megatron-LM's runs say of a loss that torch compiles (a flag of its own), and its transit per logit:
+one in bf16, one in fp32 (NVIDIA/Megatron-LM core/fusions/fused_cross_entropy.py, on in-place semantics under
+torch.compile). Transformer Engine's is another."""
+OWN_KERNELS, ASKED_FOR_FLASH = ("qwen", "baichuan"), "flash_attn 2.3.4"
+"""Models whose own code of 2023 calls a flash kernel, and notes of runs that asked transformers for one; what other
+models took grows with the square of the length, as scores in memory do."""
+LOGGED = re.compile(r"max over logged steps", re.IGNORECASE)
+"""Notes of peaks from Megatron-LM's own logs, which its last rank prints; others measured all ranks."""
+READS_NARROW = re.compile(affirmed("precision[- _]aware"), re.IGNORECASE)
+"""Notes of Megatron's optimizer that reads gradients as they are kept, instead of fp32 copies of its shard."""
+HIDDEN = 0.18
+"""Share of a step that a host's checks may add and still be called hidden, since near balance both show
+(formulas/step.py): of nanotron's runs those up to 0.17 hold exchanges, those from 0.28 on do not (docs/findings.md)."""
+DETERMINISTIC, DETERMINISTIC_WORKSPACE_BYTES = "deterministic mode", 71.3e6
+"""Notes of runs with CUBLAS_WORKSPACE_CONFIG=:4096:8, and the workspaces they have before Hopper: 32 MiB for each of
+two handles of cuBLAS, which newer chips have anyway, and 4 MiB of Transformer Engine."""
+RESERVED = ("modelscope/ms-swift",)
+"""Sources that print torch.cuda.max_memory_reserved, whatever their rows say (swift/trainers/mixin.py)."""
+SMI = r"(?:nvidia|rocm|amd)-smi|\bnvml\b|\bnvtop\b|\bnvitop\b|system\.gpu"
+COUNTERS = {"device": re.compile(rf"{SMI}|\bdevice\b|\bdriver\b"), "reserved": re.compile("reserved"),
+            "allocated": re.compile("allocated|active")}  # fmt: skip
+"""What the words of a row's mem_kind mean: the driver's figure, or one of torch's two counters."""
+COUNTERS_IN_NOTES = {
+    "device": re.compile(SMI),
+    "reserved": re.compile(r"max_memory_reserved|(?:max|peak)(?:imum)? (?:memory )?reserved|mem_reserved"),
+    "allocated": re.compile(r"max_memory_allocated|(?:max|peak)(?:imum)? (?:memory )?allocated|peak active"),
+}
+"""The same in notes, which tell of other things, too."""
+LOADED_WHOLE_UNTIL, LOADED_WHOLE_BYTES = 2024.0, 1.5e9
+"""Software before this year has all kernels of its libraries in a larger context, as nvidia-smi showed in 52 runs of
+BLOOM's layout scan (presets/frameworks/megatron-deepspeed.toml)."""
+QLORA_ON_DEEPSPEED, QLORA_BUCKETS_BYTES = 'method "Q-LoRA"', 2 * 2e8 * 2
+"""Notes of runs of QwenLM/Qwen's finetune_qlora_single_gpu.sh, which DeepSpeed runs in fp16, the loss too; and two
+buckets of its ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as well."""
+OWN_SUM = "params+grads+optimizer + activations"
+"""What a source adds up itself."""
+
+
+def peak_of_run(run: Run, setup: Setup, year: float) -> float:
+    """Predicted peak in bytes of the rank that the framework reports, for the longest sample."""
+    lengths = None if run.count("seq_len") else lengths_of(run)
+    longest = setup.layout.with_(seq=lengths.longest) if lengths else setup.layout
+    held = held_by(run, replace(setup, layout=longest), year)
+    report = memory_of(held)
+    if OWN_SUM in (run.text("mem_kind") or ""):
+        return max(_states_and_activations(stage) for stage in report.stages)
+    ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
+    logged = LOGGED.search(run.text("notes") or "")
+    stage = ranks["last" if logged else setup.framework.memory_rank]
+    counts = counts_of(run, setup)
+    peak = float(stage.counted(counts))
+    if lengths and lengths.each and counts != "allocated":
+        return max(peak, _with_kept_samples(setup, report.stages[-1], lengths.each, counts))
+    return peak
+
+
+def _with_kept_samples(setup: Setup, last: StageMemory, mean: int, counts: str) -> float:
+    """The last stage's peak at the loss with what the allocator's cache keeps of logits of other lengths; it gives them
+    back before it fails."""
+    loss = head(replace(setup.context(), layout=setup.layout.with_(seq=mean)))[-1]
+    kept = sum(tensor.size_bytes for tensor in (*loss.saved, *loss.transient_forward))
+    during = max(moment.total for moment in last.moments if moment.name.startswith("loss"))
+    highest = next(moment.total for moment in last.moments if moment.name == last.peak_moment)
+    grown = float(last.counted(counts) - highest + during + kept * setup.framework.overhead.kept_samples)
+    return min(grown, setup.accelerator.capacity)
+
+
+def _states_and_activations(stage: StageMemory) -> float:
+    kinds = ("parameters", "gradients", "optimizer", "activations")
+    return float(sum(stage.categories[kind] for kind in kinds))
+
+
+def counts_of(run: Run, setup: Setup) -> str:
+    """What the run's figure counts: as its row says, else its notes, else as its framework prints it."""
+    kind, notes = ((run.text(name) or "").lower() for name in ("mem_kind", "notes"))
+    said = next((count for count, words in COUNTERS.items() if words.search(kind)), None)
+    if said is None and run.source.startswith(RESERVED):
+        return "reserved"
+    told = said or next((count for count, words in COUNTERS_IN_NOTES.items() if words.search(notes)), None)
+    return told or setup.framework.memory_counts
+
+
+def held_by(run: Run, setup: Setup, year: float) -> Setup:
+    """The setup with what the run held in memory by its year, its notes, and the state of software (specs/timing.py)
+    that all other runs give this one. Step times do not see these."""
+    setup = _beside(run, setup, year)
+    framework = setup.framework
+    kernels: dict[str, Any] = {}
+    if setup.compiled:
+        kernels |= next((own for last, own in framework.until.items() if year < last + 1), {})
+    if framework.states:
+        state = correction_of(setup, run.id, year, run.source).state
+        own = dict(framework.states.get(STATE_NAMES[state], {}))
+        if state == CHECKED and host_ahead(setup, state):
+            own.pop("host_ahead", None)
+        if not own.pop("closes_ties", True) and setup.layout.pp > 1:
+            setup = replace(setup, chunk_layers=by_compute(setup.model, setup.layout.pp, closes_ties=False))
+        kernels |= own
+    kernels |= _loss_of(run, setup)
+    if ASKED_FOR_FLASH in (run.text("notes") or "") and not (run.text("model") or "").startswith(OWN_KERNELS):
+        setup = replace(setup, layout=setup.layout.with_(attention="eager"))
+    if kernels:
+        where = f"framework {framework.name}, states and until"
+        setup = replace(setup, kernels=with_kernels(setup.kernels, kernels, where))
+    told = framework.usual_whole and run.text("finetune_kind") is not None and run.number("zero_stage") is None
+    return _scripted(run, setup) if told and ON_DEEPSPEED in (run.text("notes") or "").lower() else setup
+
+
+def host_ahead(setup: Setup, state: int) -> bool:
+    """Whether the host is ahead of the GPU in spite of what it checks: its checks then hide behind the GPU's work."""
+    from distsim.engine.step import breakdown_of, timing_of
+    from distsim.engine.steps.work import work_of
+
+    work, timing = work_of(setup), timing_of(setup)
+    seconds, plain = (sum(breakdown_of(work, timing, one).values()) for one in (state, PLAIN))
+    return seconds < plain * (1 + HIDDEN)
+
+
+def _beside(run: Run, setup: Setup, year: float) -> Setup:
+    """The setup with the workspaces, buckets and context that its notes and year tell of."""
+    notes, framework = run.text("notes") or "", setup.framework
+    buffers: dict[str, Any] = {}
+    if DETERMINISTIC in notes and framework.buffers.older_workspace_bytes is not None:
+        buffers["older_workspace_bytes"] = DETERMINISTIC_WORKSPACE_BYTES
+    if QLORA_ON_DEEPSPEED in notes:
+        buffers["workspace_bytes"] = framework.buffers.workspace_bytes + QLORA_BUCKETS_BYTES
+    context = LOADED_WHOLE_BYTES if year < LOADED_WHOLE_UNTIL else 0.0
+    if IN_BACKWARD.search(notes.lower()):
+        buffers["steps_in_backward"] = True
+    if READS_NARROW.search(notes):
+        buffers["shard_gradients"] = False
+    overhead = {"context_bytes": max(framework.overhead.context_bytes, context)}
+    update = {
+        "buffers": framework.buffers.model_copy(update=buffers),
+        "overhead": framework.overhead.model_copy(update=overhead),
+    }
+    return replace(setup, framework=framework.model_copy(update=update))
+
+
+def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
+    """Kernels of a loss in chunks or of one that is compiled, where the notes tell of it; only memory sees these."""
+    notes = (run.text("notes") or "").lower()
+    if QLORA_ON_DEEPSPEED.lower() in notes:
+        return {"loss_upcast": False}
+    if family_of(setup.framework.name) == "megatron" and COMPILED.search(notes):
+        return {"loss_transit_bytes": COMPILED_TRANSIT_BYTES}
+    recipe = setup.framework.usual_loss_chunks and STEPWISE not in notes
+    if recipe or CHUNKED.search(notes):
+        chunked = catalog.load("losses", "chunked")
+        return {**chunked.kernels, **(chunked.compiled if setup.compiled else {})}
+    return {}
+
+
+def _scripted(run: Run, setup: Setup) -> Setup:
+    """The setup as a script that fine-tunes with DeepSpeed has it: its step's copies in fp32 are as large as the root
+    that torch's foreach optimizer makes."""
+    optimizer = setup.framework.usual_whole.get("optimizer", setup.optimizer.name)
+    return replace(setup, optimizer=catalog.load("optimizers", optimizer))

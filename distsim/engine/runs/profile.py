@@ -1,0 +1,209 @@
+"""What a measured run ran on: the profile of its software and its year, its recipe of precision, its cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.jobs.lacking import COMPILED_ONLY
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.software import chip_of, told_software
+from distsim.interop import run_notes
+from distsim.interop.run_names import MIXED, PRECISIONS, nearest_profile, precision_like
+from distsim.interop.run_release import release_year
+from distsim.interop.run_sharding import by_torch
+from distsim.interop.runs import MissingCell, Run
+from distsim.specs.framework import Framework
+from distsim.specs.timing import family_of
+
+TODAY = 2026.0
+"""The year of the newest software that frameworks' presets describe."""
+MIDDLE = 0.5
+"""Of a year."""
+GRAPHS = {"gaudi": "habana"}
+"""Accelerators whose software makes graphs of what frameworks do, and the profile that its runs take."""
+GRADIENT_BUFFERS = ("megatron",)
+"""Families of frameworks that add gradients up in a buffer, in the parameters' format or in fp32 (Megatron-LM's
+--accumulate-allreduce-grads-in-fp32 and --main-grads-dtype, Megatron-Bridge's grad_reduce_in_fp32)."""
+SPLITS = "splits_models"
+"""A cell that rows are given where other rows tell it of their software."""
+UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
+"""Whose profile stands for unknown software that splits models, that fine-tunes adapters, and for any other."""
+
+
+def run_year(run: Run) -> float:
+    """The year of a run's software, to the month where a release is named; today's where nobody says, as for a job."""
+    stated = re.match(r"\s*(20\d\d(?:\.\d+)?)", run.text("year") or "")
+    return release_year(run) or (float(stated[1]) if stated else TODAY)
+
+
+def recipe_year(run: Run) -> float:
+    """The year by which a run's recipes are chosen: its middle where nobody says the month, since a table of a year
+    has the recipes of any of its releases, and its first is the least likely."""
+    year = run_year(run)
+    return year + MIDDLE if release_year(run) is None and run.text("year") and year == int(year) else year
+
+
+def framework_of(run: Run) -> Framework:
+    """The software profile of a row."""
+    framework: Framework = catalog.load("frameworks", _profile_of(run)[0])
+    while (older := _older(run, framework)) is not None:
+        framework = catalog.load("frameworks", older)
+    if known := framework.recipes:
+        own = [recipe for recipe in known if recipe.released(recipe_year(run))]
+        released = tuple(recipe.model_copy(update={"until": None}) for recipe in own)
+        framework = framework.model_copy(update={"recipes": released})
+    told: dict[str, Any] = {"tp_in_pieces": True} if run_notes.overlaps_tensor_parallel(run) else {}
+    if run_notes.sends_once(run):
+        told["expert_copies"] = "once"
+    elif run_notes.sends_each(run):
+        told["expert_copies"] = "each"
+    if framework.traffic.module_hooks and by_torch(run):
+        told["module_hooks"] = 0.0  # which are DeepSpeed's
+    if recipe_year(run) < framework.traffic.experts_by_columns_since:
+        told["experts_by_columns_since"] = 0
+    if not told:
+        return framework
+    return framework.model_copy(update={"traffic": framework.traffic.model_copy(update=told)})
+
+
+def _older(run: Run, framework: Framework) -> str | None:
+    """The profile of the framework as it was in a run's year, where it was another: of some, only what shards as much
+    as ``older_zero``."""
+    usual = framework.usual
+    if "older" not in usual or run_year(run) > usual["older_until"]:
+        return None
+    least = usual.get("older_zero", 0)
+    return str(usual["older"]) if not least or (run_notes.zero_stage(run) or 0) >= least else None
+
+
+def _profile_of(run: Run) -> tuple[str, str]:
+    """The name of a row's profile, and what was assumed where its cell names none."""
+    name = run_notes.framework_name(run)
+    if name is None:
+        raise MissingCell("framework is blank")
+    if told := told_software(run):
+        return told, ""
+    chip = chip_of(run)
+    if (graphs := GRAPHS.get(chip)) and catalog.knows("frameworks", name):
+        known = catalog.load("frameworks", name).name == graphs
+        return graphs, "" if known else f"{name} makes graphs on {run.text('gpu')}: timed like {graphs}"
+    only = COMPILED_ONLY.get(chip)
+    if catalog.knows("frameworks", name):
+        if only is None or family_of(catalog.load("frameworks", name).name) == family_of(only):
+            return name, ""
+        return only, f"framework {name!r} does not run on {run.text('gpu')}: timed like {only}"
+    split = _splits(run)
+    other = UNKNOWN_SPLIT if split else UNKNOWN_TUNING if run.text("lora_rank") else UNKNOWN
+    taken = only or nearest_profile(name, split=split) or other
+    return taken, f"framework {name!r} has no profile: timed like {taken}"
+
+
+def _splits(run: Run) -> bool:
+    """Whether a run's software splits models, as this or another run of it shows."""
+    return max(run.count("tp") or 1, run.count("pp") or 1) > 1 or run.text(SPLITS) is not None
+
+
+def as_one_software(runs: Sequence[Run]) -> list[Run]:
+    """Rows of one table, with a mark where others of the same source and software split their models: whatever profile
+    stands for it stands for all of them."""
+    split = {(run.source, run_notes.framework_name(run)) for run in runs if _splits(run)}
+    return [
+        replace(run, cells={**run.cells, SPLITS: "1"}) if (run.source, run_notes.framework_name(run)) in split else run
+        for run in runs
+    ]
+
+
+def assumed_profile(run: Run) -> str:
+    """Whose profile a replay takes where the cell names none that there is; nothing where it does."""
+    return _profile_of(run)[1]
+
+
+def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
+    """The recipe of a row: what its framework really does under the name in the cell."""
+    recipe = _recipe(run, framework)[0] or default
+    if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
+        recipe = f"{recipe}_pure"
+    if recipe == "fp8" and "precision_fp8_rowwise" in framework.usual:
+        recipe += run_notes.scaled_by_rows(run)
+    if recipe == "nvfp4" and "precision_nvfp4_mixed" in framework.usual:
+        recipe += run_notes.wide_tail(run)
+    if run_notes.zero_stage(run) and f"precision_{recipe}_sharded" in framework.usual:
+        recipe += "_sharded"
+    if recipe == "bf16" and family_of(framework.name) in GRADIENT_BUFFERS and (wide := run_notes.gradients_of(run)):
+        return "bf16" if wide == "bf16" else "bf16-fp32-grads"
+    replayed = {name: real for known in framework.recipes for name, real in known.replayed.items()}
+    return replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
+
+
+def assumed_precision(run: Run, framework: Framework) -> str:
+    """Which recipe stands for a cell that names none exactly; nothing where it does, or is blank."""
+    return _recipe(run, framework)[1]
+
+
+def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
+    """The recipe that a cell names, None where it names none; and what was assumed where it is not that name."""
+    cell = re.sub(r"[\s_]+", "-", (run.text("precision") or "").lower())
+    if not cell or f"precision_{cell}" in framework.usual:
+        return cell or None, ""
+    if cell in MIXED:
+        wide = "bf16" if _has_bf16(run) else "fp16"
+        return wide, f"precision {cell!r} names no format: timed as {wide}"
+    if known := PRECISIONS.get(cell):
+        return known, ""
+    if catalog.knows("precisions", cell):
+        return str(catalog.load("precisions", cell).name), ""
+    like = precision_like(cell)
+    return like, f"precision {cell!r} is no recipe of distsim: {f'timed as {like}' if like else 'taken as blank'}"
+
+
+def _has_bf16(run: Run) -> bool:
+    """Whether the run's chip states a rate for bf16; taken for granted where it has no preset."""
+    gpu = run.text("gpu") or ""
+    return not catalog.knows("gpus", gpu) or catalog.load("gpus", gpu).peak.bf16 is not None
+
+
+def assumed_software(run: Run, setup: Setup) -> str:
+    """Whose profile and which recipe stand for those that a row names; nothing where it names known ones."""
+    return "; ".join(filter(None, (assumed_profile(run), assumed_precision(run, setup.framework))))
+
+
+def trained_whole(run: Run, setup: Setup) -> Setup:
+    """The setup with the optimizer of scripts that fine-tune without DeepSpeed, and with their precision where
+    everything trains in bf16."""
+    scripted = run_notes.ON_DEEPSPEED in (run.text("notes") or "").lower()
+    usual = setup.framework.usual_whole
+    if not usual or run.text("finetune_kind") is None or setup.layout.zero or scripted:
+        return setup
+    precision, optimizer = usual.get("precision"), usual.get("optimizer")
+    if setup.tuning is not None or (_recipe(run, setup.framework)[0] or "bf16") != "bf16":
+        precision = None
+    if run.text("optimizer") and setup.optimizer.name != "adamw":
+        optimizer = None
+    return replace(
+        setup,
+        precision=catalog.load("precisions", precision) if precision else setup.precision,
+        optimizer=catalog.load("optimizers", optimizer) if optimizer else setup.optimizer,
+    )
+
+
+def checkpointed(run: Run, setup: Setup) -> Setup:
+    """The setup recomputing every layer, as the framework's trainers that fine-tune everything do, where the row does
+    not say."""
+    usual = setup.framework.usual_whole.get("recompute") == "full" and setup.tuning is None
+    if not usual or run.text("finetune_kind") is None or run.text("recompute") is not None:
+        return setup
+    return replace(setup, recompute="full", layout=setup.layout.with_(recompute_layers=-1, selective=0))
+
+
+def unpacked_then(run: Run, setup: Setup) -> Setup:
+    """The setup with the kernel that unpacked quantised weights in the year of the run."""
+    tuning = setup.tuning
+    packed = tuning.quantization if tuning is not None else None
+    if tuning is None or packed is None or run_year(run) > packed.older_until:
+        return setup
+    packed = packed.model_copy(update={"unpack_bytes": packed.older_unpack_bytes})
+    return replace(setup, tuning=replace(tuning, quantization=packed))

@@ -1,0 +1,291 @@
+"""From a step's work to its time: every part on the critical path, for one job or for arrays of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from distsim.arrays import Number, maximum, product, total, where
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.compute import CLASSES, PHASES, PRODUCTS
+from distsim.engine.steps.weight_gradients import per_input_gradient
+from distsim.engine.steps.work import Work, kinds_of
+from distsim.engine.timelines.schedule_shape import both_ways, interleaved_share, paired, ramp_share
+from distsim.formulas.step import (
+    BLOCKING_SECONDS,
+    LEAST_SECONDS,
+    check_seconds,
+    exposed_seconds,
+    jitter_share,
+    paced_seconds,
+    ramp_seconds,
+    spanning_seconds,
+    stall_seconds,
+)  # fmt: skip
+from distsim.specs.timing import CHECKED, PLAIN, STALLED
+
+PARTS = ("compute", "tensor_parallel", "data_parallel", "pipeline_bubble", "pipeline_transfer", "expert_parallel",
+         "context_parallel", "optimizer", "offload", "recompute", "other")  # fmt: skip
+EXCHANGES = (
+    ("tensor_parallel", "tp", "tensor_factor"),
+    ("expert_parallel", "ep", "expert_factor"),
+    ("context_parallel", "cp", "context_factor"),
+)
+PRODUCT_KINDS = tuple(f"{phase}.{name}" for phase in PHASES for name in PRODUCTS)
+BACKWARD_ISSUE = 0.7
+"""Host time per kernel in backward over forward: autograd issues from C++; what is computed again is forward's code."""
+BACKWARD_SHARE = 2 / 3
+"""Backward's share of a micro-batch: two products for each one of forward."""
+
+
+def stage_numbers(work: Work) -> list[dict[str, Number]]:
+    """Each distinct stage as flat numbers; of devices that hold two stages, the mean of both."""
+    found = []
+    for stage in work.stages:
+        flat: dict[str, Number] = {
+            "count": stage.count,
+            "layers": stage.layers,
+            "optimizer": stage.compute.optimizer,
+            "orthogonal": stage.compute.orthogonal.seconds,
+            "updates": stage.compute.orthogonal.kernels,
+        }
+        for phase in PHASES:
+            for name in CLASSES:
+                flat[f"{phase}.{name}"] = getattr(stage.compute.phases[phase], name)
+        found.append({**flat, **stage.traffic})
+    y = work.setup.layout
+    return _of_devices(work.setup, found) if y.pp > 1 and both_ways(y.schedule) else found
+
+
+def _of_devices(setup: Setup, found: list[dict[str, Number]]) -> list[dict[str, Number]]:
+    """Stages of two copies of the model in opposite directions: half of the micro-batches visit a device's own stage,
+    half that of the other copy."""
+    kinds = kinds_of(build_stages(setup))
+    kind = {stage.index: number for number, alike in enumerate(kinds) for stage in alike}
+    last, mean = len(kind) - 1, []
+    for own, alike in zip(found, kinds, strict=True):
+        others = [found[kind[last - stage.index]] for stage in alike]
+        mean.append({
+            name: value if name == "count" else (value + sum(other[name] for other in others) / len(others)) / 2
+            for name, value in own.items()
+        })  # fmt: skip
+    return mean
+
+
+def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
+    """What composing a step needs of the layout; ``state`` is that of the software (specs/timing.py)."""
+    y = setup.layout
+    overlaps = setup.kernels.expert_overlap
+    beside = interleaved_share(y) if overlaps else paired(y.schedule, y.pp)
+    return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "zero": y.zero, "micro_batches": y.micro_batches, "state": state,
+            "blocking": int(setup.kernels.launches == "blocking"),
+            "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
+            "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp, per_input_gradient(setup)),
+            "paired": beside}  # fmt: skip
+
+
+def compose(
+    stages: Sequence[Mapping[str, Number]], y: Mapping[str, Number], timing: Mapping[str, Number], apart: bool = True
+) -> dict[str, Number]:
+    """Seconds of each part of a step, on the critical path: the slowest stage, the ramp, what follows the last
+    micro-batch. Everything may be an array over jobs (stages that a job lacks have count 0). Parts that are not wanted
+    ``apart`` are all in one."""
+    each = [micro_batch(stage, y, timing) for stage in stages]
+    tails = [after_last(stage, y, timing, one) for stage, one in zip(stages, each, strict=True)]
+    totals = [where(stage["count"] > 0, one.seconds, 0.0) for stage, one in zip(stages, each, strict=True)]
+    slowest, parts = _largest(totals, [one.parts() for one in each] if apart else [])
+    after, tail = _largest(
+        [where(s["count"] > 0, total(*t.values()), 0.0) for s, t in zip(stages, tails, strict=True)],
+        tails if apart else [],
+    )
+    summed = sum(one if _once(stage) else stage["count"] * one for stage, one in zip(stages, totals, strict=True))
+    if not apart:
+        parts, tail = {"other": slowest}, {"other": after}
+    answer = {name: seconds * y["micro_batches"] for name, seconds in parts.items()}
+    answer["pipeline_bubble"] = ramp_seconds(summed, slowest, y["vpp"]) * y["ramp"]
+    for name, seconds in tail.items():
+        answer[name] = answer.get(name, 0.0) + seconds
+    busy = total(*answer.values())
+    share = jitter_share(timing["jitter"], y["nodes"])
+    if not apart:
+        return {"other": busy * (1 + share) + timing["step_seconds"]}
+    answer["other"] = answer["other"] + busy * share + timing["step_seconds"]
+    return {name: answer.get(name, 0.0) for name in PARTS}
+
+
+def _once(stage: Mapping[str, Number]) -> bool:
+    """Whether no other stage is like it."""
+    return isinstance(stage["count"], int) and stage["count"] == 1
+
+
+def _largest(totals: list[Number], parts: list[dict[str, Number]]) -> tuple[Number, dict[str, Number]]:
+    """The largest total with its parts, where they are given."""
+    if not parts:
+        return (maximum(*totals) if len(totals) > 1 else totals[0]), {}
+    best, found = totals[0], parts[0]
+    for one, own in zip(totals[1:], parts[1:], strict=True):
+        more = one > best
+        best = maximum(one, best)
+        found = {name: where(more, own[name], found[name]) for name in found}
+    return best, found
+
+
+def product_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Number]) -> Number:
+    """Matrix products with weights, dense and grouped."""
+    wide = stage[f"{phase}.matmul"] + stage[f"{phase}.grouped"] / timing["grouped"]
+    narrow = stage[f"{phase}.matmul8"] + stage[f"{phase}.grouped8"] / timing["grouped"]
+    return (wide + narrow / timing["matmul_narrow"]) / timing["matmul"]
+
+
+def products_of(stages: Sequence[Mapping[str, Number]], micro_batches: Number) -> Number:
+    """Seconds of a step that the products of the busiest stage take at the best measured rates."""
+    return micro_batches * maximum(0.0, *(sum(stage[kind] for kind in PRODUCT_KINDS) for stage in stages))
+
+
+def gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Number]) -> Number:
+    return (
+        product_seconds(stage, phase, timing)
+        + stage[f"{phase}.attention"] / timing["attention"] + stage[f"{phase}.memory"] / timing["stream"]
+        + stage[f"{phase}.kernels"] * timing["kernel_gap_seconds"]
+        + stage[f"{phase}.waits"] * timing["kernel_issue_seconds"]
+    )  # fmt: skip
+
+
+class MicroBatch(NamedTuple):
+    """One micro-batch on one stage, forward and backward."""
+
+    forward: Number
+    backward: Number
+    """With what is computed again."""
+    again: tuple[Number, Number]
+    """Seconds on the GPU of what is computed again, and of all of backward."""
+    exchange: dict[str, Number]
+    others: dict[str, Number]
+
+    @property
+    def seconds(self) -> Number:
+        """All parts."""
+        return total(self.forward, self.backward, *self.exchange.values(), *self.others.values())
+
+    def parts(self) -> dict[str, Number]:
+        """Computation apart from recomputation, and all that is exposed beside them."""
+        again = self.backward * self.again[0] / maximum(self.again[1], 1e-12)
+        return {"compute": self.forward + self.backward - again, "recompute": again, **self.exchange, **self.others}
+
+
+def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> MicroBatch:
+    """Seconds of one micro-batch on one stage."""
+    m, never = y["micro_batches"], timing["exposed_fraction"]
+    b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES[1:])
+    (forward, backward), exchange = exchanged(stage, y, timing)
+    before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
+    gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
+    reduces = product(stage["reduce"] * timing["data_factor"] / m, where(y["zero"] >= 3, 1, 0))
+    others = {
+        "data_parallel": _exposed(gathers[0], forward + before, never)
+        + _exposed(gathers[1] + reduces, backward + after, never),
+        "pipeline_transfer": product(stage["pp"], timing["pipeline_factor"] / m),
+        "offload": _exposed(product(stage["offload"], 1 / m), forward + backward, never),
+        "other": _stalls(stage, y, timing, forward + backward + before + after),
+    }  # fmt: skip
+    exposed = {name: sum(pair) for name, pair in exchange.items()}
+    if not isinstance(y["paired"], int) or y["paired"]:
+        hidden = exposed["expert_parallel"] - exposed_seconds(exposed["expert_parallel"], forward + backward, 0.0)
+        exposed["expert_parallel"] = exposed["expert_parallel"] - hidden * where(y["paired"], y["paired"], 0.0)
+    return MicroBatch(forward, backward, (r, b + r), exposed, others)
+
+
+def _paced(gpu: Number, host: Number, y: Mapping[str, Number]) -> Number:
+    """Seconds of a phase that the GPU works for so long and the host issues for so long."""
+    paced = paced_seconds(gpu, host)
+    return paced if isinstance(y["blocking"], int) and not y["blocking"] else where(y["blocking"], gpu + host, paced)
+
+
+def host_seconds(
+    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]
+) -> tuple[Number, Number]:
+    """What the host takes to issue forward, and backward with what is computed again; and to wait for each kernel,
+    where it does."""
+    issue, wait = timing["kernel_issue_seconds"], y["blocking"] * BLOCKING_SECONDS
+    issued = stage["forward.issued"], stage["backward.issued"] * BACKWARD_ISSUE + stage["recompute.issued"]
+    run = stage["forward.kernels"], stage["backward.kernels"] + stage["recompute.kernels"]
+    return issued[0] * issue + run[0] * wait, issued[1] * issue + run[1] * wait
+
+
+def exchanged(
+    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]
+) -> tuple[tuple[Number, Number], dict[str, tuple[Number, Number]]]:
+    """A micro-batch's forward and backward without exchanges, and what exchanges add to each: they run in the GPU's
+    queue, so that a phase waits for GPU and exchanges or for the host, whichever is longer."""
+    m = y["micro_batches"]
+    f, b, r = (gpu_seconds(stage, phase, timing) for phase in PHASES)
+    gpu, host = (f, b + r), host_seconds(stage, y, timing)
+    alone = _paced(gpu[0], host[0], y), _paced(gpu[1], host[1], y)
+    queued = {
+        name: [product(stage[f"{key}_{phase}"], timing[factor] / m) for phase in PHASES[:2]]
+        for name, key, factor in EXCHANGES
+    }
+    queued["tensor_parallel"][1] = queued["tensor_parallel"][1] + beside_products(stage, y, timing)
+    shares = []
+    for index in (0, 1):
+        waits = sum(pair[index] for pair in queued.values())
+        nothing = isinstance(waits, (int, float)) and waits == 0
+        longer = 0.0 if nothing else _paced(gpu[index] + waits, host[index], y) - alone[index]
+        shares.append(longer / maximum(waits, LEAST_SECONDS))
+    return alone, {name: (pair[0] * shares[0], pair[1] * shares[1]) for name, pair in queued.items()}
+
+
+def beside_products(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
+    """What is left of a micro-batch's tensor parallel exchanges that run beside products of backward."""
+    exchange = product(stage["tp_beside"], timing["tensor_factor"] / y["micro_batches"])
+    return _exposed(exchange, stage["backward.cover"] / timing["matmul"], timing["exposed_fraction"])
+
+
+def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], busy: Number) -> Number:
+    """What a micro-batch loses to the state of the software."""
+    stall, layer_stall = timing["stall_seconds"], timing["layer_stall_seconds"]
+    if isinstance(stall, float) and stall == layer_stall == 0:
+        return 0.0
+    nodes, size, layers, tp = y["nodes"], y["node_size"], stage["layers"], y["tp"]
+    checks = check_seconds(layer_stall, y["state"] >= CHECKED, nodes, size, layers, tp)
+    host = sum(host_seconds(stage, y, timing)) + checks
+    waits = where(checks > 0, paced_seconds(busy, host) - busy, spanning_seconds(layer_stall, size, layers, tp))
+    return stall_seconds(stall, y["state"] >= STALLED, nodes, y["pp"], y["micro_batches"]) + waits
+
+
+def _exposed(exchange: Number, compute: Number, never: Number) -> Number:
+    """What is left of an exchange; of none, nothing."""
+    nothing = isinstance(exchange, (int, float)) and exchange == 0
+    return 0.0 if nothing else exposed_seconds(exchange, compute, never)
+
+
+def after_last(
+    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], last: MicroBatch
+) -> dict[str, Number]:
+    """What follows the last micro-batch: gradients that did not hide, the optimizer, gathered parameters (or what the
+    next step's first micro-batch waits for them)."""
+    reduce = product(stage["reduce"] * timing["data_factor"], where(y["zero"] >= 3, 0, 1))
+    hiding = (last.forward + last.backward + last.exchange["tensor_parallel"]) * BACKWARD_SHARE
+    data = _exposed(reduce, hiding, timing["exposed_fraction"])
+    return {
+        "data_parallel": data + stage["dp_step"] * timing["data_factor"] + ahead_seconds(stage, timing, last)[1],
+        "tensor_parallel": stage["tp_step"],
+        "offload": stage["offload_step"],
+        "optimizer": stage["optimizer"] / timing["optimizer"] + _orthogonal(stage, timing),
+    }  # fmt: skip
+
+
+def ahead_seconds(
+    stage: Mapping[str, Number], timing: Mapping[str, Number], first: MicroBatch
+) -> tuple[Number, Number]:
+    """What gathering updated parameters takes, and what of it the next step's first forward does not hide."""
+    gather = product(stage["dp_ahead"], timing["data_factor"])
+    return gather, _exposed(gather, first.forward, timing["exposed_fraction"])
+
+
+def _orthogonal(stage: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
+    """What orthogonalising every matrix adds to the optimizer's step: products, or the host that launches them."""
+    if isinstance(stage["updates"], (int, float)) and stage["updates"] == 0:
+        return 0.0
+    return paced_seconds(stage["orthogonal"] / timing["matmul"], stage["updates"] * timing["kernel_issue_seconds"])

@@ -1,0 +1,210 @@
+"""What one micro-batch does on one stage: the composition's seconds, shared out by the ledger and the exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from distsim.engine.exchanges.flows import Flow
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage, folded
+from distsim.engine.kernels.compute import CLASSES, PHASES, stage_compute
+from distsim.engine.steps.compose import EXCHANGES, MicroBatch, gpu_seconds, product_seconds
+from distsim.engine.steps.passes import Beside, Content, Unit
+from distsim.engine.steps.weight_gradients import share_of
+from distsim.formulas.step import exposed_seconds
+
+MOST_UNITS = 64
+"""Embedding, layers (grouped where there are more) and head of one chunk."""
+Priced = tuple[Flow, float]
+"""An exchange and its share of a total of seconds."""
+
+
+class Piece(NamedTuple):
+    """What one of the chunks ``of`` a stage holds: blocks of layers by name, counted ``each`` times, and which part of
+    the stage's embedding, head, and layers that is."""
+
+    of: int
+    layers: tuple[str, ...]
+    each: float
+    embedding: float
+    head: float
+    layers_share: float
+    stands_for_all: bool = False
+    """Whether it stands for all chunks, so that its kinds of layers only sample those of the stage."""
+
+
+def pieces_of(setup: Setup, stage: Stage, chunks: int) -> tuple[Piece, ...]:
+    """The chunks of a stage: each by itself where they are dealt in turn and unlike; else one that stands for all, as
+    closed forms have it."""
+    names = stage.names
+    sizes = list(setup.chunk_layers[stage.index :: setup.layout.pp])
+    alike = len(set(setup.chunk_layers)) == 1 and not setup.model.mtp_trained
+    if alike or chunks == 1 or len(sizes) != chunks or folded(setup) or stage.mirror is not None:
+        if chunks > 1:  # every kind in proportion
+            names = tuple(block.name for block, count in stage.layers for _ in range(count))
+        some, share = names[::chunks], 1 / chunks
+        return (Piece(chunks, some, len(names) / len(some) * share if some else 0.0, share, share, share, True),)
+    if stage.head is not None:
+        sizes[-1] += setup.model.mtp_trained
+    ends = list(accumulate(sizes, initial=0))
+    return tuple(
+        Piece(
+            chunks, names[ends[i] : ends[i + 1]], 1.0, float(i == 0),
+            float(i == chunks - 1), sizes[i] / len(names) if names else 1 / chunks,
+        )
+        for i in range(chunks)
+    )  # fmt: skip
+
+
+def content_of(
+    setup: Setup, stage: Stage, numbers: Mapping[str, Any], batch: MicroBatch, timing: Mapping[str, float],
+    flows: Mapping[str, Sequence[Priced]], piece: Piece,
+) -> Content:  # fmt: skip
+    """What a micro-batch does on a ``piece`` of a stage: the composition's seconds (``batch``), shared out by the
+    ledger; ``flows`` are the stage's exchanges by kind of traffic with their priced seconds per step."""
+    y = setup.layout
+    parts = {name: float(seconds) for name, seconds in batch.parts().items()}
+    forward = float(batch.forward)
+    weight = _weight_share(setup, stage, numbers, timing) * float(batch.backward)
+    names, shares = _shares(setup, stage, timing, piece)
+    exchanges = _exchanges(names, parts, flows, piece)
+    units = tuple(
+        Unit(name, forward * f, (parts["compute"] - forward) * b, parts["recompute"] * b, weight * b, exchanged)
+        for (name, _), (f, b), exchanged in zip(names, shares, exchanges, strict=True)
+    )
+    own = piece.layers_share
+    parts = {name: seconds * own for name, seconds in parts.items()} | {
+        "pipeline_transfer": parts["pipeline_transfer"] / piece.of
+    }
+    forward, m = forward * own, y.micro_batches / own if own else float("inf")
+    gather = [float(numbers[f"gather_{phase}"]) * timing["gather_factor"] / m for phase in PHASES[:2]]
+    reduce = float(numbers["reduce"]) * timing["data_factor"] / m if y.zero >= 3 else 0.0
+    gathers, reduces = _hidden(parts["data_parallel"], gather, reduce, forward, batch, timing, flows)
+    offload = _beside(parts["offload"], float(numbers["offload"]) / m, flows["offload"])
+    sent = dict.fromkeys(("forward", "backward"), 0.0)
+    for flow, seconds in flows["pp"]:
+        sent[flow.phase] += seconds
+    total = sum(sent.values())
+    sends = [
+        Beside(parts["pipeline_transfer"] * (sent[phase] / total if total else 0.5), 0.0, _first(flows["pp"], phase))
+        for phase in ("forward", "backward")
+    ]
+    return Content(units, gathers, reduces, offload, (sends[0], sends[1]), parts["other"])
+
+
+def _hidden(
+    exposed: float, gather: Sequence[float], reduce: float, forward: float, batch: MicroBatch,
+    timing: Mapping[str, float], flows: Mapping[str, Sequence[Priced]],
+) -> tuple[tuple[Beside, Beside], Beside]:  # fmt: skip
+    """Which part of the exposed data parallel time falls on which pass: as each alone would leave it."""
+    share = float(batch.backward) / max(float(batch.forward), 1e-30)
+    alone = [
+        float(exposed_seconds(gather[0], forward, timing["exposed_fraction"])),
+        float(exposed_seconds(gather[1] + reduce, forward * share, timing["exposed_fraction"])),
+    ]
+    scale = exposed / sum(alone) if sum(alone) else 0.0
+    before, after = min(alone[0] * scale, gather[0]), 0.0
+    after = exposed - before
+    back = gather[1] + reduce
+    part = gather[1] / back if back else 0.0
+    return (
+        (Beside(before, gather[0] - before, _first(flows["gather_forward"])),
+         Beside(after * part, max(0.0, gather[1] - after * part), _first(flows["gather_backward"]))),
+        Beside(after * (1 - part), max(0.0, reduce - after * (1 - part)), _first(flows["reduce"])),
+    )  # fmt: skip
+
+
+def _beside(exposed: float, seconds: float, flows: Sequence[Priced]) -> Beside:
+    return Beside(exposed, max(0.0, seconds - exposed), _first(flows))
+
+
+def _first(flows: Iterable[Priced], phase: str = "") -> Flow | None:
+    """The exchange that takes longest, of one phase where it is named."""
+    found = [priced for priced in flows if not phase or priced[0].phase == phase]
+    return max(found, key=lambda priced: priced[1])[0] if found else None
+
+
+def _weight_share(setup: Setup, stage: Stage, numbers: Mapping[str, Any], timing: Mapping[str, float]) -> float:
+    """Gradients of weights as a share of backward and recomputation."""
+    products = product_seconds(numbers, "backward", timing)
+    whole = sum(gpu_seconds(numbers, phase, timing) for phase in ("backward", "recompute"))
+    return float(products * share_of(setup, [stage]) / whole) if whole else 0.0
+
+
+def _shares(
+    setup: Setup, stage: Stage, timing: Mapping[str, float], piece: Piece
+) -> tuple[list[tuple[str, str]], list[tuple[float, float]]]:
+    """Units of a piece (name, part of the network), and the share of each in the stage's forward and backward."""
+    bare = replace(stage, embedding=None, layers=(), order=(), head=None)
+    priced = {block.name: _seconds(setup, stage.only(block), timing) for block, _ in stage.layers}
+    ends = {
+        "embedding": _seconds(setup, replace(bare, embedding=stage.embedding), timing) if stage.embedding else NONE,
+        "head": _seconds(setup, replace(bare, head=stage.head), timing) if stage.head else NONE,
+    }
+    names: list[tuple[str, str]] = []
+    found: list[tuple[float, float]] = []
+    if stage.embedding is not None and piece.embedding:
+        names.append(("embedding", "embedding"))
+        found.append(_times(ends["embedding"], piece.embedding))
+    group = max(1, -(-len(piece.layers) // MOST_UNITS))
+    for first in range(0, len(piece.layers), group):
+        last = min(first + group, len(piece.layers))
+        told = f"layer {first + 1}" if last == first + 1 else f"layers {first + 1}-{last}"
+        names.append((f"{told} of {len(piece.layers)}", "layers"))
+        found.append(_times(_total(priced[name] for name in piece.layers[first:last]), piece.each))
+    if stage.head is not None and piece.head:
+        names.append(("head and loss", "head"))
+        found.append(_times(ends["head"], piece.head))
+    whole = _total([*ends.values(), *(_times(priced[block.name], int(count)) for block, count in stage.layers)])
+    if piece.stands_for_all:
+        whole = _times(_total(found), piece.of)
+    return names, [(pair[0] / (whole[0] or 1.0), pair[1] / (whole[1] or 1.0)) for pair in found]
+
+
+NONE = (0.0, 0.0)
+
+
+def _times(pair: tuple[float, float], factor: float) -> tuple[float, float]:
+    return pair[0] * factor, pair[1] * factor
+
+
+def _total(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    listed = list(pairs)
+    return sum(pair[0] for pair in listed), sum(pair[1] for pair in listed)
+
+
+def chunk_shares(setup: Setup, stage: Stage, timing: Mapping[str, float], chunks: int) -> list[tuple[float, float]]:
+    """Which part of a stage's forward and backward each of its chunks does."""
+    pieces = pieces_of(setup, stage, chunks)
+    each = [_total(_shares(setup, stage, timing, piece)[1]) for piece in pieces]
+    return each if len(pieces) > 1 else each * chunks
+
+
+def _seconds(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> tuple[float, float]:
+    """Forward and backward of what a stage holds, on the GPU alone."""
+    sums = stage_compute(setup, stage).phases
+    flat = {f"{phase}.{name}": getattr(sums[phase], name) for phase in PHASES for name in CLASSES}
+    forward, backward = (float(gpu_seconds(flat, phase, timing)) for phase in ("forward", "backward"))
+    return forward, backward
+
+
+def _exchanges(
+    names: Sequence[tuple[str, str]], parts: Mapping[str, float], flows: Mapping[str, Sequence[Priced]], piece: Piece
+) -> list[dict[str, list[tuple[str, Flow, float]]]]:
+    """Every unit's own exchanges: those of embedding, head and loss with them, the others shared by the layers."""
+    shares = {"embedding": piece.embedding, "head": piece.head, "layers": piece.layers_share}
+    found: list[dict[str, list[tuple[str, Flow, float]]]] = [{"forward": [], "backward": []} for _ in names]
+    for part, key, _ in EXCHANGES:
+        phases = ("forward", "backward")
+        total = sum(seconds for phase in phases for _, seconds in flows[f"{key}_{phase}"])
+        for phase in phases:
+            for flow, seconds in flows[f"{key}_{phase}"]:
+                where = "head" if "head" in flow.purpose or "loss" in flow.purpose else ""
+                where = "embedding" if "embedding" in flow.purpose else where or "layers"
+                mine = [i for i, (_, kind) in enumerate(names) if kind == where] or list(range(len(names)))
+                for i in mine if shares[where] else ():
+                    found[i][phase].append((key, flow, parts[part] * shares[where] * seconds / total / len(mine)))
+    return found

@@ -1,0 +1,268 @@
+"""How a step time came about: every part with its formula, its numbers and where they come from.
+
+Formulas are evaluated again for the stage that sets the pace, and each is held against what engine/steps/compose.py
+made of it: a value that a formula does not give is shown without one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from distsim.engine.figures import Figures
+from distsim.engine.jobs.flops import active_parameters, attended, reach_of
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.chip import Chip
+from distsim.engine.kernels.compute import PHASES, operation_sums
+from distsim.engine.step import StepReport
+from distsim.engine.steps.compose import (
+    BACKWARD_SHARE,
+    EXCHANGES,
+    MicroBatch,
+    after_last,
+    ahead_seconds,
+    beside_products,
+    exchanged,
+    gpu_seconds,
+    host_seconds,
+    layout_numbers,
+    micro_batch,
+    stage_numbers,
+)
+from distsim.formulas.compute import array_share, matmul_share, product_share, roofline_seconds
+from distsim.formulas.flops import flops_utilisation, model_flops_per_token
+from distsim.formulas.step import exposed_seconds, jitter_share, paced_seconds, ramp_seconds
+from distsim.layers.ledger import Operation
+
+FITTED = "presets/timing/fitted.toml"
+COMPOSED = "distsim/engine/steps/compose.py"
+KINDS = (
+    ("matmul", ("matmul",), "products in 16 bits or more"),
+    ("matmul8", ("matmul", "matmul_narrow"), "products in 8 bits or fewer"),
+    ("grouped", ("matmul", "grouped"), "products of experts"),
+    ("grouped8", ("matmul", "matmul_narrow", "grouped"), "products of experts in 8 bits or fewer"),
+    ("attention", ("attention",), "flash attention"), ("memory", ("stream",), "kernels that move bytes"),
+)  # fmt: skip
+
+
+class Section(NamedTuple):
+    """Figures that belong together."""
+
+    title: str
+    figures: Figures
+
+
+class Kernel(NamedTuple):
+    """One operation of a layer: its shape and its seconds as the profile has them."""
+
+    name: str
+    kind: str
+    shape: tuple[Any, ...]
+    forward: float
+    backward: float
+
+
+class _Stage(NamedTuple):
+    place: int
+    numbers: Mapping[str, Any]
+    batch: MicroBatch
+    tail: Mapping[str, Any]
+
+
+def sections(report: StepReport) -> list[Section]:
+    """From kernels to the step."""
+    y, timing = layout_numbers(report.setup, report.correction.state), report.timing.model_dump()
+    stages = []
+    for work, numbers in zip(report.work.stages, stage_numbers(report.work), strict=True):
+        batch = micro_batch(numbers, y, timing)
+        stages.append(_Stage(work.index, numbers, batch, after_last(numbers, y, timing, batch)))
+    slowest = max(stages, key=lambda stage: float(stage.batch.seconds))
+    last = max(stages, key=lambda stage: float(sum(stage.tail.values())))
+    several = len(stages) > 1
+    where = f" on stage {slowest.place}, which sets the pace" if several else ""
+    after = f" on stage {last.place}, which takes longest" if several else ""
+    found = [
+        Section("A product of a middle layer, forward", _product(report)),
+        Section(f"Computation of one micro-batch{where}", _computation(slowest, y, timing)),
+        Section(f"Exchanges of one micro-batch{where}", _exchanges(slowest, y, timing)),
+        Section(f"After the last micro-batch{after}", _after(last, y, timing)),
+        Section("The step", _step(report, stages, slowest, y, timing)),
+    ]
+    return [section for section in found if section.figures]
+
+
+def _formula(figures: Figures, label: str, composed: Any, function: Callable[..., Any], **arguments: Any) -> None:
+    """A composed value with the formula that gives it; without one where that gives another."""
+    if math.isclose(function(**arguments), float(composed), rel_tol=1e-9, abs_tol=1e-15):
+        figures.use(label, function, **arguments)
+    else:
+        figures.note(label, float(composed), "s", COMPOSED)
+
+
+def kernels(report: StepReport) -> tuple[str, list[Kernel]]:
+    """The operations of a usual layer of the middle stage with their seconds, as the profile has them."""
+    setup, timing = report.setup, report.timing.model_dump()
+    block, _ = build_stages(setup)[setup.layout.pp // 2].usual_layer
+    chip, found = Chip(setup), []
+    for operation in block.operations:
+        sums = dict(zip(PHASES, operation_sums(setup, chip, operation), strict=False))
+        flat = {f"{phase}.{name}": value for phase, one in sums.items() for name, value in vars(one).items()}
+        forward, backward = (float(gpu_seconds(flat, phase, timing)) for phase in PHASES[:2])
+        found.append(Kernel(operation.name, operation.kind, tuple(operation.shape), forward, backward))
+    return block.name, found
+
+
+def _product(report: StepReport) -> Figures:
+    """The largest product of that layer, from its shape to seconds."""
+    setup, figures = report.setup, Figures()
+    block, _ = build_stages(setup)[setup.layout.pp // 2].usual_layer
+    products = [one for one in block.operations if one.kind == "matmul" and len(one.shape) == 4]
+    if not products:
+        return figures
+    chip = Chip(setup)
+    largest: Operation = max(products, key=lambda one: math.prod(one.shape))
+    sums, _ = operation_sums(setup, chip, largest)
+    m, n, k, batch = largest.shape
+    narrow = bool(sums.matmul8)
+    rate, each = (chip.narrow_rate or 0.0, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
+    share = product_share(m, n, k, batch, chip.units, chip.array)
+    moved = (m * k + k * n + m * n) * batch * each
+    seconds = roofline_seconds(2 * m * n * k * batch, rate * share, moved, chip.bandwidth)
+    if not math.isclose(seconds, sums.matmul8 if narrow else sums.matmul, rel_tol=1e-9):
+        return figures
+    told, source = "best measured product", "presets/gpus"
+    if not chip.measured:
+        told, source = "best product", "nobody measured one here: docs/findings.md, chips that nobody measured"
+    figures.note(f"{largest.name}: rate of the {told}", rate, "FLOP/s", source)
+    words = f"{largest.name}: share of it that the shape allows"
+    if chip.array:
+        figures.use(words, array_share, m=m, n=n, k=k, array=chip.array)
+    else:
+        figures.use(words, matmul_share, m=m, n=n, k=k, batch=batch, units=chip.units)
+    figures.use(f"{largest.name}: seconds at that share", roofline_seconds, flops=2 * m * n * k * batch,
+                rate=rate * share, size_bytes=moved, bandwidth=chip.bandwidth)  # fmt: skip
+    return figures
+
+
+def _computation(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
+    figures, numbers = Figures(), stage.numbers
+    for phase in PHASES:
+        for name, shares, words in KINDS:
+            ideal = float(numbers[f"{phase}.{name}"])
+            if ideal:
+                of = " / ".join(f"{share} {timing[share]:.4g}" for share in shares)
+                seconds = ideal / math.prod(timing[share] for share in shares)
+                figures.note(f"{phase}, {words}", seconds, "s", f"{ideal:.4g} s at measured rates / {of} ({FITTED})")
+        gaps = float(numbers[f"{phase}.kernels"])
+        if gaps:
+            source = f"{gaps:,.0f} kernels x kernel_gap_seconds {timing['kernel_gap_seconds']:.4g} ({FITTED})"
+            figures.note(f"{phase}, gaps between kernels", gaps * timing["kernel_gap_seconds"], "s", source)
+        if waits := float(numbers[f"{phase}.waits"]):
+            source = f"{waits:,.0f} operations x kernel_issue_seconds {timing['kernel_issue_seconds']:.4g} ({FITTED})"
+            words = f"{phase}, idle while the host issues what waits for the router's counts"
+            figures.note(words, waits * timing["kernel_issue_seconds"], "s", source)
+    f, b, r = (float(gpu_seconds(numbers, phase, timing)) for phase in PHASES)
+    hosts = host_seconds(numbers, y, timing)
+    _formula(figures, "forward", stage.batch.forward, paced_seconds, gpu_seconds=f, host_seconds=hosts[0])
+    _formula(figures, "backward and recomputation", stage.batch.backward, paced_seconds, gpu_seconds=b + r,
+             host_seconds=hosts[1])  # fmt: skip
+    return figures
+
+
+def _exchanges(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
+    figures, numbers, batch, m = Figures(), stage.numbers, stage.batch, y["micro_batches"]
+    beside = {"forward": float(batch.forward), "backward": float(batch.backward)}
+    added = exchanged(numbers, y, timing)[1]
+    for name, key, factor in EXCHANGES:
+        for index, phase in enumerate(beside):
+            seconds = float(added[name][index])
+            if seconds:
+                priced = float(numbers[f"{key}_{phase}"]) / m
+                source = f"{priced:.4g} s as distsim comm prices it x {factor} {timing[factor]:.4g} ({FITTED})"
+                if phase == "backward" and key == "tp" and numbers["tp_beside"]:
+                    source += f" and {float(beside_products(numbers, y, timing)):.4g} s that products do not hide"
+                figures.note(f"{name.replace('_', ' ')}, {phase}", seconds, "s", f"{source}; less where the host waits")
+                beside[phase] += seconds
+    _gathers(figures, stage, beside, y, timing)
+    if numbers["offload"]:
+        _formula(figures, "offload that does not hide", batch.others["offload"], exposed_seconds,
+                 exchange_seconds=numbers["offload"] / m, compute_seconds=batch.forward + batch.backward,
+                 exposed_fraction=timing["exposed_fraction"])  # fmt: skip
+    if numbers["pp"]:
+        source = f"{numbers['pp'] / m:.4g} s priced x pipeline_factor {timing['pipeline_factor']:.4g} ({FITTED})"
+        figures.note("pipeline transfers", float(batch.others["pipeline_transfer"]), "s", source)
+    if batch.others["other"]:
+        figures.note("stalls", float(batch.others["other"]), "s", f"stall_seconds, layer_stall_seconds ({FITTED})")
+    return figures
+
+
+def _gathers(
+    figures: Figures, stage: _Stage, beside: Mapping[str, float], y: Mapping[str, Any], timing: Mapping[str, float]
+) -> None:
+    """What gathered parameters and, under ZeRO 3, reduced gradients leave of themselves beside each pass."""
+    numbers, m = stage.numbers, y["micro_batches"]
+    gathers = {phase: float(numbers[f"gather_{phase}"]) * timing["gather_factor"] / m for phase in beside}
+    if y["zero"] >= 3:
+        gathers["backward"] += float(numbers["reduce"]) * timing["data_factor"] / m
+    left = {phase: exposed_seconds(gathers[phase], beside[phase], timing["exposed_fraction"]) for phase in beside}
+    whole = float(stage.batch.others["data_parallel"])
+    if not math.isclose(sum(left.values()), whole, rel_tol=1e-9, abs_tol=1e-15):
+        figures.note("gathers and reductions that do not hide", whole, "s", COMPOSED)
+        return
+    for phase, words in (("forward", "gathers"), ("backward", "gathers and reductions")):
+        if gathers[phase]:
+            figures.use(f"{words} that do not hide in {phase}", exposed_seconds, exchange_seconds=gathers[phase],
+                        compute_seconds=beside[phase], exposed_fraction=timing["exposed_fraction"])  # fmt: skip
+
+
+def _after(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
+    figures, numbers, batch = Figures(), stage.numbers, stage.batch
+    factor = timing["data_factor"]
+    step = float(numbers["dp_step"]) * factor
+    gather, waited = map(float, ahead_seconds(numbers, timing, batch))
+    if numbers["reduce"] and y["zero"] < 3:
+        hiding = (batch.forward + batch.backward + batch.exchange["tensor_parallel"]) * BACKWARD_SHARE
+        _formula(figures, "gradient reduction that does not hide", float(stage.tail["data_parallel"]) - step - waited,
+                 exposed_seconds, exchange_seconds=numbers["reduce"] * factor, compute_seconds=hiding,
+                 exposed_fraction=timing["exposed_fraction"])  # fmt: skip
+    if step:
+        source = f"{step / factor:.4g} s as distsim comm prices it x data_factor {factor:.4g} ({FITTED})"
+        figures.note("norms" if gather else "norms, gathered parameters", step, "s", source)
+    if gather:
+        figures.use("updated parameters that the next forward waits for", exposed_seconds, exchange_seconds=gather,
+                    compute_seconds=float(batch.forward), exposed_fraction=timing["exposed_fraction"])  # fmt: skip
+    if numbers["tp_step"]:
+        figures.note("gradients of norms over tp", float(stage.tail["tensor_parallel"]), "s", "as distsim comm has it")
+    source = f"{float(numbers['optimizer']):.4g} s at full bandwidth / optimizer {timing['optimizer']:.4g} ({FITTED})"
+    figures.note("optimizer step", float(stage.tail["optimizer"]), "s", source)
+    if numbers["offload_step"]:
+        words = "updated parameters from host memory"
+        figures.note(words, float(stage.tail["offload"]), "s", "as distsim comm has it; nothing runs beside them")
+    return figures
+
+
+def _step(
+    report: StepReport, stages: list[_Stage], slowest: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]
+) -> Figures:
+    figures, layout = Figures(), report.setup.layout
+    scale = math.exp(report.correction.logarithm)
+    whole = float(slowest.batch.seconds)
+    figures.note("one micro-batch", whole, "s", "the figures above, added up")
+    figures.note("all micro-batches", whole * y["micro_batches"], "s", f"{y['micro_batches']:,} x one")
+    if layout.pp > 1:
+        summed = sum(stage.numbers["count"] * float(stage.batch.seconds) for stage in stages)
+        figures.use(f"ramp of the pipeline (x {float(y['ramp']):.4g} for {layout.schedule})", ramp_seconds,
+                    sum_of_stages=summed, slowest_stage=whole, chunks=y["vpp"])  # fmt: skip
+    figures.use("jitter, as a share of all before", jitter_share, jitter=timing["jitter"], nodes=y["nodes"])
+    figures.note("a step whatever its size", timing["step_seconds"], "s", f"step_seconds ({FITTED})")
+    nearest = ", ".join(report.correction.runs) or "no run is near"
+    figures.note("correction by alike runs, a factor", scale, "1", f"presets/timing/evidence; {nearest}")
+    figures.note("step", report.seconds, "s", f"all parts; residuals: {report.interval.basis}")
+    model = report.setup.model
+    layers, keys = attended(model, layout.seq, reach_of(report.setup))
+    figures.use("model FLOPs of a token", model_flops_per_token, parameters=active_parameters(report.setup),
+                layers=layers, heads=model.heads, head_width=model.head_dim, seq=keys)  # fmt: skip
+    if report.peak:
+        figures.use("MFU", flops_utilisation, flops_per_second=report.model_flops_per_second_per_gpu, peak=report.peak)
+    return figures

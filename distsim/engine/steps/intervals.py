@@ -1,0 +1,86 @@
+"""How sure a step time is: the spread of residuals of comparable measured runs (split conformal prediction).
+
+Replays of a source that was measured before are compared with runs that were left out one fifth at a time (Vovk et al.
+2005; Barber et al. 2021). Everything else, each job of a user among it, runs on a cluster that no measured run tells
+of: its residuals are those of whole sources left out, each source weighing alike (Dunn, Wasserman and Ramdas 2022,
+arXiv:1809.07441: a new group is exchangeable with groups, not with runs).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from distsim import catalog
+from distsim.engine.runs.likeness import Correction
+from distsim.engine.step import Interval
+from distsim.engine.steps.compose import products_of, stage_numbers
+from distsim.engine.steps.work import Work
+from distsim.specs.timing import family_of, timed_like
+
+LEVEL = 0.9
+RESIDUALS = "residuals"
+ELSEWHERE = "elsewhere"
+FEW_RUNS = 12
+"""Groups with fewer runs than this say too little about a tenth of them."""
+
+
+FEW_SOURCES = 10
+"""The same of sources, which weigh alike: a twentieth on either side of fewer is one run of one of them."""
+PACES = {"busy": 0.35, "half-busy": 0.2, "waiting": 0.0}
+"""Least share of a step that products take at the best measured rates, by word: what waits is known less well."""
+
+
+def group_names(framework: str, architecture: str, word: str) -> list[str]:
+    """Groups of comparable runs of known sources, the most alike first; ``word`` says how near the nearest run is."""
+    like = timed_like(framework)
+    own = [] if like == framework else [f"{framework} {architecture} {word}", f"{framework} {word}"]
+    return [*own, f"{like} {architecture} {word}", f"{like} {word}", f"any {word}"]
+
+
+def pace_name(busy: float) -> str:
+    """How busy a chip is, as a word; ``busy`` says what share of the predicted step is products."""
+    return next(pace for pace, least in PACES.items() if busy >= least)
+
+
+def elsewhere_names(pace: str, framework: str, fitted: bool) -> list[str]:
+    """Groups of runs of unknown sources at a pace, the most alike first: of the framework's family on chips that runs
+    are ``fitted`` on, of any framework on these, all."""
+    name = f"{ELSEWHERE} {pace}"
+    return [*([f"{name} fitted {family_of(framework)}", f"{name} fitted"] if fitted else []), name]
+
+
+@functools.lru_cache(maxsize=1024)
+def residuals_of(names: tuple[str, ...]) -> dict[str, Any]:
+    """Spread of residuals of ``groups``, and the ``architectures`` that runs are fitted on, as ``make calibrate``
+    wrote it."""
+    wanted = {"architectures", *(f"groups.{name}" for name in names)}
+    return catalog.tables("timing", RESIDUALS, wanted.__contains__)
+
+
+def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
+    """The 90% interval around a prediction. A job of the user's is one of the user's runs, and of no known source at
+    worst: what is narrower holds."""
+    setup = work.setup
+    architecture, framework = setup.accelerator.generation, setup.framework.name
+    busy = products_of(stage_numbers(work), setup.layout.micro_batches) / seconds
+    pace = pace_name(float(busy))
+    known = group_names(framework, architecture, correction.word) if correction.familiar else []
+    tables = residuals_of((*known, *elsewhere_names(pace, framework, fitted=True)))
+    groups = tables["groups"]
+    enough = [name for name in known if name in groups and groups[name]["runs"] >= FEW_RUNS][:1]
+    found = [_around(seconds, groups[name], f"{groups[name]['runs']} measured runs ({name})") for name in enough]
+    if found and not correction.own:
+        return found[0]
+    names = elsewhere_names(pace, framework, architecture in tables["architectures"]["fitted"])
+    name = next((one for one in names if groups.get(one, {}).get("sources", 0) >= FEW_SOURCES), names[-1])
+    group = groups[name]
+    which = f"{group['sources']} sources, each" if group["sources"] > 1 else "one source,"
+    family = f", {family_of(framework)}" if name == names[0] and len(names) > 1 else ""
+    outside = _around(seconds, group, f"{group['runs']:,} runs of {which} left out whole ({pace} steps{family})")
+    return min((*found, outside), key=lambda one: one.high / one.low)
+
+
+def _around(seconds: float, group: dict[str, float], told: str) -> Interval:
+    return Interval(LEVEL, seconds * math.exp(-group["over"]), seconds * math.exp(group["under"]), told)

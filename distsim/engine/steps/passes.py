@@ -1,0 +1,163 @@
+"""One micro-batch on one stage, laid out in time: what engine/steps/compose.py adds up, as segments of streams.
+
+Seconds are those of the composition; this only says in which order they run. A forward goes through embedding, layers
+and head, a backward the other way. Exchanges that the path waits for follow the layers that need them. Shards are
+gathered beside the layers before, gradients reduced beside the layers after, as far as the composition lets them hide;
+the rest is a wait of the same share before (gathers) or after (reductions) each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from distsim.engine.exchanges.flows import Flow
+
+STREAMS = ("compute", "tp", "cp", "ep", "dp", "pp", "offload", "other")
+"""What runs side by side on one GPU and its links; ``other`` is what nothing hides: stalls, jitter, the step's own."""
+NOTHING = 1e-12
+"""Seconds that are nobody's work but rounding, or a smooth formula far from where it matters."""
+GATHER, REDUCE, OFFLOAD = "gather parameters", "reduce gradients", "to and from host memory"
+
+
+class Segment(NamedTuple):
+    """One stream at work from ``start`` to ``end`` (seconds). The step waits for what is ``exposed``."""
+
+    stream: str
+    kind: str
+    name: str
+    start: float
+    end: float
+    exposed: bool = True
+    flow: Flow | None = None
+    micro: int | None = None
+
+
+class Unit(NamedTuple):
+    """Embedding, some layers, or the head: seconds of computation by phase, and the exchanges they wait for."""
+
+    name: str
+    forward: float
+    backward: float
+    again: float
+    weight: float
+    """Part of backward that makes gradients of weights."""
+    exchanges: Mapping[str, Sequence[tuple[str, Flow, float]]]
+    """By phase: stream, exchange, seconds."""
+
+
+class Beside(NamedTuple):
+    """Traffic of one micro-batch that can run beside computation: seconds that do not hide, and that do."""
+
+    exposed: float
+    hidden: float
+    flow: Flow | None
+
+
+class Track:
+    """Segments in the making; ``now`` is where the stage is."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.segments: list[Segment] = []
+
+    def run(self, stream: str, kind: str, name: str, seconds: float, flow: Flow | None = None) -> None:
+        """The stage does this and nothing else."""
+        if seconds > NOTHING:
+            self.segments.append(Segment(stream, kind, name, self.now, self.now + seconds, True, flow))
+            self.now += seconds
+
+    def beside(self, stream: str, kind: str, name: str, start: float, seconds: float, flow: Flow | None) -> None:
+        """A stream works while the stage does something else."""
+        if seconds > NOTHING:
+            self.segments.append(Segment(stream, kind, name, start, start + seconds, False, flow))
+
+    def before(self, stream: str, kind: str, name: str, seconds: float, flow: Flow | None) -> None:
+        """The same, ending now."""
+        self.beside(stream, kind, name, self.now - seconds, seconds, flow)
+
+
+class Content(NamedTuple):
+    """All that one micro-batch does on one chunk of a stage."""
+
+    units: tuple[Unit, ...]
+    gathers: tuple[Beside, Beside]
+    """In forward and in backward."""
+    reduces: Beside
+    offload: Beside
+    sends: tuple[Beside, Beside]
+    """Activations to the next stage, gradients to the one before."""
+    stall: float
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Forward and backward without what hides or waits beside them."""
+        return sum(map(_forward_seconds, self.units)), sum(map(_backward_seconds, self.units))
+
+
+def forward_pass(content: Content) -> Track:
+    """The forward of one micro-batch."""
+    track, gather = Track(), content.gathers[0]
+    whole, after = content.seconds
+    for unit in content.units:
+        share = _forward_seconds(unit) / whole if whole else 0.0
+        track.run("dp", "gather", GATHER, gather.exposed * share, gather.flow)
+        track.run("compute", "forward", unit.name, unit.forward)
+        for stream, flow, seconds in unit.exchanges["forward"]:
+            track.run(stream, "exchange", flow.purpose, seconds, flow)
+        track.before("dp", "gather", GATHER, gather.hidden * share, gather.flow)
+    _copy(track, content.offload, whole / (whole + after) if whole else 0.0)
+    _send(track, content.sends[0])
+    return track
+
+
+def backward_pass(content: Content, weights: bool = True) -> Track:
+    """The backward of one micro-batch, with or without the gradients of ``weights``."""
+    track, gather, reduce = Track(), content.gathers[1], content.reduces
+    before, whole = content.seconds
+    for unit in reversed(content.units):
+        share = _backward_seconds(unit) / whole if whole else 0.0
+        beside = share * (1 if weights or not share else 1 - unit.weight / _backward_seconds(unit))
+        track.run("dp", "gather", GATHER, gather.exposed * share, gather.flow)
+        track.beside("dp", "reduce", REDUCE, track.now, reduce.hidden * beside, reduce.flow)
+        track.run("compute", "recompute", unit.name, unit.again)
+        track.run("compute", "backward", unit.name, unit.backward - (0 if weights else unit.weight))
+        for stream, flow, seconds in unit.exchanges["backward"]:
+            track.run(stream, "exchange", flow.purpose, seconds, flow)
+        track.before("dp", "gather", GATHER, gather.hidden * beside, gather.flow)
+        track.run("dp", "reduce", REDUCE, reduce.exposed * share, reduce.flow)
+    _copy(track, content.offload, whole / (whole + before) if whole else 0.0)
+    track.run("offload", "offload", OFFLOAD, content.offload.exposed, content.offload.flow)
+    _send(track, content.sends[1])
+    track.run("other", "stall", "stall", content.stall)
+    return track
+
+
+def weight_pass(content: Content) -> Track:
+    """The gradients of weights alone, and what hides beside them."""
+    track, gather, reduce = Track(), content.gathers[1], content.reduces
+    whole = content.seconds[1]
+    for unit in reversed(content.units):
+        share = unit.weight / whole if whole else 0.0
+        track.beside("dp", "reduce", REDUCE, track.now, reduce.hidden * share, reduce.flow)
+        track.run("compute", "weight", unit.name, unit.weight)
+        track.before("dp", "gather", GATHER, gather.hidden * share, gather.flow)
+    return track
+
+
+def _forward_seconds(unit: Unit) -> float:
+    return unit.forward + sum(seconds for _, _, seconds in unit.exchanges["forward"])
+
+
+def _backward_seconds(unit: Unit) -> float:
+    return unit.backward + unit.again + sum(seconds for _, _, seconds in unit.exchanges["backward"])
+
+
+def _copy(track: Track, offload: Beside, share: float) -> None:
+    """Transfers from and to host memory beside the last work of a pass."""
+    track.before("offload", "offload", OFFLOAD, offload.hidden * share, offload.flow)
+
+
+def _send(track: Track, send: Beside) -> None:
+    name = send.flow.purpose if send.flow else "pipeline transfer"
+    track.run("pp", "transfer", name, send.exposed, send.flow)

@@ -1,0 +1,246 @@
+"""One step laid out in time: what every stage's compute and links do when, from what engine/steps/compose.py adds up.
+
+Passes of micro-batches are run by the event simulation of the pipeline. What follows the last micro-batch starts when
+the composition says that the pipeline has drained; where its closed form is an upper bound, the rest is ``slack``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
+from distsim.engine.exchanges.exchange import exchange_of
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage, build_stages
+from distsim.engine.pipeline import Pipeline, pipeline
+from distsim.engine.step import StepReport
+from distsim.engine.steps.compose import (
+    MicroBatch,
+    after_last,
+    ahead_seconds,
+    layout_numbers,
+    micro_batch,
+    stage_numbers,
+)
+from distsim.engine.steps.content import Piece, Priced, content_of, pieces_of
+from distsim.engine.steps.passes import (
+    REDUCE,
+    Content,
+    Segment,
+    Track,
+    backward_pass,
+    forward_pass,
+    weight_pass,
+)
+from distsim.engine.steps.work import LINKS, kind_of, kinds_of
+
+PASSES = {"F": forward_pass, "B": backward_pass, "I": lambda content: backward_pass(content, False), "W": weight_pass}
+AHEAD = "updated parameters"
+FINAL = "jitter, data loading, logging"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Stages that are alike: their passes, and what follows the last micro-batch."""
+
+    stages: tuple[int, ...]
+    passes: tuple[dict[str, Track], ...]
+    """Of each chunk in turn, or one that stands for all of them."""
+    micro_batch_seconds: float
+    reduce_hidden: float
+    tail: Track
+    gather_hidden: float = 0.0
+    """Of parameters that the step before has updated, beside the first forward."""
+
+
+@dataclass(frozen=True)
+class StepTimeline:
+    """A step's streams. Times of ``run`` and ``parts`` are the model's; ``scale`` corrects them by alike runs."""
+
+    report: StepReport
+    parts: tuple[Part, ...]
+    run: Pipeline
+    drained: float
+    """When the composition lets the pipeline be empty."""
+    scale: float
+
+    @property
+    def seconds(self) -> float:
+        """The step time."""
+        return self.report.seconds
+
+    @property
+    def slack(self) -> float:
+        """How much longer the composed pipeline takes than the simulated one; negative where it takes less."""
+        return (self.drained - self.run.makespan) * self.scale
+
+    @property
+    def squeeze(self) -> float:
+        """What passes are shortened by to end with the composition, where that takes less than the simulation."""
+        return min(1.0, self.drained / self.run.makespan)
+
+    @property
+    def slowest(self) -> int:
+        """The stage that sets the pace."""
+        return max(self.parts, key=lambda part: part.micro_batch_seconds).stages[0]
+
+    @property
+    def busiest(self) -> int:
+        """The device that works longest; with two directions it holds parts of two stages."""
+        return max(range(self.run.stages), key=lambda stage: (self.run.busy[stage], stage == self.slowest))
+
+    def part_of(self, stage: int) -> Part:
+        """What a stage does."""
+        return next(part for part in self.parts if stage in part.stages)
+
+    def actions(self, stage: int) -> Iterator[tuple[str, int, int, float, float]]:
+        """Kind, chunk, micro-batch, start and end of every pass of a stage; fused ones as their two halves."""
+        run = self.run
+        for action, start in zip(run.parts.orders[stage], run.timeline.starts[stage], strict=True):
+            begin, end = self._at(start), self._at(start + run.costs.duration(action))
+            if action[0] == "FB":
+                middle = self._at(start + run.costs.forward[action[1]])
+                yield "F", action[1], action[2], begin, middle
+                yield "B", action[3], action[4], middle, end
+            else:
+                yield action[0], action[1], action[2], begin, end
+
+    def segments(self, stage: int, begin: float = 0.0, end: float = math.inf) -> Iterator[Segment]:
+        """What the streams of a stage do, as far as it touches the time from ``begin`` to ``end``."""
+        for one in self._all(stage, begin, end):
+            if one.end > begin and one.start < end:
+                yield one
+
+    def _all(self, stage: int, begin: float, end: float) -> Iterator[Segment]:
+        part = self.part_of(stage)
+        last, opened = 0.0, math.inf
+        for kind, chunk, micro, first, until in self.actions(stage):
+            last, opened = max(last, until), min(opened, first)
+            if until > begin and first < end:
+                yield from self._moved(self._track(kind, chunk), first, self.squeeze * self.scale, micro)
+        drained = self.drained * self.scale
+        if part.reduce_hidden:
+            flow = next((one.flow for one in part.tail.segments if one.name == REDUCE), None)
+            yield Segment("dp", "reduce", REDUCE, last - part.reduce_hidden * self.scale, last, False, flow)
+        if part.gather_hidden:
+            flow = next((one.flow for one in part.tail.segments if one.name == AHEAD), None)
+            yield Segment("dp", "gather", AHEAD, opened, opened + part.gather_hidden * self.scale, False, flow)
+        yield from self._moved(part.tail, drained, self.scale, None)
+        final = drained + max(one.tail.now for one in self.parts) * self.scale
+        if self.seconds > final:
+            yield Segment("other", "constant", FINAL, final, self.seconds)
+
+    def _moved(self, track: Track, start: float, scale: float, micro: int | None) -> Iterator[Segment]:
+        for stream, kind, name, first, last, exposed, flow, _ in track.segments:
+            yield Segment(stream, kind, name, start + first * scale, start + last * scale, exposed, flow, micro)
+
+    def _at(self, seconds: float) -> float:
+        return seconds * self.squeeze * self.scale
+
+    def _track(self, kind: str, chunk: int) -> Track:
+        both = len(self.run.parts.chains) > 1
+        stage = chunk % self.run.stages if both else self.run.parts.placement[chunk]
+        passes = self.part_of(stage).passes
+        return passes[chunk // self.run.stages if len(passes) > 1 else 0][kind]
+
+
+def timeline_of(report: StepReport) -> StepTimeline:
+    """Lay a predicted step out in time."""
+    setup = report.setup
+    y, timing = layout_numbers(setup, report.correction.state), report.timing.model_dump()
+    name = setup.layout.schedule if setup.layout.pp > 1 else "1f1b"
+    chunks = _chunks(name, setup.layout.vpp)
+    parts = []
+    slowest = 0.0
+    for alike, numbers in zip(kinds_of(build_stages(setup)), stage_numbers(report.work), strict=True):
+        stage = alike[0]
+        batch = micro_batch(numbers, y, timing)
+        flows = _flows(setup, stage)
+        hidden, tail = _tail(setup, numbers, batch, timing, flows)
+        whole, waited = map(float, ahead_seconds(numbers, timing, batch))
+        slowest = max(slowest, float(batch.seconds))
+        for stages, pieces in _by_pieces(setup, alike, chunks):
+            contents = [content_of(setup, stage, numbers, batch, timing, flows, piece) for piece in pieces]
+            passes = tuple(map(_passes, contents))
+            parts.append(Part(stages, passes, float(batch.seconds), hidden, tail, whole - waited))
+    scale = math.exp(report.correction.logarithm)
+    drained = slowest * setup.layout.micro_batches + report.breakdown["pipeline_bubble"] / scale
+    return StepTimeline(report, tuple(parts), _run(setup, name, chunks, parts), drained, scale)
+
+
+def _chunks(schedule: str, vpp: int) -> int:
+    from distsim.schedules.registry import find
+
+    return find(schedule).default_chunks if vpp == 1 else vpp
+
+
+def _by_pieces(setup: Setup, stages: Sequence[Stage], chunks: int) -> list[tuple[tuple[int, ...], tuple[Piece, ...]]]:
+    """Those of some stages that hold alike chunks, with these."""
+    found: dict[tuple[Piece, ...], list[int]] = {}
+    for stage in stages:
+        found.setdefault(pieces_of(setup, stage, chunks), []).append(stage.index)
+    return [(tuple(indices), pieces) for pieces, indices in found.items()]
+
+
+def _flows(setup: Setup, stage: Stage) -> dict[str, list[Priced]]:
+    """A stage's exchanges by kind of traffic, with their priced seconds per step."""
+    network = network_of(setup)
+    found: dict[str, list[Priced]] = {kind: [] for kind in LINKS}
+    for flow in stage_flows(setup, exchange_of(setup), network, stage):
+        seconds = float(price_of(flow, network).seconds * (flow.calls / flow.every))
+        found[kind_of(flow)].append((flow, seconds))
+    return found
+
+
+def _passes(content: Content) -> dict[str, Track]:
+    return {kind: make(content) for kind, make in PASSES.items()}
+
+
+def _run(setup: Setup, name: str, chunks: int, parts: list[Part]) -> Pipeline:
+    """The simulated pipeline of the stages' passes; transfers are inside the passes, as in the composition."""
+    y = setup.layout
+    each = {stage: part.passes for part in parts for stage in part.stages}
+    rounds = max(map(len, each.values()))
+    scale = chunks / rounds
+    times: dict[str, Any] = {
+        field: [each[stage][turn][kind].now * scale for turn in range(rounds) for stage in range(y.pp)]
+        for field, kind in (("forward", "F"), ("backward", "B"), ("input_gradient", "I"), ("weight_gradient", "W"))
+    }
+    shape: dict[str, Any] = {"stages": y.pp, "micro": y.micro_batches, "schedule": name, "chunks": chunks}
+    return pipeline(**shape, **times)
+
+
+def _tail(
+    setup: Setup, numbers: Mapping[str, Any], batch: MicroBatch, timing: Mapping[str, float],
+    flows: Mapping[str, list[Priced]],
+) -> tuple[float, Track]:  # fmt: skip
+    """Seconds of gradient reduction that hide behind the last backward, and what follows it."""
+    track, tail = Track(), after_last(numbers, layout_numbers(setup), timing, batch)
+    ahead = float(ahead_seconds(numbers, timing, batch)[1])
+    step = float(numbers["dp_step"]) * timing["data_factor"]
+    reduce = float(numbers["reduce"]) * timing["data_factor"] if setup.layout.zero < 3 else 0.0
+    exposed = max(0.0, float(tail["data_parallel"]) - step - ahead)
+    flow = max(flows["reduce"], key=lambda priced: priced[1])[0] if flows["reduce"] else None
+    track.run("dp", "reduce", REDUCE, exposed, flow)
+    _shared(track, "tp", float(tail["tensor_parallel"]), flows["tp_step"], flows["tp_step"])
+    late = [priced for priced in flows["dp_step"] if priced[0].purpose == "parameters"]
+    soon = [priced for priced in flows["dp_step"] if priced[0].purpose != "parameters"]
+    _shared(track, "dp", step, soon, flows["dp_step"])
+    track.run("compute", "optimizer", "optimizer step", float(tail["optimizer"]))
+    for flow, seconds in flows["offload_step"]:
+        track.run("offload", "offload", flow.purpose, seconds, flow)
+    _shared(track, "dp", step, late, flows["dp_step"])
+    if flows["dp_ahead"]:
+        track.run("dp", "gather", AHEAD, ahead, max(flows["dp_ahead"], key=lambda priced: priced[1])[0])
+    return max(0.0, reduce - exposed), track
+
+
+def _shared(track: Track, stream: str, seconds: float, some: list[Priced], whole: list[Priced]) -> None:
+    """Some of the exchanges that ``seconds`` are for, each with its priced share."""
+    total = sum(priced for _, priced in whole)
+    for flow, priced in some:
+        kind = "gather" if flow.purpose == "parameters" else "reduce"
+        track.run(stream, kind, flow.purpose, seconds * priced / total if total else 0.0, flow)

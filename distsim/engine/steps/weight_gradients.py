@@ -1,0 +1,37 @@
+"""How much of a backward pass gives gradients of weights, which zero-bubble schedules move into their bubbles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distsim.arrays import Number
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage, build_stages
+
+HALF = 0.5
+"""Of a product's two backward products, one is the weight's."""
+
+
+def share_of(setup: Setup, stages: Iterable[Stage]) -> float:
+    """Part of the backward products of some stages that gives gradients of weights: half, less where most weights are
+    frozen."""
+    if setup.tuning is None:
+        return HALF
+    weights, both = 0.0, 0.0
+    for stage in stages:
+        for operation, count in stage.operations():
+            if operation.kind == "matmul":
+                weights += _mean(operation.flops_forward * count * operation.weight_gradient)
+                both += _mean(operation.flops_backward * count)
+    return weights / both if both else HALF
+
+
+def _mean(value: Number) -> float:
+    """Over the layouts of a search, whose shares differ by little."""
+    return float(value) if isinstance(value, (int, float)) else float(value.mean())
+
+
+def per_input_gradient(setup: Setup) -> float:
+    """Seconds of weight gradients per second of input gradients, over the whole model: 1 where everything trains."""
+    share = share_of(setup, [] if setup.tuning is None else build_stages(setup))
+    return share / (1 - share)

@@ -1,0 +1,111 @@
+"""What one optimizer step asks of chips and links: per pipeline stage, seconds at the rates of datasheets and links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from distsim.arrays import Number
+from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
+from distsim.engine.exchanges.exchange import Exchange, exchange_of
+from distsim.engine.exchanges.flows import Fixed, Flow
+from distsim.engine.jobs.models import refuse_untimed
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage, build_stages
+from distsim.engine.kernels.compute import BlockSums, StageCompute, stage_compute
+from distsim.engine.kernels.expert_load import busiest_exchange
+from distsim.engine.networks.network import Network
+
+LINKS = ("tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
+         "gather_forward", "gather_backward", "reduce", "dp_step", "dp_ahead", "pp", "offload",
+         "offload_step")  # fmt: skip
+"""Kinds of traffic whose seconds are kept apart because different work can hide them."""
+
+OVERLAPPED_SHARE = 0.65
+"""What stays exposed of tensor parallel exchanges that run in pieces beside products: Llama 3 steps with a quarter of
+their time in such exchanges became 8% faster (PyTorch, Introducing Async Tensor Parallelism, 2024; recalled)."""
+
+Pricing = Callable[[Flow, Network], Fixed]
+"""Gives the price of one call of an exchange."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class StageWork:
+    """One stage, or ``count`` alike ones. ``traffic`` holds seconds per optimizer step by kind."""
+
+    index: int
+    count: int
+    layers: int
+    compute: StageCompute
+    traffic: dict[str, Number]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Work:
+    """The work of a setup: its distinct stages (first, those between by kind, last)."""
+
+    setup: Setup
+    stages: tuple[StageWork, ...]
+
+
+def work_of(setup: Setup, price: Pricing = price_of) -> Work:
+    """Fold ledger and traffic of a setup; stages that hold the same layers are folded once. ``price`` may remember."""
+    refuse_untimed(setup.model, setup.layout.attention, setup.kernels)
+    exchange, network = exchange_of(setup), network_of(setup)
+    stages = build_stages(setup)
+    known: dict[int, BlockSums] = {}
+    return Work(setup, tuple(
+        StageWork(stage.index, count, stage.layer_count, stage_compute(setup, stage, known),
+                  traffic_seconds(setup, exchange, network, stage, price))
+        for stage, count in distinct(stages)
+    ))  # fmt: skip
+
+
+def distinct(stages: list[Stage]) -> list[tuple[Stage, int]]:
+    """One of each kind of stages, the earliest, and their number."""
+    return [(alike[0], len(alike)) for alike in kinds_of(stages)]
+
+
+def kinds_of(stages: list[Stage]) -> list[list[Stage]]:
+    """First stage, those between by what they hold and in which order, last stage."""
+    if len(stages) <= 2:
+        return [[stage] for stage in stages]
+    kinds: dict[tuple[str, ...], list[Stage]] = {}
+    for stage in stages[1:-1]:
+        kinds.setdefault(stage.names, []).append(stage)
+    return [[stages[0]], *kinds.values(), [stages[-1]]]
+
+
+def traffic_seconds(
+    setup: Setup, exchange: Exchange, network: Network, stage: Stage, price: Pricing = price_of
+) -> dict[str, Number]:
+    """Seconds per step of each kind of traffic of one rank of a stage."""
+    sums: dict[str, Number] = dict.fromkeys(LINKS, 0.0)
+    for flow in stage_flows(setup, exchange, network, stage):
+        kind = kind_of(flow)
+        exposed = OVERLAPPED_SHARE if setup.framework.traffic.tp_in_pieces and kind.startswith("tp_") else 1.0
+        if kind.startswith("ep_"):
+            exposed = busiest_exchange(setup)
+        # not in place: arrays broadcast
+        sums[kind] = sums[kind] + price(flow, network).seconds * (flow.calls / flow.every * exposed)
+    return sums
+
+
+def kind_of(row: Flow) -> str:
+    """Which kind of traffic an exchange is."""
+    group = row.span.group
+    if row.op in ("device_to_host", "host_to_device"):
+        return "offload_step" if row.phase == "step" else "offload"
+    if group in ("dp", "zero"):
+        if row.purpose == "parameters" and row.phase != "step":
+            return f"gather_{row.phase}"
+        if row.phase == "step" and row.hides:
+            return "dp_ahead"
+        return "reduce" if row.phase == "backward" and row.hides else "dp_step"
+    if group == "pp":
+        return "dp_step" if row.phase == "step" else "pp"
+    if group == "tp" and row.phase == "step":
+        return "tp_step"
+    if group == "tp" and row.hides:
+        return "tp_beside"
+    return f"{group}_{row.phase}"

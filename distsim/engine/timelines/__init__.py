@@ -1,0 +1,1 @@
+"""Pipelines over time: schedules checked, simulated, and layers split over their stages."""

@@ -1,0 +1,177 @@
+"""What a user says about a pipeline, checked and put into seconds per chunk."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from numbers import Real
+from typing import Any
+
+from distsim.engine.timelines.wiring import Costs
+from distsim.errors import DistsimError
+from distsim.schedules.action import Orders, Schedule
+
+Time = float | Sequence[float]
+
+MOST_ACTIONS = 4_000_000  # about 1 GB of Python objects
+MOST_STAGES = 16_384
+LONGEST = 1e15  # sums of longer times lose what tells them apart
+
+
+def check_words(p2p: str, fused: str | None) -> None:
+    """Refuses unknown words for the two rules."""
+    if p2p not in ("async", "rendezvous"):
+        raise DistsimError(f"p2p is {p2p!r}", "it is async (pure delay) or rendezvous (both ends must have posted)")
+    if fused not in (None, "atomic", "split"):
+        raise DistsimError(f"fused is {fused!r}", "it is atomic (one result at the end) or split (half by half)")
+
+
+def refuse(problem: str, hint: str, **values: Any) -> None:
+    """Refuses what was given although it would have no effect."""
+    named = [name.replace("_", " ") for name, value in values.items() if value is not None]
+    if named:
+        raise DistsimError(problem.format(" or ".join(named)), hint)
+
+
+def whole_number(value: Any, name: str, example: str) -> int:
+    """A count of at least 1."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = None
+    if count is None or isinstance(value, bool):
+        raise DistsimError(f"{name} is {value!r}, not a whole number", f"try {example}")
+    if count < 1:
+        raise DistsimError(f"{name} is {count}", f"a pipeline has at least 1; try {example}")
+    return count
+
+
+def check_size(stages: int, micro: int, chunks: int, splits: bool) -> None:
+    """Refuses what would not fit into memory, before anything is built."""
+    actions = stages * micro * chunks * (3 if splits else 2)
+    if stages > MOST_STAGES or actions > MOST_ACTIONS:
+        most = max(1, MOST_ACTIONS * micro // actions)
+        raise DistsimError(
+            f"{stages} stages x {micro} micro-batches x {chunks} chunks are {actions:,} actions; at most "
+            f"{MOST_ACTIONS:,} on {MOST_STAGES:,} stages are simulated one by one",
+            f"try {most} micro-batches: longer runs follow from the closed forms" if stages <= MOST_STAGES else "",
+        )
+
+
+def per_chunk(value: Time, schedule: Schedule, name: str) -> list[float]:
+    """Seconds per chunk from one number for a whole stage, a list per stage, or a list per chunk in model order."""
+    placement, stages = schedule.placement, len(schedule.orders)
+    if not isinstance(value, Iterable):
+        _check_time(value, name)
+        return [float(value) / schedule.chunks] * len(placement)
+    values = list(value)
+    for one in values:
+        _check_time(one, name)
+    if len(values) == len(placement):
+        return values
+    if len(values) == stages:
+        if len(schedule.chains) > 1:  # a list per stage of the model, which both directions run
+            return [values[chunk % stages] / schedule.chunks for chunk in range(len(placement))]
+        return [values[stage] / schedule.chunks for stage in placement]
+    lengths = f"{stages} (per stage)" + (f" or {len(placement)} (per chunk)" if len(placement) != stages else "")
+    raise DistsimError(f"{name} lists {len(values)} times", f"give 1, {lengths}")
+
+
+def _check_time(value: Any, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= LONGEST:
+        raise DistsimError(f"{name} is {value!r}, which is not a time", f"give a number from 0 to {LONGEST:g}")
+
+
+def costs(
+    schedule: Schedule, forward: Time | None, backward: Time | None, input_gradient: Time | None,
+    weight_gradient: Time | None, fused_time: Time | None = None, loss: float = 0.0,
+) -> Costs:  # fmt: skip
+    """Times per chunk. Forward, input and weight gradient default to 1; a given backward is split in equal halves where
+    neither half is given, and a missing backward is the sum of its halves."""
+    ahead = per_chunk(1 if forward is None else forward, schedule, "forward")
+    whole = None if backward is None else per_chunk(backward, schedule, "backward")
+    first = None if input_gradient is None else per_chunk(input_gradient, schedule, "input gradient")
+    second = None if weight_gradient is None else per_chunk(weight_gradient, schedule, "weight gradient")
+    unit = per_chunk(1, schedule, "unit")
+    if first is None:
+        first = unit if whole is None else _rest(whole, second)
+    if second is None:
+        second = unit if whole is None else _rest(whole, first if input_gradient is not None else None)
+    if whole is None:
+        whole = [a + b for a, b in zip(first, second, strict=True)]
+    _check_time(loss, "loss")
+    for chain in schedule.chains:
+        ahead[chain[-1]] += loss
+    fused = None if fused_time is None else per_chunk(fused_time, schedule, "fused time")
+    return Costs(ahead, whole, first, second, fused)
+
+
+def _rest(whole: list[float], part: list[float] | None) -> list[float]:
+    if part is None:
+        return [one / 2 for one in whole]
+    if any(a < b for a, b in zip(whole, part, strict=True)):
+        raise DistsimError("a part of the backward is longer than the whole", "give both parts, or no backward")
+    return [a - b for a, b in zip(whole, part, strict=True)]
+
+
+def hops(value: Time, stages: int, wraps: bool) -> float | list[float]:
+    """One delay for all links, or a list per link: ``stages`` of them, the last one from the last stage to the first,
+    which may be left out where nothing wraps around."""
+    if isinstance(value, (int, float)):
+        _check_time(value, "hop")
+        return value
+    links = list(value)
+    for one in links:
+        _check_time(one, "hop")
+    if len(links) == stages - 1 and (not wraps or stages == 2):
+        return [*links, links[0] if stages == 2 else 0.0]
+    if len(links) != stages:
+        raise DistsimError(
+            f"hop lists {len(links)} delays for {stages} stages",
+            f"give one number, or {stages}: link r joins stages r and r+1, the last one stage {stages - 1} and 0"
+            + ("" if wraps else f" (or {stages - 1} without it)"),
+        )
+    return links
+
+
+def wraps_around(schedule: Schedule) -> bool:
+    """Whether anything goes from the last stage to the first directly."""
+    ends = {0, len(schedule.orders) - 1}
+    return len(ends) > 1 and any(
+        {schedule.placement[a], schedule.placement[b]} == ends for chain in schedule.chains for a, b in pairwise(chain)
+    )
+
+
+def given_order(
+    orders: Orders, stages: int | None, chunks: int | None, placement: Sequence[int] | None,
+    chains: Sequence[Sequence[int]] | None,
+) -> Schedule:  # fmt: skip
+    """A schedule from orders that the user wrote. Without ``placement`` chunk c sits on stage c mod the stages."""
+    count = len(orders)
+    if stages is not None and whole_number(stages, "stages", "--stages 4") != count:
+        raise DistsimError(f"the order has {count} lines for {stages} stages", "write one line per stage")
+    named = [part for order in orders for a in order for part in ((a[1], a[3]) if a[0] == "FB" else (a[1],))]
+    size = max([*named, *(chunk for chain in chains or () for chunk in chain), count - 1], default=0) + 1
+    if size > MOST_STAGES:
+        raise DistsimError(f"the order names chunk {size - 1}", f"at most {MOST_STAGES} chunks are simulated")
+    places = [c % count for c in range(size)] if placement is None else list(placement)
+    if len(places) < size or any(not 0 <= place < count for place in places):
+        raise DistsimError(
+            f"the placement {','.join(map(str, places))} does not place {size} chunks on {count} stages",
+            f"give {size} stages from 0 to {count - 1}, one per chunk",
+        )
+    lines = [list(chain) for chain in chains] if chains else [list(range(len(places)))]
+    members = [chunk for chain in lines for chunk in chain]
+    if len(set(members)) != len(members) or any(not 0 <= chunk < len(places) for chunk in members):
+        raise DistsimError(f"the chains name chunks twice, or chunks outside 0 to {len(places) - 1}")
+    whole = chunks if chunks is not None else max(1, len(places) // (count * len(lines)))
+    return Schedule("order", orders, places, lines, whole_number(whole, "chunks", "--chunks 1"), [1] * count)
+
+
+def split_fused(orders: Orders) -> Orders:
+    """The same orders with the halves of fused blocks run one after the other, each publishing at its own end."""
+    return [
+        [part for a in order for part in ([("F", a[1], a[2]), ("B", a[3], a[4])] if a[0] == "FB" else [a])]
+        for order in orders
+    ]

@@ -1,0 +1,64 @@
+"""Times of a model's own stages for ``distsim pipeline --model``: what ``distsim step`` would compose, pass by pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.step import timing_of
+from distsim.engine.steps.compose import gpu_seconds, layout_numbers, micro_batch, product_seconds, stage_numbers
+from distsim.engine.steps.content import chunk_shares
+from distsim.engine.steps.weight_gradients import share_of
+from distsim.engine.steps.work import kinds_of, work_of
+from distsim.specs.job import Job
+from distsim.specs.model import Model
+
+
+def model_setup(model: str | Model, stages: int, micro: int, chunks: int | None, **options: Any) -> Setup:
+    """One data-parallel replica of a model; ``options`` are further job options (gpu, tp, micro_batch, seq …)."""
+    stated = {name: value for name, value in options.items() if value is not None}
+    tp, sequences = stated.get("tp", 1), stated.get("micro_batch", 1)
+    gpus = tp * stages * stated.get("cp", 1)
+    degrees = {"pp": stages, "vpp": chunks or 1, "gpus": gpus}
+    job = Job.read({**stated, **degrees, "model": model, "global_batch": sequences * micro})
+    return resolve(job)
+
+
+def model_times(model: str, stages: int, micro: int, chunks: int | None, **options: Any) -> dict[str, Any]:
+    """Seconds of each pass of one micro-batch through each whole stage, and of one hop between neighbours.
+
+    An uneven first or last stage, embedding and loss included, shows in the lists of ``stages`` numbers.
+    """
+    return pass_times(model_setup(model, stages, micro, chunks, **options))
+
+
+def pass_times(setup: Setup, by_chunk: bool = False) -> dict[str, Any]:
+    """Forward, input gradient, weight gradient and full backward of every stage, in seconds; and the longest hop. With
+    ``by_chunk`` of every chunk in model order, where chunks are not alike."""
+    timing, y = timing_of(setup).model_dump(), layout_numbers(setup)
+    work, hops = work_of(setup), [0.0]
+    unlike = by_chunk and len(set(setup.chunk_layers)) > 1
+    chunks = len(setup.chunk_layers) // y["pp"] if unlike else 1
+    found: dict[int, tuple[float, float, float]] = {}
+    stages = build_stages(setup)
+    kinds = kinds_of(stages)
+    for alike, stage, one_of in zip(kinds, stage_numbers(work), work.stages, strict=True):
+        one = micro_batch(stage, y, timing)
+        hop = float(one.others["pipeline_transfer"])
+        whole = float(one.seconds) - hop
+        phases = {phase: float(gpu_seconds(stage, phase, timing)) for phase in ("forward", "backward", "recompute")}
+        total = sum(phases.values())
+        share = whole / total if total else 0.0  # host overhead and exposed traffic spread over the passes
+        weight = float(product_seconds(stage, "backward", timing)) * share_of(setup, [stages[one_of.index]]) * share
+        after = (phases["backward"] + phases["recompute"]) * share
+        for each in alike:
+            parts = chunk_shares(setup, each, timing, chunks) if unlike else [(1.0, 1.0)]
+            for turn, (before, behind) in enumerate(parts):
+                place = turn * int(y["pp"]) + each.index
+                found[place] = (phases["forward"] * share * before, (after - weight) * behind, weight * behind)
+        hops.append(hop / 2)  # one there, one back
+    forward, inputs, weights = (list(column) for column in zip(*(found[i] for i in sorted(found)), strict=True))
+    backward = [first + second for first, second in zip(inputs, weights, strict=True)]
+    return {"forward": forward, "backward": backward, "input_gradient": inputs, "weight_gradient": weights,
+            "hop": max(hops)}  # fmt: skip
