@@ -47,6 +47,17 @@ def test_a_framework_is_told_of_what_it_has(framework: str, offload: int, trains
     assert trains == {"precision", "adapters"} & set(found)
 
 
+def test_a_larger_accelerator_does_not_end_the_search_for_what_costs_nothing() -> None:
+    """No single change but a larger GPU is enough here; two that cost no money are."""
+    job = {"model": "qwen3-30b-a3b", "gpu": "h100-sxm", "gpus": 64, "ep": 8, "micro_batch": 2, "seq": 8192,
+           "global_batch": 512, "precision": "fp8"}  # fmt: skip
+    found = mend(distsim.memory(**job)).fitting
+    sizes = [len(one.changes) for one in found]
+    assert found[0].shown == {"zero": 2, "micro_batch": 1, "global_batch": 512} and max(sizes) == 2
+    assert not any({"gpu", "gpus"} & set(one.shown) for one in found), "money is a last resort"
+    assert [one.effort for one in found] == sorted(one.effort for one in found)
+
+
 def test_what_is_there_already_is_not_offered() -> None:
     assert "adapters" not in families(framework="huggingface", lora_rank=8)
     assert "precision" not in families(framework="huggingface", precision="pure-bf16")

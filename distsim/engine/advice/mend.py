@@ -22,6 +22,10 @@ PAIRS_ONLY = ("sequence parallel", "optimizer", "precision", "adapters")
 """Families that a combination of three and more leaves out: what they win there is small, or not free."""
 LAST_RESORTS = {"offload", "precision", "adapters"}
 """Families after which the search goes on: they cost much time, or are another training."""
+HARDWARE = {"gpus", "gpu"}
+"""Families that cost money."""
+FREE_UNTIL = 2
+"""Changes at once up to which a mend that costs money does not end the search."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,12 @@ def mend(report: MemoryReport, most: int = 6) -> Mended:
     search = _Search(report.setup)
     pool = list(changes(report.setup))
     for count in range(1, MOST_AT_ONCE + 1):
+        resorts = LAST_RESORTS | HARDWARE if count <= FREE_UNTIL else LAST_RESORTS
         for combined in itertools.islice(_combinations(pool, count), MOST_TRIED):
+            if search.settled(resorts) >= most:
+                break  # what comes later is no smaller
             search.try_(combined)
-        if search.settled() >= (1 if count > 1 else 2):
+        if search.settled(resorts) >= (1 if count > 1 else 2):
             break
     return Mended(search.smallest(most), search.nearest, search.tried)
 
@@ -140,9 +147,10 @@ class _Search:
         if over is None or report.headroom > over:
             self.nearest = found
 
-    def settled(self) -> int:
-        """How many fit that are the same training at about its speed."""
-        return sum(LAST_RESORTS.isdisjoint(change.family for change in found.changes) for found in self.fitting)
+    def settled(self, resorts: set[str]) -> int:
+        """How many ways to fit, one per set of families, use none of the ``resorts``."""
+        families = {tuple(change.family for change in found.changes) for found in self.fitting}
+        return sum(resorts.isdisjoint(names) for names in families)
 
     def _stated(self) -> dict[str, Any]:
         job = self.setup.job
