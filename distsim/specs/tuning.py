@@ -8,7 +8,7 @@ from pydantic import Field
 from distsim.errors import did_you_mean
 from distsim.specs.base import Sourced
 from distsim.specs.precision import Precision
-from distsim.specs.quantity import WireFormat
+from distsim.specs.quantity import Amount, WireFormat
 
 MIXERS = ("in_proj", "in_proj_qkvz", "in_proj_qkv", "qkv_proj", "in_proj_z", "in_proj_ba", "in_proj_b", "in_proj_a",
           "x_proj", "dt_proj", "a_proj", "b_proj", "f_proj", "f_a_proj", "f_b_proj", "g_proj", "g_a_proj", "g_b_proj",
@@ -50,9 +50,9 @@ class Quantization(Sourced):
     """Bytes per weight, scales included."""
     dtype: WireFormat
     """Name of the format on the wire."""
-    unpack_bytes: float = Field(default=0, ge=0)
+    unpack_bytes: Amount = 0
     """Memory traffic per weight of unpacking it, beside reading the weight and writing the result."""
-    older_unpack_bytes: float = Field(default=0, ge=0)
+    older_unpack_bytes: Amount = 0
     """The same of releases until ``older_until``, for replays of measured runs."""
     older_until: float = 0
     """Last year, to the month, of releases that unpacked in another way."""
