@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.arrays import Number, where
 from distsim.engine.resolve import Setup
@@ -26,8 +25,7 @@ TRAFFIC_ONLY = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Exchange:
+class Exchange(NamedTuple):
     """How gradients, parameters and activations travel."""
 
     tp_mode: str = "1d"

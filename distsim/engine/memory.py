@@ -24,8 +24,7 @@ from distsim.specs.job import Job, job_of
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "framework")
 
 
-@dataclass(frozen=True)
-class StageMemory:
+class StageMemory(NamedTuple):
     """One stage: bytes by category at its peak, what one micro-batch keeps, and the moments that were compared."""
 
     stage: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from distsim.engine.changes import Change, changes, together
@@ -24,8 +23,7 @@ LAST_RESORTS = {"offload", "precision", "adapters"}
 """Families after which the search goes on: they cost much time, or are another training."""
 
 
-@dataclass(frozen=True)
-class Mend:
+class Mend(NamedTuple):
     """Changes to a job and the memory that it then needs."""
 
     changes: tuple[Change, ...]

@@ -168,9 +168,9 @@ def _ends(ctx: Context, first: bool, last: bool) -> tuple[Block | None, Block | 
     embedding = embedding_block(ctx) if first or ctx.layout.vocab_parallel else None
     head = head_block(ctx) if last or ctx.layout.vocab_parallel else None
     if embedding is not None and not first:
-        embedding = replace(embedding, operations=shared_rows(embedding.operations))
+        embedding = embedding._replace(operations=shared_rows(embedding.operations))
     if head is not None and not last:
-        head = replace(head, operations=shared_rows(head.operations))
+        head = head._replace(operations=shared_rows(head.operations))
     if head is not None and embedding is not None:
         head = untied(head, ctx)
     return embedding, head

@@ -84,7 +84,7 @@ class Collective(NamedTuple):
     """Products that read the input; some frameworks reduce each one's input gradient by itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Operation:
     """One row of the ledger."""
 
@@ -163,8 +163,7 @@ class Context:
         return self.precision.activation_bytes
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Block:
+class Block(NamedTuple):
     """A run of operations that pipelines and recomputation treat as one: an embedding, a layer, a head."""
 
     name: str

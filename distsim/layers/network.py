@@ -177,7 +177,7 @@ def _single_mixer(ctx: Context) -> Block:
 
 def first_block(ctx: Context, block: Block) -> Block:
     """The first layer where only adapters train and nothing before it does: backward ends at its first adapter."""
-    return replace(block, operations=first_tuned(ctx, block.operations))
+    return block._replace(operations=first_tuned(ctx, block.operations))
 
 
 def layer_blocks(ctx: Context) -> dict[str, tuple[Block, list[int]]]:
@@ -203,7 +203,7 @@ def untied(block: Block, ctx: Context) -> Block:
         replace(operation, parameters=tuple(p for p in operation.parameters if not tied_parameter(p, ctx)))
         for operation in block.operations
     )
-    return replace(block, operations=operations)
+    return block._replace(operations=operations)
 
 
 def plain_context(model: Model, tuning: Tuning | None = None) -> Context:

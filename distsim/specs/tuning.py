@@ -1,7 +1,6 @@
 """Parameter-efficient fine-tuning: adapters on frozen weights (LoRA), which may be quantised (QLoRA)."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -62,8 +61,7 @@ class Quantization(Sourced):
     """What is not quantised stays in the format it is stored in, where a framework otherwise makes it fp32."""
 
 
-@dataclass(frozen=True)
-class ExpertAdapters:
+class ExpertAdapters(NamedTuple):
     """Which matrices of routed experts have adapters, and how they run."""
 
     how: Literal["each", "shared", "tensors"] = "each"
@@ -78,8 +76,7 @@ class ExpertAdapters:
     """The router has one that is folded into it like the experts'."""
 
 
-@dataclass(frozen=True)
-class Tuning:
+class Tuning(NamedTuple):
     """What trains, and in how many bytes everything is held."""
 
     rank: int
