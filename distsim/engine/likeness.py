@@ -151,8 +151,8 @@ def correction_of(setup: Setup, run: str = "", year: float | None = None, source
     of ``year``, in the state that runs alike were in; or the newest measured on the chip, in its plain state."""
     all_known = evidence(setup.framework.name)
     source = own_source(setup.framework.name, source)
-    newest = newest_year(all_known, setup.accelerator.name)
-    stated = likeness_of(setup, newest if year is None else year, source)
+    then = newest_year(all_known, setup.accelerator.name) if year is None else year
+    stated = likeness_of(setup, then, source)
     here = stated.compared()
     familiar = any(known.run != run and known.likeness.names[-1] == here.names[-1] for known in all_known)
     for known in all_known:
