@@ -1,7 +1,5 @@
 """Choices of how ranks exchange what they must: resolved from a job and its framework, and refused where they clash."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

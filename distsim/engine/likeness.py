@@ -5,13 +5,11 @@ with an exponential kernel; Rasmussen and Williams 2006, chapter 2) weighs those
 run it says nothing. A run is never used to correct itself.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import math
 from collections import Counter
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from distsim import catalog
 from distsim.arrays import Number, exp, maximum, minimum
@@ -50,7 +48,7 @@ class Likeness(NamedTuple):
     numbers: tuple[float, ...]
     names: tuple[str, ...]
 
-    def compared(self) -> Likeness:
+    def compared(self) -> Self:
         """The same with the names by which a user's own runs and jobs are compared."""
         return self._replace(names=compared(self.names))
 

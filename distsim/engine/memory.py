@@ -1,7 +1,5 @@
 """Bytes on each GPU, per pipeline stage, at the moment of the peak."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 

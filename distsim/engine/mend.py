@@ -1,7 +1,5 @@
 """The smallest changes that make a job fit, each one computed, not guessed."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
