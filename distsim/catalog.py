@@ -24,6 +24,7 @@ Listing = dict[str, tuple[str, str]]
 """Origin and file by plain name or alias."""
 _places: ContextVar[dict[tuple[str, str], tuple[str, Path] | None] | None] = ContextVar("_places", default=None)
 _listings: ContextVar[dict[str, Listing] | None] = ContextVar("_listings", default=None)
+_loaded: ContextVar[dict[tuple[str, str], Any] | None] = ContextVar("_loaded", default=None)
 _ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
 
 
@@ -124,12 +125,13 @@ def knows(kind: str, name: str) -> bool:
 def settled() -> Iterator[None]:
     """While it lasts no preset comes, goes or gets another name, so that each is looked for once: many runs name the
     same few."""
-    places, listings = _places.set({}), _listings.set({})
+    places, listings, loaded = _places.set({}), _listings.set({}), _loaded.set({})
     try:
         yield
     finally:
         _places.reset(places)
         _listings.reset(listings)
+        _loaded.reset(loaded)
 
 
 def _find(kind: str, name: str) -> tuple[str, Path]:
@@ -256,7 +258,15 @@ def tables(kind: str, name: str, wanted: Callable[[str], bool]) -> dict[str, Any
 
 def load(kind: str, name: str) -> Any:
     """A preset as its spec; kinds without a spec class come as a dict."""
-    kind = kind_of(kind)
+    known = _loaded.get()
+    if known is None:
+        return _opened(kind_of(kind), name)
+    if (kind, name) not in known:
+        known[kind, name] = _opened(kind_of(kind), name)
+    return known[kind, name]
+
+
+def _opened(kind: str, name: str) -> Any:
     file = path(kind, name)
     return _load(kind, os.path.realpath(file), os.stat(file).st_mtime_ns, str(file))
 

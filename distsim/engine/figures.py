@@ -1,7 +1,5 @@
 """Figures that remember how they came about: label, formula, numbers filled in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

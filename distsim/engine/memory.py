@@ -1,7 +1,5 @@
 """Bytes on each GPU, per pipeline stage, at the moment of the peak."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -24,8 +22,7 @@ from distsim.specs.job import Job, job_of
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "framework")
 
 
-@dataclass(frozen=True)
-class StageMemory:
+class StageMemory(NamedTuple):
     """One stage: bytes by category at its peak, what one micro-batch keeps, and the moments that were compared."""
 
     stage: int

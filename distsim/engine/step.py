@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.engine.jobs.filled import filled_experts
@@ -27,8 +27,7 @@ from distsim.specs.timing import PLAIN, Timing, combined, family_of, timed_like
 FITTED = "fitted"
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """Where the measured time will lie with probability ``level``."""
 
     level: float

@@ -1,7 +1,5 @@
 """The closed form of a named schedule with its range, for one layout or for arrays of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 BEFORE = "".join(
@@ -23,8 +24,10 @@ def affirmed(words: str) -> str:
     return rf"\b(?={words}){BEFORE}(?:{words})\b{AFTER}"
 
 
+@functools.lru_cache(maxsize=1024)
 def told_of(words: str, text: str) -> bool:
-    """Whether a text affirms ``words``, also where it denies two of them at once ("no DeepEP/HybridEP")."""
+    """Whether a text affirms ``words``, also where it denies two of them at once ("no DeepEP/HybridEP").
+    Remembered: rows of a table share their notes."""
     if re.search(rf"\b(?:{words})", text, re.IGNORECASE) is None:
         return False
     together = rf"\b(?:no|not|without|neither) (?:{words})(?:(?:/| or | nor |, no )(?:{words}))+"

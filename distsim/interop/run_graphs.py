@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from distsim.interop.run_denials import BEFORE, affirmed
+from distsim.interop.run_hits import hit
 from distsim.interop.runs import Run
 
 _WHOLE = r"(?:full|whole|entire)[- _](?:iteration|step|program)"
@@ -39,9 +40,7 @@ _STASHED = re.compile(affirmed("paged stash(?:ing)?"), re.IGNORECASE)
 def graphs_of(run: Run) -> str | None:
     """Which parts of a step the notes say that CUDA graphs hold; where they speak of another run too, the first."""
     notes = run.text("notes") or ""
-    found = [
-        (hit.start(), place, kind) for place, (kind, words) in enumerate(_PATTERNS) if (hit := words.search(notes))
-    ]
+    found = [(one.start(), place, kind) for place, (kind, words) in enumerate(_PATTERNS) if (one := hit(words, notes))]
     return min(found)[2] if found else None
 
 
@@ -49,7 +48,7 @@ def overlaps_experts(run: Run) -> bool | None:
     """Whether the notes say that exchanges of experts run beside another micro-batch's computation, or that they do
     not; where they speak of both, the first."""
     notes = run.text("notes") or ""
-    beside, apart = _OVERLAPPED.search(notes), _APART.search(notes)
+    beside, apart = hit(_OVERLAPPED, notes), hit(_APART, notes)
     if beside and apart:
         return beside.start() < apart.start()
     return True if beside else False if apart else None
@@ -57,22 +56,22 @@ def overlaps_experts(run: Run) -> bool | None:
 
 def fused_experts(run: Run) -> bool:
     """Whether the notes say that experts are multiplied in one fused kernel."""
-    return _FUSED.search(run.text("notes") or "") is not None
+    return hit(_FUSED, run.text("notes") or "") is not None
 
 
 def stashed(run: Run) -> bool:
     """Whether the notes say that what experts keep lies in pages that the GPU counts, without the host."""
-    return _STASHED.search(run.text("notes") or "") is not None
+    return hit(_STASHED, run.text("notes") or "") is not None
 
 
 def torchtitan_experts(run: Run) -> dict[str, Any]:
     """Kernels that torchtitan's DistMoE puts in the place of its own: dispatch, experts and combination are one, which
     sends tokens while it multiplies others."""
-    if not _DIST_MOE.search(run.text("notes") or ""):
+    if not hit(_DIST_MOE, run.text("notes") or ""):
         return {}
     return {"expert_kernel": "library", "expert_index": "fused", "expert_overlap": True}
 
 
 def library_experts(run: Run) -> dict[str, Any]:
     """Grouped products of a library in the place of the framework's own, where the notes name one."""
-    return {"expert_kernel": "library"} if _LIBRARY.search(run.text("notes") or "") else {}
+    return {"expert_kernel": "library"} if hit(_LIBRARY, run.text("notes") or "") else {}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from distsim.interop.run_denials import affirmed, told_of
+from distsim.interop.run_hits import hit
 from distsim.interop.run_sharding import FULL, stated_stage
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import MissingCell, Run
@@ -115,29 +116,29 @@ def gpu_of(run: Run) -> str | None:
     """The GPU's cell, or the part of that name that the notes describe."""
     name, notes = run.text("gpu"), run.text("notes") or ""
     own = next((part for (who, chip), part in _OWN_PARTS.items() if run.source.startswith(who) and chip == name), None)
-    told = next((part for words, part in _PARTS if words.search(notes)), None)
+    told = next((part for words, part in _PARTS if hit(words, notes)), None)
     return own or (told if told and name == "-".join(told.split("-")[:2]) else name)
 
 
 def framework_name(run: Run) -> str | None:
     """The framework's cell, or what notes say that ran."""
     notes = run.text("notes") or ""
-    if _TORCHTITAN.search(notes):
+    if hit(_TORCHTITAN, notes):
         return "torchtitan"
-    return "deepspeed" if _HUGGING_FACE.search(notes) else run.text("framework")
+    return "deepspeed" if hit(_HUGGING_FACE, notes) else run.text("framework")
 
 
 def offloaded(run: Run) -> str | None:
     """What the cell says was in host memory, or optimizer and parameters where it is blank and the notes say that all
     was; raises MissingCell when the cell only says that something was."""
-    told = "optimizer, parameters" if _FULL_OFFLOAD.search(run.text("notes") or "") else "none"
+    told = "optimizer, parameters" if hit(_FULL_OFFLOAD, run.text("notes") or "") else "none"
     lower = (run.text("offload") or told).lower()
     if lower in _NOTHING_OFFLOADED or "not stated" in lower:
         return None
     found = [kind for kind in OFFLOADS if kind[:5] in lower]
     if lower in _SHARDS_OFFLOADED:
         found = ["optimizer", "parameters"] if zero_stage(run) == FULL else ["optimizer"]
-    found = found or next((list(kinds) for words, kinds in _OFFLOADERS if words.search(lower)), [])
+    found = found or next((list(kinds) for words, kinds in _OFFLOADERS if hit(words, lower)), [])
     if not found or "fine-grained" in lower:
         raise MissingCell(f"offload {lower!r} does not say what is moved")
     return ",".join(found)
@@ -157,14 +158,14 @@ def exchanges_in_bf16(run: Run) -> bool:
 
 def deterministic(run: Run) -> bool:
     """Whether torch ran its deterministic algorithms."""
-    return _DETERMINISTIC.search(run.text("notes") or "") is not None
+    return hit(_DETERMINISTIC, run.text("notes") or "") is not None
 
 
 def capacity_factor(run: Run) -> float | None:
     """Slots of each expert over the mean of its tokens, where a capacity drops what is beyond and pads what is below;
     in notes or in what the source calls the run. MaxText has none below 0 (base.yml)."""
     told = run.number("capacity_factor")
-    found = next(filter(None, (_CAPACITY.search(run.text(name) or "") for name in ("notes", "source"))), None)
+    found = next(filter(None, (hit(_CAPACITY, run.text(name) or "") for name in ("notes", "source"))), None)
     factor = told if told is not None or found is None else float(found[1])
     return factor if factor and factor > 0 else None
 
@@ -172,9 +173,9 @@ def capacity_factor(run: Run) -> float | None:
 def forced_router(run: Run, usual: str) -> str | None:
     """How the benchmark sends each expert as many tokens, where it does: in turn if notes say so, else as usual."""
     notes = run.text("notes") or ""
-    if _IN_TURN.search(notes):
+    if hit(_IN_TURN, notes):
         return "round-robin"
-    balanced, natural = _BALANCED.search(notes), _NATURAL.search(notes)
+    balanced, natural = hit(_BALANCED, notes), hit(_NATURAL, notes)
     if balanced is None or (natural is not None and natural.start() < balanced.start()):  # speaks of another run
         return None
     return usual
@@ -183,7 +184,7 @@ def forced_router(run: Run, usual: str) -> str | None:
 def predicted_share(run: Run) -> float | None:
     """The share of positions whose logits are computed, where notes say that masked ones are picked first (NVIDIA's
     dense_seq_output)."""
-    return MASKED_SHARE if _PICKED.search(run.text("notes") or "") else None
+    return MASKED_SHARE if hit(_PICKED, run.text("notes") or "") else None
 
 
 def sends_once(run: Run) -> bool:
@@ -194,8 +195,8 @@ def sends_once(run: Run) -> bool:
 def gradients_of(run: Run) -> str | None:
     """The format in which notes say that gradients are accumulated and reduced; where they tell of both, the first."""
     notes = run.text("notes") or ""
-    found = [(hit.start(), kind) for words, kind in ((_WIDE_GRADIENTS, "fp32"), (_NARROW_GRADIENTS, "bf16"))
-             if (hit := words.search(notes))]  # fmt: skip
+    found = [(one.start(), kind) for words, kind in ((_WIDE_GRADIENTS, "fp32"), (_NARROW_GRADIENTS, "bf16"))
+             if (one := hit(words, notes))]  # fmt: skip
     return min(found)[1] if found else None
 
 
@@ -212,7 +213,7 @@ def fuses_routers(run: Run) -> bool:
 
 def composes_activations(run: Run) -> bool:
     """Whether notes say that Megatron's fused activations are off, as they are unless a recipe turns them on."""
-    return _COMPOSED.search(run.text("notes") or "") is not None
+    return hit(_COMPOSED, run.text("notes") or "") is not None
 
 
 def scaled_by_rows(run: Run) -> str:
@@ -223,32 +224,32 @@ def scaled_by_rows(run: Run) -> str:
 
 def wide_tail(run: Run) -> str:
     """The end of a recipe's name where notes say that the last layers' products stay in 16 bits."""
-    return "_mixed" if _WIDE_TAIL.search(run.text("notes") or "") else ""
+    return "_mixed" if hit(_WIDE_TAIL, run.text("notes") or "") else ""
 
 
 def overlaps_tensor_parallel(run: Run) -> bool:
     """Whether tensor parallel exchanges run in pieces beside products (torch's asynchronous tensor parallelism)."""
-    return _OVERLAPPED.search(run.text("notes") or "") is not None
+    return hit(_OVERLAPPED, run.text("notes") or "") is not None
 
 
 def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
     """The loss that notes name in place of the framework's, by its preset; a chunked one is that of its ``own``."""
     notes = run.text("notes") or ""
-    named = next((name for name, words in _LOSSES if words.search(notes)), None)
+    named = next((name for name, words in _LOSSES if hit(words, notes)), None)
     chunked = next((name for name in own if name.startswith("chunked")), None)
-    return named or (chunked if _CHUNKED.search(notes) else None)
+    return named or (chunked if hit(_CHUNKED, notes) else None)
 
 
 def loss_chunks(run: Run) -> int:
     """How many chunks the notes say that the loss is computed in; 0 where they do not."""
-    found = _LOSS_CHUNKS.search(run.text("notes") or "")
+    found = hit(_LOSS_CHUNKS, run.text("notes") or "")
     said = (found[1] or found[2]).lower() if found else "0"
     return _NUMBERS.get(said) or int(said)
 
 
 def chunk_tokens(run: Run) -> int:
     """How many tokens the notes say that a chunk of the loss has; 0 where they do not."""
-    found = _CHUNK_TOKENS.search(run.text("notes") or "")
+    found = hit(_CHUNK_TOKENS, run.text("notes") or "")
     return int(found[1].replace(",", "")) if found else 0
 
 
@@ -265,11 +266,11 @@ def pipeline_options(run: Run) -> dict[str, str]:
     notes = run.text("notes") or ""
     if (run.count("pp") or 1) == 1:
         return {}
-    named = [name for name, words in _SCHEDULES if words.search(notes)]
+    named = [name for name, words in _SCHEDULES if hit(words, notes)]
     found = {"schedule": named[0]} if len(named) == 1 else {}
-    if shared := _VOCABULARY.search(notes):
+    if shared := hit(_VOCABULARY, notes):
         found["vocab_parallel"] = shared[1].lower()
-    if _REDISTRIBUTED.search(notes):
+    if hit(_REDISTRIBUTED, notes):
         found["stage_layers"] = "balanced"
     return found
 
@@ -292,5 +293,5 @@ def zero_stage(run: Run) -> int | None:
 
 def check_lengths(run: Run) -> None:
     """Raise MissingCell where the length is only a cap and the notes do not tell how long samples are."""
-    if _UNPACKED.search(run.text("notes") or "") and lengths_of(run) is None:
+    if hit(_UNPACKED, run.text("notes") or "") and lengths_of(run) is None:
         raise MissingCell("seq_len is a cap: samples are not packed, and their lengths are not told")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from distsim.interop.run_hits import hit
 from distsim.interop.runs import Run
 
 # "26.04.01 NeMo Container", "container NeMo 24.07", "(tag v25.10)": NVIDIA numbers these by year and month.
@@ -20,7 +21,7 @@ _LABELS = {"MP mode PURE precision label bf16": 2023 + 4 / 12}
 
 def release_year(run: Run) -> float | None:
     """The year with its months as a fraction, e.g. 2025.75 for 25.10; None where no release is named."""
-    found = _NAMED.search(f"{run.text('source') or ''} | {run.text('notes') or ''}")
+    found = hit(_NAMED, f"{run.text('source') or ''} | {run.text('notes') or ''}")
     if found is None:
         return next((year for label, year in _LABELS.items() if label in (run.text("notes") or "")), None)
     year, month = (int(part) for part in found.groups() if part is not None)

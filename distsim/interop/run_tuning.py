@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from distsim.interop.run_denials import affirmed
+from distsim.interop.run_hits import hit
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.tuning import targets_named
 
@@ -109,21 +110,24 @@ def packed_options(run: Run, usual: int) -> dict[str, Any]:
     """Job options of a run on packed samples: of ``usual`` tokens where it fine-tunes as its framework's recipes do, or
     documents that attend to themselves alone, as notes say."""
     whole, notes = run.count("seq_len") or 0, run.text("notes") or ""
-    packs = _PACKS.search(notes) if _PACKED.search(notes) else None
+    packs = hit(_PACKS, notes) if hit(_PACKED, notes) else None
     if packs and float(packs[1]):
         usual = round(int(packs[2] or whole) / float(packs[1]))
     elif run.text("finetune_kind") is None:
-        usual = DOCUMENT_TOKENS if _DOCUMENTS.search(notes) else 0
+        usual = DOCUMENT_TOKENS if hit(_DOCUMENTS, notes) else 0
     return {"sample_tokens": usual} if 0 < usual < whole else {}
 
 
 def unpadded_tokens(run: Run, causal: bool) -> int | None:
     """Tokens of a sample of an encoder that leaves padding out, as NVIDIA's BERT for MLPerf does (unpad): what the
     notes say, or what samples of 512 tokens hold; None where it pads, or notes do not tell."""
-    notes, whole = _VOCABULARY.sub("", run.text("notes") or ""), run.count("seq_len") or 0
-    if causal or not whole or not _UNPADDED.search(notes):
+    whole = run.count("seq_len") or 0
+    if causal or not whole:
         return None
-    if told := _EACH.search(notes):
+    notes = _VOCABULARY.sub("", run.text("notes") or "")
+    if not hit(_UNPADDED, notes):
+        return None
+    if told := hit(_EACH, notes):
         return min(int(told[1]), whole)
     return round(whole * FILLED_SHARE) if whole == FILLED_LENGTH else None
 
@@ -143,7 +147,7 @@ def _targets(notes: str) -> str | None:
         return "all-linear"
     if "on attention projections" in notes:
         return "attention"
-    found = _TARGETS.search(notes)
+    found = hit(_TARGETS, notes)
     if found is None or found[1] == _DEFAULT:
         return None
     try:
@@ -155,15 +159,15 @@ def _targets(notes: str) -> str | None:
 def lengths_of(run: Run) -> Lengths | None:
     """Lengths of samples that are neither packed nor filled up, where the notes tell them."""
     notes = run.text("notes") or ""
-    cap = _CAP.search(notes)
+    cap = hit(_CAP, notes)
     if cap is None:
         return None
     longest = int(cap[1])
-    if spread := _SPREAD.search(notes):
+    if spread := hit(_SPREAD, notes):
         samples = run.count("micro_batch") or 1
         one, filled = (round(_mean_below(float(spread[1]), float(spread[2]), longest, n)) for n in (1, samples))
         return Lengths(filled, longest, one)
-    if mean := _MEAN.search(notes):
+    if mean := hit(_MEAN, notes):
         return Lengths(min(round(int(mean[1]) / int(mean[2])), longest), longest)
     return None
 

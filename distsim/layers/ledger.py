@@ -3,11 +3,9 @@
 Every field of a row is a number or a numpy array over layouts; all else in distsim is a fold over these rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from distsim.arrays import Number, where
 from distsim.specs.kernels import Kernels
@@ -84,7 +82,7 @@ class Collective(NamedTuple):
     """Products that read the input; some frameworks reduce each one's input gradient by itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Operation:
     """One row of the ledger."""
 
@@ -135,7 +133,7 @@ class Context:
     """Slots of an expert over the mean number of its tokens; None where it takes all that it is sent."""
 
     @property
-    def side(self) -> Context:
+    def side(self) -> Self:
         """The context with what its layer has of its own: fewer tokens behind an encoder, the shape of a second stack,
         other heads within a window or beyond it."""
         model = self.model
@@ -163,8 +161,7 @@ class Context:
         return self.precision.activation_bytes
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Block:
+class Block(NamedTuple):
     """A run of operations that pipelines and recomputation treat as one: an embedding, a layer, a head."""
 
     name: str

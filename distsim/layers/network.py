@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -63,11 +64,17 @@ def layer_kind(model: Model, layer: int) -> str:
     return f"{kind}+cutoff" if model.has_cutoff(layer) else kind
 
 
+@functools.lru_cache(maxsize=64)
+def kinds_of_layers(model: Model) -> tuple[str, ...]:
+    """The kind of each layer."""
+    return tuple(layer_kind(model, layer) for layer in range(model.layers))
+
+
 def layer_kinds(model: Model) -> dict[str, list[int]]:
     """Layer indices of each kind, in order of first appearance."""
     kinds: dict[str, list[int]] = {}
-    for layer in range(model.layers):
-        kinds.setdefault(layer_kind(model, layer), []).append(layer)
+    for layer, kind in enumerate(kinds_of_layers(model)):
+        kinds.setdefault(kind, []).append(layer)
     return kinds
 
 
@@ -177,7 +184,7 @@ def _single_mixer(ctx: Context) -> Block:
 
 def first_block(ctx: Context, block: Block) -> Block:
     """The first layer where only adapters train and nothing before it does: backward ends at its first adapter."""
-    return replace(block, operations=first_tuned(ctx, block.operations))
+    return block._replace(operations=first_tuned(ctx, block.operations))
 
 
 def layer_blocks(ctx: Context) -> dict[str, tuple[Block, list[int]]]:
@@ -203,7 +210,7 @@ def untied(block: Block, ctx: Context) -> Block:
         replace(operation, parameters=tuple(p for p in operation.parameters if not tied_parameter(p, ctx)))
         for operation in block.operations
     )
-    return replace(block, operations=operations)
+    return block._replace(operations=operations)
 
 
 def plain_context(model: Model, tuning: Tuning | None = None) -> Context:

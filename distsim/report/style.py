@@ -1,7 +1,5 @@
 """Painted text and plain tables for one stream, in the palette that colour-blind people can tell apart; no rich."""
 
-from __future__ import annotations
-
 import os
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ An action is a plain tuple, because a schedule may hold millions: ``(kind, chunk
 backward_micro)`` for a forward and a backward fused into one block. Chunks are counted in model order from 0.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 Action = tuple[Any, ...]

@@ -1,7 +1,5 @@
 """The named schedules: where each lives, how it places chunks, how many chunks it takes, and who described it."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any, NamedTuple
 

@@ -5,9 +5,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced, Spec
-from distsim.specs.quantity import Bytes, BytesPerSecond, FlopPerSecond, Hertz, Ratio, Watts
+from distsim.specs.quantity import Bytes, BytesPerSecond, FlopPerSecond, Hertz, MaybeCount, Ratio, Watts
 
 LinkKind = Literal["nvlink", "xgmi", "ici", "hccs", "neuronlink", "ethernet"]
+Reached = Annotated[Ratio | None, Field(le=1.2)]
 PEAK_DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
 
@@ -28,8 +29,8 @@ class ScaleUpLink(Spec):
 
     kind: LinkKind
     rate: BytesPerSecond
-    generation: int | None = Field(default=None, ge=1)
-    links: int | None = Field(default=None, ge=1)
+    generation: MaybeCount = None
+    links: MaybeCount = None
     bridge: bool = False
     """True when the link only joins a few cards (NVLink bridges of PCIe cards), where a cluster says ``bridged``."""
 
@@ -38,11 +39,11 @@ class HostLink(Spec):
     """The way to host memory; rates are one direction. ``both_ways`` is the share left when copies run both ways."""
 
     kind: Literal["pcie", "c2c"]
-    generation: int | None = Field(default=None, ge=1)
+    generation: MaybeCount = None
     rate: BytesPerSecond | None = None
     measured: BytesPerSecond | None = None
     both_ways: Ratio | None = None
-    accelerators: int | None = Field(default=None, ge=1)
+    accelerators: MaybeCount = None
     """How many accelerators share one host's memory (a Grace's); None: all of a node."""
     peer: bool = True
     """False for cards that cannot reach each other's memory over PCIe: what they exchange passes host memory."""
@@ -51,12 +52,12 @@ class HostLink(Spec):
 class Measured(Spec):
     """What benchmarks reach, as fractions of the datasheet: best large matmul per format, and memory copy."""
 
-    matmul_fp32: Annotated[Ratio | None, Field(le=1.2)] = None
+    matmul_fp32: Reached = None
     """On fp32 units, whose products take less power than those of tensor cores."""
-    matmul_fp16: Annotated[Ratio | None, Field(le=1.2)] = None
-    matmul_bf16: Annotated[Ratio | None, Field(le=1.2)] = None
-    matmul_fp8: Annotated[Ratio | None, Field(le=1.2)] = None
-    matmul_fp4: Annotated[Ratio | None, Field(le=1.2)] = None
+    matmul_fp16: Reached = None
+    matmul_bf16: Reached = None
+    matmul_fp8: Reached = None
+    matmul_fp4: Reached = None
     copy_fraction: Annotated[Ratio | None, Field(le=1.0)] = None
 
 
@@ -64,13 +65,13 @@ class Chip(Spec):
     """Inside the chip: ``units`` counts SMs, CUs or cores, ``clock`` is the highest, ``cache`` the last level.
     ``array`` is the side of its systolic arrays, of which narrower products leave rows idle."""
 
-    units: int | None = Field(default=None, ge=1)
-    array: int | None = Field(default=None, ge=1)
-    attention_block: int | None = Field(default=None, ge=1)
+    units: MaybeCount = None
+    array: MaybeCount = None
+    attention_block: MaybeCount = None
     """Tokens along a block of the chip's usual flash attention kernel, where they are more than FlashAttention's."""
     attention_products: int | None = Field(default=None, ge=5)
     """Products of that kernel's backward, where they are more than FlashAttention's five."""
-    exponentials: int | None = Field(default=None, ge=1)
+    exponentials: MaybeCount = None
     """Exponentials that a unit computes per clock, where they are not the usual 16."""
     clock: Hertz | None = None
     cache: Bytes | None = None

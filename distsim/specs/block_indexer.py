@@ -1,20 +1,19 @@
 """What chooses blocks of keys for attention with grouped heads."""
 
-from pydantic import Field
-
 from distsim.specs.base import Spec
+from distsim.specs.quantity import Count
 
 
 class BlockIndexer(Spec):
     """A light attention of its own, whose best score in each block of keys decides whether the block is attended to,
     for each of its heads, which stand for a group of the attention's (MiniMax-M3)."""
 
-    heads: int = Field(ge=1)
-    dim: int = Field(ge=1)
+    heads: Count
+    dim: Count
     """Width of a head; its keys have one head for all queries'."""
-    block: int = Field(ge=1)
+    block: Count
     """Tokens of a block of keys."""
-    blocks: int = Field(ge=1)
+    blocks: Count
     """Blocks that are chosen for each query, those next to it among them."""
     layers: tuple[bool, ...] = ()
     """Which layers have one, repeated over all of them; empty: all. The others attend to all keys."""

@@ -1,18 +1,17 @@
 """What a framework takes of a GPU's memory beside the model: buffers, workspaces, contexts."""
 
-from pydantic import Field
-
 from distsim.specs.base import Spec
+from distsim.specs.quantity import Amount, Fraction, MaybeAmount, MaybeFraction, Natural
 
 
 class Buffers(Spec):
     """Communication buffers and workspaces on every GPU."""
 
-    gradient_bucket_elements: int = Field(default=0, ge=0)
+    gradient_bucket_elements: Natural = 0
     """Elements of one gradient bucket beside the gradients themselves (0: reduced in place)."""
-    gradient_buckets: int = Field(default=0, ge=0)
+    gradient_buckets: Natural = 0
     """Buckets alive at once."""
-    gather_ahead_units: int = Field(default=1, ge=0)
+    gather_ahead_units: Natural = 1
     """ZeRO-3: units gathered ahead of the one in use."""
     keep_last_unit: bool = True
     """ZeRO-3: the root unit (embedding, final norm, head) stays gathered from forward to backward."""
@@ -34,32 +33,32 @@ class Buffers(Spec):
     shard_gradients: bool = False
     """Where gradients are narrower than the master copy, the step makes copies as wide as it of a rank's shard, while
     the narrow ones stay (Megatron)."""
-    step_counter_bytes: float = Field(default=0, ge=0)
+    step_counter_bytes: Amount = 0
     """What one parameter tensor's step counter takes on the GPU, where the optimizer keeps one per tensor."""
-    step_copy_bytes: float = Field(default=0, ge=0)
+    step_copy_bytes: Amount = 0
     """Bytes per parameter of the optimizer's shard for copies of gradients that the step makes and its allocator
     keeps (DeepSpeed: the shard's gradients flattened, and in fp32)."""
-    workspace_bytes: float = Field(default=0, ge=0)
+    workspace_bytes: Amount = 0
     """Library workspaces (cuBLAS and the like)."""
-    older_workspace_bytes: float | None = Field(default=None, ge=0)
+    older_workspace_bytes: MaybeAmount = None
     """The same before Hopper, where libraries take less."""
-    expert_workspace_bytes: float = Field(default=0, ge=0)
+    expert_workspace_bytes: Amount = 0
     """Further workspaces where a rank's experts are multiplied on several streams."""
-    older_expert_workspace_bytes: float = Field(default=0, ge=0)
+    older_expert_workspace_bytes: Amount = 0
     """The same before Hopper."""
 
 
 class Overhead(Spec):
     """Bytes a GPU loses before the first tensor."""
 
-    context_bytes: float = Field(default=0, ge=0)
+    context_bytes: Amount = 0
     """CUDA context and kernels' code, as the driver shows it."""
-    communicator_bytes: float = Field(default=0, ge=0)
+    communicator_bytes: Amount = 0
     """NCCL buffers per process group of more than one rank."""
-    fragmentation_fraction: float = Field(default=0, ge=0, lt=1)
+    fragmentation_fraction: Fraction = 0
     """Reserved by the caching allocator beyond what is allocated, as a share of activations and buffers."""
-    compiled_fragmentation_fraction: float | None = Field(default=None, ge=0, lt=1)
+    compiled_fragmentation_fraction: MaybeFraction = None
     """The same of compiled jobs, their loss included."""
-    kept_samples: float = Field(default=0, ge=0)
+    kept_samples: Amount = 0
     """Where lengths of samples vary: mean samples whose logits' blocks the allocator keeps, since longer ones do not
     fit into them; for replays of measured runs only."""

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from distsim.formulas.collectives import RING
 from distsim.specs.base import Sourced, Spec
-from distsim.specs.quantity import Bytes, BytesPerSecond, Ratio, Seconds, Watts
+from distsim.specs.quantity import Bytes, BytesPerSecond, Count, MaybeCount, Ratio, Seconds, Watts
 
 FabricKind = Literal["nvswitch", "nvlink-mesh", "pcie", "xgmi", "torus", "ethernet", "hccs", "none"]
 NetworkKind = Literal["ib", "roce", "efa", "ethernet", "slingshot", "omnipath", "tcpx", "tcpxo", "dcn"]
@@ -36,7 +36,7 @@ class Tier(Spec):
     """One level of switches: how many nodes hang below one of its groups, and how much uplink bandwidth is missing."""
 
     name: str
-    nodes: int = Field(ge=1)
+    nodes: Count
     oversubscription: Annotated[Ratio, Field(ge=1)] = 1.0
 
 
@@ -48,7 +48,7 @@ class Network(Spec):
 
     kind: NetworkKind
     generation: str | None = None
-    nics: int | None = Field(default=None, ge=1)
+    nics: MaybeCount = None
     nic_rate: BytesPerSecond | None = None
     node_rate: BytesPerSecond | None = None
     hop: Seconds | None = None
@@ -79,7 +79,7 @@ class Network(Spec):
 class LocalStorage(Spec):
     """NVMe drives of one node; rates are of all drives together."""
 
-    drives: int | None = Field(default=None, ge=1)
+    drives: MaybeCount = None
     capacity: Bytes | None = None
     read_rate: BytesPerSecond | None = None
     write_rate: BytesPerSecond | None = None
@@ -93,13 +93,13 @@ class Cluster(Sourced):
     provider: str | None = None
     notes: str = ""
     gpu: str
-    gpus_per_node: int = Field(ge=1)
-    domain: int = Field(ge=1)
+    gpus_per_node: Count
+    domain: Count
     """Accelerators that reach each other over the fabric: the node's, or more in racks such as NVL72."""
-    nodes: int | None = Field(default=None, ge=1)
+    nodes: MaybeCount = None
     """How many nodes the cluster has, where it is one certain machine."""
     host_memory: Bytes | None = None
-    host_link_sharers: int = Field(default=1, ge=1)
+    host_link_sharers: Count = 1
     """Accelerators behind one link to the host (a PCIe switch's), which copies of all of them share."""
     power: Watts | None = None
     """The most one node draws."""

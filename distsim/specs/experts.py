@@ -3,26 +3,27 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from distsim.errors import DistsimError
 from distsim.specs.base import Spec
+from distsim.specs.quantity import Count, MaybeCount, Natural
 
 
 class Experts(Spec):
     """The mixture-of-experts part of a model's MLPs."""
 
-    count: int = Field(ge=1)
+    count: Count
     """Routed experts per MoE layer."""
-    per_token: int = Field(ge=1)
+    per_token: Count
     """Experts that each token is sent to (top-k)."""
-    ffn: int = Field(ge=1)
+    ffn: Count
     """Inner width of one routed expert."""
-    latent: int | None = Field(default=None, ge=1)
+    latent: MaybeCount = None
     """Width to which tokens are projected before they go to routed experts (Nemotron 3 Super); None means none."""
-    shared: int = Field(default=0, ge=0)
+    shared: Natural = 0
     """Shared experts, which every token passes; all of them together have width ``shared_ffn``."""
-    shared_ffn: int = Field(default=0, ge=0)
+    shared_ffn: Natural = 0
     """Inner width of the shared experts taken together."""
     shared_gate: bool = False
     """The shared experts' output is scaled by a learned sigmoid gate (Qwen2-MoE)."""
@@ -39,9 +40,9 @@ class Experts(Spec):
     router reads a norm too, and scales channels and experts (Gemma 4)."""
     output_norm: bool = False
     """A norm after the experts, before the residual (A.X K1)."""
-    zero: int = Field(default=0, ge=0)
+    zero: Natural = 0
     """Experts beside ``count`` that hand a token back as it came, among which the router chooses too (LongCat)."""
-    idle: int = Field(default=0, ge=0)
+    idle: Natural = 0
     """Experts whose first product is stored and trained though nothing reads it: transformers' LongCat has one for each
     of ``zero``."""
     beside_dense: bool = False

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced
-from distsim.specs.quantity import Ratio, Seconds
+from distsim.specs.quantity import Count, MaybeCount, MaybeNatural, Ratio, Seconds
 from distsim.units import DAY
 
 LONGEST = 100 * 365 * DAY
@@ -21,11 +21,11 @@ class Failures(Sourced):
     aliases: tuple[str, ...] = ()
     notes: str = ""
     gpu: str | None = None
-    gpus: int | None = Field(default=None, ge=1)
-    gpus_per_node: int = Field(default=8, ge=1)
+    gpus: MaybeCount = None
+    gpus_per_node: Count = 8
     window: Annotated[Seconds, Field(gt=0, le=LONGEST)] | None = None
-    unplanned: int | None = Field(default=None, ge=0)
-    planned: int | None = Field(default=None, ge=0)
+    unplanned: MaybeNatural = None
+    planned: MaybeNatural = None
     kinds: dict[str, int] = Field(default_factory=dict)
     """Unplanned interruptions by cause; they add up to ``unplanned``."""
     per_node_day: Annotated[Ratio, Field(gt=0, le=10)] | None = None

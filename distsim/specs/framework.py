@@ -10,6 +10,7 @@ from distsim.specs.base import Sourced
 from distsim.specs.buffers import Buffers, Overhead
 from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels
+from distsim.specs.quantity import Natural
 from distsim.specs.recipes import Recipe
 from distsim.specs.scripts import Remat, Script
 from distsim.specs.support import Supports
@@ -55,7 +56,7 @@ class Framework(Sourced):
     """The same of single families, of this framework or of that whose modules it runs."""
     usual_loss_chunks: bool = False
     """All its recipes, which only fine-tune, compute the loss in chunks; only the memory of replays uses it."""
-    usual_samples: int = Field(default=0, ge=0)
+    usual_samples: Natural = 0
     """Tokens of the packed samples on which measured runs fine-tune; only replays use it."""
     usual_whole: dict[str, str] = Field(default_factory=dict)
     """Precision, optimizer and recomputation of measured runs which fine-tune everything, where their cells do not say;
@@ -71,7 +72,7 @@ class Framework(Sourced):
     adapters: Adapters = Adapters()
     stands_for: str = ""
     """The software whose published figures only this profile replays; nobody trains with it."""
-    vocab_multiple: int = Field(default=1, ge=0)
+    vocab_multiple: Natural = 1
     """The vocabulary is padded to a multiple of this (times tp where ``vocab_multiple_per_tp``); 0: cut."""
     vocab_multiple_per_tp: bool = False
     unties_embeddings: bool = False

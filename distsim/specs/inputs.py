@@ -2,20 +2,21 @@
 
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from distsim.specs.base import Spec
+from distsim.specs.quantity import Count, Natural
 
 
 class Patches(Spec):
     """Images cut into squares, each of which is a token (Dosovitskiy et al. 2020, ViT, arXiv:2010.11929)."""
 
-    image: int = Field(ge=1)
+    image: Count
     """Pixels along a side of an image."""
-    size: int = Field(ge=1)
+    size: Count
     """Pixels along a side of a square."""
-    channels: int = Field(default=3, ge=1)
-    learned_tokens: int = Field(default=1, ge=0)
+    channels: Count = 3
+    learned_tokens: Natural = 1
     """Learned tokens before the squares: the class token."""
     bias: bool = True
     """The projection of squares has a bias (not so in CLIP)."""
@@ -40,11 +41,11 @@ class Patches(Spec):
 class Frames(Spec):
     """A spectrogram that two convolutions turn into tokens (Radford et al. 2022, Whisper, arXiv:2212.04356)."""
 
-    bins: int = Field(ge=1)
+    bins: Count
     """Frequencies of one frame."""
-    taps: int = Field(default=3, ge=1)
+    taps: Count = 3
     """Frames that a convolution sees at once."""
-    per_token: int = Field(default=2, ge=1)
+    per_token: Count = 2
     """Frames for each token: the stride of the second convolution."""
 
 
@@ -52,14 +53,14 @@ class TextTower(Spec):
     """A second stack, of causal layers over text, held against one that reads images (Radford et al. 2021, CLIP,
     arXiv:2103.00020)."""
 
-    layers: int = Field(ge=1)
-    hidden: int = Field(ge=1)
-    heads: int = Field(ge=1)
-    ffn: int = Field(ge=1)
-    vocab: int = Field(ge=1)
-    context: int = Field(ge=1)
+    layers: Count
+    hidden: Count
+    heads: Count
+    ffn: Count
+    vocab: Count
+    context: Count
     """Tokens of the text that goes with an image."""
-    projection: int = Field(ge=1)
+    projection: Count
     """Width to which both stacks are projected to be compared."""
 
     @model_validator(mode="after")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -10,17 +10,15 @@ from distsim.errors import DistsimError
 from distsim.specs import stage_layers
 from distsim.specs.base import Spec, explain
 from distsim.specs.model import Model
-from distsim.specs.quantity import Watts
+from distsim.specs.quantity import MaybeFraction, Watts
 from distsim.specs.tuning import WHOLE, targets_named
 
 OFFLOADS = ("optimizer", "parameters", "activations")
 """What can live in host memory instead of the GPU's."""
 SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "dropout", "loss_parallel", "no_sync", "clip")
 LARGEST_DEGREE = 10_000_000  # beyond any machine: a typing slip, not a plan
-
-
-def _degree(**more: Any) -> Any:
-    return Field(default=None, ge=1, le=LARGEST_DEGREE, **more)
+Degree = Annotated[int | None, Field(ge=1, le=LARGEST_DEGREE)]
+Size = Annotated[int | None, Field(ge=1, le=1_000_000_000)]
 
 
 class Job(Spec):
@@ -37,7 +35,7 @@ class Job(Spec):
 
     model: str | Model
     gpu: str | None = None
-    gpus: int | None = _degree()
+    gpus: Degree = None
     cluster: str | None = None
     gpu_power: Watts | None = None
     """The limit under which every accelerator runs; otherwise the cluster's, or none."""
@@ -45,29 +43,29 @@ class Job(Spec):
     """Network factors of one's own machine: a TOML that ``distsim calibrate --nccl-tests`` wrote, or a links preset."""
     framework: str = "megatron-core"
 
-    tp: int | None = _degree()
-    pp: int | None = _degree()
-    cp: int | None = _degree()
-    ep: int | None = _degree()
-    etp: int | None = _degree()
-    dp: int | None = _degree()
-    vpp: int | None = _degree()
+    tp: Degree = None
+    pp: Degree = None
+    cp: Degree = None
+    ep: Degree = None
+    etp: Degree = None
+    dp: Degree = None
+    vpp: Degree = None
     schedule: str | None = None
     stage_layers: tuple[int, ...] | None = None
     """Layers on each pipeline stage, or in each model chunk, where they are not as the framework places them."""
     vocab_parallel: Literal["vocab-1", "vocab-2", "interlaced"] | None = None
     """Pipeline stages share embedding and output layer by rows of the vocabulary, with so many barriers."""
     zero: Literal[0, 1, 2, 3] | None = None
-    zero_group: int | None = _degree()
+    zero_group: Degree = None
     sequence_parallel: bool | None = None
 
-    seq: int | None = Field(default=None, ge=1, le=1_000_000_000)
-    decoder_seq: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    seq: Size = None
+    decoder_seq: Size = None
     """Tokens per sequence of a decoder behind an encoder, which reads ``seq``."""
-    sample_tokens: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    sample_tokens: Size = None
     """Mean length of the samples packed into a sequence, which do not attend to each other."""
-    micro_batch: int | None = _degree()
-    global_batch: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    micro_batch: Degree = None
+    global_batch: Size = None
     recompute: Literal["none", "selective", "full"] | None = None
     recompute_layers: int | None = Field(default=None, ge=1, le=1_000_000)
     attention: Literal["flash", "eager"] | None = None
@@ -85,10 +83,10 @@ class Job(Spec):
     offload_to: Literal["cpu", "nvme"] | None = None
     mtp: int | None = Field(default=None, ge=0, le=64)
     """Layers of multi-token prediction that train with the rest."""
-    lora_rank: int | None = _degree()
+    lora_rank: Degree = None
     """Adapters of this rank train; all other weights are frozen."""
     lora_targets: str | None = None
-    lora_dropout: float | None = Field(default=None, ge=0, lt=1)
+    lora_dropout: MaybeFraction = None
     lora_whole: str | None = None
     """Parts that train whole beside the adapters."""
     quantize: str | None = None
@@ -97,7 +95,7 @@ class Job(Spec):
     """How the loss is made, where a trainer does not take the framework's (presets/losses)."""
     loss_parallel: bool | None = None
     tp_mode: Literal["1d", "2d", "2.5d", "3d"] | None = None
-    tp_depth: int | None = _degree()
+    tp_depth: Degree = None
     """Layers of the 2.5D grid of tensor parallel ranks."""
     cp_mode: Literal["ring", "all_to_all", "all_gather"] | None = None
     expert_imbalance: float | None = Field(default=None, ge=1, le=1e6)
@@ -110,11 +108,11 @@ class Job(Spec):
     compress: str | None = None
     zeropp: str | None = None
     sync: Literal["allreduce", "parameter-server", "local-sgd"] | None = None
-    sync_every: int | None = _degree()
+    sync_every: Degree = None
     """Optimizer steps between two synchronisations of replicas (local SGD, DiLoCo)."""
     sync_gbps: float | None = Field(default=None, gt=0, le=1e6)
     """Rate of the slow link of each replica, in Gb/s."""
-    servers: int | None = _degree()
+    servers: Degree = None
 
     @field_validator("offload")
     @classmethod

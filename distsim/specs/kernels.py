@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from distsim.specs.base import Spec
+from distsim.specs.quantity import Amount, Count, Factor, MaybeAmount, MaybeNatural, Natural, Share
 from distsim.specs.scripts import KeptPart
 
 
@@ -27,10 +28,10 @@ class Kernels(Spec):
     """Mean and reciprocal deviation (fp32 per token) are counted."""
     activation: Literal["fused", "eager"] = "fused"
     """``eager`` keeps every intermediate of a composed activation (gelu_new: four) and of a gated product."""
-    gate_tensors: int = Field(default=1, ge=0)
+    gate_tensors: Natural = 1
     """Tensors of the inner width that an eager gated activation keeps beside its two inputs and its product: the
     activated gate, or four where the product is clamped and composed (GPT-OSS)."""
-    expert_gate_tensors: int | None = Field(default=None, ge=0)
+    expert_gate_tensors: MaybeNatural = None
     """The same of experts, where they differ from dense MLPs."""
     softmax: Literal["fused", "eager"] = "fused"
     """Eager attention: ``fused`` keeps the probabilities once, in the activation dtype; ``eager`` also in fp32."""
@@ -40,10 +41,10 @@ class Kernels(Spec):
     mask_chosen: bool = False
     """Steps of a softmax in which a causal mask chooses between scores and the least number, beside the mask that is
     added (GPT-2 and its like in transformers)."""
-    softmax_group: int = Field(default=0, ge=0)
+    softmax_group: Natural = 0
     """Sequences times heads of a rank that a fused softmax takes at once: where that does not divide them, it is
     composed of elementary steps in fp32; 0 means that any number goes."""
-    softmax_keys: int = Field(default=0, ge=0)
+    softmax_keys: Natural = 0
     """The longest sequence that a fused softmax with groups takes."""
     expand_kv: bool = True
     """Eager attention copies grouped keys and values to all heads before the products."""
@@ -92,7 +93,7 @@ class Kernels(Spec):
     """``eager`` rotation makes new query and key tensors, and keeps tables of cosines and sines."""
     rope_scaled: Literal["fused", "composed"] = "fused"
     """Rotation that also scales: in the fused kernel, or of plain operations because that kernel cannot."""
-    rope_tables: int = Field(default=2, ge=0)
+    rope_tables: Natural = 2
     """Tables of ``s x rotated width``: cosine and sine, twice where local and global layers differ (Gemma 3)."""
     rope_tables_per_layer: bool = False
     """Each layer makes and keeps its own tables (GPT-J, GLM) instead of sharing those of the model."""
@@ -101,20 +102,20 @@ class Kernels(Spec):
     log-softmax, with bf16 logits, their upcast and their gradients in transit; ``with-head`` takes the output layer's
     product in a chunk of tokens at a time, and both their gradients at once (Liger, torchtitan) or in a backward pass
     that computes the chunk again (TRL); ``cut`` never has logits in memory (Cut Cross Entropy)."""
-    loss_kept_bytes: float = Field(default=4, ge=0)
+    loss_kept_bytes: Amount = 4
     """Bytes per logit that a fused loss keeps: fp32, or the logits themselves where a compiler makes the rest again."""
-    loss_transit_bytes: float | None = Field(default=None, ge=0)
+    loss_transit_bytes: MaybeAmount = None
     """Bytes per logit in transit while a fused loss is computed, beside what it keeps; None means one in the
     activation dtype."""
     loss_upcast: bool | Literal["autocast"] = True
     """An ``eager`` loss works on fp32 logits; off where it reads those of the output layer (BERT in Hugging Face);
     ``autocast``: only there, since an fp32 buffer is added to them (BART)."""
-    predicted_share: float = Field(default=1.0, gt=0, le=1)
+    predicted_share: Share = 1.0
     """Share of the positions whose logits an encoder's training computes: all, or those that are masked."""
-    loss_chunks: int = Field(default=1, ge=1)
+    loss_chunks: Count = 1
     """Chunks of tokens in which the loss is computed; more than one also those of a ``with-head`` loss, however many
     tokens they have."""
-    loss_chunk_tokens: int = Field(default=0, ge=0)
+    loss_chunk_tokens: Natural = 0
     """Tokens of a chunk of a ``with-head`` loss; 0: as many as Liger takes."""
     loss_chunk_again: bool = False
     """A chunk of a ``with-head`` loss is computed once more in backward (TRL), which then makes its gradients, instead
@@ -126,7 +127,7 @@ class Kernels(Spec):
     """The training loop still refers to an eager loss's wide logits while backward runs."""
     loss_keeps_chunks: bool = False
     """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once."""
-    pass_share: float = Field(default=1.0, gt=0, le=1)
+    pass_share: Share = 1.0
     """Share of the passes of norms, activations and the like that is left where a compiler makes them part of
     products."""
     compiler: Literal["none", "inductor", "xla"] = "none"
@@ -134,7 +135,7 @@ class Kernels(Spec):
     product takes them in (``pass_share``); on GPUs products are calls of a library, which does not."""
     loss_kernel: Literal["one", "eager", "vocab-parallel", "compiled", "cut"] | None = None
     """How often the loss passes over its logits (engine/kernels/passes.py); None: as ``loss`` says."""
-    loss_metrics: int = Field(default=0, ge=0)
+    loss_metrics: Natural = 0
     """Metrics of training that take the cross entropy of every micro-batch's logits once more, composed in fp32."""
     modules: Literal["own", "transformer-engine"] = "own"
     """Layers are the framework's own, or Transformer Engine's, of which each operation costs the host more."""
@@ -173,9 +174,9 @@ class Kernels(Spec):
     """How tokens come to slots of a fixed capacity: by index, or by products with masks (layers/capacity.py)."""
     expert_buffers: Literal["exact", "worst"] = "exact"
     """Buffers of what experts are sent hold that, or, where shapes are fixed before (XLA), all that they could be."""
-    expert_room: float = Field(default=1.0, ge=1)
+    expert_room: Factor = 1.0
     """Rows of experts' tensors over the mean of their tokens in a graph of whole steps, whose shapes are fixed."""
-    expert_pages: float = Field(default=1.0, ge=1)
+    expert_pages: Factor = 1.0
     """The same of the pages to which such a graph copies what experts keep, where their products quantise it."""
     expert_scale: Literal["after", "before", "inputs"] = "after"
     """Routers' weights multiply what experts give, what their second product reads, or what their first one does."""
@@ -208,15 +209,15 @@ class Kernels(Spec):
     """``op`` keeps products that no backward pass reads, too; a compiler drops them."""
     op_keeps_narrow: bool = True
     """``op`` knows products in 4 bits as products; kernels of their own escape its list."""
-    hidden_copies: int = Field(default=0, ge=0)
+    hidden_copies: Natural = 0
     """Further tensors of hidden width that a layer's code keeps (contiguous copies, views made whole)."""
-    exchange_buffers: int = Field(default=0, ge=0)
+    exchange_buffers: Natural = 0
     """Buffers of a gathered input that tensor parallel exchanges keep for good."""
-    exchanges_held: float = Field(default=0, ge=0)
+    exchanges_held: Amount = 0
     """Gathered tensors whose memory is not free again because the host runs ahead of the GPU (formulas/buffers.py)."""
-    exchanges_held_waiting: float = Field(default=0, ge=0)
+    exchanges_held_waiting: Amount = 0
     """The same in a step of one micro-batch, before and after which the host waits."""
-    exchanges_held_pipelined: float = Field(default=0, ge=0)
+    exchanges_held_pipelined: Amount = 0
     """The same with pipeline stages; at most those of engine/footprint/buffers.py."""
     host_ahead: bool = True
     regather_input: bool = True

@@ -2,22 +2,23 @@
 
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from distsim.specs.base import Spec
+from distsim.specs.quantity import Count, Natural
 
 
 class LatentAttention(Spec):
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank queries and a shared low-rank key-value."""
 
-    q_rank: int = Field(default=0, ge=0)
+    q_rank: Natural = 0
     """Rank of the query projection; 0 means a full query projection (DeepSeek-V2-Lite)."""
-    kv_rank: int = Field(ge=1)
-    nope_dim: int = Field(ge=1)
+    kv_rank: Count
+    nope_dim: Count
     """Width per head without rotary positions."""
-    rope_dim: int = Field(ge=1)
+    rope_dim: Count
     """Width per head with rotary positions (shared by all heads on the key side)."""
-    value_dim: int = Field(ge=1)
+    value_dim: Count
     """Width of a value head."""
     rope_norm: bool = False
     """The rotated part of the keys has a norm of its own (dots3)."""
@@ -29,11 +30,11 @@ class LatentAttention(Spec):
     4)."""
     query_scale: bool = False
     """Queries are scaled by a learned line over the logarithm of their position, one a head (Mistral Large 4)."""
-    index_heads: int = Field(default=0, ge=0)
+    index_heads: Natural = 0
     """Heads of an indexer that chooses the keys each query attends to (DeepSeek-V3.2); 0 means none."""
-    index_dim: int = Field(default=0, ge=0)
+    index_dim: Natural = 0
     """Width of an indexer's head; its keys have one head for all queries'."""
-    index_keys: int = Field(default=0, ge=0)
+    index_keys: Natural = 0
     """Keys that it chooses for each query."""
     index_layers: tuple[bool, ...] = ()
     """Which layers, repeated over all of them, have an indexer of their own; the others attend to what the last one

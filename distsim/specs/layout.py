@@ -1,15 +1,11 @@
 """How a job is spread over ranks: plain numbers, or numpy arrays over many layouts at once."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from distsim.arrays import Number
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Degrees of parallelism and the shape of a micro-batch, all resolved. Each field is a number or an array."""
 
     tp: Number = 1
@@ -79,6 +75,6 @@ class Layout:
         """What divides tensors between tensor-parallel regions: tp under sequence parallelism, else 1."""
         return 1 + self.sequence_parallel * (self.tp - 1)
 
-    def with_(self, **changes: Any) -> Layout:
+    def with_(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
-        return replace(self, **changes)
+        return self._replace(**changes)

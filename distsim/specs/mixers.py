@@ -3,23 +3,22 @@ attention."""
 
 from typing import Literal
 
-from pydantic import Field
-
 from distsim.specs.base import Spec
+from distsim.specs.quantity import Count, MaybeCount
 
 
 class Mamba(Spec):
     """Mamba-2 mixers (arXiv:2405.21060), or Mamba-1 (arXiv:2312.00752), whose heads are one channel each."""
 
-    heads: int = Field(ge=1)
-    head_dim: int = Field(ge=1)
-    state: int = Field(ge=1)
+    heads: Count
+    head_dim: Count
+    state: Count
     """State size per head."""
-    groups: int = Field(ge=1)
+    groups: Count
     """Groups of heads that share B and C."""
-    convolution: int = Field(default=4, ge=1)
+    convolution: Count = 4
     """Taps of the convolution before the scan."""
-    step_rank: int | None = Field(default=None, ge=1)
+    step_rank: MaybeCount = None
     """Mamba-1: rank of the projection to the step widths of the channels; None means Mamba-2."""
     inner_norms: bool = False
     """Mamba-1: norms on the narrow step widths, B and C (Jamba)."""
@@ -46,17 +45,17 @@ forgets: Qwen3-Next's, Qwen3.5's, those of OLMo Hybrid and Kimi Linear."""
 class DeltaNet(Spec):
     """Gated DeltaNet (arXiv:2412.06464), or Kimi Delta Attention (arXiv:2510.26692), which decays by channel."""
 
-    key_heads: int = Field(ge=1)
-    value_heads: int = Field(ge=1)
+    key_heads: Count
+    value_heads: Count
     """A multiple of ``key_heads``, whose queries and keys they share."""
-    key_dim: int = Field(ge=1)
+    key_dim: Count
     """Width of a query or key head."""
-    value_dim: int = Field(ge=1)
-    convolution: int = Field(default=4, ge=1)
+    value_dim: Count
+    convolution: Count = 4
     """Taps of the convolution over queries, keys and values."""
-    channel_rank: int | None = Field(default=None, ge=1)
+    channel_rank: MaybeCount = None
     """Kimi Delta Attention: rank of the projection to the decay of every key channel; None: one decay a head."""
-    gate_rank: int | None = Field(default=None, ge=1)
+    gate_rank: MaybeCount = None
     """Rank of the projection to the output's gate; None means full rank."""
     channel_decay: bool = False
     """Every key channel decays by itself, by a projection of full rank (Ling 3)."""
@@ -93,7 +92,7 @@ class DeltaNet(Spec):
 class ShortConvolution(Spec):
     """Gated short convolutions over the hidden width (LFM2, arXiv:2511.23404)."""
 
-    taps: int = Field(ge=1)
+    taps: Count
     bias: bool = False
     """The convolution and the projections have biases."""
 
@@ -101,18 +100,18 @@ class ShortConvolution(Spec):
 class Lightning(Spec):
     """Lightning attention (MiniMax-01, arXiv:2501.08313): linear attention with fixed decays, a norm and a gate."""
 
-    heads: int = Field(ge=1)
-    head_dim: int = Field(ge=1)
-    block: int = Field(default=256, ge=1)
+    heads: Count
+    head_dim: Count
+    block: Count = 256
     """Tokens of a block, within which pairs of them are multiplied."""
 
 
 class LinearRecurrence(Spec):
     """The real-gated linear recurrent unit (Griffin, arXiv:2402.19427) behind a short convolution, with a gate."""
 
-    width: int = Field(ge=1)
+    width: Count
     """Channels, each of which recurs by itself."""
-    blocks: int = Field(ge=1)
+    blocks: Count
     """Blocks of channels; its gates are products within each."""
-    convolution: int = Field(default=4, ge=1)
+    convolution: Count = 4
     """Taps of the convolution before it."""

@@ -2,9 +2,8 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.quantity import Amount, Factor, Natural
 
 
 class State(Spec):
@@ -26,12 +25,12 @@ class Optimizer(Sourced):
     states: tuple[State, ...] = ()
     master_copy: bool = True
     """Uses the precision recipe's fp32 master copy (8-bit optimizers on bf16 weights do too)."""
-    passes: float = Field(default=1, ge=1)
+    passes: Factor = 1
     """Memory traffic of the update over that of a fused one."""
-    newton_schulz: int = Field(default=0, ge=0)
+    newton_schulz: Natural = 0
     """Rounds of the iteration that orthogonalises the update of each matrix (Muon); 0 where there is none."""
-    step_states: float = Field(default=0, ge=0)
+    step_states: Amount = 0
     """Further tensors as large as one state that live during the step: 1 where all parameters are updated at once by
     elementary operations (torch's ``foreach``), 0 where the update is fused."""
-    step_tensors: float = Field(default=0, ge=0)
+    step_tensors: Amount = 0
     """Further tensors as large as one state of one parameter, where parameters are updated one by one."""

@@ -2,9 +2,10 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from distsim.specs.base import Spec
+from distsim.specs.quantity import Natural
 
 Predicts = Literal["tokens", "classes", "sequence-classes", "nothing"]
 
@@ -15,7 +16,7 @@ class Output(Spec):
     predicts: Predicts = "tokens"
     """Logits over the vocabulary, ``classes`` of them for each token (tagging, question answering) or for each sequence
     (classification), or none (embeddings)."""
-    classes: int = Field(default=0, ge=0)
+    classes: Natural = 0
     """Classes that a task tells apart; 0 where logits are over the vocabulary or there are none."""
     transform: bool = False
     """A dense layer, an activation and a norm come before the output layer (masked language models)."""
@@ -25,9 +26,9 @@ class Output(Spec):
     """That dense layer has a bias; by default where the layers' MLPs have them."""
     pooler: bool = False
     """A dense layer and tanh on the first token of each sequence (BERT)."""
-    sentence_classes: int = Field(default=0, ge=0)
+    sentence_classes: Natural = 0
     """Classes of a second output on what the pooler gives: next-sentence prediction has 2."""
-    unused: int = Field(default=0, ge=0)
+    unused: Natural = 0
     """Parameters that the modules hold and no loss reads (ESM's contact head)."""
 
     @model_validator(mode="after")

@@ -7,6 +7,8 @@ from pydantic import Field
 from distsim.specs.base import Sourced
 from distsim.specs.quantity import Ratio, Watts
 
+Part = Annotated[Ratio, Field(le=1)]
+
 
 class PowerDraw(Sourced):
     """How an accelerator's draw follows its utilisation, and what its share of the node adds.
@@ -20,13 +22,13 @@ class PowerDraw(Sourced):
     name: str
     aliases: tuple[str, ...] = ()
     notes: str = ""
-    idle_fraction: Annotated[Ratio, Field(le=1)]
+    idle_fraction: Part
     """Between a failure and the next step."""
-    least_fraction: Annotated[Ratio, Field(le=1)]
+    least_fraction: Part
     """In a job that runs but only waits for others."""
     full_watts: Watts | None = None
     full_utilisation: Annotated[Ratio, Field(gt=0, le=1)]
     """Model FLOPs over peak from which on the accelerator draws all it will."""
     node_watts: Watts | None = None
-    node_share: Annotated[Ratio, Field(le=1)]
+    node_share: Part
     node_fraction: Annotated[Ratio, Field(le=3)]

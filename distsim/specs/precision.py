@@ -3,11 +3,9 @@
 from math import floor
 from typing import Literal
 
-from pydantic import Field
-
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.base import Sourced
-from distsim.specs.quantity import WireFormat
+from distsim.specs.quantity import Amount, Fraction, Positive, Share, WireFormat
 
 Rate = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4"]
 """A key of an accelerator's ``peak``."""
@@ -17,21 +15,21 @@ class Precision(Sourced):
     """Bytes per element for each role. ``master_bytes`` 0 means that no fp32 copy is kept."""
 
     aliases: tuple[str, ...] = ()
-    parameter_bytes: float = Field(gt=0)
-    gradient_bytes: float = Field(ge=0)
+    parameter_bytes: Positive
+    gradient_bytes: Amount
     """The gradient as it is accumulated and kept until the optimizer's step."""
-    master_bytes: float = Field(ge=0)
-    state_bytes: float = Field(gt=0)
+    master_bytes: Amount
+    state_bytes: Positive
     """One optimizer state (a moment) per parameter."""
-    activation_bytes: float = Field(gt=0)
+    activation_bytes: Positive
     """Activations and the inputs of matrix products outside of them."""
     matmul_input_bytes: float | None = None
     """What a matrix product keeps of its input (1 under fp8); None means ``activation_bytes``."""
     residual_bytes: float | None = None
     """The residual stream (4 under autocast); None means ``activation_bytes``."""
-    weight_copy_bytes: float = Field(default=0, ge=0)
+    weight_copy_bytes: Amount = 0
     """Further copies of the weights of matrix products (the fp8 weight)."""
-    transpose_bytes: float = Field(default=0, ge=0)
+    transpose_bytes: Amount = 0
     """The transposed copy that tensor cores before Blackwell need beside it: they read 8-bit operands one way only."""
     cast_bytes: tuple[float, float] = (4, 0)
     """Memory traffic per element of quantising an operand of an 8-bit product that is an activation or a gradient, and
@@ -39,15 +37,15 @@ class Precision(Sourced):
     transpose), for each product anew where scales are found on the spot."""
     cast_each: bool = False
     """Each of a product's three quantises both its operands itself."""
-    exchange_bytes: float = Field(default=0, ge=0)
+    exchange_bytes: Amount = 0
     """Bytes per element of the inputs and gradients that tensor parallel ranks gather for 8-bit products, where they
     are cast first; 0 means the activation's."""
-    rescale_bytes: float = Field(default=0, ge=0)
+    rescale_bytes: Amount = 0
     """Memory traffic per element of what a product's two backward ones give, where a kernel of its own multiplies it by
     the scales of rows and columns."""
     wide_weight_gradient: bool = False
     """The weight gradient's product stays in 16 bits."""
-    wide_layers: float = Field(default=0, ge=0, lt=1)
+    wide_layers: Fraction = 0
     """Part of the layers, the last ones, whose products all stay in 16 bits."""
     autocast: bool = False
     """fp32 parameters are cast for each matrix product, and the cast is kept for backward."""
@@ -55,7 +53,7 @@ class Precision(Sourced):
     """Dtype on the wire when parameters are gathered."""
     reduce_dtype: WireFormat = "bf16"
     """Dtype on the wire when gradients are reduced."""
-    scaled_share: float = Field(default=1, gt=0, le=1)
+    scaled_share: Share = 1
     """Rate of products whose operands carry a scale per block over that of ones with a scale per tensor, on chips whose
     tensor cores multiply by the scales."""
     math: Rate = "bf16"

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced, Spec
 from distsim.specs.dates import StatedDate, age, span
-from distsim.specs.quantity import Dollars, Ratio
+from distsim.specs.quantity import Count, Dollars, MaybeCount, Ratio
 
 USD = "USD"
 Term = Literal["on-demand", "spot", "reserved-1y", "reserved-3y", "reserved"]
@@ -25,7 +25,7 @@ class Offer(Spec):
 
     instance: str
     gpu: str
-    gpus: int = Field(ge=1)
+    gpus: Count
     """Accelerators of one instance; 1 where the source quotes single accelerators."""
     cluster: str | None = None
     """The cluster preset that describes the instance and its network; else the accelerator's usual one is taken."""
@@ -62,7 +62,7 @@ class Purchase(Spec):
     low: Annotated[Dollars, Field(gt=0)]
     high: Annotated[Dollars, Field(gt=0)]
     gpu: str | None = None
-    gpus: int | None = Field(default=None, ge=1)
+    gpus: MaybeCount = None
     """Accelerators in a system."""
     with_network: bool = False
     """Whether the price holds the switches and cables of a whole cluster too."""

@@ -6,12 +6,13 @@ from pydantic import Field
 
 from distsim.specs.base import Spec
 from distsim.specs.model import Model
+from distsim.specs.quantity import Amount
 
 
 class Recipe(Spec):
     """Kernels that hold where all that is stated here fits; what is left out fits everything."""
 
-    since: float = Field(default=0, ge=0)
+    since: Amount = 0
     """The first release that has them, as a year with its months as a fraction; earlier runs are replayed without."""
     until: float | None = None
     """The first release that does not have them any more."""

@@ -2,9 +2,8 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from distsim.specs.base import Spec
+from distsim.specs.quantity import MaybeCount, MaybePositive
 
 KeptPart = Literal["qkv", "context", "out", "up", "down"]
 """Queries, keys and values; what attention makes of them; its projection; the two products of an MLP or of experts."""
@@ -13,11 +12,11 @@ KeptPart = Literal["qkv", "context", "out", "up", "down"]
 class Script(Spec):
     """What a framework's own script sets for a model on an accelerator."""
 
-    micro_batch: int | None = Field(default=None, ge=1)
+    micro_batch: MaybeCount = None
     recompute: str | None = None
     """As a measured run's cell has it: what is computed again, or ``other:`` and one of the framework's policies."""
     attention: Literal["flash", "eager"] | None = None
-    capacity_factor: float | None = Field(default=None, gt=0)
+    capacity_factor: MaybePositive = None
     """Slots of an expert over the mean of its tokens."""
 
 

@@ -13,6 +13,7 @@ from distsim.specs.latent import LatentAttention
 from distsim.specs.layer_shapes import GlobalAttention, LayerInputs, SharedKeys, Streams
 from distsim.specs.mixers import DeltaNet, Lightning, LinearRecurrence, Mamba, ShortConvolution
 from distsim.specs.output import Output
+from distsim.specs.quantity import Count, Fraction, MaybeCount, Natural, Share
 from distsim.specs.windowed import QueryKeyNorm, Windowed
 
 Norm = Literal["layernorm", "rmsnorm"]
@@ -31,18 +32,18 @@ class Shape(Sourced, defer_build=True):  # only models are ever read: its own va
     aliases: tuple[str, ...] = ()
     family: str
     """Architecture family as Hugging Face's ``model_type`` names it, e.g. ``llama``, ``gpt2``, ``mixtral``."""
-    layers: int = Field(ge=1)
-    hidden: int = Field(ge=1)
-    heads: int = Field(ge=1)
-    kv_heads: int = Field(ge=1)
-    head_dim: int = Field(ge=1)
-    value_dim: int | None = Field(default=None, ge=1)
+    layers: Count
+    hidden: Count
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    value_dim: MaybeCount = None
     """Width of a value head where it is not ``head_dim`` (MiMo V2 Flash)."""
-    ffn: int = Field(ge=1)
+    ffn: Count
     """Inner width of a dense MLP (of the dense layers, where experts are used elsewhere)."""
-    vocab: int = Field(ge=0)
+    vocab: Natural
     """Rows of the word embedding; 0 where images are read."""
-    context: int = Field(ge=1)
+    context: Count
     """Tokens per sequence that the model was made for: the default of ``--seq``."""
     gated: bool
     """The MLP has three matrices (gate, up, down) instead of two."""
@@ -55,11 +56,11 @@ class Shape(Sourced, defer_build=True):  # only models are ever read: its own va
     """Norms have biases; by default layernorms have and rmsnorms have not (MPT's layernorms have none)."""
     norms_per_layer: int = Field(default=2, ge=1, le=4)
     """Norms over the hidden width in a layer: 1 (one for parallel attention and MLP), 2, or 4 (Gemma 2 and 3)."""
-    norm_gate_rank: int | None = Field(default=None, ge=1)
+    norm_gate_rank: MaybeCount = None
     """Rank of an MLP that scales the output of its norm: before attention, and before experts (A.X K2)."""
     residual_fp32: bool = False
     """The residual stream is fp32 whatever else is (Mamba)."""
-    residual_streams: int = Field(default=1, ge=1)
+    residual_streams: Count = 1
     """Streams that go from layer to layer, of which each sublayer reads a sum and writes to all (Hy4)."""
     parallel_blocks: bool = False
     """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
@@ -84,25 +85,25 @@ class Shape(Sourced, defer_build=True):  # only models are ever read: its own va
     """What the output projections of attention and MLP read has a norm (BitNet)."""
     causal: bool = True
     """A token sees only those before it; encoders (BERT) see all."""
-    encoder_layers: int = Field(default=0, ge=0)
+    encoder_layers: Natural = 0
     """The first so many layers are an encoder's, to whose output each later one attends (T5); 0: one stack."""
-    decoder_context: int | None = Field(default=None, ge=1)
+    decoder_context: MaybeCount = None
     """Tokens per sequence that the layers after an encoder read; ``--seq`` is what the encoder reads."""
-    token_types: int = Field(default=0, ge=0)
+    token_types: Natural = 0
     """Rows of a table of segments that is added to the embedding (BERT 2, RoBERTa 1)."""
     positions: Positions
-    position_rows: int = Field(default=0, ge=0)
+    position_rows: Natural = 0
     """Rows of a learned position table (OPT has two more than its context), or of a table of biases to attention scores
     by distance (T5's buckets), one per head and stack."""
-    encoder_position_rows: int = Field(default=0, ge=0)
+    encoder_position_rows: Natural = 0
     """Rows of a learned table of the encoder's own, where a decoder has ``position_rows`` (BART, Whisper)."""
     fixed_positions: Literal["none", "encoder", "both"] = "none"
     """Tables that are stored but not trained, sines and cosines: the encoder's (Whisper) or both (Marian)."""
     disentangled: Disentangled | None = None
     """Scores compare words with distances too (DeBERTa)."""
-    distance_buckets: int = Field(default=0, ge=0)
+    distance_buckets: Natural = 0
     """Rows of a table of biases by distance, one column a head, that all layers add to their scores (MPNet)."""
-    rotary_fraction: float = Field(default=1.0, gt=0, le=1)
+    rotary_fraction: Share = 1.0
     """Share of a head's width that is rotated (GPT-NeoX 0.25, Phi-2 0.4)."""
     rotary_scaled: bool = False
     """Rotation scales what it rotates, too (YaRN with a factor other than 1: GPT-OSS, not DeepSeek)."""
@@ -125,11 +126,11 @@ class Shape(Sourced, defer_build=True):  # only models are ever read: its own va
     """What comes between the last layer and the loss."""
     tied_embeddings: bool
     """Input embedding and output layer share one matrix."""
-    extra_words: int = Field(default=0, ge=0)
+    extra_words: Natural = 0
     """Rows of the input embedding for words that the output layer does not tell (Molmo 2)."""
-    embedding_width: int | None = Field(default=None, ge=1)
+    embedding_width: MaybeCount = None
     """Width of the word embedding when it is projected to ``hidden`` (OPT-350M, ELECTRA); None means ``hidden``."""
-    window: int | None = Field(default=None, ge=1)
+    window: MaybeCount = None
     """Sliding attention window in tokens; None means full attention everywhere."""
     window_pattern: tuple[bool, ...] = ()
     """Which layers use the window, repeated over the layers; empty means all of them when ``window`` is set."""
@@ -141,10 +142,10 @@ class Shape(Sourced, defer_build=True):  # only models are ever read: its own va
     """Logits are soft-capped; where attention scores are, they are too."""
     attention_sinks: bool = False
     """One learned sink logit per head (GPT-OSS)."""
-    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
-    hidden_dropout: float = Field(default=0.0, ge=0, lt=1)
-    embedding_dropout: float = Field(default=0.0, ge=0, lt=1)
-    mlp_dropout: float = Field(default=0.0, ge=0, lt=1)
+    attention_dropout: Fraction = 0.0
+    hidden_dropout: Fraction = 0.0
+    embedding_dropout: Fraction = 0.0
+    mlp_dropout: Fraction = 0.0
     """Dropout on the MLP's inner width (T5)."""
     global_attention: GlobalAttention | None = None
     shared_keys: SharedKeys | None = None
@@ -165,7 +166,7 @@ class Shape(Sourced, defer_build=True):  # only models are ever read: its own va
     pattern: str = ""
     """Layers of one mixer each, in Nemotron-H's letters: M Mamba-2, * attention, E experts, - MLP. Empty: attention and
     MLP in every layer."""
-    mtp_layers: int = Field(default=0, ge=0)
+    mtp_layers: Natural = 0
     """Multi-token-prediction layers after the last one (DeepSeek-V3), which train only where a job says so."""
-    mtp_trained: int = Field(default=0, ge=0)
+    mtp_trained: Natural = 0
     """How many such layers the job trains (``--mtp``)."""

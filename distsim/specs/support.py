@@ -10,6 +10,7 @@ from distsim.errors import DistsimError
 from distsim.specs.base import Spec
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
+from distsim.specs.quantity import Count
 from distsim.specs.rules import common_kv_heads, divisors, enough_to_interleave, in_rounds, listed, multiples_of_stages
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Supports(Spec):
     """The highest ZeRO stage that goes with pipeline stages."""
     zero_group: bool = True
     """Sharding groups may be smaller than the data parallel ranks."""
-    cp_chunks: int = Field(default=1, ge=1)
+    cp_chunks: Count = 1
     """Context parallelism cuts the sequence into so many chunks per rank (2: causal work is balanced)."""
     offload: tuple[Offload, ...] = OFFLOADS
     cuda_graphs: tuple[Literal["modules", "iteration"], ...] = ()

@@ -2,52 +2,51 @@
 
 from typing import Any
 
-from pydantic import Field
-
 from distsim.specs.base import Spec
+from distsim.specs.quantity import Amount, Positive
 
 
 class Timing(Spec):
     """Shares, factors and overheads of one framework on one kind of accelerator."""
 
-    matmul: float = Field(default=0.95, gt=0)
+    matmul: Positive = 0.95
     """Share of the best measured rate that a large product sustains inside a step (clocks, epilogues)."""
-    matmul_narrow: float = Field(default=1.0, gt=0)
+    matmul_narrow: Positive = 1.0
     """The same of products in 8 or 4 bits, over that: what slows one width inside a step slows the other too."""
-    grouped: float = Field(default=0.9, gt=0)
+    grouped: Positive = 0.9
     """Share that the grouped products of experts keep of a dense product's: small groups."""
-    attention: float = Field(default=0.85, gt=0)
+    attention: Positive = 0.85
     """Share of the best measured product rate that flash attention reaches at long sequences and 128-wide heads."""
-    stream: float = Field(default=0.75, gt=0)
-    """Share of the datasheet's bandwidth over the bytes of engine/kernels/passes.py: low where code makes more passes
-    than are counted there, above 1 where fusion saves some."""
-    kernel_gap_seconds: float = Field(default=4e-6, ge=0)
+    stream: Positive = 0.75
+    """Share of the datasheet's bandwidth over the bytes of engine/kernels/passes.py: low where code makes more passes than are
+    counted there, above 1 where fusion saves some."""
+    kernel_gap_seconds: Amount = 4e-6
     """Idle time on the GPU between two kernels."""
-    kernel_issue_seconds: float = Field(default=50e-6, ge=0)
+    kernel_issue_seconds: Amount = 50e-6
     """Time the host needs per kernel; it hides behind the GPU where kernels are long."""
-    tensor_factor: float = Field(default=1.1, ge=0)
+    tensor_factor: Amount = 1.1
     """Exposed time of tensor parallel exchanges over their priced time: below 1 where they overlap with products."""
-    context_factor: float = Field(default=1.0, ge=0)
+    context_factor: Amount = 1.0
     """The same for context parallel exchanges."""
-    expert_factor: float = Field(default=1.0, ge=0)
+    expert_factor: Amount = 1.0
     """The same for expert parallel exchanges."""
-    data_factor: float = Field(default=1.1, ge=0)
+    data_factor: Amount = 1.1
     """Time of gradient reduction over its priced time: above 1 where it competes with computation."""
-    gather_factor: float = Field(default=1.1, ge=0)
+    gather_factor: Amount = 1.1
     """The same for gathering sharded parameters."""
-    exposed_fraction: float = Field(default=0.3, ge=0)
+    exposed_fraction: Amount = 0.3
     """Part of the data parallel traffic that does not hide although computation would be long enough."""
-    pipeline_factor: float = Field(default=0.5, ge=0)
+    pipeline_factor: Amount = 0.5
     """Exposed time of pipeline transfers over their priced time."""
-    optimizer: float = Field(default=0.6, gt=0)
+    optimizer: Positive = 0.6
     """Bandwidth that the optimizer step reaches, as a share of the datasheet's."""
-    step_seconds: float = Field(default=0.01, ge=0)
+    step_seconds: Amount = 0.01
     """What a step costs whatever its size: data loading, logging, synchronisation."""
-    jitter: float = Field(default=0.003, ge=0)
+    jitter: Amount = 0.003
     """Longer step per doubling of nodes: the slowest rank sets the pace."""
-    stall_seconds: float = Field(default=0.0, ge=0)
+    stall_seconds: Amount = 0.0
     """Time lost per micro-batch and neighbouring pipeline stage in software that is ``STALLED``."""
-    layer_stall_seconds: float = Field(default=0.0, ge=0)
+    layer_stall_seconds: Amount = 0.0
     """Host time per layer, micro-batch and tensor parallel rank in software that is ``CHECKED``."""
 
 

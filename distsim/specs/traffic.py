@@ -2,9 +2,8 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from distsim.specs.base import Spec
+from distsim.specs.quantity import Amount, Count, Natural
 from distsim.units import MIB
 
 
@@ -14,13 +13,13 @@ class Traffic(Spec):
     bucket_rule: Literal["even", "tensors"] = "even"
     """``even`` cuts the gradients into alike buckets; ``tensors`` closes a bucket with the tensor that fills it, in the
     order in which gradients come (torch DDP)."""
-    bucket_elements: int = Field(default=0, ge=0)
+    bucket_elements: Natural = 0
     """Elements of a gradient bucket under ``even``; 0 means one bucket."""
-    bucket_elements_per_rank: int = Field(default=0, ge=0)
+    bucket_elements_per_rank: Natural = 0
     """A bucket has at least this many elements per data-parallel rank (Megatron)."""
-    bucket_bytes: int = Field(default=25 * MIB, ge=1)
+    bucket_bytes: Count = 25 * MIB
     """Bytes that fill a bucket under ``tensors``."""
-    first_bucket_bytes: int = Field(default=MIB, ge=1)
+    first_bucket_bytes: Count = MIB
     """Bytes that fill the first one, so that reducing starts early."""
     zero1: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"
     """ZeRO 1 reduces each gradient to its owner and gathers parameters, or reduces all to all and broadcasts each
@@ -37,7 +36,7 @@ class Traffic(Spec):
     experts_by_columns: bool = False
     """Under expert parallelism, where more ranks share stacked experts than there are of these, each expert's dimension
     1 is sharded and filled up."""
-    experts_by_columns_since: float = Field(default=0, ge=0)
+    experts_by_columns_since: Amount = 0
     """The first release, as a year with its months as a fraction, that does so without expert parallelism too; replays
     of older runs do not. 0: none does."""
     no_sync: Literal["never", "unsharded", "always"] = "unsharded"
@@ -55,7 +54,7 @@ class Traffic(Spec):
     """Rank 0's buffers (rotary frequencies) are sent to all in the forward of each step (torch DDP)."""
     input_gradient_per_matrix: bool = False
     """Without sequence parallelism each matrix that reads one input reduces its own input gradient (torch DTensor)."""
-    replicated_gradient_reads: int = Field(default=0, ge=0)
+    replicated_gradient_reads: Natural = 0
     """Under sequence parallelism gradients of norms are partial sums. 0: all are reduced at once before the step
     (Megatron); else each by itself, once in backward under FSDP and else for each time the optimizer reads it (torch's
     AdamW on DTensors: 3)."""
@@ -86,5 +85,5 @@ class Traffic(Spec):
     host_gradients: Literal["step", "each", "summed"] = "step"
     """With the optimizer in host memory, gradients go there once a step; sharded ones with each micro-batch (torch's
     FSDP); or they come back each time to be summed on the GPU (DeepSpeed)."""
-    module_hooks: float = Field(default=0, ge=0)
+    module_hooks: Amount = 0
     """Host work of gathering and releasing one module's parameters under ZeRO 3, in kernels; twice that in backward."""

@@ -1,14 +1,13 @@
 """Parameter-efficient fine-tuning: adapters on frozen weights (LoRA), which may be quantised (QLoRA)."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
 from distsim.errors import did_you_mean
 from distsim.specs.base import Sourced
 from distsim.specs.precision import Precision
-from distsim.specs.quantity import WireFormat
+from distsim.specs.quantity import Amount, WireFormat
 
 MIXERS = ("in_proj", "in_proj_qkvz", "in_proj_qkv", "qkv_proj", "in_proj_z", "in_proj_ba", "in_proj_b", "in_proj_a",
           "x_proj", "dt_proj", "a_proj", "b_proj", "f_proj", "f_a_proj", "f_b_proj", "g_proj", "g_a_proj", "g_b_proj",
@@ -50,9 +49,9 @@ class Quantization(Sourced):
     """Bytes per weight, scales included."""
     dtype: WireFormat
     """Name of the format on the wire."""
-    unpack_bytes: float = Field(default=0, ge=0)
+    unpack_bytes: Amount = 0
     """Memory traffic per weight of unpacking it, beside reading the weight and writing the result."""
-    older_unpack_bytes: float = Field(default=0, ge=0)
+    older_unpack_bytes: Amount = 0
     """The same of releases until ``older_until``, for replays of measured runs."""
     older_until: float = 0
     """Last year, to the month, of releases that unpacked in another way."""
@@ -62,8 +61,7 @@ class Quantization(Sourced):
     """What is not quantised stays in the format it is stored in, where a framework otherwise makes it fp32."""
 
 
-@dataclass(frozen=True)
-class ExpertAdapters:
+class ExpertAdapters(NamedTuple):
     """Which matrices of routed experts have adapters, and how they run."""
 
     how: Literal["each", "shared", "tensors"] = "each"
@@ -78,8 +76,7 @@ class ExpertAdapters:
     """The router has one that is folded into it like the experts'."""
 
 
-@dataclass(frozen=True)
-class Tuning:
+class Tuning(NamedTuple):
     """What trains, and in how many bytes everything is held."""
 
     rank: int

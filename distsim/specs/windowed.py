@@ -2,10 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from distsim.specs.base import Spec
 from distsim.specs.latent import LatentAttention
+from distsim.specs.quantity import MaybeCount
 
 QueryKeyNorm = Literal["none", "head", "unit", "full"]
 
@@ -13,8 +12,8 @@ QueryKeyNorm = Literal["none", "head", "unit", "full"]
 class Windowed(Spec):
     """Fields of the model that layers with the window have their own of; None means the model's."""
 
-    heads: int | None = Field(default=None, ge=1)
-    kv_heads: int | None = Field(default=None, ge=1)
+    heads: MaybeCount = None
+    kv_heads: MaybeCount = None
     attention_sinks: bool | None = None
     qk_norm: QueryKeyNorm | None = None
     latent_attention: LatentAttention | None = None

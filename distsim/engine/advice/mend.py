@@ -1,10 +1,7 @@
 """The smallest changes that make a job fit, each one computed, not guessed."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from distsim.engine.advice.changes import Change, changes, together
@@ -28,8 +25,7 @@ FREE_UNTIL = 2
 """Changes at once up to which a mend that costs money does not end the search."""
 
 
-@dataclass(frozen=True)
-class Mend:
+class Mend(NamedTuple):
     """Changes to a job and the memory that it then needs."""
 
     changes: tuple[Change, ...]

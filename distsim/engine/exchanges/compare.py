@@ -71,7 +71,7 @@ def sync_cost(report: TrafficReport) -> SyncCost | None:
     for put_off in (True, False):
         other = report
         if report.exchange.no_sync != put_off:
-            other = comm_of(report.setup, lambda e, wanted=put_off: replace(e, no_sync=wanted))  # type: ignore[misc]
+            other = comm_of(report.setup, lambda e, wanted=put_off: e._replace(no_sync=wanted))  # type: ignore[misc]
         rows = data_rows(other.stages[report.stage])
         found.append((sum(row.wire_bytes_per_rank for row in rows), sum(row.seconds for row in rows)))
     (once_bytes, once_seconds), (each_bytes, each_seconds) = found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, where
 from distsim.engine.exchanges.exchange import Exchange, gathers_once
@@ -30,8 +30,7 @@ from distsim.formulas.traffic import DTYPE_BYTES, full_buckets
 from distsim.units import FP32_BYTES
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Sharing:
+class Sharing(NamedTuple):
     """The ranks that hold the same dense (or expert) parameters, and how they share states."""
 
     kind: str

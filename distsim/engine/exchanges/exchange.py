@@ -1,10 +1,7 @@
 """Choices of how ranks exchange what they must: resolved from a job and its framework, and refused where they clash."""
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
@@ -26,8 +23,7 @@ TRAFFIC_ONLY = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Exchange:
+class Exchange(NamedTuple):
     """How gradients, parameters and activations travel."""
 
     tp_mode: str = "1d"

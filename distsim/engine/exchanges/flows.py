@@ -1,7 +1,5 @@
 """One kind of exchange of a training step, before it is priced; every number may be an array over layouts."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, maximum, where

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from distsim.arrays import Number, maximum
 from distsim.layers.ledger import Operation, distinct_saved, dropped_by, made_again
 from distsim.specs.kernels import Kernels
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Gradients:
+class Gradients(NamedTuple):
     """How parameter gradients come into being during a backward pass, in bytes per element."""
 
     kept: Number

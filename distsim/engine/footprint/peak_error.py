@@ -1,7 +1,5 @@
 """How sure a peak of memory is: what measured runs needed, over what had been predicted for them."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
@@ -12,8 +11,7 @@ from distsim.layers.ledger import Block, saved_bytes
 from distsim.layers.recompute import named_bytes, op_level_bytes
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Saved:
+class Saved(NamedTuple):
     """Bytes per micro-batch; ``per_layer`` is a middle layer of the stage."""
 
     per_layer: Number

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.arrays import Number, maximum, minimum, where
@@ -29,8 +29,7 @@ NEEDS_TRANSPOSE = ("ada", "hopper")
 """Architectures whose 8-bit matrix products take operands in one layout only (Transformer Engine user guide, FP8)."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class States:
+class States(NamedTuple):
     """Bytes on one rank, and the parameter counts they follow from."""
 
     parameters: Number

@@ -1,7 +1,5 @@
 """A stage's parameters as a framework stores them: tensors with their first dimension, in units that move together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 

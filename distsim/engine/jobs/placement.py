@@ -14,7 +14,7 @@ from distsim.engine.timelines.partition import split
 from distsim.engine.timelines.schedule_shape import turns_back
 from distsim.errors import DistsimError
 from distsim.layers.ledger import flops_forward
-from distsim.layers.network import head_block, layer_blocks, layer_kind, network_parameters, plain_context
+from distsim.layers.network import head_block, kinds_of_layers, layer_blocks, network_parameters, plain_context
 from distsim.schedules.action import wave
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
@@ -202,7 +202,7 @@ def even_else_parameters(model: Model, pp: int, vpp: int) -> Chunks:
         part: float(sum(parameter.elements for parameter in parameters))
         for part, (parameters, _) in network_parameters(plain_context(model)).items()
     }
-    layers = [sizes[layer_kind(model, layer)] for layer in range(model.layers)]
+    layers = [sizes[kind] for kind in kinds_of_layers(model)]
     counts = list(split([sizes["embedding"], *layers, sizes["head"]], chunks).sizes)
     counts[0] -= 1
     counts[-1] -= 1
@@ -238,7 +238,7 @@ def balanced(model: Model, layout: Layout) -> Chunks:
     last stage holds it."""
     ctx = replace(plain_context(model), layout=layout)
     costs = {kind: float(flops_forward(block.operations)) for kind, (block, _) in layer_blocks(ctx).items()}
-    layers = [costs[layer_kind(model, layer)] for layer in range(model.layers)]
+    layers = [costs[kind] for kind in kinds_of_layers(model)]
     head = 0.0 if layout.vocab_parallel else float(flops_forward(head_block(ctx).operations))
     if (chunks := layout.pp * layout.vpp) > model.layers + 1:
         raise DistsimError(

@@ -12,7 +12,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.vocabulary import held_with_vocabulary, shared_rows
 from distsim.engine.timelines.schedule_shape import both_ways, head_in_flight, in_flight, turns_back
 from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
-from distsim.layers.network import embedding_block, first_block, head_block, layer_block, layer_kind, untied
+from distsim.layers.network import embedding_block, first_block, head_block, kinds_of_layers, layer_block, untied
 from distsim.schedules.action import wave
 from distsim.specs.layout import Layout
 
@@ -133,7 +133,7 @@ def build_stages(setup: Setup) -> list[Stage]:
 def _built(setup: Setup) -> list[Stage]:
     ctx = setup.context()
     blocks: dict[str, Block] = {}
-    y, last = setup.layout, head_stage(setup)
+    y, last, kinds = setup.layout, head_stage(setup), kinds_of_layers(setup.model)
     stages = []
     for index in range(y.pp):
         indices = stage_layer_indices(setup, index)
@@ -141,7 +141,7 @@ def _built(setup: Setup) -> list[Stage]:
             indices += [setup.model.layers - 1] * setup.model.mtp_trained
         here = []
         for layer in indices:
-            kind = layer_kind(setup.model, layer)
+            kind = kinds[layer]
             if kind not in blocks:
                 blocks[kind] = layer_block(replace(ctx, layer=layer))
             here.append(blocks[kind])
@@ -168,9 +168,9 @@ def _ends(ctx: Context, first: bool, last: bool) -> tuple[Block | None, Block | 
     embedding = embedding_block(ctx) if first or ctx.layout.vocab_parallel else None
     head = head_block(ctx) if last or ctx.layout.vocab_parallel else None
     if embedding is not None and not first:
-        embedding = replace(embedding, operations=shared_rows(embedding.operations))
+        embedding = embedding._replace(operations=shared_rows(embedding.operations))
     if head is not None and not last:
-        head = replace(head, operations=shared_rows(head.operations))
+        head = head._replace(operations=shared_rows(head.operations))
     if head is not None and embedding is not None:
         head = untied(head, ctx)
     return embedding, head

@@ -90,7 +90,7 @@ class Group(NamedTuple):
 
 def fields(layout: Layout) -> dict[str, Any]:
     """A layout's fields by name."""
-    return {name: getattr(layout, name) for name in Layout.__slots__}
+    return layout._asdict()
 
 
 def along(values: Sequence[int | str], axis: int, kind: Any = numpy.int64) -> Array:

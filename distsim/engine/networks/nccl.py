@@ -1,7 +1,5 @@
 """Candidates NCCL weighs for a collective: every allowed (algorithm, protocol) with its latency and bandwidth."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

@@ -1,9 +1,7 @@
 """A group of ranks and the physical numbers of the network that joins them; everything may be an array."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from distsim.arrays import Number, ceil_div, maximum, minimum, where
 from distsim.formulas.collectives import RING
@@ -93,7 +91,7 @@ class Group(NamedTuple):
     bridged: Number = False
     """Whether one bridge joins all ranks."""
 
-    def on_bridge(self) -> Group:
+    def on_bridge(self) -> Self:
         """The same ranks as a node of their own, joined by the bridge: each card has as many links to every other."""
         bridge = self.network.bridge
         assert bridge is not None

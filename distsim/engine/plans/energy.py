@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from distsim import catalog
 from distsim.engine.figures import Figures
@@ -15,8 +15,7 @@ UNMEASURED_UTILISATION = 0.4
 """Of the peak, for a chip whose datasheet states no peak to hold the rate against: what good training reaches."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Draw:
+class Draw(NamedTuple):
     """Watts per accelerator, its share of the node included; ``accelerator`` is without that share."""
 
     accelerator: float

@@ -5,13 +5,11 @@ with an exponential kernel; Rasmussen and Williams 2006, chapter 2) weighs those
 run it says nothing. A run is never used to correct itself.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import math
 from collections import Counter
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from distsim import catalog
 from distsim.arrays import Number, exp, maximum, minimum
@@ -50,7 +48,7 @@ class Likeness(NamedTuple):
     numbers: tuple[float, ...]
     names: tuple[str, ...]
 
-    def compared(self) -> Likeness:
+    def compared(self) -> Self:
         """The same with the names by which a user's own runs and jobs are compared."""
         return self._replace(names=compared(self.names))
 
@@ -151,8 +149,8 @@ def correction_of(setup: Setup, run: str = "", year: float | None = None, source
     of ``year``, in the state that runs alike were in; or the newest measured on the chip, in its plain state."""
     all_known = evidence(setup.framework.name)
     source = own_source(setup.framework.name, source)
-    newest = newest_year(all_known, setup.accelerator.name)
-    stated = likeness_of(setup, newest if year is None else year, source)
+    then = newest_year(all_known, setup.accelerator.name) if year is None else year
+    stated = likeness_of(setup, then, source)
     here = stated.compared()
     familiar = any(known.run != run and known.likeness.names[-1] == here.names[-1] for known in all_known)
     for known in all_known:

@@ -13,6 +13,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import StageMemory, memory_of
 from distsim.engine.runs.likeness import correction_of
 from distsim.interop.run_denials import affirmed
+from distsim.interop.run_hits import hit
 from distsim.interop.run_notes import ON_DEEPSPEED
 from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import Run
@@ -79,7 +80,7 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     if OWN_SUM in (run.text("mem_kind") or ""):
         return max(_states_and_activations(stage) for stage in report.stages)
     ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
-    logged = LOGGED.search(run.text("notes") or "")
+    logged = hit(LOGGED, run.text("notes") or "")
     stage = ranks["last" if logged else setup.framework.memory_rank]
     counts = counts_of(run, setup)
     peak = float(stage.counted(counts))
@@ -107,10 +108,10 @@ def _states_and_activations(stage: StageMemory) -> float:
 def counts_of(run: Run, setup: Setup) -> str:
     """What the run's figure counts: as its row says, else its notes, else as its framework prints it."""
     kind, notes = ((run.text(name) or "").lower() for name in ("mem_kind", "notes"))
-    said = next((count for count, words in COUNTERS.items() if words.search(kind)), None)
+    said = next((count for count, words in COUNTERS.items() if hit(words, kind)), None)
     if said is None and run.source.startswith(RESERVED):
         return "reserved"
-    told = said or next((count for count, words in COUNTERS_IN_NOTES.items() if words.search(notes)), None)
+    told = said or next((count for count, words in COUNTERS_IN_NOTES.items() if hit(words, notes)), None)
     return told or setup.framework.memory_counts
 
 
@@ -159,9 +160,9 @@ def _beside(run: Run, setup: Setup, year: float) -> Setup:
     if QLORA_ON_DEEPSPEED in notes:
         buffers["workspace_bytes"] = framework.buffers.workspace_bytes + QLORA_BUCKETS_BYTES
     context = LOADED_WHOLE_BYTES if year < LOADED_WHOLE_UNTIL else 0.0
-    if IN_BACKWARD.search(notes.lower()):
+    if hit(IN_BACKWARD, notes.lower()):
         buffers["steps_in_backward"] = True
-    if READS_NARROW.search(notes):
+    if hit(READS_NARROW, notes):
         buffers["shard_gradients"] = False
     overhead = {"context_bytes": max(framework.overhead.context_bytes, context)}
     update = {
@@ -176,10 +177,10 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     notes = (run.text("notes") or "").lower()
     if QLORA_ON_DEEPSPEED.lower() in notes:
         return {"loss_upcast": False}
-    if family_of(setup.framework.name) == "megatron" and COMPILED.search(notes):
+    if family_of(setup.framework.name) == "megatron" and hit(COMPILED, notes):
         return {"loss_transit_bytes": COMPILED_TRANSIT_BYTES}
     recipe = setup.framework.usual_loss_chunks and STEPWISE not in notes
-    if recipe or CHUNKED.search(notes):
+    if recipe or hit(CHUNKED, notes):
         chunked = catalog.load("losses", "chunked")
         return {**chunked.kernels, **(chunked.compiled if setup.compiled else {})}
     return {}

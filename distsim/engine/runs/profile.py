@@ -206,4 +206,4 @@ def unpacked_then(run: Run, setup: Setup) -> Setup:
     if tuning is None or packed is None or run_year(run) > packed.older_until:
         return setup
     packed = packed.model_copy(update={"unpack_bytes": packed.older_unpack_bytes})
-    return replace(setup, tuning=replace(tuning, quantization=packed))
+    return replace(setup, tuning=tuning._replace(quantization=packed))

@@ -9,6 +9,7 @@ from distsim import catalog
 from distsim.errors import DistsimError
 from distsim.interop import run_notes
 from distsim.interop.run_attention import attention_said
+from distsim.interop.run_hits import hit
 from distsim.interop.run_models import model_of
 from distsim.interop.run_recompute import Said, said_by, unknown
 from distsim.interop.run_sharding import hybrid_group
@@ -73,7 +74,7 @@ def layers_from(run: Run) -> str | None:
 def told_software(run: Run) -> str | None:
     """The framework that the notes or the publisher name, if they name one."""
     own = next((known for who, known in PUBLISHERS.items() if (run.text("source") or "").startswith(who)), None)
-    return own or next((known for pattern, known in TOLD if pattern.search(run.text("notes") or "")), None)
+    return own or next((known for pattern, known in TOLD if hit(pattern, run.text("notes") or "")), None)
 
 
 def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
@@ -158,6 +159,6 @@ def sharding_group(run: Run, dp: int, domain: int, node: int) -> int | None:
         return domain
     if INSTANCES in (run.text("model") or ""):
         return max(dp // 2, 1)
-    found = FSDP.search(said)
+    found = hit(FSDP, said)
     size = int(next(filter(None, found.groups()))) if found else 0
     return size if 1 < size < dp and dp % size == 0 else hybrid_group(run, dp, node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from distsim.arrays import Number
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
@@ -40,8 +41,7 @@ class StageWork:
     traffic: dict[str, Number]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Work:
+class Work(NamedTuple):
     """The work of a setup: its distinct stages (first, those between by kind, last)."""
 
     setup: Setup
