@@ -18,8 +18,8 @@ class Timing(Spec):
     attention: Positive = 0.85
     """Share of the best measured product rate that flash attention reaches at long sequences and 128-wide heads."""
     stream: Positive = 0.75
-    """Share of the datasheet's bandwidth over the bytes of engine/kernels/passes.py: low where code makes more passes than are
-    counted there, above 1 where fusion saves some."""
+    """Share of the datasheet's bandwidth over the bytes of engine/kernels/passes.py: low where code makes more passes
+    than are counted there, above 1 where fusion saves some."""
     kernel_gap_seconds: Amount = 4e-6
     """Idle time on the GPU between two kernels."""
     kernel_issue_seconds: Amount = 50e-6
