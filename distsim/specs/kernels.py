@@ -86,6 +86,8 @@ class Kernels(Spec):
     attention_kernel: Literal["own", "sdpa", "flash-2", "flex", "triton", "flash-1", "pallas"] = "own"
     """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any; ``sdpa``
     took cuDNN's on Blackwell only (torch before 2.10)."""
+    attention_block: int | None = Field(default=None, ge=1)
+    """Tokens along a block of flash attention where they are not the chip's usual ones (block sizes of Pallas)."""
     attention_lse: bool = True
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
     rope: Literal["fused", "eager"] = "fused"
