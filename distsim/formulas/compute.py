@@ -48,11 +48,6 @@ SOFTMAX_ROWS = 2
 (pytorch/pytorch aten/src/ATen/native/cuda/SoftMax.cu)."""
 ATTENTION_TILE = 128
 """Query rows of one block of flash attention (Dao 2023, arXiv:2307.08691, section 3.3)."""
-GRID_STEP_SECONDS = 0.45e-6
-"""A step of a Pallas kernel's grid on a TPU beside its products, at the best measured rate; 0.57 us in training, where
-attention keeps 0.79 of that. On a v6e a step takes 400, 208 and 161 ms with blocks of 128, 256 and 512 tokens (1,024
-heads of 2,048 tokens, one kernel forward and two backward: 0.63 and 0.59 us for each block less), a layer of another
-model 2.13 and 1.44 ms with 256 and 512 (0.57 us; vorushin/tpuchat LOG.md and pallas/CLAUDE.md)."""
 ATTENTION_HALF = 700.0
 """Key tokens at which a block of flash attention spends as long on its edges as on products, on an A100. Chosen by
 leaving sources out (docs/findings.md), as far as FlashAttention-2's published figures allow
@@ -235,13 +230,6 @@ def attention_share(
     blocks = batch * heads * ceil_div(queries, ATTENTION_TILE)
     filled = (blocks / units) / maximum(ceil_div(blocks, units), 1)
     return depth * length * (filled + (1 - filled) * where(blocks > units, 0.5, 0.0))
-
-
-@formula(unit="s", source="vorushin/tpuchat LOG.md: one step of training with blocks of 128 to 1,024 tokens")
-def grid_seconds(batch: Number, heads: Number, queries: Number, keys: Number, block: Number, cores: Number) -> Number:
-    """What the steps of a Pallas kernel's grid cost beside their products: a step for each block of ``keys`` that the
-    queries see, one after another on each core."""
-    return batch * heads * queries * keys / block**2 * GRID_STEP_SECONDS / cores
 
 
 @formula(unit="1", source="a tensor is found again in the last cache the likelier the smaller it is; rates as measured")

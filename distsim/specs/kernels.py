@@ -171,6 +171,8 @@ class Kernels(Spec):
     pass before and after an all-to-all, which sends a token to each of its experts."""
     expert_tokens: Literal["chosen", "all"] = "chosen"
     """Experts compute the tokens that the router sends them, or every token, which it weighs by zero."""
+    expert_gate: Literal["joined", "apart"] = "joined"
+    """Experts' gate and up are one product, or one each (where a kernel's tiles are wider than either fills)."""
     expert_slots: Literal["indexed", "one-hot"] = "indexed"
     """How tokens come to slots of a fixed capacity: by index, or by products with masks (layers/capacity.py)."""
     expert_buffers: Literal["exact", "worst"] = "exact"

@@ -9,10 +9,10 @@ from distsim.engine.kernels.passes import BACKWARD_BYTES
 from distsim.formulas.compute import (
     attention_share,
     causal_fraction,
-    grid_seconds,
     head_share,
     stream_seconds,
 )
+from distsim.formulas.pallas import grid_seconds
 from distsim.layers.attention_kernel import FLASH_WIDTH, MASK
 from distsim.layers.ledger import Operation
 
