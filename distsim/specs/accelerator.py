@@ -70,8 +70,8 @@ class Chip(Spec):
     """Tokens along a block of the chip's usual flash attention kernel, where they are more than FlashAttention's."""
     attention_products: int | None = Field(default=None, ge=5)
     """Products of that kernel's backward, where they are more than FlashAttention's five."""
-    cores: int = Field(default=1, ge=1)
-    """Cores that work as one device and share the blocks of that kernel (megacore)."""
+    cores: int | None = Field(default=None, ge=1)
+    """Cores that work as one device and share the blocks of that kernel (megacore), where there are several."""
     exponentials: int | None = Field(default=None, ge=1)
     """Exponentials that a unit computes per clock, where they are not the usual 16."""
     clock: Hertz | None = None

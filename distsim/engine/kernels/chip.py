@@ -77,7 +77,7 @@ class Chip:
         self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
         self.attention_block = setup.kernels.attention_block or chip.chip.attention_block or ATTENTION_TILE
         self.grid_kernels = grid_kernels(chip)
-        self.cores = chip.chip.cores
+        self.cores = chip.chip.cores or 1
         self.exponentials = chip.chip.exponentials or USUAL_EXPONENTIALS
         self.cache = float(chip.chip.cache or 0)
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
