@@ -9,7 +9,8 @@ import pytest
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
-from distsim.engine.kernels.expert_tiles import gates_apart, in_tiles, tiled_seconds
+from distsim.engine.kernels.expert_load import slotted
+from distsim.engine.kernels.expert_tiles import gates_apart, tiled_seconds
 from distsim.engine.step import seconds_of
 from distsim.formulas.pallas import GRID_STEP_SECONDS, tile_steps
 from distsim.specs.job import Job
@@ -43,7 +44,7 @@ def test_gate_and_up_are_two_products_of_maxtext() -> None:
 def test_slots_of_one_capacity_are_no_groups() -> None:
     for more, tiled in (({}, True), ({"capacity_factor": 1.25}, False), ({"gpu": "h100-sxm", "gpus": 8}, False)):
         setup = resolve(Job(**{**JOB, **more}, framework="maxtext"))
-        assert in_tiles(setup, Chip(setup)) == tiled
+        assert bool(Chip(setup).grid_kernels and not slotted(setup)) == tiled
 
 
 def test_a_log_of_maxtext() -> None:

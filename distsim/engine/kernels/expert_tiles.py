@@ -19,11 +19,6 @@ TILE = (512, 1024, 1024)
 base.yml, wi_tile_fwd_batch_seq, wi_tile_fwd_mlp_dim and wi_tile_fwd_embed_dim and their kin)."""
 
 
-def in_tiles(setup: Setup, chip: Chip) -> bool:
-    """Whether experts of any number of tokens are multiplied by that kernel, not those of one capacity as a batch."""
-    return bool(chip.grid_kernels) and not (setup.job.capacity_factor and setup.kernels.expert_slots == "one-hot")
-
-
 def gates_apart(setup: Setup, operation: Operation) -> int:
     """Products that an operation of experts is done in: two where gate and up are not one."""
     both = operation.name == UP and setup.model.gated and setup.kernels.expert_gate == "apart"

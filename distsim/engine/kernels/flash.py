@@ -12,7 +12,6 @@ from distsim.formulas.compute import (
     head_share,
     stream_seconds,
 )
-from distsim.formulas.pallas import grid_seconds
 from distsim.layers.attention_kernel import FLASH_WIDTH, MASK
 from distsim.layers.ledger import Operation
 
@@ -51,6 +50,8 @@ def _kernel_seconds(chip: Chip, operation: Operation, masked: Number | None = No
     depth = (width + value_width) / taken
     steps: tuple[Number, Number] = (0.0, 0.0)
     if chip.grid_kernels:
+        from distsim.formulas.pallas import grid_seconds
+
         reached = chip.rate * depth
         each = grid_seconds(micro, heads, queries, keys * part, block, chip.cores)
         steps = each, each * chip.grid_kernels
