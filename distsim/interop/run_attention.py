@@ -31,6 +31,7 @@ _FIRST_PALLAS = re.compile(r"torch.?prime|torch.?xla", re.IGNORECASE)
 """Whose flash attention is JAX's first Pallas kernel for TPUs unless splash attention is asked for (torch_xla,
 experimental/custom_kernel.py)."""
 _SPLASH = re.compile(affirmed(r"splash\w*"), re.IGNORECASE)
+_BLOCK = re.compile(r"\bsa_block_q['\"]?[ =:]+(\d+)|splash attention, block[ _-]sizes? (\d+)", re.IGNORECASE)
 _USUAL = ("auto", "default", "usual", "unknown")
 
 
@@ -48,6 +49,12 @@ def kernel_said(run: Run) -> str | None:
     cell = run.text("attention") or ""
     older = _FIRST_PALLAS.search(run.text("framework") or "") and not _SPLASH.search(f"{cell} {run.text('notes')}")
     return next((kernel for words, kernel in KERNELS if words.search(cell)), "pallas" if older else None)
+
+
+def block_said(run: Run) -> int | None:
+    """Tokens along a block of splash attention, where notes tell them (MaxText's sa_block_q)."""
+    found = _BLOCK.search(run.text("notes") or "")
+    return int(found[1] or found[2]) if found else None
 
 
 def names_flash(run: Run) -> bool:

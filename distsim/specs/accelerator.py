@@ -71,6 +71,8 @@ class Chip(Spec):
     """Tokens along a block of the chip's usual flash attention kernel, where they are more than FlashAttention's."""
     attention_products: int | None = Field(default=None, ge=5)
     """Products of that kernel's backward, where they are more than FlashAttention's five."""
+    cores: MaybeCount = None
+    """Cores that work as one device and share the blocks of that kernel (megacore), where there are several."""
     exponentials: MaybeCount = None
     """Exponentials that a unit computes per clock, where they are not the usual 16."""
     clock: Hertz | None = None

@@ -87,6 +87,8 @@ class Kernels(Spec):
     attention_kernel: Literal["own", "sdpa", "flash-2", "flex", "triton", "flash-1", "pallas"] = "own"
     """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any; ``sdpa``
     took cuDNN's on Blackwell only (torch before 2.10)."""
+    attention_block: int | None = Field(default=None, ge=1)
+    """Tokens along a block of flash attention where they are not the chip's usual ones (block sizes of Pallas)."""
     attention_lse: bool = True
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
     rope: Literal["fused", "eager"] = "fused"
@@ -170,6 +172,8 @@ class Kernels(Spec):
     pass before and after an all-to-all, which sends a token to each of its experts."""
     expert_tokens: Literal["chosen", "all"] = "chosen"
     """Experts compute the tokens that the router sends them, or every token, which it weighs by zero."""
+    expert_gate: Literal["joined", "apart"] = "joined"
+    """Experts' gate and up are one product, or one each (where a kernel's tiles are wider than either fills)."""
     expert_slots: Literal["indexed", "one-hot"] = "indexed"
     """How tokens come to slots of a fixed capacity: by index, or by products with masks (layers/capacity.py)."""
     expert_buffers: Literal["exact", "worst"] = "exact"

@@ -84,8 +84,11 @@ PRIORS: dict[str, dict[str, float]] = {
     "torchtitan": {"step_seconds": 0.05},
     # scripts that hold their tokens in memory and print without waiting for the GPU
     "torch-compile": {"kernel_issue_seconds": 1e-5, "stream": 1.0, "step_seconds": 0.004},
-    # experts as batched products of one capacity, without groups of unlike sizes (MaxText, docs on MoE configuration)
-    "maxtext": {**_COMPILED, "grouped": 1.0}, "paxml": _COMPILED, "alpa": _COMPILED, "habana": _COMPILED,
+    # experts as batched products of one capacity, without groups of unlike sizes (MaxText, docs on MoE configuration);
+    # JAX dispatches asynchronously, so that the host makes the next step ready beside the device: on a v6e a step of
+    # one micro-batch takes 2 ms more than each of 16, its optimizer among them (vorushin/tpuchat 08_tpu_ablations.py)
+    "maxtext": {**_COMPILED, "grouped": 1.0, "step_seconds": 0.004},
+    "paxml": _COMPILED, "alpa": _COMPILED, "habana": _COMPILED,
     # neuronx-distributed pipeline/comm.py, NeMo's p2p_communication.py for Neuron: each of a micro-batch's four
     # transfers is a collective of two ranks in a graph of its own, with nothing beside it
     "neuronx": {**_COMPILED, "pipeline_factor": 2.0}, "neuronx-nemo": {**_COMPILED, "pipeline_factor": 2.0},

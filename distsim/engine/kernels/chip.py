@@ -75,10 +75,20 @@ class Chip:
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
         self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
-        self.attention_block = chip.chip.attention_block or ATTENTION_TILE
+        self.attention_block = setup.kernels.attention_block or chip.chip.attention_block or ATTENTION_TILE
+        self.grid_kernels = grid_kernels(chip)
+        self.cores = chip.chip.cores or 1
         self.exponentials = chip.chip.exponentials or USUAL_EXPONENTIALS
         self.cache = float(chip.chip.cache or 0)
         self.unit_rate = self.rate / chip.chip.units if chip.chip.units else ATTENTION_HALF_RATE
+
+
+def grid_kernels(chip: Accelerator) -> int:
+    """Kernels of attention's backward whose blocks are steps of one loop (Pallas on TPUs): one, or one for queries and
+    one for keys and values where each makes the scores again; none on chips of other kernels."""
+    if chip.chip.attention_block is None:
+        return 0
+    return 1 if chip.chip.attention_products is None else 2
 
 
 def usual_share(chip: Accelerator) -> float:

@@ -10,7 +10,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.alignment import alignment
 from distsim.engine.kernels.chip import Chip
-from distsim.engine.kernels.expert_load import busiest_rank, expert_spread
+from distsim.engine.kernels.expert_load import busiest_rank, expert_spread, slotted
 from distsim.engine.kernels.expert_rates import expert_rates
 from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.kernels.launches import CALL_KERNELS, launches
@@ -238,7 +238,12 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         rate = rate * (CUT_SHARE if setup.kernels.loss == "cut" else 1.0)
     experts = operation.name in EXPERTS
     work = (m, n, k, together), 2 * m * n * k * batch, moved, expert_spread(setup, m) if experts else 0
-    times = _three(chip, rate, *work)
+    if experts and chip.grid_kernels and not slotted(setup):
+        from distsim.engine.kernels.expert_tiles import gates_apart, tiled_seconds
+
+        times = tiled_seconds(chip, rate, (m, n, k, batch), each, gates_apart(setup, operation))
+    else:
+        times = _three(chip, rate, *work)
     last = narrow and not setup.precision.wide_weight_gradient
     if narrow and not last:
         times[2] = _three(chip, chip.rate, *work)[2]

@@ -16,6 +16,11 @@ def busiest_rank(setup: Setup) -> Number:
     return where(setup.layout.ep > 1, usual if stated is None else stated, 1.0)
 
 
+def slotted(setup: Setup) -> bool:
+    """Whether experts are a batch of products with slots of one capacity, and not groups of any size."""
+    return setup.job.capacity_factor is not None and setup.kernels.expert_slots == "one-hot"
+
+
 def busiest_exchange(setup: Setup) -> Number:
     """The same of its exchanges, which carry a stated imbalance already (engine/exchanges/model.py)."""
     return busiest_rank(setup) if setup.job.expert_imbalance is None else 1.0

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.kernels.passes import BACKWARD_BYTES
-from distsim.formulas.compute import attention_share, causal_fraction, head_share, stream_seconds
+from distsim.formulas.compute import (
+    attention_share,
+    causal_fraction,
+    head_share,
+    stream_seconds,
+)
 from distsim.layers.attention_kernel import FLASH_WIDTH, MASK
 from distsim.layers.ledger import Operation
 
@@ -33,7 +38,8 @@ def _dense(operation: Operation) -> Number:
 def _kernel_seconds(chip: Chip, operation: Operation, masked: Number | None = None) -> tuple[Number, Number]:
     """Forward and backward of one kernel; ``masked`` are all keys of a dense mask. A block's edges cost alike whether
     its queries see half of the keys or all, or those of a window: what sees all of as many keys has twice the work for
-    them of what is causal."""
+    them of what is causal. A kernel whose blocks are steps of one core's loop has no edges, waves or idle units, but
+    each step costs the same beside its products."""
     micro, heads, queries, seen, width, value_width = operation.shape
     keys, causal = (seen, operation.causal) if masked is None else (masked, False)
     local = where(keys < queries, 1, 0)
@@ -42,11 +48,20 @@ def _kernel_seconds(chip: Chip, operation: Operation, masked: Number | None = No
     reach = 2 * keys * part - (block if causal else 0)
     taken = sum(one / head_share(one, chip.array, chip.unit_rate, chip.exponentials) for one in (width, value_width))
     depth = (width + value_width) / taken
-    reached = chip.rate * attention_share(micro, heads, queries, reach, depth, chip.units, chip.unit_rate)
+    steps: tuple[Number, Number] = (0.0, 0.0)
+    if chip.grid_kernels:
+        from distsim.formulas.pallas import grid_seconds
+
+        reached = chip.rate * depth
+        each = grid_seconds(micro, heads, queries, keys * part, block, chip.cores)
+        steps = each, each * chip.grid_kernels
+    else:
+        reached = chip.rate * attention_share(micro, heads, queries, reach, depth, chip.units, chip.unit_rate)
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
     wide = chip.sdpa and not chip.array and max(width, value_width) > FLASH_WIDTH
     kernel = chip.efficient if wide or masked is not None else chip.attention
     before, after = (reached * share for share in kernel)
     work = part * keys / seen
     forward = maximum(operation.flops_forward * work / before, moved)
-    return forward, maximum(operation.flops_backward * work / after, moved * BACKWARD_BYTES)
+    backward = maximum(operation.flops_backward * work / after, moved * BACKWARD_BYTES)
+    return forward + steps[0], backward + steps[1]

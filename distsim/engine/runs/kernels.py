@@ -13,11 +13,17 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.profile import recipe_year, run_year
 from distsim.engine.runs.software import layers_from, own_softmax, recomputation_of
 from distsim.interop import run_graphs, run_notes
-from distsim.interop.run_attention import kernel_said, names_flash
+from distsim.interop.run_attention import block_said, kernel_said, names_flash
 from distsim.interop.runs import Run
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.loss import Loss
+from distsim.specs.timing import family_of
+
+COMPOSED = {"davinci": (2024.0, "megatron", {"norm": "eager", "rope": "eager", "activation": "eager"})}
+"""Architectures whose forks of a framework composed layers of plain operations before a year: Megatron on Ascend
+(Ascend/AscendSpeed model/llama_model.py of 2023: RMSNorm, apply_rotary_pos_emb, LlamaParallelMLP; the fused norm of
+model/rms_norm.py came in December, off unless asked for)."""
 
 
 def recomputing_as_recipes(run: Run, setup: Setup) -> Setup:
@@ -41,6 +47,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     own = {name: kernel for name, kernel in own.items() if name not in replaced}
     if named := kernel_said(run):
         own["attention_kernel"] = named
+    if (block := block_said(run)) and setup.accelerator.chip.attention_block:
+        own["attention_block"] = block
     if setup.kernels.attention_mask == "window" and names_flash(run):
         own["attention_mask"] = "none"
     if forced := run_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):
@@ -61,12 +69,18 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["activation"] = "eager"
     if own_softmax(run):
         own |= {"softmax": "fused", "softmax_kernel": "one"}
-    own |= noted_kernels(run, framework, setup.accelerator)
+    own |= composed_then(setup, year) | noted_kernels(run, framework, setup.accelerator)
     if setup.kernels.loss == "with-head":
         own |= _chunks(run, setup)
     own |= recomputation_of(run, framework).kernels
     where = f"framework {framework.name}, earlier"
     return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
+
+
+def composed_then(setup: Setup, year: float) -> dict[str, Any]:
+    """What the framework's fork for the chip composed in a year."""
+    until, family, kernels = COMPOSED.get(setup.accelerator.generation, (0.0, "", {}))
+    return dict(kernels) if year < until and family_of(setup.framework.name) == family else {}
 
 
 def _chunks(run: Run, setup: Setup) -> dict[str, Any]:

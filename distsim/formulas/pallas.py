@@ -1,0 +1,28 @@
+"""Kernels whose work is a grid of steps, one after another on a core: Pallas on TPUs."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, ceil_div
+from distsim.formula import formula
+
+GRID_STEP_SECONDS = 0.45e-6
+"""A step of a Pallas kernel's grid on a TPU beside its products, at the best measured rate; 0.57 us in training, where
+attention keeps 0.79 of that. On a v6e a step takes 400, 208 and 161 ms with blocks of 128, 256 and 512 tokens (1,024
+heads of 2,048 tokens, one kernel forward and two backward: 0.63 and 0.59 us for each block less), a layer of another
+model 2.13 and 1.44 ms with 256 and 512 (0.57 us; vorushin/tpuchat LOG.md and pallas/CLAUDE.md)."""
+
+
+@formula(unit="s", source="vorushin/tpuchat LOG.md: one step of training with blocks of 128 to 1,024 tokens")
+def grid_seconds(batch: Number, heads: Number, queries: Number, keys: Number, block: Number, cores: Number) -> Number:
+    """What the steps of a Pallas kernel's grid cost beside their products: a step for each block of ``keys`` that the
+    queries see, one after another on each core."""
+    return batch * heads * queries * keys / block**2 * GRID_STEP_SECONDS / cores
+
+
+@formula(
+    unit="1",
+    source="jax-ml/jax pallas/ops/tpu/megablox/gmm.py, make_group_metadata: two groups in one tile take it twice",
+)
+def tile_steps(rows: Number, groups: Number, tile: Number) -> Number:
+    """Tiles of rows that a kernel over groups visits, where groups end anywhere."""
+    return ceil_div(rows, tile) + groups - 1
