@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from distsim.specs.base import Spec
-from distsim.specs.quantity import Amount, Count, Factor, MaybeAmount, MaybeNatural, Natural, Share
+from distsim.specs.quantity import Amount, Count, Factor, MaybeAmount, MaybeCount, MaybeNatural, Natural, Share
 from distsim.specs.scripts import KeptPart
 
 
@@ -87,7 +87,7 @@ class Kernels(Spec):
     attention_kernel: Literal["own", "sdpa", "flash-2", "flex", "triton", "flash-1", "pallas"] = "own"
     """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any; ``sdpa``
     took cuDNN's on Blackwell only (torch before 2.10)."""
-    attention_block: int | None = Field(default=None, ge=1)
+    attention_block: MaybeCount = None
     """Tokens along a block of flash attention where they are not the chip's usual ones (block sizes of Pallas)."""
     attention_lse: bool = True
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
