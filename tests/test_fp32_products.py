@@ -101,3 +101,17 @@ def test_memory_of_t5_with_long_targets() -> None:
                         year="2025-03", mem_peak_gb_per_gpu="66597 MiB", mem_kind="nvidia-smi",
                         samples_per_s=102.84))  # fmt: skip
     assert found.predicted_peak == pytest.approx(66597 * 2**20, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kernel"),
+    [
+        ({"year": "2022-12"}, "flash-1"), ({"year": "2022"}, "flash-1"), ({"year": "2023-05"}, "flash-1"),
+        ({"year": "2023"}, "flash-2"), ({"year": "2023-10"}, "flash-2"), ({"year": "2022", "attention": "flash-2"}, "flash-2"),
+        ({"year": "2023-12", "notes": "torch 2.0.1, flash-attn 1.0.3"}, "flash-1"),
+    ],
+)  # fmt: skip
+def test_flash_attention_had_a_first_generation(cells: dict[str, Any], kernel: str) -> None:
+    """FlashAttention-2 is of July 2023."""
+    run = _run(**{"model": "gpt2", "framework": "llm-foundry", "attention": "flash", **cells})
+    assert setup_of(run).kernels.attention_kernel == kernel

@@ -48,6 +48,12 @@ def recipe_year(run: Run) -> float:
     return year + MIDDLE if release_year(run) is None and run.text("year") and year == int(year) else year
 
 
+def year_ended(run: Run) -> float:
+    """The latest that a run's software may be: the end of its year where nobody says the month."""
+    year = run_year(run)
+    return year + 1 if year == int(year) else year
+
+
 def framework_of(run: Run) -> Framework:
     """The software profile of a row."""
     framework: Framework = catalog.load("frameworks", _profile_of(run)[0])
