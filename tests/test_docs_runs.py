@@ -19,6 +19,7 @@ def test_every_column_is_told() -> None:
     table = "".join(line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `"))
     assert set(re.findall(r"`(\w+)`", table)) == columns | {
         "capacity_factor",
+        "decoder_seq",
         "cp_mode",
         "lora_targets",
         "gpu_power",

@@ -48,7 +48,7 @@ def test_fp32_without_tf32_is_counted_against_fp32() -> None:
         ("h100-sxm", "mxfp8", "no units that scale blocks"), ("h100-sxm", "nvfp4", "timed at its bf16 rate"),
         ("a100-sxm4-80gb", "fp8", "no fp8 units for precision fp8; timed at its bf16 rate"),
         ("v100-sxm2-32gb", "bf16", "no bf16 units for precision bf16; timed at its fp16 rate"),
-        ("v100-sxm2-32gb", "fp32", "timed at its fp32 rate"),
+        ("v100-sxm2-32gb", "tf32", "timed at its fp32 rate"), ("v100-sxm2-32gb", "fp32", ""),
     ],
 )  # fmt: skip
 def test_the_user_is_told(gpu: str, precision: str, words: str) -> None:

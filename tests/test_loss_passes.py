@@ -67,7 +67,7 @@ OWN_GPT2 = catalog.load("models", "gpt2").model_copy(update={"activation": "gelu
 transformers is composed."""
 
 
-@pytest.mark.parametrize(("precision", "seconds"), [("amp-bf16", 0.300), ("fp32", 0.333)])
+@pytest.mark.parametrize(("precision", "seconds"), [("amp-bf16", 0.300), ("tf32", 0.333)])
 def test_small_gpt2_in_plain_torch(precision: str, seconds: float) -> None:
     """GPT-2 124M, 16 sequences of 1,024 tokens on one A100, attention and modules composed (Karpathy 2024, Let's
     reproduce GPT-2, chapters on TF32 and bfloat16); nothing is fitted to it."""

@@ -159,7 +159,7 @@ def test_torch_that_splits_its_model_is_like_torchtitan() -> None:
 @pytest.mark.parametrize(
     ("cell", "recipe", "said"),
     [
-        ("tf32", "fp32", ""), ("fp16-mixed", "fp16", ""), ("bf16-mixed", "bf16-fp32-grads", ""),
+        ("tf32", "tf32", ""), ("fp32", "fp32", ""), ("fp16-mixed", "fp16", ""), ("bf16-mixed", "bf16-fp32-grads", ""),
         ("BF16", "bf16-fp32-grads", ""), ("bf16-true", "pure-bf16", ""), ("fp8-hybrid", "fp8", ""),
         ("fp8-delayed", "fp8", ""), ("fp8-blockwise", "fp8", "timed as fp8"), ("fp8-cs", "fp8", "timed as fp8"),
         ("mxfp8-e4m3", "mxfp8", "timed as mxfp8"), ("amp", "bf16-fp32-grads", "timed as bf16"),

@@ -16,6 +16,7 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import stage_compute
+from distsim.engine.kernels.launches import CAST_ISSUE, launches
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.kernels.weights import host_bandwidth, optimizer_seconds, weight_work
 from distsim.engine.runs.profile import framework_of
@@ -252,3 +253,18 @@ def test_fsdp_under_transformers_has_no_hooks_of_deepspeed(cells: dict[str, str]
     usual = {"model": "qwen3-1.7b", "gpu": "h100-sxm", "n_gpus": "2", "seq_len": "2048", "micro_batch": "1",
              "framework": "huggingface", "source": "somebody"}  # fmt: skip
     assert (framework_of(Run({**usual, **cells}, 2)).traffic.module_hooks > 0) is hooks
+
+
+def test_autocast_casts_around_every_product() -> None:
+    """Input, weight and bias of each of six products of BERT's layer, each way; a compiler fuses them."""
+    found = {}
+    for name, more in {"narrow": {"precision": "pure-bf16"}, "cast": {"precision": "amp-bf16"},
+                       "compiled": {"precision": "amp-bf16", "compile": True}}.items():  # fmt: skip
+        setup = resolve(Job(model="bert-base", gpu="a100-sxm4-80gb", framework="huggingface", **more))
+        layer = build_stages(setup)[0].layers[0][0]
+        qkv = next(one for one in layer.operations if one.name == "attention.qkv")
+        found[name] = launches(setup, qkv)
+    assert found["cast"].kernels[0] - found["narrow"].kernels[0] == 9
+    assert found["cast"].kernels[1] - found["narrow"].kernels[1] == 9
+    assert found["cast"].issued[0] - found["narrow"].issued[0] == pytest.approx(9 * CAST_ISSUE)
+    assert found["compiled"].kernels[0] < found["cast"].kernels[0]

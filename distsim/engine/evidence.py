@@ -62,6 +62,7 @@ from distsim.interop.run_tuning import (
     lengths_of,
     packed_options,
     spread_options,
+    target_options,
     tuning_options,
     unpadded_tokens,
 )
@@ -202,7 +203,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     lengths = lengths_of(run)
     tokens = unpadded_tokens(run, model.causal) or (lengths.mean if lengths and not run.count("seq_len") else None)
     more = {**({"seq": tokens} if tokens else {}), **(more or {})}
-    packed = packed_options(run, framework.usual_samples)
+    packed = packed_options(run, framework.usual_samples) | target_options(run, bool(model.encoder_layers))
     tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run), **packed}
     again = recomputation_of(run, framework, model.layers // (run.count("pp") or degrees.get("pp", 1))).options
     options = {**framework.usual, **tuned, **again, **_stated(run, framework, more.get("seq"), model), **more}

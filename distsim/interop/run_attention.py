@@ -14,6 +14,8 @@ KERNELS = (
     (re.compile("flex", re.IGNORECASE), "flex"),
 )
 """Words that name a kernel (own: written for Hopper or Blackwell)."""
+_PACKAGE = re.compile(r"\bflash[-_]attn(?: package)?[ =]+v?([12])\.\d", re.IGNORECASE)
+"""Notes name the package with its version; the first generation is 0.x and 1.x, the second 2.x."""
 _EAGER = re.compile(
     r"(?:\bno|\bnon|\bnot|without|\bw/o)[-_\s]*(?:flash|fused|fa\d?\b)|flash\w*\s+(?:disabled|off)|eager|unfused"
     r"|naive|\bmath\b|vanilla|composed|full.?softmax"
@@ -48,7 +50,9 @@ def kernel_said(run: Run) -> str | None:
     """The kernel of flash attention that the cell names."""
     cell = run.text("attention") or ""
     older = _FIRST_PALLAS.search(run.text("framework") or "") and not _SPLASH.search(f"{cell} {run.text('notes')}")
-    return next((kernel for words, kernel in KERNELS if words.search(cell)), "pallas" if older else None)
+    package = _PACKAGE.search(run.text("notes") or "")
+    noted = "pallas" if older else f"flash-{package[1]}" if package and not _EAGER.search(cell) else None
+    return next((kernel for words, kernel in KERNELS if words.search(cell)), noted)
 
 
 def block_said(run: Run) -> int | None:

@@ -48,17 +48,18 @@ WAYS = (_TORCH, "torch-ddp")
 """Profiles whose names are ways to spread a model, which many programs take."""
 PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
-    "int8": "fp8", "tf32": "fp32", "32": "fp32", "16": "fp16", "16-mixed": "fp16", "fp16-amp": "fp16",
+    "int8": "fp8", "tf32": "tf32", "32": "fp32", "16": "fp16", "16-mixed": "fp16", "fp16-amp": "fp16",
     "amp-fp16": "fp16", "bf16-amp": "bf16", "bf16-true": "pure-bf16",
 }  # fmt: skip
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name. ``tf32`` is
-what ``fp32`` is here: fp32 in memory, products on TF32 units where there are any."""
+fp32 in memory with products on TF32 units where there are any."""
 MIXED = ("amp", "mixed", "mixed-precision", "autocast")
 """Cells that name a way, not a format."""
 LIKE_PRECISIONS = tuple(
     (re.compile(words), recipe) for words, recipe in (
         (r"mx.?fp8|fp8.?mx", "mxfp8"), (r"fp4", "nvfp4"), (r"fp8|e4m3|e5m2", "fp8"), (r"bf16|bfloat", "bf16"),
-        (r"fp16|float16|half", "fp16"), (r"fp32|float32|single", "fp32"),
+        (r"fp16|float16|half", "fp16"), (r"tf32|tensorfloat", "tf32"),
+        (r"fp32|float32|single", "fp32"),
     )
 )  # fmt: skip
 """Other cells by the format that they name, the narrowest first: how blocks are scaled is not told apart."""

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from distsim.units import GIGA, KIB, MIB, parse
 
 COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "n_experts", "top_k", "moe_ffn_hidden",
-          "seq_len", "n_gpus", "gpus_per_node", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "micro_batch", "grad_accum",
-          "global_batch", "lora_rank")  # fmt: skip
+          "seq_len", "decoder_seq", "n_gpus", "gpus_per_node", "tp", "pp", "vpp", "cp", "ep", "etp", "dp",
+          "micro_batch", "grad_accum", "global_batch", "lora_rank")  # fmt: skip
 """Columns of whole numbers from one on."""
 MEASURED = ("n_params_b", "ffn_hidden", "capacity_factor",
             "internode_gbps_per_gpu", "gpu_power", "step_time_s", "tokens_per_s_per_gpu",

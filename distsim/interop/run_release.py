@@ -1,4 +1,4 @@
-"""When the software of a measured run was released, where its source or notes name a release by year and month."""
+"""When a measured run's software was released: by a release that its words name, or by the cell of its year."""
 
 from __future__ import annotations
 
@@ -26,3 +26,20 @@ def release_year(run: Run) -> float | None:
         return next((year for label, year in _LABELS.items() if label in (run.text("notes") or "")), None)
     year, month = (int(part) for part in found.groups() if part is not None)
     return 2000 + year + (month - 1) / 12
+
+
+_CELL = re.compile(r"(?P<year>20\d\d)(?P<part>\.\d+)?(?:[-/](?P<month>0?[1-9]|1[0-2])(?!\d))?")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_NAMED_MONTH = re.compile(rf"\b({'|'.join(_MONTHS)})[a-z]*\b", re.IGNORECASE)
+
+
+def stated_year(run: Run) -> float | None:
+    """The year that the cell tells: with a fraction as it stands (2025.75), to the middle of a month that it names
+    (2025-03, 2025/3, March 2025); None where it is blank or no year."""
+    text = run.text("year") or ""
+    found = _CELL.search(text)
+    if found is None:
+        return None
+    year, named = float(found["year"] + (found["part"] or "")), _NAMED_MONTH.search(text)
+    month = int(found["month"]) if found["month"] else _MONTHS.index(named[1].lower()) + 1 if named else 0
+    return year + (month - 0.5) / 12 if month and not found["part"] else year

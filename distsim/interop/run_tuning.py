@@ -26,6 +26,12 @@ _VOCABULARY = re.compile(r"[^;,.]*\bvocab[^;,.]*", re.IGNORECASE)
 """What notes say of the padding of something else."""
 _EACH = re.compile(r"\b(?:about|mean(?: of)?) (\d+) tokens (?:a|per) sample", re.IGNORECASE)
 _PACKED = re.compile(affirmed("pack(?:s|ed)(?:_samples)?"), re.IGNORECASE)
+_DECODED = (
+    re.compile(r"\b(\d+) (?:targets\b|(?:target|decoder|output) tokens)", re.IGNORECASE),
+    re.compile(r"\b(?:targets?|decoder)(?: (?:length|tokens|sequences?|of))* (\d+)\b", re.IGNORECASE),
+    re.compile(r"\btokens in(?:,| and)? (\d+) (?:tokens )?out\b", re.IGNORECASE),
+)
+"""How notes say what a decoder behind an encoder reads of each sequence."""
 _PACKS = re.compile(r"\((\d+(?:\.\d+)?) (?:samples each|per (\d+) tokens)\)", re.IGNORECASE)
 FILLED_SHARE = 0.5
 """Tokens of BERT's samples of up to 512 tokens over 512: half of a padded batch is padding, and two samples fit into a
@@ -116,6 +122,13 @@ def packed_options(run: Run, usual: int) -> dict[str, Any]:
     elif run.text("finetune_kind") is None:
         usual = DOCUMENT_TOKENS if hit(_DOCUMENTS, notes) else 0
     return {"sample_tokens": usual} if 0 < usual < whole else {}
+
+
+def target_options(run: Run, stacks: bool) -> dict[str, Any]:
+    """Job options of a model of two ``stacks``: what its decoder reads a sequence, as cell or notes say."""
+    said = next(filter(None, (words.search(run.text("notes") or "") for words in _DECODED)), None)
+    tokens = run.count("decoder_seq") or (int(said[1]) if said else None)
+    return {"decoder_seq": tokens} if stacks and tokens else {}
 
 
 def unpadded_tokens(run: Run, causal: bool) -> int | None:

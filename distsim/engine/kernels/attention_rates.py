@@ -10,6 +10,10 @@ FLASH_BACKWARD_SHARE = 0.8
 HOPPER_BACKWARD_SHARE = 0.87
 """The same of kernels written for Hopper: about 560 TFLOP/s of 650 at 16,384 tokens and heads 128 wide (Shah et al.
 2024, arXiv:2407.08608, figures 5 and 6; recalled)."""
+FP32_PRODUCTS = 3
+"""Products on TF32 units that stand for one in fp32 in torch's memory-efficient kernel, the only one that takes fp32,
+from Ampere on (OpMultiplyAddFastF32 in its gemm_kernel_utils.h; NVIDIA CUTLASS, example 27), whether or not a program
+allows TF32. Its instructions are A100's and its softmax is little beside them: FlashAttention-2's shares are taken."""
 NEWER = ("hopper", "blackwell")
 """Architectures whose tensor cores FlashAttention-2 was not written for."""
 
@@ -23,6 +27,13 @@ def attention_rates(setup: Setup) -> tuple[float, float]:
     portable = PORTABLE_ATTENTION if setup.kernels.sdpa and generation.startswith("cdna") else (1.0, 1.0)
     twice = BACKWARD_PRODUCTS / (setup.accelerator.chip.attention_products or BACKWARD_PRODUCTS)
     return share * portable[0], share * portable[1] * backward * twice
+
+
+def fp32_rates(setup: Setup, rate: float, tf32: float) -> tuple[float, float]:
+    """The same of attention in fp32 on NVIDIA's chips that have TF32 units, whose best products reach ``tf32``, over
+    ``rate``, what those of the recipe reach."""
+    share = OLDER_ATTENTION["flash-2"][_age(setup)] * tf32 / FP32_PRODUCTS / rate
+    return share, share * FLASH_BACKWARD_SHARE
 
 
 def efficient_rates(setup: Setup) -> tuple[float, float]:

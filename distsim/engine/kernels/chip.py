@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.engine.jobs.lacking import narrow_units, wide_units
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.kernels.attention_rates import attention_rates, efficient_rates
+from distsim.engine.kernels.attention_rates import attention_rates, efficient_rates, fp32_rates
 from distsim.engine.plans.energy import profile_of
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
@@ -65,11 +65,12 @@ class Chip:
         self.narrow_rate = getattr(peak, narrow) * narrow_share(chip, narrow, share) if narrow else None
         if self.narrow_rate and precision.needs and getattr(peak, precision.needs):
             self.narrow_rate *= precision.scaled_share
+        exactly = fp32_rates(setup, self.rate, peak.tf32 * share) if _in_three(setup) and peak.tf32 else None
+        self.attention, self.efficient = exactly or attention_rates(setup), exactly or efficient_rates(setup)
         if chip.power and chip.rated_power:
             limit = power_limited_share(chip.power, chip.rated_power, profile_of(chip).idle_fraction)
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
         self.scan_rate = self.rate * SCAN_SHARE * SCAN_AGES.get(chip.generation, 1.0)
-        self.attention, self.efficient = attention_rates(setup), efficient_rates(setup)
         self.sdpa = setup.kernels.sdpa and precision.activation_bytes <= FLASH_BYTES
         self.wide_rate = peak.fp32 * exact if peak.fp32 else stated * share
         self.vector_rate = peak.fp32 or stated
@@ -89,6 +90,11 @@ def grid_kernels(chip: Accelerator) -> int:
     if chip.chip.attention_block is None:
         return 0
     return 1 if chip.chip.attention_products is None else 2
+
+
+def _in_three(setup: Setup) -> bool:
+    """Whether attention in one kernel makes three products on TF32 units of each in fp32."""
+    return setup.precision.activation_bytes > FLASH_BYTES and setup.accelerator.vendor == "NVIDIA"
 
 
 def usual_share(chip: Accelerator) -> float:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels import expert_modules
-from distsim.engine.kernels.passes import clamped, composed
+from distsim.engine.kernels.passes import clamped, composed, fuses_neighbours
 from distsim.engine.kernels.softmax_passes import (
     COMPOSED_SOFTMAX_KERNELS,
     SOFTMAX_STEPS_KERNELS,
@@ -45,6 +45,11 @@ DTENSOR_ISSUE = 1.9
 over that without: four elementwise operations take 463 us forward and backward on DTensors, 112 on plain tensors (torch
 2.13 on a CPU, a fake process group), 44 more an operation beside the 50 that one costs the host in torch's frameworks.
 Compiled layers do that once."""
+AUTOCAST_KERNELS = 3
+"""Casts of autocast around a product, each way: of its input, weight and bias, and of their gradients
+(torch's autocast_mode.cpp casts every argument of linear; weights once per module and pass)."""
+CAST_ISSUE = 0.2
+"""Host time of such a cast, which no line of Python calls, over that of an operation issued from Python (assumed)."""
 FROZEN_KERNELS = 1
 """Kernels of the backward of a product whose weights are frozen."""
 CALL_KERNELS = 1.0
@@ -95,7 +100,9 @@ def launches(setup: Setup, operation: Operation) -> Launches:
         (before * own + plain[0] * PLAIN_ISSUE + more * LOOP_ISSUE + looped[0]) * slower,
         (after * own + plain[1] * PLAIN_ISSUE + later * LOOP_ISSUE + looped[1]) * slower,
     )
-    kernels = kernels[0] + plain[0], kernels[1] + plain[1]
+    cast = _casts(setup, operation)
+    issued = issued[0] + cast * CAST_ISSUE, issued[1] + cast * CAST_ISSUE
+    kernels = kernels[0] + plain[0] + cast, kernels[1] + plain[1] + cast
     graphs = setup.kernels.graphs
     if graphs == "iteration" or (graphs == "modules" and operation.name not in DYNAMIC):
         return Launches((kernels[0] * GRAPHED_GAP, kernels[1] * GRAPHED_GAP), (0.0, 0.0), 0.0)
@@ -139,6 +146,15 @@ def _plain(setup: Setup, operation: Operation) -> tuple[int, int]:
     """Kernels of plain operations around an operation."""
     composed_router = operation.name == "mlp.router" and setup.kernels.routing == "composed"
     return ROUTER_KERNELS if composed_router else (0, 0)
+
+
+def _casts(setup: Setup, operation: Operation) -> int:
+    """Casts that autocast makes around a product of weights, each way, where nothing fuses them."""
+    narrows = setup.precision.autocast and not fuses_neighbours(setup)
+    if not narrows or operation.kind != "matmul" or not operation.parameters:
+        return 0
+    split = setup.kernels.qkv_matrices if operation.name == "attention.qkv" else 1
+    return AUTOCAST_KERNELS * split
 
 
 def _module_issue(setup: Setup, operation: Operation) -> float:

@@ -10,7 +10,7 @@ from distsim import catalog
 from distsim.engine.jobs.graphs import GROUPED, ITERATION, graphed
 from distsim.engine.jobs.profile import recipe_kernels, recipes_of, with_kernels
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.runs.profile import recipe_year, run_year
+from distsim.engine.runs.profile import recipe_year, run_year, year_ended
 from distsim.engine.runs.software import layers_from, own_softmax, recomputation_of
 from distsim.interop import run_graphs, run_notes
 from distsim.interop.run_attention import block_said, kernel_said, names_flash
@@ -24,6 +24,10 @@ COMPOSED = {"davinci": (2024.0, "megatron", {"norm": "eager", "rope": "eager", "
 """Architectures whose forks of a framework composed layers of plain operations before a year: Megatron on Ascend
 (Ascend/AscendSpeed model/llama_model.py of 2023: RMSNorm, apply_rotary_pos_emb, LlamaParallelMLP; the fused norm of
 model/rms_norm.py came in December, off unless asked for)."""
+
+FLASH_2_SINCE = 2023.55
+"""FlashAttention-2 was published in the middle of July 2023 (Dao, arXiv:2307.08691); what software of before calls
+flash attention is the first generation, but for runs of 2023 whose month nobody says."""
 
 
 def recomputing_as_recipes(run: Run, setup: Setup) -> Setup:
@@ -47,6 +51,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     own = {name: kernel for name, kernel in own.items() if name not in replaced}
     if named := kernel_said(run):
         own["attention_kernel"] = named
+    elif own.get("attention_kernel", setup.kernels.attention_kernel) == "flash-2" and year_ended(run) < FLASH_2_SINCE:
+        own["attention_kernel"] = "flash-1"
     if (block := block_said(run)) and setup.accelerator.chip.attention_block:
         own["attention_block"] = block
     if setup.kernels.attention_mask == "window" and names_flash(run):

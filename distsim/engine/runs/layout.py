@@ -13,6 +13,7 @@ from distsim.engine.runs.software import gpu_name
 from distsim.interop import run_notes
 from distsim.interop.run_context import context_mode
 from distsim.interop.run_models import model_of
+from distsim.interop.run_release import stated_year
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
@@ -51,7 +52,7 @@ def _tuned_table(run: Run) -> bool:
 
 def interleaves(run: Run, framework: Framework) -> bool:
     """Whether a blank ``vpp`` means a chunk per layer."""
-    since = (run.number("year") or 0) >= INTERLEAVED_SINCE
+    since = (stated_year(run) or 0) >= INTERLEAVED_SINCE
     return run.count("vpp") is None and bool(framework.usual.get("interleave") or (since and _tuned_table(run)))
 
 

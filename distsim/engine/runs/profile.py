@@ -13,7 +13,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.software import chip_of, told_software
 from distsim.interop import run_notes
 from distsim.interop.run_names import MIXED, PRECISIONS, nearest_profile, precision_like
-from distsim.interop.run_release import release_year
+from distsim.interop.run_release import release_year, stated_year
 from distsim.interop.run_sharding import by_torch
 from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
@@ -25,6 +25,8 @@ MIDDLE = 0.5
 """Of a year."""
 GRAPHS = {"gaudi": "habana"}
 """Accelerators whose software makes graphs of what frameworks do, and the profile that its runs take."""
+TF32_UNTIL = 2022.5
+"""Until when PyTorch multiplied fp32 tensors on TF32 units unless told otherwise: release 1.12 of June 2022."""
 GRADIENT_BUFFERS = ("megatron",)
 """Families of frameworks that add gradients up in a buffer, in the parameters' format or in fp32 (Megatron-LM's
 --accumulate-allreduce-grads-in-fp32 and --main-grads-dtype, Megatron-Bridge's grad_reduce_in_fp32)."""
@@ -36,8 +38,7 @@ UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
 
 def run_year(run: Run) -> float:
     """The year of a run's software, to the month where a release is named; today's where nobody says, as for a job."""
-    stated = re.match(r"\s*(20\d\d(?:\.\d+)?)", run.text("year") or "")
-    return release_year(run) or (float(stated[1]) if stated else TODAY)
+    return release_year(run) or stated_year(run) or TODAY
 
 
 def recipe_year(run: Run) -> float:
@@ -45,6 +46,12 @@ def recipe_year(run: Run) -> float:
     has the recipes of any of its releases, and its first is the least likely."""
     year = run_year(run)
     return year + MIDDLE if release_year(run) is None and run.text("year") and year == int(year) else year
+
+
+def year_ended(run: Run) -> float:
+    """The latest that a run's software may be: the end of its year where nobody says the month."""
+    year = run_year(run)
+    return year + 1 if year == int(year) else year
 
 
 def framework_of(run: Run) -> Framework:
@@ -127,6 +134,8 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     recipe = _recipe(run, framework)[0] or default
     if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
         recipe = f"{recipe}_pure"
+    if recipe == "fp32" and recipe_year(run) < TF32_UNTIL:
+        return "tf32"
     if recipe == "fp8" and "precision_fp8_rowwise" in framework.usual:
         recipe += run_notes.scaled_by_rows(run)
     if recipe == "nvfp4" and "precision_nvfp4_mixed" in framework.usual:

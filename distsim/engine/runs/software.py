@@ -12,6 +12,7 @@ from distsim.interop.run_attention import attention_said
 from distsim.interop.run_hits import hit
 from distsim.interop.run_models import model_of
 from distsim.interop.run_recompute import Said, said_by, unknown
+from distsim.interop.run_release import stated_year
 from distsim.interop.run_sharding import hybrid_group
 from distsim.interop.runs import Run
 from distsim.specs.accelerator import Accelerator
@@ -45,8 +46,9 @@ became its usual implementation (--transformer-impl, arguments.py, early in 2024
 ENCODER_FLASH_YEAR = 2024
 """Where a token sees all others: Megatron's kernel was for causal masks, and transformers' BERT composed its attention
 until 4.41 (its release notes, May 2024)."""
-RELATIVE_FLASH_YEAR = 2026
-"""Where a bias of distances is added to scores: T5Attention of transformers composed it until 5.0 (modeling_t5.py)."""
+RELATIVE_FLASH_YEAR = 2026.5
+"""Where a bias of distances is added to scores: T5Attention of transformers composed it until the middle of 2026
+(huggingface/transformers pull request 47014)."""
 UNFUSED = ("plain xla", "without flash attention")
 """What notes call attention that is composed of products and a softmax."""
 OWN_SOFTMAX = ("transformer engine", "deepspeed transformer kernel")
@@ -112,14 +114,14 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
     if said := attention_said(run):
         return said
     notes = (run.text("notes") or "").lower()
-    usual = FLASH_YEAR if causal else ENCODER_FLASH_YEAR
+    usual: float = FLASH_YEAR if causal else ENCODER_FLASH_YEAR
     if relative and family_of(framework.name) == "torch":
         usual = RELATIVE_FLASH_YEAR
     if MEGATRON.fullmatch(run.text("framework") or ""):
         usual = MEGATRON_FLASH_YEAR
     first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), usual)
     long = framework.usual.get("flash_tokens", 0)
-    early = (run.number("year") or first) < first or (run.number("seq_len") or long) < long
+    early = (stated_year(run) or first) < first or (run.number("seq_len") or long) < long
     return "eager" if early or any(word in notes for word in UNFUSED) else None
 
 
