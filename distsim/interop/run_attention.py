@@ -31,6 +31,13 @@ _FIRST_PALLAS = re.compile(r"torch.?prime|torch.?xla", re.IGNORECASE)
 """Whose flash attention is JAX's first Pallas kernel for TPUs unless splash attention is asked for (torch_xla,
 experimental/custom_kernel.py)."""
 _SPLASH = re.compile(affirmed(r"splash\w*"), re.IGNORECASE)
+_NARROW = re.compile(
+    affirmed(
+        r"(?:mx)?fp8[-_ ](?:attention|dpa|dot[-_ ]product[-_ ]attention)|8[- ]bit attention|attention in (?:mx)?fp8"
+    )
+    + r"|\bfp8_dpa[ =:]+(?:true|1)\b",
+    re.IGNORECASE,
+)
 _USUAL = ("auto", "default", "usual", "unknown")
 
 
@@ -48,6 +55,14 @@ def kernel_said(run: Run) -> str | None:
     cell = run.text("attention") or ""
     older = _FIRST_PALLAS.search(run.text("framework") or "") and not _SPLASH.search(f"{cell} {run.text('notes')}")
     return next((kernel for words, kernel in KERNELS if words.search(cell)), "pallas" if older else None)
+
+
+def narrow_attention(run: Run, precision: str) -> str | None:
+    """The format of attention in 8 bits where notes say that it ran so: blocks' where products have those (Transformer
+    Engine takes the recipe of its linear layers)."""
+    if _NARROW.search(run.text("notes") or "") is None:
+        return None
+    return "mxfp8" if precision.startswith("mxfp8") else "fp8"
 
 
 def names_flash(run: Run) -> bool:

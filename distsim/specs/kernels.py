@@ -86,6 +86,9 @@ class Kernels(Spec):
     attention_kernel: Literal["own", "sdpa", "flash-2", "flex", "triton", "flash-1", "pallas"] = "own"
     """Flash attention by a kernel written for the chip (cuDNN, FlashAttention-3), or by an older one on any; ``sdpa``
     took cuDNN's on Blackwell only (torch before 2.10)."""
+    attention_format: Literal["wide", "fp8", "mxfp8"] = "wide"
+    """Flash attention in the activations' format, or in 8 bits with a scale per tensor or per block, where the chip's
+    kernels are known to gain by it; only its time differs."""
     attention_lse: bool = True
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
     rope: Literal["fused", "eager"] = "fused"
@@ -111,6 +114,8 @@ class Kernels(Spec):
     ``autocast``: only there, since an fp32 buffer is added to them (BART)."""
     predicted_share: float = Field(default=1.0, gt=0, le=1)
     """Share of the positions whose logits an encoder's training computes: all, or those that are masked."""
+    narrow_head: bool = False
+    """Output layers multiply in the recipe's 8 or 4 bits, from weights that stay in 16."""
     loss_chunks: int = Field(default=1, ge=1)
     """Chunks of tokens in which the loss is computed; more than one also those of a ``with-head`` loss, however many
     tokens they have."""
