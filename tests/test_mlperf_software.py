@@ -6,6 +6,7 @@ import pytest
 
 from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.steps.work import TILED_SHARE, work_of
 from distsim.interop.runs import Run
 
 DENSE = {"model": "llama-3.1-8b", "gpu": "b200-sxm", "n_gpus": "8", "seq_len": "8192", "tp": "1", "pp": "1", "cp": "1",
@@ -36,3 +37,24 @@ def test_chunks_of_two_layers_where_the_ends_count_as_layers() -> None:
     assert replayed(LARGE).layout.vpp == 8
     assert replayed(LARGE, pp="9", n_gpus="576").layout.vpp == 14  # a layer each
     assert replayed(LARGE, global_batch="32").layout.vpp == 1  # too few micro-batches to interleave
+
+
+def tensor_parallel_seconds(setup: Setup) -> float:
+    return float(work_of(setup).stages[0].traffic["tp_forward"])
+
+
+@pytest.mark.parametrize(
+    "notes", ["TP overlap off", "TP_COMM_OVERLAP False", "no TP communication overlap"]
+)
+def test_exchanges_apart_from_products_are_exposed_whole(notes: str) -> None:
+    """The fitted factor is that of products that take in and send out tiles."""
+    apart, tiled = (replayed(DENSE, tp="4", notes=words) for words in (notes, "TP communication overlap on"))
+    assert tensor_parallel_seconds(apart) == pytest.approx(tensor_parallel_seconds(tiled) / TILED_SHARE)
+    plain = (replayed(DENSE, tp="4", framework="megatron-lm", notes=words) for words in (notes, ""))
+    assert tensor_parallel_seconds(next(plain)) == tensor_parallel_seconds(next(plain))
+
+
+def test_cards_without_links_never_exchange_tiles() -> None:
+    card = replayed(DENSE, gpu="l40s", tp="4", gpus_per_node="4")
+    off = replayed(DENSE, gpu="l40s", tp="4", gpus_per_node="4", notes="TP overlap off")
+    assert tensor_parallel_seconds(card) == tensor_parallel_seconds(off)

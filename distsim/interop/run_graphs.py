@@ -38,6 +38,12 @@ _NARROW_HEAD = re.compile(
     + r"|\bfp8_output_proj\b(?![ =:]*(?:0|false))",
     re.IGNORECASE,
 )
+_TP_APART = re.compile(
+    r"\b(?:tp|tensor[- ]parallel)[-_ ](?:comm(?:unication)?[-_ ])?overlap(?:[ =:]+| is | was )"
+    r"(?:off|false|disabled|0)\b|"
+    r"\b(?:no|without) (?:tp|tensor[- ]parallel) (?:comm(?:unication)? )?overlap\b",
+    re.IGNORECASE,
+)
 _STASHED = re.compile(affirmed("paged stash(?:ing)?"), re.IGNORECASE)
 
 
@@ -68,6 +74,11 @@ def fused_experts(run: Run) -> bool:
 def narrow_head(run: Run) -> bool:
     """Whether the notes say that output layers multiply in the recipe's 8 bits, too."""
     return _NARROW_HEAD.search(run.text("notes") or "") is not None
+
+
+def tensor_parallel_apart(run: Run) -> bool:
+    """Whether the notes say that tensor parallel exchanges do not run in tiles beside products."""
+    return _TP_APART.search(run.text("notes") or "") is not None
 
 
 def stashed(run: Run) -> bool:
