@@ -43,9 +43,7 @@ def tensor_parallel_seconds(setup: Setup) -> float:
     return float(work_of(setup).stages[0].traffic["tp_forward"])
 
 
-@pytest.mark.parametrize(
-    "notes", ["TP overlap off", "TP_COMM_OVERLAP False", "no TP communication overlap"]
-)
+@pytest.mark.parametrize("notes", ["TP overlap off", "TP_COMM_OVERLAP False", "no TP communication overlap"])
 def test_exchanges_apart_from_products_are_exposed_whole(notes: str) -> None:
     """The fitted factor is that of products that take in and send out tiles."""
     apart, tiled = (replayed(DENSE, tp="4", notes=words) for words in (notes, "TP communication overlap on"))
@@ -58,3 +56,8 @@ def test_cards_without_links_never_exchange_tiles() -> None:
     card = replayed(DENSE, gpu="l40s", tp="4", gpus_per_node="4")
     off = replayed(DENSE, gpu="l40s", tp="4", gpus_per_node="4", notes="TP overlap off")
     assert tensor_parallel_seconds(card) == tensor_parallel_seconds(off)
+
+
+def test_buckets_of_gradients_are_as_large_as_its_configs_say() -> None:
+    traffic = replayed(DENSE).framework.traffic
+    assert (traffic.bucket_elements, traffic.bucket_elements_per_rank) == (2**27, 1_000_000)
