@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from distsim import memory, step
+from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
@@ -87,3 +88,18 @@ def test_what_nothing_reads_is_refused() -> None:
 )
 def test_capacity_in_notes(notes: str, source: str, factor: float | None) -> None:
     assert capacity_factor(Run({"notes": notes, "source": source}, 1)) == factor
+
+
+@pytest.mark.parametrize(
+    ("notes", "imbalance"),
+    [
+        ("capacity factor 1 with dropping", 1.0),  # no rank gets more than the mean
+        ("expert rank capacity factor 4", None),  # room for four times the mean, which no rank needs
+        ("capacity factor 1.5", None),
+        ("forced balance, capacity factor 1.1", None),
+    ],
+)
+def test_room_for_more_tokens_than_come_is_no_imbalance(notes: str, imbalance: float | None) -> None:
+    cells = {"model": "deepseek-v3", "gpu": "gb300", "n_gpus": "256", "seq_len": "4096", "tp": "1", "pp": "4",
+             "cp": "1", "ep": "32", "micro_batch": "1", "global_batch": "1024", "framework": "nemo-mlperf"}  # fmt: skip
+    assert setup_of(Run({**cells, "notes": notes}, 1)).job.expert_imbalance == imbalance

@@ -48,6 +48,7 @@ from distsim.engine.runs.software import (
 )  # fmt: skip
 from distsim.engine.runs.units import beyond, time_cell
 from distsim.errors import DistsimError
+from distsim.formulas.compute import BUSIEST_RANK
 from distsim.interop import run_notes
 from distsim.interop.run_attention import assumed_attention
 from distsim.interop.run_chips import assumed_chip, with_chip
@@ -222,7 +223,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
         tp = options.get("tp") or 1
         options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // tp, cluster.gpus_per_node // tp)
     if interleaves(run, framework):
-        options["vpp"] = usual_chunks(options, model.layers)
+        options["vpp"] = usual_chunks(options, model)
     if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
         options["zero"] = framework.usual.get("pipelined_zero", 3)
     if least := least_zero(framework, options["precision"]):
@@ -242,11 +243,15 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
 
 def capacity_options(run: Run, framework: Framework, options: Mapping[str, Any]) -> dict[str, float | None]:
     """What a capacity factor in notes does: frameworks whose dispatch has slots compute empty ones too; elsewhere it is
-    the most that a rank's experts are sent (Megatron core pads by --moe-pad-expert-input-to-capacity alone)."""
+    the most that a rank's experts are sent, or the room of static buffers (Megatron core's moe_expert_capacity_factor
+    drops, moe_expert_rank_capacity_factor bounds; only --moe-pad-expert-input-to-capacity pads). One that is wider than
+    the busiest rank needs changes nothing."""
     factor = run_notes.capacity_factor(run)
     if framework.kernels.expert_slots == "one-hot":
         return {"capacity_factor": factor}
-    return {"expert_imbalance": factor and max(factor, 1.0)} if (options.get("ep") or 1) > 1 else {}
+    if factor is None or factor >= BUSIEST_RANK or (options.get("ep") or 1) == 1:
+        return {}
+    return {} if run_notes.forced_router(run, "balanced") else {"expert_imbalance": max(factor, 1.0)}
 
 
 def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> dict[str, Any]:

@@ -34,6 +34,13 @@ _FIRST_PALLAS = re.compile(r"torch.?prime|torch.?xla", re.IGNORECASE)
 experimental/custom_kernel.py)."""
 _SPLASH = re.compile(affirmed(r"splash\w*"), re.IGNORECASE)
 _BLOCK = re.compile(r"\bsa_block_q['\"]?[ =:]+(\d+)|splash attention, block[ _-]sizes? (\d+)", re.IGNORECASE)
+_NARROW = re.compile(
+    affirmed(
+        r"(?:mx)?fp8[-_ ](?:attention|dpa|dot[-_ ]product[-_ ]attention)|8[- ]bit attention|attention in (?:mx)?fp8"
+    )
+    + r"|\bfp8_dpa[ =:]+(?:true|1)\b",
+    re.IGNORECASE,
+)
 _USUAL = ("auto", "default", "usual", "unknown")
 
 
@@ -59,6 +66,14 @@ def block_said(run: Run) -> int | None:
     """Tokens along a block of splash attention, where notes tell them (MaxText's sa_block_q)."""
     found = _BLOCK.search(run.text("notes") or "")
     return int(found[1] or found[2]) if found else None
+
+
+def narrow_attention(run: Run, precision: str) -> str | None:
+    """The format of attention in 8 bits where notes say that it ran so: blocks' where products have those (Transformer
+    Engine takes the recipe of its linear layers)."""
+    if _NARROW.search(run.text("notes") or "") is None:
+        return None
+    return "mxfp8" if precision.startswith("mxfp8") else "fp8"
 
 
 def names_flash(run: Run) -> bool:

@@ -1,4 +1,4 @@
-"""What the notes of a measured run say of CUDA graphs, kernels of experts and their exchanges beside computation."""
+"""What notes of runs say of CUDA graphs, kernels of experts and output layers, and of exchanges beside products."""
 
 from __future__ import annotations
 
@@ -34,6 +34,17 @@ _FUSED = re.compile(affirmed("CuTeDSL|fused grouped MLP"), re.IGNORECASE)
 _DIST_MOE = re.compile(affirmed("dist-?moe"), re.IGNORECASE)
 _LIBRARY = re.compile(affirmed("sonic_cute|QuACK"), re.IGNORECASE)
 """Names of CUTLASS kernels for experts that software of other grouped products can call."""
+_NARROW_HEAD = re.compile(
+    affirmed(r"(?:mx)?fp8 (?:lm[- ]?head|output (?:projection|layer|head))")
+    + r"|\bfp8_output_proj\b(?![ =:]*(?:0|false))",
+    re.IGNORECASE,
+)
+_TP_APART = re.compile(
+    r"\b(?:tp|tensor[- ]parallel)[-_ ](?:comm(?:unication)?[-_ ])?overlap(?:[ =:]+| is | was )"
+    r"(?:off|false|disabled|0)\b|"
+    r"\b(?:no|without) (?:tp|tensor[- ]parallel) (?:comm(?:unication)? )?overlap\b",
+    re.IGNORECASE,
+)
 _STASHED = re.compile(affirmed("paged stash(?:ing)?"), re.IGNORECASE)
 
 
@@ -57,6 +68,16 @@ def overlaps_experts(run: Run) -> bool | None:
 def fused_experts(run: Run) -> bool:
     """Whether the notes say that experts are multiplied in one fused kernel."""
     return hit(_FUSED, run.text("notes") or "") is not None
+
+
+def narrow_head(run: Run) -> bool:
+    """Whether the notes say that output layers multiply in the recipe's 8 bits, too."""
+    return _NARROW_HEAD.search(run.text("notes") or "") is not None
+
+
+def tensor_parallel_apart(run: Run) -> bool:
+    """Whether the notes say that tensor parallel exchanges do not run in tiles beside products."""
+    return _TP_APART.search(run.text("notes") or "") is not None
 
 
 def stashed(run: Run) -> bool:

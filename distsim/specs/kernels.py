@@ -89,6 +89,9 @@ class Kernels(Spec):
     took cuDNN's on Blackwell only (torch before 2.10)."""
     attention_block: MaybeCount = None
     """Tokens along a block of flash attention where they are not the chip's usual ones (block sizes of Pallas)."""
+    attention_format: Literal["wide", "fp8", "mxfp8"] = "wide"
+    """Flash attention in the activations' format, or in 8 bits with a scale per tensor or per block, where the chip's
+    kernels are known to gain by it; only its time differs."""
     attention_lse: bool = True
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
     rope: Literal["fused", "eager"] = "fused"
@@ -114,6 +117,8 @@ class Kernels(Spec):
     ``autocast``: only there, since an fp32 buffer is added to them (BART)."""
     predicted_share: Share = 1.0
     """Share of the positions whose logits an encoder's training computes: all, or those that are masked."""
+    narrow_head: bool = False
+    """Output layers multiply in the recipe's 8 or 4 bits, from weights that stay in 16."""
     loss_chunks: Count = 1
     """Chunks of tokens in which the loss is computed; more than one also those of a ``with-head`` loss, however many
     tokens they have."""

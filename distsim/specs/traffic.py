@@ -79,6 +79,10 @@ class Traffic(Spec):
     weight gradients."""
     tp_in_pieces: bool = False
     """Tensor-parallel collectives run in pieces beside the matrix products that take or give what they carry."""
+    tp_tiles: Literal["none", "fitted", "off"] = "none"
+    """Products take in and send out tiles as tensor parallel ranks exchange them (Transformer Engine's userbuffers,
+    --tp-comm-overlap): ``fitted`` where the framework's ``tensor_factor`` is of runs that do, ``off`` where one of them
+    does not. Cards without links of their own never do."""
     gathered_in_pipeline: Literal["each", "step"] = "each"
     """With pipeline stages ZeRO 2 by layers gathers, and every stage reduces, for each micro-batch, or once per step
     (torch)."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from distsim.engine.fitting.table import Example, Table, nearest_states
+from distsim.engine.steps.work import TILED_SHARE
 from distsim.specs.timing import NAMES, Timing, family_of, timed_like
 
 ROW = 0.1
@@ -49,8 +50,7 @@ LEVELS = ("general", "architecture", "family", "framework", "both")
 _EAGER = {"kernel_issue_seconds": 3.5e-5}  # plain modules, counted one by one in engine/kernels/launches.py
 # XLA hands over a whole step at once
 _COMPILED = {"kernel_gap_seconds": 1e-6, "kernel_issue_seconds": 1e-6}
-# What is exposed when Transformer Engine's products take in and send out tiles as they go (assumed, fitted from there)
-_OVERLAPPED = {"tensor_factor": 0.6}
+_OVERLAPPED = {"tensor_factor": TILED_SHARE}
 # Modules of Megatron core and Transformer Engine go through Python for each product (autograd functions, quantizers,
 # hooks of main gradients): layers of small experts in Megatron-Bridge and tiny models in Megatron-LM's tests agree
 _CORE = {"kernel_issue_seconds": 1.6e-4, "step_seconds": 0.025}

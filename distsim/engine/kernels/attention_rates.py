@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.engine.jobs.resolve import Setup
-from distsim.formulas.compute import BACKWARD_PRODUCTS, OLDER_ATTENTION, PORTABLE_ATTENTION
+from distsim.formulas.compute import (
+    BACKWARD_PRODUCTS,
+    FULL_WIDTH,
+    OLDER_ATTENTION,
+    PORTABLE_ATTENTION,
+    USUAL_EXPONENTIALS,
+)
 
 FLASH_BACKWARD_SHARE = 0.8
 """Rate of flash attention's backward over its forward's (Dao 2023, arXiv:2307.08691, figures 5 and 6)."""
@@ -16,6 +24,19 @@ from Ampere on (OpMultiplyAddFastF32 in its gemm_kernel_utils.h; NVIDIA CUTLASS,
 allows TF32. Its instructions are A100's and its softmax is little beside them: FlashAttention-2's shares are taken."""
 NEWER = ("hopper", "blackwell")
 """Architectures whose tensor cores FlashAttention-2 was not written for."""
+NARROW_ATTENTION = {
+    ("fp8", 16): ((1.29, 1.06), (1.50, 1.62)), ("fp8", 32): ((1.52, 1.18), (1.73, 1.76)),
+    ("mxfp8", 16): ((1.20, 0.94), (1.38, 1.27)), ("mxfp8", 32): ((1.36, 0.95), (1.57, 1.36)),
+}  # fmt: skip
+"""Rate of attention in 8 bits over that in 16 on Blackwell, by the exponentials of a unit (Blackwell Ultra's 32):
+forward and backward of heads up to 128 wide, and of latent attention's 192 and 128. Means of 4,096 and 8,192 tokens,
+causal, on GB200 and GB300 (NVIDIA/cudnn-frontend benchmark/sdpa_benchmark_training/results, llama3.1 and dsv3 of April
+2026: data_type bfloat16, fp8 and mxfp8)."""
+NARROW_CASTS = {"fp8": 5.0, "mxfp8": 4.1}
+"""Bytes that are moved to quantise an element of queries, keys and values, and of the output's gradient, which such
+kernels read: 2 read for the largest value of a tensor, 2 read and 1 written; blocks need no first pass, but rows and
+columns of 33/32 bytes (NVIDIA/TransformerEngine, Float8CurrentScaling and MXFP8BlockScaling; the output stays in 16
+bits, NVTE_DPA_FP8CS_O_in_F16=1 in mlcommons/training_results_v5.1 NVIDIA config_common_fp8attn.sh)."""
 
 
 def attention_rates(setup: Setup) -> tuple[float, float]:
@@ -46,3 +67,23 @@ def _age(setup: Setup) -> int:
     """How many architectures the chip is newer than those that FlashAttention-2 was written for."""
     generation = setup.accelerator.generation
     return NEWER.index(generation) + 1 if generation in NEWER else 0
+
+
+class NarrowAttention(NamedTuple):
+    """Attention in 8 bits, over a kernel in 16."""
+
+    rates: tuple[tuple[float, float], tuple[float, float]]
+    """Forward and backward, of heads of full width and of wider ones."""
+    cast_bytes: float
+    """Moved for each element that is quantised."""
+
+    def of(self, width: int) -> tuple[float, float]:
+        """Forward and backward for heads so wide."""
+        return self.rates[width > FULL_WIDTH]
+
+
+def narrow_attention(setup: Setup) -> NarrowAttention | None:
+    """How attention in 8 bits differs where it has that and somebody measured it; None where it runs in 16."""
+    kind, chip = setup.kernels.attention_format, setup.accelerator
+    rates = NARROW_ATTENTION.get((kind, chip.chip.exponentials or USUAL_EXPONENTIALS))
+    return NarrowAttention(rates, NARROW_CASTS[kind]) if rates and chip.generation == NEWER[-1] else None

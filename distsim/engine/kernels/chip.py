@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.engine.jobs.lacking import narrow_units, wide_units
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.kernels.attention_rates import attention_rates, efficient_rates, fp32_rates
+from distsim.engine.kernels.attention_rates import attention_rates, efficient_rates, fp32_rates, narrow_attention
 from distsim.engine.plans.energy import profile_of
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
@@ -71,7 +71,9 @@ class Chip:
             limit = power_limited_share(chip.power, chip.rated_power, profile_of(chip).idle_fraction)
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
         self.scan_rate = self.rate * SCAN_SHARE * SCAN_AGES.get(chip.generation, 1.0)
+        self.narrow_attention = narrow_attention(setup)
         self.sdpa = setup.kernels.sdpa and precision.activation_bytes <= FLASH_BYTES
+        self.element_bytes = precision.activation_bytes
         self.wide_rate = peak.fp32 * exact if peak.fp32 else stated * share
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth

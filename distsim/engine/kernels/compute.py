@@ -14,7 +14,7 @@ from distsim.engine.kernels.expert_load import busiest_rank, expert_spread, slot
 from distsim.engine.kernels.expert_rates import expert_rates
 from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.kernels.launches import CALL_KERNELS, launches
-from distsim.engine.kernels.narrow import stays_wide
+from distsim.engine.kernels.narrow import wide_here
 from distsim.engine.kernels.orthogonal import Orthogonal, orthogonal_work
 from distsim.engine.kernels.passes import autocast_bytes, bias_gradient_bytes, fused_share, moved_bytes
 from distsim.engine.kernels.quantise import frozen_casts, trained_casts
@@ -223,7 +223,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     """A product with weights: forward, input gradient and weight gradient each have their own shape."""
     m, n, k, batch = operation.shape
     adapter = any(parameter.held == "adapter" for parameter in operation.parameters)
-    narrow_rate = chip.narrow_rate if narrow and not stays_wide(operation.name) and not adapter else None
+    narrow_rate = chip.narrow_rate if narrow and not wide_here(setup, operation.name) and not adapter else None
     narrow = narrow_rate is not None
     rate, each = (chip.rate, setup.precision.activation_bytes) if narrow_rate is None else (narrow_rate, 1.0)
     if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:

@@ -62,6 +62,20 @@ def _kernel_seconds(chip: Chip, operation: Operation, masked: Number | None = No
     kernel = chip.efficient if wide or masked is not None else chip.attention
     before, after = (reached * share for share in kernel)
     work = part * keys / seen
+    narrow = None if wide or masked is not None else chip.narrow_attention
+    casts: tuple[Number, Number] = (0.0, 0.0)
+    if narrow is not None:
+        before, after = (
+            rate * more for rate, more in zip((before, after), narrow.of(max(width, value_width)), strict=True)
+        )
+        casts = _cast_seconds(chip, operation, narrow.cast_bytes)
     forward = maximum(operation.flops_forward * work / before, moved)
     backward = maximum(operation.flops_backward * work / after, moved * BACKWARD_BYTES)
-    return forward + steps[0], backward + steps[1]
+    return forward + steps[0] + casts[0], backward + steps[1] + casts[1]
+
+
+def _cast_seconds(chip: Chip, operation: Operation, cast_bytes: float) -> tuple[Number, Number]:
+    """What quantises queries, keys and values, and in backward the gradient of the output."""
+    each = cast_bytes / chip.element_bytes
+    inputs, gradient = operation.bytes_read * each, operation.bytes_written * each
+    return stream_seconds(inputs, chip.bandwidth), stream_seconds(gradient, chip.bandwidth)

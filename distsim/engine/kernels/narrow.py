@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from distsim.engine.jobs.resolve import Setup
+
 NARROW = ("fp8", "fp4")
 INPUTS = "embedding"
 """How tables and projections of inputs are called."""
@@ -14,6 +16,11 @@ def stays_wide(operation: str) -> bool:
     all heads of multi-token prediction."""
     more = operation.startswith("mtp") and operation.endswith(".head")
     return operation in WIDE_PRODUCTS or operation.startswith(INPUTS) or more
+
+
+def wide_here(setup: Setup, operation: str) -> bool:
+    """The same of a job, whose software may multiply its output layer in the recipe's format, too."""
+    return stays_wide(operation) and not (setup.kernels.narrow_head and operation.endswith("head"))
 
 
 def narrow_weight(name: str, matrix: bool) -> bool:

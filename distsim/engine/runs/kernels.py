@@ -13,7 +13,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.profile import recipe_year, run_year, year_ended
 from distsim.engine.runs.software import layers_from, own_softmax, recomputation_of
 from distsim.interop import run_graphs, run_notes
-from distsim.interop.run_attention import block_said, kernel_said, names_flash
+from distsim.interop.run_attention import block_said, kernel_said, names_flash, narrow_attention
 from distsim.interop.runs import Run
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
@@ -55,6 +55,10 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["attention_kernel"] = "flash-1"
     if (block := block_said(run)) and setup.accelerator.chip.attention_block:
         own["attention_block"] = block
+    if narrow := narrow_attention(run, setup.precision.name):
+        own["attention_format"] = narrow
+    if run_graphs.narrow_head(run):
+        own["narrow_head"] = True
     if setup.kernels.attention_mask == "window" and names_flash(run):
         own["attention_mask"] = "none"
     if forced := run_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):

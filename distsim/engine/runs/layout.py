@@ -32,6 +32,12 @@ INTERLEAVED_SINCE = 2024
 """The year of that README."""
 SHARDED = 2
 """ZeRO stage from which sharding, not pipelining, makes room for a model."""
+ENDS = 2
+"""Embedding and loss, where a pipeline counts them as layers (account_for_embedding_in_pipeline_split and _loss_)."""
+ENDS_CHUNK = 2
+"""Layers of a chunk of such pipelines: Llama 3.1 405B's 126 on eight stages have eight chunks each
+(INTERLEAVED_PIPELINE=8 with ASYM_PP_EMBED and ASYM_PP_LOSS in mlcommons/training_results_v5.1 and v6.0, NVIDIA
+llama31_405b config_GB200_640x4x24xtp4pp8cp2_cg_fp4.sh; Megatron-Bridge's recipes alike)."""
 
 
 TRAINERS = ("huggingface", "deepspeed", "deepspeed-2021", "torch-ddp", "torchtune", "litgpt", "tinyllama", "fsdp",
@@ -39,11 +45,18 @@ TRAINERS = ("huggingface", "deepspeed", "deepspeed-2021", "torch-ddp", "torchtun
 """Frameworks that train models whole where nobody says that they split them: every GPU has a replica, or shards."""
 
 
-def usual_chunks(options: dict[str, Any], layers: int) -> int | None:
-    """A model chunk per layer, as recipes of deep pipelines have it, where layers and micro-batches divide."""
-    stages = options.get("pp") or 1
+def usual_chunks(options: dict[str, Any], model: Model) -> int | None:
+    """A model chunk per layer, as recipes of deep pipelines have it, where layers and micro-batches divide; two layers
+    to a chunk where those of a dense model divide only with embedding and loss counted as one each."""
+    stages, layers = options.get("pp") or 1, model.layers
     micro = options["global_batch"] // (options["micro_batch"] * options["dp"])
-    return layers // stages if stages > 1 and layers % stages == 0 and micro % stages == 0 else None
+    if stages == 1 or micro % stages:
+        return None
+    if layers % stages == 0:
+        return layers // stages
+    slots = layers + ENDS
+    whole = model.experts is None and slots % (ENDS_CHUNK * stages) == 0
+    return slots // (ENDS_CHUNK * stages) if whole else None
 
 
 def _tuned_table(run: Run) -> bool:

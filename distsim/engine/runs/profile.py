@@ -11,7 +11,7 @@ from distsim import catalog
 from distsim.engine.jobs.lacking import COMPILED_ONLY
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.software import chip_of, told_software
-from distsim.interop import run_notes
+from distsim.interop import run_graphs, run_notes
 from distsim.interop.run_names import MIXED, PRECISIONS, nearest_profile, precision_like
 from distsim.interop.run_release import release_year, stated_year
 from distsim.interop.run_sharding import by_torch
@@ -64,6 +64,8 @@ def framework_of(run: Run) -> Framework:
         released = tuple(recipe.model_copy(update={"until": None}) for recipe in own)
         framework = framework.model_copy(update={"recipes": released})
     told: dict[str, Any] = {"tp_in_pieces": True} if run_notes.overlaps_tensor_parallel(run) else {}
+    if framework.traffic.tp_tiles == "fitted" and run_graphs.tensor_parallel_apart(run):
+        told["tp_tiles"] = "off"
     if run_notes.sends_once(run):
         told["expert_copies"] = "once"
     elif run_notes.sends_each(run):

@@ -26,6 +26,12 @@ OVERLAPPED_SHARE = 0.65
 """What stays exposed of tensor parallel exchanges that run in pieces beside products: Llama 3 steps with a quarter of
 their time in such exchanges became 8% faster (PyTorch, Introducing Async Tensor Parallelism, 2024; recalled)."""
 
+TILED_SHARE = 0.6
+"""What is exposed of tensor parallel exchanges when Transformer Engine's products take in and send out tiles as they go
+(assumed): where fitted numbers start from, and what those runs lack whose source turns it off (tp_comm_overlap), as
+NVIDIA's for MLPerf does between L40S (mlcommons/training_results_v4.0 config_L40S_16x4x2xtp4pp1cp2.sh)."""
+TILED = ("tp_forward", "tp_backward", "tp_beside")
+
 Pricing = Callable[[Flow, Network], Fixed]
 """Gives the price of one call of an exchange."""
 
@@ -84,11 +90,19 @@ def traffic_seconds(
     for flow in stage_flows(setup, exchange, network, stage):
         kind = kind_of(flow)
         exposed = OVERLAPPED_SHARE if setup.framework.traffic.tp_in_pieces and kind.startswith("tp_") else 1.0
+        if kind in TILED and without_tiles(setup):
+            exposed = exposed / TILED_SHARE
         if kind.startswith("ep_"):
             exposed = busiest_exchange(setup)
         # not in place: arrays broadcast
         sums[kind] = sums[kind] + price(flow, network).seconds * (flow.calls / flow.every * exposed)
     return sums
+
+
+def without_tiles(setup: Setup) -> bool:
+    """Whether tensor parallel exchanges stand apart from products where those of the framework's fitted runs do not."""
+    tiles = setup.framework.traffic.tp_tiles
+    return tiles == "off" or (tiles == "fitted" and setup.accelerator.link is None)
 
 
 def kind_of(row: Flow) -> str:
