@@ -210,7 +210,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
     fit_degrees(options, run, degrees, framework)
-    if framework.usual.get("experts_like_tp"):
+    if framework.usual.get("experts_like_tp") or run_year(run) < framework.usual.get("experts_like_tp_until", 0) + 1:
         options.setdefault("etp", options.get("tp"))
     drop_idle(options, model)
     fit_context(options, run, model)
