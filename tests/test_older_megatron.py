@@ -216,3 +216,13 @@ def test_experts_were_cut_as_tensor_parallelism_cut_the_rest(framework: str, yea
              "micro_batch": 1, "global_batch": 128, "precision": "bf16", "year": year}  # fmt: skip
     assert setup_of(_run(**cells, framework=framework)).layout.etp == etp
     assert setup_of(_run(**cells, framework=framework, etp=1)).layout.etp == 1
+
+
+def test_decoders_that_tell_classes_have_no_logits_over_a_vocabulary() -> None:
+    """So notes say; a vocabulary's matrix is then neither tied nor multiplied by, and a loss costs nothing."""
+    cells = {"family": "gpt", "layers": 24, "hidden": 2048, "heads": 16, "vocab": 28996, "seq_len": 2048, "pp": 8,
+             "gpu": "v100-sxm2-16gb", "n_gpus": 8, "micro_batch": 1, "global_batch": 96, "framework": "megatron-lm",
+             "recompute": "full", "year": 2022}  # fmt: skip
+    told, plain = (setup_of(_run(**cells, notes=notes)).model for notes in ("a classification head", "a head"))
+    assert told.output.predicts == "sequence-classes" and plain.output.over_vocabulary
+    assert told.layers == plain.layers and not told.tied_embeddings
