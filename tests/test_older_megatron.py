@@ -178,3 +178,51 @@ def test_deepspeed_runs_the_modules_of_transformers() -> None:
     azure = next(run for run in read_runs(shipped_runs()) if run.id == "ds_azure_175b_s1024_128_mb2")
     gpt = setup_of(azure).kernels
     assert (gpt.loss_kernel, gpt.softmax_kernel, gpt.activation) == ("vocab-parallel", "one", "fused")
+
+
+BEFORE: dict[str, Any] = {"model": "megatron-1.7b", "seq_len": 1024, "gpu": "v100-sxm2-32gb", "n_gpus": 8, "tp": 2,
+                          "dp": 4, "micro_batch": 2, "global_batch": 8, "precision": "fp16",
+                          "framework": "megatron-lm"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cells", "profile"),
+    [({"year": 2022}, "megatron-2021"), ({"year": 2021, "sequence_parallel": 0}, "megatron-2021"),
+     ({"year": 2022, "sequence_parallel": 0}, "megatron-lm"), ({"year": 2022, "zero_stage": 1}, "megatron-lm"),
+     ({"year": 2022, "recompute": "selective"}, "megatron-lm"), ({"year": 2023}, "megatron-lm"), ({}, "megatron-lm")],
+)  # fmt: skip
+def test_rows_of_2022_that_name_nothing_newer_ran_the_software_before(cells: dict[str, Any], profile: str) -> None:
+    """Sequence parallelism and the sharded optimizer came in the middle of that year, and are off unless asked for."""
+    run = _run(**BEFORE, **cells)
+    assert framework_of(run).name == profile
+    y = setup_of(run).layout
+    if profile == "megatron-2021":
+        assert (y.zero, y.sequence_parallel) == (0, 0)
+
+
+def test_gradients_of_2021_are_widened_before_the_step() -> None:
+    """fp16 gradients in one buffer, and a copy in fp32 of all of them: 20 bytes per parameter."""
+    job = {"model": "megatron-1.7b", "gpu": "v100-sxm2-32gb", "gpus": 8, "tp": 8, "micro_batch": 1, "global_batch": 1,
+           "seq": 256, "precision": "fp16", "recompute": "full", "framework": "megatron-2021"}  # fmt: skip
+    stage = memory_of(resolve(Job.read(job))).worst
+    step = next(moment for moment in stage.moments if moment.name == "optimizer step")
+    assert step.total == pytest.approx(stage.categories["parameters"] / 2 * 20, rel=1e-6)
+
+
+@pytest.mark.parametrize(("framework", "year", "etp"), [("megatron-core", 2024, 2), ("megatron-core", 2025, 1),
+                                                        ("nemo", 2024, 2), ("megatron-lm", 2026, 2)])  # fmt: skip
+def test_experts_were_cut_as_tensor_parallelism_cut_the_rest(framework: str, year: int, etp: int) -> None:
+    cells = {"model": "mixtral-8x7b", "seq_len": 2048, "gpu": "h100-sxm", "n_gpus": 16, "tp": 2, "pp": 1, "ep": 4,
+             "micro_batch": 1, "global_batch": 128, "precision": "bf16", "year": year}  # fmt: skip
+    assert setup_of(_run(**cells, framework=framework)).layout.etp == etp
+    assert setup_of(_run(**cells, framework=framework, etp=1)).layout.etp == 1
+
+
+def test_decoders_that_tell_classes_have_no_logits_over_a_vocabulary() -> None:
+    """So notes say; a vocabulary's matrix is then neither tied nor multiplied by, and a loss costs nothing."""
+    cells = {"family": "gpt", "layers": 24, "hidden": 2048, "heads": 16, "vocab": 28996, "seq_len": 2048, "pp": 8,
+             "gpu": "v100-sxm2-16gb", "n_gpus": 8, "micro_batch": 1, "global_batch": 96, "framework": "megatron-lm",
+             "recompute": "full", "year": 2022}  # fmt: skip
+    told, plain = (setup_of(_run(**cells, notes=notes)).model for notes in ("a classification head", "a head"))
+    assert told.output.predicts == "sequence-classes" and plain.output.over_vocabulary
+    assert told.layers == plain.layers and not told.tied_embeddings

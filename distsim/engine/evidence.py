@@ -13,7 +13,7 @@ from distsim.engine.memory import memory_of
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees, first_that_fits, open_degrees
-from distsim.engine.runs.fitting import fitting
+from distsim.engine.runs.fitting import as_it_ran, assumed_to_fit, fitting
 from distsim.engine.runs.kernels import recomputing_as_recipes, with_kernels_of
 from distsim.engine.runs.layout import (
     assumed_batch,
@@ -156,7 +156,7 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
         or assumed_degrees(run, setup.layout, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),
         assumed_context(run, setup.layout.cp, setup.layout.cp_mode),
-        assumed_batch(run, setup.framework, setup.layout.micro_batch),
+        assumed_batch(run, setup.framework, setup.layout.micro_batch), assumed_to_fit(run, setup),
     )  # fmt: skip
     return "; ".join(words for words in told if words)
 
@@ -183,6 +183,11 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
     run = with_chip(run)
+    return as_it_ran(run, _laid_out(run, more))
+
+
+def _laid_out(run: Run, more: Mapping[str, Any] | None) -> Setup:
+    """The setup in the layout that the row states, or in the first that fits of those that it leaves open."""
     framework = framework_of(run)
     *others, last = possible_degrees(run, framework)
     for row, degrees in (
@@ -212,7 +217,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
     fit_degrees(options, run, degrees, framework)
-    if framework.usual.get("experts_like_tp"):
+    if framework.usual.get("experts_like_tp") or run_year(run) < framework.usual.get("experts_like_tp_until", 0) + 1:
         options.setdefault("etp", options.get("tp"))
     drop_idle(options, model)
     fit_context(options, run, model)

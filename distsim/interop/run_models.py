@@ -20,10 +20,18 @@ _REBUILT = re.compile(r"\blineari[sz]ed\b", re.IGNORECASE)
 TASK = {"predicts": "classes", "classes": 2}
 """What fine-tuned encoders are taken to tell of each token: where a span starts and ends (Devlin et al. 2018, 4.2)."""
 
+_CLASSIFIES = re.compile(r"SequenceClassification\b|\bsequence classification\b|\bclassification head\b"
+                         r"|\bnot a language model head\b", re.IGNORECASE)  # fmt: skip
+"""What notes say of decoders that tell classes of whole sequences and have no logits over a vocabulary (transformers'
+GPT2ForSequenceClassification and the like, rewards among them)."""
+CLASSIFIER = {"predicts": "sequence-classes", "classes": 2}
+
 
 def model_of(run: Run) -> Model:
-    """The run's model; an encoder that is fine-tuned has the output of a task."""
+    """The run's model; an encoder that is fine-tuned has the output of a task, a decoder where notes tell of one."""
     model = _pretrained(run)
+    if model.causal and _CLASSIFIES.search(run.text("notes") or ""):
+        return model.model_copy(update={"output": Output.read(CLASSIFIER), "tied_embeddings": False})
     if model.causal or run.text("finetune_kind") in (None, "pretrain", "mlm"):
         return model
     return model.model_copy(update={"output": Output.read(TASK), "tied_embeddings": False})

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import memory_of
+from distsim.engine.runs.contradictions import too_large
+from distsim.interop.run_attention import attention_said
+from distsim.interop.runs import Run
 
 
 def fitting(setup: Setup) -> Setup:
@@ -37,3 +40,30 @@ def _with_less(setup: Setup) -> Iterator[Setup]:
         if not policy.offload:
             kernels = setup.kernels.model_copy(update={"kept": policy.keeps})
             yield replace(setup, recompute="selective", layout=layout, kernels=kernels)
+
+
+def as_it_ran(run: Run, setup: Setup) -> Setup:
+    """The setup of a row whose layout stands. One that does not say what it computes again, of software without recipes
+    that do, computes as much as it needs where it is too large by more than predictions err: it ran, so something is
+    left out, and nothing else is left out as often; but for the kernel of attention that nobody names, whose scores in
+    memory are then only assumed."""
+    fitted = setup.tuning is not None or setup.framework.usual.get("recompute_until_fits")
+    blank = run.text("recompute") is None and setup.recompute != "full" and not fitted
+    doubtful = setup.layout.attention == "eager" and attention_said(run) is None
+    return fitting(setup) if blank and not doubtful and _beyond(setup) else setup
+
+
+def _beyond(setup: Setup) -> bool:
+    return not setup.framework.recipes and bool(too_large(setup, memory_of(setup).peak))
+
+
+def assumed_to_fit(run: Run, setup: Setup) -> str:
+    """What is taken for granted of a blank cell where the run would not have fitted without recomputation."""
+    again, usual, whole = setup.layout.recompute_layers, setup.framework.usual, setup.framework.usual_whole
+    stated = "recompute_until_fits" in usual or "recompute" in usual or "recompute" in whole or setup.tuning is not None
+    if run.text("recompute") is not None or setup.recompute != "full" or stated:
+        return ""
+    if not _beyond(replace(setup, recompute="none", layout=setup.layout.with_(recompute_layers=0))):
+        return ""
+    of = "all layers" if again in (-1, max(setup.stage_layers)) else f"{again} of {max(setup.stage_layers)} layers"
+    return f"recompute is blank: taken as {of}, without which it needs more memory than it ran in"

@@ -81,12 +81,21 @@ def framework_of(run: Run) -> Framework:
 
 def _older(run: Run, framework: Framework) -> str | None:
     """The profile of the framework as it was in a run's year, where it was another: of some, only what shards as much
-    as ``older_zero``."""
-    usual = framework.usual
-    if "older" not in usual or run_year(run) > usual["older_until"]:
+    as ``older_zero``; up to ``older_silent_until`` only what names nothing that is newer."""
+    usual, year = framework.usual, run_year(run)
+    if "older" not in usual or year > usual.get("older_silent_until", usual["older_until"]):
+        return None
+    if year > usual["older_until"] and _names_newer(run):
         return None
     least = usual.get("older_zero", 0)
     return str(usual["older"]) if not least or (run_notes.zero_stage(run) or 0) >= least else None
+
+
+def _names_newer(run: Run) -> bool:
+    """Whether a row names what Megatron-LM has had since 2022: sequence parallelism, were it to say that it is off,
+    selective recomputation, which came with it (arXiv:2205.05198), or a sharded optimizer."""
+    selective = "selective" in (run.text("recompute") or "").lower()
+    return selective or run.text("sequence_parallel") is not None or bool(run_notes.zero_stage(run))
 
 
 def _profile_of(run: Run) -> tuple[str, str]:
