@@ -144,7 +144,7 @@ def _loss(ctx: Context) -> Operation:
     if recast:
         forward, backward = (half,), (upcast,)
     if eager and kernels.loss_holds_logits:
-        backward = (*backward, upcast)
+        backward = (*backward, half if kernels.loss_holds_logits == "narrow" else upcast)
     if eager and some(_shared_out(ctx)):
         shifted = Tensor("loss.shifted", logits * _shared_out(ctx), wide, "s b v/t fp32")
         forward, backward = (*forward, shifted), (*backward, shifted)

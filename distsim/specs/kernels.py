@@ -130,8 +130,9 @@ class Kernels(Spec):
     loss_shifted: bool = False
     """An eager loss reads a copy of the logits without those of the last positions, which of a micro-batch of one
     sequence are no copy but a view."""
-    loss_holds_logits: bool = False
-    """The training loop still refers to an eager loss's wide logits while backward runs."""
+    loss_holds_logits: bool | Literal["narrow"] = False
+    """The training loop still refers to an eager loss's logits while backward runs: to wide ones, or to those that the
+    output layer gave."""
     loss_keeps_chunks: bool = False
     """What a chunk's loss keeps lives until backward (torchtune), instead of being differentiated at once."""
     pass_share: Share = 1.0

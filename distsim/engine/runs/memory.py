@@ -67,6 +67,11 @@ BLOOM's layout scan (presets/frameworks/megatron-deepspeed.toml)."""
 QLORA_ON_DEEPSPEED, QLORA_BUCKETS_BYTES = 'method "Q-LoRA"', 2 * 2e8 * 2
 """Notes of runs of QwenLM/Qwen's finetune_qlora_single_gpu.sh, which DeepSpeed runs in fp16, the loss too; and two
 buckets of its ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as well."""
+OWN_LOOP = re.compile(affirmed("(?:plain|bare|own|hand-?written|custom) (?:torch|pytorch|training) loop"))
+"""Notes of loops that nobody's trainer runs, as PyTorch's tutorials write them: what the model gave, the logits too,
+has a name (``outputs``) until the next micro-batch's takes it."""
+RETURNS_LOSS = "nanochat"
+"""Models of scripts whose compiled module gives the loss alone (karpathy/nanochat gpt.py), not the logits beside it."""
 OWN_SUM = "params+grads+optimizer + activations"
 """What a source adds up itself."""
 
@@ -175,6 +180,10 @@ def _beside(run: Run, setup: Setup, year: float) -> Setup:
 def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     """Kernels of a loss in chunks or of one that is compiled, where the notes tell of it; only memory sees these."""
     notes = (run.text("notes") or "").lower()
+    if setup.framework.name == "torch-compile" and (run.text("model") or "").lower().startswith(RETURNS_LOSS):
+        return {"loss_transit_bytes": None}
+    if OWN_LOOP.search(notes):
+        return {"loss_holds_logits": "narrow"}
     if QLORA_ON_DEEPSPEED.lower() in notes:
         return {"loss_upcast": False}
     if family_of(setup.framework.name) == "megatron" and hit(COMPILED, notes):
