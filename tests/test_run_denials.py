@@ -6,6 +6,8 @@ import pytest
 
 from distsim.engine.runs.memory import COMPILED
 from distsim.interop import run_graphs, run_notes
+from distsim.interop.run_attention import kernel_said, narrow_attention
+from distsim.interop.run_models import model_of
 from distsim.interop.run_tuning import packed_options, unpadded_tokens
 from distsim.interop.runs import Run
 
@@ -82,3 +84,52 @@ def test_whose_cross_entropy_is_compiled() -> None:
     assert COMPILED.search("cross_entropy_loss_fusion: true") and COMPILED.search("native fused cross entropy")
     for words in ("fused cross entropy (te)", "transformer engine fused cross entropy", "no fused cross entropy"):
         assert not COMPILED.search(words)
+
+
+@pytest.mark.parametrize(
+    ("notes", "classifies"),
+    [("classification head", True), ("GPT2ForSequenceClassification", True), ("NOT a language model head", True),
+     ("no classification head", False), ("without a classification head", False), ("not a classification head", False),
+     ("AutoModelForCausalLM instead of AutoModelForSequenceClassification", False),
+     ("the classification head was not used", False), ("language model head, no sequence classification", False)],
+)  # fmt: skip
+def test_heads_that_tell_classes(notes: str, classifies: bool) -> None:
+    model = model_of(Run({"id": "a", "model": "gpt2", "notes": notes}, 2))
+    assert (model.output.predicts == "sequence-classes") is classifies
+
+
+@pytest.mark.parametrize(
+    ("notes", "factor"),
+    [("capacity factor 1.0", 1.0), ("moe_expert_capacity_factor=1.25", 1.25), ("CF 1.5", 1.5),
+     ("--moe-expert-capacity-factor 1.0", 1.0), ("without capacity factor", None), ("capacity factor -1", None),
+     ("not with capacity factor 1", None), ("eval_capacity_factor=2.0", None), ("capacity factor 2.0 in eval", None)],
+)  # fmt: skip
+def test_capacities_of_experts(notes: str, factor: float | None) -> None:
+    assert run_notes.capacity_factor(_run(notes)) == factor
+
+
+@pytest.mark.parametrize(
+    ("notes", "kernel"),
+    [("flash-attn 1.0.9", "flash-1"), ("flash_attn==2.3.6", "flash-2"), ("flash-attn 1.0.9 not used", None),
+     ("flash-attn 2.5 was not installed", None), ("instead of flash-attn 2.5", None), ("flash-attn 2", None)],
+)  # fmt: skip
+def test_packages_of_flash_attention(notes: str, kernel: str | None) -> None:
+    assert kernel_said(_run(notes)) == kernel
+
+
+@pytest.mark.parametrize(
+    ("notes", "narrow"),
+    [("FP8 attention", True), ("attention in FP8", True), ("fp8_mha=1", True), ("no FP8 attention", False),
+     ("everything but attention in FP8", False), ("fp8_dpa=False", False), ("FP8 attention was off", False)],
+)  # fmt: skip
+def test_attention_in_8_bits(notes: str, narrow: bool) -> None:
+    assert (narrow_attention(_run(notes), "fp8") is not None) is narrow
+
+
+@pytest.mark.parametrize(
+    ("notes", "apart"),
+    [("TP overlap off", True), ("TP overlap: no", True), ("tp_comm_overlap=False", True), ("no TP overlap", True),
+     ("TP overlap on", False), ("TP overlap was not off", False), ("--tp-comm-overlap", False)],
+)  # fmt: skip
+def test_tensor_parallel_overlap(notes: str, apart: bool) -> None:
+    assert run_graphs.tensor_parallel_apart(_run(notes)) is apart

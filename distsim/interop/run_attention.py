@@ -14,7 +14,7 @@ KERNELS = (
     (re.compile("flex", re.IGNORECASE), "flex"),
 )
 """Words that name a kernel (own: written for Hopper or Blackwell)."""
-_PACKAGE = re.compile(r"\bflash[-_]attn(?: package)?[ =]+v?([12])\.\d", re.IGNORECASE)
+_PACKAGE = re.compile(affirmed(r"flash[-_]attn(?: package)?[ =]+v?([12])\.[\d.]*\d(?![\d.]*\d)"), re.IGNORECASE)
 """Notes name the package with its version; the first generation is 0.x and 1.x, the second 2.x."""
 _EAGER = re.compile(
     r"(?:\bno|\bnon|\bnot|without|\bw/o)[-_\s]*(?:flash|fused|fa\d?\b)|flash\w*\s+(?:disabled|off)|eager|unfused"
@@ -35,10 +35,11 @@ experimental/custom_kernel.py)."""
 _SPLASH = re.compile(affirmed(r"splash\w*"), re.IGNORECASE)
 _BLOCK = re.compile(r"\bsa_block_q['\"]?[ =:]+(\d+)|splash attention, block[ _-]sizes? (\d+)", re.IGNORECASE)
 _NARROW = re.compile(
-    affirmed(
+    r"(?<!but )(?<!except )"
+    + affirmed(
         r"(?:mx)?fp8[-_ ](?:attention|dpa|dot[-_ ]product[-_ ]attention)|8[- ]bit attention|attention in (?:mx)?fp8"
     )
-    + r"|\bfp8_dpa[ =:]+(?:true|1)\b",
+    + r"|\bfp8_(?:dpa|mha)[ =:]+(?:true|1)\b",
     re.IGNORECASE,
 )
 _USUAL = ("auto", "default", "usual", "unknown")

@@ -41,7 +41,7 @@ _NARROW_HEAD = re.compile(
 )
 _TP_APART = re.compile(
     r"\b(?:tp|tensor[- ]parallel)[-_ ](?:comm(?:unication)?[-_ ])?overlap(?:[ =:]+| is | was )"
-    r"(?:off|false|disabled|0)\b|"
+    r"(?:off|no|none|false|disabled|0)\b|"
     r"\b(?:no|without) (?:tp|tensor[- ]parallel) (?:comm(?:unication)? )?overlap\b",
     re.IGNORECASE,
 )

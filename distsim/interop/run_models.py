@@ -9,6 +9,7 @@ from typing import Any
 from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
 from distsim.interop.models import known_model
+from distsim.interop.run_denials import affirmed
 from distsim.interop.run_families import known_family, stand_in, text_family, traits_of, usual_vocab
 from distsim.interop.run_shapes import assumed_shape, experts_per_token, heads_of, width_of
 from distsim.interop.runs import MissingCell, Run
@@ -20,8 +21,12 @@ _REBUILT = re.compile(r"\blineari[sz]ed\b", re.IGNORECASE)
 TASK = {"predicts": "classes", "classes": 2}
 """What fine-tuned encoders are taken to tell of each token: where a span starts and ends (Devlin et al. 2018, 4.2)."""
 
-_CLASSIFIES = re.compile(r"SequenceClassification\b|\bsequence classification\b|\bclassification head\b"
-                         r"|\bnot a language model head\b", re.IGNORECASE)  # fmt: skip
+_CLASSIFIES = re.compile(
+    r"(?<!without a )(?<!not a )(?<!not for )"
+    + affirmed(r"(?:\w+For)?SequenceClassification|sequence classification|classification head")
+    + r"|\bnot a language model head\b",
+    re.IGNORECASE,
+)
 """What notes say of decoders that tell classes of whole sequences and have no logits over a vocabulary (transformers'
 GPT2ForSequenceClassification and the like, rewards among them)."""
 CLASSIFIER = {"predicts": "sequence-classes", "classes": 2}

@@ -6,6 +6,7 @@ import functools
 import re
 
 from distsim import catalog
+from distsim.interop.run_denials import affirmed
 
 _XLA, _MEGATRON, _TORCH = "maxtext", "megatron-core", "fsdp"
 NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
@@ -49,7 +50,8 @@ WAYS = (_TORCH, "torch-ddp")
 PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
     "int8": "fp8", "tf32": "tf32", "32": "fp32", "16": "fp16", "16-mixed": "fp16", "fp16-amp": "fp16",
-    "amp-fp16": "fp16", "bf16-amp": "bf16", "bf16-true": "pure-bf16",
+    "amp-fp16": "fp16", "bf16-amp": "bf16", "bf16-true": "pure-bf16", "32-true": "fp32",
+    "16-true": "fp16",
 }  # fmt: skip
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name. ``tf32`` is
 fp32 in memory with products on TF32 units where there are any."""
@@ -63,6 +65,8 @@ LIKE_PRECISIONS = tuple(
     )
 )  # fmt: skip
 """Other cells by the format that they name, the narrowest first: how blocks are scaled is not told apart."""
+_TF32 = r"(?:allow_)?tf32(?![- ](?:peak|rate|t?flop))|(?:set_)?float32_matmul_precision\W{0,4}(?:high|medium)\b"
+_NAMES_TF32, _HAS_TF32 = (re.compile(words, re.IGNORECASE) for words in (rf"\b(?:{_TF32})", affirmed(_TF32)))
 NARROW_IN_MEMORY = re.compile(r"nf4|int4|int8.?weight|w\d+a16|gptq|awq")
 """What only frozen weights have."""
 
@@ -92,6 +96,11 @@ def precision_like(cell: str) -> str | None:
     if NARROW_IN_MEMORY.search(cell):
         return None
     return next((recipe for pattern, recipe in LIKE_PRECISIONS if pattern.search(cell)), None)
+
+
+def rounds_products(words: str) -> bool | None:
+    """Whether words of a run in fp32 say that its products ran on TF32 units, or that they did not."""
+    return None if _NAMES_TF32.search(words) is None else _HAS_TF32.search(words) is not None
 
 
 def optimizer_named(text: str | None) -> str | None:

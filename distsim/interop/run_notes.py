@@ -78,7 +78,9 @@ _COMPOSED = re.compile(
     r"bias[-_]activation[-_]fusion(?:[ =:]+|\s+is\s+)(?:off|false|not set)|--no-bias-swiglu-fusion",
     re.IGNORECASE,
 )
-_CAPACITY = re.compile(r"(?:\bcapacity[ _-]factor(?: of)?|(?<![a-z])cf)[ =:]{0,3}(\d{1,2}(?:\.\d+)?)\b", re.IGNORECASE)
+_CAPACITY = re.compile(
+    r"(?<!not with )(?<!eval[ _-])(?:(?<![a-z0-9])capacity[ _-]factor(?: of)?|(?<![a-z])cf)[ =:]{0,3}"
+    r"(\d{1,2}(?:\.\d+)?)(?![.\d]*\d)\b(?! in eval)", re.IGNORECASE)  # fmt: skip
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
 _LOSSES = (
     ("liger", re.compile(affirmed("liger"), re.IGNORECASE)),

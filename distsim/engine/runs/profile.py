@@ -12,7 +12,7 @@ from distsim.engine.jobs.lacking import COMPILED_ONLY
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.software import chip_of, told_software
 from distsim.interop import run_graphs, run_notes
-from distsim.interop.run_names import MIXED, PRECISIONS, nearest_profile, precision_like
+from distsim.interop.run_names import MIXED, PRECISIONS, nearest_profile, precision_like, rounds_products
 from distsim.interop.run_release import release_year, stated_year
 from distsim.interop.run_sharding import by_torch
 from distsim.interop.runs import MissingCell, Run
@@ -145,8 +145,11 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     recipe = _recipe(run, framework)[0] or default
     if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
         recipe = f"{recipe}_pure"
-    if recipe == "fp32" and recipe_year(run) < TF32_UNTIL:
-        return "tf32"
+    if recipe in ("fp32", "tf32"):
+        rounds = rounds_products(f"{(run.text('precision') or '').replace('-', ' ')}; {run.text('notes') or ''}")
+        if rounds is not None:
+            return "tf32" if rounds else "fp32"
+        recipe = "tf32" if recipe_year(run) < TF32_UNTIL else recipe
     if recipe == "fp8" and "precision_fp8_rowwise" in framework.usual:
         recipe += run_notes.scaled_by_rows(run)
     if recipe == "nvfp4" and "precision_nvfp4_mixed" in framework.usual:

@@ -1,0 +1,43 @@
+"""Whether products of measured runs in fp32 ran on TF32 units: what cells, notes, years and frameworks say."""
+
+from __future__ import annotations
+
+import pytest
+
+from distsim.engine.runs.profile import framework_of, precision_of
+from distsim.interop.runs import Run
+
+
+def _recipe(precision: str, notes: str = "", year: str = "2025", framework: str = "huggingface") -> str:
+    run = Run({"id": "a", "framework": framework, "precision": precision, "notes": notes, "year": year}, 2)
+    return precision_of(run, framework_of(run))
+
+
+@pytest.mark.parametrize(
+    ("cell", "recipe"),
+    [("fp32", "fp32"), ("32-true", "fp32"), ("32", "fp32"), ("fp32 (TF32)", "tf32"), ("tf32", "tf32"),
+     ("fp32, no TF32", "fp32"), ("fp32 without TF32", "fp32"), ("TF32 off", "fp32"), ("fp32-no-tf32", "fp32")],
+)  # fmt: skip
+def test_cells(cell: str, recipe: str) -> None:
+    assert _recipe(cell) == recipe
+
+
+@pytest.mark.parametrize("words", ["allow_tf32=True", "TF32 on", "set_float32_matmul_precision('high')"])
+def test_notes_that_tell_of_tf32(words: str) -> None:
+    assert _recipe("fp32", words) == "tf32"
+    assert _recipe("bf16", words) == _recipe("bf16")
+
+
+@pytest.mark.parametrize("words", ["allow_tf32=False", "TF32 off", "no TF32", "TF32 was disabled"])
+@pytest.mark.parametrize("framework", ["huggingface", "maxtext"])
+def test_notes_that_deny_it_say_more_than_the_year_and_the_framework(words: str, framework: str) -> None:
+    assert _recipe("fp32", year="2021", framework=framework) == "tf32"
+    assert _recipe("fp32", words, "2021", framework) == "fp32"
+
+
+def test_a_rate_in_tf32_says_nothing_of_the_run() -> None:
+    assert _recipe("fp32", "MFU over the TF32 peak") == "fp32"
+
+
+def test_half_precision_of_lightning() -> None:
+    assert _recipe("16-true") == "fp16"
