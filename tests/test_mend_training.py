@@ -11,6 +11,7 @@ from distsim import catalog
 from distsim.engine.advice.changes import changes
 from distsim.engine.advice.mend import mend
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.memory import first_headroom, memory_of
 from distsim.specs.job import Job
 
 ALONE: dict[str, Any] = {"model": "llama-2-7b", "gpu": "a100-sxm4-40gb", "gpus": 1, "seq": 2048, "recompute": "full"}
@@ -58,6 +59,32 @@ def test_a_larger_accelerator_does_not_end_the_search_for_what_costs_nothing() -
     assert [one.effort for one in found] == sorted(one.effort for one in found)
 
 
+def test_three_changes_that_cost_nothing_come_before_a_larger_accelerator() -> None:
+    """Two consumer cards and a quantised model of 70B, which a card of 141 GB would hold, too."""
+    job = {"model": "llama-3-70b", "gpu": "rtx-4090", "gpus": 2, "framework": "huggingface", "lora_rank": 16,
+           "quantize": "nf4", "seq": 2048}  # fmt: skip
+    found = mend(distsim.memory(**job)).fitting
+    first = found[0]
+    assert len(first.changes) == 3 and not {"gpu", "gpus"} & set(first.shown)
+    assert distsim.memory(**{**job, **first.shown}).fits
+    assert any("gpu" in one.shown for one in found)
+
+
+def test_adapters_beside_weights_in_16_bits_may_have_them_in_4() -> None:
+    """8B on a card of 16 GB: QLoRA is what people run there."""
+    job = {"model": "llama-3-8b", "gpu": "rtx-a4000", "framework": "huggingface", "lora_rank": 16}
+    assert "--quantize nf4" in offered(**job, recompute="none", seq=256)
+    assert families(**job)["quantize"] == [{"quantize": "nf4"}]
+    assert "quantize" not in families(**job, quantize="nf4") and "quantize" not in families()
+
+
+@pytest.mark.parametrize("pp", [4, 8])
+def test_a_first_stage_has_no_more_room_than_the_fullest(pp: int) -> None:
+    """Which lets mends that are far off go by without the other stages."""
+    setup = resolve(Job.read({**ALONE, "gpus": 8, "pp": pp, "gpu": "h100-sxm", "micro_batch": 4, "global_batch": 64}))
+    assert first_headroom(setup) >= memory_of(setup).headroom
+
+
 def test_what_is_there_already_is_not_offered() -> None:
     assert "adapters" not in families(framework="huggingface", lora_rank=8)
     assert "precision" not in families(framework="huggingface", precision="pure-bf16")
@@ -70,6 +97,17 @@ def test_accelerators_that_somebody_sells_come_first() -> None:
     sold = {offer.gpu for name in catalog.names("prices") for offer in catalog.load("prices", name).offers}
     assert "h200-sxm" in names and [name in sold for name in names] == sorted(name in sold for name in names)[::-1]
     assert "--gpu h200-sxm" in offered(framework="deepspeed")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "lacking"), [("rtx-a4000", "bf16", "v100-sxm2-32gb"), ("l4", "fp8", "a100-sxm4-80gb")]
+)
+def test_a_larger_gpu_has_units_for_the_recipe(gpu: str, precision: str, lacking: str) -> None:
+    """A V100 holds twice what an RTX A4000 does and has no bf16."""
+    job = {"gpu": gpu, "framework": "huggingface"}
+    names = [shown["gpu"] for shown in families(**job, precision=precision)["gpu"]]
+    assert names and lacking not in names
+    assert lacking in [shown["gpu"] for shown in families(**job, precision="fp16")["gpu"]]
 
 
 def test_a_larger_gpu_brings_its_cluster_where_one_is_stated() -> None:

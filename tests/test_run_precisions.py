@@ -40,4 +40,4 @@ def test_a_rate_in_tf32_says_nothing_of_the_run() -> None:
 
 
 def test_half_precision_of_lightning() -> None:
-    assert _recipe("16-true") == "fp16"
+    assert _recipe("16-true") == _recipe("fp16") != _recipe("bf16")

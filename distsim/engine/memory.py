@@ -133,6 +133,12 @@ def memory_of(setup: Setup) -> MemoryReport:
     return MemoryReport(setup, tuple(_stage(setup, stage) for stage in stages))
 
 
+def first_headroom(setup: Setup) -> Number:
+    """What a job's first stage leaves of its GPU: no more than this is left on the fullest."""
+    stage = build_stages(setup)[0]
+    return setup.accelerator.capacity - _stage(setup, stage).peak
+
+
 def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str, Number], Moments]:
     """What a stage's program itself asks for at its peak, by category, and blocks that its allocator keeps."""
     setup = stored(setup)

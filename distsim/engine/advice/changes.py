@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.jobs.lacking import lacking_units
 from distsim.engine.jobs.profile import losses_for
 from distsim.engine.jobs.resolve import Setup
 from distsim.specs.accelerator import Accelerator
@@ -15,7 +16,8 @@ from distsim.specs.stage_layers import BALANCED
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
 EFFORTS = {
     "sequence parallel": 1.0, "zero": 1.0, "loss": 1.0, "micro_batch": 1.0, "recompute": 2.0, "ep": 2.1, "tp": 2.2,
-    "pp": 2.4, "cp": 2.6, "offload": 3.0, "optimizer": 4.0, "precision": 4.1, "adapters": 4.5, "gpus": 5.0, "gpu": 6.0,
+    "pp": 2.4, "cp": 2.6, "offload": 3.0, "optimizer": 4.0, "precision": 4.1, "quantize": 4.2, "adapters": 4.5,
+    "gpus": 5.0, "gpu": 6.0,
 }  # fmt: skip
 PER_STEP = {"gpus": 1.0, "offload": 0.3}
 """Further effort for each value of a family beyond its first; a tenth where not stated."""
@@ -143,16 +145,19 @@ def _offloading(setup: Setup) -> Iterator[Change]:
 
 
 def _training(setup: Setup) -> Iterator[Change]:
-    """Weights and states without a master copy, and adapters beside frozen weights, where a framework has them."""
+    """Weights and states without a master copy, and adapters beside frozen weights, where a framework has them; fewer
+    bits of weights that are frozen already."""
     supports, usual = setup.framework.supports, setup.framework.usual_tuning
+    packed = {"quantize": usual.get("quantize", USUAL_QUANTIZATION)}
     if setup.tuning is not None:
+        if supports.tunes and setup.tuning.quantization is None:
+            yield Change("quantize", 0, f"frozen weights in {packed['quantize']}", packed)
         return
     if supports.pure_bf16 and setup.precision.name in WITH_MASTER:
         yield Change("precision", 0, "weights and states in bf16, no master copy", {"precision": PURE})
     if supports.tunes:
         rank = {"lora_rank": usual.get("lora_rank", USUAL_RANK)}
         yield Change("adapters", 0, "LoRA instead of all weights", rank)
-        packed = {"quantize": usual.get("quantize", USUAL_QUANTIZATION)}
         yield Change("adapters", 1, "QLoRA instead of all weights", rank | packed)
 
 
@@ -192,9 +197,12 @@ def _accelerator(name: str) -> Accelerator:
 
 
 def _better(setup: Setup, other: Accelerator) -> bool:
-    """Whether a GPU of the same maker holds more and is no slower, nor joined by fewer or slower links."""
+    """Whether a GPU of the same maker holds more and is no slower, nor joined by fewer or slower links, nor without
+    units for the recipe that this one has."""
     card = setup.accelerator
     if other.vendor != card.vendor or other.capacity <= card.capacity or not other.default_cluster:
+        return False
+    if lacking_units(other, setup.precision) and not lacking_units(card, setup.precision):
         return False
     domain = 1 if setup.layout.gpus == 1 else setup.cluster.domain
     rates = zip(_speed(setup, other), _speed(setup, card), strict=True)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from distsim.engine.advice.changes import Change, changes, together
 from distsim.engine.jobs.resolve import Setup, resolve
-from distsim.engine.memory import MemoryReport, memory_of
+from distsim.engine.memory import MemoryReport, first_headroom, memory_of
 from distsim.errors import DistsimError
 
 MOST_AT_ONCE = 4
@@ -17,11 +17,11 @@ DOUBLINGS = 3
 """Doublings of the GPUs that one change or two may ask for; more only where nothing milder fits."""
 PAIRS_ONLY = ("sequence parallel", "optimizer", "precision", "adapters")
 """Families that a combination of three and more leaves out: what they win there is small, or not free."""
-LAST_RESORTS = {"offload", "precision", "adapters"}
+LAST_RESORTS = {"offload", "precision", "adapters", "quantize"}
 """Families after which the search goes on: they cost much time, or are another training."""
 HARDWARE = {"gpus", "gpu"}
 """Families that cost money."""
-FREE_UNTIL = 2
+FREE_UNTIL = 3
 """Changes at once up to which a mend that costs money does not end the search."""
 
 
@@ -84,7 +84,7 @@ def mend(report: MemoryReport, most: int = 6) -> Mended:
             if search.settled(resorts) >= most:
                 break  # what comes later is no smaller
             search.try_(combined)
-        if search.settled(resorts) >= (1 if count > 1 else 2):
+        if search.settled(resorts if count < FREE_UNTIL else LAST_RESORTS) >= (1 if count > 1 else 2):
             break
     return Mended(search.smallest(most), search.nearest, search.tried)
 
@@ -129,7 +129,10 @@ class _Search:
         fields, shown = together(self.setup, combined)
         self.tried += 1
         try:
-            report = memory_of(resolve(type(self.setup.job).read({**self._stated(), **fields})))
+            setup = resolve(type(self.setup.job).read({**self._stated(), **fields}))
+            if self._hopeless(setup):
+                return
+            report = memory_of(setup)
         except DistsimError:
             return  # not a valid layout
         for name in ("dp", "zero_group"):
@@ -142,6 +145,13 @@ class _Search:
         over = self.nearest.report.headroom if self.nearest else None
         if over is None or report.headroom > over:
             self.nearest = found
+
+    def _hopeless(self, setup: Setup) -> bool:
+        """Whether the first stage alone shows that a job neither fits nor comes nearer than the best so far."""
+        if self.nearest is None or setup.layout.pp == 1:
+            return False
+        left = first_headroom(setup)
+        return bool(left < 0 and left <= min(self.nearest.report.headroom, 0))
 
     def settled(self, resorts: set[str]) -> int:
         """How many ways to fit, one per set of families, use none of the ``resorts``."""
