@@ -83,6 +83,7 @@ def test_options_win_over_recipes() -> None:
         ({"expert_overlap": True, "ep": 1}, "needs experts on several ranks"),
         ({"expert_overlap": True, "ep": 4, "pp": 2}, "with 2 pipeline stages needs several model chunks"),
         ({"expert_overlap": True, "ep": 4, "pp": 2, "schedule": "dualpipe"}, "dualpipe runs exchanges beside"),
+        ({"expert_overlap": False, "ep": 4, "pp": 2, "schedule": "dualpipe"}, "no-expert-overlap has no effect"),
         ({"expert_overlap": True, "recompute": "full"}, "--expert-overlap does not go with --recompute full"),
         ({"expert_overlap": True, "precision": "fp32"}, "not in fp32"),
         ({"expert_overlap": True, "model": "deepseek-v3", "mtp": 2, "ep": 8}, "one layer of multi-token prediction"),

@@ -6,7 +6,7 @@ import pytest
 
 from distsim import catalog
 from distsim.engine.jobs.flops import peak_of
-from distsim.engine.jobs.lacking import lacking_units, narrow_units, wide_units
+from distsim.engine.jobs.lacking import lacking_units, narrow_units, rounded_products, wide_units
 from distsim.engine.jobs.resolve import resolve
 from distsim.specs.job import Job
 
@@ -61,3 +61,16 @@ def test_more_recomputed_layers_than_a_stage_has() -> None:
     setup = resolve(Job(model="llama-7b", gpus=8, pp=4, recompute="full", recompute_layers=9))
     assert any("no stage has more than 8 layers" in note for note in setup.notes)
     assert not resolve(Job(model="llama-7b", gpus=8, pp=4, recompute="full", recompute_layers=8)).notes
+
+
+@pytest.mark.parametrize(
+    ("framework", "gpu", "precision", "told"),
+    [("maxtext", "h100-sxm", "fp32", True), ("maxtext", "h100-sxm", "tf32", False),
+     ("maxtext", "tpu-v5p", "fp32", False), ("torchtitan", "h100-sxm", "fp32", False),
+     ("maxtext", "mi250x", "fp32", False)],
+)  # fmt: skip
+def test_fp32_that_its_framework_multiplies_in_tf32(framework: str, gpu: str, precision: str, told: bool) -> None:
+    """What a replay of such a run takes for granted, an estimate says."""
+    found = rounded_products(*(catalog.load(*one) for one in (
+        ("gpus", gpu), ("precisions", precision), ("frameworks", framework))))  # fmt: skip
+    assert ("--precision tf32" in found) is told

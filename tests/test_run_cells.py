@@ -195,3 +195,9 @@ def test_what_a_suffix_was_taken_for_is_told() -> None:
     found = replay(Run({**ROW, "seq_len": "2k"}, 2))
     assert found.setup is not None and found.setup.layout.seq == 2048
     assert found.assumed == "seq_len '2k' taken as 2,048"
+
+
+def test_cells_of_parts_that_a_model_lacks() -> None:
+    told = replay(Run({**ROW, "decoder_seq": "512", "capacity_factor": "1.25", "step_time_s": "5"}, 2)).assumed
+    assert "decoder_seq has no effect" in told and "capacity_factor has no effect: llama-3-8b has no experts" in told
+    assert "no effect" not in replay(Run({**ROW, "step_time_s": "5"}, 2)).assumed

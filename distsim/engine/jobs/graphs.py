@@ -128,6 +128,12 @@ ASKED: tuple[AskedRule, ...] = (
         "add --vpp 2 or more, or leave --expert-overlap out",
     ),
     AskedRule(
+        lambda job: job.expert_overlap is False,
+        lambda y: (y.pp == 1) | (y.ep == 1) | (_two_ways(y) ^ True),
+        lambda y: f"--no-expert-overlap has no effect: {y.schedule} runs experts' exchanges beside computation",
+        "leave it out, or use another --schedule",
+    ),
+    AskedRule(
         _overlaps,
         lambda y: y.recompute_layers == 0,
         lambda y: "--expert-overlap does not go with --recompute full",

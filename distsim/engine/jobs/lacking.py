@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from distsim.layers.attention_kernel import FLASH_WIDTH
 from distsim.specs.accelerator import Accelerator, Peak
+from distsim.specs.framework import Framework
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 
@@ -83,6 +84,17 @@ def without_flash(chip: Accelerator, attention: str, kernel: str) -> str:
     )
 
 
+def rounded_products(chip: Accelerator, precision: Precision, framework: Framework) -> str:
+    """A note on a framework that multiplies fp32 in another format unless it is told not to, or nothing."""
+    really = framework.usual.get(f"precision_{precision.name}")
+    if precision.name != "fp32" or really in (None, precision.name) or not getattr(chip.peak, str(really)):
+        return ""
+    return (
+        f"{framework.name} multiplies fp32 tensors on {str(really).upper()} units unless a program asks for more, and "
+        f"distsim here does not: --precision {really} is what usually runs"
+    )
+
+
 def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:
     """A note on heads that flash attention on GPUs is too narrow for, or nothing."""
     widest = max(model.head_dim, model.global_attention.head_dim if model.global_attention else 0)
@@ -100,6 +112,7 @@ def lacking(setup: Setup, timed: bool = True) -> tuple[str, ...]:
     found = [other_software(chip, setup.framework.name), lacking_units(chip, setup.precision, timed)]
     if timed:
         found += [
+            rounded_products(chip, setup.precision, setup.framework),
             without_flash(chip, attention, setup.kernels.attention_kernel), wide_heads(chip, attention, setup.model),
         ]  # fmt: skip
     return tuple(filter(None, found))

@@ -27,6 +27,7 @@ def overruled(run: Run, setup: Setup) -> str:
         for words in (
             contradicted_sharding(run),
             _uncompiled(run, setup),
+            _lacking(run, setup),
             _replicas(run, setup),
             _accumulation(run, setup),
             _rates(run, setup),
@@ -42,6 +43,15 @@ def _uncompiled(run: Run, setup: Setup) -> str:
     if not run.flag("compile") or framework.compiled or setup.kernels.compiler != "none":
         return ""
     return f"compile has no effect: the profile of {framework.name} does not say what torch.compile fuses"
+
+
+def _lacking(run: Run, setup: Setup) -> str:
+    """Cells of parts that the model does not have."""
+    model = setup.model
+    parts = (("decoder_seq", "decoder behind an encoder", bool(model.encoder_layers)),
+             ("capacity_factor", "experts", model.experts is not None))  # fmt: skip
+    return "; ".join(f"{cell} has no effect: {model.name} has no {part}"
+                     for cell, part, there in parts if not there and run.positive(cell))  # fmt: skip
 
 
 def _replicas(run: Run, setup: Setup) -> str:
