@@ -201,6 +201,10 @@ def test_lists() -> None:
     assert "mxfp8" not in parse_precisions("all", job) and "fp8" in parse_precisions("all", job)
     assert "mxfp8" in parse_precisions("all", Job(model="llama-7b", gpu="b200"))
     assert "fp8" not in parse_precisions("all", Job(model="llama-7b", gpu="a100-sxm4-80gb"))
+    assert not [name for name in parse_precisions("all", job) if name.startswith(("fsdp", "jax", "torchao"))]
+    assert {"tf32", "fp32", "bf16-fp32-grads", "fp8-parameters"} <= set(parse_precisions("all", job))
+    torch = parse_precisions("all", Job(model="llama-7b", gpu="h100-sxm", framework="torchtitan"))
+    assert "fsdp-bf16" in torch and "jax-bf16" not in torch and "bf16-fp32-grads" not in torch
     assert parse_bounds({}, []).words("schedule") == list(USUAL)
 
 

@@ -39,7 +39,7 @@ BOUNDED: dict[str, str] = {
     "schedule": "pipeline schedules to try, or all [default: 1f1b, gpipe, interleaved-1f1b]",
     "sequence_parallel": "sequence parallelism to try: on,off",
     "global_batch": "sequences per step to try; a range doubles: 512..2048",
-    "precision": "precision recipes to try: bf16,fp8, or all that the GPU has units for [default: one, as for step]",
+    "precision": "precision recipes to try: bf16,fp8, or all that GPU and framework have [default: one, as for step]",
     "offload": "what leaves the GPU, to try: none,optimizer,optimizer+activations, or all [default: none]",
 }
 FIXED = ("gpu", "cluster", "gpu_power", "profile", "framework", "seq", "decoder_seq", "sample_tokens", "attention",

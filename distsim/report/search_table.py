@@ -121,7 +121,7 @@ def fitted(rows: Sequence[Row], asked: Sequence[str] = ()) -> list[str]:
     known = (COST, *known) if "dollars" in names else known
     early = [name for name in SPARE if name not in asked]
     late = [name for name in SPARE if name in asked]
-    for drop in ("", *ones, *early, *known, *LAST[:1], *late, *LAST[1:]):
+    for drop in ("", *ones, *early, *known, *LAST[:1], *late, *LAST[1:], "MFU"):
         names = [
             BRIEFER[name] if name == drop and name in BRIEFER else name
             for name in names

@@ -13,7 +13,9 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts.bounds import LARGEST, parse_bound
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.accelerator import Accelerator
+from distsim.specs.framework import Framework
 from distsim.specs.job import OFFLOADS, Job
+from distsim.specs.timing import family_of
 
 ALL = "all"
 FIXED = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_group", "sequence_parallel",
@@ -51,12 +53,27 @@ def with_batch(base: Setup, batch: int) -> Setup:
 
 
 def parse_precisions(text: str, job: Job) -> tuple[str, ...]:
-    """``bf16,fp8``, or ``all`` that the accelerator has units for."""
+    """``bf16,fp8``, or ``all`` that the accelerator has units for and that are not other software's own."""
     names = _words("precision", text, "bf16,fp8")
     if names == [ALL]:
-        chip = base_setup(job.model_copy(update={"precision": None}), 1).accelerator
-        return tuple(name for name in catalog.names("precisions") if runs_on(name, chip))
+        base = base_setup(job.model_copy(update={"precision": None}), 1)
+        others = _of_others(base.framework)
+        return tuple(
+            name for name in catalog.names("precisions") if name not in others and runs_on(name, base.accelerator)
+        )
     return tuple(dict.fromkeys(catalog.load("precisions", name).name for name in names))
+
+
+def _of_others(framework: Framework) -> set[str]:
+    """Recipes that only software of other families says it runs, such as fsdp-pure or jax-int8."""
+    own: set[str] = set()
+    others: set[str] = set()
+    for name in catalog.names("frameworks"):
+        one: Framework = catalog.load("frameworks", name)
+        listed = [value for recipe in one.recipes for value in (*recipe.precisions, *recipe.replayed.values())]
+        said = {*filter(lambda value: isinstance(value, str), one.usual.values()), *listed, *one.usual_whole.values()}
+        (own if family_of(name) == family_of(framework.name) else others).update(said)
+    return {name for name in others - own if "-" in name}  # plain formats are anybody's
 
 
 def runs_on(precision: str, chip: Accelerator) -> bool:
