@@ -135,6 +135,8 @@ def test_what_ran_computed_as_much_again_as_it_needed() -> None:
     assert 0 < found.setup.layout.recompute_layers < 40 and stated.setup.recompute == "none"
     assert f"recompute is blank: taken as {found.setup.layout.recompute_layers} of 40 layers" in found.assumed
     assert "recompute is blank" not in stated.assumed and "needs more memory" in stated.assumed
+    denied = _replay(**cells, notes="no activation checkpointing")
+    assert "recompute is blank" not in denied.assumed and "needs more memory" in denied.assumed
 
 
 def test_nearly_fitting_rows_and_those_of_recipes_stay_as_they_are() -> None:

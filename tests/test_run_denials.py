@@ -8,6 +8,7 @@ from distsim.engine.runs.memory import COMPILED
 from distsim.interop import run_graphs, run_notes
 from distsim.interop.run_attention import kernel_said, narrow_attention
 from distsim.interop.run_models import model_of
+from distsim.interop.run_recompute import denies_recomputation
 from distsim.interop.run_tuning import packed_options, unpadded_tokens
 from distsim.interop.runs import Run
 
@@ -133,3 +134,22 @@ def test_attention_in_8_bits(notes: str, narrow: bool) -> None:
 )  # fmt: skip
 def test_tensor_parallel_overlap(notes: str, apart: bool) -> None:
     assert run_graphs.tensor_parallel_apart(_run(notes)) is apart
+
+
+@pytest.mark.parametrize(
+    ("notes", "beside"), [("A2A overlap: no", None), ("A2A overlap", True), ("A2A overlap=no; x", None)]
+)
+def test_no_as_a_value(notes: str, beside: bool | None) -> None:
+    assert run_graphs.overlaps_experts(_run(notes)) is beside
+    assert run_notes.loss_of(_run("liger: no"), ("liger",)) is None
+    assert run_notes.loss_of(_run("liger: no dropout"), ("liger",)) == "liger"
+
+
+@pytest.mark.parametrize(
+    ("notes", "denied"),
+    [("no gradient checkpointing", True), ("activation checkpointing: off", True), ("without recomputation", True),
+     ("gradient_checkpointing=False", True), ("no recompute flags", False), ("gradient checkpointing", False),
+     ("recompute off for 2 layers", False), ("no checkpointing to disk", False)],
+)  # fmt: skip
+def test_recomputation(notes: str, denied: bool) -> None:
+    assert denies_recomputation(notes) is denied

@@ -13,7 +13,7 @@ BEFORE += "(?<!non-)(?<!no-)"
 _OFF = r"not|never|off|false|none|0(?!\.)|disabled|(?:turned|switched) off|unavailable"
 AFTER = (
     rf"(?!(?: kernels?| accumulation| reduction)?(?:(?:(?: is| was| are| were)? | ?[=:]+ ?)(?:{_OFF})\b|"
-    r" (?:was|were) (?:tried|slower)\b))"
+    r" ?[=:]+ ?no\b(?! \w)| (?:was|were) (?:tried|slower)\b))"
 )
 """Words, and values of a setting."""
 

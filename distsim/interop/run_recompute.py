@@ -54,6 +54,12 @@ latent attention. Elsewhere Transformer Engine's products have them (core/transf
 recompute_input_layernorm and recompute_pre_mlp_layernorm; core/models/gpt/gpt_layer_specs.py)."""
 BUT_MLP = ("qkv", "context", "out")
 """What is kept where the MLP is computed again."""
+_AGAIN = r"(?:re-?comput(?:e|ation)|(?:activation|gradient)[-_ ]checkpointing|remat)"
+_DENIED = re.compile(
+    rf"\b(?:no|without|not using) (?:full |activation )?{_AGAIN}\b(?! flags?)|"
+    rf"\b{_AGAIN}(?: is | was | |[ =:]+)(?:off|false|disabled|none|no|not used)\b(?! \w)",
+    re.IGNORECASE,
+)
 CHOICES = (
     "known are none, full, selective, op, uniform, block:N, every-N, N layers, N%, core_attn, mlp, layernorm, act, "
     "moe, moe_act, mla_up_proj, shared_experts"
@@ -66,6 +72,11 @@ class Said(NamedTuple):
     options: Mapping[str, Any]
     kernels: Mapping[str, Any] = {}
     assumed: str = ""
+
+
+def denies_recomputation(notes: str) -> bool:
+    """Whether notes say that nothing is computed again."""
+    return _DENIED.search(notes) is not None
 
 
 def said_by(cell: str, layers: int, chunks: int = 1, has: Collection[str] = ()) -> Said | None:

@@ -9,6 +9,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.contradictions import too_large
 from distsim.interop.run_attention import attention_said
+from distsim.interop.run_recompute import denies_recomputation
 from distsim.interop.runs import Run
 
 
@@ -45,10 +46,11 @@ def _with_less(setup: Setup) -> Iterator[Setup]:
 def as_it_ran(run: Run, setup: Setup) -> Setup:
     """The setup of a row whose layout stands. One that does not say what it computes again, of software without recipes
     that do, computes as much as it needs where it is too large by more than predictions err: it ran, so something is
-    left out, and nothing else is left out as often; but for the kernel of attention that nobody names, whose scores in
-    memory are then only assumed."""
+    left out, and nothing else is left out as often. Not so where notes deny it, and where nobody names the kernel of
+    attention, whose scores in memory are then only assumed."""
     fitted = setup.tuning is not None or setup.framework.usual.get("recompute_until_fits")
-    blank = run.text("recompute") is None and setup.recompute != "full" and not fitted
+    said = run.text("recompute") is not None or denies_recomputation(run.text("notes") or "")
+    blank = not said and setup.recompute != "full" and not fitted
     doubtful = setup.layout.attention == "eager" and attention_said(run) is None
     return fitting(setup) if blank and not doubtful and _beyond(setup) else setup
 
