@@ -10,8 +10,8 @@ from distsim import catalog
 from distsim.engine.evidence import replay, setup_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.chip import Chip
-from distsim.interop.run_release import stated_year
 from distsim.interop.runs import Run
+from distsim.interop.runs.release import stated_year
 from distsim.specs.job import Job
 
 BERT = {"model": "bert-base", "gpu": "h100-sxm", "n_gpus": 1, "framework": "huggingface", "seq_len": 512,

@@ -15,8 +15,8 @@ from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums, stage_compute
 from distsim.engine.kernels.launches import PARALLEL_LINEAR_ISSUE, PLAIN_ISSUE, launches
 from distsim.errors import DistsimError
-from distsim.interop.run_tuning import DOCUMENT_TOKENS, packed_options, unpadded_tokens
 from distsim.interop.runs import Run
+from distsim.interop.runs.tuning import DOCUMENT_TOKENS, packed_options, unpadded_tokens
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 

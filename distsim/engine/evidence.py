@@ -49,16 +49,17 @@ from distsim.engine.runs.software import (
 from distsim.engine.runs.units import beyond, time_cell
 from distsim.errors import DistsimError
 from distsim.formulas.compute import BUSIEST_RANK
-from distsim.interop import run_notes
-from distsim.interop.run_attention import assumed_attention
-from distsim.interop.run_chips import assumed_chip, with_chip
-from distsim.interop.run_context import assumed_context
-from distsim.interop.run_models import assumed_model, model_of, without_prediction
-from distsim.interop.run_names import optimizer_named
-from distsim.interop.run_numbers import suffixes_read
-from distsim.interop.run_peaks import assumed_unit
-from distsim.interop.run_sharding import assumed_sharding
-from distsim.interop.run_tuning import (
+from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.attention import assumed_attention
+from distsim.interop.runs.chips import assumed_chip, with_chip
+from distsim.interop.runs.context import assumed_context
+from distsim.interop.runs.models import assumed_model, model_of, without_prediction
+from distsim.interop.runs.names import optimizer_named
+from distsim.interop.runs.numbers import suffixes_read
+from distsim.interop.runs.peaks import assumed_unit
+from distsim.interop.runs.sharding import assumed_sharding
+from distsim.interop.runs.tuning import (
     assumed_rank,
     lengths_of,
     packed_options,
@@ -67,7 +68,6 @@ from distsim.interop.run_tuning import (
     tuning_options,
     unpadded_tokens,
 )
-from distsim.interop.runs import MissingCell, Run
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 from distsim.specs.model import Model

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from distsim import catalog
 from distsim.errors import DistsimError
-from distsim.interop.run_chips import cluster_in
 from distsim.interop.runs import Run
+from distsim.interop.runs.chips import cluster_in
 from distsim.specs.cluster import Cluster
 from distsim.units import parse
 

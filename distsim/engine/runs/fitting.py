@@ -8,8 +8,8 @@ from dataclasses import replace
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.contradictions import too_large
-from distsim.interop.run_attention import attention_said
 from distsim.interop.runs import Run
+from distsim.interop.runs.attention import attention_said
 
 
 def fitting(setup: Setup) -> Setup:

@@ -12,11 +12,11 @@ from distsim.engine.jobs.profile import with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import StageMemory, memory_of
 from distsim.engine.runs.likeness import correction_of
-from distsim.interop.run_denials import affirmed
-from distsim.interop.run_hits import hit
-from distsim.interop.run_notes import ON_DEEPSPEED
-from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import Run
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.notes import ON_DEEPSPEED
+from distsim.interop.runs.tuning import lengths_of
 from distsim.layers.head import head
 from distsim.specs.timing import CHECKED, PLAIN, STATE_NAMES, family_of
 

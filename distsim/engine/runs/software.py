@@ -7,14 +7,14 @@ import re
 
 from distsim import catalog
 from distsim.errors import DistsimError
-from distsim.interop import run_notes
-from distsim.interop.run_attention import attention_said
-from distsim.interop.run_hits import hit
-from distsim.interop.run_models import model_of
-from distsim.interop.run_recompute import Said, said_by, unknown
-from distsim.interop.run_release import stated_year
-from distsim.interop.run_sharding import hybrid_group
 from distsim.interop.runs import Run
+from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.attention import attention_said
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.models import model_of
+from distsim.interop.runs.recompute import Said, said_by, unknown
+from distsim.interop.runs.release import stated_year
+from distsim.interop.runs.sharding import hybrid_group
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of

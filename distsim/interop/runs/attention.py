@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from distsim.interop.run_denials import affirmed
-from distsim.interop.runs import Run
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.table import Run
 
 KERNELS = (
     (re.compile(r"flash[-_ ]?(?:attention|attn)?[-_ ]?v?1(?![\d.])|\bfa[-_ ]?1\b", re.IGNORECASE), "flash-1"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from distsim.interop.run_denials import affirmed, told_of
-from distsim.interop.run_hits import hit
-from distsim.interop.run_sharding import FULL, stated_stage
-from distsim.interop.run_tuning import lengths_of
-from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs.denials import affirmed, told_of
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.sharding import FULL, stated_stage
+from distsim.interop.runs.table import MissingCell, Run
+from distsim.interop.runs.tuning import lengths_of
 from distsim.specs.job import OFFLOADS
 
 ON_DEEPSPEED = "full-parameter"

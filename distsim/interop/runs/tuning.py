@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from distsim.interop.run_denials import affirmed
-from distsim.interop.run_hits import hit
-from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.table import MissingCell, Run
 from distsim.specs.tuning import targets_named
 
 _TARGETS = re.compile(r"target modules ([a-z0-9_-]+(?:,[a-z0-9_-]+)*)")

@@ -9,9 +9,9 @@ from typing import Any
 from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
 from distsim.interop.models import known_model
-from distsim.interop.run_families import known_family, stand_in, text_family, traits_of, usual_vocab
-from distsim.interop.run_shapes import assumed_shape, experts_per_token, heads_of, width_of
-from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs.families import known_family, stand_in, text_family, traits_of, usual_vocab
+from distsim.interop.runs.shapes import assumed_shape, experts_per_token, heads_of, width_of
+from distsim.interop.runs.table import MissingCell, Run
 from distsim.specs.model import Model
 from distsim.specs.output import Output
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from distsim.interop.run_hits import hit
-from distsim.interop.runs import Run
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.table import Run
 
 # "26.04.01 NeMo Container", "container NeMo 24.07", "(tag v25.10)": NVIDIA numbers these by year and month.
 _NAMED = re.compile(

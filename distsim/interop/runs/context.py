@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from distsim.interop.run_denials import affirmed
-from distsim.interop.runs import Run
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.table import Run
 
 _MODES = tuple(
     (re.compile(words, re.IGNORECASE), mode) for words, mode in (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from distsim.interop.run_denials import BEFORE, affirmed
-from distsim.interop.run_hits import hit
-from distsim.interop.runs import Run
+from distsim.interop.runs.denials import BEFORE, affirmed
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.table import Run
 
 _WHOLE = r"(?:full|whole|entire)[- _](?:iteration|step|program)"
 _GRAPHS = (

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distsim.errors import DistsimError
-from distsim.interop.run_columns import in_units, read_as
-from distsim.interop.run_numbers import COUNTS, FLAGS, FROM_ZERO, MEASURED, marks_of, number_in, plain_numbers
+from distsim.interop.runs.columns import in_units, read_as
+from distsim.interop.runs.numbers import COUNTS, FLAGS, FROM_ZERO, MEASURED, marks_of, number_in, plain_numbers
 
 WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precision", "recompute", "attention",
          "optimizer", "offload", "framework", "cp_mode", "flops_kind", "mem_kind", "finetune_kind",
