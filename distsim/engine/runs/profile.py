@@ -195,7 +195,7 @@ def assumed_software(run: Run, setup: Setup) -> str:
 def trained_whole(run: Run, setup: Setup) -> Setup:
     """The setup with the optimizer of scripts that fine-tune without DeepSpeed, and with their precision where
     everything trains in bf16."""
-    scripted = run_notes.ON_DEEPSPEED in (run.text("notes") or "").lower()
+    scripted = run_notes.ON_DEEPSPEED in run.notes.lower()
     usual = setup.framework.usual_whole
     if not usual or run.text("finetune_kind") is None or setup.layout.zero or scripted:
         return setup

@@ -21,9 +21,9 @@ _LABELS = {"MP mode PURE precision label bf16": 2023 + 4 / 12}
 
 def release_year(run: Run) -> float | None:
     """The year with its months as a fraction, e.g. 2025.75 for 25.10; None where no release is named."""
-    found = hit(_NAMED, f"{run.text('source') or ''} | {run.text('notes') or ''}")
+    found = hit(_NAMED, f"{run.text('source') or ''} | {run.notes}")
     if found is None:
-        return next((year for label, year in _LABELS.items() if label in (run.text("notes") or "")), None)
+        return next((year for label, year in _LABELS.items() if label in run.notes), None)
     year, month = (int(part) for part in found.groups() if part is not None)
     return 2000 + year + (month - 1) / 12
 

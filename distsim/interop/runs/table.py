@@ -94,6 +94,11 @@ class Run:
         return self.text("id") or f"line {self.line}"
 
     @property
+    def notes(self) -> str:
+        """What the row says beside its cells; empty where it says nothing."""
+        return self.text("notes") or ""
+
+    @property
     def source(self) -> str:
         """The source in short: its first word."""
         return (self.text("source") or "?").split(" ")[0]
