@@ -17,6 +17,9 @@ _NAMED = re.compile(
 _LABELS = {"MP mode PURE precision label bf16": 2023 + 4 / 12}
 """Labels that a release gave up: the benchmarks of mosaicml/llm-foundry name the precision bf16 in the tables of May
 2023, which its README of 2024 carries on beside newer ones, and amp_bf16 from then on."""
+_CELL = re.compile(r"(?P<year>20\d\d)(?P<part>\.\d+)?(?:[-/](?P<month>0?[1-9]|1[0-2])(?!\d))?")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_NAMED_MONTH = re.compile(rf"\b({'|'.join(_MONTHS)})[a-z]*\b", re.IGNORECASE)
 
 
 def release_year(run: Run) -> float | None:
@@ -26,11 +29,6 @@ def release_year(run: Run) -> float | None:
         return next((year for label, year in _LABELS.items() if label in run.notes), None)
     year, month = (int(part) for part in found.groups() if part is not None)
     return 2000 + year + (month - 1) / 12
-
-
-_CELL = re.compile(r"(?P<year>20\d\d)(?P<part>\.\d+)?(?:[-/](?P<month>0?[1-9]|1[0-2])(?!\d))?")
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_NAMED_MONTH = re.compile(rf"\b({'|'.join(_MONTHS)})[a-z]*\b", re.IGNORECASE)
 
 
 def stated_year(run: Run) -> float | None:
