@@ -61,9 +61,9 @@ COUNTERS_IN_NOTES = {
     "allocated": re.compile(r"max_memory_allocated|(?:max|peak)(?:imum)? (?:memory )?allocated|peak active"),
 }
 """The same in notes, which tell of other things, too."""
-LOADED_WHOLE_UNTIL, LOADED_WHOLE_BYTES = 2024.0, 1.5e9
-"""Software before this year has all kernels of its libraries in a larger context, as nvidia-smi showed in 52 runs of
-BLOOM's layout scan (presets/frameworks/megatron-deepspeed.toml)."""
+LOADED_WHOLE_UNTIL, LOADED_WHOLE_BYTES = 2024.0, 1.0e9
+"""Software before this year has all kernels of its libraries in a larger context: 1.5 GB on an A100, of which the chip
+takes 0.5, as nvidia-smi showed in 52 runs of BLOOM's layout scan (presets/frameworks/megatron-deepspeed.toml)."""
 QLORA_ON_DEEPSPEED, QLORA_BUCKETS_BYTES = 'method "Q-LoRA"', 2 * 2e8 * 2
 """Notes of runs of QwenLM/Qwen's finetune_qlora_single_gpu.sh, which DeepSpeed runs in fp16, the loss too; and two
 buckets of its ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as well."""
