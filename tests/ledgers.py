@@ -6,19 +6,29 @@ from typing import Any
 
 import distsim
 from distsim.engine.jobs.models import load_model
-from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.step import StepReport
 from distsim.interop.huggingface import Reading, read_config
+from distsim.specs.job import Job
 
 
-def counted(row: dict[str, Any]) -> Reading:
-    """The configuration as read, whose parameters are exact; no key is left over that could matter."""
+def counted(row: dict[str, Any], preset: str | None = None) -> Reading:
+    """The configuration as read, whose parameters are exact, as those of its ``preset`` are, if it has one; no key is
+    left over that could matter."""
     reading = read_config(row["config"])
     loaded = load_model(reading.model)
     assert loaded.parameters == row["parameters"] == sum(loaded.parts().values())
     assert not reading.unused
+    if preset:
+        assert load_model(preset).parameters == row["parameters"]
     return reading
+
+
+def one_gpu(model: Any, **options: Any) -> Setup:
+    """A job of transformers' modules in bf16 on one GPU, where ``options`` do not say otherwise."""
+    usual = {"gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "precision": "pure-bf16"}
+    return resolve(Job(model=model, **{**usual, **options}))
 
 
 def shared_and_whole(setup: Setup) -> tuple[float, float]:

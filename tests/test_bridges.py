@@ -98,5 +98,5 @@ def test_cards_without_peers_pass_host_memory() -> None:
 @pytest.mark.parametrize("name", [name for name in catalog.names("gpus") if name.startswith(("rtx-", "titan"))])
 def test_geforce_cards_have_no_peers_over_pcie(name: str) -> None:
     card = catalog.load("gpus", name)
-    geforce = not name.startswith(("rtx-a", "rtx-6000", "rtx-pro"))
+    geforce = not name.startswith(("rtx-a", "rtx-4000", "rtx-6000", "rtx-pro"))
     assert card.host.peer is not geforce

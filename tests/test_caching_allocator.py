@@ -10,8 +10,8 @@ from distsim.engine.memory import memory_of
 from distsim.engine.runs.memory import held_by
 from distsim.engine.runs.profile import run_year
 from distsim.engine.validate import shipped_runs
-from distsim.interop.run_peaks import measured_peak_bytes
 from distsim.interop.runs import read_runs
+from distsim.interop.runs.peaks import measured_peak_bytes
 from distsim.units import MIB
 
 RUNS = {run.id: run for run in read_runs(shipped_runs())}

@@ -10,8 +10,8 @@ import distsim
 from distsim.engine.evidence import setup_of
 from distsim.engine.exchanges.exchange import exchange_of, gathers_once
 from distsim.engine.traffic import TrafficReport
-from distsim.interop import run_graphs
 from distsim.interop.runs import Run
+from distsim.interop.runs import graphs as run_graphs
 from distsim.units import GIB
 from tests.test_recipes import row
 

@@ -5,22 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledgers import one_gpu
 
 from distsim import catalog
-from distsim.engine.evidence import setup_of
+from distsim.engine.evidence import replay, setup_of
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.moments import moments_of
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.models import load_model
-from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.interop.runs import Run
 from distsim.layers.ledger import distinct_saved, flops_forward
-from distsim.specs.job import Job
 
 # One step of T5ForConditionalGeneration on torch 2.13 fake tensors, recorded as tests/test_saved_tensors.py says.
 MEMORY = list(csv.DictReader((Path(__file__).parent / "oracles" / "torch_t5.csv").open()))
@@ -35,11 +34,6 @@ PRESETS = {
 }  # fmt: skip
 
 
-def _setup(model: Any, **options: Any) -> Setup:
-    usual = {"gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "precision": "pure-bf16"}
-    return resolve(Job(model=model, **{**usual, **options}))
-
-
 @pytest.mark.parametrize("name", PRESETS)
 def test_counts(name: str) -> None:
     loaded = load_model(name)
@@ -52,7 +46,7 @@ def test_against_torch(row: dict[str, str]) -> None:
     """Layers of both stacks to the byte where attention is composed, else within 0.1 %; peaks within 2 %."""
     batch, eager = int(row["micro_batch"]), row["attn_impl"] == "eager"
     spec = load_model(row["model"]).spec.model_copy(update={"decoder_context": int(row["dec_seq"])})
-    setup = _setup(
+    setup = one_gpu(
         spec, seq=int(row["seq"]), micro_batch=batch, global_batch=batch, recompute=row["recompute"],
         attention="eager" if eager else "flash",
     )  # fmt: skip
@@ -70,7 +64,7 @@ def test_against_torch(row: dict[str, str]) -> None:
 def test_flops_follow_the_ledger() -> None:
     """Three times the products of a forward pass, but for norms and the table of biases."""
     for name in ("t5-3b", "flan-t5-xl"):
-        setup = _setup(name, seq=512, micro_batch=2)
+        setup = one_gpu(name, seq=512, micro_batch=2)
         stage = build_stages(setup)[0]
         assert stage.head is not None
         rows = [*stage.head.operations, *(one for block, times in stage.layers for one in block.operations * times)]
@@ -78,7 +72,7 @@ def test_flops_follow_the_ledger() -> None:
 
 
 def test_decoders_do_their_work_on_fewer_tokens() -> None:
-    setup = _setup("t5-3b", micro_batch=8)
+    setup = one_gpu("t5-3b", micro_batch=8)
     (encoder, _), (decoder, _) = build_stages(setup)[0].layers
     sizes = [{one.name: one.shape[0] for one in block.operations} for block in (encoder, decoder)]
     assert (sizes[0]["mlp.up"], sizes[1]["mlp.up"], sizes[1]["cross.kv"]) == (4096, 1024, 4096)
@@ -103,12 +97,12 @@ def test_configurations() -> None:
 @pytest.mark.parametrize("degree", ["pp", "cp"])
 def test_only_tensor_parallel_ranks_split_it(degree: str) -> None:
     with pytest.raises(DistsimError, match="an encoder with a decoder"):
-        _setup("t5-3b", gpus=2, framework="megatron-core", **{degree: 2})
-    assert _setup("t5-3b", gpus=2, framework="megatron-core", tp=2).layout.tp == 2
+        one_gpu("t5-3b", gpus=2, framework="megatron-core", **{degree: 2})
+    assert one_gpu("t5-3b", gpus=2, framework="megatron-core", tp=2).layout.tp == 2
 
 
 def test_what_the_decoder_reads_is_said() -> None:
-    assert any("its decoder reads 128" in note for note in _setup("t5-base").notes)
+    assert any("its decoder reads 128" in note for note in one_gpu("t5-base").notes)
 
 
 def test_mistakes_in_a_model_file(tmp_path: Path) -> None:
@@ -132,6 +126,39 @@ def test_t5_composed_its_attention_until_2026() -> None:
              "precision": "bf16", "framework": "deepspeed", "step_time_s": "1"}  # fmt: skip
     found = {
         (model, year): setup_of(Run({**cells, "model": model, "year": year}, 2)).layout.attention
-        for model in ("flan-t5-base", "llama-7b") for year in ("2024", "2026")
+        for model in ("flan-t5-base", "llama-7b") for year in ("2024", "2025-05", "2026-08")
     }  # fmt: skip
-    assert [key for key, way in found.items() if way == "eager"] == [("flan-t5-base", "2024")]
+    assert [key for key, way in found.items() if way == "eager"] == [
+        ("flan-t5-base", "2024"), ("flan-t5-base", "2025-05"),
+    ]  # fmt: skip
+
+
+T5_ROW = {"model": "t5-small", "gpu": "h100-sxm", "n_gpus": 1, "framework": "huggingface", "seq_len": 512,
+          "micro_batch": 64, "grad_accum": 1, "global_batch": 64, "recompute": "none"}  # fmt: skip
+
+
+def _row(**cells: Any) -> Run:
+    return Run({name: str(value) for name, value in {**T5_ROW, **cells}.items()}, 2)
+
+
+@pytest.mark.parametrize(
+    ("cells", "tokens"),
+    [
+        ({"decoder_seq": 300}, 300), ({"notes": "1024 tokens in and 1024 out, autocast"}, 1024),
+        ({"notes": "span corruption, 114 targets"}, 114), ({"notes": "targets 114 by the recipe"}, 114),
+        ({"notes": "LoRA targets and accumulation not said"}, 128),
+    ],
+)  # fmt: skip
+def test_what_a_decoder_reads(cells: dict[str, Any], tokens: int) -> None:
+    assert catalog.load("models", "t5-small").decoder_context == 128
+    assert setup_of(_row(model="t5-small", **cells)).model.decoder_context == tokens
+
+
+def test_memory_of_t5_with_long_targets() -> None:
+    """65.0 GiB (66,597 MiB) with 32 sequences of 1,024 tokens in and out on an H100 (mila-iqia/milabench
+    config/scaling/H100.yaml, March 2025)."""
+    notes = "1024 tokens in and 1024 out"
+    found = replay(_row(model="t5-small", seq_len=1024, micro_batch=32, global_batch=32, precision="fp16", notes=notes,
+                        year="2025-03", mem_peak_gb_per_gpu="66597 MiB", mem_kind="nvidia-smi",
+                        samples_per_s=102.84))  # fmt: skip
+    assert found.predicted_peak == pytest.approx(66597 * 2**20, rel=0.1)

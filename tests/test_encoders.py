@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledgers import one_gpu
 
 from distsim import catalog
 from distsim.engine.figures import Figures
@@ -15,13 +16,11 @@ from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.models import load_model
-from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.compute import Chip, operation_sums
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.layers.network import layer_block
-from distsim.specs.job import Job
 from distsim.specs.model import Model
 
 # Counted on the instantiated (meta) modules of transformers 5.23, whose classes and changed keys the table names.
@@ -68,16 +67,11 @@ def _masked(name: str, layers: int | None = None) -> Model:
     return spec.model_copy(update={"output": output, "layers": layers or spec.layers})
 
 
-def _setup(model: str | Model, **options: Any) -> Setup:
-    usual = {"gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "precision": "pure-bf16"}
-    return resolve(Job(model=model, **{**usual, **options}))
-
-
 @pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
 def test_against_torch(row: dict[str, str]) -> None:
     """What layers of BERT and its likes keep in 16 bits to the byte; peaks of all within 3 %, of these 0.3 %."""
     batch, exact = int(row["micro_batch"]), row["model"] in EXACT
-    setup = _setup(
+    setup = one_gpu(
         _masked(row["model"], int(row["layers"])), seq=int(row["seq"]), micro_batch=batch, global_batch=batch,
         attention="eager" if row["attn_impl"] == "eager" else "flash", precision=PRECISION[row["dtype_scheme"]],
         recompute=row["recompute"],
@@ -97,7 +91,7 @@ def test_attention_sees_all_tokens() -> None:
     plain = _masked("esm2-650m")
     ratios = []
     for seq in (1024, 8192, 131072):
-        both = [_setup(one, seq=seq) for one in (plain, plain.model_copy(update={"causal": True}))]
+        both = [one_gpu(one, seq=seq) for one in (plain, plain.model_copy(update={"causal": True}))]
         seconds = []
         for setup in both:
             (core,) = [one for one in layer_block(setup.context()).operations if one.name == "attention.core"]
@@ -113,12 +107,12 @@ def test_flops_of_bionemo() -> None:
         spec = load_model(name).spec
         h, s, layers, vocab = spec.hidden, 1024, spec.layers, spec.vocab
         stated = (24 * s * h**2 + 4 * s**2 * h) * 3 * layers + 6 * s * h * vocab
-        assert model_flops(_setup(name, seq=s)) * s == pytest.approx(stated, rel=4e-3)
+        assert model_flops(one_gpu(name, seq=s)) * s == pytest.approx(stated, rel=4e-3)
 
 
 def test_masked_positions_alone() -> None:
     """Where a framework computes the logits of masked positions only, head and loss shrink by their share."""
-    whole = _setup("bert-large", micro_batch=8)
+    whole = one_gpu("bert-large", micro_batch=8)
     kernels = whole.kernels.model_copy(update={"predicted_share": 0.15})
     part = replace(whole, kernels=kernels)
     kept = [saved_of(one, build_stages(one)[0]).head_and_loss for one in (whole, part)]
@@ -182,4 +176,4 @@ def test_mistakes_in_a_model_file(tmp_path: Path) -> None:
 
 def test_no_later_tokens_to_predict() -> None:
     with pytest.raises(DistsimError, match="encoder"):
-        _setup("bert-large", mtp=1)
+        one_gpu("bert-large", mtp=1)

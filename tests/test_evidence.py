@@ -21,8 +21,8 @@ from distsim.engine.runs.memory import held_by
 from distsim.engine.runs.profile import checkpointed, trained_whole
 from distsim.engine.validate import quantile, shipped_runs
 from distsim.errors import DistsimError
-from distsim.interop.run_peaks import measured_peak_bytes
 from distsim.interop.runs import Run, measured_step_seconds, read_runs
+from distsim.interop.runs.peaks import measured_peak_bytes
 from distsim.specs.job import Job
 from distsim.units import GIB
 
@@ -323,7 +323,7 @@ def test_quantile() -> None:
     ],
 )  # fmt: skip
 def test_releases_are_dated_to_the_month(words: str, year: float | None) -> None:
-    from distsim.interop.run_release import release_year
+    from distsim.interop.runs.release import release_year
 
     assert release_year(_run(notes=words)) == year
 

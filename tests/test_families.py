@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledgers import counted
+from ledgers import counted, one_gpu
 from test_search import same_somewhere
 
 import distsim
@@ -16,7 +16,7 @@ from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.models import load_model
-from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
@@ -37,7 +37,7 @@ TOTAL, TIGHT, LOOSE = 0.01, 0.012, 0.025
 @pytest.mark.parametrize("row", COUNTS, ids=lambda row: f"{row['config']['architectures'][0]}-{row['parameters']}")
 def test_counts(row: dict[str, Any]) -> None:
     reading = counted(row)
-    held = _states(_setup(reading.model), 1)
+    held = _states(one_gpu(reading.model), 1)
     assert held.dense_parameters == row["parameters"] - row["frozen"]
 
 
@@ -64,11 +64,6 @@ def test_classes_of_other_families(name: str) -> None:
         load_model(name)
 
 
-def _setup(model: Any, **options: Any) -> Setup:
-    usual = {"gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "precision": "pure-bf16"}
-    return resolve(Job(model=model, **{**usual, **options}))
-
-
 def _states(setup: Setup, copies: int = 1) -> Any:
     return states(setup, list(build_stages(setup)[0].parameters()) * copies, Figures())
 
@@ -80,7 +75,7 @@ def test_against_torch(row: dict[str, str]) -> None:
     spec, batch = load_model(row["model"]).spec, int(row["micro_batch"])
     if row["dec_seq"]:
         spec = spec.model_copy(update={"decoder_context": int(row["dec_seq"])})
-    setup = _setup(
+    setup = one_gpu(
         spec, seq=spec.context if spec.text else int(row["seq"]), micro_batch=batch, global_batch=batch,
         recompute=row["recompute"], attention="eager" if row["attn_impl"] == "eager" else "flash",
         precision=PRECISION[row["dtype_scheme"]],
@@ -106,7 +101,7 @@ FLOPS = ("vit-base-patch16-224", "whisper-small", "whisper-large-v3-turbo", "bar
 @pytest.mark.parametrize("name", FLOPS)
 def test_flops_follow_the_ledger(name: str) -> None:
     """Three times the products of a forward pass, but for norms, biases and tables."""
-    setup = _setup(name, micro_batch=2)
+    setup = one_gpu(name, micro_batch=2)
     stage = build_stages(setup)[0]
     assert stage.embedding is not None and stage.head is not None
     rows = [*stage.embedding.operations, *stage.head.operations]
@@ -117,7 +112,7 @@ def test_flops_follow_the_ledger(name: str) -> None:
 
 def test_frozen_sines_are_held_and_nothing_else() -> None:
     """Whisper's encoder positions: two bytes each, no gradient, no states, no master copy."""
-    held = _states(_setup("whisper-small", precision="bf16", framework="megatron-core"))
+    held = _states(one_gpu("whisper-small", precision="bf16", framework="megatron-core"))
     frozen, others = 1500 * 768, 241_734_912 - 1500 * 768 + 51_968 * 768 - 51_865 * 768
     assert (held.parameters, held.gradients) == (2 * (frozen + others), 2 * others)
     assert held.optimizer == 12 * others
@@ -138,7 +133,7 @@ def test_frozen_sines_are_held_and_nothing_else() -> None:
 )  # fmt: skip
 def test_what_is_refused(name: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(DistsimError, match=words):
-        _setup(name, gpus=8, framework="megatron-core", precision="bf16", **options)
+        one_gpu(name, gpus=8, framework="megatron-core", precision="bf16", **options)
 
 
 def test_a_scan_that_is_composed_has_memory_but_no_time() -> None:
@@ -154,7 +149,7 @@ def test_a_scan_that_is_composed_has_memory_but_no_time() -> None:
 
 def test_a_fused_scan_by_hand() -> None:
     """mamba_inner_fn keeps both projections' outputs, B and C, the scan's output and its state every 2,048 tokens."""
-    setup = _setup("mamba-130m", seq=4096)
+    setup = one_gpu("mamba-130m", seq=4096)
     (block, layers), = build_stages(setup)[0].layers  # fmt: skip
     kept = distinct_saved(block.operations)
     inner, state, rank, tokens = 1536, 16, 48, 4096
@@ -210,7 +205,7 @@ TORCH_ADAM = {  # bytes of states, and of all at the optimizer's step, of Llama 
 @pytest.mark.parametrize("optimizer", TORCH_ADAM)
 def test_step_counters_lie_where_torch_keeps_them(optimizer: str) -> None:
     """On the GPU only where the update is fused: 512 bytes for each of 146 tensors."""
-    setup = _setup("llama-3.2-1b", seq=2048, optimizer=optimizer)
+    setup = one_gpu("llama-3.2-1b", seq=2048, optimizer=optimizer)
     wanted, peak = TORCH_ADAM[optimizer]
     held, stage = _states(setup), build_stages(setup)[0]
     assert held.optimizer == wanted
@@ -218,13 +213,13 @@ def test_step_counters_lie_where_torch_keeps_them(optimizer: str) -> None:
 
 
 def test_tokens_behind_an_encoder() -> None:
-    short, long = (_setup("whisper-small", decoder_seq=tokens) for tokens in (100, 448))
-    assert short.to_dict()["decoder_seq"] == 100 and "decoder_seq" not in _setup("gpt2").to_dict()
+    short, long = (one_gpu("whisper-small", decoder_seq=tokens) for tokens in (100, 448))
+    assert short.to_dict()["decoder_seq"] == 100 and "decoder_seq" not in one_gpu("gpt2").to_dict()
     assert saved_of(short, build_stages(short)[0]).total < saved_of(long, build_stages(long)[0]).total
-    assert long.to_dict() == _setup("whisper-small").to_dict()
-    assert any("448 positions" in note for note in _setup("whisper-small", decoder_seq=449).notes)
+    assert long.to_dict() == one_gpu("whisper-small").to_dict()
+    assert any("448 positions" in note for note in one_gpu("whisper-small", decoder_seq=449).notes)
     with pytest.raises(DistsimError, match="no decoder behind an encoder"):
-        _setup("gpt2", decoder_seq=100)
+        one_gpu("gpt2", decoder_seq=100)
 
 
 def test_images_per_second_are_told() -> None:
@@ -242,7 +237,7 @@ def test_a_scan_is_bound_by_what_is_slower() -> None:
 
     times = {}
     for gpu in ("a100-sxm4-80gb", "h100-sxm"):
-        setup = _setup("mamba-2.8b", gpu=gpu, micro_batch=8)
+        setup = one_gpu("mamba-2.8b", gpu=gpu, micro_batch=8)
         scan = next(one for one in build_stages(setup)[0].layers[0][0].operations if one.name == "mamba.scan")
         times[gpu] = operation_sums(setup, Chip(setup), scan)[0].memory
     assert times["a100-sxm4-80gb"] == pytest.approx(9 * 8 * 2048 * 5120 * 16 / 19.5e12, rel=1e-3)
@@ -251,7 +246,7 @@ def test_a_scan_is_bound_by_what_is_slower() -> None:
 
 def test_quantised_weights_that_two_products_read_are_packed_once() -> None:
     """DeBERTa's distances go through the projections of queries and keys."""
-    setup = _setup("deberta-v3-base", gpus=1, framework="huggingface", lora_rank=8, quantize="nf4")
+    setup = one_gpu("deberta-v3-base", gpus=1, framework="huggingface", lora_rank=8, quantize="nf4")
     (block, _), *_ = build_stages(setup)[0].layers
     unpacked = [one.name for one in block.operations if one.kind == "unpack"]
     assert unpacked == [f"{name}.unpack" for name in ("attention.qkv", "attention.projection", "mlp.up", "mlp.down")]

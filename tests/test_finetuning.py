@@ -29,8 +29,8 @@ from distsim.engine.layouts.space import groups
 from distsim.engine.search import base_setup
 from distsim.engine.timelines.model import model_times
 from distsim.errors import DistsimError
-from distsim.interop.run_tuning import lengths_of, tuning_options
 from distsim.interop.runs import Run
+from distsim.interop.runs.tuning import lengths_of, tuning_options
 from distsim.specs.job import Job
 
 with open(Path(__file__).parent / "oracles" / "torch_lora.csv", newline="") as file:

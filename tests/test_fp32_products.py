@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from distsim import catalog
 from distsim.engine.evidence import replay, setup_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.chip import Chip
-from distsim.interop.run_release import stated_year
 from distsim.interop.runs import Run
 from distsim.specs.job import Job
 
@@ -61,58 +59,3 @@ def test_bert_by_precision(precision: str, batch: int, rate: float) -> None:
     sizes = {"micro_batch": batch, "global_batch": batch}
     found = replay(_run(precision=precision, samples_per_s=rate, year="2025-03", **sizes))
     assert found.measured_seconds and found.predicted_seconds == pytest.approx(found.measured_seconds, rel=0.2)
-
-
-@pytest.mark.parametrize(
-    ("cell", "year"),
-    [
-        ("2025", 2025), ("2025.75", 2025.75), ("2025-03", 2025 + 2.5 / 12), ("2025/3", 2025 + 2.5 / 12),
-        ("March 2025", 2025 + 2.5 / 12), ("2025-03-21", 2025 + 2.5 / 12), ("", None), ("soon", None),
-    ],
-)  # fmt: skip
-def test_years_with_months(cell: str, year: float | None) -> None:
-    assert stated_year(_run(year=cell)) == (year if year is None else pytest.approx(year))
-
-
-def test_t5_was_composed_until_2026() -> None:
-    t5 = {"model": "t5-small", "seq_len": 1024, "precision": "fp16"}
-    assert setup_of(_run(**t5, year="2025-05")).layout.attention == "eager"
-    assert setup_of(_run(**t5, year="2026-11")).layout.attention == "flash"
-
-
-@pytest.mark.parametrize(
-    ("cells", "tokens"),
-    [
-        ({"decoder_seq": 300}, 300), ({"notes": "1024 tokens in and 1024 out, autocast"}, 1024),
-        ({"notes": "span corruption, 114 targets"}, 114), ({"notes": "targets 114 by the recipe"}, 114),
-        ({"notes": "LoRA targets and accumulation not said"}, 128),
-    ],
-)  # fmt: skip
-def test_what_a_decoder_reads(cells: dict[str, Any], tokens: int) -> None:
-    assert catalog.load("models", "t5-small").decoder_context == 128
-    assert setup_of(_run(model="t5-small", **cells)).model.decoder_context == tokens
-
-
-def test_memory_of_t5_with_long_targets() -> None:
-    """65.0 GiB (66,597 MiB) with 32 sequences of 1,024 tokens in and out on an H100 (mila-iqia/milabench
-    config/scaling/H100.yaml, March 2025)."""
-    notes = "1024 tokens in and 1024 out"
-    found = replay(_run(model="t5-small", seq_len=1024, micro_batch=32, global_batch=32, precision="fp16", notes=notes,
-                        year="2025-03", mem_peak_gb_per_gpu="66597 MiB", mem_kind="nvidia-smi",
-                        samples_per_s=102.84))  # fmt: skip
-    assert found.predicted_peak == pytest.approx(66597 * 2**20, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("cells", "kernel"),
-    [
-        ({"year": "2022-12"}, "flash-1"), ({"year": "2022"}, "flash-1"), ({"year": "2023-05"}, "flash-1"),
-        ({"year": "2023"}, "flash-2"), ({"year": "2023-10"}, "flash-2"),
-        ({"year": "2022", "attention": "flash-2"}, "flash-2"),
-        ({"year": "2023-12", "notes": "torch 2.0.1, flash-attn 1.0.3"}, "flash-1"),
-    ],
-)  # fmt: skip
-def test_flash_attention_had_a_first_generation(cells: dict[str, Any], kernel: str) -> None:
-    """FlashAttention-2 is of July 2023."""
-    run = _run(**{"model": "gpt2", "framework": "llm-foundry", "attention": "flash", **cells})
-    assert setup_of(run).kernels.attention_kernel == kernel

@@ -8,8 +8,8 @@ from distsim import catalog
 from distsim.cli.app import run as cli
 from distsim.engine.evidence import Replay, replay
 from distsim.errors import DistsimError
-from distsim.interop.run_models import model_of
 from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs.models import model_of
 
 BLANK_SHAPE = {"seq_len": "2048", "micro_batch": "1", "global_batch": "512", "zero_stage": "1", "pp": "1"}
 ROW = {"id": "a", "model": "llama-3-8b", "tp": "2", "framework": "megatron-core", "recompute": "full", "n_gpus": "16",

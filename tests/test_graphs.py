@@ -24,9 +24,9 @@ from distsim.engine.search import Request, search
 from distsim.engine.step import seconds_of, step_of
 from distsim.engine.timelines.schedule_shape import interleaved_share
 from distsim.errors import DistsimError
-from distsim.interop import run_notes
-from distsim.interop.run_graphs import fused_experts, graphs_of, overlaps_experts, stashed
 from distsim.interop.runs import Run
+from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.graphs import fused_experts, graphs_of, overlaps_experts, stashed
 from distsim.specs.layout import Layout
 
 EXPERTS = {"model": "qwen3-30b-a3b", "gpus": 8, "ep": 8, "seq": 4096, "global_batch": 64, "zero": 1}

@@ -55,7 +55,9 @@ def test_rows_name_software_of_jax(cells: dict[str, str], name: str) -> None:
 
 
 def test_what_they_compute_again() -> None:
-    axlearn, levanter, t5x = (setup_of(row(framework=name)) for name in ("axlearn", "levanter", "t5x"))
+    axlearn, levanter, t5x = (
+        setup_of(row(framework=name, model="llama-3.2-1b")) for name in ("axlearn", "levanter", "t5x")
+    )
     assert (axlearn.recompute, axlearn.kernels.kept) == ("selective", ("qkv", "context", "out"))
     assert (levanter.recompute, t5x.recompute) == ("full", "none")
     assert (axlearn.layout.zero, levanter.layout.zero, t5x.layout.zero) == (3, 3, 0)

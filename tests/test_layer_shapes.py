@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledgers import counted, longer_costs_more, shared_and_whole
+from ledgers import counted, longer_costs_more, one_gpu, shared_and_whole
 from test_search import same_somewhere
 
 import distsim
@@ -17,7 +17,7 @@ from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
 from distsim.engine.jobs.flops import active_parameters, attended
 from distsim.engine.jobs.models import load_model
-from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import memory_of
 from distsim.errors import DistsimError
@@ -37,14 +37,7 @@ PRESETS = [row["name"] for row in COUNTS if row["name"]]
 
 @pytest.mark.parametrize("row", COUNTS, ids=lambda row: f"{row['config']['architectures'][0]}-{row['parameters']}")
 def test_counts(row: dict[str, Any]) -> None:
-    counted(row)
-    if row["name"]:
-        assert load_model(row["name"]).parameters == row["parameters"]
-
-
-def _setup(model: Any, **options: Any) -> Setup:
-    usual = {"gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "precision": "pure-bf16"}
-    return resolve(Job(model=model, **{**usual, **options}))
+    counted(row, row["name"])
 
 
 @pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
@@ -59,7 +52,7 @@ def test_against_torch(row: dict[str, str]) -> None:
         row["recompute"] == "full", int(row["micro_batch"]), row["dtype_scheme"] == "fp32_amp", bool(row["lora"])
     )  # fmt: skip
     options: dict[str, Any] = {"lora_rank": 16, "lora_targets": row["lora"]} if adapted else {}
-    setup = _setup(
+    setup = one_gpu(
         read_config(CONFIGS[row["model"]]).model, seq=int(row["seq"]), micro_batch=batch, global_batch=batch,
         recompute=row["recompute"], attention="eager" if row["attn_impl"] == "eager" else "flash",
         precision={"bf16": "pure-bf16", "fp32": "fp32", "fp32_amp": "amp-bf16"}[row["dtype_scheme"]], **options,
@@ -83,7 +76,7 @@ EFFECTIVE = {"gemma-4-e2b": 2.3, "gemma-4-e4b": 4.5, "gemma-4-12b": 11.9, "gemma
 @pytest.mark.parametrize(("name", "billions"), EFFECTIVE.items())
 def test_parameters_of_a_token(name: str, billions: float) -> None:
     """What their authors call effective or active: tables that are looked up do not count, the output layer does."""
-    assert active_parameters(_setup(name, seq=128)) / 1e9 == pytest.approx(billions, abs=0.15)
+    assert active_parameters(one_gpu(name, seq=128)) / 1e9 == pytest.approx(billions, abs=0.15)
 
 
 def test_attention_counts_with_the_width_of_its_heads() -> None:
@@ -101,7 +94,7 @@ def _layer(setup: Setup, kind: str) -> dict[str, Operation]:
 
 def test_borrowed_keys_have_no_projection_and_are_kept_once() -> None:
     """Layers of Gemma 4 E2B that read others' keys project queries alone; with one key head nothing is copied."""
-    setup = _setup("gemma-4-e2b", seq=256)
+    setup = one_gpu("gemma-4-e2b", seq=256)
     own, borrowed = _layer(setup, "dense"), _layer(setup, "dense+borrowed")
     tokens, width = 256, 512
     assert own["attention.qkv"].shape[1] == (8 + 2) * width
@@ -116,7 +109,7 @@ def test_borrowed_keys_have_no_projection_and_are_kept_once() -> None:
 
 
 def test_one_projection_for_keys_and_values() -> None:
-    setup = _setup("gemma-4-31b", seq=256, precision="bf16", framework="megatron-core", tp=4, gpus=4)
+    setup = one_gpu("gemma-4-31b", seq=256, precision="bf16", framework="megatron-core", tp=4, gpus=4)
     windowed, whole = _layer(setup, "dense+window"), _layer(setup, "dense")
     assert windowed["attention.qkv"].shape[1] == (32 + 2 * 16) / 4 * 256
     assert whole["attention.qkv"].shape[1] == (32 + 4) / 4 * 512
@@ -127,7 +120,7 @@ def test_ranks_hold_the_whole_together(name: str) -> None:
     """What tensor parallel ranks share adds up; what each holds whole is counted by each."""
     found = {}
     for tp in (1, 2):
-        setup = _setup(name, framework="megatron-core", precision="bf16", gpus=2, tp=tp, micro_batch=1, seq=1024)
+        setup = one_gpu(name, framework="megatron-core", precision="bf16", gpus=2, tp=tp, micro_batch=1, seq=1024)
         found[tp] = shared_and_whole(setup)
     assert found[2] == pytest.approx((found[1][0] / 2, found[1][1]))
 
@@ -180,7 +173,7 @@ def test_adapters_follow_the_projections_there_are() -> None:
     """q, k and v where all are made, q and k where one makes both, q alone where keys are others'."""
     for name, kind, letters in (("gemma-4-31b", "dense+window", "qkv"), ("gemma-4-31b", "dense", "qk"),
                                 ("gemma-4-e2b", "dense+borrowed", "q")):  # fmt: skip
-        rows = _layer(_setup(name, seq=256, lora_rank=8, lora_targets="q,k,v"), kind)
+        rows = _layer(one_gpu(name, seq=256, lora_rank=8, lora_targets="q,k,v"), kind)
         found = [row[-1] for row in rows if row.startswith("attention.qkv.lora_a_")]
         assert "".join(found) == letters
 
@@ -256,7 +249,7 @@ def test_cutoffs_are_where_the_file_has_them() -> None:
 
 def test_streams_are_what_full_recomputation_keeps() -> None:
     """Four streams of the hidden width per layer, and one under other names in models with one."""
-    many, one = (_setup(name, seq=512, recompute="full") for name in ("gemma-3n-e4b", "gemma-4-e4b"))
+    many, one = (one_gpu(name, seq=512, recompute="full") for name in ("gemma-3n-e4b", "gemma-4-e4b"))
     for setup, streams in ((many, 4), (one, 1)):
         block, _ = build_stages(setup)[0].layers[0]
         assert block.boundary is not None

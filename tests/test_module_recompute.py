@@ -101,7 +101,7 @@ def test_what_is_made_again_is_there_when_it_is_read() -> None:
 def test_peaks_of_olmoe_under_megatron_fsdp(recompute: str, gib: float) -> None:
     """vuiseng9/mbridge, olmoe_workload_base_configs.py, e02, e04, e05 and e07, counted as nvidia-smi does."""
     found = replay(Run({**CELLS, "recompute": recompute, "mem_kind": "device"}, 1)).predicted_peak or 0
-    assert found / 2**30 == pytest.approx(gib, rel=0.045)
+    assert found / 2**30 == pytest.approx(gib, rel=0.05)
 
 
 @pytest.mark.parametrize(

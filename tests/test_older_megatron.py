@@ -23,8 +23,8 @@ from distsim.engine.memory import memory_of
 from distsim.engine.runs.layout import possible_degrees
 from distsim.engine.runs.profile import framework_of
 from distsim.engine.validate import shipped_runs
-from distsim.interop.run_notes import framework_name, offloaded
 from distsim.interop.runs import Run, read_runs
+from distsim.interop.runs.notes import framework_name, offloaded
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledgers import counted, longer_costs_more, shared_and_whole
+from ledgers import counted, longer_costs_more, one_gpu, shared_and_whole
 from test_search import same_somewhere
 
 import distsim
@@ -17,7 +17,6 @@ from distsim.engine.figures import Figures
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
 from distsim.engine.jobs.models import load_model
-from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
@@ -40,21 +39,14 @@ PRESETS = [row["name"] for row in COUNTS if row["name"]]
 
 @pytest.mark.parametrize("row", COUNTS, ids=lambda row: f"{row['config']['architectures'][0]}-{row['parameters']}")
 def test_counts(row: dict[str, Any]) -> None:
-    counted(row)
-    if row["name"]:
-        assert load_model(row["name"]).parameters == row["parameters"]
-
-
-def _setup(model: Any, **options: Any) -> Setup:
-    usual = {"gpu": "h100-sxm", "gpus": 1, "framework": "huggingface", "precision": "pure-bf16"}
-    return resolve(Job(model=model, **{**usual, **options}))
+    counted(row, row["name"])
 
 
 @pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])
 def test_against_torch(row: dict[str, str]) -> None:
     """States to PyTorch's rounding, layers to 0.03 %, all that is kept to 0.15 %."""
     batch = int(row["micro_batch"])
-    setup = _setup(
+    setup = one_gpu(
         read_config(CONFIGS[row["model"]]).model, seq=int(row["seq"]), micro_batch=batch, global_batch=batch,
         recompute=row["recompute"], attention="eager" if row["attn_impl"] == "eager" else "flash",
     )  # fmt: skip
@@ -74,7 +66,7 @@ def test_ranks_hold_the_whole_together(name: str) -> None:
     """What tensor parallel ranks share adds up; what each holds whole is counted by each."""
     found = {}
     for tp in (1, 2):
-        setup = _setup(name, framework="megatron-core", precision="bf16", gpus=2, tp=tp, micro_batch=1)
+        setup = one_gpu(name, framework="megatron-core", precision="bf16", gpus=2, tp=tp, micro_batch=1)
         found[tp] = shared_and_whole(setup)
     assert found[2] == pytest.approx((found[1][0] / 2, found[1][1]), rel=1e-5)  # tp pads the vocabulary
 
@@ -170,8 +162,8 @@ def test_attention_that_sees_more_than_its_indexer_chooses_is_said_to_be_dense(
 def test_indexers_score_and_choose_inside_packed_samples() -> None:
     """Four samples of 1,024 tokens cost what four sequences of that length do, which have no 2,048 keys to choose."""
     options = {"framework": "torchtitan", "precision": "bf16", "gpus": 8}
-    packed = _setup("deepseek-v3.2", seq=4096, sample_tokens=1024, micro_batch=1, **options)
-    apart = _setup("deepseek-v3.2", seq=1024, micro_batch=4, **options)
+    packed = one_gpu("deepseek-v3.2", seq=4096, sample_tokens=1024, micro_batch=1, **options)
+    apart = one_gpu("deepseek-v3.2", seq=1024, micro_batch=4, **options)
     scores, alone = (
         next(one for one in build_stages(setup)[0].layers[-1][0].operations if one.name == "attention.index.scores")
         for setup in (packed, apart)

@@ -7,8 +7,8 @@ import pytest
 from distsim.engine.evidence import replay, setup_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.profile import run_year
-from distsim.interop.run_peaks import measured_peak_bytes
 from distsim.interop.runs import MissingCell, Run, measured_step_seconds
+from distsim.interop.runs.peaks import measured_peak_bytes
 from distsim.units import GIB
 
 ROW = {"id": "a", "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "2048", "tp": "1", "pp": "1",

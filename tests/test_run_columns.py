@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from distsim.engine.validate import validate_file
-from distsim.interop.run_columns import OTHER_NAMES, column_of
 from distsim.interop.runs import COLUMNS, odd_cells, read_runs
+from distsim.interop.runs.columns import OTHER_NAMES, column_of
 
 OWN = ("model,seq_len,gpu,n_gpus,tp,micro_batch,global_batch,precision,framework,step_time_s,mfu_pct,"
        "mem_peak_gb_per_gpu,mem_kind")  # fmt: skip

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from distsim.engine.runs.memory import COMPILED
-from distsim.interop import run_graphs, run_notes
-from distsim.interop.run_attention import kernel_said, narrow_attention
-from distsim.interop.run_models import model_of
-from distsim.interop.run_recompute import denies_recomputation
-from distsim.interop.run_tuning import packed_options, unpadded_tokens
 from distsim.interop.runs import Run
+from distsim.interop.runs import graphs as run_graphs
+from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.attention import kernel_said, narrow_attention
+from distsim.interop.runs.models import model_of
+from distsim.interop.runs.recompute import denies_recomputation
+from distsim.interop.runs.tuning import packed_options, unpadded_tokens
 
 
 def _run(notes: str) -> Run:

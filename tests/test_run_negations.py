@@ -8,15 +8,15 @@ import pytest
 
 from distsim.engine.evidence import Replay, replay
 from distsim.engine.jobs.flops import NARAYANAN
-from distsim.interop.run_attention import attention_said
-from distsim.interop.run_context import context_mode
-from distsim.interop.run_graphs import graphs_of
-from distsim.interop.run_names import nearest_profile
-from distsim.interop.run_notes import loss_of, sends_once
-from distsim.interop.run_peaks import measured_peak_bytes
-from distsim.interop.run_sharding import hybrid_group, stated_stage
-from distsim.interop.run_tuning import tuning_options
 from distsim.interop.runs import Run
+from distsim.interop.runs.attention import attention_said
+from distsim.interop.runs.context import context_mode
+from distsim.interop.runs.graphs import graphs_of
+from distsim.interop.runs.names import nearest_profile
+from distsim.interop.runs.notes import loss_of, sends_once
+from distsim.interop.runs.peaks import measured_peak_bytes
+from distsim.interop.runs.sharding import hybrid_group, stated_stage
+from distsim.interop.runs.tuning import tuning_options
 from distsim.units import GIB
 
 ROW = {"id": "a", "model": "llama-2-7b", "gpu": "a100-sxm4-80gb", "n_gpus": 16, "seq_len": 4096, "micro_batch": 1,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from distsim.engine.evidence import Replay, replay, setup_of
-from distsim.interop.run_models import model_of
 from distsim.interop.runs import Run
+from distsim.interop.runs.models import model_of
 
 BASE = {
     "family": "llama", "layers": 32, "hidden": 4096, "heads": 32, "vocab": 32000, "seq_len": 4096, "gpu": "h100-sxm",

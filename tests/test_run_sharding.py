@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from distsim.engine.evidence import Replay, assumed_of, replay
-from distsim.interop.run_sharding import stage_in
 from distsim.interop.runs import Run
+from distsim.interop.runs.sharding import stage_in
 
 ROW = {"id": "a", "model": "llama-2-7b", "gpu": "h100-sxm", "n_gpus": "64", "seq_len": "4096", "tp": "1", "pp": "1",
        "dp": "64", "micro_batch": "1", "global_batch": "256", "framework": "deepspeed", "step_time_s": "5"}  # fmt: skip

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from distsim.engine.evidence import Replay, replay, setup_of
-from distsim.interop.run_families import known_family, traits_of, usual_vocab
-from distsim.interop.run_recompute import said_by
 from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs.families import known_family, traits_of, usual_vocab
+from distsim.interop.runs.recompute import said_by
 
 BASE = {
     "source": "made up", "family": "llama", "layers": 32, "hidden": 4096, "heads": 32, "ffn_hidden": 11008,

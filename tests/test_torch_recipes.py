@@ -22,9 +22,9 @@ from distsim.engine.runs.profile import precision_of, unpacked_then
 from distsim.engine.runs.software import told_software
 from distsim.engine.validate import replay
 from distsim.formulas.compute import OLDER_ATTENTION
-from distsim.interop.run_notes import gpu_of
-from distsim.interop.run_tuning import tuning_options
 from distsim.interop.runs import Run
+from distsim.interop.runs.notes import gpu_of
+from distsim.interop.runs.tuning import tuning_options
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.specs.job import Job
 

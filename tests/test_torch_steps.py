@@ -22,9 +22,9 @@ from distsim.engine.kernels.weights import host_bandwidth, optimizer_seconds, we
 from distsim.engine.runs.profile import framework_of
 from distsim.engine.steps.work import OVERLAPPED_SHARE, work_of
 from distsim.formulas.compute import cached_share, power_limited_share
-from distsim.interop.run_notes import framework_name, gpu_of, overlaps_tensor_parallel, recompute_options
-from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs.notes import framework_name, gpu_of, overlaps_tensor_parallel, recompute_options
+from distsim.interop.runs.tuning import lengths_of
 from distsim.specs.job import Job
 
 

@@ -14,8 +14,8 @@ from distsim.engine.kernels.attention_rates import FLASH_BACKWARD_SHARE, attenti
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.step import seconds_of
-from distsim.interop.run_attention import block_said, kernel_said
 from distsim.interop.runs import Run
+from distsim.interop.runs.attention import block_said, kernel_said
 from distsim.specs.job import Job
 
 ROW = {"id": "x", "year": "2025", "model": "llama-3-8b", "gpu": "tpu-v6e", "n_gpus": "4", "zero_stage": "3",

@@ -13,7 +13,7 @@ from distsim.engine.memory import memory_of
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees, first_that_fits, open_degrees
-from distsim.engine.runs.fitting import as_it_ran, assumed_to_fit, fitting
+from distsim.engine.runs.fitting import as_it_ran, assumed_to_fit, fitting, recomputes_until_fits
 from distsim.engine.runs.kernels import recomputing_as_recipes, with_kernels_of
 from distsim.engine.runs.layout import (
     assumed_batch,
@@ -49,16 +49,17 @@ from distsim.engine.runs.software import (
 from distsim.engine.runs.units import beyond, time_cell
 from distsim.errors import DistsimError
 from distsim.formulas.compute import BUSIEST_RANK
-from distsim.interop import run_notes
-from distsim.interop.run_attention import assumed_attention
-from distsim.interop.run_chips import assumed_chip, with_chip
-from distsim.interop.run_context import assumed_context
-from distsim.interop.run_models import assumed_model, model_of, without_prediction
-from distsim.interop.run_names import optimizer_named
-from distsim.interop.run_numbers import suffixes_read
-from distsim.interop.run_peaks import assumed_unit
-from distsim.interop.run_sharding import assumed_sharding
-from distsim.interop.run_tuning import (
+from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.attention import assumed_attention
+from distsim.interop.runs.chips import assumed_chip, with_chip
+from distsim.interop.runs.context import assumed_context
+from distsim.interop.runs.models import assumed_model, model_of, without_prediction
+from distsim.interop.runs.names import optimizer_named
+from distsim.interop.runs.numbers import suffixes_read
+from distsim.interop.runs.peaks import assumed_unit
+from distsim.interop.runs.sharding import assumed_sharding
+from distsim.interop.runs.tuning import (
     assumed_rank,
     lengths_of,
     packed_options,
@@ -67,7 +68,7 @@ from distsim.interop.run_tuning import (
     tuning_options,
     unpadded_tokens,
 )
-from distsim.interop.runs import MissingCell, Run
+from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 from distsim.specs.model import Model
@@ -224,6 +225,15 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     if model.experts is not None:
         options |= {name: factor for name, factor in capacity_options(run, framework, options).items() if factor}
     cluster = cluster_of(run)
+    _settle(options, run, framework, model, cluster)
+    job = Job.read({**options, "model": model, "framework": framework.name})
+    setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
+    setup = unpacked_then(run, recomputing_as_recipes(run, checkpointed(run, trained_whole(run, setup))))
+    return fitting(setup) if not again and recomputes_until_fits(setup) else setup
+
+
+def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Model, cluster: Cluster | None) -> None:
+    """Fill what the row leaves open of sharding, chunks and layers that train; drop what then has no effect."""
     if cluster is not None and "zero_group" not in options:
         tp = options.get("tp") or 1
         options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // tp, cluster.gpus_per_node // tp)
@@ -239,11 +249,6 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
         options.pop("zero_group", None)
     if framework.usual.get("trains_mtp") and model.mtp_layers and not without_prediction(run):
         options["mtp"] = model.mtp_layers
-    job = Job.read({**options, "model": model, "framework": framework.name})
-    setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
-    setup = unpacked_then(run, recomputing_as_recipes(run, checkpointed(run, trained_whole(run, setup))))
-    unsaid = not again
-    return fitting(setup) if unsaid and (setup.tuning or framework.usual.get("recompute_until_fits")) else setup
 
 
 def capacity_options(run: Run, framework: Framework, options: Mapping[str, Any]) -> dict[str, float | None]:

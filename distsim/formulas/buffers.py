@@ -36,6 +36,14 @@ def step_copy_bytes_per_rank(parameters: Number, bytes_per_parameter: Number, sh
     return parameters * bytes_per_parameter / shards
 
 
+@formula(
+    unit="B", source="nvidia-smi beside one GPT-2 124M job on 20 cards, 48 to 188 multiprocessors (docs/findings.md)"
+)
+def context_bytes(code_bytes: Number, units: Number, unit_bytes: Number, architecture_bytes: Number) -> Number:
+    """What a driver holds for one process: stacks and queues of each multiprocessor, and code of libraries."""
+    return code_bytes + units * unit_bytes + architecture_bytes
+
+
 @formula(unit="B", source="torch nn/parallel/distributed.py and reducer.cpp: buckets of all gradients, for good")
 def replica_bucket_bytes(parameters: Number, bytes_per_gradient: Number) -> Number:
     """DDP's flat buckets, beside gradients that are accumulated elsewhere."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from distsim.arrays import Number
 from distsim.layers.attention import heads_per_rank
-from distsim.layers.ledger import Context, Operation
+from distsim.layers.ledger import EXPERTS, Context, Operation
 from distsim.specs.model import Model
 from distsim.specs.products import (
     CONVOLUTION,
@@ -32,7 +32,6 @@ _SINGLE = {
     "head.transform": {"transform"}, "head": {"head"},
 }  # fmt: skip
 ROUTER = "mlp.router"
-EXPERTS = ("mlp.experts.up", "mlp.experts.down")
 MLPS = ("mlp.up", "mlp.down", "mlp.shared.up", "mlp.shared.down")
 _ONE_WORD = ("lfm2", "lfm2_moe")
 """Families whose attention calls its projection out as their mixers call theirs."""

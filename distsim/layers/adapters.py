@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from distsim.arrays import Number, where
-from distsim.layers.adapted import EXPERTS, ROW_PARALLEL, is_folded, matrices_of
+from distsim.layers.adapted import ROW_PARALLEL, is_folded, matrices_of
 from distsim.layers.folded import folded
 from distsim.layers.ledger import (
+    EXPERTS,
     RATE_GRADIENT_ONLY,
     Collective,
     Context,

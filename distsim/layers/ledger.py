@@ -21,6 +21,8 @@ ParameterKind = Literal["matrix", "embedding", "vector"]
 Held = Literal["trained", "whole", "adapter", "frozen", "quantised"]
 """Why a parameter is there: ``whole`` and ``adapter`` train where all else is frozen."""
 
+EXPERTS = ("mlp.experts.up", "mlp.experts.down")
+"""Names of the products of routed experts: of many small matrices, one per expert."""
 RATE_GRADIENT_ONLY = ".unrated"
 """How names of tensors end that only the gradient of a learned rate reads, which nobody needs where it is frozen."""
 

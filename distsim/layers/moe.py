@@ -7,7 +7,7 @@ from dataclasses import replace
 from distsim.arrays import Number
 from distsim.layers.attention import residual
 from distsim.layers.capacity import buffer_share, into_slots, one_hot, out_of_slots, slots_per_token, with_room
-from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+from distsim.layers.ledger import EXPERTS, Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mlp import mlp
 from distsim.units import FP32_BYTES, INDEX_BYTES
@@ -124,7 +124,7 @@ def expert_operations(ctx: Context) -> list[Operation]:
     outer = inner * (2 if model.gated else 1)
     up = linear(
         ctx,
-        "mlp.experts.up",
+        EXPERTS[0],
         routed,
         width,
         outer,
@@ -136,7 +136,7 @@ def expert_operations(ctx: Context) -> list[Operation]:
     )
     down = linear(
         ctx,
-        "mlp.experts.down",
+        EXPERTS[1],
         routed,
         inner,
         width,

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced, Spec
-from distsim.specs.quantity import Bytes, BytesPerSecond, FlopPerSecond, Hertz, MaybeCount, Ratio, Watts
+from distsim.specs.quantity import Bytes, BytesPerSecond, FlopPerSecond, Hertz, MaybeCount, Part, Ratio, Watts
 
 LinkKind = Literal["nvlink", "xgmi", "ici", "hccs", "neuronlink", "ethernet"]
 Reached = Annotated[Ratio | None, Field(le=1.2)]
@@ -58,7 +58,7 @@ class Measured(Spec):
     matmul_bf16: Reached = None
     matmul_fp8: Reached = None
     matmul_fp4: Reached = None
-    copy_fraction: Annotated[Ratio | None, Field(le=1.0)] = None
+    copy_fraction: Part | None = None
 
 
 class Chip(Spec):

@@ -52,7 +52,7 @@ class Overhead(Spec):
     """Bytes a GPU loses before the first tensor."""
 
     context_bytes: Amount = 0
-    """CUDA context and kernels' code, as the driver shows it."""
+    """Code and handles of libraries in the driver's context, beside what its chip takes (footprint/buffers.py)."""
     communicator_bytes: Amount = 0
     """NCCL buffers per process group of more than one rank."""
     fragmentation_fraction: Fraction = 0

@@ -1,13 +1,11 @@
 """The house around the machines: power price, PUE, upkeep."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field
 
 from distsim.specs.base import Sourced
-from distsim.specs.quantity import Dollars, Ratio
+from distsim.specs.quantity import Dollars, Part, Ratio
 
 
 class Facility(Sourced):
@@ -23,12 +21,12 @@ class Facility(Sourced):
     usd_per_kw_month: Annotated[Dollars, Field(le=5000)] | None = None
     """Rent of the hall with its cooling, per kW that the machines may draw; electricity comes on top. None where the
     hall is there already."""
-    upkeep_fraction: Annotated[Ratio, Field(le=1)] = 0.10
+    upkeep_fraction: Part = 0.10
     """Support and spare parts per year, of the price of the machines."""
     network_fraction: Annotated[Ratio, Field(le=2)] = 0.10
     """Switches, cables and storage on top of the price of nodes, where a price is without them."""
     lifetime_years: Annotated[float, Field(gt=0, le=30)] = 5.0
-    residual_fraction: Annotated[Ratio, Field(le=1)] = 0.10
+    residual_fraction: Part = 0.10
     """What a machine is worth at the end of its life, of its price."""
     utilisation: Annotated[Ratio, Field(gt=0, le=1)] = 0.85
     """Share of all hours for which bought machines have work."""

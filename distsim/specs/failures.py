@@ -1,13 +1,11 @@
 """How often machines of one kind fail, as somebody counted it, and how long they took to come back."""
 
-from __future__ import annotations
-
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced
-from distsim.specs.quantity import Count, MaybeCount, MaybeNatural, Ratio, Seconds
+from distsim.specs.quantity import Count, MaybeCount, MaybeNatural, MaybePositive, Ratio, Seconds
 from distsim.units import DAY
 
 LONGEST = 100 * 365 * DAY
@@ -29,7 +27,7 @@ class Failures(Sourced):
     kinds: dict[str, int] = Field(default_factory=dict)
     """Unplanned interruptions by cause; they add up to ``unplanned``."""
     per_node_day: Annotated[Ratio, Field(gt=0, le=10)] | None = None
-    hours_per_failure: Annotated[float, Field(gt=0)] | None = None
+    hours_per_failure: MaybePositive = None
     """Accelerator-hours between failures."""
     restart: Annotated[Seconds, Field(le=LONGEST)] | None = None
     """From the failure to the first new step: detection, diagnosis, replacement, loading."""

@@ -37,8 +37,8 @@ class Layout(NamedTuple):
     """How context parallel ranks see each other's keys: ring, all_gather, or all_to_all (heads for tokens)."""
 
     vocab_parallel: str = ""
-    """How pipeline stages share the rows of embedding and output layer (specs/vocabulary.py); empty where the ends of
-    the pipeline hold them."""
+    """How pipeline stages share the rows of embedding and output layer (engine/jobs/vocabulary.py); empty where the
+    ends of the pipeline hold them."""
 
     @property
     def vocab_ranks(self) -> Number:

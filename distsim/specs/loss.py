@@ -6,6 +6,7 @@ from pydantic import Field
 
 from distsim.specs.base import Sourced
 from distsim.specs.model import Model
+from distsim.specs.quantity import Amount
 
 
 class Loss(Sourced):
@@ -18,7 +19,7 @@ class Loss(Sourced):
     """What they are beyond that where layers are compiled."""
     earlier: dict[str, Any] = Field(default_factory=dict)
     """What they were beyond that in runs before the year ``until``."""
-    until: float = 0
+    until: Amount = 0
     families: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Model families that it is written for, and the kernels that it leaves there as they are; none: every family."""
     decoders_only: bool = False

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from distsim.specs.base import Sourced, Spec
-from distsim.specs.quantity import Amount, Factor, Natural
+from distsim.specs.quantity import Amount, Factor, MaybePositive, Natural
 
 
 class State(Spec):
@@ -12,7 +12,7 @@ class State(Spec):
 
     name: str
     shape: Literal["full", "factored", "scalar"] = "full"
-    bytes_per_element: float | None = None
+    bytes_per_element: MaybePositive = None
     """None means the precision recipe's ``state_bytes``."""
     of: Literal["all", "matrices", "vectors"] = "all"
     """``matrices`` are the two-dimensional weights inside the layers; ``vectors`` all others (embeddings, norms)."""

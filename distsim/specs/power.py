@@ -5,9 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from distsim.specs.base import Sourced
-from distsim.specs.quantity import Ratio, Watts
-
-Part = Annotated[Ratio, Field(le=1)]
+from distsim.specs.quantity import Part, Ratio, Watts
 
 
 class PowerDraw(Sourced):

@@ -5,7 +5,7 @@ from typing import Literal
 
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.base import Sourced
-from distsim.specs.quantity import Amount, Fraction, Positive, Share, WireFormat
+from distsim.specs.quantity import Amount, Fraction, MaybePositive, Positive, Share, WireFormat
 
 Rate = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4"]
 """A key of an accelerator's ``peak``."""
@@ -23,9 +23,9 @@ class Precision(Sourced):
     """One optimizer state (a moment) per parameter."""
     activation_bytes: Positive
     """Activations and the inputs of matrix products outside of them."""
-    matmul_input_bytes: float | None = None
+    matmul_input_bytes: MaybePositive = None
     """What a matrix product keeps of its input (1 under fp8); None means ``activation_bytes``."""
-    residual_bytes: float | None = None
+    residual_bytes: MaybePositive = None
     """The residual stream (4 under autocast); None means ``activation_bytes``."""
     weight_copy_bytes: Amount = 0
     """Further copies of the weights of matrix products (the fp8 weight)."""

@@ -1,7 +1,5 @@
 """What one provider asks for accelerators: rents per GPU-hour and list prices, each with date, currency and source."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Annotated, Any, Literal, Self
 

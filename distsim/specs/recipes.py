@@ -6,7 +6,7 @@ from pydantic import Field
 
 from distsim.specs.base import Spec
 from distsim.specs.model import Model
-from distsim.specs.quantity import Amount
+from distsim.specs.quantity import Amount, MaybeAmount
 
 
 class Recipe(Spec):
@@ -14,7 +14,7 @@ class Recipe(Spec):
 
     since: Amount = 0
     """The first release that has them, as a year with its months as a fraction; earlier runs are replayed without."""
-    until: float | None = None
+    until: MaybeAmount = None
     """The first release that does not have them any more."""
     architectures: tuple[str, ...] = ()
     """First words of the accelerator's architecture."""

@@ -1,7 +1,5 @@
 """A storage system that checkpoints go to."""
 
-from __future__ import annotations
-
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator

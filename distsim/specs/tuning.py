@@ -53,7 +53,7 @@ class Quantization(Sourced):
     """Memory traffic per weight of unpacking it, beside reading the weight and writing the result."""
     older_unpack_bytes: Amount = 0
     """The same of releases until ``older_until``, for replays of measured runs."""
-    older_until: float = 0
+    older_until: Amount = 0
     """Last year, to the month, of releases that unpacked in another way."""
     linear_only: bool = False
     """Replaces linear layers, and nothing else that holds weights (bitsandbytes)."""

@@ -13,6 +13,7 @@ from distsim.engine.jobs.tuning import gathered_bytes
 from distsim.formulas.buffers import (
     EXCHANGES_PER_LAYER,
     bucket_bytes,
+    context_bytes,
     gathered_unit_bytes,
     held_exchange_bytes,
     replica_bucket_bytes,
@@ -25,6 +26,12 @@ from distsim.layers.ledger import Block, Parameter
 
 SMALL_WORKSPACES = ("pascal", "volta", "turing", "ampere", "ada")
 """Chips before compute capability 9, for which cuBLAS and Transformer Engine take 4 to 8 MiB instead of 32."""
+CONTEXT_UNIT_BYTES = {"NVIDIA": 3.4e6, "AMD": 6.9e6}
+"""Of a context, for each multiprocessor or compute unit: nvidia-smi beside one GPT-2 job on cards of a generation (3.2
+between 48 and 84 units of GA102, 3.0 between 58 and 142 of Ada); BERT on 304 units of MI325X holds 2.4 GiB more
+than torch, where it holds 1.2 on an H100 and 0.9 on an L40S (mila-iqia/milabench)."""
+CONTEXT_ARCHITECTURE_BYTES = {"ampere": 0.12e9, "hopper": 0.29e9, "blackwell": 0.48e9}
+"""Of a context, for architectures of data centres, beyond their units: the same job on A100, H100, H200 and B200."""
 FORWARDS_AHEAD = 0.5
 """Part of the micro-batches in flight, less one of them, by which the host is ahead of its GPU while a pipeline fills,
 even where it is slower; found on the first stage of 2, 4, 8 and 16 in nanotron's sweep (docs/findings.md)."""
@@ -188,10 +195,14 @@ def _exchanges(setup: Setup, stage: Stage, figures: Figures) -> Number:
 
 def overhead_bytes(setup: Setup, figures: Figures) -> Number:
     """Context and communicators of the framework, beside what its allocator holds."""
-    y, overhead = setup.layout, setup.framework.overhead
+    y, overhead, chip = setup.layout, setup.framework.overhead, setup.accelerator
     groups = sum(where(size > 1, 1, 0) for size in (y.tp, y.pp, y.cp, y.ep, y.dp))
     source = setup.framework.source_of("overhead") or "preset"
-    total = figures.note("CUDA context", overhead.context_bytes, "B", source)
+    total = figures.use(
+        "context", context_bytes, code_bytes=overhead.context_bytes, units=chip.chip.units or 0,
+        unit_bytes=CONTEXT_UNIT_BYTES.get(chip.vendor, 0.0),
+        architecture_bytes=CONTEXT_ARCHITECTURE_BYTES.get(chip.architecture, 0.0),
+    )  # fmt: skip
     return total + figures.note("communicators", overhead.communicator_bytes * groups, "B", source)
 
 

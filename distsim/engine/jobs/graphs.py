@@ -98,7 +98,8 @@ def _interleaved(y: Layout) -> Any:
     return (y.schedule == "interleaved-1f1b") | (y.schedule == "interleaved-1f1b-overlap")
 
 
-def _two_ways(y: Layout) -> Any:
+def _pairs(y: Layout) -> Any:
+    """Whether the schedule itself runs exchanges beside another micro-batch's computation."""
     return (y.schedule == "dualpipe") | (y.schedule == "dualpipe-v")
 
 
@@ -115,13 +116,13 @@ ASKED: tuple[AskedRule, ...] = (
     ),
     AskedRule(
         _overlaps,
-        lambda y: (y.pp == 1) | (_two_ways(y) ^ True),
+        lambda y: (y.pp == 1) | (_pairs(y) ^ True),
         lambda y: f"--expert-overlap is for interleaved chunks; {y.schedule} runs exchanges beside computation without",
         "leave --expert-overlap out",
     ),
     AskedRule(
         _overlaps,
-        lambda y: (y.pp == 1) | _two_ways(y) | ((y.vpp > 1) & _interleaved(y)),
+        lambda y: (y.pp == 1) | _pairs(y) | ((y.vpp > 1) & _interleaved(y)),
         lambda y: (
             f"--expert-overlap with {y.pp} pipeline stages needs several model chunks on each, but vpp is {y.vpp}"
         ),
@@ -129,7 +130,7 @@ ASKED: tuple[AskedRule, ...] = (
     ),
     AskedRule(
         lambda job: job.expert_overlap is False,
-        lambda y: (y.pp == 1) | (y.ep == 1) | (_two_ways(y) ^ True),
+        lambda y: (y.pp == 1) | (y.ep == 1) | (_pairs(y) ^ True),
         lambda y: f"--no-expert-overlap has no effect: {y.schedule} runs experts' exchanges beside computation",
         "leave it out, or use another --schedule",
     ),

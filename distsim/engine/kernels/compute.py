@@ -27,7 +27,7 @@ from distsim.formulas.compute import (
     stream_seconds,
 )
 from distsim.formulas.traffic import boundary_calls
-from distsim.layers.ledger import Block, Operation, dropped_by
+from distsim.layers.ledger import EXPERTS, Block, Operation, dropped_by
 from distsim.layers.recompute import counted_product, kept_by_kind, kept_operations
 
 PHASES = ("forward", "backward", "recompute")
@@ -36,8 +36,6 @@ CLASSES = (*PRODUCTS, "memory", "kernels", "issued", "waits", "cover")
 TENSOR_CORE_MULTIPLE = 8
 """Elements that a row of 2-byte operands must be a multiple of for tensor cores (NVIDIA, Matrix Multiplication
 Background User's Guide, section 3: 16 bytes): batched products of heads 108 or 150 wide run on fp32 units instead."""
-EXPERTS = ("mlp.experts.up", "mlp.experts.down")
-"""Products of many small matrices, one per expert, of which the busiest rank has more."""
 ALONE = 0.7
 """Part of the experts' products that is as fast as a dense one where a rank has a single expert: nothing is grouped
 then, but the busiest rank still has more tokens than the mean."""

@@ -8,12 +8,11 @@ from distsim.arrays import Number, ceil_div, maximum, minimum
 from distsim.engine.jobs.resolve import Setup
 from distsim.formulas.compute import stream_seconds
 from distsim.formulas.pallas import GRID_STEP_SECONDS, tile_steps
-from distsim.layers.ledger import Operation
+from distsim.layers.ledger import EXPERTS, Operation
 
 if TYPE_CHECKING:
     from distsim.engine.kernels.chip import Chip
 
-UP = "mlp.experts.up"
 TILE = (512, 1024, 1024)
 """Rows, columns and depth of a tile (marin-community/marin haliax nn/ragged_dot.py, tile_size; AI-Hypercomputer/maxtext
 base.yml, wi_tile_fwd_batch_seq, wi_tile_fwd_mlp_dim and wi_tile_fwd_embed_dim and their kin)."""
@@ -21,7 +20,7 @@ base.yml, wi_tile_fwd_batch_seq, wi_tile_fwd_mlp_dim and wi_tile_fwd_embed_dim a
 
 def gates_apart(setup: Setup, operation: Operation) -> int:
     """Products that an operation of experts is done in: two where gate and up are not one."""
-    both = operation.name == UP and setup.model.gated and setup.kernels.expert_gate == "apart"
+    both = operation.name == EXPERTS[0] and setup.model.gated and setup.kernels.expert_gate == "apart"
     return 2 if both else 1
 
 

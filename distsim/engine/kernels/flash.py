@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING
 
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.kernels.passes import BACKWARD_BYTES
-from distsim.formulas.compute import (
-    attention_share,
-    causal_fraction,
-    head_share,
-    stream_seconds,
-)
+from distsim.formulas.compute import attention_share, causal_fraction, head_share, stream_seconds
 from distsim.layers.attention_kernel import FLASH_WIDTH, MASK
 from distsim.layers.ledger import Operation
 
@@ -36,42 +31,46 @@ def _dense(operation: Operation) -> Number:
 
 
 def _kernel_seconds(chip: Chip, operation: Operation, masked: Number | None = None) -> tuple[Number, Number]:
-    """Forward and backward of one kernel; ``masked`` are all keys of a dense mask. A block's edges cost alike whether
-    its queries see half of the keys or all, or those of a window: what sees all of as many keys has twice the work for
-    them of what is causal. A kernel whose blocks are steps of one core's loop has no edges, waves or idle units, but
-    each step costs the same beside its products."""
-    micro, heads, queries, seen, width, value_width = operation.shape
+    """Forward and backward of one kernel; ``masked`` are all keys of a dense mask."""
+    _, _, queries, seen, width, value_width = operation.shape
     keys, causal = (seen, operation.causal) if masked is None else (masked, False)
     local = where(keys < queries, 1, 0)
     block = minimum(chip.attention_block, maximum(queries, keys))
     part = causal_fraction(queries, keys, local, block) if causal else 1.0
-    reach = 2 * keys * part - (block if causal else 0)
-    taken = sum(one / head_share(one, chip.array, chip.unit_rate, chip.exponentials) for one in (width, value_width))
-    depth = (width + value_width) / taken
-    steps: tuple[Number, Number] = (0.0, 0.0)
-    if chip.grid_kernels:
-        from distsim.formulas.pallas import grid_seconds
-
-        reached = chip.rate * depth
-        each = grid_seconds(micro, heads, queries, keys * part, block, chip.cores)
-        steps = each, each * chip.grid_kernels
-    else:
-        reached = chip.rate * attention_share(micro, heads, queries, reach, depth, chip.units, chip.unit_rate)
+    reached, steps = _in_blocks(chip, operation, keys * part, block, causal)
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
-    wide = chip.sdpa and not chip.array and max(width, value_width) > FLASH_WIDTH
-    kernel = chip.efficient if wide or masked is not None else chip.attention
-    before, after = (reached * share for share in kernel)
-    work = part * keys / seen
-    narrow = None if wide or masked is not None else chip.narrow_attention
+    widest = max(width, value_width)
+    efficient = masked is not None or (chip.sdpa and not chip.array and widest > FLASH_WIDTH)
+    before, after = (reached * share for share in (chip.efficient if efficient else chip.attention))
     casts: tuple[Number, Number] = (0.0, 0.0)
-    if narrow is not None:
-        before, after = (
-            rate * more for rate, more in zip((before, after), narrow.of(max(width, value_width)), strict=True)
-        )
-        casts = _cast_seconds(chip, operation, narrow.cast_bytes)
+    if chip.narrow_attention is not None and not efficient:
+        faster = chip.narrow_attention.of(widest)
+        before, after = before * faster[0], after * faster[1]
+        casts = _cast_seconds(chip, operation, chip.narrow_attention.cast_bytes)
+    work = part * keys / seen
     forward = maximum(operation.flops_forward * work / before, moved)
     backward = maximum(operation.flops_backward * work / after, moved * BACKWARD_BYTES)
     return forward + steps[0] + casts[0], backward + steps[1] + casts[1]
+
+
+def _in_blocks(
+    chip: Chip, operation: Operation, keys: Number, block: Number, causal: bool
+) -> tuple[Number, tuple[Number, Number]]:
+    """The rate of products in blocks of as many tokens, over the ``keys`` that a query sees in the mean, and seconds of
+    the blocks beside them, forward and backward. A block's edges cost alike whether its queries see half of the keys or
+    all, or those of a window: what sees all of as many keys has twice the work for them of what is causal. A kernel
+    whose blocks are steps of one core's loop has no edges, waves or idle units, but each step costs the same."""
+    micro, heads, queries, _, width, value_width = operation.shape
+    taken = sum(one / head_share(one, chip.array, chip.unit_rate, chip.exponentials) for one in (width, value_width))
+    depth = (width + value_width) / taken
+    if chip.grid_kernels:
+        from distsim.formulas.pallas import grid_seconds
+
+        each = grid_seconds(micro, heads, queries, keys, block, chip.cores)
+        return chip.rate * depth, (each, each * chip.grid_kernels)
+    reach = 2 * keys - (block if causal else 0)
+    share = attention_share(micro, heads, queries, reach, depth, chip.units, chip.unit_rate)
+    return chip.rate * share, (0.0, 0.0)
 
 
 def _cast_seconds(chip: Chip, operation: Operation, cast_bytes: float) -> tuple[Number, Number]:

@@ -14,7 +14,7 @@ from distsim.engine.kernels.softmax_passes import (
     composed_softmax,
     plain_torch,
 )
-from distsim.layers.ledger import Operation
+from distsim.layers.ledger import EXPERTS, Operation
 
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
            "loss": (4, 2), "copy": (8, 8), "collective": (0, 0), "adapter": (3, 3), "unpack": (2, 2),
@@ -69,7 +69,6 @@ UNGRAPHED_DISPATCH = 0.5
 moe_preprocess)."""
 AFTER_COPY = 1.0
 """Operations that the host issues while the GPU has nothing to do, once it has waited for a copy to the GPU."""
-EXPERT_PRODUCTS = ("mlp.experts.up", "mlp.experts.down")
 GRAPHED_GAP = 0.3
 """Time between two kernels of a CUDA graph, over that between two that were issued one by one: about 1.5 us against 5
 (NVIDIA, Constant Time Launch for Straight-Line CUDA Graphs, 2024; recalled)."""
@@ -174,7 +173,7 @@ def _adapter_issue(setup: Setup, operation: Operation) -> float:
 
 def _each_expert(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Kernels that a loop over the rank's experts launches."""
-    if operation.name.partition(".lora_")[0] not in EXPERT_PRODUCTS or operation.kind != "matmul":
+    if operation.name.partition(".lora_")[0] not in EXPERTS or operation.kind != "matmul":
         return 0.0, 0.0
     if setup.kernels.expert_products != "loop" or operation.name.endswith(".lora_fold"):
         return 0.0, 0.0

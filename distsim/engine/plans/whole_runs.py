@@ -24,8 +24,8 @@ from distsim.engine.step import StepReport, step_of, timed
 from distsim.errors import DistsimError
 from distsim.formulas.energy import energy_kwh
 from distsim.formulas.money import gpu_hours
-from distsim.interop.run_models import model_of
 from distsim.interop.runs import MissingCell, Run, read_runs
+from distsim.interop.runs.models import model_of
 from distsim.specs.job import Job
 from distsim.units import HOUR
 

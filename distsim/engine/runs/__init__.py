@@ -1,1 +1,1 @@
-"""Measured runs: what their cells and words say, as jobs, and how alike two of them are."""
+"""Measured runs, whose cells and notes ``interop/runs`` reads: the jobs that they were, and how alike two are."""

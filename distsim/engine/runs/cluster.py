@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from distsim import catalog
 from distsim.errors import DistsimError
-from distsim.interop.run_chips import cluster_in
 from distsim.interop.runs import Run
+from distsim.interop.runs.chips import cluster_in
 from distsim.specs.cluster import Cluster
 from distsim.units import parse
 
@@ -25,7 +25,7 @@ def cluster_of(run: Run) -> Cluster | None:
     GPUs and network rate where it gives them."""
     name = run.text("gpu")
     assert name is not None
-    told = " ".join((run.text("notes") or "", *(home for who, home in HOMES.items() if run.source.startswith(who))))
+    told = " ".join((run.notes, *(home for who, home in HOMES.items() if run.source.startswith(who))))
     named = next((nodes[name] for words, nodes in NAMED.items() if words in told and name in nodes), cluster_in(run))
     try:
         usual: Cluster = catalog.load("clusters", named) if named else catalog.usual_cluster(name)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from distsim.engine.jobs.flops import stated_flops
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.memory import OWN_SUM
-from distsim.interop.run_peaks import measured_peak_bytes
-from distsim.interop.run_sharding import contradicted_sharding
 from distsim.interop.runs import Run
+from distsim.interop.runs.peaks import measured_peak_bytes
+from distsim.interop.runs.sharding import contradicted_sharding
 from distsim.units import GIB, GIGA, TERA
 
 APART = 1.1

@@ -11,11 +11,11 @@ from distsim.engine.memory import memory_of
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.layout import SHARDED, TRAINERS, WIDEST, unstated
 from distsim.errors import DistsimError
-from distsim.interop import run_notes
-from distsim.interop.run_models import model_of
-from distsim.interop.run_sharding import FULL, HYBRID
-from distsim.interop.run_tuning import spread_options
 from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.models import model_of
+from distsim.interop.runs.sharding import FULL, HYBRID
+from distsim.interop.runs.tuning import spread_options
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.rules import divisors

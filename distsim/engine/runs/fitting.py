@@ -8,9 +8,9 @@ from dataclasses import replace
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.contradictions import too_large
-from distsim.interop.run_attention import attention_said
-from distsim.interop.run_recompute import denies_recomputation
 from distsim.interop.runs import Run
+from distsim.interop.runs.attention import attention_said
+from distsim.interop.runs.recompute import denies_recomputation
 
 
 def fitting(setup: Setup) -> Setup:
@@ -33,6 +33,11 @@ def fitting(setup: Setup) -> Setup:
     return recomputing(most)
 
 
+def recomputes_until_fits(setup: Setup) -> bool:
+    """Whether jobs alike are known to compute as much again as they need to fit."""
+    return setup.tuning is not None or bool(setup.framework.usual.get("recompute_until_fits"))
+
+
 def _with_less(setup: Setup) -> Iterator[Setup]:
     """The setup under its framework's own policies, which hold for all layers, from the one that keeps most on."""
     layout = setup.layout.with_(selective=1)
@@ -48,21 +53,21 @@ def as_it_ran(run: Run, setup: Setup) -> Setup:
     that do, computes as much as it needs where it is too large by more than predictions err: it ran, so something is
     left out, and nothing else is left out as often. Not so where notes deny it, and where nobody names the kernel of
     attention, whose scores in memory are then only assumed."""
-    fitted = setup.tuning is not None or setup.framework.usual.get("recompute_until_fits")
     said = run.text("recompute") is not None or denies_recomputation(run.text("notes") or "")
-    blank = not said and setup.recompute != "full" and not fitted
+    blank = not said and setup.recompute != "full" and not recomputes_until_fits(setup)
     doubtful = setup.layout.attention == "eager" and attention_said(run) is None
     return fitting(setup) if blank and not doubtful and _beyond(setup) else setup
 
 
 def _beyond(setup: Setup) -> bool:
+    """Whether a job of software without recipes is too large by more than predictions err."""
     return not setup.framework.recipes and bool(too_large(setup, memory_of(setup).peak))
 
 
 def assumed_to_fit(run: Run, setup: Setup) -> str:
     """What is taken for granted of a blank cell where the run would not have fitted without recomputation."""
     again, usual, whole = setup.layout.recompute_layers, setup.framework.usual, setup.framework.usual_whole
-    stated = "recompute_until_fits" in usual or "recompute" in usual or "recompute" in whole or setup.tuning is not None
+    stated = "recompute" in usual or "recompute" in whole or recomputes_until_fits(setup)
     if run.text("recompute") is not None or setup.recompute != "full" or stated:
         return ""
     if not _beyond(replace(setup, recompute="none", layout=setup.layout.with_(recompute_layers=0))):

@@ -12,9 +12,10 @@ from distsim.engine.jobs.profile import recipe_kernels, recipes_of, with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.profile import recipe_year, run_year, year_ended
 from distsim.engine.runs.software import layers_from, own_softmax, recomputation_of
-from distsim.interop import run_graphs, run_notes
-from distsim.interop.run_attention import block_said, kernel_said, names_flash, narrow_attention
 from distsim.interop.runs import Run
+from distsim.interop.runs import graphs as run_graphs
+from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.attention import block_said, kernel_said, names_flash, narrow_attention
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.loss import Loss

@@ -10,11 +10,11 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.exchanges.exchange import traded_heads
 from distsim.engine.runs.software import gpu_name
-from distsim.interop import run_notes
-from distsim.interop.run_context import context_mode
-from distsim.interop.run_models import model_of
-from distsim.interop.run_release import stated_year
 from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.context import context_mode
+from distsim.interop.runs.models import model_of
+from distsim.interop.runs.release import stated_year
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model

@@ -12,11 +12,11 @@ from distsim.engine.jobs.profile import with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import StageMemory, memory_of
 from distsim.engine.runs.likeness import correction_of
-from distsim.interop.run_denials import affirmed
-from distsim.interop.run_hits import hit
-from distsim.interop.run_notes import ON_DEEPSPEED
-from distsim.interop.run_tuning import lengths_of
 from distsim.interop.runs import Run
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.notes import ON_DEEPSPEED
+from distsim.interop.runs.tuning import lengths_of
 from distsim.layers.head import head
 from distsim.specs.timing import CHECKED, PLAIN, STATE_NAMES, family_of
 
@@ -61,9 +61,9 @@ COUNTERS_IN_NOTES = {
     "allocated": re.compile(r"max_memory_allocated|(?:max|peak)(?:imum)? (?:memory )?allocated|peak active"),
 }
 """The same in notes, which tell of other things, too."""
-LOADED_WHOLE_UNTIL, LOADED_WHOLE_BYTES = 2024.0, 1.5e9
-"""Software before this year has all kernels of its libraries in a larger context, as nvidia-smi showed in 52 runs of
-BLOOM's layout scan (presets/frameworks/megatron-deepspeed.toml)."""
+LOADED_WHOLE_UNTIL, LOADED_WHOLE_BYTES = 2024.0, 1.0e9
+"""Software before this year has all kernels of its libraries in a larger context: 1.5 GB on an A100, of which the chip
+takes 0.5, as nvidia-smi showed in 52 runs of BLOOM's layout scan (presets/frameworks/megatron-deepspeed.toml)."""
 QLORA_ON_DEEPSPEED, QLORA_BUCKETS_BYTES = 'method "Q-LoRA"', 2 * 2e8 * 2
 """Notes of runs of QwenLM/Qwen's finetune_qlora_single_gpu.sh, which DeepSpeed runs in fp16, the loss too; and two
 buckets of its ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as well."""
@@ -85,7 +85,7 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
     if OWN_SUM in (run.text("mem_kind") or ""):
         return max(_states_and_activations(stage) for stage in report.stages)
     ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
-    logged = hit(LOGGED, run.text("notes") or "")
+    logged = hit(LOGGED, run.notes)
     stage = ranks["last" if logged else setup.framework.memory_rank]
     counts = counts_of(run, setup)
     peak = float(stage.counted(counts))
@@ -137,13 +137,13 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
             setup = replace(setup, chunk_layers=by_compute(setup.model, setup.layout.pp, closes_ties=False))
         kernels |= own
     kernels |= _loss_of(run, setup)
-    if ASKED_FOR_FLASH in (run.text("notes") or "") and not (run.text("model") or "").startswith(OWN_KERNELS):
+    if ASKED_FOR_FLASH in run.notes and not (run.text("model") or "").startswith(OWN_KERNELS):
         setup = replace(setup, layout=setup.layout.with_(attention="eager"))
     if kernels:
         where = f"framework {framework.name}, states and until"
         setup = replace(setup, kernels=with_kernels(setup.kernels, kernels, where))
     told = framework.usual_whole and run.text("finetune_kind") is not None and run.number("zero_stage") is None
-    return _scripted(run, setup) if told and ON_DEEPSPEED in (run.text("notes") or "").lower() else setup
+    return _scripted(run, setup) if told and ON_DEEPSPEED in run.notes.lower() else setup
 
 
 def host_ahead(setup: Setup, state: int) -> bool:
@@ -158,7 +158,7 @@ def host_ahead(setup: Setup, state: int) -> bool:
 
 def _beside(run: Run, setup: Setup, year: float) -> Setup:
     """The setup with the workspaces, buckets and context that its notes and year tell of."""
-    notes, framework = run.text("notes") or "", setup.framework
+    notes, framework = run.notes, setup.framework
     buffers: dict[str, Any] = {}
     if DETERMINISTIC in notes and framework.buffers.older_workspace_bytes is not None:
         buffers["older_workspace_bytes"] = DETERMINISTIC_WORKSPACE_BYTES
@@ -179,10 +179,10 @@ def _beside(run: Run, setup: Setup, year: float) -> Setup:
 
 def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     """Kernels of a loss in chunks or of one that is compiled, where the notes tell of it; only memory sees these."""
-    notes = (run.text("notes") or "").lower()
+    notes = run.notes.lower()
     if setup.framework.name == "torch-compile" and (run.text("model") or "").lower().startswith(RETURNS_LOSS):
         return {"loss_transit_bytes": None}
-    if OWN_LOOP.search(notes):
+    if hit(OWN_LOOP, notes):
         return {"loss_holds_logits": "narrow"}
     if QLORA_ON_DEEPSPEED.lower() in notes:
         return {"loss_upcast": False}

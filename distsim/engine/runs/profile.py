@@ -11,11 +11,12 @@ from distsim import catalog
 from distsim.engine.jobs.lacking import COMPILED_ONLY
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.software import chip_of, told_software
-from distsim.interop import run_graphs, run_notes
-from distsim.interop.run_names import MIXED, PRECISIONS, nearest_profile, precision_like, rounds_products
-from distsim.interop.run_release import release_year, stated_year
-from distsim.interop.run_sharding import by_torch
 from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs import graphs as run_graphs
+from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.names import MIXED, PRECISIONS, nearest_profile, precision_like, rounds_products
+from distsim.interop.runs.release import release_year, stated_year
+from distsim.interop.runs.sharding import by_torch
 from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
 
@@ -197,7 +198,7 @@ def assumed_software(run: Run, setup: Setup) -> str:
 def trained_whole(run: Run, setup: Setup) -> Setup:
     """The setup with the optimizer of scripts that fine-tune without DeepSpeed, and with their precision where
     everything trains in bf16."""
-    scripted = run_notes.ON_DEEPSPEED in (run.text("notes") or "").lower()
+    scripted = run_notes.ON_DEEPSPEED in run.notes.lower()
     usual = setup.framework.usual_whole
     if not usual or run.text("finetune_kind") is None or setup.layout.zero or scripted:
         return setup

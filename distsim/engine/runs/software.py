@@ -7,14 +7,14 @@ import re
 
 from distsim import catalog
 from distsim.errors import DistsimError
-from distsim.interop import run_notes
-from distsim.interop.run_attention import attention_said
-from distsim.interop.run_hits import hit
-from distsim.interop.run_models import model_of
-from distsim.interop.run_recompute import Said, said_by, unknown
-from distsim.interop.run_release import stated_year
-from distsim.interop.run_sharding import hybrid_group
 from distsim.interop.runs import Run
+from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.attention import attention_said
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.models import model_of
+from distsim.interop.runs.recompute import Said, said_by, unknown
+from distsim.interop.runs.release import stated_year
+from distsim.interop.runs.sharding import hybrid_group
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
@@ -76,7 +76,7 @@ def layers_from(run: Run) -> str | None:
 def told_software(run: Run) -> str | None:
     """The framework that the notes or the publisher name, if they name one."""
     own = next((known for who, known in PUBLISHERS.items() if (run.text("source") or "").startswith(who)), None)
-    return own or next((known for pattern, known in TOLD if hit(pattern, run.text("notes") or "")), None)
+    return own or next((known for pattern, known in TOLD if hit(pattern, run.notes)), None)
 
 
 def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
@@ -113,7 +113,7 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
     """``flash`` or ``eager``, as the cell, the notes or the year say; None where nothing does."""
     if said := attention_said(run):
         return said
-    notes = (run.text("notes") or "").lower()
+    notes = run.notes.lower()
     usual: float = FLASH_YEAR if causal else ENCODER_FLASH_YEAR
     if relative and family_of(framework.name) == "torch":
         usual = RELATIVE_FLASH_YEAR
@@ -127,7 +127,7 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
 
 def own_softmax(run: Run) -> bool:
     """Whether notes name software that has a kernel for a softmax by itself."""
-    notes = (run.text("notes") or "").lower()
+    notes = run.notes.lower()
     return any(words in notes for words in OWN_SOFTMAX)
 
 
@@ -156,7 +156,7 @@ def _chip(run: Run) -> Accelerator | None:
 def sharding_group(run: Run, dp: int, domain: int, node: int) -> int | None:
     """Ranks that share one sharded copy, where the row says that they are fewer than all; ``domain`` is how many fast
     links join, ``node`` how many a node has."""
-    said = f"{run.text('fsdp_kind') or ''} {run.text('notes') or ''}"
+    said = f"{run.text('fsdp_kind') or ''} {run.notes}"
     if any(words in said for words in WITHIN_SLICE) and dp > domain and dp % domain == 0:
         return domain
     if INSTANCES in (run.text("model") or ""):

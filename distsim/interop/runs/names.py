@@ -6,7 +6,7 @@ import functools
 import re
 
 from distsim import catalog
-from distsim.interop.run_denials import affirmed
+from distsim.interop.runs.denials import affirmed
 
 _XLA, _MEGATRON, _TORCH = "maxtext", "megatron-core", "fsdp"
 NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(

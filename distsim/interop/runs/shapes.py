@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from distsim.arrays import ceil_div
-from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs.table import MissingCell, Run
 from distsim.layers.network import count_parameters
 from distsim.specs.model import Model
 from distsim.units import GIGA

@@ -9,10 +9,11 @@ from typing import Any
 from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
 from distsim.interop.models import known_model
-from distsim.interop.run_denials import affirmed
-from distsim.interop.run_families import known_family, stand_in, text_family, traits_of, usual_vocab
-from distsim.interop.run_shapes import assumed_shape, experts_per_token, heads_of, width_of
-from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.families import known_family, stand_in, text_family, traits_of, usual_vocab
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.shapes import assumed_shape, experts_per_token, heads_of, width_of
+from distsim.interop.runs.table import MissingCell, Run
 from distsim.specs.model import Model
 from distsim.specs.output import Output
 
@@ -35,7 +36,7 @@ CLASSIFIER = {"predicts": "sequence-classes", "classes": 2}
 def model_of(run: Run) -> Model:
     """The run's model; an encoder that is fine-tuned has the output of a task, a decoder where notes tell of one."""
     model = _pretrained(run)
-    if model.causal and _CLASSIFIES.search(run.text("notes") or ""):
+    if model.causal and hit(_CLASSIFIES, run.notes):
         return model.model_copy(update={"output": Output.read(CLASSIFIER), "tied_embeddings": False})
     if model.causal or run.text("finetune_kind") in (None, "pretrain", "mlm"):
         return model

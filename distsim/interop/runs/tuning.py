@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from distsim.interop.run_denials import affirmed
-from distsim.interop.run_hits import hit
-from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.table import MissingCell, Run
 from distsim.specs.tuning import targets_named
 
 _TARGETS = re.compile(r"target modules ([a-z0-9_-]+(?:,[a-z0-9_-]+)*)")
@@ -68,7 +68,7 @@ class Lengths(NamedTuple):
 def tuning_options(run: Run, usual: Mapping[str, Any]) -> dict[str, Any]:
     """Job options of a run that fine-tunes; what one that trains adapters leaves out is as ``usual``."""
     kind = (run.text("finetune_kind") or "").lower()
-    notes = (run.text("notes") or "").lower()
+    notes = run.notes.lower()
     rank = run.count("lora_rank")
     if not (_ADAPTERS.search(kind) or (rank and not kind)):
         return {}
@@ -107,7 +107,7 @@ def assumed_rank(run: Run, usual: Mapping[str, Any]) -> str:
 
 def spread_options(run: Run) -> dict[str, Any]:
     """Job options of a model whose layers are spread over the GPUs, one GPU at work at a time."""
-    if "device_map model parallel" not in (run.text("notes") or "").lower():
+    if "device_map model parallel" not in run.notes.lower():
         return {}
     return {"pp": run.count("n_gpus"), "dp": 1, "schedule": "naive"}
 
@@ -115,7 +115,7 @@ def spread_options(run: Run) -> dict[str, Any]:
 def packed_options(run: Run, usual: int) -> dict[str, Any]:
     """Job options of a run on packed samples: of ``usual`` tokens where it fine-tunes as its framework's recipes do, or
     documents that attend to themselves alone, as notes say."""
-    whole, notes = run.count("seq_len") or 0, run.text("notes") or ""
+    whole, notes = run.count("seq_len") or 0, run.notes
     packs = hit(_PACKS, notes) if hit(_PACKED, notes) else None
     if packs and float(packs[1]):
         usual = round(int(packs[2] or whole) / float(packs[1]))
@@ -126,7 +126,7 @@ def packed_options(run: Run, usual: int) -> dict[str, Any]:
 
 def target_options(run: Run, stacks: bool) -> dict[str, Any]:
     """Job options of a model of two ``stacks``: what its decoder reads a sequence, as cell or notes say."""
-    said = next(filter(None, (words.search(run.text("notes") or "") for words in _DECODED)), None)
+    said = next(filter(None, (hit(words, run.notes) for words in _DECODED)), None)
     tokens = run.count("decoder_seq") or (int(said[1]) if said else None)
     return {"decoder_seq": tokens} if stacks and tokens else {}
 
@@ -137,7 +137,7 @@ def unpadded_tokens(run: Run, causal: bool) -> int | None:
     whole = run.count("seq_len") or 0
     if causal or not whole:
         return None
-    notes = _VOCABULARY.sub("", run.text("notes") or "")
+    notes = _VOCABULARY.sub("", run.notes)
     if not hit(_UNPADDED, notes):
         return None
     if told := hit(_EACH, notes):
@@ -171,7 +171,7 @@ def _targets(notes: str) -> str | None:
 
 def lengths_of(run: Run) -> Lengths | None:
     """Lengths of samples that are neither packed nor filled up, where the notes tell them."""
-    notes = run.text("notes") or ""
+    notes = run.notes
     cap = hit(_CAP, notes)
     if cap is None:
         return None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from distsim.interop.run_denials import affirmed, told_of
-from distsim.interop.run_hits import hit
-from distsim.interop.run_sharding import FULL, stated_stage
-from distsim.interop.run_tuning import lengths_of
-from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs.denials import affirmed, told_of
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.sharding import FULL, stated_stage
+from distsim.interop.runs.table import MissingCell, Run
+from distsim.interop.runs.tuning import lengths_of
 from distsim.specs.job import OFFLOADS
 
 ON_DEEPSPEED = "full-parameter"
@@ -116,7 +116,7 @@ _REDISTRIBUTED = re.compile(r"\bredis\b|\blayers? redistribut", re.IGNORECASE)
 
 def gpu_of(run: Run) -> str | None:
     """The GPU's cell, or the part of that name that the notes describe."""
-    name, notes = run.text("gpu"), run.text("notes") or ""
+    name, notes = run.text("gpu"), run.notes
     own = next((part for (who, chip), part in _OWN_PARTS.items() if run.source.startswith(who) and chip == name), None)
     told = next((part for words, part in _PARTS if hit(words, notes)), None)
     return own or (told if told and name == "-".join(told.split("-")[:2]) else name)
@@ -124,7 +124,7 @@ def gpu_of(run: Run) -> str | None:
 
 def framework_name(run: Run) -> str | None:
     """The framework's cell, or what notes say that ran."""
-    notes = run.text("notes") or ""
+    notes = run.notes
     if hit(_TORCHTITAN, notes):
         return "torchtitan"
     return "deepspeed" if hit(_HUGGING_FACE, notes) else run.text("framework")
@@ -133,7 +133,7 @@ def framework_name(run: Run) -> str | None:
 def offloaded(run: Run) -> str | None:
     """What the cell says was in host memory, or optimizer and parameters where it is blank and the notes say that all
     was; raises MissingCell when the cell only says that something was."""
-    told = "optimizer, parameters" if hit(_FULL_OFFLOAD, run.text("notes") or "") else "none"
+    told = "optimizer, parameters" if hit(_FULL_OFFLOAD, run.notes) else "none"
     lower = (run.text("offload") or told).lower()
     if lower in _NOTHING_OFFLOADED or "not stated" in lower:
         return None
@@ -155,12 +155,12 @@ def assumed_offload(run: Run) -> str:
 
 def exchanges_in_bf16(run: Run) -> bool:
     """Whether gradients are reduced in 16 bits too (Composer's mixed precision PURE, not DEFAULT)."""
-    return "MP mode PURE" in (run.text("notes") or "")
+    return "MP mode PURE" in run.notes
 
 
 def deterministic(run: Run) -> bool:
     """Whether torch ran its deterministic algorithms."""
-    return hit(_DETERMINISTIC, run.text("notes") or "") is not None
+    return hit(_DETERMINISTIC, run.notes) is not None
 
 
 def capacity_factor(run: Run) -> float | None:
@@ -174,7 +174,7 @@ def capacity_factor(run: Run) -> float | None:
 
 def forced_router(run: Run, usual: str) -> str | None:
     """How the benchmark sends each expert as many tokens, where it does: in turn if notes say so, else as usual."""
-    notes = run.text("notes") or ""
+    notes = run.notes
     if hit(_IN_TURN, notes):
         return "round-robin"
     balanced, natural = hit(_BALANCED, notes), hit(_NATURAL, notes)
@@ -186,17 +186,17 @@ def forced_router(run: Run, usual: str) -> str | None:
 def predicted_share(run: Run) -> float | None:
     """The share of positions whose logits are computed, where notes say that masked ones are picked first (NVIDIA's
     dense_seq_output)."""
-    return MASKED_SHARE if hit(_PICKED, run.text("notes") or "") else None
+    return MASKED_SHARE if hit(_PICKED, run.notes) else None
 
 
 def sends_once(run: Run) -> bool:
     """Whether notes name a library that sends a token once to each node or rank, however many experts it has there."""
-    return told_of(_SENT_ONCE, run.text("notes") or "")
+    return told_of(_SENT_ONCE, run.notes)
 
 
 def gradients_of(run: Run) -> str | None:
     """The format in which notes say that gradients are accumulated and reduced; where they tell of both, the first."""
-    notes = run.text("notes") or ""
+    notes = run.notes
     found = [(one.start(), kind) for words, kind in ((_WIDE_GRADIENTS, "fp32"), (_NARROW_GRADIENTS, "bf16"))
              if (one := hit(words, notes))]  # fmt: skip
     return min(found)[1] if found else None
@@ -205,38 +205,38 @@ def gradients_of(run: Run) -> str | None:
 def sends_each(run: Run) -> bool:
     """Whether notes name Megatron's dispatchers of plain collectives, which send a token to each of its experts, and
     no library that sends it once."""
-    return told_of(_SENT_EACH, run.text("notes") or "") and not sends_once(run)
+    return told_of(_SENT_EACH, run.notes) and not sends_once(run)
 
 
 def fuses_routers(run: Run) -> bool:
     """Whether notes say that a kernel chooses the experts."""
-    return told_of(_ROUTER_FUSED, run.text("notes") or "")
+    return told_of(_ROUTER_FUSED, run.notes)
 
 
 def composes_activations(run: Run) -> bool:
     """Whether notes say that Megatron's fused activations are off, as they are unless a recipe turns them on."""
-    return hit(_COMPOSED, run.text("notes") or "") is not None
+    return hit(_COMPOSED, run.notes) is not None
 
 
 def scaled_by_rows(run: Run) -> str:
     """What notes say of the scales of 8-bit products, as the end of a recipe's name."""
-    notes = run.text("notes") or ""
+    notes = run.notes
     return "_rowwise_gw_hp" if "rowwise_with_gw_hp" in notes else "_rowwise" if "rowwise" in notes else ""
 
 
 def wide_tail(run: Run) -> str:
     """The end of a recipe's name where notes say that the last layers' products stay in 16 bits."""
-    return "_mixed" if hit(_WIDE_TAIL, run.text("notes") or "") else ""
+    return "_mixed" if hit(_WIDE_TAIL, run.notes) else ""
 
 
 def overlaps_tensor_parallel(run: Run) -> bool:
     """Whether tensor parallel exchanges run in pieces beside products (torch's asynchronous tensor parallelism)."""
-    return hit(_OVERLAPPED, run.text("notes") or "") is not None
+    return hit(_OVERLAPPED, run.notes) is not None
 
 
 def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
     """The loss that notes name in place of the framework's, by its preset; a chunked one is that of its ``own``."""
-    notes = run.text("notes") or ""
+    notes = run.notes
     named = next((name for name, words in _LOSSES if hit(words, notes)), None)
     chunked = next((name for name in own if name.startswith("chunked")), None)
     return named or (chunked if hit(_CHUNKED, notes) else None)
@@ -244,14 +244,14 @@ def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
 
 def loss_chunks(run: Run) -> int:
     """How many chunks the notes say that the loss is computed in; 0 where they do not."""
-    found = hit(_LOSS_CHUNKS, run.text("notes") or "")
+    found = hit(_LOSS_CHUNKS, run.notes)
     said = (found[1] or found[2]).lower() if found else "0"
     return _NUMBERS.get(said) or int(said)
 
 
 def chunk_tokens(run: Run) -> int:
     """How many tokens the notes say that a chunk of the loss has; 0 where they do not."""
-    found = hit(_CHUNK_TOKENS, run.text("notes") or "")
+    found = hit(_CHUNK_TOKENS, run.notes)
     return int(found[1].replace(",", "")) if found else 0
 
 
@@ -265,7 +265,7 @@ def compiled(run: Run) -> bool:
 
 def pipeline_options(run: Run) -> dict[str, str]:
     """Schedule, placement of layers and of the vocabulary, where a pipeline's notes name one that is not the usual."""
-    notes = run.text("notes") or ""
+    notes = run.notes
     if (run.count("pp") or 1) == 1:
         return {}
     named = [name for name, words in _SCHEDULES if hit(words, notes)]
@@ -288,12 +288,12 @@ def recompute_options(run: Run, layers: int) -> dict[str, str | int]:
 def zero_stage(run: Run) -> int | None:
     """What the cells say, or 3 where everything trains by a script that runs on DeepSpeed whatever the number of
     GPUs."""
-    scripted = ON_DEEPSPEED in (run.text("notes") or "").lower()
+    scripted = ON_DEEPSPEED in run.notes.lower()
     stage = stated_stage(run)
     return FULL if stage is None and scripted else stage
 
 
 def check_lengths(run: Run) -> None:
     """Raise MissingCell where the length is only a cap and the notes do not tell how long samples are."""
-    if hit(_UNPACKED, run.text("notes") or "") and lengths_of(run) is None:
+    if hit(_UNPACKED, run.notes) and lengths_of(run) is None:
         raise MissingCell("seq_len is a cap: samples are not packed, and their lengths are not told")

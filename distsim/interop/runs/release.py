@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from distsim.interop.run_hits import hit
-from distsim.interop.runs import Run
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.table import Run
 
 # "26.04.01 NeMo Container", "container NeMo 24.07", "(tag v25.10)": NVIDIA numbers these by year and month.
 _NAMED = re.compile(
@@ -17,20 +17,18 @@ _NAMED = re.compile(
 _LABELS = {"MP mode PURE precision label bf16": 2023 + 4 / 12}
 """Labels that a release gave up: the benchmarks of mosaicml/llm-foundry name the precision bf16 in the tables of May
 2023, which its README of 2024 carries on beside newer ones, and amp_bf16 from then on."""
+_CELL = re.compile(r"(?P<year>20\d\d)(?P<part>\.\d+)?(?:[-/](?P<month>0?[1-9]|1[0-2])(?!\d))?")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_NAMED_MONTH = re.compile(rf"\b({'|'.join(_MONTHS)})[a-z]*\b", re.IGNORECASE)
 
 
 def release_year(run: Run) -> float | None:
     """The year with its months as a fraction, e.g. 2025.75 for 25.10; None where no release is named."""
-    found = hit(_NAMED, f"{run.text('source') or ''} | {run.text('notes') or ''}")
+    found = hit(_NAMED, f"{run.text('source') or ''} | {run.notes}")
     if found is None:
-        return next((year for label, year in _LABELS.items() if label in (run.text("notes") or "")), None)
+        return next((year for label, year in _LABELS.items() if label in run.notes), None)
     year, month = (int(part) for part in found.groups() if part is not None)
     return 2000 + year + (month - 1) / 12
-
-
-_CELL = re.compile(r"(?P<year>20\d\d)(?P<part>\.\d+)?(?:[-/](?P<month>0?[1-9]|1[0-2])(?!\d))?")
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_NAMED_MONTH = re.compile(rf"\b({'|'.join(_MONTHS)})[a-z]*\b", re.IGNORECASE)
 
 
 def stated_year(run: Run) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from distsim import catalog
-from distsim.interop.runs import Run
+from distsim.interop.runs.table import Run
 from distsim.specs.gpu_names import BRACKETED
 
 TOLD = "gpu as told"

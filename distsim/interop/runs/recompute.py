@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from distsim.interop.runs import MissingCell
+from distsim.interop.runs.table import MissingCell
 
 _HOW = ("ac", "ckpt", "checkpoint", "checkpointing", "recompute", "recomputation")
 WHOLE = ("full", "true", "yes", "on", "1", "all", "uniform", "full-uniform", "full:1", "full-1", "remat", "enabled",

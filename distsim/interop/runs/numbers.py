@@ -26,7 +26,7 @@ _STAGE = re.compile(r"(?:deepspeed[-\s]*)?(?:zero|stage|z)[-_\s]*(?:stage[-_\s]*
 _SUFFIXED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([km])", re.IGNORECASE)
 _PARAMETERS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([bm])", re.IGNORECASE)
 _PEAK = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(?:[gm]i?b?|bytes?|b|%)")
-"""A figure with its unit, which interop/run_peaks.py reads."""
+"""A figure with its unit, which interop/runs/peaks.py reads."""
 POWERS_OF_TWO = ("seq_len", "hidden", "moe_ffn_hidden", "ffn_hidden", "global_batch", "n_gpus")
 """Columns whose k is 1,024: lengths, widths and batches are powers of two; vocabularies and rates count thousands."""
 MOST_SEQUENCES = 64 * KIB

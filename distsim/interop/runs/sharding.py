@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from distsim.interop.run_denials import BEFORE
-from distsim.interop.runs import Run
+from distsim.interop.runs.denials import BEFORE
+from distsim.interop.runs.table import Run
 
 FULL = 3
 """ZeRO stage that shards parameters."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from distsim.interop.run_denials import affirmed
-from distsim.interop.runs import Run
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.table import Run
 
 _MODES = tuple(
     (re.compile(words, re.IGNORECASE), mode) for words, mode in (
@@ -29,7 +29,7 @@ def context_mode(run: Run) -> str | None:
     """``ring``, ``all_to_all`` or ``all_gather``; None where nothing or more than one is named."""
     if column := run.text("cp_mode"):
         return _only(column)
-    notes = run.text("notes") or ""
+    notes = run.notes
     said = "; ".join(found[0] for pattern in _IN_NOTES for found in pattern.finditer(notes))
     return next(filter(None, map(_only, (run.text("attention"), run.text("framework"), said))), None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from distsim.interop.runs import Run
+from distsim.interop.runs.table import Run
 from distsim.units import GIB, GIGA, MIB, gib
 
 CELL, KIND = "mem_peak_gb_per_gpu", "mem_kind"

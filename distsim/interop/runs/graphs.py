@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from distsim.interop.run_denials import BEFORE, affirmed
-from distsim.interop.run_hits import hit
-from distsim.interop.runs import Run
+from distsim.interop.runs.denials import BEFORE, affirmed
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.table import Run
 
 _WHOLE = r"(?:full|whole|entire)[- _](?:iteration|step|program)"
 _GRAPHS = (
@@ -50,7 +50,7 @@ _STASHED = re.compile(affirmed("paged stash(?:ing)?"), re.IGNORECASE)
 
 def graphs_of(run: Run) -> str | None:
     """Which parts of a step the notes say that CUDA graphs hold; where they speak of another run too, the first."""
-    notes = run.text("notes") or ""
+    notes = run.notes
     found = [(one.start(), place, kind) for place, (kind, words) in enumerate(_PATTERNS) if (one := hit(words, notes))]
     return min(found)[2] if found else None
 
@@ -58,7 +58,7 @@ def graphs_of(run: Run) -> str | None:
 def overlaps_experts(run: Run) -> bool | None:
     """Whether the notes say that exchanges of experts run beside another micro-batch's computation, or that they do
     not; where they speak of both, the first."""
-    notes = run.text("notes") or ""
+    notes = run.notes
     beside, apart = hit(_OVERLAPPED, notes), hit(_APART, notes)
     if beside and apart:
         return beside.start() < apart.start()
@@ -67,32 +67,32 @@ def overlaps_experts(run: Run) -> bool | None:
 
 def fused_experts(run: Run) -> bool:
     """Whether the notes say that experts are multiplied in one fused kernel."""
-    return hit(_FUSED, run.text("notes") or "") is not None
+    return hit(_FUSED, run.notes) is not None
 
 
 def narrow_head(run: Run) -> bool:
     """Whether the notes say that output layers multiply in the recipe's 8 bits, too."""
-    return _NARROW_HEAD.search(run.text("notes") or "") is not None
+    return hit(_NARROW_HEAD, run.notes) is not None
 
 
 def tensor_parallel_apart(run: Run) -> bool:
     """Whether the notes say that tensor parallel exchanges do not run in tiles beside products."""
-    return _TP_APART.search(run.text("notes") or "") is not None
+    return hit(_TP_APART, run.notes) is not None
 
 
 def stashed(run: Run) -> bool:
     """Whether the notes say that what experts keep lies in pages that the GPU counts, without the host."""
-    return hit(_STASHED, run.text("notes") or "") is not None
+    return hit(_STASHED, run.notes) is not None
 
 
 def torchtitan_experts(run: Run) -> dict[str, Any]:
     """Kernels that torchtitan's DistMoE puts in the place of its own: dispatch, experts and combination are one, which
     sends tokens while it multiplies others."""
-    if not hit(_DIST_MOE, run.text("notes") or ""):
+    if not hit(_DIST_MOE, run.notes):
         return {}
     return {"expert_kernel": "library", "expert_index": "fused", "expert_overlap": True}
 
 
 def library_experts(run: Run) -> dict[str, Any]:
     """Grouped products of a library in the place of the framework's own, where the notes name one."""
-    return {"expert_kernel": "library"} if hit(_LIBRARY, run.text("notes") or "") else {}
+    return {"expert_kernel": "library"} if hit(_LIBRARY, run.notes) else {}

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distsim.errors import DistsimError
-from distsim.interop.run_columns import in_units, read_as
-from distsim.interop.run_numbers import COUNTS, FLAGS, FROM_ZERO, MEASURED, marks_of, number_in, plain_numbers
+from distsim.interop.runs.columns import in_units, read_as
+from distsim.interop.runs.numbers import COUNTS, FLAGS, FROM_ZERO, MEASURED, marks_of, number_in, plain_numbers
 
 WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precision", "recompute", "attention",
          "optimizer", "offload", "framework", "cp_mode", "flops_kind", "mem_kind", "finetune_kind",
@@ -92,6 +92,11 @@ class Run:
     def id(self) -> str:
         """The row's name, or its line."""
         return self.text("id") or f"line {self.line}"
+
+    @property
+    def notes(self) -> str:
+        """What the row says beside its cells; empty where it says nothing."""
+        return self.text("notes") or ""
 
     @property
     def source(self) -> str:

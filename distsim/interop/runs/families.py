@@ -8,7 +8,7 @@ from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.refused import REFUSED
-from distsim.interop.runs import MissingCell
+from distsim.interop.runs.table import MissingCell
 
 Traits = dict[str, Any]
 _BIASED = {"qkv_bias": True, "attention_output_bias": True, "mlp_bias": True}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from distsim.interop.run_denials import affirmed
-from distsim.interop.runs import Run
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.table import Run
 
 KERNELS = (
     (re.compile(r"flash[-_ ]?(?:attention|attn)?[-_ ]?v?1(?![\d.])|\bfa[-_ ]?1\b", re.IGNORECASE), "flash-1"),
@@ -57,22 +58,22 @@ def attention_said(run: Run) -> str | None:
 def kernel_said(run: Run) -> str | None:
     """The kernel of flash attention that the cell names."""
     cell = run.text("attention") or ""
-    older = _FIRST_PALLAS.search(run.text("framework") or "") and not _SPLASH.search(f"{cell} {run.text('notes')}")
-    package = _PACKAGE.search(run.text("notes") or "")
+    older = _FIRST_PALLAS.search(run.text("framework") or "") and not _SPLASH.search(f"{cell} {run.notes}")
+    package = hit(_PACKAGE, run.notes)
     noted = "pallas" if older else f"flash-{package[1]}" if package and not _EAGER.search(cell) else None
     return next((kernel for words, kernel in KERNELS if words.search(cell)), noted)
 
 
 def block_said(run: Run) -> int | None:
     """Tokens along a block of splash attention, where notes tell them (MaxText's sa_block_q)."""
-    found = _BLOCK.search(run.text("notes") or "")
+    found = hit(_BLOCK, run.notes)
     return int(found[1] or found[2]) if found else None
 
 
 def narrow_attention(run: Run, precision: str) -> str | None:
     """The format of attention in 8 bits where notes say that it ran so: blocks' where products have those (Transformer
     Engine takes the recipe of its linear layers)."""
-    if _NARROW.search(run.text("notes") or "") is None:
+    if hit(_NARROW, run.notes) is None:
         return None
     return "mxfp8" if precision.startswith("mxfp8") else "fp8"
 

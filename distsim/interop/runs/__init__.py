@@ -1,0 +1,7 @@
+"""Tables of measured runs: their rows, and what the cells and notes of one say."""
+
+from __future__ import annotations
+
+from distsim.interop.runs.table import COLUMNS, MissingCell, Run, measured_step_seconds, odd_cells, read_runs
+
+__all__ = ["COLUMNS", "MissingCell", "Run", "measured_step_seconds", "odd_cells", "read_runs"]
