@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import distsim
 from distsim.engine.evidence import replay, setup_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.chip import Chip
@@ -59,3 +60,11 @@ def test_bert_by_precision(precision: str, batch: int, rate: float) -> None:
     sizes = {"micro_batch": batch, "global_batch": batch}
     found = replay(_run(precision=precision, samples_per_s=rate, year="2025-03", **sizes))
     assert found.measured_seconds and found.predicted_seconds == pytest.approx(found.measured_seconds, rel=0.2)
+
+
+def test_fp32_that_nobody_asked_for_is_told() -> None:
+    """Plain torch's default is ten times slower than autocast on an A100; who asks for it is not told."""
+    job = {"model": "llama-3.2-1b", "framework": "torch-ddp", "gpu": "a100", "gpus": 8}
+    assert any("--precision bf16 is autocast" in note for note in distsim.step(**job).notes)
+    for told in ("fp32", "bf16"):
+        assert not any("is autocast" in note for note in distsim.step(**job, precision=told).notes)

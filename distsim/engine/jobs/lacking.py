@@ -95,6 +95,15 @@ def rounded_products(chip: Accelerator, precision: Precision, framework: Framewo
     )
 
 
+def unasked_fp32(setup: Setup) -> str:
+    """A note on fp32 that nobody asked for where the chip has faster units for 16 bits, or nothing."""
+    name, peak = setup.precision.name, setup.accelerator.peak
+    narrow = "bf16" if peak.bf16 else "fp16" if peak.fp16 else None
+    if setup.job.precision is not None or name != "fp32" or narrow is None:
+        return ""
+    return f"{setup.framework.name} trains in fp32 unless told otherwise: --precision {narrow} is autocast"
+
+
 def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:
     """A note on heads that flash attention on GPUs is too narrow for, or nothing."""
     widest = max(model.head_dim, model.global_attention.head_dim if model.global_attention else 0)
@@ -112,7 +121,7 @@ def lacking(setup: Setup, timed: bool = True) -> tuple[str, ...]:
     found = [other_software(chip, setup.framework.name), lacking_units(chip, setup.precision, timed)]
     if timed:
         found += [
-            rounded_products(chip, setup.precision, setup.framework),
+            rounded_products(chip, setup.precision, setup.framework), unasked_fp32(setup),
             without_flash(chip, attention, setup.kernels.attention_kernel), wide_heads(chip, attention, setup.model),
         ]  # fmt: skip
     return tuple(filter(None, found))
