@@ -22,7 +22,7 @@ LAST_RESORTS = {"offload", "precision", "adapters", "quantize"}
 HARDWARE = {"gpus", "gpu"}
 """Families that cost money."""
 FREE_UNTIL = 3
-"""Changes at once up to which a mend that costs money does not end the search."""
+"""Changes at once that are tried before a mend that costs money may end the search."""
 
 
 class Mend(NamedTuple):

@@ -27,9 +27,9 @@ from distsim.layers.ledger import Block, Parameter
 SMALL_WORKSPACES = ("pascal", "volta", "turing", "ampere", "ada")
 """Chips before compute capability 9, for which cuBLAS and Transformer Engine take 4 to 8 MiB instead of 32."""
 CONTEXT_UNIT_BYTES = {"NVIDIA": 3.4e6, "AMD": 6.9e6}
-"""Of a context, for each multiprocessor or compute unit: nvidia-smi beside one GPT-2 job on cards of a generation (3.2
-between 48 and 84 units of GA102, 3.0 between 58 and 142 of Ada); BERT on 304 units of MI325X holds 2.4 GiB more
-than torch, where it holds 1.2 on an H100 and 0.9 on an L40S (mila-iqia/milabench)."""
+"""Of a context, for each multiprocessor or compute unit: nvidia-smi beside one GPT-2 job on cards of a generation (3.4
+MB from 48 to 84 units of GA102, 3.1 from 58 to 142 of Ada); BERT on 304 units of MI325X holds 2.4 GiB more than torch,
+where it holds 1.2 on an H100 and 0.9 on an L40S (mila-iqia/milabench)."""
 CONTEXT_ARCHITECTURE_BYTES = {"ampere": 0.12e9, "hopper": 0.29e9, "blackwell": 0.48e9}
 """Of a context, for architectures of data centres, beyond their units: the same job on A100, H100, H200 and B200."""
 FORWARDS_AHEAD = 0.5

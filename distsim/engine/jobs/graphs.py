@@ -103,6 +103,10 @@ def _pairs(y: Layout) -> Any:
     return (y.schedule == "dualpipe") | (y.schedule == "dualpipe-v")
 
 
+def _pairs_not(y: Layout) -> Any:
+    return (y.schedule != "dualpipe") & (y.schedule != "dualpipe-v")
+
+
 def _overlaps(job: Job) -> bool:
     return job.expert_overlap is True
 
@@ -116,7 +120,7 @@ ASKED: tuple[AskedRule, ...] = (
     ),
     AskedRule(
         _overlaps,
-        lambda y: (y.pp == 1) | (_pairs(y) ^ True),
+        lambda y: (y.pp == 1) | _pairs_not(y),
         lambda y: f"--expert-overlap is for interleaved chunks; {y.schedule} runs exchanges beside computation without",
         "leave --expert-overlap out",
     ),
@@ -130,7 +134,7 @@ ASKED: tuple[AskedRule, ...] = (
     ),
     AskedRule(
         lambda job: job.expert_overlap is False,
-        lambda y: (y.pp == 1) | (y.ep == 1) | (_pairs(y) ^ True),
+        lambda y: (y.pp == 1) | (y.ep == 1) | _pairs_not(y),
         lambda y: f"--no-expert-overlap has no effect: {y.schedule} runs experts' exchanges beside computation",
         "leave it out, or use another --schedule",
     ),

@@ -99,7 +99,8 @@ def unasked_fp32(setup: Setup) -> str:
     """A note on fp32 that nobody asked for where the chip has faster units for 16 bits, or nothing."""
     name, peak = setup.precision.name, setup.accelerator.peak
     narrow = "bf16" if peak.bf16 else "fp16" if peak.fp16 else None
-    if setup.job.precision is not None or name != "fp32" or narrow is None:
+    casts = str(setup.framework.usual.get(f"precision_{narrow}", "")).startswith("amp-")
+    if setup.job.precision is not None or name != "fp32" or not casts:
         return ""
     return f"{setup.framework.name} trains in fp32 unless told otherwise: --precision {narrow} is autocast"
 

@@ -53,7 +53,7 @@ def as_it_ran(run: Run, setup: Setup) -> Setup:
     that do, computes as much as it needs where it is too large by more than predictions err: it ran, so something is
     left out, and nothing else is left out as often. Not so where notes deny it, and where nobody names the kernel of
     attention, whose scores in memory are then only assumed."""
-    said = run.text("recompute") is not None or denies_recomputation(run.text("notes") or "")
+    said = run.text("recompute") is not None or denies_recomputation(run.notes)
     blank = not said and setup.recompute != "full" and not recomputes_until_fits(setup)
     doubtful = setup.layout.attention == "eager" and attention_said(run) is None
     return fitting(setup) if blank and not doubtful and _beyond(setup) else setup
