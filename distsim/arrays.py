@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,8 +30,6 @@ def maximum(*values: Number) -> Number:
     """The elementwise largest of two or more numbers or arrays."""
     if _plain(*values):
         return max(values)
-    import functools
-
     import numpy
 
     return functools.reduce(numpy.maximum, values)
@@ -40,8 +39,6 @@ def minimum(*values: Number) -> Number:
     """The elementwise smallest of two or more numbers or arrays."""
     if _plain(*values):
         return min(values)
-    import functools
-
     import numpy
 
     return functools.reduce(numpy.minimum, values)
@@ -116,6 +113,21 @@ def ceil_log2(value: Number) -> Number:
 def some(condition: Number) -> bool:
     """Whether it holds for the layout, or for any of an array of layouts."""
     return bool(condition) if isinstance(condition, (bool, int)) else bool(condition.any())
+
+
+def kept(function: Callable[..., Number]) -> Callable[..., Number]:
+    """The same function of numbers, whose answers to plain ones are kept: layouts and runs often ask the same again.
+    Arrays are computed every time."""
+    known = functools.lru_cache(maxsize=8192)(function)
+
+    @functools.wraps(function)
+    def asked(*values: Number) -> Number:
+        try:
+            return known(*values)
+        except TypeError:  # arrays are not hashable
+            return function(*values)
+
+    return asked
 
 
 def each(function: Callable[..., float], *values: Number) -> Number:

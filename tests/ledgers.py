@@ -34,7 +34,7 @@ def one_gpu(model: Any, **options: Any) -> Setup:
 def shared_and_whole(setup: Setup) -> tuple[float, float]:
     """Elements of parameters of the first stage that tensor parallel ranks share, and that each of them holds whole."""
     found = {True: 0.0, False: 0.0}
-    for parameter, times in build_stages(setup)[0].parameters():
+    for parameter, times in build_stages(setup)[0].parameters:
         found[parameter.tensor_parallel] += parameter.elements * times
     return found[True], found[False]
 

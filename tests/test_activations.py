@@ -167,7 +167,7 @@ def test_moments_of_many_layouts_at_once(name: str, framework: str, recompute: s
 
 def _peak(setup: Setup) -> Any:
     (stage,) = build_stages(setup)
-    held = states(setup, stage.parameters(), Figures())
+    held = states(setup, stage.parameters, Figures())
     totals = [moment.total for moment in moments_of(setup, stage, held, saved_of(setup, stage))]
     return maximum(*totals)
 

@@ -51,7 +51,7 @@ def test_against_torch(row: dict[str, str]) -> None:
         attention="eager" if eager else "flash",
     )  # fmt: skip
     stage = build_stages(setup)[0]
-    saved, held = saved_of(setup, stage), states(setup, stage.parameters(), Figures())
+    saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
     if row["recompute"] == "none":
         kept = [sum(distinct_saved(block.operations).values()) for block, _ in stage.layers]
         wanted = [int(row["saved_layer_mid"]), int(row["saved_declayer_mid"])]

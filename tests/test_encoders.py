@@ -77,7 +77,7 @@ def test_against_torch(row: dict[str, str]) -> None:
         recompute=row["recompute"],
     )  # fmt: skip
     stage = build_stages(setup)[0]
-    saved, held = saved_of(setup, stage), states(setup, stage.parameters(), Figures())
+    saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
     if row["dtype_scheme"] == "bf16" and exact:
         assert saved.per_layer == int(row["saved_layer_mid"])
         assert saved.total == pytest.approx(int(row["saved_total"]), rel=1e-4)

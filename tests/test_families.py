@@ -65,7 +65,7 @@ def test_classes_of_other_families(name: str) -> None:
 
 
 def _states(setup: Setup, copies: int = 1) -> Any:
-    return states(setup, list(build_stages(setup)[0].parameters()) * copies, Figures())
+    return states(setup, list(build_stages(setup)[0].parameters) * copies, Figures())
 
 
 @pytest.mark.parametrize("row", MEMORY, ids=lambda row: row["case"])

@@ -59,7 +59,7 @@ def test_what_torch_keeps(row: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
     """Saved bytes, states and the peak are those of PyTorch."""
     setup = setup_of(row, monkeypatch)
     stage = build_stages(setup)[0]
-    saved, held = saved_of(setup, stage), states(setup, stage.parameters(), Figures())
+    saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
     peak = max(moment.total for moment in moments_of(setup, stage, held, saved))
     assert saved.per_layer == pytest.approx(int(row["saved_layer_mid"]), rel=1e-4)
     # under full recomputation the rotary tables, which the model holds anyway, are counted and not recorded

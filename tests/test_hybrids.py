@@ -52,7 +52,7 @@ def test_what_torch_keeps(row: dict[str, str]) -> None:
         lora_rank=int(rank) if rank else None, lora_targets=targets.replace("+", ",") or None,
     )  # fmt: skip
     stage = build_stages(setup)[0]
-    saved, held = saved_of(setup, stage), states(setup, list(stage.parameters()), Figures())
+    saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
     if row["recompute"] == "none":
         kind = layer_kind(setup.model, setup.model.layers // 2)
         middle = [block for block, _ in stage.layers if block.name == kind][-1]

@@ -58,7 +58,7 @@ def test_against_torch(row: dict[str, str]) -> None:
         precision={"bf16": "pure-bf16", "fp32": "fp32", "fp32_amp": "amp-bf16"}[row["dtype_scheme"]], **options,
     )  # fmt: skip
     stage = build_stages(setup)[0]
-    saved, held = saved_of(setup, stage), states(setup, list(stage.parameters()), Figures())
+    saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
     for mine, theirs in ((held.parameters, "static_param"), (held.gradients, "bwd_end_grad"),
                          (held.optimizer, "static_optim")):  # fmt: skip
         assert mine == pytest.approx(int(row[theirs]), rel=1e-5)

@@ -57,10 +57,10 @@ def test_stages_share_the_work_of_the_model() -> None:
 
 
 def test_embeddings_and_output_layer_are_left_to_adam() -> None:
-    names = {p.name for p, _ in build_stages(setup())[0].parameters() if orthogonalised(p)}
+    names = {p.name for p, _ in build_stages(setup())[0].parameters if orthogonalised(p)}
     assert not any("embedding" in name or "norm" in name or name.startswith("head") for name in names)
     muon = catalog.load("optimizers", "muon")
-    kept = {p.kind: [s.name for s in states_of(muon, p)] for p, _ in build_stages(setup())[0].parameters()}
+    kept = {p.kind: [s.name for s in states_of(muon, p)] for p, _ in build_stages(setup())[0].parameters}
     assert kept["matrix"] == ["momentum_buffer"]
     assert "exp_avg_sq" in kept["embedding"]
 

@@ -84,7 +84,7 @@ def test_experts_behind_a_dense_layer() -> None:
     model = read_config(CONFIGS["llama4-dense"]).model
     setup = _setup(model, seq=2048, framework="huggingface", recompute="full", global_batch=1)
     stage = build_stages(setup)[0]
-    held = states(setup, stage.parameters(), Figures())
+    held = states(setup, stage.parameters, Figures())
     top = max(moments_of(setup, stage, held, saved_of(setup, stage)), key=lambda moment: moment.total)
     assert top.name == "backward of layer 2 of 4"
     assert model.experts is not None

@@ -157,7 +157,7 @@ def test_stages_add_up_to_the_model(options: dict[str, Any]) -> None:
     stages = build_stages(setup)
     assert [stage.layer_count for stage in stages] == list(setup.stage_layers)
     assert sum(setup.stage_layers) == setup.model.layers
-    held = sum(parameter.elements * times for stage in stages for parameter, times in stage.parameters())
+    held = sum(parameter.elements * times for stage in stages for parameter, times in stage.parameters)
     padded = (setup.vocab_padded - setup.model.vocab) * setup.model.hidden * (1 if setup.model.tied_embeddings else 2)
     assert held == load_model(setup.model).parameters + padded
 
@@ -289,7 +289,7 @@ def test_measured_runs_whose_layers_do_not_divide_are_replayed() -> None:
 
 def held(**options: Any) -> float:
     setup = resolve(Job(**options))
-    return float(sum(p.elements * times for stage in build_stages(setup) for p, times in stage.parameters()))
+    return float(sum(p.elements * times for stage in build_stages(setup) for p, times in stage.parameters))
 
 
 def test_a_module_of_multi_token_prediction_is_a_layer_and_what_joins_it() -> None:

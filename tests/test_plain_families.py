@@ -83,7 +83,7 @@ def test_against_torch(row: dict[str, str]) -> None:
     saved = saved_of(setup, stage)
     assert saved.total == pytest.approx(int(row["saved_total"]), rel=TOTAL)
     if "text_config" not in CONFIGS[row["model"]] and not row["model"].startswith(("phi4", "flint")):
-        held = states(setup, list(stage.parameters()), Figures())  # flint's routers and sinks stay in fp32
+        held = states(setup, stage.parameters, Figures())  # flint's routers and sinks stay in fp32
         assert held.parameters == pytest.approx(int(row["static_param"]), rel=1e-4)
     if row["recompute"] == "none" and not targets:
         kind = layer_kind(setup.model, int(row["layers"]) // 2)

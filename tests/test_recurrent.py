@@ -51,7 +51,7 @@ def test_against_torch(row: dict[str, str]) -> None:
         recompute=row["recompute"], attention="eager" if row["attn_impl"] == "eager" else "flash",
     )  # fmt: skip
     stage = build_stages(setup)[0]
-    saved, held = saved_of(setup, stage), states(setup, list(stage.parameters()), Figures())
+    saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
     for mine, theirs in ((held.parameters, "static_param"), (held.optimizer, "static_optim")):
         assert mine == pytest.approx(int(row[theirs]), rel=1e-5)
     assert saved.total == pytest.approx(int(row["saved_total"]), rel=0.0015)

@@ -145,7 +145,7 @@ def test_peak(group: str, setup_of: Callable[[dict[str, str]], tuple[Setup, Stag
     errors = []
     for row in of_group(group):
         setup, stage = setup_of(row)
-        held = states(setup, stage.parameters(), Figures())
+        held = states(setup, stage.parameters, Figures())
         moments = moments_of(setup, stage, held, saved_of(setup, stage))
         assert all(moment.total > 0 for moment in moments)
         errors.append((abs(max(moment.total for moment in moments) / int(row["peak_total"]) - 1), row["case"]))
@@ -159,8 +159,8 @@ def test_model_states(setup_of: Callable[[dict[str, str]], tuple[Setup, Stage]])
         setup, stage = setup_of(row)
         if row["recompute"] != "none" or "master" in row["dtype_scheme"] or row["opt_impl"] == "forloop":
             continue
-        held = states(setup, stage.parameters(), Figures())
-        tensors = sum(parameter.copies * times for parameter, times in stage.parameters())
+        held = states(setup, stage.parameters, Figures())
+        tensors = sum(parameter.copies * times for parameter, times in stage.parameters)
         assert abs(held.parameters - int(row["static_param"])) <= BLOCK * tensors, row["case"]
         assert abs(held.gradients - int(row["bwd_end_grad"])) <= BLOCK * tensors, row["case"]
         assert abs(held.optimizer - int(row["static_optim"])) <= 2 * BLOCK * tensors, row["case"]

@@ -156,7 +156,7 @@ def test_messages_of_torch_pipelines(name: str) -> None:
 def _gathered(framework: str, gpus: int, ep: int = 1) -> float:
     """Elements of experts as a rank gathers them, over those that it needs."""
     setup = resolve(Job(model="mixtral-8x7b", framework=framework, gpu="h100-sxm", gpus=gpus, ep=ep, zero=3))
-    experts = [(p, n) for p, n in build_stages(setup)[0].parameters() if p.group == "expert"]
+    experts = [(p, n) for p, n in build_stages(setup)[0].parameters if p.group == "expert"]
     ranks = setup.layout.expert_data_parallel
     padded = sum(shared_elements(setup, parameter, ranks) * times for parameter, times in experts)
     return float(padded / sum(parameter.elements * times for parameter, times in experts))

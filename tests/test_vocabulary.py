@@ -36,7 +36,7 @@ def setup(model: str = TIED, **options: Any) -> Setup:
 @pytest.mark.parametrize("way", WAYS)
 def test_shards_of_the_vocabulary_sum_to_the_whole(model: str, way: str) -> None:
     whole, shared = setup(model), setup(model, vocab_parallel=way)
-    held = sum(p.elements * times for stage in build_stages(shared) for p, times in stage.parameters())
+    held = sum(p.elements * times for stage in build_stages(shared) for p, times in stage.parameters)
     padded = (shared.vocab_padded - shared.model.vocab) * shared.model.hidden
     assert held == load_model(shared.model).parameters + padded * (1 if shared.model.tied_embeddings else 2)
     products = [
@@ -51,7 +51,7 @@ def test_shards_of_the_vocabulary_sum_to_the_whole(model: str, way: str) -> None
 
 def test_positions_and_last_norm_stay_at_the_ends() -> None:
     stages = build_stages(setup("gpt3-6.7b", vocab_parallel="vocab-1"))
-    names = [{p.name for p, _ in stage.parameters()} for stage in stages]
+    names = [{p.name for p, _ in stage.parameters} for stage in stages]
     assert ["embedding.position_weight" in held for held in names] == [True, False, False, False]
     assert ["final_norm.weight" in held for held in names] == [False, False, False, True]
 

@@ -6,7 +6,7 @@ allows; the share of that which a chip sustains and a framework reaches is fitte
 
 from __future__ import annotations
 
-from distsim.arrays import Number, ceil_div, floor, maximum, minimum, where
+from distsim.arrays import Number, ceil_div, floor, kept, maximum, minimum, where
 from distsim.formula import formula
 
 # Output tiles that one unit (SM) computes at once: rows, columns, and the share of the peak rate that a unit reaches
@@ -132,10 +132,16 @@ def _tile_share(
 def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number, spread: Number = 0) -> Number:
     """Share of the sustained peak that a product of this shape can reach: tiles, waves of tiles, and depth. Of a batch
     of products ``m`` is the mean, from which they ``spread``."""
+    return _best_tile_share(m, n, batch, units, spread) * k / (k + DEPTH_HALF)
+
+
+@kept
+def _best_tile_share(m: Number, n: Number, batch: Number, units: Number, spread: Number) -> Number:
+    """Of the tiles that libraries choose from, what the best makes useful."""
     best: Number = 0.0
     for rows, columns, reuse in TILES:
         best = maximum(best, reuse * _tile_share(m, n, batch, units, rows, columns, spread))
-    return best * k / (k + DEPTH_HALF)
+    return best
 
 
 @formula(unit="1", source="NVIDIA, Matrix Multiplication Background User's Guide, section 3: 16-byte alignment")

@@ -239,6 +239,8 @@ def distinct_saved(
     made, read = made_again(operations, dropped) if dropped else NOTHING_AGAIN
     sizes: dict[str, Number] = {}
     for operation in operations:
+        if not operation.saved:
+            continue
         own = dropped != () and dropped_by(operation, dropped)
         for tensor in operation.saved:
             if tensor.weight_copy != weight_copies:

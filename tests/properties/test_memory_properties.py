@@ -91,7 +91,7 @@ def elements(report: MemoryReport) -> float:
     from distsim.engine.jobs.stages import build_stages
 
     for stage in build_stages(report.setup):
-        for parameter, times in stage.parameters():
+        for parameter, times in stage.parameters:
             total += parameter.elements * times * _shards(parameter, layout)
     return total
 

@@ -214,7 +214,7 @@ def _transfers(setup: Setup, stage: Stage, kind: str) -> list[tuple[str, str, st
         return [("activations to host", DOWN, "forward", y.micro_batches, size),
                 ("activations from host", UP, "backward", y.micro_batches, size)]  # fmt: skip
     if kind == "parameters":  # of the copy that a micro-batch visits
-        weights = _own_bytes(setup, stage.parameters(), lambda one: weight_bytes(one, precision, setup.tuning))
+        weights = _own_bytes(setup, stage.parameters, lambda one: weight_bytes(one, precision, setup.tuning))
         return [("parameters from host", UP, phase, y.micro_batches, weights) for phase in ("forward", "backward")]
     trained = [(one, count) for one, count in stage.held() if one.trains]
     gradients = _own_bytes(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).gradient_bytes)

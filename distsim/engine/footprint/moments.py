@@ -179,7 +179,7 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
         _embedding(step, stage, saved, grown, tied)
     _optimizer_step(step)
     if setup.tuning is not None and setup.framework.adapters.quantises_on_gpu:
-        whole = sum(p.elements * times for p, times in stage.parameters()) * setup.precision.parameter_bytes
+        whole = sum(p.elements * times for p, times in stage.parameters) * setup.precision.parameter_bytes
         step.add("loading, before weights are quantised", whole - held.parameters - held.optimizer - held.gradients)
     return step.found
 
@@ -235,7 +235,7 @@ def _layer_name(place: Number, layers: int) -> str:
 
 
 def _all_parameters(stage: Stage) -> Number:
-    return sum(parameter.elements * times for parameter, times in stage.parameters() if parameter.trains)
+    return sum(parameter.elements * times for parameter, times in stage.parameters if parameter.trains)
 
 
 def _decoder_lookup(step: StageStep, stage: Stage, saved: Saved, grown: Number, tied: Number) -> None:
@@ -274,7 +274,7 @@ def _optimizer_step(step: StageStep) -> None:
     precision = setup.precision if setup.tuning is None else setup.tuning.adapter
     temporary = setup.optimizer.step_states * precision.state_bytes * (held.dense_parameters + held.expert_parameters)
     if setup.optimizer.step_tensors:
-        largest = maximum(*(p.elements / p.copies for p, _ in stage.parameters() if p.trains))
+        largest = maximum(*(p.elements / p.copies for p, _ in stage.parameters if p.trains))
         temporary = temporary + setup.optimizer.step_tensors * precision.state_bytes * largest
     wider = precision.master_bytes - precision.gradient_bytes
     if setup.framework.buffers.master_gradients and wider > 0:

@@ -34,6 +34,8 @@ class Saved(NamedTuple):
 def layer_saved_bytes(setup: Setup, block: Block, recomputed: Number) -> Number:
     """One layer's bytes: all its saved tensors, or only its input where it is ``recomputed``."""
     assert block.boundary is not None
+    if isinstance(recomputed, int) and recomputed == 1:
+        return block.boundary.size_bytes
     whole = saved_bytes(block.operations, setup.layout.selective, setup.kernels)
     if setup.kernels.kept is not None:
         whole = where(setup.layout.selective, named_bytes(block, setup.kernels.kept), whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from distsim.layers.prediction import positions
 from distsim.layers.sparse_attention import reads_chosen
 from distsim.layers.streams import NAME as STREAMS
 from distsim.specs.model import Model
+from distsim.specs.tuning import Tuning
 
 if TYPE_CHECKING:
     from distsim.engine.steps.work import Work
@@ -62,7 +64,7 @@ def active_parameters(setup: Setup) -> Number:
 def _active(setup: Setup) -> Number:
     model, total, layers = setup.model, 0.0, layer_kinds(setup.model)
     routed = model.experts.working_per_token / model.experts.count if model.experts is not None else 1.0
-    for part, (parameters, times) in network_parameters(plain_context(model, setup.tuning)).items():
+    for part, (parameters, times) in _parts(model, setup.tuning).items():
         for parameter in parameters:
             if part == "embedding" and not _works(model, parameter):
                 continue
@@ -73,6 +75,16 @@ def _active(setup: Setup) -> Number:
     return total + model.mtp_trained * model.vocab * (
         model.embedding_width or model.hidden
     )  # each uses the output layer
+
+
+def _parts(model: Model, tuning: Tuning | None) -> dict[str, tuple[list[Parameter], int]]:
+    """The whole network's parameters; of a model that trains as it is they are kept, since many runs share one."""
+    return network_parameters(plain_context(model, tuning)) if tuning else _untuned_parts(model)
+
+
+@functools.lru_cache(maxsize=64)
+def _untuned_parts(model: Model) -> dict[str, tuple[list[Parameter], int]]:
+    return network_parameters(plain_context(model))
 
 
 def _works(model: Model, parameter: Parameter) -> bool:
@@ -127,7 +139,7 @@ def _head_share(model: Model) -> float:
 
 def trained_parameters(setup: Setup) -> Number:
     """Parameters of the whole network that have a gradient."""
-    parts = network_parameters(plain_context(setup.model, setup.tuning)).values()
+    parts = _parts(setup.model, setup.tuning).values()
     return sum(times * p.elements for parameters, times in parts for p in parameters if p.trains)
 
 

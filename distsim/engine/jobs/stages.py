@@ -82,16 +82,16 @@ class Stage:
         for block, count in self.layers:
             yield from ((operation, count) for operation in block.operations)
 
-    def parameters(self) -> Iterator[tuple[Parameter, int]]:
+    @cached_property
+    def parameters(self) -> tuple[tuple[Parameter, int], ...]:
         """Every parameter with the number of times it occurs."""
-        for operation, count in self.operations():
-            yield from ((parameter, count) for parameter in operation.parameters)
+        return tuple(
+            (parameter, count) for operation, count in self.operations() for parameter in operation.parameters
+        )
 
-    def held(self) -> Iterator[tuple[Parameter, int]]:
+    def held(self) -> tuple[tuple[Parameter, int], ...]:
         """The parameters of all copies on these ranks."""
-        yield from self.parameters()
-        if self.mirror is not None:
-            yield from self.mirror.parameters()
+        return self.parameters if self.mirror is None else self.parameters + self.mirror.parameters
 
 
 def stage_layer_indices(setup: Setup, stage: int) -> list[int]:

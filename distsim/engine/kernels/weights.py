@@ -95,7 +95,7 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
     partitioned = setup.framework.traffic.partitioned
     forward: Number = 0.0
     backward: Number = 0.0
-    for parameter, elements, group in _held(setup, stage.parameters()):
+    for parameter, elements, group in _held(setup, stage.parameters):
         own = elements / where(y.zero >= 2, group, 1) if partitioned else elements
         if parameter.trains:
             each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
@@ -119,5 +119,5 @@ def _modules(setup: Setup, stage: Stage) -> Number:
     together = setup.kernels.expert_modules == "one"
     return sum(
         (1 if together and one.group == "expert" else one.copies) * count
-        for one, count in stage.parameters() if not one.name.endswith("bias")
+        for one, count in stage.parameters if not one.name.endswith("bias")
     )  # fmt: skip

@@ -1,0 +1,42 @@
+"""Answers that are kept: the same as computed ones, and asked for once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from distsim.arrays import kept, maximum
+from distsim.engine.evidence import setup_of
+from distsim.engine.jobs.flops import active_parameters
+from distsim.formulas.compute import matmul_share
+from distsim.interop.runs.table import Run
+
+CELLS = {"model": "own", "family": "llama", "layers": "4", "hidden": "512", "heads": "8", "vocab": "32000",
+         "seq_len": "1024", "gpu": "a100-sxm4-80gb", "n_gpus": "1", "global_batch": "4", "framework": "fsdp"}  # fmt: skip
+
+
+def test_plain_numbers_are_computed_once_and_arrays_every_time() -> None:
+    asked: list[object] = []
+
+    @kept
+    def above_two(value: object) -> object:
+        asked.append(value)
+        return maximum(value, 2)
+
+    assert [above_two(5), above_two(5), above_two(1)] == [5, 5, 2]
+    assert asked == [5, 1]
+    for _ in range(2):
+        assert list(above_two(np.array([1, 3]))) == [2, 3]  # type: ignore[call-overload]
+    assert len(asked) == 4
+
+
+def test_shares_of_products_are_the_same_one_by_one_and_in_an_array() -> None:
+    widths = np.array([64, 300, 4096, 50257])
+    together = matmul_share(8192, widths, 4096, 1, 108)
+    assert [matmul_share(8192, int(width), 4096, 1, 108) for width in widths] == list(together)
+
+
+def test_runs_of_equal_cells_share_a_model_and_others_of_its_name_do_not() -> None:
+    first, second, deeper = (setup_of(Run({**CELLS, **cells}, 2)) for cells in ({}, {}, {"layers": "8"}))
+    assert first.model is second.model
+    assert (first.model.layers, deeper.model.layers) == (4, 8)
+    assert active_parameters(first) == active_parameters(second) < active_parameters(deeper)
