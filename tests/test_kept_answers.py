@@ -10,8 +10,19 @@ from distsim.engine.jobs.flops import active_parameters
 from distsim.formulas.compute import matmul_share
 from distsim.interop.runs.table import Run
 
-CELLS = {"model": "own", "family": "llama", "layers": "4", "hidden": "512", "heads": "8", "vocab": "32000",
-         "seq_len": "1024", "gpu": "a100-sxm4-80gb", "n_gpus": "1", "global_batch": "4", "framework": "fsdp"}  # fmt: skip
+CELLS = {
+    "model": "own",
+    "family": "llama",
+    "layers": "4",
+    "hidden": "512",
+    "heads": "8",
+    "vocab": "32000",
+    "seq_len": "1024",
+    "gpu": "a100-sxm4-80gb",
+    "n_gpus": "1",
+    "global_batch": "4",
+    "framework": "fsdp",
+}
 
 
 def test_plain_numbers_are_computed_once_and_arrays_every_time() -> None:
