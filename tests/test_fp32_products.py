@@ -65,6 +65,21 @@ def test_bert_by_precision(precision: str, batch: int, rate: float) -> None:
 def test_fp32_that_nobody_asked_for_is_told() -> None:
     """Plain torch's default is ten times slower than autocast on an A100; who asks for it is not told."""
     job = {"model": "llama-3.2-1b", "framework": "torch-ddp", "gpu": "a100", "gpus": 8}
-    assert any("--precision bf16 is autocast" in note for note in distsim.step(**job).notes)
+    assert any("--precision amp-bf16 is autocast" in note for note in distsim.step(**job).notes)
     for told in ("fp32", "bf16"):
         assert not any("is autocast" in note for note in distsim.step(**job, precision=told).notes)
+
+
+def test_jobs_in_fp32_are_shown_what_narrower_products_would_take() -> None:
+    job = {"model": "gpt2", "gpus": 8, "micro_batch": 4, "precision": "fp32", "framework": "torch-ddp"}
+    found = {one.options.get("precision"): one for one in distsim.advise(distsim.step(**job, gpu="a100-sxm4-40gb"))}
+    assert found["amp-bf16"].gain > found["tf32"].gain > 0.5
+    for recipe in ("amp-bf16", "tf32"):
+        again = distsim.step(**{**job, "precision": recipe}, gpu="a100-sxm4-40gb")
+        assert again.seconds == pytest.approx(found[recipe].seconds, rel=1e-9)
+    older = [one.options.get("precision") for one in distsim.advise(distsim.step(**job, gpu="v100-sxm2-32gb"))]
+    assert "tf32" not in older and "amp-fp16" in older
+    narrow = [one.options for one in distsim.advise(distsim.step(**{**job, "precision": "amp-bf16"}))]
+    assert not any("precision" in options for options in narrow)
+    mends = [one.shown for one in distsim.advise(distsim.memory(**{**job, "micro_batch": 20}, gpu="a100-sxm4-40gb"))]
+    assert {"precision": "amp-bf16"} in mends

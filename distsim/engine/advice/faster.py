@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from distsim import catalog
 from distsim.engine.jobs.graphs import GROUPED_CHIPS
-from distsim.engine.jobs.lacking import without_flash
+from distsim.engine.jobs.lacking import sixteen_bits, without_flash
 from distsim.engine.jobs.profile import losses_for
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.networks.reach import refuse_beyond
@@ -185,6 +185,10 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for zero in range(4):
         if zero != y.zero and y.dp * y.cp > 1:
             yield "zero", f"ZeRO {zero}", {"zero": zero}
+    if recipe := sixteen_bits(setup):
+        yield "precision", "products in 16 bits", {"precision": recipe}
+    if setup.precision.math == "fp32" and setup.accelerator.peak.tf32:
+        yield "tf32", "products in TF32", {"precision": "tf32"}
     if y.attention == "eager" and not without_flash(setup.accelerator, "flash", setup.kernels.attention_kernel):
         yield "attention", "flash attention", {"attention": "flash"}
     if y.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:

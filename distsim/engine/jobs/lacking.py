@@ -95,14 +95,23 @@ def rounded_products(chip: Accelerator, precision: Precision, framework: Framewo
     )
 
 
+def sixteen_bits(setup: Setup) -> str:
+    """The recipe by which the framework trains in 16 bits on this chip; nothing where the chip has no units for them or
+    the job is there already."""
+    peak, usual = setup.accelerator.peak, setup.framework.usual
+    narrow = "bf16" if peak.bf16 else "fp16" if peak.fp16 else ""
+    if setup.precision.math not in ("fp32", "tf32") or not narrow:
+        return ""
+    known = [str(usual.get(f"precision_{name}", "")) for name in (narrow, "bf16", "fp16")]
+    return f"amp-{narrow}" if any(one.startswith("amp-") for one in known) else known[0] or narrow
+
+
 def unasked_fp32(setup: Setup) -> str:
     """A note on fp32 that nobody asked for where the chip has faster units for 16 bits, or nothing."""
-    name, peak = setup.precision.name, setup.accelerator.peak
-    narrow = "bf16" if peak.bf16 else "fp16" if peak.fp16 else None
-    casts = str(setup.framework.usual.get(f"precision_{narrow}", "")).startswith("amp-")
-    if setup.job.precision is not None or name != "fp32" or not casts:
+    recipe = sixteen_bits(setup)
+    if setup.job.precision is not None or setup.precision.name != "fp32" or not recipe.startswith("amp-"):
         return ""
-    return f"{setup.framework.name} trains in fp32 unless told otherwise: --precision {narrow} is autocast"
+    return f"{setup.framework.name} trains in fp32 unless told otherwise: --precision {recipe} is autocast"
 
 
 def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:

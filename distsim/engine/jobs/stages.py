@@ -85,9 +85,7 @@ class Stage:
     @cached_property
     def parameters(self) -> tuple[tuple[Parameter, int], ...]:
         """Every parameter with the number of times it occurs."""
-        return tuple(
-            (parameter, count) for operation, count in self.operations() for parameter in operation.parameters
-        )
+        return tuple((parameter, count) for operation, count in self.operations() for parameter in operation.parameters)
 
     def held(self) -> tuple[tuple[Parameter, int], ...]:
         """The parameters of all copies on these ranks."""
