@@ -17,7 +17,7 @@ from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.energy import draw
 from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput
-from distsim.engine.plans.layouts import best_options, with_options
+from distsim.engine.plans.layouts import ALIKE, best_options, with_options
 from distsim.engine.plans.pace import campaign_ends, campaign_pace
 from distsim.engine.plans.plan import Candidate
 from distsim.engine.step import StepReport, step_of
@@ -68,7 +68,8 @@ def candidate_setup(terms: Terms, model: LoadedModel, cluster: str, gpus: int, l
 
 
 def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: Shortlists) -> Candidate | None:
-    """The fastest layout that fits on so many accelerators, or None.
+    """The fastest layout that fits on so many accelerators, or None; of those that are as fast, the one that leaves
+    most memory free.
 
     What fits follows from the accelerator and the size of its fabric; so the layouts that were fastest on one such
     cluster are the only ones timed on the next, whose network differs.
@@ -79,7 +80,11 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
         job = terms.job_on(model, cluster, gpus)
         known[key] = best_options(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin)
     timed = [step_of(candidate_setup(terms, model, cluster, gpus, layout)) for layout in known[key]]
-    return _candidate(terms, model, min(timed, key=lambda report: report.seconds)) if timed else None
+    if not timed:
+        return None
+    quick = min(report.seconds for report in timed) * (1 + ALIKE)
+    alike = [report for report in timed if report.seconds <= quick]
+    return _candidate(terms, model, min(alike, key=lambda report: (report.memory.peak, report.seconds)))
 
 
 def checkpoint_bytes_per_parameter(setup: Setup) -> float:

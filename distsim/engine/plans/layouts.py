@@ -9,7 +9,8 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts.bounds import Bounds, parse_bound
-from distsim.engine.search import Request, search
+from distsim.engine.layouts.fold import setup_at
+from distsim.engine.search import Request, SearchReport, search
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
@@ -25,6 +26,8 @@ USUAL_MICRO_BATCH = 16
 USUAL_SEQUENCE = 8192
 MICRO_BATCH_TOKENS = USUAL_MICRO_BATCH * USUAL_SEQUENCE
 """Sequences in the largest micro-batch that is tried, or of short ones as many tokens."""
+ALIKE = 0.01
+"""Share of the step time that tells nothing: one layout measured twice differs by 0.5 to 2%."""
 OPTIONS = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute", "recompute_layers",
            "sequence_parallel", "schedule")  # fmt: skip
 """What tells a layout apart, as options of a job; the stated ones bound the search."""
@@ -66,22 +69,33 @@ def space(job: Job, cluster: Cluster, stated: Bounds, wide: bool = False) -> Bou
 def best_options(
     job: Job, cluster: Cluster, gpus: int, stated: Bounds, count: int, margin: float = 0.0
 ) -> list[dict[str, Any]]:
-    """Options of the fastest layouts that fit, fastest first; none where none fits. Raises where none is allowed.
-    ``margin`` is a share of the memory that stays free."""
+    """Options of the fastest layouts that fit, fastest first, and of the one that leaves most memory free of those as
+    fast as the first; none where none fits. Raises where none is allowed. ``margin`` is a share of the memory that
+    stays free."""
     refusal: DistsimError | None = None
     for wide in (False, True):
         bounds, specs = space(job, cluster, stated, wide), overrides_of(job, cluster)
         try:
-            found = search(Request(job, (gpus,), bounds, top=count, margin=margin, overrides=specs, brief=True)).best
+            found = search(Request(job, (gpus,), bounds, top=count, margin=margin, overrides=specs, brief=True))
         except DistsimError as error:
             refusal = error
             continue
-        if found:
-            return [{name: choice.options.get(name) for name in OPTIONS} for choice in found]
+        if found.best:
+            every = [*(one.options for one in found.best), roomiest(found)]
+            shown = [{name: options.get(name) for name in OPTIONS} for options in every]
+            return [one for place, one in enumerate(shown) if one not in shown[:place]]
         refusal = None
     if refusal is not None:
         raise refusal
     return []
+
+
+def roomiest(found: SearchReport) -> dict[str, Any]:
+    """Options of the layout that needs least memory of those that are as fast as the best of a search."""
+    front = found.kept.front.found
+    quick = min(one.key for one in front) * (1 + ALIKE)
+    least = min((one for one in front if one.key <= quick), key=lambda one: one.peak)
+    return setup_at(least.group.setup, least.layout)
 
 
 def with_options(job: Job, cluster: Cluster, options: Mapping[str, Any]) -> Setup:
