@@ -10,8 +10,9 @@ from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
 from distsim.interop.models import known_model
 from distsim.interop.runs.denials import affirmed
-from distsim.interop.runs.families import known_family, stand_in, text_family, traits_of, usual_vocab
+from distsim.interop.runs.families import READ_IMAGES, known_family, stand_in, text_family, traits_of, usual_vocab
 from distsim.interop.runs.hits import hit
+from distsim.interop.runs.images import patches_of
 from distsim.interop.runs.shapes import assumed_shape, experts_per_token, heads_of, width_of
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.specs.model import Model
@@ -223,6 +224,8 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         raise MissingCell("vocab is blank: one layer by itself is no training step")
     vocab = run.count("vocab") or usual_vocab(family)
     context = run.count("seq_len") or 2048
+    if known_family(family) in READ_IMAGES:
+        vocab, traits["patches"] = 0, patches_of(run, context)
     if traits["positions"] == "learned":
         traits["position_rows"] = context
     experts = _experts(run, family)
