@@ -102,6 +102,8 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         return softmax_bytes(setup, operation)
     if operation.name.endswith(".residual"):
         return _residual_bytes(setup, operation)
+    if operation.name == ACTIVATED and setup.kernels.product_epilogues and not setup.model.gated:
+        return operation.bytes_written, operation.bytes_read
     copied: Number = 0.0
     if operation.name.endswith(".heads"):
         rotated = setup.model.positions == "rotary"
@@ -144,7 +146,7 @@ def fuses_neighbours(setup: Setup) -> bool:
 
 def bias_gradient_bytes(setup: Setup, operation: Operation) -> Number:
     """Gradients of outputs that are read again for the gradient of a bias, which no product gives."""
-    if fuses_neighbours(setup):
+    if fuses_neighbours(setup) or setup.kernels.product_epilogues:
         return 0.0
     biases = sum(p.elements for p in operation.parameters if p.name.endswith(".bias") and p.trains)
     return operation.shape[0] * biases * setup.precision.activation_bytes
@@ -193,6 +195,8 @@ def _loss_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
 
 
 ROTATED = ("attention.query", "attention.key")
+ACTIVATED = "mlp.activation"
+"""The activation of an MLP that is no expert's."""
 
 
 def loss_kernel(setup: Setup) -> str:
