@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
-from distsim.engine.kernels.passes import autocast_bytes, bias_gradient_bytes, moved_bytes
+from distsim.engine.kernels.passes import autocast_bytes, bias_bytes, bias_gradient_bytes, moved_bytes
+from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 
@@ -28,6 +31,21 @@ def test_gradients_of_biases_read_what_outputs_receive() -> None:
     assert bias_gradient_bytes(llama, up) == 0
     compiled, up, _ = _operation("mlp.up", model="gpt2-xl", framework="torchtitan", compile=True)
     assert bias_gradient_bytes(compiled, up) == 0
+
+
+def test_biases_took_a_pass_of_their_own_before_2022() -> None:
+    """pytorch pull request 71200: until then outputs were read and written once more, two bytes each way."""
+    setup, up, stream = _operation("mlp.up", precision="bf16", model="gpt2-xl", framework="torch-ddp")
+    earlier = replace(setup, kernels=setup.kernels.model_copy(update={"product_bias": "pass"}))
+    assert (bias_bytes(setup, up), bias_bytes(earlier, up)) == (0, 4 * 4 * stream)
+    row = {"source": "ours", "model": "bert-large", "seq_len": "128", "gpu": "v100-sxm2-16gb", "n_gpus": "8", "dp": "8",
+           "micro_batch": "16", "global_batch": "128", "precision": "fp16"}  # fmt: skip
+    for framework in ("torch-ddp", "huggingface", "deepspeed"):
+        told = {year: setup_of(Run({**row, "framework": framework, "year": year}, 1)) for year in ("2021-12", "2022")}
+        kinds = [one.kernels.product_bias for one in told.values()]
+        assert kinds == ["pass", "epilogue"], framework
+    own = {**row, "framework": "deepspeed", "year": "2020", "notes": "DeepSpeed transformer kernel"}
+    assert setup_of(Run(own, 1)).kernels.product_bias == "epilogue"
 
 
 def test_autocast_casts_for_each_product_and_adds_their_gradients() -> None:

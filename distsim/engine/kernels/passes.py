@@ -144,6 +144,17 @@ def fuses_neighbours(setup: Setup) -> bool:
     return setup.compiled or setup.kernels.compiler != "none"
 
 
+def bias_bytes(setup: Setup, operation: Operation) -> Number:
+    """Outputs of products that are read and written once more to add a bias."""
+    if fuses_neighbours(setup) or setup.kernels.product_bias == "epilogue":
+        return 0.0
+    return 2 * operation.shape[0] * _biases(operation) * setup.precision.activation_bytes
+
+
+def _biases(operation: Operation) -> Number:
+    return sum(p.elements for p in operation.parameters if p.name.endswith(".bias"))
+
+
 def bias_gradient_bytes(setup: Setup, operation: Operation) -> Number:
     """Gradients of outputs that are read again for the gradient of a bias, which no product gives."""
     if fuses_neighbours(setup) or setup.kernels.product_epilogues:

@@ -81,7 +81,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
     if own_softmax(run):
-        own |= {"softmax": "fused", "softmax_kernel": "one"}
+        own |= {"softmax": "fused", "softmax_kernel": "one", "product_bias": "epilogue"}
     own |= composed_then(setup, year) | noted_kernels(run, framework, setup.accelerator)
     if setup.kernels.loss == "with-head":
         own |= _chunks(run, setup)
