@@ -77,3 +77,35 @@ def test_batched_products_copy_what_is_not_laid_out_by_heads(model: str, copies:
     composed, again, _ = _operation("attention.heads", attention="eager", **options)
     more = [b - a for a, b in zip(moved_bytes(flash, heads), moved_bytes(composed, again), strict=True)]
     assert more == pytest.approx([copies * stream * 4] * 2)
+
+
+@pytest.mark.parametrize(("model", "forward", "backward"), [("clip-vit-large-patch14", 14, 28), ("esm2-650m", 22, 48)])
+def test_activations_without_powers_stay_narrow_under_autocast(model: str, forward: int, backward: int) -> None:
+    """Quick GELU is three operations and GELU by erf five, each reading and writing two bytes; they had been priced as
+    GELU by tanh, whose power autocast makes in fp32: 76 and 118 bytes."""
+    options: dict[str, Any] = {"model": model, "framework": "huggingface", "precision": "amp-bf16", "seq": 257}
+    setup, row, _ = _operation("mlp.activation", **options)
+    elements = row.shape[0]
+    assert moved_bytes(setup, row) == (pytest.approx(forward * elements), pytest.approx(backward * elements))
+
+
+CLIP = {"source": "ours", "model": "clip-vit-large-patch14", "seq_len": "257", "gpu": "a100-sxm4-40gb", "n_gpus": "8",
+        "dp": "8", "precision": "amp", "year": "2022"}  # fmt: skip
+
+
+def test_open_clip_trains_with_torchs_own_gelu() -> None:
+    row = {**CLIP, "micro_batch": "16", "global_batch": "128"}
+    told = {("open_clip (torch-ddp)", ""): "gelu", ("open_clip", "ViT-L-14-quickgelu"): "quick_gelu",
+            ("huggingface", ""): "quick_gelu"}  # fmt: skip
+    for (framework, notes), activation in told.items():
+        assert setup_of(Run({**row, "framework": framework, "notes": notes}, 1)).model.activation == activation
+
+
+def test_what_does_not_fit_without_scores_either_computed_layers_again() -> None:
+    """Scores in memory are only assumed where nobody names the kernel: they excuse a job that would fit without."""
+    row = {**CLIP, "framework": "open_clip (torch-ddp)"}
+    found = {
+        batch: setup_of(Run({**row, "micro_batch": str(batch), "global_batch": str(8 * batch)}, 1)).recompute
+        for batch in (16, 112, 448)
+    }
+    assert found == {16: "none", 112: "none", 448: "full"}

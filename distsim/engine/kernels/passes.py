@@ -78,6 +78,11 @@ SUMMED_IN_STEPS = Cost(1.0, 1.0, (5, 7))  # what experts give: bytes are in expe
 # product (6).
 COMPOSED_ACTIVATION = Cost(36 / 4, 56 / 8, (8, 13))
 AUTOCAST_ACTIVATION = Cost(76 / 4, 118 / 8, (10, 16))
+# Without powers nothing becomes wide. Quick GELU, x sigmoid(1.702 x): scale (4), sigmoid (4), product (6); backward
+# both factors (12), sigmoid (6), scale (4) and the sum of both gradients (6). GELU by erf, x / 2 (1 + erf(x / 2^0.5)):
+# half, scale, erf, sum (4 each), product (6); backward both factors (12), half and scale (8), erf's square, minus,
+# exponential, scale and product (22) and the sum (6).
+NARROW_ACTIVATIONS = {"quick_gelu": Cost(14 / 4, 28 / 8, (3, 6)), "gelu_erf": Cost(22 / 4, 48 / 8, (5, 10))}
 # Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
 # products and a sum it moves them four times.
 FUSED_ROPE = Cost(1.0, 1.0, (1, 1))
@@ -250,5 +255,6 @@ def composed(setup: Setup, operation: Operation) -> Cost:
             return EAGER_SCALED_GATE if scaled else EAGER_GATE
         if model.activation not in COMPOSED_ACTIVATIONS:
             return Cost()
-        return AUTOCAST_ACTIVATION if setup.precision.autocast else COMPOSED_ACTIVATION
+        wide = AUTOCAST_ACTIVATION if setup.precision.autocast else COMPOSED_ACTIVATION
+        return NARROW_ACTIVATIONS.get(model.activation, wide)
     return Cost()
