@@ -13,7 +13,9 @@ from distsim.engine.exchanges.flows import Span
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.network import group_of
 from distsim.engine.networks.pricing import price
+from distsim.engine.runs.cluster import cluster_of
 from distsim.errors import DistsimError
+from distsim.interop.runs import Run
 
 PAIRS = "server-8x-a100-pcie-80gb-bridged"
 GIB = 2**30
@@ -100,3 +102,16 @@ def test_geforce_cards_have_no_peers_over_pcie(name: str) -> None:
     card = catalog.load("gpus", name)
     geforce = not name.startswith(("rtx-a", "rtx-4000", "rtx-6000", "rtx-pro"))
     assert card.host.peer is not geforce
+
+
+def test_slots_of_an_older_generation_carry_less() -> None:
+    """Dell's DSS8440 has PCIe 3.0 (mlcommons/training_results_v1.0 Dell/systems/DSS8440x8A100-PCIE-40GB.json)."""
+
+    def rate(notes: str, gpu: str = "a100-pcie-40gb") -> float | None:
+        found = cluster_of(Run({"gpu": gpu, "source": "ours", "notes": notes}, 1))
+        assert found is not None
+        return found.fabric.rate
+
+    assert rate("PCIe 3.0 x16 slots") == rate("PCIe Gen3") == 10e9
+    assert rate("PCIe 4.0x16") == 20e9 and rate("A100-PCIe-80GB, PCIe 4 cards") == rate("") == 25e9
+    assert rate("PCIe 3.0 x16", "h100-sxm") == rate("", "h100-sxm")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.chip import Chip
+from distsim.engine.kernels.flash import flash_seconds
+from distsim.engine.step import timing_of
 from distsim.engine.steps.work import TILED_SHARE, without_tiles, work_of
 from distsim.interop.runs import Run
 
@@ -61,3 +67,43 @@ def test_cards_without_links_never_exchange_tiles() -> None:
 def test_buckets_of_gradients_are_as_large_as_its_configs_say() -> None:
     traffic = replayed(DENSE).framework.traffic
     assert (traffic.bucket_elements, traffic.bucket_elements_per_rank) == (2**27, 1_000_000)
+
+
+BERT = {"model": "bert-large", "source": "mlcommons/training_results_v2.0 Azure", "gpu": "a100-sxm4-80gb", "dp": "16",
+        "n_gpus": "16", "seq_len": "512", "micro_batch": "56", "precision": "fp16", "framework": "torch-ddp",
+        "year": "2022-05", "attention": "flash", "optimizer": "lamb"}  # fmt: skip
+
+
+def test_bert_by_nvidia_has_a_profile_of_its_own() -> None:
+    """A sharded LAMB that clips before it reduces, apex's attention for short keys, logits of masked positions."""
+    own = "NVIDIA code: apex DistributedFusedLAMB, fused MHA; unpad"
+    found = replayed(BERT, notes=own)
+    assert (found.framework.name, found.layout.zero, found.layout.zero_group) == ("mlperf-bert", 1, 8)
+    assert (found.kernels.attention_kernel, found.kernels.predicted_share, found.layout.seq) == ("own", 0.15, 256)
+    assert not found.framework.traffic.overlap_gradients and found.kernels.product_epilogues
+    assert not replayed(BERT, notes=own, year="2021-10").kernels.product_epilogues
+    assert replayed(BERT, notes=own, dp="4", n_gpus="4").layout.zero_group == 4
+    every = replayed(BERT, notes=own.replace("unpad", "unpad=False, dense_seq_output=False"))
+    assert (every.kernels.predicted_share, every.layout.seq) == (1.0, 512)
+    assert replayed(BERT, framework="paddle").framework.name == "mlperf-bert"
+    for other in ({"notes": "no DistributedFusedLAMB"}, {"notes": own, "source": "ours"}, {"framework": "habana"}):
+        assert replayed(BERT, **other).framework.name != "mlperf-bert"
+
+
+def test_epilogues_of_products_save_passes() -> None:
+    """cublasLt adds biases, takes GELU and its derivative and sums biases' gradients while it writes."""
+    with_them = replayed(BERT, notes="NVIDIA code: DistributedFusedLAMB; unpad")
+    without = replace(with_them, kernels=with_them.kernels.model_copy(update={"product_epilogues": False}))
+    fewer, more = (work_of(setup).stages[0].compute.phases for setup in (with_them, without))
+    assert fewer["forward"].memory < 0.85 * more["forward"].memory
+    assert fewer["backward"].memory < 0.7 * more["backward"].memory
+
+
+def test_fmha_takes_as_long_as_published() -> None:
+    """Dao et al. 2022 (arXiv:2205.14135), table 7: 0.81 and 2.95 ms at 256 and 512 tokens, 64 sequences on an A100."""
+    for tokens, published in ((256, 0.81e-3), (512, 2.95e-3)):
+        setup = replayed(BERT, notes="NVIDIA code", seq_len=str(tokens), micro_batch="64", gpu="a100-sxm4-40gb")
+        block = build_stages(setup)[0].layers[0][0]
+        core = next(one for one in block.operations if one.name == "attention.core")
+        seconds = sum(flash_seconds(Chip(setup), core)) / timing_of(setup).attention
+        assert seconds == pytest.approx(published, rel=0.25)

@@ -53,6 +53,7 @@ ROUNDED = {
     "megatron-22b": 22.1, "gpt3-175b": 174.6, "mt-nlg-530b": 529.6, "megatron-1t": 1008.0,
     "megatron-1.7b": 1.7, "megatron-3.6b": 3.6, "megatron-7.5b": 7.5, "megatron-18.4b": 18.4,
     "megatron-39.1b": 39.1, "megatron-76.1b": 76.1, "megatron-145.6b": 145.6, "megatron-310.1b": 310.1,
+    "vit-giant-patch14-224": 1.01, "clip-vit-g-14-laion2b": 1.367,
     "megatron-8.3b": 8.3, "gpt3-13b": 12.9, "turing-nlg-17b": 17.2, "bloom-176b": 176.2,
     "nemotron4-15b": 15.6, "nemotron4-340b": 341.0, "grok-1": 315.7, "llama-4-scout": 107.8,
     "llama-4-maverick": 400.7, "glm-4.5-air": 106.9, "kimi-k2": 1026.0, "moonlight-16b-a3b": 15.96,

@@ -173,6 +173,11 @@ def test_unpadded_encoders_compute_the_tokens_that_are_there() -> None:
     assert setup_of(runs["unpad=True"]).layout.seq == 256
 
 
+def test_composed_attention_makes_the_scores_of_whole_packs() -> None:
+    found = setup_of(Run({**MLPERF, "attention": "eager", "notes": "packed samples (2.0 per 512 tokens)"}, 2)).layout
+    assert (found.seq, found.sample_tokens, found.attention) == (512, 0, "eager")
+
+
 def test_packs_of_samples_attend_to_one_each_and_pick_masked_positions() -> None:
     notes = "dense_seq_output; packed samples (2.0 per 512 tokens); CUDA graphs of the encoder"
     found = setup_of(Run({**MLPERF, "notes": notes}, 2))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
-from distsim.engine.kernels.passes import autocast_bytes, bias_gradient_bytes, moved_bytes
+from distsim.engine.kernels.passes import autocast_bytes, bias_bytes, bias_gradient_bytes, moved_bytes
+from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 
@@ -28,6 +31,21 @@ def test_gradients_of_biases_read_what_outputs_receive() -> None:
     assert bias_gradient_bytes(llama, up) == 0
     compiled, up, _ = _operation("mlp.up", model="gpt2-xl", framework="torchtitan", compile=True)
     assert bias_gradient_bytes(compiled, up) == 0
+
+
+def test_biases_took_a_pass_of_their_own_before_2022() -> None:
+    """pytorch pull request 71200: until then outputs were read and written once more, two bytes each way."""
+    setup, up, stream = _operation("mlp.up", precision="bf16", model="gpt2-xl", framework="torch-ddp")
+    earlier = replace(setup, kernels=setup.kernels.model_copy(update={"product_bias": "pass"}))
+    assert (bias_bytes(setup, up), bias_bytes(earlier, up)) == (0, 4 * 4 * stream)
+    row = {"source": "ours", "model": "bert-large", "seq_len": "128", "gpu": "v100-sxm2-16gb", "n_gpus": "8", "dp": "8",
+           "micro_batch": "16", "global_batch": "128", "precision": "fp16"}  # fmt: skip
+    for framework in ("torch-ddp", "huggingface", "deepspeed"):
+        told = {year: setup_of(Run({**row, "framework": framework, "year": year}, 1)) for year in ("2021-12", "2022")}
+        kinds = [one.kernels.product_bias for one in told.values()]
+        assert kinds == ["pass", "epilogue"], framework
+    own = {**row, "framework": "deepspeed", "year": "2020", "notes": "DeepSpeed transformer kernel"}
+    assert setup_of(Run(own, 1)).kernels.product_bias == "epilogue"
 
 
 def test_autocast_casts_for_each_product_and_adds_their_gradients() -> None:
@@ -59,3 +77,35 @@ def test_batched_products_copy_what_is_not_laid_out_by_heads(model: str, copies:
     composed, again, _ = _operation("attention.heads", attention="eager", **options)
     more = [b - a for a, b in zip(moved_bytes(flash, heads), moved_bytes(composed, again), strict=True)]
     assert more == pytest.approx([copies * stream * 4] * 2)
+
+
+@pytest.mark.parametrize(("model", "forward", "backward"), [("clip-vit-large-patch14", 14, 28), ("esm2-650m", 22, 48)])
+def test_activations_without_powers_stay_narrow_under_autocast(model: str, forward: int, backward: int) -> None:
+    """Quick GELU is three operations and GELU by erf five, each reading and writing two bytes; they had been priced as
+    GELU by tanh, whose power autocast makes in fp32: 76 and 118 bytes."""
+    options: dict[str, Any] = {"model": model, "framework": "huggingface", "precision": "amp-bf16", "seq": 257}
+    setup, row, _ = _operation("mlp.activation", **options)
+    elements = row.shape[0]
+    assert moved_bytes(setup, row) == (pytest.approx(forward * elements), pytest.approx(backward * elements))
+
+
+CLIP = {"source": "ours", "model": "clip-vit-large-patch14", "seq_len": "257", "gpu": "a100-sxm4-40gb", "n_gpus": "8",
+        "dp": "8", "precision": "amp", "year": "2022"}  # fmt: skip
+
+
+def test_open_clip_trains_with_torchs_own_gelu() -> None:
+    row = {**CLIP, "micro_batch": "16", "global_batch": "128"}
+    told = {("open_clip (torch-ddp)", ""): "gelu", ("open_clip", "ViT-L-14-quickgelu"): "quick_gelu",
+            ("huggingface", ""): "quick_gelu"}  # fmt: skip
+    for (framework, notes), activation in told.items():
+        assert setup_of(Run({**row, "framework": framework, "notes": notes}, 1)).model.activation == activation
+
+
+def test_what_does_not_fit_without_scores_either_computed_layers_again() -> None:
+    """Scores in memory are only assumed where nobody names the kernel: they excuse a job that would fit without."""
+    row = {**CLIP, "framework": "open_clip (torch-ddp)"}
+    found = {
+        batch: setup_of(Run({**row, "micro_batch": str(batch), "global_batch": str(8 * batch)}, 1)).recompute
+        for batch in (16, 112, 448)
+    }
+    assert found == {16: "none", 112: "none", 448: "full"}

@@ -9,7 +9,9 @@ import pytest
 from distsim.engine.evidence import Replay, replay, setup_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.families import known_family, traits_of, usual_vocab
+from distsim.interop.runs.images import patches_of
 from distsim.interop.runs.recompute import said_by
+from distsim.layers.network import count_parameters
 
 BASE = {
     "source": "made up", "family": "llama", "layers": 32, "hidden": 4096, "heads": 32, "ffn_hidden": 11008,
@@ -17,6 +19,7 @@ BASE = {
     "global_batch": 16, "precision": "bf16", "recompute": "none", "framework": "megatron-core", "step_time_s": 5,
     "year": 2025,
 }  # fmt: skip
+BASE_SHAPE = ("family", "layers", "hidden", "heads", "ffn_hidden", "vocab")
 BERT = {
     "family": "bert", "layers": 24, "hidden": 1024, "heads": 16, "ffn_hidden": 4096, "vocab": 30522, "seq_len": 512,
 }  # fmt: skip
@@ -80,7 +83,7 @@ def test_masked_positions_alone_on_deepspeed() -> None:
         ("megamolbart", "encoder with a decoder"), ("encoder-decoder", "encoder with a decoder"),
         ("bart", "encoder with a decoder"), ("mamba2", "state-space"),
         ("hyena", "convolutional"), ("evo2", "convolutional"), ("stripedhyena", "convolutional"),
-        ("my-hybrid", "recurrent"), ("jamba", "state-space"), ("vit", "images"), ("llava", "images"),
+        ("my-hybrid", "recurrent"), ("jamba", "state-space"), ("swin", "images"), ("llava", "images"),
         ("stable-diffusion", "images"), ("clip", "images"), ("deberta-v2", "differ from BERT's"),
         ("albert", "differ from BERT's"), ("openfold", "transformer layers alone"),
         ("dlrm", "transformer layers alone"),
@@ -90,6 +93,20 @@ def test_what_is_no_decoder_is_refused_by_what_it_is(family: str, words: str) ->
     found = _replay(family=family)
     assert words in found.reason and repr(family) in found.reason
     assert known_family(family) is None
+
+
+def test_a_vision_transformer_by_its_cells() -> None:
+    """As many squares as a square image has, the rest learned tokens; the side of a square from name or notes."""
+    shape = {"family": "vit", "layers": 40, "hidden": 1408, "heads": 16, "ffn_hidden": 6144, "vocab": ""}
+    found = setup_of(_run(**shape, seq_len=257, notes="224 px, patch 14")).model
+    preset = setup_of(_run(model="vit-giant", seq_len=257, **dict.fromkeys(BASE_SHAPE, ""))).model
+    assert found.patches == preset.patches and count_parameters(found) == count_parameters(preset)
+    told = {(256, "vit-g-14"): (224, 14, 0), (264, "ViT-L/14"): (224, 14, 8), (197, "ours"): (224, 16, 1),
+            (577, "vit_b_16"): (384, 16, 1), (50, "vit-base-patch32-224"): (224, 32, 1)}  # fmt: skip
+    for (tokens, name), expected in told.items():
+        patches = patches_of(_run(model=name), tokens)
+        assert tuple(patches[one] for one in ("image", "size", "learned_tokens")) == expected
+    assert known_family("DeiT") == known_family("vision transformer") == "vit"
 
 
 def test_t5_by_the_names_of_presets() -> None:

@@ -217,6 +217,8 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
+    if options.get("attention") == "eager":  # composed, it makes the scores of whole packs and masks them
+        options.pop("sample_tokens", None)
     fit_degrees(options, run, degrees, framework)
     if framework.usual.get("experts_like_tp") or run_year(run) < framework.usual.get("experts_like_tp_until", 0) + 1:
         options.setdefault("etp", options.get("tp"))
@@ -236,7 +238,10 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
     """Fill what the row leaves open of sharding, chunks and layers that train; drop what then has no effect."""
     if cluster is not None and "zero_group" not in options:
         tp = options.get("tp") or 1
-        options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // tp, cluster.gpus_per_node // tp)
+        node = cluster.gpus_per_node // tp
+        options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // tp, node)
+        if framework.usual.get("shards_in_node") and node < options["dp"] and options["dp"] % node == 0:
+            options["zero_group"] = options["zero_group"] or node
     if interleaves(run, framework):
         options["vpp"] = usual_chunks(options, model)
     if (options.get("pp") or 1) > 1 and options.get("zero") == 3:

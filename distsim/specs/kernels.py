@@ -33,6 +33,12 @@ class Kernels(Spec):
     activated gate, or four where the product is clamped and composed (GPT-OSS)."""
     expert_gate_tensors: MaybeNatural = None
     """The same of experts, where they differ from dense MLPs."""
+    product_bias: Literal["epilogue", "pass"] = "epilogue"
+    """Products add their bias as they write, or a kernel of its own reads and writes their output once more (torch
+    before cublasLt did it)."""
+    product_epilogues: bool = False
+    """Products (cublasLt's) add biases, apply a plain MLP's activation, take its derivative and sum the biases'
+    gradients as they write; only their time differs."""
     softmax: Literal["fused", "eager"] = "fused"
     """Eager attention: ``fused`` keeps the probabilities once, in the activation dtype; ``eager`` also in fp32."""
     softmax_kernel: Literal["one", "compiled", "steps"] = "one"

@@ -16,7 +16,7 @@ from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.kernels.launches import CALL_KERNELS, launches
 from distsim.engine.kernels.narrow import wide_here
 from distsim.engine.kernels.orthogonal import Orthogonal, orthogonal_work
-from distsim.engine.kernels.passes import autocast_bytes, bias_gradient_bytes, fused_share, moved_bytes
+from distsim.engine.kernels.passes import autocast_bytes, bias_bytes, bias_gradient_bytes, fused_share, moved_bytes
 from distsim.engine.kernels.quantise import frozen_casts, trained_casts
 from distsim.engine.kernels.weights import optimizer_seconds, weight_work
 from distsim.formulas.compute import (
@@ -263,7 +263,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         forward.memory, backward.memory = (stream_seconds(moved, chip.bandwidth) for moved in casts(setup, sizes))
     else:
         first, second = autocast_bytes(setup, operation)
-        second = second + bias_gradient_bytes(setup, operation)
+        first, second = first + bias_bytes(setup, operation), second + bias_gradient_bytes(setup, operation)
         forward.memory, backward.memory = (stream_seconds(moved, chip.bandwidth) for moved in (first, second))
 
 

@@ -78,6 +78,11 @@ SUMMED_IN_STEPS = Cost(1.0, 1.0, (5, 7))  # what experts give: bytes are in expe
 # product (6).
 COMPOSED_ACTIVATION = Cost(36 / 4, 56 / 8, (8, 13))
 AUTOCAST_ACTIVATION = Cost(76 / 4, 118 / 8, (10, 16))
+# Without powers nothing becomes wide. Quick GELU, x sigmoid(1.702 x): scale (4), sigmoid (4), product (6); backward
+# both factors (12), sigmoid (6), scale (4) and the sum of both gradients (6). GELU by erf, x / 2 (1 + erf(x / 2^0.5)):
+# half, scale, erf, sum (4 each), product (6); backward both factors (12), half and scale (8), erf's square, minus,
+# exponential, scale and product (22) and the sum (6).
+NARROW_ACTIVATIONS = {"quick_gelu": Cost(14 / 4, 28 / 8, (3, 6)), "gelu_erf": Cost(22 / 4, 48 / 8, (5, 10))}
 # Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
 # products and a sum it moves them four times.
 FUSED_ROPE = Cost(1.0, 1.0, (1, 1))
@@ -102,6 +107,8 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         return softmax_bytes(setup, operation)
     if operation.name.endswith(".residual"):
         return _residual_bytes(setup, operation)
+    if operation.name == ACTIVATED and setup.kernels.product_epilogues and not setup.model.gated:
+        return operation.bytes_written, operation.bytes_read
     copied: Number = 0.0
     if operation.name.endswith(".heads"):
         rotated = setup.model.positions == "rotary"
@@ -142,9 +149,20 @@ def fuses_neighbours(setup: Setup) -> bool:
     return setup.compiled or setup.kernels.compiler != "none"
 
 
+def bias_bytes(setup: Setup, operation: Operation) -> Number:
+    """Outputs of products that are read and written once more to add a bias."""
+    if fuses_neighbours(setup) or setup.kernels.product_bias == "epilogue":
+        return 0.0
+    return 2 * operation.shape[0] * _biases(operation) * setup.precision.activation_bytes
+
+
+def _biases(operation: Operation) -> Number:
+    return sum(p.elements for p in operation.parameters if p.name.endswith(".bias"))
+
+
 def bias_gradient_bytes(setup: Setup, operation: Operation) -> Number:
     """Gradients of outputs that are read again for the gradient of a bias, which no product gives."""
-    if fuses_neighbours(setup):
+    if fuses_neighbours(setup) or setup.kernels.product_epilogues:
         return 0.0
     biases = sum(p.elements for p in operation.parameters if p.name.endswith(".bias") and p.trains)
     return operation.shape[0] * biases * setup.precision.activation_bytes
@@ -193,6 +211,8 @@ def _loss_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
 
 
 ROTATED = ("attention.query", "attention.key")
+ACTIVATED = "mlp.activation"
+"""The activation of an MLP that is no expert's."""
 
 
 def loss_kernel(setup: Setup) -> str:
@@ -235,5 +255,6 @@ def composed(setup: Setup, operation: Operation) -> Cost:
             return EAGER_SCALED_GATE if scaled else EAGER_GATE
         if model.activation not in COMPOSED_ACTIVATIONS:
             return Cost()
-        return AUTOCAST_ACTIVATION if setup.precision.autocast else COMPOSED_ACTIVATION
+        wide = AUTOCAST_ACTIVATION if setup.precision.autocast else COMPOSED_ACTIVATION
+        return NARROW_ACTIVATIONS.get(model.activation, wide)
     return Cost()

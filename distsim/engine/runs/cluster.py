@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from distsim import catalog
+from distsim.engine.networks.links import fabrics
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs.chips import cluster_in
+from distsim.interop.runs.hits import hit
 from distsim.specs.cluster import Cluster
-from distsim.units import parse
+from distsim.units import GIGA, parse
 
 NAMED: dict[str, dict[str, str]] = {
     "/node, EFA": {"h100-sxm": "p5.48xlarge"},
@@ -16,6 +20,8 @@ NAMED: dict[str, dict[str, str]] = {
     "Selene": {"a100-sxm4-80gb": "selene"},
 }  # fmt: skip
 """What notes say of a machine or its network, and the presets of it by GPU."""
+_SLOTS = re.compile(r"\bpci-?e[- ](?:gen(?:eration)?[- ]?([3-6])\b|([3-6])\.0)", re.IGNORECASE)
+"""How notes and descriptions of systems (accelerator_host_interconnect of MLPerf) name what slots carry."""
 HOMES = {"bigscience-workshop/": "Jean Zay"}
 """Publishers that measured on one machine."""
 
@@ -31,8 +37,19 @@ def cluster_of(run: Run) -> Cluster | None:
         usual: Cluster = catalog.load("clusters", named) if named else catalog.usual_cluster(name)
     except DistsimError:
         return None
+    usual = _in_slots(run, usual)
     per_node = run.count("gpus_per_node")
     rate = run.number("internode_gbps_per_gpu")
     if per_node is None and rate is None:
         return usual
     return usual.adapted(per_node, parse(f"{rate} Gb/s", "B/s") if rate else None)
+
+
+def _in_slots(run: Run, cluster: Cluster) -> Cluster:
+    """A node whose cards meet over PCIe, in slots of an older generation than theirs where notes say so."""
+    found = hit(_SLOTS, run.notes) if cluster.fabric.kind == "pcie" else None
+    if found is None or cluster.fabric.rate is None:
+        return cluster
+    flow = fabrics()["pcie"]["generation"][found[1] or found[2]] * GIGA
+    rate = min(cluster.fabric.rate, flow)
+    return cluster.model_copy(update={"fabric": cluster.fabric.model_copy(update={"rate": rate})})

@@ -12,6 +12,9 @@ from distsim.interop.runs import Run
 from distsim.interop.runs.attention import attention_said
 from distsim.interop.runs.recompute import denies_recomputation
 
+WRAPPERS = ("torch-ddp",)
+"""Frameworks around anybody's model and script, whose ``recipes`` are kernels of a precision."""
+
 
 def fitting(setup: Setup) -> Setup:
     """The setup recomputing as much as it needs to fit, since it ran; itself where nothing helps, but all of it under
@@ -52,16 +55,24 @@ def as_it_ran(run: Run, setup: Setup) -> Setup:
     """The setup of a row whose layout stands. One that does not say what it computes again, of software without recipes
     that do, computes as much as it needs where it is too large by more than predictions err: it ran, so something is
     left out, and nothing else is left out as often. Not so where notes deny it, and where nobody names the kernel of
-    attention, whose scores in memory are then only assumed."""
+    attention and the job would fit without its scores in memory, which are then only assumed."""
     said = run.text("recompute") is not None or denies_recomputation(run.notes)
     blank = not said and setup.recompute != "full" and not recomputes_until_fits(setup)
+    if not blank or not _beyond(setup):
+        return setup
     doubtful = setup.layout.attention == "eager" and attention_said(run) is None
-    return fitting(setup) if blank and not doubtful and _beyond(setup) else setup
+    return setup if doubtful and not _beyond(_without_scores(setup)) else fitting(setup)
+
+
+def _without_scores(setup: Setup) -> Setup:
+    return replace(setup, layout=setup.layout.with_(attention="flash"))
 
 
 def _beyond(setup: Setup) -> bool:
-    """Whether a job of software without recipes is too large by more than predictions err."""
-    return not setup.framework.recipes and bool(too_large(setup, memory_of(setup).peak))
+    """Whether a job of software without recipes is too large by more than predictions err; what scripts of their own
+    train (under a wrapper such as DDP) has none, whatever kernels the wrapper's presets know."""
+    own = setup.framework.recipes and setup.framework.name not in WRAPPERS
+    return not own and bool(too_large(setup, memory_of(setup).peak))
 
 
 def assumed_to_fit(run: Run, setup: Setup) -> str:

@@ -11,7 +11,7 @@ from distsim.engine.jobs.graphs import GROUPED, ITERATION, graphed
 from distsim.engine.jobs.profile import recipe_kernels, recipes_of, with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.profile import recipe_year, run_year, year_ended
-from distsim.engine.runs.software import layers_from, own_softmax, recomputation_of
+from distsim.engine.runs.software import layers_from, own_softmax, recomputation_of, tells_all_positions
 from distsim.interop.runs import Run
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
@@ -66,6 +66,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["router"] = forced
     if share := run_notes.predicted_share(run):
         own["predicted_share"] = share
+    elif tells_all_positions(run):
+        own["predicted_share"] = 1.0
     if run_notes.sends_once(run):
         own["expert_order"] = "fused"
     if run_notes.sends_each(run):
@@ -79,7 +81,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
     if own_softmax(run):
-        own |= {"softmax": "fused", "softmax_kernel": "one"}
+        own |= {"softmax": "fused", "softmax_kernel": "one", "product_bias": "epilogue"}
     own |= composed_then(setup, year) | noted_kernels(run, framework, setup.accelerator)
     if setup.kernels.loss == "with-head":
         own |= _chunks(run, setup)

@@ -41,7 +41,7 @@ llama31_405b config_GB200_640x4x24xtp4pp8cp2_cg_fp4.sh; Megatron-Bridge's recipe
 
 
 TRAINERS = ("huggingface", "deepspeed", "deepspeed-2021", "torch-ddp", "torchtune", "litgpt", "tinyllama", "fsdp",
-            "fms-fsdp", "llm-foundry", "torch-compile", "prime-rl")  # fmt: skip
+            "fms-fsdp", "llm-foundry", "torch-compile", "prime-rl", "mlperf-bert")  # fmt: skip
 """Frameworks that train models whole where nobody says that they split them: every GPU has a replica, or shards."""
 
 

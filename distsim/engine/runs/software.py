@@ -10,6 +10,7 @@ from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import attention_said
+from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import model_of
 from distsim.interop.runs.recompute import Said, said_by, unknown
@@ -67,6 +68,31 @@ LAYERS = {"DeepSpeed on Azure post": "megatron-deepspeed"}
 (deepspeedai/Megatron-DeepSpeed examples/azure)."""
 
 
+MLPERF_BERT = "mlperf-bert"
+"""The profile of NVIDIA's BERT for MLPerf."""
+_MLPERF = re.compile(r"mlperf|mlcommons", re.IGNORECASE)
+_ITS_OPTIMIZER = re.compile(
+    affirmed("(?:apex )?Distributed ?Fused ?LAMB|NVIDIA(?:'s)? (?:PyTorch )?code"), re.IGNORECASE
+)
+_ALL_TOLD = re.compile(r"\bdense_seq_output ?[=:]+ ?(?:false|0|off|no)\b", re.IGNORECASE)
+
+
+def runs_mlperf_bert(run: Run) -> bool:
+    """Whether BERT trained for MLPerf by NVIDIA's PyTorch code, as the notes say or its optimizer tells, or by Baidu's
+    in Paddle, which does the same (training_results_v2.0 Baidu XMan4.0_1_node_8_A100_PaddlePaddle: external_ops/fmhalib
+    and acc_merge, bert_padding.py)."""
+    if "bert" not in (run.text("model") or "").lower() or _MLPERF.search(f"{run.source} {run.notes}") is None:
+        return False
+    framework = (run.text("framework") or "").lower()
+    return "paddle" in framework or ("torch" in framework and hit(_ITS_OPTIMIZER, run.notes) is not None)
+
+
+def tells_all_positions(run: Run) -> bool:
+    """Whether notes say that its logits are those of all positions, padding among them, as where its whole iterations
+    are graphs (config_DGXA100_512x8x3x1.sh of v1.0)."""
+    return hit(_ALL_TOLD, run.notes) is not None
+
+
 def layers_from(run: Run) -> str | None:
     """The profile whose layers ran, where it is not that of what trained them."""
     source = run.text("source") or ""
@@ -76,6 +102,8 @@ def layers_from(run: Run) -> str | None:
 def told_software(run: Run) -> str | None:
     """The framework that the notes or the publisher name, if they name one."""
     own = next((known for who, known in PUBLISHERS.items() if (run.text("source") or "").startswith(who)), None)
+    if own is None and runs_mlperf_bert(run):
+        return MLPERF_BERT
     return own or next((known for pattern, known in TOLD if hit(pattern, run.notes)), None)
 
 

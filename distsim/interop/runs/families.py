@@ -29,6 +29,11 @@ _ESM: Traits = {
     "gated": False, "activation": "gelu_erf", "norm": "layernorm", "positions": "rotary", "tied_embeddings": True,
     **_BIASED, "causal": False, "head_bias": True, "output": {"transform": True},
 }  # fmt: skip
+_VIT: Traits = {
+    "gated": False, "activation": "gelu", "norm": "layernorm", "positions": "learned", "tied_embeddings": False,
+    **_BIASED, "causal": False, "head_bias": True, "output": {"predicts": "sequence-classes", "classes": 1000},
+}  # fmt: skip
+"""Of images, with the classes of ImageNet (Dosovitskiy et al. 2020, arXiv:2010.11929)."""
 TRAITS: dict[str, Traits] = {
     "gpt": _GPT,
     "gpt2": _GPT,
@@ -67,6 +72,7 @@ TRAITS: dict[str, Traits] = {
     "esm": _ESM,
     "esm2": _ESM,
     "amplify": {**_LLAMA, "causal": False, "head_bias": True},
+    "vit": _VIT,
     "modernbert": {
         "gated": True, "activation": "gelu", "norm": "layernorm", "norm_bias": False, "positions": "rotary",
         "tied_embeddings": True, "causal": False, "head_bias": True, "output": {"transform": True},
@@ -85,7 +91,10 @@ _TRAIT_FIELDS = ("gated", "activation", "norm", "norm_affine", "norm_bias", "nor
                  "convolution")  # fmt: skip
 """What configurations say of a family's layers whatever their shape."""
 _NAMES = {"gptneox": "gpt-neox", "gpt-neo-x": "gpt-neox", "pythia": "gpt-neox", "cerebras-gpt": "gpt2", "esm-2": "esm2",
-          "esm1b": "esm", "esm-1b": "esm", "esm1nv": "esm", "esm2nv": "esm2"}  # fmt: skip
+          "esm1b": "esm", "esm-1b": "esm", "esm1nv": "esm", "esm2nv": "esm2",
+          "vision-transformer": "vit", "deit": "vit"}  # fmt: skip
+READ_IMAGES = ("vit",)
+"""Families whose tokens are squares of an image."""
 GPT2_VOCAB = 50_257  # Radford et al. 2019; Megatron's examples use its tokenizer
 VOCABULARIES = {
     "bert": 30_522, "megatron-bert": 30_522, "roberta": 50_265, "xlm-roberta": 250_002, "modernbert": 50_368,

@@ -10,8 +10,9 @@ from distsim import catalog
 from distsim.errors import DistsimError, did_you_mean
 from distsim.interop.models import known_model
 from distsim.interop.runs.denials import affirmed
-from distsim.interop.runs.families import known_family, stand_in, text_family, traits_of, usual_vocab
+from distsim.interop.runs.families import READ_IMAGES, known_family, stand_in, text_family, traits_of, usual_vocab
 from distsim.interop.runs.hits import hit
+from distsim.interop.runs.images import patches_of
 from distsim.interop.runs.shapes import assumed_shape, experts_per_token, heads_of, width_of
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.specs.model import Model
@@ -30,17 +31,29 @@ _CLASSIFIES = re.compile(
 )
 """What notes say of decoders that tell classes of whole sequences and have no logits over a vocabulary (transformers'
 GPT2ForSequenceClassification and the like, rewards among them)."""
+_OPEN_CLIP = re.compile(r"open[-_ ]?clip", re.IGNORECASE)
+_QUICK = re.compile(r"quick[-_ ]?gelu", re.IGNORECASE)
+"""open_clip trains CLIP with torch's GELU, and by OpenAI's quick one only models whose names end in -quickgelu
+(mlfoundations/open_clip README, QuickGELU; src/open_clip/model.py, act_layer)."""
 CLASSIFIER = {"predicts": "sequence-classes", "classes": 2}
 
 
 def model_of(run: Run) -> Model:
     """The run's model; an encoder that is fine-tuned has the output of a task, a decoder where notes tell of one."""
     model = _pretrained(run)
+    if model.activation == "quick_gelu" and _by_open_clip(run):
+        model = model.model_copy(update={"activation": "gelu"})
     if model.causal and hit(_CLASSIFIES, run.notes):
         return model.model_copy(update={"output": Output.read(CLASSIFIER), "tied_embeddings": False})
     if model.causal or run.text("finetune_kind") in (None, "pretrain", "mlm"):
         return model
     return model.model_copy(update={"output": Output.read(TASK), "tied_embeddings": False})
+
+
+def _by_open_clip(run: Run) -> bool:
+    """Whether open_clip trained the model, and no name asks for OpenAI's activation."""
+    told = f"{run.text('model')} {run.notes}"
+    return _OPEN_CLIP.search(run.text("framework") or "") is not None and _QUICK.search(told) is None
 
 
 def assumed_model(run: Run) -> str:
@@ -223,6 +236,8 @@ def _from_cells(run: Run, name: str, family: str) -> Model:
         raise MissingCell("vocab is blank: one layer by itself is no training step")
     vocab = run.count("vocab") or usual_vocab(family)
     context = run.count("seq_len") or 2048
+    if known_family(family) in READ_IMAGES:
+        vocab, traits["patches"] = 0, patches_of(run, context)
     if traits["positions"] == "learned":
         traits["position_rows"] = context
     experts = _experts(run, family)
