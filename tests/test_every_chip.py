@@ -58,3 +58,11 @@ def test_a_measured_tf32_product_counts_where_it_is_less_than_that_of_16_bits() 
     job = distsim.Job(model="bert-large", gpu="max-1550-stack", seq=512, micro_batch=32)
     rates = [Chip(resolve(job.model_copy(update={"precision": name}))).rate for name in ("tf32", "bf16")]
     assert rates == [pytest.approx(110e12, rel=2e-3), pytest.approx(273e12, rel=2e-3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "clock"), [("mi100", 120, 1502), ("mi210", 104, 1700), ("mi250x-gcd", 110, 1700)]
+)
+def test_fp32_of_cdna_is_that_of_its_matrix_cores(name: str, units: int, clock: int) -> None:
+    """256 operations a compute unit and clock; the vector units have half, packed or not."""
+    assert catalog.load("gpus", name).peak.fp32 == pytest.approx(256 * units * clock * 1e6, rel=2e-3)
