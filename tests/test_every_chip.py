@@ -8,6 +8,8 @@ import distsim
 from distsim import catalog
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.chip import TYPICAL_SHARE, Chip, usual_share
+from distsim.engine.runs.cluster import cluster_of
+from distsim.interop.runs import Run
 
 NAMES = catalog.names("gpus")
 USUAL = {"tpu": "maxtext", "neuron": "neuronx"}
@@ -66,3 +68,10 @@ def test_a_measured_tf32_product_counts_where_it_is_less_than_that_of_16_bits() 
 def test_fp32_of_cdna_is_that_of_its_matrix_cores(name: str, units: int, clock: int) -> None:
     """256 operations a compute unit and clock; the vector units have half, packed or not."""
     assert catalog.load("gpus", name).peak.fp32 == pytest.approx(256 * units * clock * 1e6, rel=2e-3)
+
+
+def test_servers_of_two_boards_are_two_meshes() -> None:
+    """An Ascend 910 has three links, one to each neighbour on its board of four; 910B servers join eight."""
+    row = {"model": "llama-7b", "n_gpus": "8", "gpus_per_node": "8", "framework": "mindformers", "precision": "fp16"}
+    nodes = [cluster_of(Run({**row, "gpu": gpu}, 2)) for gpu in ("ascend-910a", "ascend-910b")]
+    assert [node and (node.gpus_per_node, node.domain) for node in nodes] == [(4, 4), (8, 8)]

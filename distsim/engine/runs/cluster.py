@@ -16,6 +16,8 @@ NAMED: dict[str, dict[str, str]] = {
     "Selene": {"a100-sxm4-80gb": "selene"},
 }  # fmt: skip
 """What notes say of a machine or its network, and the presets of it by GPU."""
+ROUNDING = 0.01
+"""Of link rates as presets print them."""
 HOMES = {"bigscience-workshop/": "Jean Zay"}
 """Publishers that measured on one machine."""
 
@@ -32,7 +34,15 @@ def cluster_of(run: Run) -> Cluster | None:
     except DistsimError:
         return None
     per_node = run.count("gpus_per_node")
+    if per_node is not None and per_node > usual.domain and _all_to_all(usual):
+        per_node = usual.domain  # a server of several boards, whose links all go to neighbours on the board
     rate = run.number("internode_gbps_per_gpu")
     if per_node is None and rate is None:
         return usual
     return usual.adapted(per_node, parse(f"{rate} Gb/s", "B/s") if rate else None)
+
+
+def _all_to_all(cluster: Cluster) -> bool:
+    """Whether the links of an accelerator are used up by one to each other of its domain."""
+    pair, rate = cluster.fabric.pair_rate, cluster.fabric.rate
+    return pair is not None and rate is not None and rate <= pair * (cluster.domain - 1) * (1 + ROUNDING)
