@@ -97,10 +97,10 @@ def test_cards_without_peers_pass_host_memory() -> None:
     assert bus(4, "workstation-4x-rtx-3090-bridged") == bus(4, "workstation-4x-rtx-3090")
 
 
-@pytest.mark.parametrize("name", [name for name in catalog.names("gpus") if name.startswith(("rtx-", "titan"))])
+@pytest.mark.parametrize("name", [name for name in catalog.names("gpus") if name.startswith(("gtx-", "rtx-", "titan"))])
 def test_geforce_cards_have_no_peers_over_pcie(name: str) -> None:
     card = catalog.load("gpus", name)
-    geforce = not name.startswith(("rtx-a", "rtx-4000", "rtx-6000", "rtx-pro"))
+    geforce = not (name.startswith(("rtx-a", "rtx-pro")) or name.endswith("-ada"))
     assert card.host.peer is not geforce
 
 

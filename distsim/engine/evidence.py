@@ -10,6 +10,7 @@ from typing import Any
 from distsim.engine.jobs.profile import least_zero
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of
+from distsim.engine.runs.adapters import counted_targets, unasked_recompute
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees, first_that_fits, open_degrees
@@ -212,6 +213,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     more = {**({"seq": tokens} if tokens else {}), **(more or {})}
     packed = packed_options(run, framework.usual_samples) | target_options(run, bool(model.encoder_layers))
     tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run), **packed}
+    tuned |= counted_targets(run, model, tuned) | unasked_recompute(run, framework, tuned)
     again = recomputation_of(run, framework, model.layers // (run.count("pp") or degrees.get("pp", 1))).options
     options = {**framework.usual, **tuned, **again, **_stated(run, framework, more.get("seq"), model), **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from distsim.arrays import Number, some
 from distsim.engine.exchanges.exchange import gradients_wait, memory_notes, stated_exchange
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes, slack_of
+from distsim.engine.footprint.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes, slack_of, split_bytes
 from distsim.engine.footprint.kept import kept_bytes, pool_bytes
 from distsim.engine.footprint.moments import Moment, highest, moments_of
 from distsim.engine.footprint.peak_error import PeakError, peak_error
@@ -145,7 +145,7 @@ def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str,
     held = states(setup, stage.held(), figures)
     saved = saved_of(setup, stage)
     moments = moments_of(setup, stage, held, saved)
-    top = highest(moments, slack_of(setup))
+    top = highest(moments, slack_of(setup), split_bytes(setup, stage))
     buffers = buffer_bytes(setup, stage, held, figures)
     kept = kept_bytes(setup, stage, held, figures) + pool_bytes(setup, moments, figures)
     return {
@@ -155,11 +155,12 @@ def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str,
 
 
 def with_overhead(
-    setup: Setup, parts: dict[str, Number], churning: Number, figures: Figures
+    setup: Setup, parts: dict[str, Number], churning: Number, idle: Number, figures: Figures
 ) -> tuple[dict[str, Number], Number]:
-    """All categories, and of the framework's what its allocator holds beyond what is allocated."""
+    """All categories, and of the framework's what its allocator holds beyond what is allocated; ``idle`` is what is
+    known of that."""
     overhead = overhead_bytes(setup, figures)
-    lost = fragmentation_bytes(setup, churning + parts["buffers"], figures)
+    lost = fragmentation_bytes(setup, churning, figures, idle, parts["buffers"])
     fragmentation = parts["framework"] + lost
     return {**parts, "framework": overhead + fragmentation}, fragmentation
 
@@ -167,7 +168,7 @@ def with_overhead(
 def _stage(setup: Setup, stage: Stage) -> StageMemory:
     figures = Figures()
     parts, (held, saved, top, moments) = stage_parts(setup, stage, figures)
-    categories, fragmentation = with_overhead(setup, parts, top.churning, figures)
+    categories, fragmentation = with_overhead(setup, parts, top.churning, split_bytes(setup, stage), figures)
     figures.note("activations", top.activations, "B", f"ledger, at the {top.name}")
     y = setup.layout
     return StageMemory(

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from distsim.specs.base import Sourced, Spec
 from distsim.specs.quantity import Bytes, BytesPerSecond, FlopPerSecond, Hertz, MaybeCount, Part, Ratio, Watts
 
-LinkKind = Literal["nvlink", "xgmi", "ici", "hccs", "neuronlink", "ethernet"]
+LinkKind = Literal["nvlink", "xgmi", "xelink", "ici", "hccs", "neuronlink", "ethernet"]
 Reached = Annotated[Ratio | None, Field(le=1.2)]
 PEAK_DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
@@ -54,6 +54,8 @@ class Measured(Spec):
 
     matmul_fp32: Reached = None
     """On fp32 units, whose products take less power than those of tensor cores."""
+    matmul_tf32: Reached = None
+    """Where it falls short of what 16 bits reach, which it is taken for otherwise."""
     matmul_fp16: Reached = None
     matmul_bf16: Reached = None
     matmul_fp8: Reached = None

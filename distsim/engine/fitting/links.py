@@ -161,7 +161,7 @@ def _touched(wanted: set[str], place: str, family: str) -> bool:
 
 def is_intra(key: str) -> bool:
     """True for links inside a domain."""
-    return key.startswith(("nvlink", "pcie", "xgmi", "hccs", "none", "neuronlink", "ici"))
+    return key.startswith(("nvlink", "pcie", "xgmi", "xelink", "hccs", "none", "neuronlink", "ici"))
 
 
 def factor_for(factors: Mapping[str, Factor], key: str) -> Factor:

@@ -214,7 +214,20 @@ def slack_of(setup: Setup) -> float:
     return overhead.fragmentation_fraction
 
 
-def fragmentation_bytes(setup: Setup, churning: Number, figures: Figures) -> Number:
-    """What the caching allocator holds beyond what is allocated: a share of all that comes and goes, or of a part."""
+def split_bytes(setup: Setup, stage: Stage) -> Number:
+    """What a loop costs the allocator that holds 16-bit logits until the next ones are made: these stand in half of a
+    block that fp32 ones left, and backward then asks for that one anew."""
+    if setup.kernels.loss_holds_logits != "narrow" or stage.head is None:
+        return 0.0
+    made = (tensor for operation in stage.head.operations for tensor in operation.transient_forward)
+    return sum(tensor.size_bytes for tensor in made if tensor.name == "loss.upcast")
+
+
+def fragmentation_bytes(
+    setup: Setup, churning: Number, figures: Figures, least: Number = 0.0, buffers: Number = 0.0
+) -> Number:
+    """What the caching allocator holds beyond what is allocated: a share of all that comes and goes, or of a part, but
+    not less than blocks that are known to lie idle, and the same share of buffers."""
     source = setup.framework.source_of("overhead") or "preset"
-    return figures.note("fragmentation", slack_of(setup) * churning, "B", source)
+    slack = slack_of(setup)
+    return figures.note("fragmentation", slack * buffers + maximum(slack * churning, least), "B", source)

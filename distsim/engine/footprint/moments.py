@@ -40,14 +40,14 @@ class Moment(NamedTuple):
         return self.states + self.activations
 
 
-def highest(moments: Sequence[Moment], slack: float) -> Moment:
-    """The peak of what an allocator holds that loses a share ``slack`` of what comes and goes.
+def highest(moments: Sequence[Moment], slack: float, least: Number = 0.0) -> Moment:
+    """The peak of what an allocator holds that loses a share ``slack`` of what comes and goes, ``least`` at all times.
 
     For arrays of layouts its name is left open, and that loss is among its activations.
     """
-    if all(isinstance(part, (int, float)) for moment in moments for part in (moment.states, moment.activations)):
-        return max(moments, key=lambda moment: moment.total + slack * moment.churning)
-    held = maximum(*(moment.activations + slack * moment.churning for moment in moments))
+    if all(isinstance(part, (int, float)) for moment in moments for part in (moment.states, moment.activations, least)):
+        return max(moments, key=lambda moment: moment.total + maximum(slack * moment.churning, least))
+    held = maximum(*(moment.activations + maximum(slack * moment.churning, least) for moment in moments))
     return moments[0]._replace(name="", activations=held, churning=0)
 
 

@@ -146,7 +146,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         refuse_asked(job, layout)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
     notes += framework_notes(framework, model, layout, kernels, origins, precision.name)
-    notes += tuning_notes(tuning, model, kernels, framework, job.lora_targets)
+    notes += tuning_notes(tuning, model, kernels, framework, precision, job.lora_targets)
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
     if job.dropout is not None and not any(rates) and not kernels.dropout_always:
         notes.append(f"--{'' if job.dropout else 'no-'}dropout has no effect: {model.name} has none")

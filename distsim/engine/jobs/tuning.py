@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 EXPERTS = "experts"
 """What follows a quantization's name, after a plus, where experts are quantised though they are no linear layers."""
 
+AS_GIVEN = (
+    "peft's prepare_model_for_kbit_training makes embedding and norms fp32; without autocast all that follows is fp32, "
+    "products too up to bitsandbytes 0.49, which computes in what it is given: --precision fp32"
+)
+
 
 def tuning_of(
     filled: Mapping[str, Any],
@@ -70,12 +75,20 @@ def quantization_of(text: str) -> tuple[Quantization | None, bool]:
 
 
 def tuning_notes(
-    tuning: Tuning | None, model: Model, kernels: Kernels, framework: Framework, asked: str | None
+    tuning: Tuning | None,
+    model: Model,
+    kernels: Kernels,
+    framework: Framework,
+    precision: Precision,
+    asked: str | None,
 ) -> list[str]:
     """What a user may not expect of adapters, and of quantised experts; ``asked`` are the targets of the job itself."""
     if tuning is None:
         return []
-    return [*target_notes(asked, tuning, framework, model), *_packed_notes(tuning, model, kernels, framework.name)]
+    told = [*target_notes(asked, tuning, framework, model), *_packed_notes(tuning, model, kernels, framework.name)]
+    if tuning.others_fp32 and precision.activation_bytes < tuning.product_bytes:
+        told.append(AS_GIVEN)
+    return told
 
 
 def _packed_notes(tuning: Tuning, model: Model, kernels: Kernels, framework: str) -> list[str]:

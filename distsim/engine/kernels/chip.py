@@ -60,7 +60,8 @@ class Chip:
         self.measured = bool(reached.matmul_bf16 or reached.matmul_fp16)
         share = reached.matmul_bf16 or reached.matmul_fp16 or usual_share(chip)
         exact = reached.matmul_fp32 or share
-        self.rate *= exact if units == "fp32" else (reached.matmul_fp16 if wide == "fp16" else None) or share
+        own = {"fp32": exact, "tf32": reached.matmul_tf32}.get(units, reached.matmul_fp16 if wide == "fp16" else None)
+        self.rate *= own or share
         narrow = narrow_units(peak, precision.math)
         self.narrow_rate = getattr(peak, narrow) * narrow_share(chip, narrow, share) if narrow else None
         if self.narrow_rate and precision.needs and getattr(peak, precision.needs):

@@ -12,7 +12,7 @@ import numpy
 
 from distsim.arrays import maximum, total
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.buffers import fragmentation_bytes, overhead_bytes
+from distsim.engine.footprint.buffers import fragmentation_bytes, overhead_bytes, split_bytes
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.layouts.likeness import corrections, recomputation
@@ -101,11 +101,12 @@ def _memory(setup: Setup, stage: Stage) -> dict[str, Any]:
     """A stage's peak in two parts: what ZeRO shards, and what grows with micro-batches in flight."""
     figures = Figures()
     parts, moments = stage_parts(setup, stage, figures)
-    activations = parts.pop("activations")
+    activations, top = parts.pop("activations"), moments.top
+    idle = split_bytes(setup, stage) if top.name else 0.0  # else among the activations
     return {
         "held": total(*parts.values(), overhead_bytes(setup, figures),
                       fragmentation_bytes(setup, parts["buffers"], figures)),
-        "activations": activations + fragmentation_bytes(setup, moments.top.churning, figures),
+        "activations": activations + fragmentation_bytes(setup, top.churning, figures, idle),
     }  # fmt: skip
 
 

@@ -44,7 +44,9 @@ class Scope:
         job = request.terms.job.model_copy(update={**first, **OPEN})
         setup = resolve(job)
         self.flops_per_token = float(model_flops(setup))
-        self._tuning = tuning_notes(setup.tuning, setup.model, setup.kernels, setup.framework, job.lora_targets)
+        self._tuning = tuning_notes(
+            setup.tuning, setup.model, setup.kernels, setup.framework, setup.precision, job.lora_targets
+        )
 
     def places(self) -> list[tuple[str, int]]:
         """Each cluster with each size."""

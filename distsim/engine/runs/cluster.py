@@ -22,6 +22,8 @@ NAMED: dict[str, dict[str, str]] = {
 """What notes say of a machine or its network, and the presets of it by GPU."""
 _SLOTS = re.compile(r"\bpci-?e[- ](?:gen(?:eration)?[- ]?([3-6])\b|([3-6])\.0)", re.IGNORECASE)
 """How notes and descriptions of systems (accelerator_host_interconnect of MLPerf) name what slots carry."""
+ROUNDING = 0.01
+"""Of link rates as presets print them."""
 HOMES = {"bigscience-workshop/": "Jean Zay"}
 """Publishers that measured on one machine."""
 
@@ -39,6 +41,8 @@ def cluster_of(run: Run) -> Cluster | None:
         return None
     usual = _in_slots(run, usual)
     per_node = run.count("gpus_per_node")
+    if per_node is not None and per_node > usual.domain and _all_to_all(usual):
+        per_node = usual.domain  # a server of several boards, whose links all go to neighbours on the board
     rate = run.number("internode_gbps_per_gpu")
     if per_node is None and rate is None:
         return usual
@@ -53,3 +57,9 @@ def _in_slots(run: Run, cluster: Cluster) -> Cluster:
     flow = fabrics()["pcie"]["generation"][found[1] or found[2]] * GIGA
     rate = min(cluster.fabric.rate, flow)
     return cluster.model_copy(update={"fabric": cluster.fabric.model_copy(update={"rate": rate})})
+
+
+def _all_to_all(cluster: Cluster) -> bool:
+    """Whether the links of an accelerator are used up by one to each other of its domain."""
+    pair, rate = cluster.fabric.pair_rate, cluster.fabric.rate
+    return pair is not None and rate is not None and rate <= pair * (cluster.domain - 1) * (1 + ROUNDING)

@@ -14,6 +14,8 @@ from distsim.engine.runs.software import chip_of, told_software
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
 from distsim.interop.runs.names import MIXED, PRECISIONS, nearest_profile, precision_like, rounds_products
 from distsim.interop.runs.release import release_year, stated_year
 from distsim.interop.runs.sharding import by_torch
@@ -75,6 +77,9 @@ def framework_of(run: Run) -> Framework:
         told["module_hooks"] = 0.0  # which are DeepSpeed's
     if recipe_year(run) < framework.traffic.experts_by_columns_since:
         told["experts_by_columns_since"] = 0
+    if framework.adapters.fp32 and hit(ALL_NARROW, run.notes):
+        narrow = framework.adapters.model_copy(update={"fp32": False, "others_fp32": False})
+        framework = framework.model_copy(update={"adapters": narrow})
     if not told:
         return framework
     return framework.model_copy(update={"traffic": framework.traffic.model_copy(update=told)})
@@ -97,6 +102,16 @@ def _names_newer(run: Run) -> bool:
     selective recomputation, which came with it (arXiv:2205.05198), or a sharded optimizer."""
     selective = "selective" in (run.text("recompute") or "").lower()
     return selective or run.text("sequence_parallel") is not None or bool(run_notes.zero_stage(run))
+
+
+NO_AUTOCAST = re.compile(r"\b(?:no|without) autocast\b(?! of)", re.IGNORECASE)
+"""Notes of loops that load weights in bf16 and multiply as they are. Under peft's preparation of a quantised model all
+is fp32 then: embedding and norms are made so, and bitsandbytes' layers compute in what they are given."""
+PACKED = "qlora"
+HALF = re.compile(affirmed(r"weights (?:in )?(?:float16|fp16)|(?:float16|fp16) weights"), re.IGNORECASE)
+ALL_NARROW = re.compile(affirmed(r"weights and (?:both )?moments (?:in )?bf16"), re.IGNORECASE)
+"""Notes of trainers that hold all that trains in 16 bits, adapters too, which peft makes fp32 unless told otherwise
+(``autocast_adapter_dtype``)."""
 
 
 def _profile_of(run: Run) -> tuple[str, str]:
@@ -144,6 +159,10 @@ def assumed_profile(run: Run) -> str:
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     """The recipe of a row: what its framework really does under the name in the cell."""
     recipe = _recipe(run, framework)[0] or default
+    if recipe == "bf16" and framework.adapters.others_fp32 and hit(NO_AUTOCAST, run.notes):
+        return "fp32" if PACKED in (run.text("finetune_kind") or "").lower() else "pure-bf16"
+    if recipe == "fp16" and framework.adapters.fp32 and run.text("finetune_kind") == "lora" and hit(HALF, run.notes):
+        return recipe  # autocast around frozen weights of 16 bits casts none of them
     if run_notes.exchanges_in_bf16(run) and f"precision_{recipe}_pure" in framework.usual:
         recipe = f"{recipe}_pure"
     if recipe in ("fp32", "tf32"):

@@ -47,6 +47,9 @@ became its usual implementation (--transformer-impl, arguments.py, early in 2024
 ENCODER_FLASH_YEAR = 2024
 """Where a token sees all others: Megatron's kernel was for causal masks, and transformers' BERT composed its attention
 until 4.41 (its release notes, May 2024)."""
+TRANSFORMERS, TRANSFORMERS_FLASH_YEAR = "huggingface", 2024
+"""transformers' decoders composed it until torch's scaled_dot_product_attention became their default with release 4.36
+of December 2023; FlashAttention-2 was there since October, for those who asked (its release notes, 4.34 and 4.36)."""
 RELATIVE_FLASH_YEAR = 2026.5
 """Where a bias of distances is added to scores: T5Attention of transformers composed it until the middle of 2026
 (huggingface/transformers pull request 47014)."""
@@ -143,6 +146,8 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
         return said
     notes = run.notes.lower()
     usual: float = FLASH_YEAR if causal else ENCODER_FLASH_YEAR
+    if causal and framework.name == TRANSFORMERS:
+        usual = TRANSFORMERS_FLASH_YEAR
     if relative and family_of(framework.name) == "torch":
         usual = RELATIVE_FLASH_YEAR
     if MEGATRON.fullmatch(run.text("framework") or ""):

@@ -13,6 +13,11 @@ from distsim.interop.runs.table import MissingCell, Run
 from distsim.specs.tuning import targets_named
 
 _TARGETS = re.compile(r"target modules ([a-z0-9_-]+(?:,[a-z0-9_-]+)*)")
+_SETS = (
+    (re.compile(affirmed(r"(?<!not on )all[- ]linear(?: layers| modules| projections)?")), "all-linear"),
+    (re.compile(affirmed(r"on (?:the )?attention projections|attention targets")), "attention"),
+)
+"""What notes call sets of adapted products."""
 _CAP = re.compile(r"max_(?:seq_)?length (\d+)")
 _SPREAD = re.compile(r"mean (\d+)\+-(\d+) tokens")
 _DOCUMENTS = re.compile(affirmed(r"packed (?:\w+ )?documents?|var-?len(?:gth)? over packed"), re.IGNORECASE)
@@ -156,10 +161,9 @@ def _stated(run: Run) -> str | None:
 
 def _targets(notes: str) -> str | None:
     """The adapted products that notes name."""
-    if "all-linear" in notes:
-        return "all-linear"
-    if "on attention projections" in notes:
-        return "attention"
+    for pattern, named in _SETS:
+        if hit(pattern, notes):
+            return named
     found = hit(_TARGETS, notes)
     if found is None or found[1] == _DEFAULT:
         return None

@@ -1,0 +1,66 @@
+"""What a run that trains adapters leaves out: which products have them, where notes count their parameters, and
+whether anything is computed again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from distsim.interop.runs import Run
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
+from distsim.specs.framework import Framework
+from distsim.specs.model import Model
+from distsim.specs.products import mixer_products
+from distsim.specs.tuning import targets_named
+
+COUNTED = re.compile(
+    r"\b(\d[\d,]*(?:\.\d+)?)( ?(?:M\b|million\b))? (?:trainable|trained) param(?:eter)?s?(?: at rank (\d+))?",
+    re.IGNORECASE,
+)
+"""How notes tell it: ``4,194,304 trainable parameters``, ``40M trainable parameters at rank 16``."""
+SETS = ("q,v", "q,k,v", "attention", "mlp", "all-linear")
+"""What adapters are usually on."""
+AS_MANY = 0.02
+"""Share by which the count of a set may be off, as "40M" is of 39,976,960."""
+
+CHECKPOINTING = re.compile(r"axolotl|llama-?factory|ms-?swift|unsloth|trl", re.IGNORECASE)
+"""Software around transformers that checkpoints unless told otherwise (for TRL so since 2025). Trainer itself does not
+(``gradient_checkpointing`` of TrainingArguments is False), but peft's prepare_model_for_kbit_training does."""
+CHECKPOINTS = re.compile(
+    affirmed(r"(?:gradient|activation)[ _]checkpointing(?![^;.]*\b(?:not|nor) (?:said|stated|known))"), re.IGNORECASE
+)
+SCRIPTS = ("QwenLM/Qwen",)
+"""Publishers whose own scripts checkpoint (finetune_lora_single_gpu.sh and finetune_lora_ds.sh, recalled)."""
+
+
+def unasked_recompute(run: Run, framework: Framework, options: Mapping[str, Any]) -> dict[str, str]:
+    """No recomputation, where weights that nothing prepared for 4 or 8 bits are tuned by transformers' Trainer alone,
+    and no word tells of any."""
+    if framework.name != "huggingface" or CHECKPOINTING.search(run.text("framework") or ""):
+        return {}
+    told = run.source.startswith(SCRIPTS) or hit(CHECKPOINTS, run.notes) is not None
+    return {} if told or "quantize" in options or "lora_rank" not in options else {"recompute": "none"}
+
+
+def counted_targets(run: Run, model: Model, options: Mapping[str, Any]) -> dict[str, str]:
+    """The products whose adapters have as many parameters as notes tell; nothing where none has, or products are named,
+    or a layer is no plain one."""
+    rank, said = options.get("lora_rank"), hit(COUNTED, run.notes)
+    plain = model.experts is None and model.latent_attention is None and not mixer_products(model)
+    if not rank or "lora_targets" in options or said is None or not plain:
+        return {}
+    told = float(said[1].replace(",", "")) * (1e6 if said[2] else 1.0)
+    each = {name: int(said[3] or rank) * _widths(model, name) * model.layers for name in SETS}
+    near = min(SETS, key=lambda name: abs(each[name] - told))
+    return {"lora_targets": near} if abs(each[near] - told) <= AS_MANY * told else {}
+
+
+def _widths(model: Model, named: str) -> int:
+    """Columns and rows of a layer's products that have an adapter, together."""
+    wide, heads, few = model.hidden, model.heads * model.head_dim, model.kv_heads * model.head_dim
+    sides = {"q": heads, "k": few, "v": few, "o": heads, "up": model.ffn, "down": model.ffn}
+    if model.gated:
+        sides["gate"] = model.ffn
+    return sum(wide + side for name, side in sides.items() if name in targets_named(named).split(","))

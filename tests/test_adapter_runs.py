@@ -1,0 +1,144 @@
+"""What replays of adapters on transformers read of notes, and what its Trainer and peft do where nobody says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from caching_allocator import Allocator, Place
+
+from distsim import memory
+from distsim.engine.evidence import Replay, replay
+from distsim.engine.footprint.buffers import split_bytes
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import build_stages
+from distsim.interop.runs import Run
+from distsim.units import GIB, MIB
+
+LLAMA = {"model": "llama-7b", "gpu": "a100-sxm4-80gb", "n_gpus": "1", "seq_len": "512", "micro_batch": "2",
+         "global_batch": "2", "framework": "huggingface", "precision": "bf16", "year": "2025", "finetune_kind": "lora",
+         "lora_rank": "16", "step_time_s": "0.4"}  # fmt: skip
+QWEN = {**LLAMA, "model": "qwen2.5-1.5b", "gpu": "rtx-4080", "micro_batch": "1", "global_batch": "1", "seq_len": "1024",
+        "recompute": "full", "finetune_kind": "qlora", "attention": "sdpa", "optimizer": "paged_adamw_8bit",
+        "mem_kind": "reserved", "mem_peak_gb_per_gpu": "4.36", "year": "2026-05"}  # fmt: skip
+LOOP = "LoRA on the attention projections; own training loop"
+
+
+def _replay(cells: dict[str, str] = LLAMA, **more: str) -> Replay:
+    return replay(Run({**cells, **more}, 2))
+
+
+def _setup(cells: dict[str, str] = LLAMA, **more: str) -> Setup:
+    setup = _replay(cells, **more).setup
+    assert setup is not None
+    return setup
+
+
+def _targets(**more: str) -> set[str]:
+    tuning = _setup(**more).tuning
+    assert tuning is not None
+    return set(tuning.targets)
+
+
+@pytest.mark.parametrize(
+    ("notes", "targets"),
+    [
+        ("", "q v"), ("r16 on all linear layers", "q k v o gate up down"), ("all-linear", "q k v o gate up down"),
+        ("adapters on all linear modules", "q k v o gate up down"), ("LoRA on the attention projections", "q k v o"),
+        ("LoRA alpha 16, attention targets", "q k v o"), ("not on all linear layers", "q v"),
+        ("40M trainable parameters at rank 16", "q k v o gate up down"), ("8,388,608 trainable parameters", "q v"),
+        ("16.8M trained params", "q k v o"), ("30M trainable parameters", "q v"), ("6.7B parameters", "q v"),
+    ],
+)  # fmt: skip
+def test_adapted_products_by_name_and_by_their_parameters(notes: str, targets: str) -> None:
+    assert _targets(notes=notes) == set(targets.split())
+
+
+def test_a_cell_of_targets_goes_over_notes() -> None:
+    assert _targets(notes="40M trainable parameters", lora_targets="q,v") == {"q", "v"}
+    assert _targets(notes="160M trainable parameters at rank 64", lora_rank="8") == _targets(notes="all-linear")
+
+
+def test_trainer_checkpoints_where_it_is_asked_to() -> None:
+    """TrainingArguments.gradient_checkpointing is False; peft's prepare_model_for_kbit_training turns it on."""
+    assert _setup().recompute == "none"
+    assert _setup(finetune_kind="qlora").recompute == "full"
+    assert _setup(framework="axolotl").recompute == _setup(framework="LLaMA-Factory").recompute == "full"
+    assert _setup(source="QwenLM/Qwen README").recompute == "full"
+    assert _setup(notes="gradient checkpointing").recompute == "full"
+    assert _setup(notes="no gradient checkpointing").recompute == "none"
+    assert _setup(notes="gradient checkpointing and accumulation not said").recompute == "none"
+
+
+def test_frozen_weights_in_16_bits_under_autocast() -> None:
+    """Google's report on OpenLLaMA 7B, rank 16 on an A100: 28.2 GB at two sequences of 512 tokens, 20.5 at 256."""
+    notes = "weights float16; 40M trainable parameters at rank 16"
+    cells = {**LLAMA, "precision": "fp16", "year": "2023", "mem_kind": "nvidia-smi"}
+    for tokens, printed in (("256", 20.5), ("512", 28.2)):
+        told = _replay(cells, seq_len=tokens, notes=notes, mem_peak_gb_per_gpu=str(printed)).predicted_peak
+        assert told is not None and told / GIB == pytest.approx(printed, rel=0.1)
+    assert _setup(cells, notes="").precision.parameter_bytes == 4
+    assert _setup(cells, notes=notes, finetune_kind="full").precision.parameter_bytes == 4
+
+
+def test_transformers_composed_attention_until_december_2023() -> None:
+    assert _setup(year="2023").layout.attention == "eager"
+    assert _setup(year="2023", attention="flash-2").layout.attention == "flash"
+    assert _setup(year="2024").layout.attention == "flash"
+
+
+def test_a_loop_without_autocast_is_fp32_behind_peft() -> None:
+    """can-i-finetune-this (bench/runner.py at f841e52e): Qwen2.5 1.5B in NF4 on an RTX 4080 reserves 4.36 GiB and
+    takes 0.41 s, 9.55 GiB without checkpointing; under autocast it would be 3.6 GiB and 0.24 s."""
+    bare = _replay(QWEN, notes=f"{LOOP}, no autocast")
+    assert bare.setup is not None and bare.setup.precision.name == "fp32"
+    assert bare.predicted_peak is not None and bare.predicted_peak / GIB == pytest.approx(4.36, rel=0.03)
+    unchecked = _replay(QWEN, notes=f"{LOOP}, no autocast", recompute="none", mem_peak_gb_per_gpu="9.55")
+    assert unchecked.predicted_peak is not None and unchecked.predicted_peak / GIB == pytest.approx(9.55, rel=0.15)
+    assert _setup(QWEN, notes=f"{LOOP}, no autocast", finetune_kind="lora").precision.name == "pure-bf16"
+    assert _setup(QWEN, notes=f"{LOOP}, no autocast of norms").precision.name == "bf16"
+
+
+def test_a_note_tells_16_bits_from_what_peft_prepares() -> None:
+    job: dict[str, Any] = {"gpu": "rtx-4090", "gpus": 1, "framework": "huggingface", "lora_rank": 16, "quantize": "nf4"}
+    told = {name: " ".join(memory("llama-7b", precision=name, **job).setup.notes) for name in ("pure-bf16", "fp32")}
+    assert "--precision fp32" in told["pure-bf16"] and "--precision fp32" not in told["fp32"]
+    assert "--precision fp32" not in " ".join(memory("llama-7b", **job).setup.notes)
+
+
+def test_trainers_that_hold_adapters_in_bf16_cast_nothing() -> None:
+    wide, narrow = (
+        _setup(precision="pure-bf16", notes=notes).tuning for notes in ("", "AdamWBF16 (weights and both moments bf16)")
+    )
+    assert wide is not None and narrow is not None
+    assert (wide.adapter.parameter_bytes, narrow.adapter.parameter_bytes) == (4, 2)
+    assert (wide.product_bytes, narrow.product_bytes) == (4, 2)
+
+
+def _loop(pool: Allocator, logits: int, steps: int) -> int:
+    """Logits of ``steps`` micro-batches as a loop has them: named until the next ones are there."""
+    named: Place | None = None
+    for _ in range(steps):
+        half, wide = pool.take(2 * logits), pool.take(4 * logits)
+        kept = pool.take(4 * logits)
+        pool.give(wide, named)
+        named = half
+        gradient, product = pool.take(4 * logits), None
+        product = pool.take(4 * logits)
+        pool.give(gradient, kept)
+        narrow = pool.take(2 * logits)
+        pool.give(product, narrow)
+    return pool.reserved
+
+
+def test_held_logits_split_a_block_that_backward_wants_whole() -> None:
+    logits = 64 * MIB
+    one, two, ten = (_loop(Allocator(), logits, steps) for steps in (1, 2, 10))
+    assert (one, two, ten) == (14 * logits, 18 * logits, 18 * logits)
+    cells = {**QWEN, "finetune_kind": "lora", "precision": "amp", "seq_len": "512", "notes": LOOP}
+    setup = _setup(cells)
+    kernels = setup.kernels.model_copy(update={"loss_holds_logits": "narrow"})
+    (stage,) = build_stages(replace(setup, kernels=kernels))
+    assert split_bytes(replace(setup, kernels=kernels), stage) == 4 * 512 * 151936
+    assert split_bytes(setup, stage) == 0
