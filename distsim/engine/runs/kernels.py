@@ -21,7 +21,11 @@ from distsim.specs.framework import Framework
 from distsim.specs.loss import Loss
 from distsim.specs.timing import family_of
 
-COMPOSED = {"davinci": (2024.0, "megatron", {"norm": "eager", "rope": "eager", "activation": "eager"})}
+COMPOSED = {
+    "davinci": (
+        2024.0, "megatron", {"norm": "eager", "rope": "eager", "activation": "eager", "gate_halves": False}
+    ),
+}  # fmt: skip
 """Architectures whose forks of a framework composed layers of plain operations before a year: Megatron on Ascend
 (Ascend/AscendSpeed model/llama_model.py of 2023: RMSNorm, apply_rotary_pos_emb, LlamaParallelMLP; the fused norm of
 model/rms_norm.py came in December, off unless asked for)."""

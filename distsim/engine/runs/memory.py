@@ -41,6 +41,9 @@ OWN_KERNELS, ASKED_FOR_FLASH = ("qwen", "baichuan"), "flash_attn 2.3.4"
 models took grows with the square of the length, as scores in memory do."""
 LOGGED = re.compile(r"max over logged steps", re.IGNORECASE)
 """Notes of peaks from Megatron-LM's own logs, which its last rank prints; others measured all ranks."""
+OF_FIRST = re.compile(r"(?<!out of )(?:peak|memory|allocated|reserved)\b[^;|]{0,40} (?:of|on|from) rank 0\b|"
+                      r"\brank 0(?:'s)? (?:peak|memory|allocated|reserved)", re.IGNORECASE)  # fmt: skip
+"""Notes of peaks that the first rank alone counted, which stands on a pipeline's first stage."""
 READS_NARROW = re.compile(affirmed("precision[- _]aware"), re.IGNORECASE)
 """Notes of Megatron's optimizer that reads gradients as they are kept, instead of fp32 copies of its shard."""
 HIDDEN = 0.18
@@ -86,7 +89,8 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
         return max(_states_and_activations(stage) for stage in report.stages)
     ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
     logged = hit(LOGGED, run.notes)
-    stage = ranks["last" if logged else setup.framework.memory_rank]
+    first = hit(OF_FIRST, run.notes)
+    stage = ranks["last" if logged else "first" if first else setup.framework.memory_rank]
     counts = counts_of(run, setup)
     peak = float(stage.counted(counts))
     if lengths and lengths.each and counts != "allocated":
