@@ -83,6 +83,13 @@ def test_a_loss_in_compiled_steps_takes_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize(
+    ("framework", "kernel"), [("megatron-bridge", "steps"), ("megatron-core", "steps"), ("fsdp", None)]
+)
+def test_notes_of_megatrons_fused_loss_count_for_time_as_for_memory(framework: str, kernel: str | None) -> None:
+    assert _setup(framework=framework, notes="fused cross entropy").kernels.loss_kernel == kernel
+
+
+@pytest.mark.parametrize(
     ("cells", "gigabytes"),
     [
         ({}, 44.3), ({"tp": "2"}, 24.7), ({"model": "qwen3-8b", "tp": "2", "micro_batch": "1"}, 49.2),

@@ -16,6 +16,7 @@ from distsim.interop.runs import Run
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.notes import ON_DEEPSPEED
+from distsim.interop.runs.recipes import compiles_loss
 from distsim.interop.runs.tuning import lengths_of
 from distsim.layers.head import head
 from distsim.specs.timing import CHECKED, PLAIN, STATE_NAMES, family_of
@@ -25,17 +26,9 @@ STEPWISE = "sequential technique:"
 CHUNKED = re.compile(rf"{STEPWISE} \+ (?!packed|compile)|(?<!{STEPWISE} \+ )chunked cross entropy")
 IN_BACKWARD = re.compile(rf"{STEPWISE} \+ (fuse|optimizer|activation offload|8-bit)")
 """Those of its rows whose optimizer steps in backward."""
-COMPILED, COMPILED_TRANSIT_BYTES = (
-    re.compile(
-        r"cross[-_]entropy[-_]loss[-_]fusion[ =:]+true(?!.*fusion[-_]impl[ =:]+te)|(?<!te )(?<!te-)(?<!engine )"
-        + affirmed("fused (?:cross[- ]entropy|ce)|cross[- ]entropy fusion")
-        + r"(?! \(te\))"
-    ),
-    6.0,
-)
-"""What Megatron-LM's runs say of a loss that torch compiles (a flag of its own), and its transit per logit:
-one in bf16, one in fp32 (NVIDIA/Megatron-LM core/fusions/fused_cross_entropy.py, on in-place semantics under
-torch.compile). Transformer Engine's is another."""
+COMPILED_TRANSIT_BYTES = 6.0
+"""Per logit in transit through a loss that torch compiles step by step: one in bf16, one in fp32 (NVIDIA/Megatron-LM
+core/fusions/fused_cross_entropy.py, on in-place semantics under torch.compile)."""
 OWN_KERNELS, ASKED_FOR_FLASH = ("qwen", "baichuan"), "flash_attn 2.3.4"
 """Models whose own code of 2023 calls a flash kernel, and notes of runs that asked transformers for one; what other
 models took grows with the square of the length, as scores in memory do."""
@@ -190,7 +183,7 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
         return {"loss_holds_logits": "narrow"}
     if QLORA_ON_DEEPSPEED.lower() in notes:
         return {"loss_upcast": False}
-    if family_of(setup.framework.name) == "megatron" and hit(COMPILED, notes):
+    if family_of(setup.framework.name) == "megatron" and compiles_loss(run):
         return {"loss_transit_bytes": COMPILED_TRANSIT_BYTES}
     recipe = setup.framework.usual_loss_chunks and STEPWISE not in notes
     if recipe or hit(CHUNKED, notes):

@@ -1,9 +1,11 @@
-"""Whose recipe a measured run took: that of a library as it is, or one that the library's publisher tuned for speed."""
+"""Whose recipe a measured run took, that of a library as it is or one that its publisher tuned for speed; and which of
+Megatron's fused losses."""
 
 from __future__ import annotations
 
 import re
 
+from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
@@ -23,3 +25,16 @@ def of_library(run: Run) -> bool:
     """Whether words of a run name a library's recipe, and nothing that tunes it for speed."""
     words = f"{run.text('source') or ''} | {run.notes}"
     return hit(_LIBRARY, words) is not None and hit(_TUNED, words) is None
+
+
+_COMPILED = re.compile(
+    r"cross[-_]entropy[-_]loss[-_]fusion[ =:]+true(?!.*fusion[-_]impl[ =:]+te)|(?<!te )(?<!te-)(?<!engine )"
+    + affirmed("fused (?:cross[- ]entropy|ce)|cross[- ]entropy fusion")
+    + r"(?! \(te\))"
+)
+"""A flag of Megatron-LM's own; Transformer Engine's loss is another."""
+
+
+def compiles_loss(run: Run) -> bool:
+    """Whether notes tell of Megatron core's own fused cross entropy, whose steps torch compiles."""
+    return hit(_COMPILED, run.notes.lower()) is not None
