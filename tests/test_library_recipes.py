@@ -106,3 +106,15 @@ def test_peaks_of_qwen3_in_megatron_bridges_library(cells: dict[str, str], gigab
 def test_gradients_in_fp32_beside_8_bit_parameters() -> None:
     assert _setup(precision="fp8").precision.name == "fp8-parameters-fp32-grads"
     assert _setup(precision="fp8", notes="").precision.name == "fp8-parameters"
+
+
+@pytest.mark.parametrize(
+    ("words", "rope"),
+    [("apply_rope_fusion not set", "eager"), ("--no-rope-fusion", "eager"), ("without fused rope", "eager"),
+     ("apply_rope_fusion True", "fused"), ("", "fused")],
+)  # fmt: skip
+def test_notes_tell_of_rotation_without_a_kernel(words: str, rope: str) -> None:
+    setup = _setup(framework="megatron-core", notes=words)
+    assert setup.kernels.rope == rope
+    forward = launches(setup, _operation(setup, "attention.heads")).issued[0]
+    assert forward == pytest.approx(1 + 9 * PLAIN_ISSUE * (rope == "eager"))

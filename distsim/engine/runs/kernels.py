@@ -16,7 +16,7 @@ from distsim.interop.runs import Run
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import block_said, kernel_said, names_flash, narrow_attention
-from distsim.interop.runs.recipes import compiles_loss
+from distsim.interop.runs.recipes import compiles_loss, composes_rotation
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.loss import Loss
@@ -83,6 +83,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own |= catalog.load("frameworks", layers).kernels.model_dump()
     if family_of(framework.name) == "megatron" and compiles_loss(run):
         own["loss_kernel"] = "steps"
+    if family_of(framework.name) == "megatron" and composes_rotation(run):
+        own["rope"] = "eager"
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
     if own_softmax(run):

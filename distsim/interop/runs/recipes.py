@@ -1,5 +1,5 @@
 """Whose recipe a measured run took, that of a library as it is or one that its publisher tuned for speed; and which of
-Megatron's fused losses."""
+Megatron's fusions it had."""
 
 from __future__ import annotations
 
@@ -38,3 +38,16 @@ _COMPILED = re.compile(
 def compiles_loss(run: Run) -> bool:
     """Whether notes tell of Megatron core's own fused cross entropy, whose steps torch compiles."""
     return hit(_COMPILED, run.notes.lower()) is not None
+
+
+_ROTATES_PLAINLY = re.compile(
+    r"(?:apply[-_])?rope[-_ ]fusion(?:[ =:]+|\s+is\s+)(?:off|false|not set)\b|--no-rope-fusion\b|"
+    r"\b(?:no|without) (?:rope fusion|fused (?:rope|rotation))\b",
+    re.IGNORECASE,
+)
+
+
+def composes_rotation(run: Run) -> bool:
+    """Whether notes say that no fused kernel rotates queries and keys, as in Megatron's TransformerConfig unless a
+    recipe or provider turns apply_rope_fusion on."""
+    return hit(_ROTATES_PLAINLY, run.notes) is not None
