@@ -11,7 +11,7 @@ import pytest
 from distsim.engine.evidence import replay, setup_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
-from distsim.engine.kernels.passes import EAGER_SCALED_GATE, composed
+from distsim.engine.kernels.passes import HALVES_SCALED_GATE, composed
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.memory import held_by
 from distsim.interop.runs import Run
@@ -117,7 +117,7 @@ def test_notes_tell_of_activations_without_a_kernel(notes: str, kernel: str) -> 
 def test_experts_scale_in_plain_torch_where_their_activation_is() -> None:
     setup = _setup()
     operation = next(o for o in build_stages(setup)[0].layers[0][0].operations if o.name == "mlp.experts.activation")
-    assert composed(setup, operation) == EAGER_SCALED_GATE
+    assert composed(setup, operation) == HALVES_SCALED_GATE
 
 
 @pytest.mark.parametrize(

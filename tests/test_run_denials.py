@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from distsim.engine.runs.memory import COMPILED
 from distsim.interop.runs import Run
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import kernel_said, narrow_attention
 from distsim.interop.runs.models import model_of
+from distsim.interop.runs.recipes import compiles_loss
 from distsim.interop.runs.recompute import denies_recomputation
 from distsim.interop.runs.tuning import packed_options, unpadded_tokens
 
@@ -66,7 +66,7 @@ def test_settings_that_are_off(value: str) -> None:
     assert not run_notes.forced_router(_run(f"moe_router_force_load_balancing{value}"), "balanced")
     assert not run_notes.predicted_share(_run(f"dense_seq_output{value}"))
     assert not run_graphs.library_experts(_run(f"QuACK{value}"))
-    assert not COMPILED.search(f"fused cross entropy{value.lower()}")
+    assert not compiles_loss(_run(f"fused cross entropy{value}"))
 
 
 def test_settings_that_are_on() -> None:
@@ -83,9 +83,9 @@ def test_routers_that_nothing_balances(notes: str) -> None:
 
 
 def test_whose_cross_entropy_is_compiled() -> None:
-    assert COMPILED.search("cross_entropy_loss_fusion: true") and COMPILED.search("native fused cross entropy")
+    assert compiles_loss(_run("cross_entropy_loss_fusion: true")) and compiles_loss(_run("native fused cross entropy"))
     for words in ("fused cross entropy (te)", "transformer engine fused cross entropy", "no fused cross entropy"):
-        assert not COMPILED.search(words)
+        assert not compiles_loss(_run(words))
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from distsim.engine.runs.layout import (
 )
 from distsim.engine.runs.measured import measured_seconds, small_share
 from distsim.engine.runs.memory import peak_of_run
+from distsim.engine.runs.offload import partly_offloaded
 from distsim.engine.runs.profile import (
     assumed_software,
     checkpointed,
@@ -233,6 +234,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
     setup = unpacked_then(run, recomputing_as_recipes(run, checkpointed(run, trained_whole(run, setup))))
+    setup = partly_offloaded(run, setup)
     return fitting(setup) if not again and recomputes_until_fits(setup) else setup
 
 

@@ -74,6 +74,8 @@ class Kernels(Spec):
     """Separate modules that read the attention's input (autocast casts it for each)."""
     gate_up_fused: bool = True
     """Gate and up projections are one matrix product."""
+    gate_halves: bool = False
+    """An eager gated activation is plain torch on both halves of that product inside one of Megatron's modules."""
     value_view: bool = False
     """Values are a view into a larger projection's output, which they keep alive whole, where queries and keys are new
     tensors besides (rotated GPT-NeoX and Phi-3, latent attention)."""
@@ -147,7 +149,7 @@ class Kernels(Spec):
     compiler: Literal["none", "inductor", "xla"] = "none"
     """Inductor makes casts and sums part of what stands beside them, XLA one kernel of neighbours. On systolic arrays a
     product takes them in (``pass_share``); on GPUs products are calls of a library, which does not."""
-    loss_kernel: Literal["one", "eager", "vocab-parallel", "compiled", "cut"] | None = None
+    loss_kernel: Literal["one", "eager", "vocab-parallel", "steps", "compiled", "cut"] | None = None
     """How often the loss passes over its logits (engine/kernels/passes.py); None: as ``loss`` says."""
     loss_metrics: Natural = 0
     """Metrics of training that take the cross entropy of every micro-batch's logits once more, composed in fp32."""

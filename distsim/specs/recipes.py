@@ -27,6 +27,9 @@ class Recipe(Spec):
     """Starts of models' names."""
     experts: bool | None = None
     """Whether the model has experts."""
+    library: bool = False
+    """What a library's own recipe sets, which its performance scripts set otherwise: only replays of runs that name
+    such a recipe use it."""
     kernels: dict[str, Any] = Field(default_factory=dict)
     replayed: dict[str, str] = Field(default_factory=dict)
     """Recipes of precision that its runs had by those that their source names; only replays use it, whatever the model

@@ -105,13 +105,14 @@ class StageStep:
         accumulates = int(buffers.gradients_grow)  # else the product is added where it is kept
         self.gradients = Gradients(_unless_zero(self.grow, self.per_element), fresh * accumulates)
         self.copies = _weight_copies(setup, stage)
-        self.offloads = "activations" in setup.offload
-        layers = self.on_gpu(saved.layers, LAYERS_ON_GPU) if self.offloads else saved.layers * stage.in_flight
+        self.away = setup.offload_share if "activations" in setup.offload else 0.0
+        """How much of what layers keep is copied to the host."""
+        stays = saved.layers * (1 - self.away)
+        layers = self.on_gpu(saved.layers, LAYERS_ON_GPU) + stays * (stage.in_flight - 1)
         ends = saved.embedding * stage.in_flight + saved.head_and_loss * stage.head_in_flight
         self.alive: Number = layers + ends
         """Bytes kept for backward when the last forward of the peak has ended."""
-        elsewhere = 0 if self.offloads else saved.layers * (stage.in_flight - 1)
-        self.others: Number = elsewhere + ends - saved.embedding - saved.head_and_loss
+        self.others: Number = stays * (stage.in_flight - 1) + ends - saved.embedding - saved.head_and_loss
         """What micro-batches other than the one that runs backward keep."""
         self.found: list[Moment] = []
 
@@ -128,8 +129,10 @@ class StageStep:
         return 0 if boundary is None else boundary.size_bytes
 
     def on_gpu(self, layers: Number, most: int) -> Number:
-        """What of the bytes that layers keep is on the GPU: where they are offloaded, those of so many layers."""
-        return minimum(layers, most * self.saved.per_layer) if self.offloads else layers
+        """What of the bytes that layers keep is on the GPU: of those that are offloaded, so many layers'."""
+        if not self.away:
+            return layers
+        return layers * (1 - self.away) + minimum(layers, most * self.saved.per_layer) * self.away
 
     def layer(self, block: Block) -> Number:
         """The highest point of one layer's backward pass: what it keeps, its gradients, and what is in transit."""

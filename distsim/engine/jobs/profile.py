@@ -81,9 +81,12 @@ def with_loss(kernels: Kernels, loss: str, model: Model, compiled: bool) -> Kern
 
 
 def recipes_of(framework: Framework, model: Model, chip: Accelerator, precision: str) -> tuple[Recipe, ...]:
-    """The framework's own recipes that fit a job; none that ended, which only replays of their time bring in."""
+    """The framework's own recipes that fit a job; none that ended or that its performance scripts change, which only
+    replays bring in."""
     where = (chip.architecture, chip.name)
-    return tuple(one for one in framework.recipes if one.until is None and one.fits(where, precision, model))
+    return tuple(
+        one for one in framework.recipes if one.until is None and not one.library and one.fits(where, precision, model)
+    )
 
 
 SPARSE_CHIPS = ("hopper", "blackwell")

@@ -59,6 +59,8 @@ class Setup:
     """What lives in host memory: optimizer, parameters, activations."""
     tuning: Tuning | None = None
     """Adapters on frozen weights; None where everything trains."""
+    offload_share: float = 1.0
+    """How much of the activations that live in host memory does; only replays have less than all."""
 
     @property
     def stage_layers(self) -> tuple[int, ...]:

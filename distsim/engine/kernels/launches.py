@@ -7,7 +7,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels import expert_modules
-from distsim.engine.kernels.passes import clamped, composed, fuses_neighbours
+from distsim.engine.kernels.passes import clamped, composed, fuses_neighbours, halves
 from distsim.engine.kernels.softmax_passes import (
     COMPOSED_SOFTMAX_KERNELS,
     SOFTMAX_STEPS_KERNELS,
@@ -128,7 +128,8 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Kernels and collectives of an operation, those of experts counted once."""
     before, after = KERNELS[operation.kind]
     cost = composed(setup, operation)
-    before, after = (max(before, cost.kernels[0]), max(after, cost.kernels[1]))
+    if not _plain_inside(setup, operation):
+        before, after = (max(before, cost.kernels[0]), max(after, cost.kernels[1]))
     if operation.name.endswith(".softmax"):
         more = composed_softmax(setup) * COMPOSED_SOFTMAX_KERNELS + plain_torch(setup) * SOFTMAX_STEPS_KERNELS
         before, after = before + more, after + more
@@ -143,8 +144,19 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
 
 def _plain(setup: Setup, operation: Operation) -> tuple[int, int]:
     """Kernels of plain operations around an operation."""
+    if _plain_inside(setup, operation):
+        (forward, backward), (before, after) = composed(setup, operation).kernels, KERNELS[operation.kind]
+        return max(forward - before, 0), max(backward - after, 0)
     composed_router = operation.name == "mlp.router" and setup.kernels.routing == "composed"
     return ROUTER_KERNELS if composed_router else (0, 0)
+
+
+def _plain_inside(setup: Setup, operation: Operation) -> bool:
+    """Whether rotation or an activation is composed of plain operations inside one of Megatron's modules."""
+    composes = operation.name.endswith(".heads") or (
+        operation.name.endswith(".activation") and setup.kernels.activation == "eager"
+    )
+    return composes and halves(setup)
 
 
 def _casts(setup: Setup, operation: Operation) -> int:

@@ -35,8 +35,13 @@ ONCE_MORE = ("adapter", "unpack")
 # Compiled by XLA, whose kernels end at each reduction: fp32 logits written (2 more than 16 bits), read for their
 # maximum, for the sum of exponentials and for the target's (12); read again, the gradient written in 16 bits (6).
 # Cut: none leave the chip.
+# Steps: the same vocabulary-parallel one, each of its steps compiled by torch for itself (Megatron core's
+# fused_cross_entropy.py): cast and maximum, difference and exponential, quotient; target's share taken out of a copy,
+# product and cast. On an H100 671, 1,734 and 870 us, 825 and 1,046 us for 311 million logits (profile of Qwen3 8B in
+# BastiaanGroot/ML-Infrastructure-Engineer training/profiles): as many bytes at the 2.48 TB/s that passes reach there in
+# the mean (presets/timing/fitted.toml).
 LOSS_BYTES = {"eager": (22.0, 30.0), "narrow": (8.0, 12.0), "vocab-parallel": (38.0, 14.0), "one": (4.0, 4.0),
-              "compiled": (14.0, 6.0), "cut": (0.0, 0.0)}  # fmt: skip
+              "compiled": (14.0, 6.0), "steps": (26.0, 15.0), "cut": (0.0, 0.0)}  # fmt: skip
 LOSS_AGAIN = {"eager": (8.0, 8.0), "narrow": (4.0, 4.0)}
 NARROW_LOGIT_BYTES = 2
 SHIFTED = (2, 3)
@@ -59,9 +64,15 @@ class Cost(NamedTuple):
 # one kernel moves 4 and 8 at two bytes. A gated activation in two kernels: 10 bytes for 6, 18 for 12.
 EAGER_NORM = Cost(9.0, 9.0, (7, 12))
 EAGER_GATE = Cost(10 / 6, 18 / 12, (2, 3))
+# The same where gate and up are halves of one product's output: kernels on rows with a stride take the slow path of
+# torch's elementwise loops, and backward puts both gradients side by side. 25.2 million elements on an H100 take 77 and
+# 80 us forward, 80, 49, 91 and 94 backward, of which the 49 are a product of whole tensors, 6 bytes an element (the
+# same profile): as 15.5 and 31 bytes at 2.48 TB/s.
+HALVES_GATE = Cost(15.5 / 6, 31 / 12, (2, 5))
 # The same of experts, and its product by the router's fp32 weight (6) and cast (6). Backward: cast (6), gradient of the
 # product and its cast (14), the weights' gradient and its sum (14).
 EAGER_SCALED_GATE = Cost(22 / 6, 52 / 12, (4, 8))
+HALVES_SCALED_GATE = Cost(27.5 / 6, 65 / 12, (4, 9))
 # A gated activation whose input is clamped in plain torch first: two clamps (4 bytes an element of the inner width)
 # and their concatenation (8), for 6. Backward: gradients of the clamps (comparison and choice, 8; two comparisons,
 # their conjunction and choice, 14) and of the two halves (8), for 12.
@@ -229,6 +240,11 @@ def clamped(setup: Setup, operation: Operation) -> bool:
     return operation.name == ACTIVATION and apart and experts is not None and experts.clamp
 
 
+def halves(setup: Setup) -> bool:
+    """Whether an eager gated activation reads both halves of one product's output, as Megatron's MLP chunks it."""
+    return setup.kernels.gate_up_fused and setup.kernels.gate_halves
+
+
 def composed(setup: Setup, operation: Operation) -> Cost:
     """How much more than one kernel the framework's code for this operation moves and launches."""
     kernels, model = setup.kernels, setup.model
@@ -252,6 +268,8 @@ def composed(setup: Setup, operation: Operation) -> Cost:
     if operation.name.endswith(".activation") and kernels.activation == "eager":
         if model.gated:
             scaled = operation.name == ACTIVATION and kernels.expert_scale == "before"
+            if halves(setup):
+                return HALVES_SCALED_GATE if scaled else HALVES_GATE
             return EAGER_SCALED_GATE if scaled else EAGER_GATE
         if model.activation not in COMPOSED_ACTIVATIONS:
             return Cost()

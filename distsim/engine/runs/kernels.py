@@ -16,12 +16,17 @@ from distsim.interop.runs import Run
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import block_said, kernel_said, names_flash, narrow_attention
+from distsim.interop.runs.recipes import compiles_loss, composes_rotation
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.loss import Loss
 from distsim.specs.timing import family_of
 
-COMPOSED = {"davinci": (2024.0, "megatron", {"norm": "eager", "rope": "eager", "activation": "eager"})}
+COMPOSED = {
+    "davinci": (
+        2024.0, "megatron", {"norm": "eager", "rope": "eager", "activation": "eager", "gate_halves": False}
+    ),
+}  # fmt: skip
 """Architectures whose forks of a framework composed layers of plain operations before a year: Megatron on Ascend
 (Ascend/AscendSpeed model/llama_model.py of 2023: RMSNorm, apply_rotary_pos_emb, LlamaParallelMLP; the fused norm of
 model/rms_norm.py came in December, off unless asked for)."""
@@ -78,6 +83,10 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["deterministic"] = True
     if layers := layers_from(run):
         own |= catalog.load("frameworks", layers).kernels.model_dump()
+    if family_of(framework.name) == "megatron" and compiles_loss(run):
+        own["loss_kernel"] = "steps"
+    if family_of(framework.name) == "megatron" and composes_rotation(run):
+        own["rope"] = "eager"
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
     if own_softmax(run):

@@ -14,6 +14,7 @@ from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.context import context_mode
 from distsim.interop.runs.models import model_of
+from distsim.interop.runs.recipes import of_library
 from distsim.interop.runs.release import stated_year
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
@@ -64,9 +65,11 @@ def _tuned_table(run: Run) -> bool:
 
 
 def interleaves(run: Run, framework: Framework) -> bool:
-    """Whether a blank ``vpp`` means a chunk per layer."""
+    """Whether a blank ``vpp`` means a chunk per layer, as tables of whom it is usual have it, not a library's recipes
+    (virtual_pipeline_model_parallel_size = None)."""
     since = (stated_year(run) or 0) >= INTERLEAVED_SINCE
-    return run.count("vpp") is None and bool(framework.usual.get("interleave") or (since and _tuned_table(run)))
+    usual = framework.usual.get("interleave") and not of_library(run)
+    return run.count("vpp") is None and bool(usual or (since and _tuned_table(run)))
 
 
 def batches_to_try(run: Run, framework: Framework) -> list[Run]:

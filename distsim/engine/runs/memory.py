@@ -16,6 +16,7 @@ from distsim.interop.runs import Run
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.notes import ON_DEEPSPEED
+from distsim.interop.runs.recipes import compiles_loss
 from distsim.interop.runs.tuning import lengths_of
 from distsim.layers.head import head
 from distsim.specs.timing import CHECKED, PLAIN, STATE_NAMES, family_of
@@ -25,22 +26,17 @@ STEPWISE = "sequential technique:"
 CHUNKED = re.compile(rf"{STEPWISE} \+ (?!packed|compile)|(?<!{STEPWISE} \+ )chunked cross entropy")
 IN_BACKWARD = re.compile(rf"{STEPWISE} \+ (fuse|optimizer|activation offload|8-bit)")
 """Those of its rows whose optimizer steps in backward."""
-COMPILED, COMPILED_TRANSIT_BYTES = (
-    re.compile(
-        r"cross[-_]entropy[-_]loss[-_]fusion[ =:]+true(?!.*fusion[-_]impl[ =:]+te)|(?<!te )(?<!te-)(?<!engine )"
-        + affirmed("fused (?:cross[- ]entropy|ce)|cross[- ]entropy fusion")
-        + r"(?! \(te\))"
-    ),
-    6.0,
-)
-"""What Megatron-LM's runs say of a loss that torch compiles (a flag of its own), and its transit per logit:
-one in bf16, one in fp32 (NVIDIA/Megatron-LM core/fusions/fused_cross_entropy.py, on in-place semantics under
-torch.compile). Transformer Engine's is another."""
+COMPILED_TRANSIT_BYTES = 6.0
+"""Per logit in transit through a loss that torch compiles step by step: one in bf16, one in fp32 (NVIDIA/Megatron-LM
+core/fusions/fused_cross_entropy.py, on in-place semantics under torch.compile)."""
 OWN_KERNELS, ASKED_FOR_FLASH = ("qwen", "baichuan"), "flash_attn 2.3.4"
 """Models whose own code of 2023 calls a flash kernel, and notes of runs that asked transformers for one; what other
 models took grows with the square of the length, as scores in memory do."""
 LOGGED = re.compile(r"max over logged steps", re.IGNORECASE)
 """Notes of peaks from Megatron-LM's own logs, which its last rank prints; others measured all ranks."""
+OF_FIRST = re.compile(r"(?<!out of )(?:peak|memory|allocated|reserved)\b[^;|]{0,40} (?:of|on|from) rank 0\b|"
+                      r"\brank 0(?:'s)? (?:peak|memory|allocated|reserved)", re.IGNORECASE)  # fmt: skip
+"""Notes of peaks that the first rank alone counted, which stands on a pipeline's first stage."""
 READS_NARROW = re.compile(affirmed("precision[- _]aware"), re.IGNORECASE)
 """Notes of Megatron's optimizer that reads gradients as they are kept, instead of fp32 copies of its shard."""
 HIDDEN = 0.18
@@ -86,7 +82,8 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
         return max(_states_and_activations(stage) for stage in report.stages)
     ranks = {"first": report.stages[0], "last": report.stages[-1], "largest": report.worst}
     logged = hit(LOGGED, run.notes)
-    stage = ranks["last" if logged else setup.framework.memory_rank]
+    first = hit(OF_FIRST, run.notes)
+    stage = ranks["last" if logged else "first" if first else setup.framework.memory_rank]
     counts = counts_of(run, setup)
     peak = float(stage.counted(counts))
     if lengths and lengths.each and counts != "allocated":
@@ -186,7 +183,7 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
         return {"loss_holds_logits": "narrow"}
     if QLORA_ON_DEEPSPEED.lower() in notes:
         return {"loss_upcast": False}
-    if family_of(setup.framework.name) == "megatron" and hit(COMPILED, notes):
+    if family_of(setup.framework.name) == "megatron" and compiles_loss(run):
         return {"loss_transit_bytes": COMPILED_TRANSIT_BYTES}
     recipe = setup.framework.usual_loss_chunks and STEPWISE not in notes
     if recipe or hit(CHUNKED, notes):

@@ -14,6 +14,7 @@ from distsim.engine.runs.software import chip_of, told_software
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs import recipes as run_recipes
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.names import MIXED, PRECISIONS, nearest_profile, precision_like, rounds_products
@@ -63,8 +64,9 @@ def framework_of(run: Run) -> Framework:
     while (older := _older(run, framework)) is not None:
         framework = catalog.load("frameworks", older)
     if known := framework.recipes:
-        own = [recipe for recipe in known if recipe.released(recipe_year(run))]
-        released = tuple(recipe.model_copy(update={"until": None}) for recipe in own)
+        year, library = recipe_year(run), run_recipes.of_library(run)
+        own = [recipe for recipe in known if recipe.released(year) and (library or not recipe.library)]
+        released = tuple(recipe.model_copy(update={"until": None, "library": False}) for recipe in own)
         framework = framework.model_copy(update={"recipes": released})
     told: dict[str, Any] = {"tp_in_pieces": True} if run_notes.overlaps_tensor_parallel(run) else {}
     if framework.traffic.tp_tiles == "fitted" and run_graphs.tensor_parallel_apart(run):
@@ -179,7 +181,10 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     if recipe == "bf16" and family_of(framework.name) in GRADIENT_BUFFERS and (wide := run_notes.gradients_of(run)):
         return "bf16" if wide == "bf16" else "bf16-fp32-grads"
     replayed = {name: real for known in framework.recipes for name, real in known.replayed.items()}
-    return replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
+    real = replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
+    wide = f"{real}-fp32-grads"
+    buffered = family_of(framework.name) in GRADIENT_BUFFERS and run_notes.gradients_of(run) == "fp32"
+    return wide if buffered and catalog.knows("precisions", wide) else real
 
 
 def assumed_precision(run: Run, framework: Framework) -> str:

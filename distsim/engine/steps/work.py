@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from distsim.arrays import Number
+from distsim.arrays import Number, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.exchange import Exchange, exchange_of
 from distsim.engine.exchanges.flows import Fixed, Flow
@@ -90,8 +90,8 @@ def traffic_seconds(
     for flow in stage_flows(setup, exchange, network, stage):
         kind = kind_of(flow)
         exposed = OVERLAPPED_SHARE if setup.framework.traffic.tp_in_pieces and kind.startswith("tp_") else 1.0
-        if kind in TILED and without_tiles(setup):
-            exposed = exposed / TILED_SHARE
+        if kind in TILED:
+            exposed = exposed / where(without_tiles(setup), TILED_SHARE, 1.0)
         if kind.startswith("ep_"):
             exposed = busiest_exchange(setup)
         # not in place: arrays broadcast
@@ -99,10 +99,14 @@ def traffic_seconds(
     return sums
 
 
-def without_tiles(setup: Setup) -> bool:
-    """Whether tensor parallel exchanges stand apart from products where those of the framework's fitted runs do not."""
-    tiles = setup.framework.traffic.tp_tiles
-    return tiles == "off" or (tiles == "fitted" and setup.accelerator.link is None)
+def without_tiles(setup: Setup) -> Number:
+    """Whether tensor parallel exchanges stand apart from products where those of the framework's fitted runs do not:
+    userbuffers send tiles of sharded sequences between GPUs of one NVLink domain (NVIDIA/Megatron-LM arguments.py,
+    --tp-comm-overlap needs --sequence-parallel)."""
+    tiles, y = setup.framework.traffic.tp_tiles, setup.layout
+    if tiles != "fitted":
+        return tiles == "off"
+    return (setup.accelerator.link is None) | (y.sequence_parallel == 0) | (y.tp > setup.cluster.domain)
 
 
 def kind_of(row: Flow) -> str:

@@ -35,7 +35,9 @@ MODULES = {
     "core-attn": "core_attention", "core-attention": "core_attention", "attn": "core_attention",
     "attention": "core_attention", "layernorm": "norm", "norm": "norm", "norms": "norm", "rmsnorm": "norm",
     "mlp-act": "activation", "act": "activation", "activation": "activation", "swiglu": "activation",
-    "gelu": "activation",
+    "gelu": "activation", "mlp-activation": "activation", "activation-func": "activation",
+    "mlp-activation-func": "activation", "activation-function": "activation",
+    "mlp-activation-function": "activation",
 }  # fmt: skip
 """Parts of a layer, as kinds of operations that ``kernels.selective`` knows."""
 OWN_MODULES = {

@@ -7,9 +7,11 @@ import re
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
-# "26.04.01 NeMo Container", "container NeMo 24.07", "(tag v25.10)": NVIDIA numbers these by year and month.
+# "26.04.01 NeMo Container", "NeMo container 25.09", "nvcr.io/nvidia/nemo:24.07", "(tag v25.10)": NVIDIA
+# numbers these by year and month.
 _NAMED = re.compile(
-    r"\b(?P<a>2\d)\.(?P<b>0[1-9]|1[0-2])(?:\.\d+)? NeMo container|NeMo[ -](?P<c>2\d)\.(?P<d>0[1-9]|1[0-2])"
+    r"\b(?P<a>2\d)\.(?P<b>0[1-9]|1[0-2])(?:\.\d+)? NeMo container"
+    r"|NeMo(?: container| framework)?[ :-](?P<c>2\d)\.(?P<d>0[1-9]|1[0-2])"
     r"|tag v(?P<e>2\d)\.(?P<f>0[1-9]|1[0-2])",
     re.IGNORECASE,
 )
