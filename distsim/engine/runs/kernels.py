@@ -78,7 +78,9 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own |= catalog.load("frameworks", layers).kernels.model_dump()
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
-    if own_softmax(run):
+    if run_graphs.composes_rotation(run):
+        own["rope"] = "eager"
+    if own_softmax(run, framework):
         own |= {"softmax": "fused", "softmax_kernel": "one"}
     own |= composed_then(setup, year) | noted_kernels(run, framework, setup.accelerator)
     if setup.kernels.loss == "with-head":

@@ -55,6 +55,10 @@ OWN_SOFTMAX = ("transformer engine", "deepspeed transformer kernel")
 """Who brings a kernel for the softmax between those products, in 16 bits, where frameworks have none (the former's JAX
 layers, transformer_engine/jax/flax/transformer.py, _UnfusedDotProductAttention; the latter's
 csrc/transformer/softmax_kernels.cu)."""
+LEVANTERS = re.compile(r"\b(?:jax_flash|vanilla)\b", re.IGNORECASE)
+"""Levanter's backends that compose attention (layers/attention.py, AttentionBackend): softmax in the format of queries
+unless upcast_attn is set, in one kernel where XLA fuses what is along a row (its Triton softmax on GPUs). Its mixtures
+of experts (Grug) have attention of their own."""
 
 
 PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama", "foundation-model-stack/fms-fsdp": "fms-fsdp",
@@ -125,10 +129,11 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
     return "eager" if early or any(word in notes for word in UNFUSED) else None
 
 
-def own_softmax(run: Run) -> bool:
+def own_softmax(run: Run, framework: Framework) -> bool:
     """Whether notes name software that has a kernel for a softmax by itself."""
     notes = run.notes.lower()
-    return any(words in notes for words in OWN_SOFTMAX)
+    levanters = framework.name == "levanter" and hit(LEVANTERS, f"{run.text('attention')}; {run.notes}") is not None
+    return levanters or any(words in notes for words in OWN_SOFTMAX)
 
 
 def chip_of(run: Run) -> str:

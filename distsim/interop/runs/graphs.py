@@ -45,6 +45,11 @@ _TP_APART = re.compile(
     r"\b(?:no|without) (?:tp|tensor[- ]parallel) (?:comm(?:unication)? )?overlap\b",
     re.IGNORECASE,
 )
+_ROTATION_APART = re.compile(
+    r"\b(?:no|without) (?:fused (?:rope|rotation|rotary)|(?:rope|rotary)[-_ ]fusion)|"
+    r"\b(?:apply[-_])?rope[-_ ]fusion(?:[ =:]+|\s+is\s+)(?:off|false|not set)|--no-rope-fusion",
+    re.IGNORECASE,
+)
 _STASHED = re.compile(affirmed("paged stash(?:ing)?"), re.IGNORECASE)
 
 
@@ -78,6 +83,11 @@ def narrow_head(run: Run) -> bool:
 def tensor_parallel_apart(run: Run) -> bool:
     """Whether the notes say that tensor parallel exchanges do not run in tiles beside products."""
     return hit(_TP_APART, run.notes) is not None
+
+
+def composes_rotation(run: Run) -> bool:
+    """Whether notes say that Megatron's fused rotation is off, as apply_rope_fusion is unless a recipe sets it."""
+    return hit(_ROTATION_APART, run.notes) is not None
 
 
 def stashed(run: Run) -> bool:
