@@ -13,6 +13,7 @@ from distsim.engine.memory import memory_of
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees, first_that_fits, open_degrees
+from distsim.engine.runs.evaluation import evaluating, told_evaluation
 from distsim.engine.runs.fitting import as_it_ran, assumed_to_fit, fitting, recomputes_until_fits
 from distsim.engine.runs.kernels import recomputing_as_recipes, with_kernels_of
 from distsim.engine.runs.layout import (
@@ -140,8 +141,9 @@ def replay(run: Run) -> Replay:
         return Replay(run, str(contradiction), setup, seconds, predicted_seconds=timed[0])
     measured = believed_peak(run, setup)
     odd_time = beyond(time_cell(run), seconds / timed[0]) if seconds else ""
-    said = (assumed_of(run, setup), idle_degrees(run, setup.model), overruled(run, setup), small_share(run, setup),
-            assumed_unit(run, setup.accelerator.capacity), too_large(setup, predicted), odd_time)  # fmt: skip
+    said = (assumed_of(run, setup), told_evaluation(run, setup), idle_degrees(run, setup.model), overruled(run, setup),
+            small_share(run, setup), assumed_unit(run, setup.accelerator.capacity), too_large(setup, predicted),
+            odd_time)  # fmt: skip
     told = "; ".join(words for words in said if words)
     return Replay(run, "", setup, seconds, measured, predicted, *timed, told)
 
@@ -184,7 +186,7 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
     run = with_chip(run)
-    return as_it_ran(run, _laid_out(run, more))
+    return evaluating(run, as_it_ran(run, _laid_out(run, more)))
 
 
 def _laid_out(run: Run, more: Mapping[str, Any] | None) -> Setup:

@@ -59,6 +59,8 @@ class Setup:
     """What lives in host memory: optimizer, parameters, activations."""
     tuning: Tuning | None = None
     """Adapters on frozen weights; None where everything trains."""
+    evaluated: float = 0.0
+    """Forward passes over a whole batch beside each step of a measured run (engine/runs/evaluation.py)."""
 
     @property
     def stage_layers(self) -> tuple[int, ...]:
