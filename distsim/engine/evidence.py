@@ -59,7 +59,7 @@ from distsim.interop.runs.models import assumed_model, model_of, without_predict
 from distsim.interop.runs.names import optimizer_named
 from distsim.interop.runs.numbers import suffixes_read
 from distsim.interop.runs.peaks import assumed_unit
-from distsim.interop.runs.sharding import assumed_sharding
+from distsim.interop.runs.sharding import assumed_sharding, reduces_once
 from distsim.interop.runs.tuning import (
     assumed_rank,
     lengths_of,
@@ -291,5 +291,5 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     options.update(run_notes.pipeline_options(run))
     options["loss"] = run_notes.loss_of(run, framework.supports.losses)
     options["optimizer"] = optimizer_named(run.text("optimizer"))
-    options["offload"] = run_notes.offloaded(run)
+    options["offload"], options["no_sync"] = run_notes.offloaded(run), reduces_once(run)
     return {name: value for name, value in options.items() if value is not None}
