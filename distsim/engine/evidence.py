@@ -44,6 +44,7 @@ from distsim.engine.runs.profile import (
 from distsim.engine.runs.software import (
     assumed_recompute,
     attention_of,
+    compiled_zero,
     recomputation_of,
     sharding_group,
 )  # fmt: skip
@@ -243,7 +244,7 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
         options["vpp"] = usual_chunks(options, model)
     if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
         options["zero"] = framework.usual.get("pipelined_zero", 3)
-    if least := least_zero(framework, options["precision"]):
+    if least := max(least_zero(framework, options["precision"]), compiled_zero(run, framework)):
         options["zero"] = max(options.get("zero") or 0, least)
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)

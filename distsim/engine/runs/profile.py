@@ -117,7 +117,9 @@ def _profile_of(run: Run) -> tuple[str, str]:
         return only, f"framework {name!r} does not run on {run.text('gpu')}: timed like {only}"
     split = _splits(run)
     other = UNKNOWN_SPLIT if split else UNKNOWN_TUNING if run.text("lora_rank") else UNKNOWN
-    taken = only or nearest_profile(name, split=split) or other
+    near = nearest_profile(name, split=split)
+    stands = near if near and (only is None or family_of(near) == family_of(only)) else only
+    taken = stands or other
     return taken, f"framework {name!r} has no profile: timed like {taken}"
 
 
