@@ -63,3 +63,27 @@ def test_fp16_keeps_norms_and_the_stream_in_fp32() -> None:
 def test_buckets_leave_most_padding_out(notes: str, tokens: int | None) -> None:
     assert unpadded_tokens(row(notes=notes), causal=False) == tokens
     assert unpadded_tokens(row(notes=notes, seq_len="128"), causal=False) is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "attention"),
+    [
+        ({"precision": "fp32"}, "eager"), ({"precision": "tf32", "framework": "jax"}, "eager"),
+        ({"precision": "bf16"}, "flash"), ({"precision": "fp32", "framework": "huggingface"}, "flash"),
+        ({"precision": "fp32", "attention": "flash"}, "flash"),
+        ({"precision": "fp32", "gpu": "tpu-v4"}, "flash"),  # Pallas' kernels are XLA's own
+    ],
+)  # fmt: skip
+def test_no_kernel_of_nvidias_attends_in_fp32_for_xla(cells: dict[str, str], attention: str) -> None:
+    """keras.config.enable_flash_attention: inputs must be in float16 or bfloat16."""
+    own = {"gpu": "a100-sxm4-40gb", "n_gpus": "1", "global_batch": "32", "year": "2026.6"}
+    assert replayed(**{**own, **cells}).layout.attention == attention
+
+
+@pytest.mark.parametrize(
+    ("cells", "dropout"),
+    [({"framework": "jax"}, True), ({"framework": "maxtext"}, False), ({"framework": "jax", "model": "gpt2"}, False)],
+)
+def test_encoders_of_unknown_software_keep_their_dropout(cells: dict[str, str], dropout: bool) -> None:
+    """MaxText's dropout_rate of 0 is that of its decoders."""
+    assert replayed(**cells).to_dict()["dropout"] is dropout

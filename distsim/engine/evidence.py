@@ -20,6 +20,7 @@ from distsim.engine.runs.layout import (
     assumed_batch,
     assumed_layout,
     batches_to_try,
+    capacity_options,
     drop_idle,
     fit_context,
     fit_degrees,
@@ -40,6 +41,7 @@ from distsim.engine.runs.profile import (
     run_year,
     trained_whole,
     unpacked_then,
+    usual_of,
 )
 from distsim.engine.runs.software import (
     assumed_recompute,
@@ -50,7 +52,6 @@ from distsim.engine.runs.software import (
 )  # fmt: skip
 from distsim.engine.runs.units import beyond, time_cell
 from distsim.errors import DistsimError
-from distsim.formulas.compute import BUSIEST_RANK
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import assumed_attention
@@ -216,7 +217,8 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     packed = packed_options(run, framework.usual_samples) | target_options(run, bool(model.encoder_layers))
     tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run), **packed}
     again = recomputation_of(run, framework, model.layers // (run.count("pp") or degrees.get("pp", 1))).options
-    options = {**framework.usual, **tuned, **again, **_stated(run, framework, more.get("seq"), model), **more}
+    stated = _stated(run, framework, more.get("seq"), model)
+    options = {**usual_of(run, framework, model.causal), **tuned, **again, **stated, **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
@@ -252,19 +254,6 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
         options.pop("zero_group", None)
     if framework.usual.get("trains_mtp") and model.mtp_layers and not without_prediction(run):
         options["mtp"] = model.mtp_layers
-
-
-def capacity_options(run: Run, framework: Framework, options: Mapping[str, Any]) -> dict[str, float | None]:
-    """What a capacity factor in notes does: frameworks whose dispatch has slots compute empty ones too; elsewhere it is
-    the most that a rank's experts are sent, or the room of static buffers (Megatron core's moe_expert_capacity_factor
-    drops, moe_expert_rank_capacity_factor bounds; only --moe-pad-expert-input-to-capacity pads). One that is wider than
-    the busiest rank needs changes nothing."""
-    factor = run_notes.capacity_factor(run)
-    if framework.kernels.expert_slots == "one-hot":
-        return {"capacity_factor": factor}
-    if factor is None or factor >= BUSIEST_RANK or (options.get("ep") or 1) == 1:
-        return {}
-    return {} if run_notes.forced_router(run, "balanced") else {"expert_imbalance": max(factor, 1.0)}
 
 
 def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> dict[str, Any]:

@@ -143,6 +143,15 @@ def assumed_profile(run: Run) -> str:
     return _profile_of(run)[1]
 
 
+def usual_of(run: Run, framework: Framework, causal: bool) -> dict[str, Any]:
+    """What the framework's runs usually set. That decoders train without dropout says nothing of the encoders of other
+    software that its profile stands for: they have their own."""
+    usual = dict(framework.usual)
+    if not causal and assumed_profile(run):
+        usual.pop("dropout", None)
+    return usual
+
+
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
     """The recipe of a row: what its framework really does under the name in the cell."""
     recipe = _recipe(run, framework)[0] or default

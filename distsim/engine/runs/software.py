@@ -12,6 +12,7 @@ from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import attention_said
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import model_of
+from distsim.interop.runs.names import PRECISIONS, precision_like
 from distsim.interop.runs.recompute import Said, said_by, unknown
 from distsim.interop.runs.release import stated_year
 from distsim.interop.runs.sharding import hybrid_group
@@ -137,8 +138,18 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
         usual = MEGATRON_FLASH_YEAR
     first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), usual)
     long = framework.usual.get("flash_tokens", 0)
+    if family_of(framework.name) == "jax" and _wide_on_nvidia(run):
+        return "eager"
     early = (stated_year(run) or first) < first or (run.number("seq_len") or long) < long
     return "eager" if early or any(word in notes for word in UNFUSED) else None
+
+
+def _wide_on_nvidia(run: Run) -> bool:
+    """Whether an NVIDIA chip attends in fp32, which the kernels that XLA's frameworks call there do not: cuDNN's take
+    16 bits (keras.config.enable_flash_attention: inputs must be in float16 or bfloat16)."""
+    chip, cell = _chip(run), (run.text("precision") or "").lower()
+    wide = (PRECISIONS.get(cell) or precision_like(cell)) in ("fp32", "tf32")
+    return wide and chip is not None and chip.vendor == "NVIDIA"
 
 
 def own_softmax(run: Run, framework: Framework) -> bool:
