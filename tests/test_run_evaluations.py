@@ -26,6 +26,7 @@ def row(**cells: str) -> Run:
         ({"notes": BLOCKS}, 2 / 6),  # 5,662 sequences fill two batches of 4,096 after six
         ({"notes": BLOCKS, "global_batch": "6144", "n_gpus": "3072"}, 1 / 4),
         ({"notes": f"{BLOCKS}; each block of 24,576 sequences contains an evaluation of 24,567 examples"}, 2 / 6),
+        ({"notes": f"{BLOCKS}: the log has no eval_start and eval_stop"}, 2 / 6),
         ({"notes": "step_time derived from eval_stop->eval_start log intervals"}, 0),
         ({"notes": f"{BLOCKS}, evaluations taken off"}, 0),
         ({"notes": BLOCKS, "framework": "nemo-mlperf", "gpu": "h100-sxm", "precision": "bf16"}, 0),  # logs them apart
@@ -53,6 +54,8 @@ def test_an_evaluation_costs_what_forward_does() -> None:
         ("10 blocks of 33 steps in 11.4 s, each block with an evaluation of 10,000 samples",
          Evaluation(10_000, 33 * 6144)),
         ("1,950,144 samples in 800.1 s, with 13 evaluations of 10,000 samples", Evaluation(130_000, 1_950_144)),
+        ("each block of about 175,000 samples contains an evaluation of 10,000 samples", Evaluation(10_000, 175_000)),
+        ("an evaluation of 10,000 samples", None),
         ("98 steps of 151,151 samples in 9.4 s between evaluations", None),
         ("median of blocks without evaluation, which is of 10,000 samples", None),
         ("an evaluation of 10,000 samples in each block of 174,750; evaluation is logged apart", None),

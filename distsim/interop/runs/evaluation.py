@@ -9,15 +9,17 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
 _COUNT = r"(\d[\d,]*)"
-_EVALUATED = rf"evaluations? of {_COUNT} (?:samples|sequences)"
+_EVALUATED = rf"\bevaluations? of (?:about )?{_COUNT} (?:samples|sequences|examples)"
 _APART = re.compile(
     r"\bevaluations? (?:(?:is|are|was|were) )?(?:logged )?(?:apart|excluded|left out|taken off|subtracted|"
-    r"not (?:inside|included|counted))|\b(?:without|excluding|between) (?:the )?evaluations?\b|\beval_stop\b",
+    r"not (?:inside|included|counted))|\b(?:without|excluding|between) (?:the )?evaluations?\b|"
+    r"\beval_stop ?(?:->|to|-) ?eval_start",
     re.IGNORECASE,
 )
 _SOME = re.compile(rf"\b{_COUNT} (?:samples|sequences) in [^;]*?\bwith (\d+) {_EVALUATED}", re.IGNORECASE)
-_BLOCK = re.compile(rf"{_EVALUATED} in each block of (?:about )?{_COUNT}", re.IGNORECASE)
-_STEPS = re.compile(rf"\bblocks of (\d+) steps\b.*?\beach(?: block)? with an {_EVALUATED}", re.IGNORECASE)
+_ONE = re.compile(_EVALUATED, re.IGNORECASE)
+_BLOCK = re.compile(rf"\bblocks? of (?:about )?{_COUNT}\b(?! steps)", re.IGNORECASE)
+_STEPS = re.compile(r"\bblocks? of (?:about )?(\d+) steps\b", re.IGNORECASE)
 _BY_BLOCKS = re.compile(r"\bblock(?:s|_start|_stop|[- ](?:times?|intervals?))\b", re.IGNORECASE)
 
 
@@ -36,10 +38,10 @@ def evaluation_said(run: Run, batch: int) -> Evaluation | None:
         return None
     if some := hit(_SOME, notes):
         return Evaluation(int(some[2]) * _number(some[3]), _number(some[1]))
-    if block := hit(_BLOCK, notes):
-        return Evaluation(_number(block[1]), _number(block[2]))
-    steps = hit(_STEPS, notes)
-    return Evaluation(_number(steps[2]), int(steps[1]) * batch) if steps else None
+    one, block, steps = (hit(words, notes) for words in (_ONE, _BLOCK, _STEPS))
+    if one is None or not (block or steps):
+        return None
+    return Evaluation(_number(one[1]), int(steps[1]) * batch if steps else _number(block[1]) if block else 0)
 
 
 def timed_by_blocks(run: Run) -> bool:
