@@ -14,12 +14,14 @@ from distsim.engine.runs.adapters import counted_targets, unasked_recompute
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.contradictions import believed_peak, overruled, too_large
 from distsim.engine.runs.degrees import assumed_degrees, first_that_fits, open_degrees
+from distsim.engine.runs.evaluation import evaluating, told_evaluation
 from distsim.engine.runs.fitting import as_it_ran, assumed_to_fit, fitting, recomputes_until_fits
 from distsim.engine.runs.kernels import recomputing_as_recipes, with_kernels_of
 from distsim.engine.runs.layout import (
     assumed_batch,
     assumed_layout,
     batches_to_try,
+    capacity_options,
     drop_idle,
     fit_context,
     fit_degrees,
@@ -41,16 +43,17 @@ from distsim.engine.runs.profile import (
     run_year,
     trained_whole,
     unpacked_then,
+    usual_of,
 )
 from distsim.engine.runs.software import (
     assumed_recompute,
     attention_of,
+    compiled_zero,
     recomputation_of,
     sharding_group,
 )  # fmt: skip
 from distsim.engine.runs.units import beyond, time_cell
 from distsim.errors import DistsimError
-from distsim.formulas.compute import BUSIEST_RANK
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import assumed_attention
@@ -60,7 +63,7 @@ from distsim.interop.runs.models import assumed_model, model_of, without_predict
 from distsim.interop.runs.names import optimizer_named
 from distsim.interop.runs.numbers import suffixes_read
 from distsim.interop.runs.peaks import assumed_unit
-from distsim.interop.runs.sharding import assumed_sharding
+from distsim.interop.runs.sharding import assumed_sharding, reduces_once
 from distsim.interop.runs.tuning import (
     assumed_rank,
     lengths_of,
@@ -142,8 +145,9 @@ def replay(run: Run) -> Replay:
         return Replay(run, str(contradiction), setup, seconds, predicted_seconds=timed[0])
     measured = believed_peak(run, setup)
     odd_time = beyond(time_cell(run), seconds / timed[0]) if seconds else ""
-    said = (assumed_of(run, setup), idle_degrees(run, setup.model), overruled(run, setup), small_share(run, setup),
-            assumed_unit(run, setup.accelerator.capacity), too_large(setup, predicted), odd_time)  # fmt: skip
+    said = (assumed_of(run, setup), told_evaluation(run, setup), idle_degrees(run, setup.model), overruled(run, setup),
+            small_share(run, setup), assumed_unit(run, setup.accelerator.capacity), too_large(setup, predicted),
+            odd_time)  # fmt: skip
     told = "; ".join(words for words in said if words)
     return Replay(run, "", setup, seconds, measured, predicted, *timed, told)
 
@@ -186,7 +190,7 @@ def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
     """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
     Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
     run = with_chip(run)
-    return as_it_ran(run, _laid_out(run, more))
+    return evaluating(run, as_it_ran(run, _laid_out(run, more)))
 
 
 def _laid_out(run: Run, more: Mapping[str, Any] | None) -> Setup:
@@ -216,7 +220,8 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run), **packed}
     tuned |= counted_targets(run, model, tuned) | unasked_recompute(run, framework, tuned)
     again = recomputation_of(run, framework, model.layers // (run.count("pp") or degrees.get("pp", 1))).options
-    options = {**framework.usual, **tuned, **again, **_stated(run, framework, more.get("seq"), model), **more}
+    stated = _stated(run, framework, more.get("seq"), model)
+    options = {**usual_of(run, framework, model.causal), **tuned, **again, **stated, **more}
     options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
     options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
     options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
@@ -250,7 +255,7 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
         options["vpp"] = usual_chunks(options, model)
     if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
         options["zero"] = framework.usual.get("pipelined_zero", 3)
-    if least := least_zero(framework, options["precision"]):
+    if least := max(least_zero(framework, options["precision"]), compiled_zero(run, framework)):
         options["zero"] = max(options.get("zero") or 0, least)
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)
@@ -258,19 +263,6 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
         options.pop("zero_group", None)
     if framework.usual.get("trains_mtp") and model.mtp_layers and not without_prediction(run):
         options["mtp"] = model.mtp_layers
-
-
-def capacity_options(run: Run, framework: Framework, options: Mapping[str, Any]) -> dict[str, float | None]:
-    """What a capacity factor in notes does: frameworks whose dispatch has slots compute empty ones too; elsewhere it is
-    the most that a rank's experts are sent, or the room of static buffers (Megatron core's moe_expert_capacity_factor
-    drops, moe_expert_rank_capacity_factor bounds; only --moe-pad-expert-input-to-capacity pads). One that is wider than
-    the busiest rank needs changes nothing."""
-    factor = run_notes.capacity_factor(run)
-    if framework.kernels.expert_slots == "one-hot":
-        return {"capacity_factor": factor}
-    if factor is None or factor >= BUSIEST_RANK or (options.get("ep") or 1) == 1:
-        return {}
-    return {} if run_notes.forced_router(run, "balanced") else {"expert_imbalance": max(factor, 1.0)}
 
 
 def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> dict[str, Any]:
@@ -298,5 +290,5 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     options.update(run_notes.pipeline_options(run))
     options["loss"] = run_notes.loss_of(run, framework.supports.losses)
     options["optimizer"] = optimizer_named(run.text("optimizer"))
-    options["offload"] = run_notes.offloaded(run)
+    options["offload"], options["no_sync"] = run_notes.offloaded(run), reduces_once(run)
     return {name: value for name, value in options.items() if value is not None}

@@ -44,6 +44,14 @@ def ramp_seconds(sum_of_stages: Number, slowest_stage: Number, chunks: Number) -
     return (sum_of_stages - slowest_stage) / chunks
 
 
+@formula(unit="s", source="definition: an evaluation is forward passes without backward; exchanges in proportion")
+def evaluation_seconds(
+    training_seconds: Number, forward_seconds: Number, backward_seconds: Number, passes: Number
+) -> Number:
+    """Evaluating a whole batch so many times for each step that trains one, where both were measured together."""
+    return passes * training_seconds * forward_seconds / (forward_seconds + backward_seconds)
+
+
 @formula(unit="1", source="fitted: the slowest of many ranks sets the pace")
 def jitter_share(jitter: Number, nodes: Number) -> Number:
     """Longer step on many nodes."""

@@ -63,11 +63,11 @@ FAMILIES = {
     "torch": ("torchtitan", "fsdp", "llm-foundry", "torchtune", "litgpt", "huggingface", "torch-ddp", "deepspeed",
               "deepspeed-2021", "torch-compile", "tinyllama", "fms-fsdp", "nemo-automodel", "prime-rl",
               "mlperf-bert"),
-    "jax": ("maxtext", "paxml", "alpa", "axlearn", "levanter", "t5x"),
+    "jax": ("maxtext", "paxml", "alpa", "axlearn", "levanter", "t5x", "tensorflow"),
     "neuronx": ("neuronx", "neuronx-nemo"),
 }  # fmt: skip
 """Frameworks that share code, so that one without measured runs is like its relatives."""
-LIKE = {"axlearn": "maxtext", "levanter": "maxtext", "t5x": "paxml"}
+LIKE = {"axlearn": "maxtext", "levanter": "maxtext", "t5x": "paxml", "tensorflow": "maxtext"}
 """Frameworks of other settings over the same compiler and libraries, whose speed is that of their relative as long as
 nobody has fitted their own."""
 

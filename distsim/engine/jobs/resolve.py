@@ -61,6 +61,8 @@ class Setup:
     """Adapters on frozen weights; None where everything trains."""
     offload_share: float = 1.0
     """How much of the activations that live in host memory does; only replays have less than all."""
+    evaluated: float = 0.0
+    """Forward passes over a whole batch beside each step of a measured run (engine/runs/evaluation.py)."""
 
     @property
     def stage_layers(self) -> tuple[int, ...]:

@@ -101,7 +101,7 @@ def graph_of(group: Group) -> Graph:
         rate = fabric_rate(net, group.local)
         channels = maximum(1.0, rate // speed)
         whole = where(rate > 0, minimum(channels * speed, rate), speed)  # one GPU has none
-        inside = whole if net.nvlink else rate
+        inside = whole if net.channelled else rate
     nics = group.local * net.nic_rate * table["graph"]["nic_share"] / group.sharing
     nics = nics / ring_oversubscription(group.nodes, net.tiers)
     many = group.nodes > 1
@@ -148,7 +148,7 @@ def ring(group: Group, graph: Graph, protocol: int, op: str, size_bytes: Number)
         per_channel = by_nodes(table["cap"]["ring_ll128"][group.network.generation], nodes)
         share, cap = table["share"]["ring_ll128"], graph.channels * per_channel
     scale = formulas.nccl_ring_bandwidth(1.0, n, steps)
-    last = table["other"]["last_step"] if group.network.nvlink and not group.network.rings else 0.0
+    last = table["other"]["last_step"] if group.network.channelled and not group.network.rings else 0.0
     inside = graph.inside * share * scale * formulas.ring_fill(steps, last)
     return Candidate("ring", name, latency, inside, graph.across * share * scale, cap * scale)
 

@@ -7,6 +7,8 @@ from distsim.arrays import Number, ceil_div, maximum, minimum, where
 from distsim.formulas.collectives import RING
 
 GENERATIONS = {"volta": 0, "turing": 0, "ampere": 1, "ada": 1, "hopper": 2, "blackwell": 3}
+ON_CHIP_NICS = "ethernet"
+"""The kind of link whose ports are NICs of the chip itself (Gaudi)."""
 NVLS_GENERATION = 2  # Hopper is the first whose switch reduces (NCCL 2.30.7, src/transport/nvls.cc)
 
 
@@ -72,6 +74,12 @@ class Network(NamedTuple):
     def nvlink(self) -> bool:
         """True when all GPUs of a domain are joined by NVLink (or an equal of it)."""
         return self.intra != "none" and not self.intra.startswith("pcie")
+
+    @property
+    def channelled(self) -> bool:
+        """True where a library fills the links inside a domain by whole channels and copies what a ring brought last,
+        as NCCL does. NICs on the chip (Gaudi) take any size and write and add up in the other's memory themselves."""
+        return self.nvlink and self.intra != ON_CHIP_NICS
 
 
 class Group(NamedTuple):

@@ -89,7 +89,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["rope"] = "eager"
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
-    if own_softmax(run):
+    if own_softmax(run, framework):
         own |= {"softmax": "fused", "softmax_kernel": "one", "product_bias": "epilogue"}
     own |= composed_then(setup, year) | noted_kernels(run, framework, setup.accelerator)
     if setup.kernels.loss == "with-head":

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
 from distsim.engine.exchanges.exchange import traded_heads
 from distsim.engine.runs.software import gpu_name
+from distsim.formulas.compute import BUSIEST_RANK
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.context import context_mode
@@ -227,3 +229,16 @@ def idle_degrees(run: Run, model: Model) -> str:
     """Which cells of a row say nothing for its layout."""
     dropped = drop_idle({name: run.count(name) for name in ("pp", "vpp", "etp")}, model)
     return f"{' and '.join(dropped)} says nothing here: left out" if dropped else ""
+
+
+def capacity_options(run: Run, framework: Framework, options: Mapping[str, Any]) -> dict[str, float | None]:
+    """What a capacity factor in notes does: frameworks whose dispatch has slots compute empty ones too; elsewhere it is
+    the most that a rank's experts are sent, or the room of static buffers (Megatron core's moe_expert_capacity_factor
+    drops, moe_expert_rank_capacity_factor bounds; only --moe-pad-expert-input-to-capacity pads). One that is wider than
+    the busiest rank needs changes nothing."""
+    factor = run_notes.capacity_factor(run)
+    if framework.kernels.expert_slots == "one-hot":
+        return {"capacity_factor": factor}
+    if factor is None or factor >= BUSIEST_RANK or (options.get("ep") or 1) == 1:
+        return {}
+    return {} if run_notes.forced_router(run, "balanced") else {"expert_imbalance": max(factor, 1.0)}

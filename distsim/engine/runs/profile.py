@@ -134,7 +134,9 @@ def _profile_of(run: Run) -> tuple[str, str]:
         return only, f"framework {name!r} does not run on {run.text('gpu')}: timed like {only}"
     split = _splits(run)
     other = UNKNOWN_SPLIT if split else UNKNOWN_TUNING if run.text("lora_rank") else UNKNOWN
-    taken = only or nearest_profile(name, split=split) or other
+    near = nearest_profile(name, split=split)
+    stands = near if near and (only is None or family_of(near) == family_of(only)) else only
+    taken = stands or other
     return taken, f"framework {name!r} has no profile: timed like {taken}"
 
 
@@ -156,6 +158,15 @@ def as_one_software(runs: Sequence[Run]) -> list[Run]:
 def assumed_profile(run: Run) -> str:
     """Whose profile a replay takes where the cell names none that there is; nothing where it does."""
     return _profile_of(run)[1]
+
+
+def usual_of(run: Run, framework: Framework, causal: bool) -> dict[str, Any]:
+    """What the framework's runs usually set. That decoders train without dropout says nothing of the encoders of other
+    software that its profile stands for: they have their own."""
+    usual = dict(framework.usual)
+    if not causal and assumed_profile(run):
+        usual.pop("dropout", None)
+    return usual
 
 
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:

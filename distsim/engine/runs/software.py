@@ -13,6 +13,7 @@ from distsim.interop.runs.attention import attention_said
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import model_of
+from distsim.interop.runs.names import PRECISIONS, precision_like
 from distsim.interop.runs.recompute import Said, said_by, unknown
 from distsim.interop.runs.release import stated_year
 from distsim.interop.runs.sharding import hybrid_group
@@ -59,6 +60,10 @@ OWN_SOFTMAX = ("transformer engine", "deepspeed transformer kernel")
 """Who brings a kernel for the softmax between those products, in 16 bits, where frameworks have none (the former's JAX
 layers, transformer_engine/jax/flax/transformer.py, _UnfusedDotProductAttention; the latter's
 csrc/transformer/softmax_kernels.cu)."""
+LEVANTERS = re.compile(r"\b(?:jax_flash|vanilla)\b", re.IGNORECASE)
+"""Levanter's backends that compose attention (layers/attention.py, AttentionBackend): softmax in the format of queries
+unless upcast_attn is set, in one kernel where XLA fuses what is along a row (its Triton softmax on GPUs). Its mixtures
+of experts (Grug) have attention of their own."""
 
 
 PUBLISHERS = {"jzhang38/TinyLlama": "tinyllama", "foundation-model-stack/fms-fsdp": "fms-fsdp",
@@ -94,6 +99,18 @@ def tells_all_positions(run: Run) -> bool:
     """Whether notes say that its logits are those of all positions, padding among them, as where its whole iterations
     are graphs (config_DGXA100_512x8x3x1.sh of v1.0)."""
     return hit(_ALL_TOLD, run.notes) is not None
+
+
+UPDATES = {("tensorflow", "tpu"): 1}
+"""ZeRO stages that a compiler makes by itself: on TPUs XLA shards the update of weights that TensorFlow's programs
+replicate (Xu et al. 2020, arXiv:2004.13336, in Google's MLPerf runs since 0.6). In JAX's it does so only where they
+say it: MaxText's update of whole states takes what passing over all of them takes (tests/end_to_end/tpu/perf_parity,
+RESULTS-qwen3-0p6b-zero1-20260903.md, section 2)."""
+
+
+def compiled_zero(run: Run, framework: Framework) -> int:
+    """The least ZeRO stage at which a compiler shards what the row's program replicates."""
+    return UPDATES.get((framework.name, chip_of(run)), 0)
 
 
 def layers_from(run: Run) -> str | None:
@@ -154,14 +171,25 @@ def attention_of(run: Run, framework: Framework, causal: bool = True, relative: 
         usual = MEGATRON_FLASH_YEAR
     first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), usual)
     long = framework.usual.get("flash_tokens", 0)
+    if family_of(framework.name) == "jax" and _wide_on_nvidia(run):
+        return "eager"
     early = (stated_year(run) or first) < first or (run.number("seq_len") or long) < long
     return "eager" if early or any(word in notes for word in UNFUSED) else None
 
 
-def own_softmax(run: Run) -> bool:
+def _wide_on_nvidia(run: Run) -> bool:
+    """Whether an NVIDIA chip attends in fp32, which the kernels that XLA's frameworks call there do not: cuDNN's take
+    16 bits (keras.config.enable_flash_attention: inputs must be in float16 or bfloat16)."""
+    chip, cell = _chip(run), (run.text("precision") or "").lower()
+    wide = (PRECISIONS.get(cell) or precision_like(cell)) in ("fp32", "tf32")
+    return wide and chip is not None and chip.vendor == "NVIDIA"
+
+
+def own_softmax(run: Run, framework: Framework) -> bool:
     """Whether notes name software that has a kernel for a softmax by itself."""
     notes = run.notes.lower()
-    return any(words in notes for words in OWN_SOFTMAX)
+    levanters = framework.name == "levanter" and hit(LEVANTERS, f"{run.text('attention')}; {run.notes}") is not None
+    return levanters or any(words in notes for words in OWN_SOFTMAX)
 
 
 def chip_of(run: Run) -> str:

@@ -16,6 +16,7 @@ from distsim.formulas.step import (
     BLOCKING_SECONDS,
     LEAST_SECONDS,
     check_seconds,
+    evaluation_seconds,
     exposed_seconds,
     jitter_share,
     paced_seconds,
@@ -82,7 +83,7 @@ def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
             "blocking": int(setup.kernels.launches == "blocking"),
             "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
             "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp, per_input_gradient(setup)),
-            "paired": beside}  # fmt: skip
+            "paired": beside, "evaluated": setup.evaluated}  # fmt: skip
 
 
 def compose(
@@ -104,6 +105,10 @@ def compose(
         parts, tail = {"other": slowest}, {"other": after}
     answer = {name: seconds * y["micro_batches"] for name, seconds in parts.items()}
     answer["pipeline_bubble"] = ramp_seconds(summed, slowest, y["vpp"]) * y["ramp"]
+    if not isinstance(y["evaluated"], float) or y["evaluated"]:
+        answer["other"] = answer.get("other", 0.0) + evaluation_seconds(
+            total(*answer.values()), sum(one.forward for one in each), sum(one.backward for one in each), y["evaluated"]
+        )
     for name, seconds in tail.items():
         answer[name] = answer.get(name, 0.0) + seconds
     busy = total(*answer.values())

@@ -43,12 +43,18 @@ _NARROW = re.compile(
     + r"|\bfp8_(?:dpa|mha)[ =:]+(?:true|1)\b",
     re.IGNORECASE,
 )
+_BY_BLOCKS = re.compile(affirmed(r"jax[-_ ]flash"), re.IGNORECASE)
+"""Levanter's backend JAX_FLASH is a loop over blocks of 1,024 tokens whose products and exponentials are operations of
+their own, so that scores pass through memory (levanter models/flash_attention.py)."""
 _USUAL = ("auto", "default", "usual", "unknown")
 
 
 def attention_said(run: Run) -> str | None:
-    """``flash`` or ``eager`` as the cell says; None where it is blank or of unknown words."""
+    """``flash`` or ``eager`` as the cell says; None where it is blank or of unknown words. Blocks that a program itself
+    goes through are composed ones."""
     cell = run.text("attention") or ""
+    if hit(_BY_BLOCKS, f"{cell}; {run.notes}"):
+        return "eager"
     rest = _REJECTED.sub(" ", cell)
     if rest != cell and _FLASH.search(rest) and not _EAGER.search(rest):
         return "flash"  # FlashAttention-2 (no FA3)

@@ -21,7 +21,8 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"(?:bio)?nemo(?!tron)", "nemo", ""),
         (r"megatron|mcore|simumax|primus", _MEGATRON, ""),
         (r"intern.?evo|internlm|paddle|oneflow", "megatron-lm", ""),  # fused norms and rotation, layers split as there
-        (r"mesh.?tensorflow|mesh.?tf|gshard|lingvo|tensorflow|praxis|saxml", "paxml", ""),
+        (r"mesh.?tensorflow|mesh.?tf|gshard|lingvo|praxis|saxml", "paxml", ""),
+        (r"tensorflow", "tensorflow", ""),
         (r"axlearn", "axlearn", ""),
         (r"levanter|haliax", "levanter", ""),
         (r"t5-?x", "t5x", ""),

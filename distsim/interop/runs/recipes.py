@@ -42,7 +42,7 @@ def compiles_loss(run: Run) -> bool:
 
 _ROTATES_PLAINLY = re.compile(
     r"(?:apply[-_])?rope[-_ ]fusion(?:[ =:]+|\s+is\s+)(?:off|false|not set)\b|--no-rope-fusion\b|"
-    r"\b(?:no|without) (?:rope fusion|fused (?:rope|rotation))\b",
+    r"\b(?:no|without) (?:(?:rope|rotary)[-_ ]fusion|fused (?:rope|rotation|rotary))\b",
     re.IGNORECASE,
 )
 

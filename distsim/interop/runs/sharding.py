@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from distsim.interop.runs.denials import BEFORE
+from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
 FULL = 3
@@ -39,6 +40,16 @@ _GROUP = re.compile(
     rf"(?:shard(?!_zero)|group){_SIZE}|\bhsdp[\s=:(-]*(\d{{1,9}})(?![\s-]*(?:repl|cop|x))", re.IGNORECASE
 )
 _COPIES = re.compile(rf"replicat{_SIZE}|(\d{{1,9}})[\s-]*(?:replica|cop(?:y|ies))", re.IGNORECASE)
+
+_REDUCED = r"\b(?:all-?reduce|reduce-?scatter|reductions?|reduces?)\b[^;,]{0,30}\b"
+_EACH = re.compile(_REDUCED + r"(?:in|after|for|at) (?:every|each) micro-?batch", re.IGNORECASE)
+_ONCE = re.compile(_REDUCED + r"once (?:a|per) (?:optimizer )?step", re.IGNORECASE)
+
+
+def reduces_once(run: Run) -> bool | None:
+    """Whether gradients are said to be reduced once a step, or in each micro-batch; None where notes say neither."""
+    notes = run.notes
+    return False if hit(_EACH, notes) else True if hit(_ONCE, notes) else None
 
 
 def stage_in(words: str) -> int | None:
