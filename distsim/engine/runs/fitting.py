@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from distsim.engine.jobs.profile import recipes_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import memory_of
-from distsim.engine.runs.contradictions import too_large
+from distsim.engine.runs.contradictions import believed_peak, too_large
 from distsim.interop.runs import Run
 from distsim.interop.runs.attention import attention_said
 from distsim.interop.runs.recompute import denies_recomputation
+from distsim.specs.timing import family_of
+
+SWITCHED = ("torch",)
+"""Families of frameworks in which a switch computes all layers again or none (transformers' PreTrainedModel,
+gradient_checkpointing_enable; torch's apply_activation_checkpointing, as PyTorch's FSDP tutorial has it)."""
 
 
 def fitting(setup: Setup) -> Setup:
@@ -25,7 +32,10 @@ def fitting(setup: Setup) -> Setup:
         return setup
     if setup.kernels.kept is not None:
         return next((one for one in _with_less(setup) if memory_of(one).fits), recomputing(most))
-    if not memory_of(recomputing(most)).fits:
+    all_of_it = recomputing(most)
+    if family_of(setup.framework.name) in SWITCHED:
+        return setup if too_large(setup, memory_of(all_of_it).peak) else all_of_it
+    if not memory_of(all_of_it).fits:
         return setup
     while fewest < most:
         middle = (fewest + most) // 2
@@ -56,12 +66,24 @@ def as_it_ran(run: Run, setup: Setup) -> Setup:
     said = run.text("recompute") is not None or denies_recomputation(run.notes)
     blank = not said and setup.recompute != "full" and not recomputes_until_fits(setup)
     doubtful = setup.layout.attention == "eager" and attention_said(run) is None
-    return fitting(setup) if blank and not doubtful and _beyond(setup) else setup
+    if not blank or doubtful or not _beyond(setup):
+        return setup
+    again = fitting(setup)
+    return setup if _nearer(believed_peak(run, setup), memory_of(setup).peak, memory_of(again).peak) else again
+
+
+def _nearer(stated: float | None, kept: float, again: float) -> bool:
+    """Whether the peak that a row states is that of a job that keeps everything, rather than of one that does not."""
+    return stated is not None and abs(math.log(kept / stated)) < abs(math.log(again / stated))
 
 
 def _beyond(setup: Setup) -> bool:
-    """Whether a job of software without recipes is too large by more than predictions err."""
-    return not setup.framework.recipes and bool(too_large(setup, memory_of(setup).peak))
+    """Whether a job is too large by more than predictions err, of software whose recipes say nothing of what they
+    compute again, and of which none is meant for the job."""
+    framework = setup.framework
+    told = any(recipe.again is not None for recipe in framework.recipes)
+    told = told or bool(recipes_of(framework, setup.model, setup.accelerator, setup.precision.name))
+    return not told and bool(too_large(setup, memory_of(setup).peak))
 
 
 def assumed_to_fit(run: Run, setup: Setup) -> str:
