@@ -161,3 +161,6 @@ def test_trainers_in_plain_torch_compute_all_layers_again_or_none() -> None:
     less = {**big, "micro_batch": 6, "global_batch": 48, "mem_kind": "allocated"}
     assert "recompute is blank" in _replay(**less).assumed
     assert "recompute is blank" not in _replay(**less, mem_peak_gb_per_gpu=78).assumed
+    small = {**big, "micro_batch": 2, "global_batch": 16}
+    assert "recompute is blank" not in _replay(**small).assumed
+    assert "taken as all layers" in _replay(**small, mem_peak_gb_per_gpu=22, mem_kind="allocated").assumed

@@ -19,6 +19,9 @@ SWITCHED = ("torch",)
 """Families of frameworks in which a switch computes all layers again or none (transformers' PreTrainedModel,
 gradient_checkpointing_enable; torch's apply_activation_checkpointing, as PyTorch's FSDP tutorial has it)."""
 
+PEAK_BEYOND = 1.5
+"""Predicted over stated peaks that are no error of prediction: nine in ten lie within a half, of any source."""
+
 
 def fitting(setup: Setup) -> Setup:
     """The setup recomputing as much as it needs to fit, since it ran; itself where nothing helps, but all of it under
@@ -32,10 +35,9 @@ def fitting(setup: Setup) -> Setup:
         return setup
     if setup.kernels.kept is not None:
         return next((one for one in _with_less(setup) if memory_of(one).fits), recomputing(most))
-    all_of_it = recomputing(most)
-    if family_of(setup.framework.name) in SWITCHED:
-        return setup if too_large(setup, memory_of(all_of_it).peak) else all_of_it
-    if not memory_of(all_of_it).fits:
+    if _switched(setup):
+        return _all_of_it(setup)
+    if not memory_of(recomputing(most)).fits:
         return setup
     while fewest < most:
         middle = (fewest + most) // 2
@@ -66,9 +68,9 @@ def as_it_ran(run: Run, setup: Setup) -> Setup:
     said = run.text("recompute") is not None or denies_recomputation(run.notes)
     blank = not said and setup.recompute != "full" and not recomputes_until_fits(setup)
     doubtful = setup.layout.attention == "eager" and attention_said(run) is None
-    if not blank or doubtful or not _beyond(setup):
+    if not blank or doubtful or not _beyond(run, setup):
         return setup
-    again = fitting(setup)
+    again = _all_of_it(setup) if _switched(setup) else fitting(setup)
     return setup if _nearer(believed_peak(run, setup), memory_of(setup).peak, memory_of(again).peak) else again
 
 
@@ -77,13 +79,26 @@ def _nearer(stated: float | None, kept: float, again: float) -> bool:
     return stated is not None and abs(math.log(kept / stated)) < abs(math.log(again / stated))
 
 
-def _beyond(setup: Setup) -> bool:
-    """Whether a job is too large by more than predictions err, of software whose recipes say nothing of what they
-    compute again, and of which none is meant for the job."""
+def _beyond(run: Run, setup: Setup) -> bool:
+    """Whether a job is too large by more than predictions err for the card, or for the peak that the row states, of
+    software whose recipes say nothing of what they compute again, and of which none is meant for the job."""
     framework = setup.framework
     told = any(recipe.again is not None for recipe in framework.recipes)
-    told = told or bool(recipes_of(framework, setup.model, setup.accelerator, setup.precision.name))
-    return not told and bool(too_large(setup, memory_of(setup).peak))
+    if told or recipes_of(framework, setup.model, setup.accelerator, setup.precision.name):
+        return False
+    peak, stated = memory_of(setup).peak, believed_peak(run, setup) if _switched(setup) else None
+    return bool(too_large(setup, peak)) or (stated is not None and peak > PEAK_BEYOND * stated)
+
+
+def _switched(setup: Setup) -> bool:
+    return family_of(setup.framework.name) in SWITCHED
+
+
+def _all_of_it(setup: Setup) -> Setup:
+    """The setup computing all layers again; itself where it would still not fit."""
+    layout = setup.layout.with_(recompute_layers=max(setup.stage_layers), selective=0)
+    again = replace(setup, recompute="full", layout=layout)
+    return setup if too_large(setup, memory_of(again).peak) else again
 
 
 def assumed_to_fit(run: Run, setup: Setup) -> str:
@@ -92,7 +107,7 @@ def assumed_to_fit(run: Run, setup: Setup) -> str:
     stated = "recompute" in usual or "recompute" in whole or recomputes_until_fits(setup)
     if run.text("recompute") is not None or setup.recompute != "full" or stated:
         return ""
-    if not _beyond(replace(setup, recompute="none", layout=setup.layout.with_(recompute_layers=0))):
+    if not _beyond(run, replace(setup, recompute="none", layout=setup.layout.with_(recompute_layers=0))):
         return ""
     of = "all layers" if again in (-1, max(setup.stage_layers)) else f"{again} of {max(setup.stage_layers)} layers"
     return f"recompute is blank: taken as {of}, without which it needs more memory than it ran in"
