@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -68,6 +68,7 @@ from distsim.interop.runs.tuning import (
     assumed_rank,
     lengths_of,
     packed_options,
+    slowest_tokens,
     spread_options,
     target_options,
     tuning_options,
@@ -182,6 +183,9 @@ def _timed(setup: Setup, run: Run) -> tuple[float, dict[str, float]]:
     """Predicted step time and its interval; a shipped run is predicted as if it had not been measured."""
     from distsim.engine.step import timed
 
+    y = setup.layout
+    if tokens := slowest_tokens(run, int(y.micro_batch), int(y.dp)):
+        setup = replace(setup, layout=y.with_(seq=tokens))
     predicted, interval = timed(setup, run.id, run_year(run), run.source)
     return predicted, {"low": interval.low, "high": interval.high}
 

@@ -75,6 +75,36 @@ def reduced_unit_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     return reduces * DTYPE_BYTES[precision.gather_dtype], reduces * DTYPE_BYTES[precision.reduce_dtype]
 
 
+def _whole(setup: Setup) -> Number:
+    """Whether all parameters stay gathered through a step's passes."""
+    y, copies = setup.layout, setup.framework.buffers.gathers_copies
+    return copies & (y.zero >= 2) & ((y.zero == 2) | (y.pp > 1)) & (y.zero_group > 1)
+
+
+def _in_units(setup: Setup) -> Number:
+    """Whether parameters are gathered by units, each for its own passes."""
+    y = setup.layout
+    return (y.zero >= 3) & (y.zero_group > 1) & (where(_whole(setup), 1, 0) == 0)
+
+
+def _units_alive(setup: Setup, stage: Stage) -> dict[str, Number]:
+    """What of a stage's units is gathered at once."""
+    (unit, root), rules = unit_parameters(setup, stage), setup.framework.buffers
+    return {
+        "unit_parameters": unit, "bytes_per_parameter": setup.precision.gather_bytes,
+        "units_alive": 1 + rules.gather_ahead_units, "root_parameters": root * rules.keep_last_unit,
+    }  # fmt: skip
+
+
+def resharded_bytes(setup: Setup, stage: Stage) -> Number:
+    """Of the gathered parameters, what makes room for the optimizer's step: torch's FSDP reshards every unit when its
+    backward has ended, the root's too (torch.distributed.fsdp _runtime_utils.py, _post_backward_final_callback;
+    fully_shard, reshard_after_backward)."""
+    if not setup.framework.buffers.gathers_copies or not some(gathers := _in_units(setup)):
+        return 0
+    return where(gathers, 1, 0) * gathered_unit_bytes(**_units_alive(setup, stage))
+
+
 def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Number:
     """Everything that is neither state nor activation, beside the framework's overhead."""
     y, rules, precision = setup.layout, setup.framework.buffers, setup.precision
@@ -86,18 +116,14 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
             bucket_elements=rules.gradient_bucket_elements, buckets=rules.gradient_buckets,
             bytes_per_element=precision.gradient_bytes,
         )  # fmt: skip
-    whole = rules.gathers_copies & (y.zero >= 2) & ((y.zero == 2) | (y.pp > 1)) & (y.zero_group > 1)
+    whole, gathers = _whole(setup), _in_units(setup)
     if some(whole):
         total = total + where(whole, 1, 0) * _whole_copies(setup, stage, figures)
-    gathers = (y.zero >= 3) & (y.zero_group > 1) & (where(whole, 1, 0) == 0)
     if some(gathers):
-        unit, root = unit_parameters(setup, stage)
-        total = total + where(gathers, 1, 0) * figures.use(
-            "gathered parameters", gathered_unit_bytes, unit_parameters=unit,
-            bytes_per_parameter=precision.gather_bytes, units_alive=1 + rules.gather_ahead_units,
-            root_parameters=root * rules.keep_last_unit,
-        )  # fmt: skip
-        total = total + where(gathers, 1, 0) * _waiting(setup, stage, figures)
+        total = total + where(gathers, 1, 0) * (
+            figures.use("gathered parameters", gathered_unit_bytes, **_units_alive(setup, stage))
+            + _waiting(setup, stage, figures)
+        )
     if "hpz" in (setup.job.zeropp or ""):
         total = total + _second_shard(setup, stage, figures)
     if rules.step_copy_bytes:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from distsim.arrays import Number, maximum, minimum, take, where
 from distsim.engine.footprint.backward import Gradients, backward_peak, elements
-from distsim.engine.footprint.buffers import reduced_unit_bytes
+from distsim.engine.footprint.buffers import reduced_unit_bytes, resharded_bytes
 from distsim.engine.footprint.saved import Saved, layer_saved_bytes
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.jobs.resolve import Setup
@@ -275,7 +275,7 @@ def _optimizer_step(step: StageStep) -> None:
     """All gradients, with the optimizer's own temporaries; wide copies replace narrow gradients one by one."""
     setup, held, stage = step.setup, step.held, step.stage
     precision = setup.precision if setup.tuning is None else setup.tuning.adapter
-    temporary = setup.optimizer.step_states * precision.state_bytes * (held.dense_parameters + held.expert_parameters)
+    temporary = setup.optimizer.step_states * precision.state_bytes * _sharded(setup, stage)
     if setup.optimizer.step_tensors:
         largest = maximum(*(p.elements / p.copies for p, _ in stage.parameters if p.trains))
         temporary = temporary + setup.optimizer.step_tensors * precision.state_bytes * largest
@@ -284,4 +284,4 @@ def _optimizer_step(step: StageStep) -> None:
         temporary = temporary + held.gradients / precision.gradient_bytes * wider
     if setup.framework.buffers.shard_gradients and wider > 0 and "optimizer" not in setup.offload:
         temporary = temporary + _sharded(setup, stage) * precision.master_bytes
-    step.add(STEP, temporary, _unless_zero(step.grow, held.gradients))
+    step.add(STEP, temporary - resharded_bytes(setup, stage), _unless_zero(step.grow, held.gradients))

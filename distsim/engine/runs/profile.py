@@ -79,12 +79,12 @@ def framework_of(run: Run) -> Framework:
         told["module_hooks"] = 0.0  # which are DeepSpeed's
     if recipe_year(run) < framework.traffic.experts_by_columns_since:
         told["experts_by_columns_since"] = 0
+    update: dict[str, Any] = {"traffic": framework.traffic.model_copy(update=told)} if told else {}
     if framework.adapters.fp32 and hit(ALL_NARROW, run.notes):
-        narrow = framework.adapters.model_copy(update={"fp32": False, "others_fp32": False})
-        framework = framework.model_copy(update={"adapters": narrow})
-    if not told:
-        return framework
-    return framework.model_copy(update={"traffic": framework.traffic.model_copy(update=told)})
+        update["adapters"] = framework.adapters.model_copy(update={"fp32": False, "others_fp32": False})
+    if framework.traffic.module_hooks and by_torch(run):
+        update["buffers"] = framework.buffers.model_copy(update={"gathers_copies": True})
+    return framework.model_copy(update=update) if update else framework
 
 
 def _older(run: Run, framework: Framework) -> str | None:
@@ -232,15 +232,18 @@ def assumed_software(run: Run, setup: Setup) -> str:
 
 def trained_whole(run: Run, setup: Setup) -> Setup:
     """The setup with the optimizer of scripts that fine-tune without DeepSpeed, and with their precision where
-    everything trains in bf16."""
-    scripted = run_notes.ON_DEEPSPEED in run.notes.lower()
+    everything trains in bf16, which is another where torch shards it."""
+    sharded = bool(setup.layout.zero)
+    scripted = run_notes.ON_DEEPSPEED in run.notes.lower() or (sharded and not by_torch(run))
     usual = setup.framework.usual_whole
-    if not usual or run.text("finetune_kind") is None or setup.layout.zero or scripted:
+    if not usual or run.text("finetune_kind") is None or scripted:
         return setup
-    precision, optimizer = usual.get("precision"), usual.get("optimizer")
+    precision, optimizer = usual.get("precision_sharded" if sharded else "precision"), usual.get("optimizer")
     if setup.tuning is not None or (_recipe(run, setup.framework)[0] or "bf16") != "bf16":
         precision = None
-    if run.text("optimizer") and setup.optimizer.name != "adamw":
+    named = run.text("optimizer")
+    newer = run_year(run) >= float(usual.get("optimizer_until", TODAY)) + 1 and (sharded or not named)
+    if newer or (named and setup.optimizer.name != "adamw"):
         optimizer = None
     return replace(
         setup,

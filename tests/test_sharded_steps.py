@@ -1,0 +1,73 @@
+"""What is alive on a rank that shares a model while its optimizer steps, and which of the ranks others wait for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import distsim
+from distsim.engine.evidence import Replay, replay
+from distsim.interop.runs import Run
+from distsim.interop.runs.tuning import slowest_tokens
+
+JOB: dict[str, Any] = {"model": "llama-3-8b", "gpu": "a100-sxm4-80gb", "gpus": 4, "framework": "fsdp", "zero": 3,
+                       "micro_batch": 1, "seq": 512, "recompute": "full"}  # fmt: skip
+PARAMETERS = 8.03e9
+ROW = {"id": "a", "source": "made up", "model": "llama-3-8b", "gpu": "A100 80GB", "n_gpus": 4, "year": "2024",
+       "seq_len": 275, "micro_batch": 32, "global_batch": 128, "framework": "huggingface", "precision": "bf16",
+       "fsdp_kind": "FSDP1 FULL_SHARD", "recompute": "full", "finetune_kind": "full", "optimizer": "adamw",
+       "step_time_s": 3.0, "mem_peak_gb_per_gpu": "38307.8 MiB", "mem_kind": "allocated",
+       "notes": "Liger kernels (fused linear cross entropy, RMSNorm, RoPE, gated MLP)"}  # fmt: skip
+
+
+def _step(optimizer: str) -> float:
+    moments = distsim.memory(**{**JOB, "optimizer": optimizer}).stages[0].moments
+    return float(next(moment.total for moment in moments if moment.name == "optimizer step"))
+
+
+def _replayed(**cells: Any) -> Replay:
+    found = replay(Run({name: str(value) for name, value in {**ROW, **cells}.items()}, 2))
+    assert found.setup is not None, found.reason
+    return found
+
+
+def test_roots_that_foreach_makes_are_of_the_own_shard() -> None:
+    """Each rank steps its quarter: four bytes of it more than a fused kernel, not four of all parameters."""
+    assert _step("adamw-foreach") - _step("adamw") == pytest.approx(4 * PARAMETERS / 4, rel=0.02)
+
+
+def test_nothing_is_gathered_while_the_optimizer_steps() -> None:
+    """Liger-Kernel's logs of 8B on four GPUs peak at 20 bytes for each parameter of a shard, whatever the batch: fp32
+    parameters, gradients, two moments and the roots of the second."""
+    found = _replayed()
+    assert found.memory_error == pytest.approx(0, abs=0.01)
+    assert found.predicted_peak == pytest.approx(20 * PARAMETERS / 4, rel=0.02)
+
+
+def test_what_trainers_step_with_under_torchs_shards() -> None:
+    """accelerate widens what trains under FSDP; transformers 5 took the fused kernel; DeepSpeed has its own."""
+    for cells, optimizer, precision in (
+        ({}, "adamw-foreach", "fsdp-pure"),
+        ({"year": "2026"}, "adamw", "fsdp-pure"),
+        ({"precision": "pure-bf16"}, "adamw-foreach", "pure-bf16"),
+        ({"fsdp_kind": "", "zero_stage": 3}, "adamw", "bf16"),
+        ({"fsdp_kind": "", "n_gpus": 1, "global_batch": 32}, "adamw-foreach", "pure-bf16"),
+        ({"optimizer": "adamw_8bit"}, "adamw-8bit", "fsdp-pure"),
+    ):
+        setup = _replayed(**cells).setup
+        assert setup is not None
+        assert (setup.optimizer.name, setup.precision.name) == (optimizer, precision), cells
+
+
+def test_ranks_wait_for_the_longest_batch() -> None:
+    """Where each rank pads its own batch, a step takes as long as the longest needs; what a batch mostly has tells its
+    memory. Four of the nine steps of Liger-Kernel's Mistral take the same 3.94 s, the others down to 2.8 (its log)."""
+    padded = ROW["notes"] + "; padded per rank to its longest sample in multiples of 16, up to 512"
+    even, uneven, full = _replayed(), _replayed(notes=padded), _replayed(notes=padded, seq_len=512)
+    assert even.predicted_seconds and uneven.predicted_seconds
+    assert 1.2 < uneven.predicted_seconds / even.predicted_seconds < 1.4
+    assert uneven.predicted_peak == even.predicted_peak and uneven.setup and uneven.setup.layout.seq == 275
+    assert slowest_tokens(full.run, 32, 4) is None and slowest_tokens(uneven.run, 32, 1) is None
+    many = slowest_tokens(uneven.run, 32, 64)
+    assert many is not None and 400 < many < 512
