@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from distsim.engine.jobs.profile import recipes_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import memory_of
-from distsim.engine.runs.contradictions import believed_peak, too_large
+from distsim.engine.runs.contradictions import too_large
 from distsim.interop.runs import Run
 from distsim.interop.runs.attention import attention_said
 from distsim.interop.runs.recompute import denies_recomputation
@@ -18,9 +17,6 @@ from distsim.specs.timing import family_of
 SWITCHED = ("torch",)
 """Families of frameworks in which a switch computes all layers again or none (transformers' PreTrainedModel,
 gradient_checkpointing_enable; torch's apply_activation_checkpointing, as PyTorch's FSDP tutorial has it)."""
-
-PEAK_BEYOND = 1.5
-"""Predicted over stated peaks that are no error of prediction: nine in ten lie within a half, of any source."""
 
 
 def fitting(setup: Setup) -> Setup:
@@ -67,33 +63,27 @@ def as_it_ran(run: Run, setup: Setup) -> Setup:
     attention and the job would fit without its scores in memory, which are then only assumed."""
     said = run.text("recompute") is not None or denies_recomputation(run.notes)
     blank = not said and setup.recompute != "full" and not recomputes_until_fits(setup)
-    if not blank or not _beyond(run, setup):
+    if not blank or not _beyond(setup):
         return setup
     doubtful = setup.layout.attention == "eager" and attention_said(run) is None
-    if doubtful and not _beyond(run, _without_scores(setup)):
+    if doubtful and not _beyond(_without_scores(setup)):
         return setup
-    again = _all_of_it(setup) if _switched(setup) else fitting(setup)
-    return setup if _nearer(believed_peak(run, setup), memory_of(setup).peak, memory_of(again).peak) else again
+    return _all_of_it(setup) if _switched(setup) else fitting(setup)
 
 
 def _without_scores(setup: Setup) -> Setup:
     return replace(setup, layout=setup.layout.with_(attention="flash"))
 
 
-def _nearer(stated: float | None, kept: float, again: float) -> bool:
-    """Whether the peak that a row states is that of a job that keeps everything, rather than of one that does not."""
-    return stated is not None and abs(math.log(kept / stated)) < abs(math.log(again / stated))
-
-
-def _beyond(run: Run, setup: Setup) -> bool:
-    """Whether a job is too large by more than predictions err for the card, or for the peak that the row states, of
-    software whose recipes say nothing of what they compute again, and of which none is meant for the job."""
+def _beyond(setup: Setup) -> bool:
+    """Whether a job is too large for the card by more than predictions err, of software whose recipes say nothing of
+    what they compute again, and of which none is meant for the job. A measured peak is not asked: no peak may tell what
+    is predicted for it."""
     framework = setup.framework
     told = any(recipe.again is not None for recipe in framework.recipes)
     if told or recipes_of(framework, setup.model, setup.accelerator, setup.precision.name):
         return False
-    peak, stated = memory_of(setup).peak, believed_peak(run, setup) if _switched(setup) else None
-    return bool(too_large(setup, peak)) or (stated is not None and peak > PEAK_BEYOND * stated)
+    return bool(too_large(setup, memory_of(setup).peak))
 
 
 def _switched(setup: Setup) -> bool:
@@ -113,7 +103,7 @@ def assumed_to_fit(run: Run, setup: Setup) -> str:
     stated = "recompute" in usual or "recompute" in whole or recomputes_until_fits(setup)
     if run.text("recompute") is not None or setup.recompute != "full" or stated:
         return ""
-    if not _beyond(run, replace(setup, recompute="none", layout=setup.layout.with_(recompute_layers=0))):
+    if not _beyond(replace(setup, recompute="none", layout=setup.layout.with_(recompute_layers=0))):
         return ""
     of = "all layers" if again in (-1, max(setup.stage_layers)) else f"{again} of {max(setup.stage_layers)} layers"
     return f"recompute is blank: taken as {of}, without which it needs more memory than it ran in"
