@@ -23,7 +23,7 @@ def gathered_bytes(queries: Number, keys: Number, width_bytes: Number) -> Number
 
 @formula(
     unit="s",
-    source="Ivanov et al. 2020 (arXiv:2007.00072), PyTorch's operators of BERT on a V100 (recalled): scores and weighted "
+    source="Ivanov et al. 2020 (arXiv:2007.00072), PyTorch on a V100 (recalled): of BERT's heads scores and weighted "
     "sums of 512 x 512 with heads 64 wide take 189 and 142 us; 182 and 151 by the sum, 93 each by the longer of both",
 )
 def batched_seconds(computing_seconds: Number, size_bytes: Number, bandwidth: Number) -> Number:
