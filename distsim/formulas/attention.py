@@ -19,14 +19,3 @@ def chosen_keys(seen: Number, chosen: Number) -> Number:
 def gathered_bytes(queries: Number, keys: Number, width_bytes: Number) -> Number:
     """Bytes of memory that take as long as reading the chosen ``keys`` of each query from the last cache."""
     return queries * keys * width_bytes / CACHE_RATE
-
-
-@formula(
-    unit="s",
-    source="Ivanov et al. 2020 (arXiv:2007.00072), PyTorch on a V100 (recalled): of BERT's heads scores and weighted "
-    "sums of 512 x 512 with heads 64 wide take 189 and 142 us; 182 and 151 by the sum, 93 each by the longer of both",
-)
-def batched_seconds(computing_seconds: Number, size_bytes: Number, bandwidth: Number) -> Number:
-    """Computing and moving one after the other: batched products of scores are many small ones, each over before its
-    loop hides what it loads and stores."""
-    return computing_seconds + size_bytes / bandwidth

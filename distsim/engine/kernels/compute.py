@@ -19,7 +19,6 @@ from distsim.engine.kernels.orthogonal import Orthogonal, orthogonal_work
 from distsim.engine.kernels.passes import autocast_bytes, bias_bytes, bias_gradient_bytes, fused_share, moved_bytes
 from distsim.engine.kernels.quantise import frozen_casts, trained_casts
 from distsim.engine.kernels.weights import optimizer_seconds, weight_work
-from distsim.formulas.attention import batched_seconds
 from distsim.formulas.compute import (
     CUT_SHARE,
     cached_share,
@@ -288,7 +287,6 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
         m, n, k = queries, value_width, keys
     moved = operation.bytes_read + operation.bytes_written
     rate = where(width % TENSOR_CORE_MULTIPLE == 0, chip.rate, minimum(chip.rate, chip.vector_rate))
-    computing = _three(chip, rate, (m, n, k, batch), operation.flops_forward, 0.0)
-    times = [batched_seconds(seconds, moved, chip.bandwidth) for seconds in computing]
+    times = _three(chip, rate, (m, n, k, batch), operation.flops_forward, moved)
     forward.matmul = times[0]
     backward.matmul = times[1] + times[2]
