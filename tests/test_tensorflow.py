@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import distsim
 from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.interop.runs import Run
@@ -87,3 +88,9 @@ def test_no_kernel_of_nvidias_attends_in_fp32_for_xla(cells: dict[str, str], att
 def test_encoders_of_unknown_software_keep_their_dropout(cells: dict[str, str], dropout: bool) -> None:
     """MaxText's dropout_rate of 0 is that of its decoders."""
     assert replayed(**cells).to_dict()["dropout"] is dropout
+
+
+def test_a_profile_that_is_known_to_be_off_says_so() -> None:
+    job = {"model": "bert-large", "framework": "tensorflow", "seq": 128}
+    assert any("on GPUs: 50 measured runs" in note for note in distsim.step(**job, gpu="a100-sxm4-40gb").notes)
+    assert not any("measured runs took" in note for note in distsim.step(**job, gpu="tpu-v4").notes)

@@ -71,6 +71,8 @@ class Framework(Sourced):
     overhead: Overhead = Overhead()
     supports: Supports = Supports()
     adapters: Adapters = Adapters()
+    off_on_gpus: str = ""
+    """What measured runs on GPUs say of its step times, where these are known to be off; a note tells it."""
     stands_for: str = ""
     """The software whose published figures only this profile replays; nobody trains with it."""
     vocab_multiple: Natural = 1

@@ -114,6 +114,11 @@ def unasked_fp32(setup: Setup) -> str:
     return f"{setup.framework.name} trains in fp32 unless told otherwise: --precision {recipe} is autocast"
 
 
+def known_error(chip: Accelerator, framework: Framework) -> str:
+    """A note on step times that are known to be off on GPUs, or nothing."""
+    return f"{framework.name} on GPUs: {framework.off_on_gpus}" if framework.off_on_gpus and not chip.chip.array else ""
+
+
 def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:
     """A note on heads that flash attention on GPUs is too narrow for, or nothing."""
     widest = max(model.head_dim, model.global_attention.head_dim if model.global_attention else 0)
@@ -132,6 +137,7 @@ def lacking(setup: Setup, timed: bool = True) -> tuple[str, ...]:
     if timed:
         found += [
             rounded_products(chip, setup.precision, setup.framework), unasked_fp32(setup),
+            known_error(chip, setup.framework),
             without_flash(chip, attention, setup.kernels.attention_kernel), wide_heads(chip, attention, setup.model),
         ]  # fmt: skip
     return tuple(filter(None, found))
