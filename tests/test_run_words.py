@@ -107,6 +107,9 @@ def test_a_vision_transformer_by_its_cells() -> None:
         patches = patches_of(_run(model=name), tokens)
         assert tuple(patches[one] for one in ("image", "size", "learned_tokens")) == expected
     assert known_family("DeiT") == known_family("vision transformer") == "vit"
+    batch = {"n_gpus": 8, "global_batch": 1024, "micro_batch": "", "framework": "fsdp", "gpu": "a100-sxm4-80gb"}
+    whole = setup_of(_run(model="vit-large-patch16-224", seq_len=197, **dict.fromkeys(BASE_SHAPE, ""), **batch)).layout
+    assert (whole.micro_batch, whole.micro_batches) == (128, 1)  # nobody accumulates images
 
 
 def test_t5_by_the_names_of_presets() -> None:

@@ -76,13 +76,14 @@ def interleaves(run: Run, framework: Framework) -> bool:
 
 def batches_to_try(run: Run, framework: Framework) -> list[Run]:
     """The row with the micro-batches that it may have had, the largest first; nothing where cells tell it. Tuned tables
-    had powers of two; software that accumulates only when told to has a rank's whole batch at once where it fits."""
+    had powers of two; software that accumulates only when told to, and whoever trains on images, has a rank's whole
+    batch at once where it fits."""
     whole, tp, pp, cp = (run.count(name) for name in ("global_batch", "tp", "pp", "cp"))
     said = run.count("micro_batch") or run.count("grad_accum")
     if said or not whole:
         return []
     replica = whole * (tp or 1) * (pp or 1) * (cp or 1) // (run.count("n_gpus") or 1)
-    if framework.usual.get("whole_batch"):
+    if framework.usual.get("whole_batch") or model_of(run).patches is not None:
         sizes = list(reversed(divisors(max(replica, 1))))
     elif tp and pp == 1 and _tuned_table(run):
         sizes = [2**n for n in range(LARGEST.bit_length() - 1, -1, -1) if replica % 2**n == 0]
