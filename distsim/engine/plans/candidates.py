@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.footprint.states import states_of
 from distsim.engine.jobs.flops import trained_parameters
 from distsim.engine.jobs.lacking import lacking
@@ -68,8 +69,7 @@ def candidate_setup(terms: Terms, model: LoadedModel, cluster: str, gpus: int, l
 
 
 def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: Shortlists) -> Candidate | None:
-    """The fastest layout that fits on so many accelerators, or None; of those that are as fast, the one that leaves
-    most memory free.
+    """The fastest layout that fits on so many accelerators, or None.
 
     What fits follows from the accelerator and the size of its fabric; so the layouts that were fastest on one such
     cluster are the only ones timed on the next, whose network differs.
@@ -80,11 +80,16 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
         job = terms.job_on(model, cluster, gpus)
         known[key] = best_options(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin)
     timed = [step_of(candidate_setup(terms, model, cluster, gpus, layout)) for layout in known[key]]
-    if not timed:
-        return None
-    quick = min(report.seconds for report in timed) * (1 + ALIKE)
-    alike = [report for report in timed if report.seconds <= quick]
-    return _candidate(terms, model, min(alike, key=lambda report: (report.memory.peak, report.seconds)))
+    return _candidate(terms, model, sure_to_fit(timed)) if timed else None
+
+
+def sure_to_fit(timed: Sequence[StepReport]) -> StepReport:
+    """The fastest of some layouts; where measured runs like it might well not fit, the fastest of those as fast whose
+    runs would, or the one that needs least memory."""
+    fastest = min(report.seconds for report in timed)
+    alike = sorted((one for one in timed if one.seconds <= fastest * (1 + ALIKE)), key=lambda one: one.seconds)
+    sure = (one for one in alike if peak_error(one.memory.peak, one.memory.capacity).fitting >= TIGHT)
+    return next(sure, min(alike, key=lambda one: one.memory.peak))
 
 
 def checkpoint_bytes_per_parameter(setup: Setup) -> float:
