@@ -16,9 +16,9 @@ from distsim.specs.stage_layers import BALANCED
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
 # Products in 16 bits are what most jobs run, and save time too.
 EFFORTS = {
-    "sequence parallel": 1.0, "zero": 1.0, "loss": 1.0, "micro_batch": 1.0, "recompute": 2.0, "ep": 2.1, "tp": 2.2,
-    "pp": 2.4, "cp": 2.6, "offload": 3.0, "sixteen bits": 1.5, "optimizer": 4.0, "precision": 4.1,
-    "quantize": 4.2, "adapters": 4.5, "gpus": 5.0, "gpu": 6.0,
+    "sequence parallel": 1.0, "zero": 1.0, "loss": 1.0, "micro_batch": 1.0, "sixteen bits": 1.5, "recompute": 2.0,
+    "ep": 2.1, "tp": 2.2, "pp": 2.4, "cp": 2.6, "offload": 3.0, "optimizer": 4.0, "precision": 4.1, "quantize": 4.2,
+    "adapters": 4.5, "gpus": 5.0, "gpu": 6.0,
 }  # fmt: skip
 PER_STEP = {"gpus": 1.0, "offload": 0.3}
 """Further effort for each value of a family beyond its first; a tenth where not stated."""

@@ -167,16 +167,17 @@ def bias_bytes(setup: Setup, operation: Operation) -> Number:
     return 2 * operation.shape[0] * _biases(operation) * setup.precision.activation_bytes
 
 
-def _biases(operation: Operation) -> Number:
-    return sum(p.elements for p in operation.parameters if p.name.endswith(".bias"))
+def _biases(operation: Operation, trained: bool = False) -> Number:
+    """Elements of a product's biases, or of those that train."""
+    biases = (p for p in operation.parameters if p.name.endswith(".bias"))
+    return sum(p.elements for p in biases if p.trains or not trained)
 
 
 def bias_gradient_bytes(setup: Setup, operation: Operation) -> Number:
     """Gradients of outputs that are read again for the gradient of a bias, which no product gives."""
     if fuses_neighbours(setup) or setup.kernels.product_epilogues:
         return 0.0
-    biases = sum(p.elements for p in operation.parameters if p.name.endswith(".bias") and p.trains)
-    return operation.shape[0] * biases * setup.precision.activation_bytes
+    return operation.shape[0] * _biases(operation, trained=True) * setup.precision.activation_bytes
 
 
 def autocast_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
