@@ -70,6 +70,8 @@ def test_buffers_of_fixed_shape_hold_the_worst_case() -> None:
 def test_what_nothing_reads_is_refused() -> None:
     with pytest.raises(DistsimError, match="no experts"):
         step("llama-7b", capacity_factor=1.5)
+    with pytest.raises(DistsimError, match="no experts"):
+        step("llama-7b", expert_imbalance=1.5)
     with pytest.raises(DistsimError, match="as many slots"):
         step(**JOB, capacity_factor=1.5, expert_imbalance=1.5)
 

@@ -269,6 +269,7 @@ def test_layers_that_stages_do_not_divide() -> None:
     [
         ("llama-2-7b", "--gpus", "64"),
         ("mixtral-8x7b", "--gpus", "64"),
+        ("mixtral-8x7b", "--gpus", "64", "--ep", "1", "--expert-imbalance", "1.5"),  # nothing reads it without ep
         ("llama-2-70b", "--gpus", "256", "--recompute", "full"),
         ("deepseek-v2", "--gpus", "512", "--pp", "16"),  # 60 layers
         ("llama-2-7b", "--gpus", "32", "--framework", "fsdp", "--seq", "2048"),

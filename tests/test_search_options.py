@@ -9,6 +9,7 @@ import pytest
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.search import Request, search
 from distsim.engine.step import step_of
+from distsim.report.search import command
 from distsim.specs.job import Job
 
 OPTIONS: list[dict[str, Any]] = [
@@ -31,6 +32,10 @@ OPTIONS: list[dict[str, Any]] = [
     {"optimizer": "adafactor", "precision": "fp32"},
     {"mtp": 1, "model": "deepseek-v2-lite"},
     {"offload": "optimizer", "framework": "deepspeed"},
+    {"capacity_factor": 1.5, "model": "deepseek-v2-lite"},
+    {"expert_imbalance": 1.6, "model": "deepseek-v2-lite"},
+    {"cp_mode": "all_to_all", "seq": 65536},
+    {"cp_mode": "all_gather", "seq": 65536},
 ]
 
 
@@ -44,3 +49,29 @@ def test_the_best_layout_takes_the_time_that_step_tells(options: dict[str, Any])
         again = step_of(choice.report.setup)
         assert choice.found.seconds == pytest.approx(again.seconds, rel=1e-9)
         assert again.memory.peak <= report.limit
+
+
+def test_an_imbalance_counts_where_experts_are_spread() -> None:
+    """One rank with all experts has no busiest one; its layouts are as fast as without, and their commands run."""
+    seconds = {}
+    for imbalance in (1.0, 2.0):
+        job = Job(model="deepseek-v2-lite", gpu="h100-sxm", global_batch=64, seq=4096, expert_imbalance=imbalance)
+        for ep in ("1", "8"):
+            bounds = parse_bounds({"micro_batch": "1", "recompute": "none,full", "ep": ep, "zero": "1,3"}, [])
+            best = search(Request(job, (8,), bounds, top=1)).best[0]
+            seconds[imbalance, ep] = best.found.seconds
+            assert (best.report.setup.job.expert_imbalance is None) == (ep == "1")
+            assert ("--expert-imbalance" in command(best)) == (ep == "8")
+    assert seconds[1.0, "1"] == seconds[2.0, "1"]
+    assert seconds[2.0, "8"] > 1.05 * seconds[1.0, "8"]
+
+
+def test_ranks_that_cannot_trade_heads_are_left_out() -> None:
+    """12 heads: all-to-alls go to 4 ranks, or to 2 beside 2 tensor parallel ones; gathers to any."""
+    for mode, degrees in (("all_to_all", {(1, 2), (1, 4), (2, 2)}), ("all_gather", {(1, 2), (1, 8), (2, 2), (2, 4)})):
+        job = Job(model="gpt2", gpu="h100-sxm", global_batch=8, cp_mode=mode)
+        bounds = parse_bounds({"cp": "2..8", "tp": "1,2", "recompute": "none", "micro_batch": "1"}, [])
+        report = search(Request(job, (8,), bounds, top=200, all_ranks=True))
+        assert degrees <= {(one.report.setup.layout.tp, one.report.setup.layout.cp) for one in report.best}
+        if mode == "all_to_all":
+            assert all(12 // one.report.setup.layout.tp % one.report.setup.layout.cp == 0 for one in report.best)

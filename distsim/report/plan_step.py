@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from distsim.engine.layouts.variants import unread
 from distsim.engine.planner import Plan
 from distsim.engine.plans.plan import Option
 
@@ -31,4 +32,4 @@ def step_command(made: Plan, option: Option) -> str:
     stated.pop("model", None)
     where = {"cluster": one.cluster, "gpus": one.gpus}
     model = job.model if isinstance(job.model, str) else job.model.name
-    return f"distsim step {shlex.quote(model)} {flags({**where, **stated, **chosen})}"
+    return f"distsim step {shlex.quote(model)} {flags({**where, **stated, **unread(y), **chosen})}"

@@ -75,12 +75,14 @@ class Experts(Spec):
 
 
 def check_capacity(options: Mapping[str, Any], model: str, experts: Experts | None) -> None:
-    """Raise DistsimError for a capacity factor that nothing reads, or that contradicts a stated imbalance."""
+    """Raise DistsimError for a capacity factor or an imbalance that nothing reads, or that contradict each other."""
+    for name in ("capacity_factor", "expert_imbalance"):
+        if options[name] is not None and experts is None:
+            flag = f"--{name.replace('_', '-')} {options[name]:g}"
+            raise DistsimError(f"{flag} has no effect: {model} has no experts", "leave it out")
     factor = options["capacity_factor"]
     if factor is None:
         return
-    if experts is None:
-        raise DistsimError(f"--capacity-factor {factor:g} has no effect: {model} has no experts", "leave it out")
     if options["expert_imbalance"] is not None:
         raise DistsimError(
             f"--expert-imbalance has no effect with --capacity-factor {factor:g}: every expert has as many slots",

@@ -64,7 +64,7 @@ def exchange_of(setup: Setup) -> Exchange:
     _check_context_mode(setup)
     compress, rank = _compression(setup)
     _check_sync(setup)
-    if job.expert_imbalance is not None and y.ep == 1:
+    if job.expert_imbalance is not None and isinstance(y.ep, int) and y.ep == 1:  # a search has arrays of degrees
         raise DistsimError(f"--expert-imbalance {job.expert_imbalance:g} has no effect with ep 1", "add --ep 2 or more")
     usual = {"never": False, "always": True, "unsharded": y.zero < 2}[rules.no_sync]
     if rules.gathered_in_pipeline == "step":
@@ -140,7 +140,7 @@ def traded_heads(model: Model, tp: int) -> int:
 
 def _check_context_mode(setup: Setup) -> None:
     y, model = setup.layout, setup.model
-    if setup.job.cp_mode is None:
+    if setup.job.cp_mode is None or not isinstance(y.cp, int):  # a search leaves out what does not divide
         return
     if y.cp == 1:
         raise DistsimError(f"--cp-mode {setup.job.cp_mode} has no effect with cp 1", "add --cp 2 or more")

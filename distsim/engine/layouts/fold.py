@@ -18,6 +18,7 @@ from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.layouts.likeness import corrections, recomputation
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.space import AGAIN, AXES, CHUNKS, MESH, MICRO, ZERO, Array, Group
+from distsim.engine.layouts.variants import unread
 from distsim.engine.memory import stage_parts
 from distsim.engine.step import timing_of
 from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
@@ -222,4 +223,4 @@ def setup_at(base: Setup, layout: Mapping[str, Any]) -> dict[str, Any]:
         options["sequence_parallel"] = bool(y["sequence_parallel"])
     if y["pp"] > 1:
         options["schedule"] = y["schedule"]
-    return options
+    return options | unread(y)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from distsim.engine.exchanges.exchange import traded_heads
 from distsim.engine.jobs.graphs import able
 from distsim.engine.jobs.profile import padded_vocab
 from distsim.engine.jobs.resolve import Setup
@@ -129,7 +130,7 @@ def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) 
     for tp in bounds.choices("tp", divisors(ranks, model.heads)):
         for cp in bounds.choices("cp", divisors(ranks // tp, base.layout.seq)):
             dp = ranks // tp // cp
-            if global_batch % dp or not bounds.allows("dp", dp):
+            if global_batch % dp or not bounds.allows("dp", dp) or not trades_heads(base, tp, cp):
                 continue
             widths = bounds.choices("etp", divisors(tp) if experts else [1])
             for ep in expert_degrees:
@@ -139,6 +140,11 @@ def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) 
     fields_ = {name: numpy.array(values) for name, values in zip(Mesh._fields, zip(*found, strict=True), strict=True)}
     allowed = valid(model, base.layout.with_(**fields_, pp=pp, vpp=1, zero_group=1))
     return [mesh for mesh, ok in zip(found, numpy.broadcast_to(allowed, len(found)), strict=True) if ok]
+
+
+def trades_heads(base: Setup, tp: int, cp: int) -> bool:
+    """Whether context parallel ranks can trade heads for tokens, where the job asks for that."""
+    return base.job.cp_mode != "all_to_all" or traded_heads(base.model, tp) % cp == 0
 
 
 def shardings(sharers: int, bounds: Bounds, offload: tuple[str, ...] = ()) -> list[tuple[int, int]]:

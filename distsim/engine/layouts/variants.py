@@ -23,6 +23,15 @@ FIXED = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_g
 """Options of a job that a layout decides."""
 
 
+READ_BEYOND_ONE = {"ep": "expert_imbalance", "cp": "cp_mode"}
+"""Options of a job that nothing reads where a degree is one."""
+
+
+def unread(layout: Mapping[str, Any]) -> dict[str, None]:
+    """Options of a job that a layout has no use for, open."""
+    return {option: None for degree, option in READ_BEYOND_ONE.items() if layout[degree] == 1}
+
+
 def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) -> Setup:
     """The setup whose layout is open: all on one rank, so that presets and options are checked."""
     offloaded = "parameters" in (job.offload or "")

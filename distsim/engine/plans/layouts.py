@@ -10,6 +10,7 @@ from distsim import catalog
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts.bounds import Bounds, parse_bound
 from distsim.engine.layouts.fold import setup_at
+from distsim.engine.layouts.variants import unread
 from distsim.engine.search import Request, SearchReport, search
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
@@ -100,4 +101,5 @@ def roomiest(found: SearchReport) -> dict[str, Any]:
 
 def with_options(job: Job, cluster: Cluster, options: Mapping[str, Any]) -> Setup:
     """A job with the options of a layout, as a setup."""
-    return resolve(job.model_copy(update={name: options[name] for name in OPTIONS}), overrides_of(job, cluster))
+    update = {name: options[name] for name in OPTIONS} | unread(options)
+    return resolve(job.model_copy(update=update), overrides_of(job, cluster))
