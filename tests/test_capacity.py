@@ -28,6 +28,10 @@ def _operations(factor: float | None, framework: str = "maxtext", **more: Any) -
     return {operation.name: operation for operation in blocks[-1].operations}
 
 
+def _kept(operation: Operation) -> float:
+    return sum(float(tensor.elements * tensor.bytes_each) for tensor in operation.saved)
+
+
 def test_padded_slots_are_computed_and_sent() -> None:
     once, twice = _operations(1.0), _operations(2.0)
     assert twice["mlp.experts.up"].flops_forward == 2 * once["mlp.experts.up"].flops_forward
@@ -105,3 +109,17 @@ def test_room_for_more_tokens_than_come_is_no_imbalance(notes: str, imbalance: f
     cells = {"model": "deepseek-v3", "gpu": "gb300", "n_gpus": "256", "seq_len": "4096", "tp": "1", "pp": "4",
              "cp": "1", "ep": "32", "micro_batch": "1", "global_batch": "1024", "framework": "nemo-mlperf"}  # fmt: skip
     assert setup_of(Run({**cells, "notes": notes}, 1)).job.expert_imbalance == imbalance
+
+
+def test_the_busiest_rank_holds_what_it_is_sent() -> None:
+    """Tensors of the rank's own experts grow with a stated imbalance; indices and all else do not."""
+    plain, busy = (_operations(None, "megatron-core", expert_imbalance=share) for share in (None, 1.5))
+    ratios = {name: _kept(busy[name]) / _kept(one) for name, one in plain.items() if _kept(one)}
+    experts = {name for name, ratio in ratios.items() if ratio == pytest.approx(1.5)}
+    assert experts >= {"mlp.experts.up", "mlp.experts.activation", "mlp.experts.down"}
+    assert {name for name, ratio in ratios.items() if ratio == 1.0} == ratios.keys() - experts
+    assert busy["mlp.experts.up"].flops_forward == plain["mlp.experts.up"].flops_forward
+    kept = {**JOB, "recompute": "none", "micro_batch": 1}
+    assert memory(**kept, expert_imbalance=1.5).peak > 1.05 * memory(**kept).peak
+    with pytest.raises(DistsimError, match="no effect with ep 1"):
+        memory(**{**kept, "ep": 1}, expert_imbalance=1.5)

@@ -498,7 +498,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"gpus": 8, "sync_every": 10}, "--sync-every 10 has no effect"),
     ({"gpus": 8, "sync": "local-sgd", "zero": 3}, "needs replicas"),
     ({"gpus": 8, "sync": "parameter-server", "zero": 1}, "zero is 1"),
-    ({"gpus": 8, "expert_imbalance": 2.0}, "no effect with ep 1"),
+    ({"gpus": 8, "expert_imbalance": 2.0}, "has no experts"),
+    ({"model": "mixtral-8x7b", "gpus": 8, "expert_imbalance": 2.0}, "no effect with ep 1"),
     ({"gpus": 4096, "cluster": "jean-zay-a100"}, "do not fit"),
 ]
 

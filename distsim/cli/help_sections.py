@@ -14,8 +14,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
                "sequence_parallel", "loss_parallel", "tp_mode", "tp_depth", "cp_mode", "expert_overlap"),
     "Batch": ("seq", "decoder_seq", "sample_tokens", "micro_batch", "global_batch"),
     "Memory": ("zero", "zero_group", "recompute", "recompute_layers", "offload", "offload_to", "loss"),
-    "Training": ("precision", "optimizer", "dropout", "mtp", "expert_imbalance",
-                 "capacity_factor"),
+    "Training": ("precision", "optimizer", "dropout", "mtp", "expert_imbalance", "capacity_factor"),
     "Fine-tuning": ("lora_rank", "lora_targets", "lora_dropout", "lora_whole", "quantize"),
     "Exchange of gradients": ("no_sync", "clip", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers"),
     "Where options come from": ("job", "show_config"),
@@ -34,8 +33,8 @@ PLAN: dict[str, tuple[str, ...]] = {
     "Failures and checkpoints": ("failures", "storage", "checkpoint_every", "blocking", "keep", "spares", "stragglers",
                                  "pace", "preempted_every", "maintenance_every", "seed"),
     "Layouts to try": ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute",
-                       "expert_overlap", "margin"),
-    "Training": ("precision", "optimizer", "mtp", "loss"),
+                       "cp_mode", "expert_overlap", "margin"),
+    "Training": ("precision", "optimizer", "mtp", "loss", "expert_imbalance", "capacity_factor"),
     "Fine-tuning": SECTIONS["Fine-tuning"],
 }  # fmt: skip
 PIPELINE: dict[str, tuple[str, ...]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distsim.arrays import Number
+from distsim.arrays import Number, where
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
 
 MASK_BYTES = 1
@@ -29,26 +29,42 @@ def buffer_share(ctx: Context) -> Number:
     return ctx.layout.ep if worst else 1
 
 
+def has_fixed_room(ctx: Context) -> bool:
+    """Whether a graph of whole steps fixes rows for experts' tensors."""
+    return ctx.kernels.graphs == "iteration" and ctx.capacity is None and ctx.kernels.expert_room != 1
+
+
+def at_the_busiest(ctx: Context, operations: list[Operation]) -> list[Operation]:
+    """The experts' own operations with the tensors of the busiest rank, where a job states how far it is from the mean
+    and no room is fixed. Only memory grows: engine/kernels/expert_load.py has what it does to time."""
+    if ctx.expert_imbalance is None or has_fixed_room(ctx):
+        return operations
+    share = where(ctx.layout.ep > 1, ctx.expert_imbalance, 1.0)
+    return [_with_rows(one, share, share) for one in operations]
+
+
 def with_room(ctx: Context, operations: list[Operation]) -> list[Operation]:
     """The same operations with the rows that a graph of whole steps fixes for experts' tensors before any token is
     counted. Kernels pass over the tokens alone, so that only memory grows; quantised tensors that are kept are copied
     to pages, which need less room than the tensors (NVIDIA/Megatron-LM core/transformer/moe, README of paged stash)."""
     room = ctx.kernels.expert_room
-    if ctx.kernels.graphs != "iteration" or ctx.capacity is not None or room == 1:
+    if not has_fixed_room(ctx):
         return operations
     kept = ctx.kernels.expert_pages if ctx.precision.scales_blocks else room
-    return [
-        replace(
-            one,
-            saved=_wider(one.saved, kept),
-            transient_forward=_wider(one.transient_forward, room),
-            transient_backward=_wider(one.transient_backward, room),
-        )
-        for one in operations
-    ]
+    return [_with_rows(one, kept, room) for one in operations]
 
 
-def _wider(tensors: tuple[Tensor, ...], share: float) -> tuple[Tensor, ...]:
+def _with_rows(one: Operation, kept: Number, passing: Number) -> Operation:
+    """An operation whose kept and passing tensors have so many times their rows."""
+    return replace(
+        one,
+        saved=_wider(one.saved, kept),
+        transient_forward=_wider(one.transient_forward, passing),
+        transient_backward=_wider(one.transient_backward, passing),
+    )
+
+
+def _wider(tensors: tuple[Tensor, ...], share: Number) -> tuple[Tensor, ...]:
     """Tensors with so many times their rows; cast weights have none."""
     return tuple(one if one.weight_copy else one._replace(elements=one.elements * share) for one in tensors)
 

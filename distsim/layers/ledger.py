@@ -133,6 +133,8 @@ class Context:
     """Tokens that are attended to where they are another stack's; None: the layer's own."""
     capacity: float | None = None
     """Slots of an expert over the mean number of its tokens; None where it takes all that it is sent."""
+    expert_imbalance: float | None = None
+    """Tokens of the busiest expert rank over the mean, where they are stated."""
 
     @property
     def side(self) -> Self:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.arrays import Number
+from distsim.layers import capacity
 from distsim.layers.attention import residual
-from distsim.layers.capacity import buffer_share, into_slots, one_hot, out_of_slots, slots_per_token, with_room
 from distsim.layers.ledger import EXPERTS, Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.mlp import mlp
+from distsim.layers.router import ROUTER_BYTES, router
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
-ROUTER_BYTES = 4  # routing is done in fp32
 INDEXED_GRADIENTS = 3
 """Tensors of all copies of tokens that plain torch has while it puts gradients in the experts' order, and while it
 multiplies these by routers' weights and by outputs."""
@@ -31,7 +31,7 @@ def routed_tokens(ctx: Context) -> Number:
     if ctx.kernels.expert_tokens == "all":
         copies: Number = experts.count
     else:
-        copies = experts.working_per_token * slots_per_token(ctx)
+        copies = experts.working_per_token * capacity.slots_per_token(ctx)
     return layout.tokens / layout.tp * layout.etp * copies
 
 
@@ -63,56 +63,12 @@ def _latent(ctx: Context, name: str, source: Tensor | None) -> Operation:
     return linear(ctx, f"mlp.{name}", tokens, inner, outer, kept, sharded=False)
 
 
-def router(ctx: Context, source: Tensor) -> Operation:
-    """The choice of experts for each token."""
-    model, experts = ctx.model, ctx.model.experts
-    assert experts is not None
-    tokens, k = ctx.sharded_tokens, experts.per_token
-    weights = [
-        Parameter(
-            "mlp.router.weight",
-            model.hidden * experts.choices,
-            "matrix",
-            model.hidden,
-            experts.choices,
-            1,
-            "dense",
-            False,
-        )
-    ]
-    if experts.router_bias:
-        weights.append(Parameter("mlp.router.bias", experts.choices, "vector", tensor_parallel=False))
-    if experts.score_bias:
-        weights.append(Parameter("mlp.router.score_bias", experts.choices, "vector", tensor_parallel=False))
-    saved = [
-        *(() if ctx.kernels.router_fp32 else (source,)),
-        Tensor("mlp.router.probabilities", tokens * experts.choices, ROUTER_BYTES, "s b E"),
-        Tensor("mlp.router.chosen", tokens * k, INDEX_BYTES, "s b k"),
-        Tensor("mlp.router.weights", tokens * k, ROUTER_BYTES, "s b k"),
-    ]
-    if ctx.kernels.router_fp32:
-        saved.append(Tensor("mlp.router.input_fp32", tokens * model.hidden, 4, "s b h fp32"))
-        saved.append(Tensor("mlp.router.weight_fp32", model.hidden * experts.choices, 4, "h E fp32"))
-    flops = 2 * tokens * model.hidden * experts.choices
-    return Operation(
-        "mlp.router",
-        "matmul",
-        flops,
-        2 * flops,
-        tokens * model.hidden * ctx.activation,
-        tokens * experts.choices * ROUTER_BYTES,
-        (tokens, experts.choices, model.hidden, 1),
-        tuple(saved),
-        parameters=tuple(weights),
-    )
-
-
 def expert_operations(ctx: Context) -> list[Operation]:
     """Sending tokens to experts, their MLPs, and sending what they give back."""
     model, layout, experts = ctx.model, ctx.layout, ctx.model.experts
     assert experts is not None
     routed = routed_tokens(ctx)
-    rows = routed * buffer_share(ctx)
+    rows = routed * capacity.buffer_share(ctx)
     local = experts.count / layout.ep
     inner = experts.ffn / layout.etp
     act, kept, width = ctx.activation, ctx.precision.kept_input_bytes, expert_width(ctx)
@@ -148,12 +104,17 @@ def expert_operations(ctx: Context) -> list[Operation]:
     )
     operations = [
         _dispatch(ctx, rows, exchange, gather),
-        _with_idle(up, experts.idle / layout.ep) if experts.idle else up,
-        _expert_activation(ctx, rows, inner),
-        down,
+        *capacity.at_the_busiest(
+            ctx,
+            [
+                _with_idle(up, experts.idle / layout.ep) if experts.idle else up,
+                _expert_activation(ctx, rows, inner),
+                down,
+            ],
+        ),
         _combine(ctx, rows, exchange, gather),
     ]
-    return with_room(ctx, operations)
+    return capacity.with_room(ctx, operations)
 
 
 def _exchanges(exchange: Number, gather: Number, forward: str, backward: str) -> tuple[Collective, ...]:
@@ -170,8 +131,8 @@ def _dispatch(ctx: Context, routed: Number, exchange: Number, gather: Number) ->
     """Tokens in the order of experts, at the ranks that have these."""
     width, act = expert_width(ctx), ctx.activation
     collectives = _exchanges(exchange, gather, "all_gather", "reduce_scatter")
-    if one_hot(ctx):
-        return into_slots(ctx, width, collectives)
+    if capacity.one_hot(ctx):
+        return capacity.into_slots(ctx, width, collectives)
     return Operation(
         "mlp.dispatch",
         "copy",
@@ -245,8 +206,8 @@ def _combine(ctx: Context, routed: Number, exchange: Number, gather: Number) -> 
     copies = routed * (experts.choices / experts.count if ctx.kernels.moe == "eager" else 1)
     output = Tensor("mlp.experts.output", copies / ctx.layout.etp * hidden, act, "k s b h")
     collectives = _exchanges(exchange, gather, "reduce_scatter", "all_gather")
-    if one_hot(ctx):
-        return out_of_slots(ctx, hidden, output, collectives)
+    if capacity.one_hot(ctx):
+        return capacity.out_of_slots(ctx, hidden, output, collectives)
     saved: list[Tensor] = []
     if ctx.kernels.expert_scale != "inputs":
         saved.append(Tensor("mlp.experts.scale", copies, ROUTER_BYTES, "k s b"))

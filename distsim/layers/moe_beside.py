@@ -7,8 +7,9 @@ from dataclasses import replace
 from distsim.layers.attention import residual
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.mlp import mlp
-from distsim.layers.moe import expert_operations, router
+from distsim.layers.moe import expert_operations
 from distsim.layers.norm import norm
+from distsim.layers.router import router
 
 
 def experts_beside_mlp(ctx: Context, source: Tensor) -> list[Operation]:

@@ -13,7 +13,6 @@ from distsim.units import parse
 
 ZEROPP = ("qwz", "hpz", "qgz")
 ONE_BIT_OPTIMIZERS = ("adam", "adamw", "lamb")
-# Job options that change what crosses the links and nothing else.
 TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap")
 """Options that neither memory nor traffic depends on, but for memory on graphs of whole steps."""
 TRAFFIC_ONLY = (
@@ -21,6 +20,9 @@ TRAFFIC_ONLY = (
     "cp_mode", "compress", "zeropp", "sync", "sync_every", "sync_gbps", "servers", "expert_imbalance", "clip",
     "no_sync", "tp_mode", "tp_depth",
 )  # fmt: skip
+"""Job options that change what crosses the links, and but for ``HELD`` nothing else."""
+HELD = ("expert_imbalance",)
+"""Of these what changes memory too."""
 
 
 class Exchange(NamedTuple):
@@ -220,7 +222,7 @@ def stated_exchange(setup: Setup) -> Exchange | None:
 
 def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> list[str]:
     """A note for each option that a job states and that memory does not depend on."""
-    stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None]
+    stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None and name not in HELD]
     if exchange is not None and "hpz" in exchange.zeropp:  # its copy of the parameters is memory
         stated.remove("zeropp")
     if waiting and "no_sync" in stated:  # so are gradients that wait

@@ -8,6 +8,7 @@ from typing import Any
 
 from distsim.errors import DistsimError
 from distsim.layers.network import count_parameters, network_parameters, plain_context
+from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -75,11 +76,13 @@ def as_asked(model: Model, layers: int, lora_rank: int | None, decoder_seq: int 
     return model.model_copy(update={"mtp_trained": layers}) if layers else model
 
 
-def asked_of(model: Model, layout: Layout) -> dict[str, int]:
-    """The same by the names of the job, for JSON; nothing where it does not apply."""
+def asked_of(model: Model, layout: Layout, job: Job) -> dict[str, Any]:
+    """The same by the names of the job, for JSON, and options that few jobs state; nothing where it does not apply."""
     prediction = {"mtp": model.mtp_trained} if model.mtp_trained else {}
     packed = {"sample_tokens": layout.sample_tokens} if layout.sample_tokens else {}
-    return prediction | packed | ({"decoder_seq": model.decoder_context} if model.decoder_context else {})
+    decoder = {"decoder_seq": model.decoder_context} if model.decoder_context else {}
+    stated = {name: getattr(job, name) for name in ("loss", "capacity_factor", "expert_imbalance")}
+    return prediction | packed | decoder | {name: value for name, value in stated.items() if value}
 
 
 def packed_samples(asked: int | None, model: Model, layout: Layout) -> Layout:

@@ -90,7 +90,7 @@ class Setup:
         return Context(
             self.model, self.layout, self.precision, self.kernels,
             dropout=self.job.dropout is not False, vocab_padded=self.vocab_padded, tuning=self.tuning,
-            capacity=self.job.capacity_factor,
+            capacity=self.job.capacity_factor, expert_imbalance=self.job.expert_imbalance,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,9 +110,8 @@ class Setup:
             "dropout": self.job.dropout is not False, "precision": self.precision.name,
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning),
-            **asked_of(self.model, y),
+            **asked_of(self.model, y, self.job),
             **({"vocab_parallel": y.vocab_parallel} if y.vocab_parallel else {}),
-            **({name: value for name in ("loss", "capacity_factor") if (value := getattr(self.job, name))}),
         }  # fmt: skip
 
 

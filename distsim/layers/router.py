@@ -1,0 +1,52 @@
+"""The choice of experts for each token."""
+
+from __future__ import annotations
+
+from distsim.layers.ledger import Context, Operation, Parameter, Tensor
+from distsim.units import INDEX_BYTES
+
+ROUTER_BYTES = 4  # routing is done in fp32
+
+
+def router(ctx: Context, source: Tensor) -> Operation:
+    """The choice of experts for each token."""
+    model, experts = ctx.model, ctx.model.experts
+    assert experts is not None
+    tokens, k = ctx.sharded_tokens, experts.per_token
+    weights = [
+        Parameter(
+            "mlp.router.weight",
+            model.hidden * experts.choices,
+            "matrix",
+            model.hidden,
+            experts.choices,
+            1,
+            "dense",
+            False,
+        )
+    ]
+    if experts.router_bias:
+        weights.append(Parameter("mlp.router.bias", experts.choices, "vector", tensor_parallel=False))
+    if experts.score_bias:
+        weights.append(Parameter("mlp.router.score_bias", experts.choices, "vector", tensor_parallel=False))
+    saved = [
+        *(() if ctx.kernels.router_fp32 else (source,)),
+        Tensor("mlp.router.probabilities", tokens * experts.choices, ROUTER_BYTES, "s b E"),
+        Tensor("mlp.router.chosen", tokens * k, INDEX_BYTES, "s b k"),
+        Tensor("mlp.router.weights", tokens * k, ROUTER_BYTES, "s b k"),
+    ]
+    if ctx.kernels.router_fp32:
+        saved.append(Tensor("mlp.router.input_fp32", tokens * model.hidden, 4, "s b h fp32"))
+        saved.append(Tensor("mlp.router.weight_fp32", model.hidden * experts.choices, 4, "h E fp32"))
+    flops = 2 * tokens * model.hidden * experts.choices
+    return Operation(
+        "mlp.router",
+        "matmul",
+        flops,
+        2 * flops,
+        tokens * model.hidden * ctx.activation,
+        tokens * experts.choices * ROUTER_BYTES,
+        (tokens, experts.choices, model.hidden, 1),
+        tuple(saved),
+        parameters=tuple(weights),
+    )
