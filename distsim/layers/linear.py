@@ -18,7 +18,6 @@ def linear(
     *,
     bias: bool = False,
     bias_whole: bool = False,
-    bias_elements: Number | None = None,
     bias_parts: tuple[Number, ...] = (),
     copies: Number = 1,
     matrices: Number = 1,
@@ -44,8 +43,7 @@ def linear(
     )  # fmt: skip
     parameters = [weight]
     if bias:
-        size = outer * copies if bias_elements is None else bias_elements
-        parameters.append(_bias(weight, f"{name}.bias", size, sharded and not bias_whole, bias_parts))
+        parameters.append(_bias(weight, f"{name}.bias", outer * copies, sharded and not bias_whole, bias_parts))
     if kept_input is not None and cast_input and ctx.precision.autocast:
         kept_input = kept_input._replace(elements=kept_input.elements * matrices, name=f"{name}.input_cast")
     saved = [] if kept_input is None else [kept_input]

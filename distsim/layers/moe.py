@@ -86,7 +86,6 @@ def expert_operations(ctx: Context) -> list[Operation]:
         outer,
         dispatched,
         bias=experts.bias,
-        bias_elements=outer * local,
         copies=local,
         group="expert",
     )
@@ -98,7 +97,6 @@ def expert_operations(ctx: Context) -> list[Operation]:
         width,
         down_input,
         bias=experts.bias,
-        bias_elements=width * local,
         copies=local,
         group="expert",
     )
