@@ -18,7 +18,7 @@ from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.launches import CAST_ISSUE, launches
 from distsim.engine.kernels.passes import moved_bytes
-from distsim.engine.kernels.weights import host_bandwidth, optimizer_seconds, weight_work
+from distsim.engine.kernels.weights import few_threads, host_bandwidth, optimizer_seconds, weight_work
 from distsim.engine.runs.profile import framework_of
 from distsim.engine.steps.work import OVERLAPPED_SHARE, work_of
 from distsim.formulas.compute import cached_share, power_limited_share
@@ -88,7 +88,7 @@ def test_offloaded_states_are_updated_at_the_hosts_bandwidth() -> None:
 @pytest.mark.parametrize(("cluster", "sharers"), [("jupiter", 1), ("gb200-nvl72", 2), ("dgx-h100", 8)])
 def test_states_share_the_memory_of_one_host(cluster: str, sharers: int) -> None:
     """A GH200 has a Grace of its own, two GB200 share one, and eight H100 two sockets."""
-    on_gpu = _setup(framework="megatron-core", gpu=None, cluster=cluster, gpus=8, zero=1)
+    on_gpu = _setup(framework="megatron-bridge", gpu=None, cluster=cluster, gpus=8, zero=1)
     stage = build_stages(on_gpu)[0]
     part = stage, replace(on_gpu, offload=("optimizer",))
     filled = (
@@ -97,6 +97,22 @@ def test_states_share_the_memory_of_one_host(cluster: str, sharers: int) -> None
     seconds = [optimizer_seconds(setup, stage) - filled for setup in (on_gpu, part[1])]
     host = host_bandwidth(on_gpu.accelerator.host)
     assert seconds[1] / seconds[0] == pytest.approx(on_gpu.accelerator.bandwidth * sharers / host)
+
+
+def test_ranks_with_one_thread_do_not_reach_their_share_of_the_host() -> None:
+    """torchrun gives each of several ranks one thread; a rank that is alone has all cores, and so has DeepSpeed's."""
+    rates = {}
+    for framework, gpus in (("torchtune", 8), ("torchtune", 1), ("deepspeed", 8)):
+        on_gpu = _setup(framework=framework, gpu="h100-sxm", gpus=gpus, zero=3 if gpus > 1 else 0)
+        stage = build_stages(on_gpu)[0]
+        on_host = replace(on_gpu, offload=("optimizer",))
+        rates[framework, gpus] = 3350e9 * optimizer_seconds(on_gpu, stage) / optimizer_seconds(on_host, stage)
+        assert bool(few_threads(on_host)) == ((framework, gpus) == ("torchtune", 8))
+        assert few_threads(on_gpu) == ""
+    assert rates["torchtune", 8] == pytest.approx(27e9)
+    assert rates["deepspeed", 8] == pytest.approx(614e9 / 8)
+    found = distsim.step("llama-3-8b", gpu="h100-sxm", gpus=8, framework="torchtune", offload="optimizer")
+    assert any("OMP_NUM_THREADS=3 would do it 2.8 times as fast" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2])

@@ -14,6 +14,7 @@ from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.words import few
 from distsim.engine.kernels.alignment import odd_vocabulary
+from distsim.engine.kernels.weights import few_threads
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.networks.profile_use import unused_by_job
 from distsim.engine.networks.reach import refuse_beyond
@@ -91,7 +92,7 @@ class StepReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the job and the accelerator."""
-        found = odd_vocabulary(self.setup), self._beyond_peak(), unlike_own(self.setup)
+        found = odd_vocabulary(self.setup), self._beyond_peak(), unlike_own(self.setup), few_threads(self.setup)
         return (*self.setup.notes, *lacking(self.setup), *filled_experts(self.setup), *filter(None, found),
                 *unused_by_job(self.setup))  # fmt: skip
 

@@ -35,6 +35,11 @@ HOST_BANDWIDTH = {3: 256e9, 4: 410e9, 5: 614e9, 6: 1229e9}
 EPYC Milan (2 x 8 of DDR4-3200), Xeon Sapphire Rapids (2 x 8 of DDR5-4800), EPYC Turin (2 x 12 of DDR5-6400). Of it
 DeepSpeed's CPU Adam reaches half (0.22 s per 1e9 parameters on the first, Ren et al. 2021, arXiv:2101.06840, table 4;
 recalled), about as an optimizer does on an accelerator."""
+THREAD_BANDWIDTH = 27e9
+"""The same of one thread of an x86 host. Chosen: torchtune's full fine-tuning of Llama 3.1 70B on eight A100 with
+everything offloaded (its README) leaves 9 s for 14 bytes of each of 8.8e9 parameters a rank, from 21 to 3% too fast.
+Runs that it was not chosen by: ms-swift under Megatron, Qwen2.5 72B on eight A800 from 17 to 7% too fast and Qwen3 30B
+on four from 37% too fast to 3% too slow."""
 GRACE_BANDWIDTH = 500e9
 """Bytes per second of the LPDDR5X of one Grace (NVIDIA Grace datasheet; recalled)."""
 CUT_SHARE = 0.8

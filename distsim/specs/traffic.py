@@ -89,5 +89,8 @@ class Traffic(Spec):
     host_gradients: Literal["step", "each", "summed"] = "step"
     """With the optimizer in host memory, gradients go there once a step; sharded ones with each micro-batch (torch's
     FSDP); or they come back each time to be summed on the GPU (DeepSpeed)."""
+    host_threads: Count | None = None
+    """Threads with which each of several ranks of a node updates states in host memory; None: all cores, shared.
+    torchrun gives each one unless OMP_NUM_THREADS says otherwise (torch/distributed/run.py)."""
     module_hooks: Amount = 0
     """Host work of gathering and releasing one module's parameters under ZeRO 3, in kernels; twice that in backward."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -10,7 +11,13 @@ from distsim.engine.footprint.states import gradients_in_host, sharding_group, s
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes, recipe_of
-from distsim.formulas.compute import GRACE_BANDWIDTH, HOST_BANDWIDTH, optimizer_traffic_bytes, stream_seconds
+from distsim.formulas.compute import (
+    GRACE_BANDWIDTH,
+    HOST_BANDWIDTH,
+    THREAD_BANDWIDTH,
+    optimizer_traffic_bytes,
+    stream_seconds,
+)
 from distsim.layers.ledger import Parameter
 from distsim.specs.accelerator import HostLink
 
@@ -36,10 +43,33 @@ def optimizer_seconds(setup: Setup, stage: Stage) -> Number:
     own: Number = setup.accelerator.bandwidth
     updating: Number = own
     if "optimizer" in setup.offload:
-        updating = host_bandwidth(setup.accelerator.host) / _host_sharers(setup)
+        updating = _host_share(setup)
     filling = where(gradients_in_host(setup), updating, own)
     filled = stream_seconds(_gradient_bytes(setup, stage), filling)
     return stream_seconds(_update_bytes(setup, stage), updating) + filled
+
+
+def _host_share(setup: Setup) -> Number:
+    """Bytes per second of host memory at which one rank updates states there: its share of what there is, and no more
+    than its threads reach where several ranks were given so many each. Nobody measured threads of a Grace."""
+    sharers, link = _host_sharers(setup), setup.accelerator.host
+    share, threads = host_bandwidth(link) / sharers, setup.framework.traffic.host_threads
+    if threads is None or (link is not None and link.kind == "c2c"):
+        return share
+    return where(sharers > 1, minimum(share, threads * THREAD_BANDWIDTH), share)
+
+
+def few_threads(setup: Setup) -> str:
+    """A note on an optimizer in host memory that waits for its threads, or nothing."""
+    if "optimizer" not in setup.offload:
+        return ""
+    whole, reached = host_bandwidth(setup.accelerator.host) / _host_sharers(setup), _host_share(setup)
+    if reached >= whole:
+        return ""
+    return (
+        "torchrun gives each rank one thread, which is what updates states in host memory: "
+        f"OMP_NUM_THREADS={math.ceil(whole / THREAD_BANDWIDTH)} would do it {whole / reached:.1f} times as fast"
+    )
 
 
 def _host_sharers(setup: Setup) -> Number:
