@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim import step
 from distsim.engine.evidence import setup_of
 from distsim.engine.exchanges.exchange import exchange_of, gathers_once
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.steps.work import work_of
 from distsim.engine.traffic import TrafficReport
 from distsim.interop.runs import Run
 from distsim.interop.runs import graphs as run_graphs
+from distsim.specs.job import Job
 from distsim.units import GIB
 from tests.test_recipes import row
 
@@ -121,3 +125,22 @@ def test_notes_tell_when_replicas_reduce(notes: str, once: bool | None) -> None:
     setup = setup_of(Run({**cells, "notes": notes}, 1))
     assert setup.job.no_sync is once
     assert bool(exchange_of(setup).no_sync) is (once is not False)
+
+
+@pytest.mark.parametrize(("framework", "zero"), [("torchtitan", 2), ("torchtitan", 3), ("fsdp", 2)])
+def test_each_micro_batch_hides_its_own_reduction(framework: str, zero: int) -> None:
+    """Four times the micro-batches, each with a reduction: four times the exposed time, at any stage."""
+    job: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 64, "seq": 2048, "framework": framework}
+    exposed = {
+        many: step(**job, zero=zero, micro_batch=1, global_batch=64 * many).breakdown["data_parallel"]
+        for many in (4, 16)
+    }
+    assert exposed[16] == pytest.approx(4 * exposed[4], rel=0.1)
+
+
+def test_what_is_put_off_is_reduced_once() -> None:
+    """Sixteen micro-batches behind one reduction: only the last one's backward hides it."""
+    job: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 64, "seq": 2048, "framework": "fsdp"}
+    for zero in (2, 3):
+        work = work_of(resolve(Job(**job, zero=zero, micro_batch=1, global_batch=1024, no_sync=True)))
+        assert work.stages[0].traffic["reduce_each"] == 0 < work.stages[0].traffic["reduce"]

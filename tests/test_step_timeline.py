@@ -109,7 +109,9 @@ def test_links_are_busy_for_as_long_as_their_traffic_takes(name: str) -> None:
     work = next(one for one in report.work.stages if one.index == step.slowest)
     timing, traffic = report.timing, work.traffic
     wanted = (traffic["gather_forward"] + traffic["gather_backward"]) * timing.gather_factor
-    wanted += (traffic["reduce"] + traffic["dp_step"] + traffic["dp_ahead"]) * timing.data_factor
+    wanted += (
+        traffic["reduce"] + traffic["reduce_each"] + traffic["dp_step"] + traffic["dp_ahead"]
+    ) * timing.data_factor
     found = sum(
         (one.end - one.start) / (step.squeeze if one.micro is not None else 1)
         for one in step.segments(step.slowest) if one.stream == "dp"

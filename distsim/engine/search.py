@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -104,10 +105,11 @@ def unused_profile(best: Sequence[Choice]) -> list[str]:
 
 
 def placed(best: Sequence[Choice]) -> list[str]:
-    """How the framework places layers in the best layout, where they do not divide."""
+    """How the framework places layers of the best layout that do not divide, and what an MFU over 100% counts."""
     setups = [choice.report.setup for choice in best[:1]]
     notes = [placement_note(None, one.chunk_layers, one.model, one.layout, one.framework) for one in setups]
-    return [f"layout 1: {note}" for note in notes if note]
+    beyond = (note for choice in best if (note := choice.report.beyond_peak()))
+    return [*(f"layout 1: {note}" for note in notes if note), *itertools.islice(beyond, 1)]
 
 
 def pace_of(request: Request, base: Setup) -> float:

@@ -92,11 +92,11 @@ class StepReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the job and the accelerator."""
-        found = odd_vocabulary(self.setup), self._beyond_peak(), unlike_own(self.setup), few_threads(self.setup)
+        found = odd_vocabulary(self.setup), self.beyond_peak(), unlike_own(self.setup), few_threads(self.setup)
         return (*self.setup.notes, *lacking(self.setup), *filled_experts(self.setup), *filter(None, found),
                 *unused_by_job(self.setup))  # fmt: skip
 
-    def _beyond_peak(self) -> str:
+    def beyond_peak(self) -> str:
         """Why utilisation is over 100%, where it is: the convention counts attention that nobody computes."""
         if not self.mfu or self.mfu <= 1:
             return ""

@@ -157,7 +157,7 @@ def mend_lines(mended: Mended, term: Style) -> list[str]:
 
 
 def _mend_row(found: Mend) -> list[str]:
-    return [found.flags, number(found.report.peak), number(found.report.capacity), found.words]
+    return [found.flags, number(found.report.peak), number(found.limit), found.words]
 
 
 def _nothing_fits(mended: Mended, term: Style) -> list[str]:

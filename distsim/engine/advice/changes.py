@@ -226,7 +226,8 @@ def together(setup: Setup, combined: Sequence[Change]) -> tuple[dict[str, Any], 
     for change in sorted(combined, key=lambda one: one.family == "gpus"):  # the last word on how many there are
         fields.update(change.fields)
         shown.update(change.shown)
-    if "gpus" in shown and setup.job.global_batch is None:  # an open global batch grows with the GPUs
+    more = any(change.family == "gpus" for change in combined)
+    if more and setup.job.global_batch is None:  # an open global batch grows with the GPUs
         fields.pop("global_batch", None)
         shown.pop("global_batch", None)
     return fields, shown

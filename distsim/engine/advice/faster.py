@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from distsim import catalog
-from distsim.engine.jobs.graphs import GROUPED_CHIPS
+from distsim.engine.jobs.graphs import GROUPED_CHIPS, captures
 from distsim.engine.jobs.lacking import sixteen_bits, without_flash
 from distsim.engine.jobs.profile import losses_for
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -206,7 +206,7 @@ def _graphed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     supports, kernels, experts = setup.framework.supports, setup.kernels, setup.model.experts
     whole = experts is None or setup.accelerator.generation in GROUPED_CHIPS
     kind = "iteration" if whole else "modules"
-    if kind in supports.cuda_graphs and kernels.graphs not in (kind, "iteration"):
+    if kind in supports.cuda_graphs and captures(setup.accelerator) and kernels.graphs not in (kind, "iteration"):
         yield "cuda graphs", f"CUDA graphs of {'whole steps' if whole else 'modules'}", {"cuda_graphs": kind}
     if experts is not None and supports.expert_overlap and not kernels.expert_overlap:
         yield "expert overlap", "experts' exchanges overlapped", {"expert_overlap": True}

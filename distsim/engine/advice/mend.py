@@ -32,6 +32,8 @@ class Mend(NamedTuple):
     shown: dict[str, Any]
     """The changed options."""
     report: MemoryReport
+    limit: float
+    """Bytes that it may take: the accelerator's, less what is to stay free."""
 
     @property
     def effort(self) -> float:
@@ -54,8 +56,8 @@ class Mend(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         report = self.report
-        return {"flags": self.flags, "words": self.words, "peak": report.peak, "capacity": report.capacity,
-                "fits": report.fits, "gpus": report.setup.layout.gpus}  # fmt: skip
+        return {"flags": self.flags, "words": self.words, "peak": report.peak, "capacity": round(self.limit),
+                "fits": report.peak <= self.limit, "gpus": report.setup.layout.gpus}  # fmt: skip
 
 
 class Mended(NamedTuple):
@@ -74,9 +76,10 @@ def flag(name: str, value: Any) -> str:
     return f"--{spelled} {value}"
 
 
-def mend(report: MemoryReport, most: int = 6) -> Mended:
-    """What makes a job fit that does not: one change where one is enough, else the fewest together."""
-    search = _Search(report.setup)
+def mend(report: MemoryReport, most: int = 6, margin: float = 0.0) -> Mended:
+    """What makes a job fit that does not: one change where one is enough, else the fewest together. ``margin`` is the
+    share of the memory that stays free."""
+    search = _Search(report.setup, margin)
     pool = list(changes(report.setup))
     for count in range(1, MOST_AT_ONCE + 1):
         resorts = LAST_RESORTS | HARDWARE if count <= FREE_UNTIL else LAST_RESORTS
@@ -116,8 +119,9 @@ def _ends(pool: list[Change]) -> dict[str, list[Change]]:
 class _Search:
     """Tries changes on one job and keeps what fits."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, margin: float) -> None:
         self.setup = setup
+        self.margin = margin
         self.fitting: list[Mend] = []
         self.nearest: Mend | None = None
         self.tried = 0
@@ -139,8 +143,8 @@ class _Search:
             value = getattr(report.setup.layout, name)
             if getattr(self.setup.job, name) not in (None, value):
                 shown[name] = value
-        found = Mend(combined, shown, report)
-        if report.fits:
+        found = Mend(combined, shown, report, report.capacity * (1 - self.margin))
+        if report.peak <= found.limit:
             self.fitting.append(found)
         over = self.nearest.report.headroom if self.nearest else None
         if over is None or report.headroom > over:

@@ -34,11 +34,12 @@ def data_rows(rows: Iterable[Row]) -> list[Row]:
 
 
 def zero_traffic(report: TrafficReport) -> list[ZeroTraffic]:
-    """Data-parallel traffic of the job at each ZeRO stage, without ZeRO++, compression or other variants."""
-    return [_at(report.setup, zero) for zero in range(4)]
+    """Data-parallel traffic of the job's own busiest pipeline stage at each ZeRO stage, without ZeRO++, compression or
+    other variants."""
+    return [_at(report.setup, report.stage, zero) for zero in range(4)]
 
 
-def _at(setup: Setup, zero: int) -> ZeroTraffic:
+def _at(setup: Setup, stage: int, zero: int) -> ZeroTraffic:
     fields = {**_PLAIN, "zero": zero, "zero_group": setup.job.zero_group if zero else None,
               "offload": None, "offload_to": None}  # fmt: skip
     law = float(zero_volume_parameters(zero))
@@ -47,7 +48,7 @@ def _at(setup: Setup, zero: int) -> ZeroTraffic:
         report = comm_of(replace(setup, layout=other.layout, job=other.job))
     except DistsimError as error:
         return ZeroTraffic(zero, law, 0, 0, 0, error.problem)
-    rows = data_rows(report.collectives)
+    rows = data_rows(report.stages[stage])
     return ZeroTraffic(
         zero, law, sum(row.wire_bytes_per_rank / DTYPE_BYTES[row.dtype] for row in rows),
         sum(row.wire_bytes_per_rank for row in rows), sum(row.seconds for row in rows),

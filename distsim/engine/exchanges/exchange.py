@@ -88,6 +88,14 @@ def gathers_once(setup: Setup, exchange: Exchange) -> Number:
     return (y.zero == 2) & (pipelined | (exchange.no_sync & rules.no_sync_keeps_gathered))
 
 
+def reduces_each(setup: Setup, exchange: Exchange) -> Number:
+    """1 where each micro-batch's backward hides a reduction of its own, 0 where the last one's hides the only one."""
+    y = setup.layout
+    each = where(exchange.syncs(y.micro_batches) == y.micro_batches, 1, 0)
+    several = where(y.micro_batches > 1, 1, 0) * where(gathers_once(setup, exchange), 0, 1)
+    return where(y.zero >= 3, each, each * several)
+
+
 def gradients_wait(setup: Setup, exchange: Exchange) -> Number:
     """Whether ranks add up whole gradients over micro-batches of layers that are gathered and reduced one by one, in
     pipelines of torch and where the reduction is put off."""

@@ -129,7 +129,9 @@ def attended(model: Model, seq: Number, reach: Number) -> tuple[Number, Number]:
 
 def _head_share(model: Model) -> float:
     """Width of all heads of a mean layer over the model's own, queries and values together."""
-    values = 1.0 if model.value_dim is None else (1 + model.value_dim / model.head_dim) / 2
+    latent = model.latent_attention
+    width = model.value_dim if latent is None else latent.value_dim
+    values = 1.0 if width is None else (1 + width / model.head_dim) / 2
     if model.windowed is None and model.global_attention is None:
         return values
     own = [model.in_layer(layer) for layer in range(model.layers)]

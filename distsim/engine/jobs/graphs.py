@@ -25,6 +25,8 @@ GROUPED_CHIPS = ("blackwell",)
 """Architectures on which experts whose counts only the GPU knows are multiplied in one kernel; others pad each expert
 and multiply one by one (NVIDIA/TransformerEngine pytorch/ops/basic/grouped_linear.py, _is_graph_safe_path_supported:
 SM100 and newer)."""
+NO_GRAPHS = ("tpu", "neuron", "gaudi", "davinci", "mlu", "xe-hpc")
+"""Architectures without CUDA's graphs or HIP's, whose software is another."""
 MOST_PREDICTED = 1
 """Layers of multi-token prediction that go with overlapped exchanges (NVIDIA/Megatron-LM transformer_config.py)."""
 OPEN = {"expert_overlap": None}
@@ -46,7 +48,7 @@ def asked_kernels(
     """The kernels that a job's own words bring; raises for what its framework or its model does not have."""
     supports, found = framework.supports, {}
     if job.cuda_graphs is not None:
-        _refuse_graphs(job, framework)
+        _refuse_graphs(job, framework, chip)
         found = graphed(job.cuda_graphs, chip)
     if job.expert_overlap is None:
         return found
@@ -67,8 +69,15 @@ def asked_kernels(
     return {**found, "expert_overlap": job.expert_overlap}
 
 
-def _refuse_graphs(job: Job, framework: Framework) -> None:
+def captures(chip: Accelerator) -> bool:
+    """Whether an accelerator runs CUDA graphs."""
+    return not chip.generation.startswith(NO_GRAPHS)
+
+
+def _refuse_graphs(job: Job, framework: Framework, chip: Accelerator) -> None:
     able = framework.supports.cuda_graphs
+    if job.cuda_graphs != "none" and not captures(chip):
+        raise DistsimError(f"{chip.name} runs no CUDA graphs", "leave --cuda-graphs out")
     if job.cuda_graphs == "modules" and "activations" in (job.offload or ""):
         raise DistsimError(
             "--cuda-graphs modules does not go with --offload activations",

@@ -30,7 +30,7 @@ def mends(report: SearchReport) -> Mended | Quick | None:
     """What mends an answer without layouts; None where there is nothing to mend or no miss to start from."""
     if report.best or not report.nearest or report.interrupted:
         return None
-    return quick(report) if report.fitting else mend(report.nearest[0].report.memory)
+    return quick(report) if report.fitting else mend(report.nearest[0].report.memory, margin=report.request.margin)
 
 
 def quick(report: SearchReport) -> Quick:

@@ -79,7 +79,7 @@ def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
     y = setup.layout
     overlaps = setup.kernels.expert_overlap
     beside = interleaved_share(y) if overlaps else paired(y.schedule, y.pp)
-    return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "zero": y.zero, "micro_batches": y.micro_batches, "state": state,
+    return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "micro_batches": y.micro_batches, "state": state,
             "blocking": int(setup.kernels.launches == "blocking"),
             "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
             "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp, per_input_gradient(setup)),
@@ -186,7 +186,7 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
     (forward, backward), exchange = exchanged(stage, y, timing)
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
-    reduces = product(stage["reduce"] * timing["data_factor"] / m, where(y["zero"] >= 3, 1, 0))
+    reduces = product(stage["reduce_each"], timing["data_factor"] / m)
     others = {
         "data_parallel": _exposed(gathers[0], forward + before, never)
         + _exposed(gathers[1] + reduces, backward + after, never),
@@ -270,7 +270,7 @@ def after_last(
 ) -> dict[str, Number]:
     """What follows the last micro-batch: gradients that did not hide, the optimizer, gathered parameters (or what the
     next step's first micro-batch waits for them)."""
-    reduce = product(stage["reduce"] * timing["data_factor"], where(y["zero"] >= 3, 0, 1))
+    reduce = product(stage["reduce"], timing["data_factor"])
     hiding = (last.forward + last.backward + last.exchange["tensor_parallel"]) * BACKWARD_SHARE
     data = _exposed(reduce, hiding, timing["exposed_fraction"])
     return {

@@ -81,7 +81,7 @@ def content_of(
     }
     forward, m = forward * own, y.micro_batches / own if own else float("inf")
     gather = [float(numbers[f"gather_{phase}"]) * timing["gather_factor"] / m for phase in PHASES[:2]]
-    reduce = float(numbers["reduce"]) * timing["data_factor"] / m if y.zero >= 3 else 0.0
+    reduce = float(numbers["reduce_each"]) * timing["data_factor"] / m
     gathers, reduces = _hidden(parts["data_parallel"], gather, reduce, forward, batch, timing, flows)
     offload = _beside(parts["offload"], float(numbers["offload"]) / m, flows["offload"])
     sent = dict.fromkeys(("forward", "backward"), 0.0)

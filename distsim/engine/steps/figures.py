@@ -200,11 +200,10 @@ def _exchanges(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float])
 def _gathers(
     figures: Figures, stage: _Stage, beside: Mapping[str, float], y: Mapping[str, Any], timing: Mapping[str, float]
 ) -> None:
-    """What gathered parameters and, under ZeRO 3, reduced gradients leave of themselves beside each pass."""
+    """What gathered parameters and, gradients reduced with each micro-batch leave of themselves beside each pass."""
     numbers, m = stage.numbers, y["micro_batches"]
     gathers = {phase: float(numbers[f"gather_{phase}"]) * timing["gather_factor"] / m for phase in beside}
-    if y["zero"] >= 3:
-        gathers["backward"] += float(numbers["reduce"]) * timing["data_factor"] / m
+    gathers["backward"] += float(numbers["reduce_each"]) * timing["data_factor"] / m
     left = {phase: exposed_seconds(gathers[phase], beside[phase], timing["exposed_fraction"]) for phase in beside}
     whole = float(stage.batch.others["data_parallel"])
     if not math.isclose(sum(left.values()), whole, rel_tol=1e-9, abs_tol=1e-15):
@@ -221,7 +220,7 @@ def _after(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> 
     factor = timing["data_factor"]
     step = float(numbers["dp_step"]) * factor
     gather, waited = map(float, ahead_seconds(numbers, timing, batch))
-    if numbers["reduce"] and y["zero"] < 3:
+    if numbers["reduce"]:
         hiding = (batch.forward + batch.backward + batch.exchange["tensor_parallel"]) * BACKWARD_SHARE
         _formula(figures, "gradient reduction that does not hide", float(stage.tail["data_parallel"]) - step - waited,
                  exposed_seconds, exchange_seconds=numbers["reduce"] * factor, compute_seconds=hiding,

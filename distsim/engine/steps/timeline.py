@@ -221,7 +221,7 @@ def _tail(
     track, tail = Track(), after_last(numbers, layout_numbers(setup), timing, batch)
     ahead = float(ahead_seconds(numbers, timing, batch)[1])
     step = float(numbers["dp_step"]) * timing["data_factor"]
-    reduce = float(numbers["reduce"]) * timing["data_factor"] if setup.layout.zero < 3 else 0.0
+    reduce = float(numbers["reduce"]) * timing["data_factor"]
     exposed = max(0.0, float(tail["data_parallel"]) - step - ahead)
     flow = max(flows["reduce"], key=lambda priced: priced[1])[0] if flows["reduce"] else None
     track.run("dp", "reduce", REDUCE, exposed, flow)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, product, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
-from distsim.engine.exchanges.exchange import Exchange, exchange_of
+from distsim.engine.exchanges.exchange import Exchange, exchange_of, reduces_each
 from distsim.engine.exchanges.flows import Fixed, Flow
 from distsim.engine.jobs.models import refuse_untimed
 from distsim.engine.jobs.resolve import Setup
@@ -18,7 +18,7 @@ from distsim.engine.kernels.expert_load import busiest_exchange
 from distsim.engine.networks.network import Network
 
 LINKS = ("tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
-         "gather_forward", "gather_backward", "reduce", "dp_step", "dp_ahead", "pp", "offload",
+         "gather_forward", "gather_backward", "reduce", "reduce_each", "dp_step", "dp_ahead", "pp", "offload",
          "offload_step")  # fmt: skip
 """Kinds of traffic whose seconds are kept apart because different work can hide them."""
 
@@ -96,6 +96,9 @@ def traffic_seconds(
             exposed = busiest_exchange(setup)
         # not in place: arrays broadcast
         sums[kind] = sums[kind] + price(flow, network).seconds * (flow.calls / flow.every * exposed)
+    each = reduces_each(setup, exchange)
+    sums["reduce_each"] = product(sums["reduce"], each)
+    sums["reduce"] = product(sums["reduce"], 1 - each)
     return sums
 
 
