@@ -34,6 +34,9 @@ TF32_UNTIL = 2022.5
 GRADIENT_BUFFERS = ("megatron",)
 """Families of frameworks that add gradients up in a buffer, in the parameters' format or in fp32 (Megatron-LM's
 --accumulate-allreduce-grads-in-fp32 and --main-grads-dtype, Megatron-Bridge's grad_reduce_in_fp32)."""
+NARROW, REDUCED_WIDE = "pure-bf16", "fsdp-bf16-weights"
+"""Recipes of weights in 16 bits, and of the same where FSDP is told to reduce gradients in fp32 (MixedPrecisionPolicy's
+reduce_dtype)."""
 SPLITS = "splits_models"
 """A cell that rows are given where other rows tell it of their software."""
 UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
@@ -193,6 +196,8 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
         return "bf16" if wide == "bf16" else "bf16-fp32-grads"
     replayed = {name: real for known in framework.recipes for name, real in known.replayed.items()}
     real = replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
+    if real == NARROW and by_torch(run) and run_notes.gradients_of(run) == "fp32":
+        return REDUCED_WIDE
     wide = f"{real}-fp32-grads"
     buffered = family_of(framework.name) in GRADIENT_BUFFERS and run_notes.gradients_of(run) == "fp32"
     return wide if buffered and catalog.knows("precisions", wide) else real
