@@ -51,14 +51,21 @@ def test_logits_are_gathered_for_a_loss_that_is_not_compiled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "notes", "recipe"),
+    ("kind", "cell", "notes", "recipe"),
     [
-        ("FSDP2", "param_dtype bf16, gradients reduced in fp32", "fsdp-bf16-weights"),
-        ("FSDP2", "gradients reduced in bf16", "pure-bf16"),
-        ("FSDP2", "", "pure-bf16"),
-        ("", "gradients reduced in fp32", "pure-bf16"),
+        ("FSDP2", "pure-bf16", "param_dtype bf16, gradients reduced in fp32", "fsdp-bf16-weights"),
+        ("FSDP2", "pure-bf16", "gradients reduced in bf16", "pure-bf16"),
+        ("FSDP2", "pure-bf16", "", "pure-bf16"),
+        ("", "pure-bf16", "gradients reduced in fp32", "pure-bf16"),
+        ("FSDP1 FULL_SHARD", "fsdp-bf16", "gradients reduced in bf16", "fsdp-pure"),
+        ("FSDP1 FULL_SHARD", "fsdp-bf16", "fp32 gradient reduction", "fsdp-bf16"),
     ],
 )
-def test_notes_tell_how_wide_gradients_of_narrow_weights_are_reduced(kind: str, notes: str, recipe: str) -> None:
-    cells = {"framework": "torchtune", "precision": "pure-bf16", "fsdp_kind": kind, "notes": notes}
+def test_notes_tell_how_wide_gradients_are_reduced(kind: str, cell: str, notes: str, recipe: str) -> None:
+    cells = {"framework": "torchtune", "precision": cell, "fsdp_kind": kind, "notes": notes}
     assert precision_of(Run(cells, 1), catalog.load("frameworks", "torchtune")) == recipe
+
+
+def test_modalities_reduces_in_16_bits() -> None:
+    cells = {"framework": "fsdp", "precision": "bf16", "source": "Modalities/modalities README.md", "notes": ""}
+    assert precision_of(Run(cells, 1), catalog.load("frameworks", "fsdp")) == "fsdp-pure"
