@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number, maximum, minimum, take, where
+from distsim.arrays import Number, maximum, minimum, some, take, where
 from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
 from distsim.engine.footprint.backward import Gradients, backward_peak, elements
 from distsim.engine.footprint.buffers import reduced_unit_bytes, resharded_bytes, waiting_bytes
@@ -50,6 +50,15 @@ def highest(moments: Sequence[Moment], slack: float, least: Number = 0.0) -> Mom
         return max(moments, key=lambda moment: moment.total + maximum(slack * moment.churning, least))
     held = maximum(*(moment.activations + maximum(slack * moment.churning, least) for moment in moments))
     return moments[0]._replace(name="", activations=held, churning=0)
+
+
+def _waits(setup: Setup) -> Number:
+    """Whether whole gradients wait for the last micro-batch, and no shards of them are there until then; peaks of
+    pipelines say nothing of it. Plain where no layout's do, so that arrays do not grow."""
+    if not setup.framework.buffers.gathers_copies:
+        return False
+    waits = gradients_wait(setup, exchange_of(setup)) & (setup.layout.pp == 1)
+    return waits if some(waits) else False
 
 
 def _unless_zero(factor: Number, value: Number) -> Number:
@@ -98,9 +107,8 @@ class StageStep:
         y, buffers = setup.layout, setup.framework.buffers
         precision = setup.precision if setup.tuning is None else setup.tuning.adapter
         in_place = precision.gradient_bytes <= precision.parameter_bytes
-        waits = gradients_wait(setup, exchange_of(setup)) & (y.pp == 1)  # peaks of pipelines say nothing of it
         grow = where(y.micro_batches > 1, 0, 1) if buffers.gradients_grow and in_place else 0
-        self.grow: Number = where(waits, 1, grow)
+        self.grow: Number = where(waits := _waits(setup), 1, grow)
         whole = held.dense_parameters + held.expert_parameters
         self.per_element: Number = held.gradients / maximum(whole, 1)
         """Bytes of kept gradient per parameter of the stage: less than a whole one where ZeRO shards it."""
