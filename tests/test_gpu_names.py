@@ -32,7 +32,7 @@ def _replay(gpu: str, **cells: str) -> Replay:
         ("AWS Trainium2", "trainium2"), ("H100 (PCIe)", "h100-pcie"), ("A100 (40GB)", "a100-sxm4-40gb"),
         ("AMD Instinct MI300X OAM", "mi300x"), ("MI300X 192GB", "mi300x"), ("RTX4090", "rtx-4090"),
         ("RTX 4090 24GB", "rtx-4090"), ("B200 192GB", "b200-sxm"), ("H200-SXM5-141GB", "h200-sxm"),
-        ("H100 SXM5 94GB", "h100-sxm-94gb"),
+        ("H100 SXM5 94GB", "h100-sxm-94gb"), ("A100-SXM-64GB", "a100-sxm4-64gb"), ("H100 64GB", "h100-sxm-64gb"),
     ],
 )  # fmt: skip
 def test_other_spellings_of_gpus(told: str, name: str) -> None:
@@ -122,3 +122,26 @@ def test_models_by_other_marks(told: str, name: str) -> None:
 def test_other_words_are_no_model(told: str) -> None:
     with pytest.raises(MissingCell, match="no preset"):
         model_of(Run({"model": told}, 2))
+
+
+@pytest.mark.parametrize(
+    ("told", "notes", "name"),
+    [
+        ("a100-sxm4-80gb", "Leonardo Booster: 4 custom A100 a node", "a100-sxm4-64gb"),
+        ("h100-sxm", "MareNostrum 5 ACC, 4 NDR200 a node", "h100-sxm-64gb"),
+        ("h100-sxm", "MN5", "h100-sxm-64gb"),
+        ("a100-sxm4-80gb", "MareNostrum 5", "a100-sxm4-80gb"),
+        ("h100-pcie", "MareNostrum 5", "h100-pcie"),
+        ("h100-sxm", "", "h100-sxm"),
+    ],
+)
+def test_machines_that_have_a_part_of_their_own(told: str, notes: str, name: str) -> None:
+    """Both have four stacks of memory where the usual part has five: a quarter to a half less bandwidth."""
+    setup = _replay(told, notes=notes).setup
+    assert setup is not None and setup.accelerator.name == name
+    assert (setup.cluster.gpus_per_node == 4) == name.endswith("64gb")
+
+
+def test_fewer_stacks_of_memory_are_slower() -> None:
+    for part, usual in (("a100-sxm4-64gb", "a100-sxm4-80gb"), ("h100-sxm-64gb", "h100-sxm-94gb")):
+        assert catalog.load("gpus", part).bandwidth < 0.85 * catalog.load("gpus", usual).bandwidth

@@ -81,7 +81,7 @@ class Collective(NamedTuple):
     bytes_each: Number = 0
     """Bytes per element; 0 means the activation's."""
     matrices: int = 1
-    """Products that read the input; some frameworks reduce each one's input gradient by itself."""
+    """Products that read the input; some frameworks gather it, or reduce its gradient, for each one by itself."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

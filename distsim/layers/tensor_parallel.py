@@ -28,7 +28,7 @@ def column_collectives(ctx: Context, matrices: int = 1, narrow: bool = True) -> 
     gathered = boundary_bytes(ctx, each) * layout.sequence_parallel
     with_sp, without = size * layout.sequence_parallel, size * (1 - layout.sequence_parallel)
     return (
-        Collective("all_gather", "tp", gathered, "forward", bytes_each=each),
+        Collective("all_gather", "tp", gathered, "forward", bytes_each=each, matrices=matrices),
         Collective(
             "all_gather",
             "tp",
@@ -36,8 +36,9 @@ def column_collectives(ctx: Context, matrices: int = 1, narrow: bool = True) -> 
             "backward",
             overlaps="input gradient",
             bytes_each=each,
+            matrices=matrices,
         ),
-        Collective("reduce_scatter", "tp", with_sp, "backward", overlaps="weight gradient"),
+        Collective("reduce_scatter", "tp", with_sp, "backward", overlaps="weight gradient", matrices=matrices),
         Collective("all_reduce", "tp", without, "backward", overlaps="weight gradient", matrices=matrices),
     )
 

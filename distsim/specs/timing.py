@@ -62,12 +62,18 @@ FAMILIES = {
                  "megatron-deepspeed", "megatron-deepspeed-2021", "megatron-deepspeed-2022", "vtrain"),
     "torch": ("torchtitan", "fsdp", "llm-foundry", "torchtune", "litgpt", "huggingface", "torch-ddp", "deepspeed",
               "deepspeed-2021", "torch-compile", "tinyllama", "fms-fsdp", "nemo-automodel", "prime-rl",
-              "mlperf-bert"),
+              "kempnerforge", "mlperf-bert"),
     "jax": ("maxtext", "paxml", "alpa", "axlearn", "levanter", "t5x", "tensorflow"),
     "neuronx": ("neuronx", "neuronx-nemo"),
 }  # fmt: skip
 """Frameworks that share code, so that one without measured runs is like its relatives."""
-LIKE = {"axlearn": "maxtext", "levanter": "maxtext", "t5x": "paxml", "tensorflow": "maxtext"}
+LIKE = {
+    "axlearn": "maxtext",
+    "levanter": "maxtext",
+    "t5x": "paxml",
+    "tensorflow": "maxtext",
+    "kempnerforge": "torchtitan",
+}
 """Frameworks of other settings over the same compiler and libraries, whose speed is that of their relative as long as
 nobody has fitted their own."""
 

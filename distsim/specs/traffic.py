@@ -54,6 +54,9 @@ class Traffic(Spec):
     """Rank 0's buffers (rotary frequencies) are sent to all in the forward of each step (torch DDP)."""
     input_gradient_per_matrix: bool = False
     """Without sequence parallelism each matrix that reads one input reduces its own input gradient (torch DTensor)."""
+    input_per_matrix: bool = False
+    """Under sequence parallelism each matrix that reads one input gathers it, and reduces its own input gradient (plans
+    of torch's ColwiseParallel with input_layouts=Shard(1) for each, instead of one PrepareModuleInput)."""
     replicated_gradient_reads: Natural = 0
     """Under sequence parallelism gradients of norms are partial sums. 0: all are reduced at once before the step
     (Megatron); else each by itself, once in backward under FSDP and else for each time the optimizer reads it (torch's

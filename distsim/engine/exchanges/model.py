@@ -99,7 +99,7 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
     y, rules = setup.layout, setup.framework.traffic
     each = collective.bytes_each or setup.precision.activation_bytes
     calls = collective.calls * y.micro_batches
-    if rules.input_gradient_per_matrix:
+    if rules.input_gradient_per_matrix if collective.op == "all_reduce" else rules.input_per_matrix:
         calls = calls * collective.matrices
     size = collective.bytes_logical * (exchange.expert_imbalance if collective.group == "ep" else 1)
     ring = collective.group == "cp" and collective.op == "send_recv"

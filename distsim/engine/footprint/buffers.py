@@ -105,6 +105,12 @@ def resharded_bytes(setup: Setup, stage: Stage) -> Number:
     return where(gathers, 1, 0) * gathered_unit_bytes(**_units_alive(setup, stage))
 
 
+def waiting_bytes(setup: Setup, stage: Stage) -> Number:
+    """Of the gradients that wait whole for the last micro-batch, all: none are left when it is reduced."""
+    each = _waiting_bytes(setup)
+    return each * _trained(setup, stage) if some(each > 0) else 0
+
+
 def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> Number:
     """Everything that is neither state nor activation, beside the framework's overhead."""
     y, rules, precision = setup.layout, setup.framework.buffers, setup.precision

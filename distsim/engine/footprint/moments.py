@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number, maximum, minimum, take, where
+from distsim.arrays import Number, maximum, minimum, some, take, where
+from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
 from distsim.engine.footprint.backward import Gradients, backward_peak, elements
-from distsim.engine.footprint.buffers import reduced_unit_bytes, resharded_bytes
+from distsim.engine.footprint.buffers import reduced_unit_bytes, resharded_bytes, waiting_bytes
 from distsim.engine.footprint.saved import Saved, layer_saved_bytes
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.jobs.resolve import Setup
@@ -49,6 +50,15 @@ def highest(moments: Sequence[Moment], slack: float, least: Number = 0.0) -> Mom
         return max(moments, key=lambda moment: moment.total + maximum(slack * moment.churning, least))
     held = maximum(*(moment.activations + maximum(slack * moment.churning, least) for moment in moments))
     return moments[0]._replace(name="", activations=held, churning=0)
+
+
+def _waits(setup: Setup) -> Number:
+    """Whether whole gradients wait for the last micro-batch, and no shards of them are there until then; peaks of
+    pipelines say nothing of it. Plain where no layout's do, so that arrays do not grow."""
+    if not setup.framework.buffers.gathers_copies:
+        return False
+    waits = gradients_wait(setup, exchange_of(setup)) & (setup.layout.pp == 1)
+    return waits if some(waits) else False
 
 
 def _unless_zero(factor: Number, value: Number) -> Number:
@@ -97,13 +107,15 @@ class StageStep:
         y, buffers = setup.layout, setup.framework.buffers
         precision = setup.precision if setup.tuning is None else setup.tuning.adapter
         in_place = precision.gradient_bytes <= precision.parameter_bytes
-        self.grow: Number = where(y.micro_batches > 1, 0, 1) if buffers.gradients_grow and in_place else 0
+        grow = where(y.micro_batches > 1, 0, 1) if buffers.gradients_grow and in_place else 0
+        self.grow: Number = where(waits := _waits(setup), 1, grow)
         whole = held.dense_parameters + held.expert_parameters
         self.per_element: Number = held.gradients / maximum(whole, 1)
         """Bytes of kept gradient per parameter of the stage: less than a whole one where ZeRO shards it."""
         fresh = min(precision.gradient_bytes, precision.parameter_bytes)
         accumulates = int(buffers.gradients_grow)  # else the product is added where it is kept
-        self.gradients = Gradients(_unless_zero(self.grow, self.per_element), fresh * accumulates)
+        shards = where(waits, 0, self.grow)  # each takes the place of a whole one that waited, and is no larger
+        self.gradients = Gradients(_unless_zero(shards, self.per_element), fresh * accumulates)
         self.copies = _weight_copies(setup, stage)
         self.away = setup.offload_share if "activations" in setup.offload else 0.0
         """How much of what layers keep is copied to the host."""
@@ -284,4 +296,5 @@ def _optimizer_step(step: StageStep) -> None:
         temporary = temporary + held.gradients / precision.gradient_bytes * wider
     if setup.framework.buffers.shard_gradients and wider > 0 and "optimizer" not in setup.offload:
         temporary = temporary + _sharded(setup, stage) * precision.master_bytes
-    step.add(STEP, temporary - resharded_bytes(setup, stage), _unless_zero(step.grow, held.gradients))
+    gone = resharded_bytes(setup, stage) + where(setup.layout.pp == 1, waiting_bytes(setup, stage), 0)
+    step.add(STEP, temporary - gone, _unless_zero(step.grow, held.gradients))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from distsim import catalog
+from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 from distsim.specs.gpu_names import BRACKETED
 
@@ -16,6 +17,11 @@ _TIMES = re.compile(r"(?P<many>\d{1,6})\s*[x×*]\s*(?P<name>[a-z].*)|(?P<last>.+
 _SLICE = re.compile(r"(?:tpu[-\s]*)?(v(?:2|3|4|5e|5litepod|5p|6e))-(\d{1,6})", re.IGNORECASE)
 _CORES = ("v2", "v3", "v4", "v5p")
 """Generations whose slices are named by TensorCores, two a chip; later ones by chips (cloud.google.com/tpu/docs)."""
+_MACHINES = (
+    (re.compile(r"\bmarenostrum[- ]?5\b|\bMN5\b", re.IGNORECASE), "h100-sxm-64gb"),
+    (re.compile(r"\bleonardo\b", re.IGNORECASE), "a100-sxm4-64gb"),
+)
+"""Machines that notes name, whose GPUs are parts of their own: tables call them by the usual name."""
 _PARTS = re.compile(r"\d|pcie|sxm|nvl", re.IGNORECASE)
 """Words in brackets that tell parts of one name apart."""
 
@@ -64,10 +70,20 @@ def with_chip(run: Run) -> Run:
     that says nothing new."""
     cell = run.text("gpu")
     chip = chip_in(cell) if cell and TOLD not in run.cells else None
-    if cell is None or chip is None or (chip.gpu == cell and chip.many is None):
+    if cell is None or chip is None:
+        return run
+    chip = chip._replace(gpu=_own_part(run, chip.gpu))
+    if chip.gpu == cell and chip.many is None:
         return run
     many = {"n_gpus": str(chip.many)} if chip.many and run.text("n_gpus") is None else {}
     return replace(run, cells={**run.cells, "gpu": chip.gpu, TOLD: cell, **many})
+
+
+def _own_part(run: Run, gpu: str) -> str:
+    """The part of a chip that only the machine has which notes name; else the chip."""
+    design, told = gpu.partition("-")[0], run.notes
+    parts = (part for words, part in _MACHINES if part.startswith(f"{design}-") and hit(words, told))
+    return next(parts, gpu) if "sxm" in gpu else gpu
 
 
 def cluster_in(run: Run) -> str | None:

@@ -32,6 +32,7 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"habana|gaudi|synapse", "habana", ""),
         (r"torchtune", "torchtune", ""),
         (r"prime.?rl", "prime-rl", ""),
+        (r"kempner.?forge", "kempnerforge", ""),
         (r"nanotron|picotron", "nanotron", ""),
         (r"hugging.?face|hf(?![a-z])|transformers|trainer|accelerate|peft|trl|swift|optimum|axolotl|llama.?factory"
          r"|unsloth", "huggingface", "megatron-lm"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from distsim.interop.runs.denials import BEFORE
+from distsim.interop.runs.denials import BEFORE, affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import Run
 
@@ -41,15 +41,27 @@ _GROUP = re.compile(
 )
 _COPIES = re.compile(rf"replicat{_SIZE}|(\d{{1,9}})[\s-]*(?:replica|cop(?:y|ies))", re.IGNORECASE)
 
-_REDUCED = r"\b(?:all-?reduce|reduce-?scatter|reductions?|reduces?)\b[^;,]{0,30}\b"
-_EACH = re.compile(_REDUCED + r"(?:in|after|for|at) (?:every|each) micro-?batch", re.IGNORECASE)
-_ONCE = re.compile(_REDUCED + r"once (?:a|per) (?:optimizer )?step", re.IGNORECASE)
+_REDUCED = r"\b(?:all-?reduce|reduce-?scatter|reductions?|reduce[sd]?|synchroni[sz]\w*)\b[^;,]{0,30}\b"
+_MICRO = "micro-?(?:batch|step)"
+_EACH = re.compile(_REDUCED + rf"(?:in|after|for|at) (?:every|each) {_MICRO}", re.IGNORECASE)
+_ONCE = re.compile(_REDUCED + r"once (?:(?:a|per) (?:optimizer )?step|after accumulation)", re.IGNORECASE)
+_LAST = re.compile(
+    rf"{_REDUCED}(?:only )?(?:until|before|after|at|in|for) (?:only )?the last {_MICRO}"
+    r"|\baccumulat\w+\b[^;,.]{0,40}\bwithout (?:gradient )?(?:synchroni[sz]\w+|reduc\w+)",
+    re.IGNORECASE,
+)
+_SWITCH = r"no_sync(?:\(\))?(?: context)?"
+_SWITCHED = re.compile(r"\brequires_gradient_sync\b\W{0,3}false|" + affirmed(_SWITCH), re.IGNORECASE)
+_DENIED = re.compile(rf"\b(?:no|not|never|without)\b[^;,.]{{0,30}}(?:{_SWITCH})", re.IGNORECASE)
+"""torch's: DistributedDataParallel.no_sync and FSDPModule.set_requires_gradient_sync."""
 
 
 def reduces_once(run: Run) -> bool | None:
     """Whether gradients are said to be reduced once a step, or in each micro-batch; None where notes say neither."""
     notes = run.notes
-    return False if hit(_EACH, notes) else True if hit(_ONCE, notes) else None
+    if hit(_EACH, notes) or hit(_DENIED, notes):
+        return False
+    return True if any(hit(words, notes) for words in (_ONCE, _LAST, _SWITCHED)) else None
 
 
 def stage_in(words: str) -> int | None:
