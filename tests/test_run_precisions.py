@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from distsim import catalog
 from distsim.engine.runs.profile import framework_of, precision_of
 from distsim.interop.runs import Run
 
@@ -39,5 +40,9 @@ def test_a_rate_in_tf32_says_nothing_of_the_run() -> None:
     assert _recipe("fp32", "MFU over the TF32 peak") == "fp32"
 
 
-def test_half_precision_of_lightning() -> None:
-    assert _recipe("16-true") == _recipe("fp16") != _recipe("bf16")
+@pytest.mark.parametrize("cell", ["16-true", "pure-fp16", "fp16-pure"])
+def test_half_precision_all_through(cell: str) -> None:
+    """Lightning's 16-true is model.half(): no copy in fp32, no loss scaling; 16-mixed has both."""
+    assert _recipe(cell) == "pure-fp16" != _recipe("fp16") == _recipe("16-mixed")
+    recipe = catalog.load("precisions", "pure-fp16")
+    assert (recipe.master_bytes, recipe.state_bytes, recipe.math) == (0, 2, "fp16")

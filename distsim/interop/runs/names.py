@@ -53,7 +53,7 @@ PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
     "int8": "fp8", "tf32": "tf32", "32": "fp32", "16": "fp16", "16-mixed": "fp16", "fp16-amp": "fp16",
     "amp-fp16": "fp16", "bf16-amp": "bf16", "bf16-true": "pure-bf16", "32-true": "fp32",
-    "16-true": "fp16",
+    "16-true": "pure-fp16", "fp16-true": "pure-fp16",
 }  # fmt: skip
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name. ``tf32`` is
 fp32 in memory with products on TF32 units where there are any."""
