@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,8 @@ from distsim.interop.runs import Run
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import block_said, kernel_said, names_flash, narrow_attention
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.models import only_described
 from distsim.interop.runs.recipes import compiles_loss, composes_rotation
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
@@ -30,6 +33,13 @@ COMPOSED = {
 """Architectures whose forks of a framework composed layers of plain operations before a year: Megatron on Ascend
 (Ascend/AscendSpeed model/llama_model.py of 2023: RMSNorm, apply_rotary_pos_emb, LlamaParallelMLP; the fused norm of
 model/rms_norm.py came in December, off unless asked for)."""
+
+HAND_WRITTEN = {"loss_upcast": "autocast", "softmax": "fused"}
+"""What models that somebody wrote for plain torch do with what is 16 bits wide: torch's softmax and cross entropy keep
+the format of what they are given, outside autocast (torch.nn.functional), where transformers ask for fp32
+(loss/loss_utils.py, ForCausalLMLoss: logits.float(); softmax(dtype=torch.float32) of its decoders' composed
+attention)."""
+_TRANSFORMERS = re.compile(r"hugging ?face|\btransformers\b(?! layer)|\bhf\b", re.IGNORECASE)
 
 FLASH_2_SINCE = 2023.55
 """FlashAttention-2 was published in the middle of July 2023 (Dao, arXiv:2307.08691); what software of before calls
@@ -89,6 +99,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["rope"] = "eager"
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
+    if hand_written(run, framework):
+        own |= HAND_WRITTEN
     if own_softmax(run, framework):
         own |= {"softmax": "fused", "softmax_kernel": "one", "product_bias": "epilogue"}
     own |= composed_then(setup, year) | noted_kernels(run, framework, setup.accelerator)
@@ -97,6 +109,13 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     own |= recomputation_of(run, framework).kernels
     where = f"framework {framework.name}, earlier"
     return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
+
+
+def hand_written(run: Run, framework: Framework) -> bool:
+    """Whether somebody's own network stands where a wrapper's profile has transformers' modules: one that only cells
+    describe, and of which nothing says that it is theirs."""
+    theirs = hit(_TRANSFORMERS, f"{run.text('framework')} {run.source} {run.notes}") is not None
+    return framework.modules == "huggingface" and only_described(run) and not theirs
 
 
 def composed_then(setup: Setup, year: float) -> dict[str, Any]:

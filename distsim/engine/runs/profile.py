@@ -171,7 +171,7 @@ def usual_of(run: Run, framework: Framework, causal: bool) -> dict[str, Any]:
     usual = dict(framework.usual)
     if not causal and assumed_profile(run):
         usual.pop("dropout", None)
-    return usual
+    return {**usual, "dropout": False} if run_recipes.drops_nothing(run) else usual
 
 
 def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:

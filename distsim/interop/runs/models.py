@@ -67,6 +67,11 @@ def assumed_model(run: Run) -> str:
     return "; ".join(words for words in told if words)
 
 
+def only_described(run: Run) -> bool:
+    """Whether cells describe the model that no preset and no configuration of transformers does."""
+    return _given(run) is None
+
+
 class _Last:
     """The model of the run that was asked for last, whose replay asks several times. Replaced as a whole, so that
     threads cannot take each other's."""

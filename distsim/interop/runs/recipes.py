@@ -1,5 +1,5 @@
-"""Whose recipe a measured run took, that of a library as it is or one that its publisher tuned for speed; and which of
-Megatron's fusions it had."""
+"""Whose recipe a measured run took, that of a library as it is or one that its publisher tuned for speed; which of
+Megatron's fusions it had; and that it dropped nothing."""
 
 from __future__ import annotations
 
@@ -51,3 +51,16 @@ def composes_rotation(run: Run) -> bool:
     """Whether notes say that no fused kernel rotates queries and keys, as in Megatron's TransformerConfig unless a
     recipe or provider turns apply_rope_fusion on."""
     return hit(_ROTATES_PLAINLY, run.notes) is not None
+
+
+_DROPS_NOTHING = re.compile(
+    r"(?<![-\w])(?<!lora )dropout(?: rate| probability| p)?(?:[ =:]+| of )(?:0(?:\.0+)?(?![.\d])|none\b|off\b)|"
+    r"\b(?:no|without) dropout\b(?![- ]fusion)",
+    re.IGNORECASE,
+)
+_ADAPTERS = ("lora", "qlora", "dora")
+
+
+def drops_nothing(run: Run) -> bool:
+    """Whether notes say that nothing was dropped; of runs with adapters they may speak of these."""
+    return run.text("finetune_kind") not in _ADAPTERS and hit(_DROPS_NOTHING, run.notes) is not None
