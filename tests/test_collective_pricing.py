@@ -302,6 +302,28 @@ def test_groups_of_a_mesh_have_the_links_among_themselves(cluster: str, node: in
     assert 1e9 / sent < pair
 
 
+@pytest.mark.parametrize(
+    ("gpu", "ranks", "bus"),
+    [
+        ("mi355x", 4, 165),
+        ("mi355x", 5, 37),
+        ("mi355x", 6, 37),
+        ("mi355x", 7, 39),
+        ("mi355x", 8, 386),
+        ("mi300x", 8, 320),
+    ],
+)
+def test_rings_in_a_part_of_a_mesh_of_xgmi(gpu: str, ranks: int, bus: float) -> None:
+    """rccl-tests of 1 GiB: four GPUs have three links each to the others, five to seven one slow ring, eight all links;
+    messages straight to each peer use all links of any group."""
+    net = network_for(gpu)
+    group = group_of(ranks, 8, net)
+    seconds = float(price("all_reduce", 2**30, group).seconds)
+    assert 2 * (ranks - 1) / ranks * 2**30 / seconds / 1e9 == pytest.approx(bus, rel=0.06)
+    sent = float(price("all_to_all", 2**30, group).seconds)
+    assert (ranks - 1) / ranks * 2**30 / sent == pytest.approx((ranks - 1) * net.pair_rate, rel=0.1)
+
+
 def test_a_pair_of_a_cube_mesh_has_two_links() -> None:
     """150 GB/s are those of six links; two GPUs share two at most (DGX-1 V100)."""
     net = network_for("v100-sxm2-16gb", cluster=distsim.catalog.load("clusters", "dgx-1-v100-16gb"))

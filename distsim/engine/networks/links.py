@@ -151,6 +151,7 @@ def network_for(
         factors=profiled(profile) if library in ("nccl", "rccl") else {},
         rings=mesh,
         pair_rate=pair,
+        mesh_links=_mesh_links(intra, per_node, intra_rate, pair),
         two_node_tree=known.get("two_node_tree", True),
         far_nics=known.get("far_nics", False),
         taper=known.get("taper", 0.0),
@@ -161,6 +162,13 @@ def network_for(
         if cluster is not None and usual.network is not None else (),
         bridge=bridge_of(accelerator, usual),
     )  # fmt: skip
+
+
+def _mesh_links(intra: str, per_node: int, rate: float, pair: float) -> tuple[float, ...]:
+    """Links that rings use by group size, where each two GPUs of a node have one of xGMI: an equal part of all."""
+    links = tuple(fabrics()["xgmi_mesh"]["links"])
+    alike = per_node == len(links) - 1 and math.isclose(pair * (per_node - 1), rate, rel_tol=0.05)
+    return links if intra == "xgmi" and alike else ()
 
 
 def _pair_rate(accelerator: Any, usual: Any) -> float:

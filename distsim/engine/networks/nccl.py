@@ -82,15 +82,17 @@ def by_nodes(triple: list[float], nodes: Number) -> Number:
     return where(nodes <= 1, one, where(nodes == 2, two, more))
 
 
-def fabric_rate(net: Network, local: Number) -> Number:
+def fabric_rate(net: Network, local: Number, rings: bool = True) -> Number:
     """Bytes per second that one of ``local`` GPUs has to the others of its group: links between each two leave those to
-    GPUs outside the group idle."""
+    GPUs outside the group idle, and more where rings do not use them all."""
     if not net.pair_rate:
         return net.intra_rate
-    return minimum(net.intra_rate, net.pair_rate * maximum(local - 1, 1))
+    used, most = net.mesh_links if rings else (), len(net.mesh_links) - 1
+    links = take(used, minimum(local, most)) if used else maximum(local - 1, 1)
+    return minimum(net.intra_rate, net.pair_rate * links)
 
 
-def graph_of(group: Group) -> Graph:
+def graph_of(group: Group, rings: bool = True) -> Graph:
     """Rates of the fabric and of the NICs. On two nodes a tree crosses once where a ring crosses nearly twice."""
     net, table = group.network, tables()
     speed = table["graph"]["channel"][net.generation]
@@ -98,10 +100,10 @@ def graph_of(group: Group) -> Graph:
         count = take(net.rings, minimum(group.local, len(net.rings) - 1))
         inside, channels = count * speed, maximum(1.0, count)
     else:
-        rate = fabric_rate(net, group.local)
+        rate = fabric_rate(net, group.local, rings)
         channels = maximum(1.0, rate // speed)
         whole = where(rate > 0, minimum(channels * speed, rate), speed)  # one GPU has none
-        inside = whole if net.channelled else rate
+        inside = whole if net.channelled and not net.mesh_links else rate
     nics = group.local * net.nic_rate * table["graph"]["nic_share"] / group.sharing
     nics = nics / ring_oversubscription(group.nodes, net.tiers)
     many = group.nodes > 1
@@ -251,7 +253,7 @@ def direct(op: str, group: Group) -> Candidate:
     near = group.local - 1
     far = group.ranks - group.local
     pair = op == "send_recv" and (net.pair_rate or net.rings)  # of a mesh: the links of two, whatever the group
-    fabric = graph_of(group._replace(local=2 if pair else maximum(group.local, 2))).inside
+    fabric = graph_of(group._replace(local=2 if pair else maximum(group.local, 2)), rings=False).inside
     nic = maximum(net.nic_rate / group.sharing / direct_oversubscription(group.nodes, net.tiers), _NEVER)
     if op == "send_recv":
         latency = base + where(many, network, intra)

@@ -55,6 +55,9 @@ class Network(NamedTuple):
     pair_rate: float = 0.0
     """What the library counts on between two GPUs of a domain whose links go from each to each; 0 where a switch, or
     rings of a mesh, say more."""
+    mesh_links: tuple[float, ...] = ()
+    """Links of one GPU that rings use by group size, where links from each GPU to each are the library's channels
+    (ncclTopoXGMISpeed of RCCL's topo.h)."""
     two_node_tree: bool = True
     far_nics: bool = False
     """True when GPUs reach their NIC through the CPU, which rules out the LL128 protocol between nodes."""
