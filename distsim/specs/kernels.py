@@ -52,6 +52,9 @@ class Kernels(Spec):
     composed of elementary steps in fp32; 0 means that any number goes."""
     softmax_keys: Natural = 0
     """The longest sequence that a fused softmax with groups takes."""
+    softmax_registers: Natural = 0
+    """Keys of a row that a fused softmax keeps in registers; what a thread has of longer ones spills to memory. 0: any
+    number."""
     expand_kv: bool = True
     """Eager attention copies grouped keys and values to all heads before the products."""
     scores_fp32: bool = False

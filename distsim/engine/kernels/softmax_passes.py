@@ -14,6 +14,12 @@ from distsim.units import FP32_BYTES
 COMPOSED_SOFTMAX = (33.0, 35.0)
 COMPOSED_SOFTMAX_KERNELS = 4
 """Launches beyond that of a fused softmax, each way."""
+SPILLED_SOFTMAX = (20.0, 20.0)
+"""Bytes per score, forward and backward, of a softmax whose warps hold a row that does not fit their registers, as its
+arrays in fp32 lie in memory then. Forward: scores loaded (4), read for the maximum (4), for exponentials and their sum
+(8), and to be written (4); backward: weights and products with their gradients loaded (8), products read for their sum
+(4), both read to be written (8) (NVIDIA/TransformerEngine common/fused_softmax/scaled_masked_softmax.cu,
+scaled_masked_softmax_warp_forward and _backward)."""
 SOFTMAX_STEPS_KERNELS = 3
 """Launches beyond that of a softmax, each way, where plain torch scales, masks and casts: about as many of each."""
 
@@ -22,8 +28,11 @@ def softmax_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Bytes through memory, forward and backward, of the softmax and of the steps around it."""
     compiled = setup.kernels.softmax_kernel == "compiled"
     forward, backward = _reduced_bytes(operation) if compiled else _kept_bytes(operation)
-    again, steps = composed_softmax(setup), _steps_bytes(setup)
-    more, later = (again * composed + step for composed, step in zip(COMPOSED_SOFTMAX, steps, strict=True))
+    again, spilled, steps = composed_softmax(setup), _spills(setup), _steps_bytes(setup)
+    more, later = (
+        where(again > 0, composed, spilled * memory) + step
+        for composed, memory, step in zip(COMPOSED_SOFTMAX, SPILLED_SOFTMAX, steps, strict=True)
+    )
     return forward + operation.shape[0] * more, backward + operation.shape[0] * later
 
 
@@ -40,6 +49,12 @@ def _kept_bytes(operation: Operation) -> tuple[Number, Number]:
         return forward, backward
     alone = written == kept  # weights are written as they are kept
     return where(alone, scores + kept, forward), where(alone, 2 * scores + kept, backward)
+
+
+def _spills(setup: Setup) -> Number:
+    """1 where a row of keys is longer than the registers of the warp that takes its softmax."""
+    most = setup.kernels.softmax_registers
+    return where(setup.layout.seq > most, 1, 0) if most else 0
 
 
 def plain_torch(setup: Setup) -> bool:

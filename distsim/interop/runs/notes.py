@@ -74,7 +74,7 @@ _SENT_EACH = (
 )
 _ROUTER_FUSED = "(?:permute and )?router fusion|moe[-_]router[-_]fusion"
 _COMPOSED = re.compile(
-    r"\b(?:no|without) (?:fused activations?|bias[-_]activation[-_]fusion)|"
+    r"\beager activations?\b|\b(?:no|without) (?:fused activations?|bias[-_]activation[-_]fusion)|"
     r"bias[-_]activation[-_]fusion(?:[ =:]+|\s+is\s+)(?:off|false|not set)|--no-bias-swiglu-fusion",
     re.IGNORECASE,
 )
