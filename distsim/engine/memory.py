@@ -7,6 +7,7 @@ from distsim.arrays import Number, some
 from distsim.engine.exchanges.exchange import gradients_wait, memory_notes, stated_exchange
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes, slack_of, split_bytes
+from distsim.engine.footprint.host import beyond_host, node_bytes
 from distsim.engine.footprint.kept import kept_bytes, pool_bytes
 from distsim.engine.footprint.moments import Moment, highest, moments_of
 from distsim.engine.footprint.peak_error import PeakError, peak_error
@@ -37,6 +38,8 @@ class StageMemory(NamedTuple):
     states: States
     fragmentation: Number
     figures: Figures
+    node_bytes: Number = 0
+    """What offloading needs of one node's memory, where all of its ranks are of this stage."""
 
     def counted(self, by: str) -> Number:
         """The peak as a counter sees it: ``allocated`` and ``reserved`` are torch's, ``device`` is nvidia-smi's."""
@@ -98,9 +101,19 @@ class MemoryReport:
         return self.capacity - self.peak
 
     @property
+    def node_bytes(self) -> int:
+        """Bytes that offloading needs of the fullest node's memory."""
+        return int(max(stage.node_bytes for stage in self.stages))
+
+    @property
+    def fits_hosts(self) -> bool:
+        """Whether nodes have the memory that offloading needs; True where their cluster does not say what they have."""
+        return not beyond_host(self.setup, self.node_bytes)
+
+    @property
     def fits(self) -> bool:
-        """Whether every stage fits."""
-        return self.headroom >= 0
+        """Whether every stage fits, on its GPUs and in the memory of their hosts."""
+        return self.headroom >= 0 and self.fits_hosts
 
     @property
     def known(self) -> PeakError:
@@ -113,8 +126,13 @@ class MemoryReport:
             "schema": "distsim.memory/1", "job": self.setup.to_dict(),
             "stages": [stage.to_dict() for stage in self.stages], "peak": self.peak, "capacity": self.capacity,
             "headroom": self.headroom, "fits": self.fits, "peak_interval": self.known.to_dict(),
-            "notes": list(self.setup.notes),
+            **self._hosts(), "notes": list(self.setup.notes),
         }  # fmt: skip
+
+    def _hosts(self) -> dict[str, Any]:
+        if not self.setup.offload:
+            return {}
+        return {"node_bytes": self.node_bytes, "node_capacity": self.setup.cluster.host_memory}
 
 
 def memory(job: Job | str | None = None, /, **options: Any) -> MemoryReport:
@@ -174,4 +192,5 @@ def _stage(setup: Setup, stage: Stage) -> StageMemory:
     return StageMemory(
         stage.index, y.tp * y.cp * y.dp, stage.layer_count, stage.in_flight, categories, saved,
         sum(categories.values()), top.name, moments, held, fragmentation, figures,
+        node_bytes(setup, held, saved.layers, stage.in_flight),
     )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from distsim.engine.advice.mend import Mend, Mended
 from distsim.engine.memory import CATEGORIES, MemoryReport, StageMemory
 from distsim.report.bars import bar, legend
+from distsim.report.host_memory import host_lines
 from distsim.report.job_words import flowed, job_lines
 from distsim.report.style import GREEN, VERMILLION, Style, bare, columns
 from distsim.units import GIB, gib
@@ -102,9 +103,9 @@ def verdict(report: MemoryReport, term: Style) -> list[str]:
     share = f"{abs(report.headroom) / report.capacity:.0%}"
     where = f"stage {worst.stage}, {worst.peak_moment}" if len(report.stages) > 1 else worst.peak_moment
     need = f"{gib(report.peak)} of {gib(report.capacity)} on {report.setup.accelerator.name}"
-    spare = f"{gib(abs(report.headroom))} ({share}) {'to spare' if report.fits else 'too much'}"
+    spare = f"{gib(abs(report.headroom))} ({share}) {'to spare' if report.headroom >= 0 else 'too much'}"
     told = flowed([f"{_fits(report, term)}: {need}", spare, f"peak moment: {where}"], "; ", term.width)
-    return [*told, *flowed(known_words(report), ", ", term.width)]
+    return [*told, *flowed(known_words(report), ", ", term.width), *host_lines(report, term)]
 
 
 def known_words(report: MemoryReport) -> list[str]:
@@ -165,5 +166,7 @@ def _nothing_fits(mended: Mended, term: Style) -> list[str]:
     if mended.nearest is None:
         return [text]
     near = mended.nearest
-    short = f"Nearest: {near.flags} with {gib(near.report.peak)}, {gib(-near.report.headroom)} too much"
+    over = near.report.headroom < 0
+    beyond = gib(-near.report.headroom) if over else f"{gib(near.report.node_bytes)} of host memory a node"
+    short = f"Nearest: {near.flags} with {gib(near.report.peak)}, {beyond} too much"
     return [text, term.plain(short)]

@@ -41,7 +41,7 @@ def figures(report: StepReport, term: Style) -> list[str]:
     each = report.tokens_per_second / y.gpus
     images = report.tokens_per_second / y.seq if report.setup.model.patches else 0
     rate = decimal_bytes(report.model_flops_per_second_per_gpu, "FLOP/s")
-    fits = "fits" if report.memory.fits else term.ink("does not fit", VERMILLION)
+    fits = "fits" if report.memory.headroom >= 0 else term.ink("does not fit", VERMILLION)
     sums = "6 N" if report.setup.tuning is None else "4 N, 6 N of adapters,"
     attends = "12 L H K, attention to chosen keys" if reads_less(report.setup) else "12 L H S, dense attention"
     return [
@@ -56,7 +56,17 @@ def figures(report: StepReport, term: Style) -> list[str]:
             f"({sums} + {attends})", term,
         ),
         f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}{_doubt(report)}",
+        *_hosts(report, term),
     ]  # fmt: skip
+
+
+def _hosts(report: StepReport, term: Style) -> list[str]:
+    """What offloading needs of a node's memory."""
+    if not report.setup.offload:
+        return []
+    from distsim.report.host_memory import host_lines
+
+    return host_lines(report.memory, term)
 
 
 def _doubt(report: StepReport) -> str:

@@ -36,6 +36,11 @@ class Mend(NamedTuple):
     """Bytes that it may take: the accelerator's, less what is to stay free."""
 
     @property
+    def fits(self) -> bool:
+        """Whether it keeps within the limit, and its hosts hold what is offloaded."""
+        return self.report.peak <= self.limit and self.report.fits_hosts
+
+    @property
     def effort(self) -> float:
         """How far this is from the job as stated; only its order means something."""
         return sum(change.effort for change in self.changes)
@@ -57,7 +62,7 @@ class Mend(NamedTuple):
         """Plain data."""
         report = self.report
         return {"flags": self.flags, "words": self.words, "peak": report.peak, "capacity": round(self.limit),
-                "fits": report.peak <= self.limit, "gpus": report.setup.layout.gpus}  # fmt: skip
+                "fits": self.fits, "gpus": report.setup.layout.gpus}  # fmt: skip
 
 
 class Mended(NamedTuple):
@@ -144,7 +149,7 @@ class _Search:
             if getattr(self.setup.job, name) not in (None, value):
                 shown[name] = value
         found = Mend(combined, shown, report, report.capacity * (1 - self.margin))
-        if report.peak <= found.limit:
+        if found.fits:
             self.fitting.append(found)
         over = self.nearest.report.headroom if self.nearest else None
         if over is None or report.headroom > over:

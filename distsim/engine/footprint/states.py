@@ -38,6 +38,8 @@ class States(NamedTuple):
     dense_parameters: Number
     """Elements that train on this rank before ZeRO shards them."""
     expert_parameters: Number
+    in_host: Number = 0
+    """What of the states lives in host memory."""
 
 
 def stored(setup: Setup) -> Setup:
@@ -99,8 +101,8 @@ def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: F
         fold.sum_up(setup, sums, figures)
         if fold.sample.trains:
             trained[group] = trained[group] + fold.count
-    _offload(setup, sums, figures)
-    return States(**sums, dense_parameters=trained["dense"], expert_parameters=trained["expert"])
+    away = _offload(setup, sums, figures)
+    return States(**sums, dense_parameters=trained["dense"], expert_parameters=trained["expert"], in_host=away)
 
 
 _KINDS = {"trained": "parameters", "whole": "parameters trained whole", "adapter": "adapters",
@@ -177,8 +179,8 @@ def gradients_in_host(setup: Setup) -> Number:
     return (setup.layout.zero >= 2) & ("optimizer" in setup.offload)
 
 
-def _offload(setup: Setup, sums: dict[str, Number], figures: Figures) -> None:
-    """Take what lives in host memory off the GPU."""
+def _offload(setup: Setup, sums: dict[str, Number], figures: Figures) -> Number:
+    """Take what lives in host memory off the GPU, and tell how much that is."""
     moved = {"parameters": sums["parameters"] * ("parameters" in setup.offload)}
     if "optimizer" in setup.offload:
         moved["optimizer"] = sums["optimizer"]
@@ -186,3 +188,4 @@ def _offload(setup: Setup, sums: dict[str, Number], figures: Figures) -> None:
     for name, size in moved.items():
         if name in setup.offload or name == "gradients":
             sums[name] = sums[name] - figures.note(f"{name} in host memory", size, "B", ZERO_OFFLOAD)
+    return sum(moved.values())

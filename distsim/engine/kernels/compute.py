@@ -10,7 +10,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.alignment import alignment
 from distsim.engine.kernels.chip import Chip
-from distsim.engine.kernels.expert_load import busiest_rank, expert_spread, slotted
+from distsim.engine.kernels.expert_load import busiest_rank, expert_spread, slotted, stated_rank
 from distsim.engine.kernels.expert_rates import expert_rates
 from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.kernels.launches import CALL_KERNELS, launches
@@ -39,6 +39,7 @@ Background User's Guide, section 3: 16 bytes): batched products of heads 108 or 
 ALONE = 0.7
 """Part of the experts' products that is as fast as a dense one where a rank has a single expert: nothing is grouped
 then, but the busiest rank still has more tokens than the mean."""
+EXPERT_ACTIVATION = "mlp.experts.activation"
 HEAD = "head"
 """How the names of output layers end; their chunks of tokens follow one another."""
 STREAMS = {"loop": 4, "modules": 1}
@@ -179,6 +180,7 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
         first, second = moved_bytes(setup, operation)
         share = fused_share(setup, operation)
         share = share * cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
+        share = share * (stated_rank(setup) if operation.name == EXPERT_ACTIVATION else 1.0)
         first, second = first * share, second * share
         forward.memory = _passed(chip, first, operation.flops_forward, operation.kind)
         backward.memory = _passed(chip, second, operation.flops_backward, operation.kind)
@@ -248,12 +250,12 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     if experts:
         times = [seconds / share for seconds, share in zip(times, expert_rates(setup, narrow=narrow), strict=True)]
     grouped = 1 - ALONE / maximum(batch, 1) if experts else 0
-    uneven = busiest_rank(setup) if experts else 1.0
+    uneven, alone = (busiest_rank(setup), stated_rank(setup)) if experts else (1.0, 1.0)
     found = [(forward, narrow, times[0]), (backward, narrow, times[1])]
     found += [(backward, last, times[2])] if operation.weight_gradient else []
     found += [(backward, narrow, times[0])] if operation.name == HEAD and setup.kernels.loss_chunk_again else []
     for sums, in_8_bits, own in found:
-        for name, part in (("matmul", own * (1 - grouped)), ("grouped", own * grouped * uneven)):
+        for name, part in (("matmul", own * (1 - grouped) * alone), ("grouped", own * grouped * uneven)):
             kind = f"{name}8" if in_8_bits else name
             setattr(sums, kind, getattr(sums, kind) + part)
     backward.cover = _cover(operation, times)

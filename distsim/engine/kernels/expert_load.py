@@ -16,6 +16,13 @@ def busiest_rank(setup: Setup) -> Number:
     return where(setup.layout.ep > 1, usual if stated is None else stated, 1.0)
 
 
+def stated_rank(setup: Setup) -> Number:
+    """The same as far as a job states it: what it states holds for all work of experts, where the usual share was found
+    beside what is as fast as dense products (ALONE, engine/kernels/compute.py)."""
+    stated = setup.job.expert_imbalance
+    return 1.0 if stated is None else where(setup.layout.ep > 1, stated, 1.0)
+
+
 def slotted(setup: Setup) -> bool:
     """Whether experts are a batch of products with slots of one capacity, and not groups of any size."""
     return setup.job.capacity_factor is not None and setup.kernels.expert_slots == "one-hot"

@@ -12,6 +12,7 @@ from distsim.engine.layouts.space import Group, groups
 from distsim.errors import DistsimError
 from distsim.specs.layout import Layout
 from distsim.specs.support import Supports, unsupported
+from distsim.units import gib
 
 if TYPE_CHECKING:
     from distsim.engine.search import Request
@@ -27,6 +28,12 @@ def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> Dist
 
     stated = [f"--{name.replace('_', '-')} {bound.text}" for name, bound in bounds.given.items()]
     stated += ["--exclude"] * bool(bounds.excluded)
+    if base.offload and base.cluster.host_memory is not None and allowed_by(bounds):
+        return DistsimError(
+            f"what {base.model.name} has in host memory is more than the {gib(base.cluster.host_memory)} of a node of "
+            f"{base.cluster.name} in every layout on {gpus} GPUs",
+            "use more GPUs, offload less, or name a --cluster whose nodes have more",
+        )
     hints = []
     for name, bound in bounds.given.items():
         others = {key: value for key, value in bounds.given.items() if key != name}

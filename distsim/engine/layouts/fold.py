@@ -13,6 +13,7 @@ import numpy
 from distsim.arrays import maximum, total
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import fragmentation_bytes, overhead_bytes, split_bytes
+from distsim.engine.footprint.host import beyond_host, node_bytes
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.layouts.likeness import corrections, recomputation
@@ -31,6 +32,8 @@ ROW = 16
 SHARED = 8
 
 Place = tuple[slice, ...]
+HOST = "host"
+"""What a stage's nodes hold of it, beside the parts of its peak on a GPU."""
 
 
 class Block(NamedTuple):
@@ -70,14 +73,18 @@ class Folded:
         zero = place[ZERO]
         part = next(one for one in self.sections if one.zero.start <= zero.start and zero.stop <= one.zero.stop)
         inside = (*place[:ZERO], slice(zero.start - part.zero.start, zero.stop - part.zero.start), *place[ZERO + 1 :])
-        stages = [cut(stage, inside) for stage in part.stages]
-        seconds: Any = compose(stages, cut(part.numbers, inside), self.timing, apart=False)["other"]
+        worked = [cut(stage, inside) for stage in part.stages]
+        seconds: Any = compose(worked, cut(part.numbers, inside), self.timing, apart=False)["other"]
         if part.factors:
             kinds = self.recomputation[place[AGAIN]]
             every = (*inside[:AGAIN], slice(None), *inside[AGAIN + 1 :])
             seconds = seconds * numpy.take(cut(part.factors, every)[""], kinds, axis=AGAIN)
-        peak = maximum(0, *(total(*cut(stage, inside).values()) for stage in part.memory))
+        stages = [cut(stage, inside) for stage in part.memory]
         valid = cut({"": self.group.valid}, place)[""]
+        for stage in stages:
+            if HOST in stage:
+                valid = valid & ~numpy.asarray(beyond_host(self.group.setup, stage.pop(HOST)))
+        peak = maximum(0, *(total(*stage.values()) for stage in stages))
         shape = tuple(one.stop - one.start for one in place)
         whole = [numpy.broadcast_to(one, shape) for one in (seconds, peak, valid)]
         return Block(self.group, tuple(one.start for one in place), *whole)
@@ -104,7 +111,9 @@ def _memory(setup: Setup, stage: Stage) -> dict[str, Any]:
     parts, moments = stage_parts(setup, stage, figures)
     activations, top = parts.pop("activations"), moments.top
     idle = split_bytes(setup, stage) if top.name else 0.0  # else among the activations
+    hosts = {HOST: node_bytes(setup, moments.held, moments.saved.layers, stage.in_flight)} if setup.offload else {}
     return {
+        **hosts,
         "held": total(*parts.values(), overhead_bytes(setup, figures),
                       fragmentation_bytes(setup, parts["buffers"], figures)),
         "activations": activations + fragmentation_bytes(setup, top.churning, figures, idle),

@@ -1,0 +1,71 @@
+"""Offloading needs memory of hosts: counted by hand, held against what nodes have, by all that tells what fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distsim import catalog, memory, step
+from distsim.engine.advice.mend import mend
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.memory import memory_of
+from distsim.engine.search import Request, search
+from distsim.errors import DistsimError
+from distsim.report.host_memory import host_lines
+from distsim.report.style import Style
+from distsim.specs.job import Job
+from distsim.units import GIGA
+
+PARAMETERS = 405_853_388_800
+"""Of Llama 3.1 405B."""
+JOB: dict[str, Any] = {"model": "llama-3.1-405b", "gpu": "h100-sxm", "gpus": 8, "zero": 3, "seq": 8192,
+                       "framework": "deepspeed", "recompute": "full"}  # fmt: skip
+
+
+def test_states_in_host_memory_are_what_the_gpus_no_longer_hold() -> None:
+    """bf16 weights and gradients, fp32 master copy and two states: 16 bytes a parameter, all of them on one node."""
+    report = memory(**JOB, offload="optimizer,parameters")
+    assert report.node_bytes == pytest.approx(16 * PARAMETERS, rel=1e-3)
+    assert report.setup.cluster.host_memory == 2048 * GIGA
+    assert report.headroom > 0
+    assert not report.fits
+    assert not report.fits_hosts
+    told = report.to_dict()
+    assert (told["node_bytes"], told["node_capacity"], told["fits"]) == (report.node_bytes, 2048 * GIGA, False)
+    assert "node_bytes" not in memory("llama-7b").to_dict()
+
+
+def test_nodes_share_what_the_ranks_share() -> None:
+    """Eight times the GPUs leave each node an eighth; activations copied there are those in flight."""
+    nodes = [memory(**{**JOB, "gpus": gpus}, offload="optimizer,parameters") for gpus in (8, 64)]
+    assert nodes[0].node_bytes == pytest.approx(8 * nodes[1].node_bytes, rel=1e-3)
+    assert nodes[1].fits
+    plain = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "zero": 3, "framework": "torchtitan", "seq": 8192}
+    kept = memory(**plain).worst.saved.layers
+    assert memory(**plain, offload="activations").node_bytes == pytest.approx(8 * kept)
+
+
+def test_a_cluster_that_does_not_say_what_it_has_is_told() -> None:
+    unsaid = catalog.load("clusters", "dgx-h100").model_copy(update={"host_memory": None})
+    job = Job(**JOB, offload="optimizer,parameters")
+    report = memory_of(resolve(job, {"cluster": unsaid}))
+    assert report.fits
+    assert host_lines(report, Style(80, 0, False)) == [
+        "host memory 6,047.69 GiB a node; dgx-h100 does not say what it has"
+    ]
+    (line,) = host_lines(memory_of(resolve(job)), Style(80, 0, False))
+    assert line == "host memory 6,047.69 GiB of 1,907.35 GiB a node of dgx-h100: does not fit"
+
+
+def test_mends_and_searches_keep_to_it() -> None:
+    for one in mend(memory(**JOB, offload="optimizer,parameters")).fitting:
+        assert one.report.fits_hosts
+    bounds = parse_bounds({"micro_batch": "1", "recompute": "full", "zero": "3"}, [])
+    job = Job(**{**JOB, "zero": None, "gpus": None, "recompute": None}, offload="optimizer,parameters", global_batch=64)
+    with pytest.raises(DistsimError, match=r"in host memory is more than the 1,907\.35 GiB of a node"):
+        search(Request(job, (8,), bounds, top=1))
+    best = search(Request(job, (64,), bounds, top=1)).best[0]
+    assert best.report.memory.fits_hosts
+    assert step(**{**JOB, "gpus": 64}, offload="optimizer,parameters").memory.node_bytes <= 2048 * GIGA
