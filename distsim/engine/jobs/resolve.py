@@ -130,6 +130,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     check_capacity(filled, model.name, model.experts)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     accelerator, cluster, limit_notes = hardware(filled, given)
+    filled["etp"] = filled["etp"] or _usual_etp(filled, model, framework)
     layout, notes = _layout(filled, model, cluster)
     check_vocabulary(model, layout)
     notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored]
@@ -260,7 +261,7 @@ def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Lay
     if vpp > 1 and degrees["pp"] == 1:
         raise DistsimError(f"--vpp {vpp} needs pipeline stages, but pp is 1", "add --pp 2 or more, or leave --vpp out")
     layout = Layout(
-        **degrees, vpp=vpp, ep=filled["ep"], etp=filled["etp"] or _usual_etp(filled, model), zero=filled["zero"],
+        **degrees, vpp=vpp, ep=filled["ep"], etp=filled["etp"], zero=filled["zero"],
         zero_group=filled["zero_group"] or sharers, sequence_parallel=int(sp and degrees["tp"] > 1),
         cp_mode=filled["cp_mode"], vocab_parallel=filled["vocab_parallel"] or "", seq=filled["seq"] or model.context,
         loss_parallel=int(filled["loss_parallel"]), micro_batch=filled["micro_batch"], micro_batches=micro_batches,
@@ -271,11 +272,12 @@ def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Lay
     return layout, [*notes, *length_notes(model, layout, filled["seq"] is not None)]
 
 
-def _usual_etp(filled: dict[str, Any], model: Model) -> int:
-    """Experts shard like the rest of the layer, unless expert parallelism takes the tensor-parallel ranks."""
+def _usual_etp(filled: dict[str, Any], model: Model, framework: Framework) -> int:
+    """Experts shard like the rest of the layer, unless the framework's expert parallelism takes the tensor-parallel
+    ranks."""
     if model.experts is None:
         return 1
-    return 1 if filled["ep"] > 1 else int(filled["tp"])
+    return 1 if filled["ep"] > 1 and not framework.usual.get("experts_like_tp") else int(filled["tp"])
 
 
 def _recompute_layers(filled: dict[str, Any]) -> int:
