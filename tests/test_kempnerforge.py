@@ -64,8 +64,3 @@ def test_logits_are_gathered_for_a_loss_that_is_not_compiled() -> None:
 def test_notes_tell_how_wide_gradients_are_reduced(kind: str, cell: str, notes: str, recipe: str) -> None:
     cells = {"framework": "torchtune", "precision": cell, "fsdp_kind": kind, "notes": notes}
     assert precision_of(Run(cells, 1), catalog.load("frameworks", "torchtune")) == recipe
-
-
-def test_modalities_reduces_in_16_bits() -> None:
-    cells = {"framework": "fsdp", "precision": "bf16", "source": "Modalities/modalities README.md", "notes": ""}
-    assert precision_of(Run(cells, 1), catalog.load("frameworks", "fsdp")) == "fsdp-pure"

@@ -29,7 +29,7 @@ def grid_flows(
     source, weight, product = _matrices(setup, operation)
     side = grid_side(int(tp), exchange.tp_mode, exchange.tp_depth)
     found = _cube(side, source, weight, product) if exchange.tp_mode == "3d" else _square(
-        side, exchange.tp_depth, int(tp), source, weight, product
+        side, exchange.tp_depth, int(tp), source, weight
     )  # fmt: skip
     dtype = dtype_name(setup.precision.activation_bytes, setup.precision)
     flows: list[Flow] = []
@@ -53,11 +53,11 @@ def _matrices(setup: Setup, operation: Operation) -> tuple[Number, Number, Numbe
 Found = list[tuple[str, str, Span, Number, Number]]
 
 
-def _square(side: int, depth: int, tp: int, source: Number, weight: Number, product: Number) -> Found:
-    """Three SUMMA products; activations are spread over all ranks, weights over one square and copied to ``depth``."""
+def _square(side: int, depth: int, tp: int, source: Number, weight: Number) -> Found:
+    """Three SUMMA products, made where they stay; activations are spread over all ranks, weights over one square and
+    copied to ``depth``."""
     row, column = Span("tp", side, 1), Span("tp", side, side)
-    a, c = summa_block_bytes(source, tp), summa_block_bytes(product, tp)
-    b = summa_block_bytes(weight, side * side)
+    a, b = summa_block_bytes(source, tp), summa_block_bytes(weight, side * side)
     found: Found = [
         ("broadcast", "forward", row, side, a),
         ("broadcast", "forward", column, side, b),
@@ -68,7 +68,6 @@ def _square(side: int, depth: int, tp: int, source: Number, weight: Number, prod
     ]
     if depth > 1:
         found.append(("all_reduce", "backward", Span("tp", depth, side * side), 1, b))
-    assert c >= 0  # the product is made where it stays
     return found
 
 

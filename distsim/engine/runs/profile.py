@@ -36,9 +36,6 @@ GRADIENT_BUFFERS = ("megatron",)
 --accumulate-allreduce-grads-in-fp32 and --main-grads-dtype, Megatron-Bridge's grad_reduce_in_fp32)."""
 REDUCED = {("pure-bf16", "fp32"): "fsdp-bf16-weights", ("fsdp-bf16", "bf16"): "fsdp-pure"}
 """Recipes where FSDP is told to reduce gradients in another format than usual (MixedPrecision's reduce_dtype)."""
-REDUCES_NARROW = ("Modalities/modalities",)
-"""Publishers whose software, for which its cells name FSDP, reduces gradients in 16 bits: its BF_16 sets reduce_dtype
-(src/modalities/running_env/env_utils.py)."""
 SPLITS = "splits_models"
 """A cell that rows are given where other rows tell it of their software."""
 UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
@@ -198,16 +195,11 @@ def precision_of(run: Run, framework: Framework, default: str = "bf16") -> str:
         return "bf16" if wide == "bf16" else "bf16-fp32-grads"
     replayed = {name: real for known in framework.recipes for name, real in known.replayed.items()}
     real = replayed.get(recipe) or str(framework.usual.get(f"precision_{recipe.replace('-', '_')}", recipe))
-    if by_torch(run) and (told := REDUCED.get((real, _reduced_in(run)))):
+    if by_torch(run) and (told := REDUCED.get((real, run_notes.gradients_of(run) or ""))):
         return told
     wide = f"{real}-fp32-grads"
     buffered = family_of(framework.name) in GRADIENT_BUFFERS and run_notes.gradients_of(run) == "fp32"
     return wide if buffered and catalog.knows("precisions", wide) else real
-
-
-def _reduced_in(run: Run) -> str:
-    """The format in which torch's FSDP reduces a run's gradients, where notes or the publisher's software say it."""
-    return run_notes.gradients_of(run) or ("bf16" if run.source.startswith(REDUCES_NARROW) else "")
 
 
 def assumed_precision(run: Run, framework: Framework) -> str:
