@@ -58,7 +58,9 @@ def test_an_imbalance_counts_where_experts_are_spread() -> None:
         job = Job(model="deepseek-v2-lite", gpu="h100-sxm", global_batch=64, seq=4096, expert_imbalance=imbalance)
         for ep in ("1", "8"):
             bounds = parse_bounds({"micro_batch": "1", "recompute": "none,full", "ep": ep, "zero": "1,3"}, [])
-            best = search(Request(job, (8,), bounds, top=1)).best[0]
+            report = search(Request(job, (8,), bounds, top=1))
+            best = report.best[0]
+            assert any("--expert-imbalance has no effect" in note for note in report.notes) == (ep == "1")
             seconds[imbalance, ep] = best.found.seconds
             assert (best.report.setup.job.expert_imbalance is None) == (ep == "1")
             assert ("--expert-imbalance" in command(best)) == (ep == "8")

@@ -27,8 +27,8 @@ from distsim.engine.layouts.space import Group, groups
 from distsim.engine.layouts.support import lenient
 from distsim.engine.layouts.support import notes as support_notes
 from distsim.engine.layouts.variants import FIXED as FIXED
+from distsim.engine.layouts.variants import READ_BEYOND_ONE, variants
 from distsim.engine.layouts.variants import base_setup as base_setup
-from distsim.engine.layouts.variants import variants
 from distsim.engine.layouts.ways import without_stages
 from distsim.engine.networks.profile_use import unused_by_job
 from distsim.engine.networks.reach import refuse_beyond
@@ -94,7 +94,7 @@ def search(
         ),
         kept, rents, interrupted,
         (*base.notes, *lacking(base), *notes, *placed(best), *without_stages(base, max(request.gpus), request.bounds),
-         *support_notes(request, best), *unused_profile(best)),
+         *support_notes(request, best), *unused_profile(best), *unread_options(request, best)),
     )  # fmt: skip
 
 
@@ -102,6 +102,16 @@ def unused_profile(best: Sequence[Choice]) -> list[str]:
     """A note where the network profile has no factor for any of the best layouts."""
     found = [unused_by_job(choice.report.setup) for choice in best]
     return list(found[0]) if found and all(found) else []
+
+
+def unread_options(request: Request, best: Sequence[Choice]) -> list[str]:
+    """A note for each option that the job states and none of the best layouts reads."""
+    return [
+        f"--{option.replace('_', '-')} has no effect: {degree} is 1 in every layout that is shown"
+        for degree, option in READ_BEYOND_ONE.items()
+        if best and getattr(request.job, option) is not None
+        and all(getattr(one.report.setup.layout, degree) == 1 for one in best)
+    ]  # fmt: skip
 
 
 def placed(best: Sequence[Choice]) -> list[str]:

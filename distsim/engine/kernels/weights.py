@@ -66,9 +66,10 @@ def few_threads(setup: Setup) -> str:
     whole, reached = host_bandwidth(setup.accelerator.host) / _host_sharers(setup), _host_share(setup)
     if reached >= whole:
         return ""
+    given, enough = setup.framework.traffic.host_threads, math.ceil(whole / THREAD_BANDWIDTH)
     return (
-        "torchrun gives each rank one thread, which is what updates states in host memory: "
-        f"OMP_NUM_THREADS={math.ceil(whole / THREAD_BANDWIDTH)} would do it {whole / reached:.1f} times as fast"
+        f"each rank updates states in host memory with {given} thread{'s' * (given != 1)}, as torchrun starts "
+        f"{setup.framework.name}: OMP_NUM_THREADS={enough} would do it {whole / reached:.1f} times as fast"
     )
 
 

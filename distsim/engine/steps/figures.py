@@ -200,7 +200,7 @@ def _exchanges(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float])
 def _gathers(
     figures: Figures, stage: _Stage, beside: Mapping[str, float], y: Mapping[str, Any], timing: Mapping[str, float]
 ) -> None:
-    """What gathered parameters and, gradients reduced with each micro-batch leave of themselves beside each pass."""
+    """What gathered parameters and gradients that each micro-batch reduces leave of themselves beside each pass."""
     numbers, m = stage.numbers, y["micro_batches"]
     gathers = {phase: float(numbers[f"gather_{phase}"]) * timing["gather_factor"] / m for phase in beside}
     gathers["backward"] += float(numbers["reduce_each"]) * timing["data_factor"] / m
