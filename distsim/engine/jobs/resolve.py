@@ -152,7 +152,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     notes += framework_notes(framework, model, layout, kernels, origins, precision.name)
     notes += tuning_notes(tuning, model, kernels, framework, precision, job.lora_targets)
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
-    if job.dropout is not None and not any(rates) and not kernels.dropout_always:
+    if job.dropout is not None and not any(rates):
         notes.append(f"--{'' if job.dropout else 'no-'}dropout has no effect: {model.name} has none")
     chunks = chunk_layers(filled["stage_layers"], model, layout, framework)
     if note := placement_note(filled["stage_layers"], chunks, model, layout, framework):
