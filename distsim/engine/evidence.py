@@ -125,8 +125,7 @@ def check_possible(setup: Setup, seconds: float | None) -> None:
     from distsim.engine.jobs.flops import least_flops, peak_of
 
     y, peak = setup.layout, peak_of(setup)
-    tokens = y.seq * y.micro_batch * y.micro_batches * y.dp
-    if seconds and peak and least_flops(setup) * tokens / y.gpus / seconds > POSSIBLE * peak:
+    if seconds and peak and least_flops(setup) * y.step_tokens / y.gpus / seconds > POSSIBLE * peak:
         raise MissingCell(f"seq_len {y.seq} and the measured speed contradict each other: beyond the chip's peak rate")
 
 

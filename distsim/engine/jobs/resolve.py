@@ -85,6 +85,11 @@ class Setup:
         stated = self.gpu_power and (self.job.gpu_power or self.cluster.gpu_power)
         return f"{self.accelerator.name} at {self.gpu_power:g} W" if stated else self.accelerator.name
 
+    @property
+    def trained_precision(self) -> Precision:
+        """The recipe of what trains: that of the adapters where all else is frozen."""
+        return self.precision if self.tuning is None else self.tuning.adapter
+
     def context(self) -> Context:
         """What the layers need to state their operations."""
         return Context(
@@ -103,7 +108,7 @@ class Setup:
             "schedule": y.schedule, "stage_layers": list(self.stage_layers), "zero": y.zero, "zero_group": y.zero_group,
             "sequence_parallel": bool(y.sequence_parallel), "loss_parallel": bool(y.loss_parallel),
             "cp_mode": y.cp_mode, "seq": y.seq, "micro_batch": y.micro_batch,
-            "global_batch": y.micro_batch * y.micro_batches * y.dp, "micro_batches": y.micro_batches,
+            "global_batch": y.global_batch, "micro_batches": y.micro_batches,
             "recompute": self.recompute, "recompute_layers": y.recompute_layers,
             "attention": y.attention, "cuda_graphs": self.kernels.graphs,
             "expert_overlap": self.kernels.expert_overlap,
