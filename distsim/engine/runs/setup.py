@@ -10,6 +10,7 @@ from distsim.engine.jobs.profile import least_zero
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.adapters import counted_targets, unasked_recompute
+from distsim.engine.runs.attention import attention_of
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.degrees import first_that_fits, open_degrees
 from distsim.engine.runs.evaluation import evaluating
@@ -37,8 +38,8 @@ from distsim.engine.runs.profile import (
     unpacked_then,
     usual_of,
 )
-from distsim.engine.runs.software import attention_of, compiled_zero, recomputation_of, sharding_group
-from distsim.interop.runs import MissingCell, Run
+from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
+from distsim.interop.runs import MissingCell, Run, loss_notes
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.chips import with_chip
 from distsim.interop.runs.models import model_of, without_prediction
@@ -160,7 +161,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     if attention := attention_of(run, framework, model.causal, model.positions == "relative"):
         options["attention"] = attention
     options.update(run_notes.pipeline_options(run))
-    options["loss"] = run_notes.loss_of(run, framework.supports.losses)
+    options["loss"] = loss_notes.loss_of(run, framework.supports.losses)
     options["optimizer"] = optimizer_named(run.text("optimizer"))
     options["offload"], options["no_sync"] = run_notes.offloaded(run), reduces_once(run)
     return {name: value for name, value in options.items() if value is not None}
