@@ -12,6 +12,7 @@ from distsim.engine.footprint.saved import Saved
 from distsim.engine.footprint.states import States
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
+from distsim.last import for_last
 from distsim.layers.ledger import Block, weight_copy_bytes
 
 LAYERS_ON_GPU = 2
@@ -43,11 +44,11 @@ def _weight_copies(setup: Setup, stage: Stage) -> Number:
 Peaks = dict[tuple[Any, ...], tuple[Block, Block, Number]]
 
 
-class _Last:
-    """Peaks of the layers of the setup that was asked for last: its stages share blocks, which are known by identity
-    and kept with their peaks, so that no other can take their place."""
-
-    known: tuple[Setup, Peaks] | None = None
+@for_last
+def _peaks(setup: Setup) -> Peaks:
+    """Where the peaks of a setup's layers are kept: its stages share blocks, which are known by identity and kept with
+    their peaks, so that no other can take their place."""
+    return {}
 
 
 class StageStep:
@@ -103,13 +104,10 @@ class StageStep:
         kept = self.gradients.kept
         if not isinstance(kept, (int, float)):
             return self._layer(block)
-        last = _Last.known
-        if last is None or last[0] is not self.setup:
-            last = _Last.known = (self.setup, {})
-        key = (id(block), id(first), kept)
-        if key not in last[1]:
-            last[1][key] = (block, first, self._layer(block))
-        return last[1][key][2]
+        known, key = _peaks(self.setup), (id(block), id(first), kept)
+        if key not in known:
+            known[key] = (block, first, self._layer(block))
+        return known[key][2]
 
     def _layer(self, block: Block) -> Number:
         setup = self.setup
