@@ -91,6 +91,7 @@ def test_a_wrong_value_is_answered_or_named(kind: str, tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("kind", "old", "new", "told"),
     [("precisions", 'math = "bf16"', 'math = "bf17"', "math"), ("frameworks", "zero = 3", 'zero = "three"', "zero"),
+     ("frameworks", "zero = 3", "interleave = true", "'interleave' is no option of a job"),
      ("precisions", 'gather_dtype = "bf16"', "gather_dtype = []", "gather_dtype"),
      ("gpus", 'architecture = "hopper"', 'architecture = " "', "architecture")],
 )  # fmt: skip

@@ -21,8 +21,9 @@ from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.weights import weight_work
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.pricing import price
+from distsim.engine.runs.attention import attention_of
 from distsim.engine.runs.profile import framework_of
-from distsim.engine.runs.software import attention_of, recomputation_of, sharding_group
+from distsim.engine.runs.software import recomputation_of, sharding_group
 from distsim.formulas.compute import array_share, causal_fraction, head_share
 from distsim.interop.runs import Run, read_runs
 

@@ -13,7 +13,7 @@ from distsim import Job
 from distsim.cli.app import run
 from distsim.engine.advice.faster import advise
 from distsim.engine.evidence import setup_of
-from distsim.engine.footprint.moments import STEP
+from distsim.engine.footprint.moment import STEP
 from distsim.engine.jobs.graphs import GROUPED, ITERATION
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages

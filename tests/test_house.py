@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -30,7 +31,7 @@ for _module in pkgutil.iter_modules(distsim.formulas.__path__):
 
 # room -> how far up the house it is; a room may import those below it, and itself
 FLOORS = {
-    "units": 0, "arrays": 0, "errors": 0, "formula": 0, "formulas": 1, "schedules": 1, "specs": 2,
+    "units": 0, "arrays": 0, "last": 0, "errors": 0, "formula": 0, "formulas": 1, "schedules": 1, "specs": 2,
     "preset_kinds": 1, "catalog": 3, "layers": 3, "interop": 3, "engine": 4, "report": 5, "cli": 6,
 }  # fmt: skip
 ROOMS_OF = {
@@ -42,15 +43,29 @@ ROOMS_OF = {
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
 
 
+@functools.cache
+def lines(path: Path) -> list[str]:
+    """Of a file of the package; read once for all laws."""
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Of a file's syntax tree, the module first."""
+    return list(ast.walk(ast.parse("\n".join(lines(path)))))
+
+
 def room(path: Path) -> str:
     """The room of a file: its folder under distsim, or its own name."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
+@functools.cache
+def imports(path: Path) -> list[tuple[str, bool]]:
     """(module, whether it is imported when the file is) of every import that runs."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    yield from _imports(tree.body, True)
+    module = nodes(path)[0]
+    assert isinstance(module, ast.Module)
+    return list(_imports(module.body, True))
 
 
 def _imports(body: list[ast.stmt], at_top: bool) -> Iterator[tuple[str, bool]]:
@@ -92,9 +107,8 @@ def test_one_library_one_room(library: str) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_files_and_functions_are_small(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= LONGEST_FILE
-    for node in ast.walk(ast.parse(text)):
+    assert len(lines(path)) <= LONGEST_FILE
+    for node in nodes(path):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = (node.end_lineno or 0) - node.lineno + 1
             assert length <= LONGEST_FUNCTION, f"{node.name} has {length} lines"
@@ -102,8 +116,9 @@ def test_files_and_functions_are_small(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_every_file_says_what_it_is(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert not tree.body or ast.get_docstring(tree)
+    module = nodes(path)[0]
+    assert isinstance(module, ast.Module)
+    assert not module.body or ast.get_docstring(module)
 
 
 UNIT_CONSTANTS = {1024, 2**20, 2**30, 2**40, 3600, 86400, 10**3 * 10**6, 10**12, 10**15}
@@ -114,8 +129,7 @@ def test_unit_constants_live_in_units(path: Path) -> None:
     """No bare 1024, 2**30, 1e9 or 3600 outside units.py; limits of specs' fields and sizes of caches are no units."""
     if path.name == "units.py":
         return
-    text = path.read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(path):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             base, power = node.left, node.right
             if isinstance(base, ast.Constant) and isinstance(power, ast.Constant):

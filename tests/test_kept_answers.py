@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from distsim.arrays import kept, maximum
 from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.flops import active_parameters
 from distsim.formulas.compute import matmul_share
 from distsim.interop.runs.table import Run
+from distsim.last import for_last
 
 CELLS = {
     "model": "own",
@@ -51,3 +53,23 @@ def test_runs_of_equal_cells_share_a_model_and_others_of_its_name_do_not() -> No
     assert first.model is second.model
     assert (first.model.layers, deeper.model.layers) == (4, 8)
     assert active_parameters(first) == active_parameters(second) < active_parameters(deeper)
+
+
+def test_an_answer_is_kept_for_the_object_that_was_asked_about_last() -> None:
+    """By identity: an equal object is another one, and what raises is asked again."""
+    asked: list[list[int]] = []
+
+    @for_last
+    def total(numbers: list[int]) -> int:
+        asked.append(numbers)
+        if not numbers:
+            raise ValueError
+        return sum(numbers)
+
+    one, same = [1, 2], [1, 2]
+    assert (total(one), total(one), total(same), total(one)) == (3, 3, 3, 3)
+    assert len(asked) == 3
+    for _ in range(2):
+        with pytest.raises(ValueError):
+            total([])
+    assert len(asked) == 5 and total(one) == 3 and len(asked) == 5

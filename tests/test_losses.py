@@ -18,7 +18,7 @@ from distsim.engine.validate import replay
 from distsim.errors import DistsimError
 from distsim.formulas.loss import loss_chunk_tokens
 from distsim.interop.runs import Run
-from distsim.interop.runs.notes import loss_chunks
+from distsim.interop.runs.loss_notes import loss_chunks
 from distsim.layers.head import head
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job

@@ -5,6 +5,8 @@ Presets of the test's own keep the snapshots still when a shipped figure is mend
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import subprocess
@@ -13,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from distsim.cli.app import run
+
 GOLDEN = Path(__file__).parent / "golden"
-RUN = [sys.executable, "-c", "from distsim.cli import main; main()", "memory"]
-MODEL = str(GOLDEN / "plain-7b.toml")
-FRAMEWORK = ["--framework", str(GOLDEN / "plain-framework.toml")]
+WORDS = [str(GOLDEN / "plain-7b.toml"), "--framework", str(GOLDEN / "plain-framework.toml")]
 MEASURED = re.compile(r"by [\d,]+ measured runs.*?would fit", re.DOTALL)
 """What changes with every run that is added."""
 CASES = {
@@ -27,17 +29,24 @@ CASES = {
 }
 
 
-def shown(tmp_path: Path, words: list[str], **environment: str) -> str:
-    dropped = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM", "COLORTERM")
-    mine = {key: value for key, value in os.environ.items() if key not in dropped}
-    kept = {key: value for key, value in mine.items() if not key.startswith(("DISTSIM_", "LC_"))}
-    kept["XDG_CONFIG_HOME"] = str(tmp_path)
-    done = subprocess.run(
-        [*RUN, MODEL, *FRAMEWORK, *words], capture_output=True, text=True, cwd=tmp_path, env={**kept, **environment},
-        encoding="utf-8", check=False,
-    )  # fmt: skip
-    assert done.returncode in (0, 1), done.stderr
-    return MEASURED.sub("by measured runs ... would fit", done.stdout.replace(str(GOLDEN) + os.sep, ""))
+def shown(folder: Path, words: list[str], encoding: str = "utf-8", **environment: str) -> str:
+    """What a terminal with this encoding gets to see, in a folder and with no more environment than is named."""
+    written = io.BytesIO()
+    out = io.TextIOWrapper(written, encoding=encoding)
+    with pytest.MonkeyPatch.context() as shell, contextlib.redirect_stdout(out):
+        for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM", "COLORTERM"):
+            shell.delenv(name, raising=False)
+        for name, value in environment.items():
+            shell.setenv(name, value)
+        shell.chdir(folder)
+        assert run(["memory", *WORDS, *words]) in (0, 1)
+        out.flush()
+    return plain(written.getvalue().decode(encoding))
+
+
+def plain(text: str) -> str:
+    """A page without what changes with every run that is added, and without where the presets lie."""
+    return MEASURED.sub("by measured runs ... would fit", text.replace(str(GOLDEN) + os.sep, ""))
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -64,4 +73,13 @@ def test_colour_adds_only_colour(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_ascii_where_the_encoding_has_no_more(name: str, tmp_path: Path) -> None:
-    assert shown(tmp_path, CASES[name], PYTHONIOENCODING="ascii").isascii()
+    assert shown(tmp_path, CASES[name], "ascii").isascii()
+
+
+def test_a_shell_shows_the_same(tmp_path: Path) -> None:
+    """A process of its own, told its encoding by the environment."""
+    command = [sys.executable, "-c", "from distsim.cli import main; main()", "memory", *WORDS, *CASES["fits"]]
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "TERM")}
+    mine = {**kept, "COLUMNS": "80", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, encoding="ascii", cwd=tmp_path, env=mine, check=True)
+    assert plain(done.stdout) == shown(tmp_path, CASES["fits"], "ascii", COLUMNS="80")

@@ -12,8 +12,9 @@ import pytest
 
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import slack_of
-from distsim.engine.footprint.moments import StageStep, layer_backward, moments_of
+from distsim.engine.footprint.moments import layer_backward, moments_of
 from distsim.engine.footprint.saved import saved_of
+from distsim.engine.footprint.stage_step import StageStep
 from distsim.engine.footprint.states import states, stored
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import Stage, build_stages

@@ -9,7 +9,8 @@ from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes, slack_of, split_bytes
 from distsim.engine.footprint.host import beyond_host, node_bytes
 from distsim.engine.footprint.kept import kept_bytes, pool_bytes
-from distsim.engine.footprint.moments import Moment, highest, moments_of
+from distsim.engine.footprint.moment import Moment, highest
+from distsim.engine.footprint.moments import moments_of
 from distsim.engine.footprint.peak_error import PeakError, peak_error
 from distsim.engine.footprint.saved import Saved, saved_of
 from distsim.engine.footprint.states import States, states, stored

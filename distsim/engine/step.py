@@ -65,8 +65,7 @@ class StepReport:
     @property
     def tokens_per_second(self) -> float:
         """Over all GPUs."""
-        y = self.setup.layout
-        return float(y.seq * y.micro_batch * y.micro_batches * y.dp / self.seconds)
+        return float(self.setup.layout.step_tokens / self.seconds)
 
     @property
     def model_flops_per_second_per_gpu(self) -> float:

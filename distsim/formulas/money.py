@@ -5,10 +5,10 @@ from __future__ import annotations
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.formula import formula
 from distsim.formulas.energy import WATTS_PER_KILOWATT
-from distsim.units import DAY, GIGA, HOUR
+from distsim.units import GIGA, HOUR, YEAR, YEAR_MONTHS
 
-YEAR_HOURS = 365 * DAY / HOUR
-MONTH_HOURS = YEAR_HOURS / 12
+YEAR_HOURS = YEAR / HOUR
+MONTH_HOURS = YEAR_HOURS / YEAR_MONTHS
 MILLION = 1_000_000
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from distsim.arrays import Number, where
 from distsim.layers.adapted import ROW_PARALLEL, is_folded, matrices_of
@@ -24,6 +24,7 @@ from distsim.layers.ledger import (
     Tensor,
     parameters_of,
 )
+from distsim.layers.linear import Size, product_row, weight_cast
 from distsim.layers.streams import UNSCALED
 from distsim.layers.unpacking import plain_weight, quantised, unpacked
 from distsim.specs.tuning import Tuning
@@ -34,13 +35,6 @@ _READ_BY_LAYERS = (".rope_tables", "layer_inputs")
 _ONE_INPUT_MORE = ".input_fp32"
 _WEIGHT_GRADIENT_ONLY = (".normalised", UNSCALED, RATE_GRADIENT_ONLY)
 """What an eager norm, a scale or a scan keeps for the gradient of its weight alone."""
-
-
-class Alike(NamedTuple):
-    """The matrices of one kind that a rank holds: one, or one for each of its experts."""
-
-    group: Literal["dense", "expert"]
-    copies: Number
 
 
 def tuned(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
@@ -182,19 +176,23 @@ def _adapter(ctx: Context, tuning: Tuning, operation: Operation, label: str, wid
     tokens, row, group = each_tokens * copies, operation.name in ROW_PARALLEL, operation.parameters[0].group
     over: Literal["tp", "etp"] = "etp" if group == "expert" else "tp"
     shards = getattr(ctx.layout, over) if operation.parameters[0].tensor_parallel else 1
-    alike = Alike(group, 1 if tuning.experts.how == "shared" else copies)
+    alike = 1 if tuning.experts.how == "shared" else copies
     rank, across = tuning.rank, 1 - 1 / shards
     narrow, wide = (rank, width / shards) if row else (rank / shards, width)
     each = tuning.product_bytes
     name = f"{operation.name}.lora"
     hidden = Tensor(f"{name}_hidden{label}", tokens * rank, each, "s b r")
     exchanged = tokens * rank * each * (across > 0)
-    down = _product(ctx, f"{name}_a{label}", tokens, inner, narrow, _inputs(ctx, tuning, operation, label), each,
-                    (Collective("all_reduce", over, exchanged, "forward", bytes_each=each),) if row else
-                    (Collective("all_gather", over, exchanged, "forward", bytes_each=each),
-                     Collective("reduce_scatter", over, exchanged, "backward", bytes_each=each)), alike)  # fmt: skip
+    exchanges = (
+        (Collective("all_reduce", over, exchanged, "forward", bytes_each=each),)
+        if row else
+        (Collective("all_gather", over, exchanged, "forward", bytes_each=each),
+         Collective("reduce_scatter", over, exchanged, "backward", bytes_each=each))
+    )  # fmt: skip
     outputs = _outputs(ctx, tuning, tokens * width * each * (across > 0), shards, over) if row else ()
-    up = _product(ctx, f"{name}_b{label}", tokens, rank, wide, [hidden], each, outputs, alike)
+    read = _inputs(ctx, tuning, operation, label)
+    down = _product(tuning, f"{name}_a{label}", Size(tokens, inner, narrow, alike), read, group, exchanges)
+    up = _product(tuning, f"{name}_b{label}", Size(tokens, rank, wide, alike), [hidden], group, outputs)
     return [down, up, _added(ctx, tuning, f"{name}_add{label}", tokens, inner, width)]
 
 
@@ -234,34 +232,21 @@ def _inputs(ctx: Context, tuning: Tuning, operation: Operation, label: str) -> l
 
 
 def _product(
-    ctx: Context,
+    tuning: Tuning,
     name: str,
-    tokens: Number,
-    inner: Number,
-    outer: Number,
+    size: Size,
     inputs: list[Tensor],
-    each: Number,
+    group: Literal["dense", "expert"],
     collectives: tuple[Collective, ...],
-    alike: Alike,
 ) -> Operation:
     """One of an adapter's two matrix products."""
-    copies = alike.copies
-    size = inner * outer * copies
-    weight = Parameter(f"{name}.weight", size, "matrix", inner, outer, copies, alike.group, held="adapter")
-    saved = list(inputs)
-    if ctx.tuning is not None and each < ctx.tuning.adapter.parameter_bytes:  # autocast keeps what it casts
-        saved.append(Tensor(f"{name}.weight_cast", size, each, "cast weight", weight_copy=True))
-    flops = 2 * tokens * inner * outer
-    return Operation(
-        name, "matmul", flops, 2 * flops, (tokens * inner + size) * each, tokens * outer * each,
-        (tokens / copies, outer, inner, copies), tuple(saved),
-        Tensor(f"{name}.output", tokens * outer, each, "matmul output"),
-        transient_backward=(
-            Tensor(f"{name}.output_gradient", tokens * outer, each, "matmul output"),
-            Tensor(f"{name}.input_gradient", tokens * inner, each, "matmul input"),
-        ),
-        parameters=(weight,), collectives=collectives,
-    )  # fmt: skip
+    each = tuning.product_bytes
+    weight = Parameter(
+        f"{name}.weight", size.elements, "matrix", size.inner, size.outer, size.copies, group, held="adapter"
+    )
+    casts = each < tuning.adapter.parameter_bytes  # autocast keeps what it casts
+    saved = [*inputs, weight_cast(name, size, each)] if casts else inputs
+    return product_row(name, size, each, saved, (weight,), collectives)
 
 
 def _added(ctx: Context, tuning: Tuning, name: str, tokens: Number, inner: Number, width: Number) -> Operation:

@@ -6,10 +6,10 @@ from distsim.arrays import Number, maximum
 from distsim.layers.attention_kernel import flash_kernel, masked
 from distsim.layers.block_indexer import block_indexer
 from distsim.layers.context_parallel import context_exchange
-from distsim.layers.core_attention import core_attention
+from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.disentangled import distance_scores
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
-from distsim.layers.linear import linear
+from distsim.layers.linear import Bias, Weights, linear
 from distsim.layers.norm import inner_norm, norm, shared
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import MASK_BYTES
@@ -43,11 +43,9 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
         model.hidden,
         outer,
         source,
-        bias=model.qkv_bias,
-        bias_parts=() if model.key_bias and model.gate_bias else parts,
-        matrices=matrices,
+        bias=model.qkv_bias and Bias(parts=() if model.key_bias and model.gate_bias else parts),
+        weights=Weights(matrices, (asked, *given)),
         cast_input=True,
-        parts=(asked, *given),
         collectives=column_collectives(ctx, matrices),
     )
     operations = [qkv]
@@ -60,7 +58,7 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     operations += _value_norm(ctx, value, tokens * kv_heads, made)
     operations += context_exchange(ctx, query, key, value, values)
     operations += [*block_indexer(ctx), *distance_scores(ctx, key, heads)]
-    operations += core_attention(ctx, query, key, value, heads, width, values, value_projection=tokens * outer)
+    operations += core_attention(ctx, Heads(query, key, value, heads, width, values, tokens * outer))
     if model.attention_gate:
         operations.append(output_gate(ctx, tokens * heads * values, heads))
     operations += output_projection(ctx, heads * values)
@@ -108,8 +106,7 @@ def output_projection(ctx: Context, inner: Number) -> list[Operation]:
         inner,
         model.hidden,
         kept,
-        bias=model.attention_output_bias,
-        bias_whole=True,
+        bias=model.attention_output_bias and Bias(whole=True),
         collectives=row_collectives(ctx),
     )
     return [*before, projection, *residual(ctx, "attention.residual")]
@@ -119,7 +116,7 @@ def residual(ctx: Context, name: str) -> list[Operation]:
     """Dropout (where the model has it) and addition to the residual stream."""
     elements = ctx.sharded_tokens * ctx.model.hidden
     saved: tuple[Tensor, ...] = ()
-    if ctx.dropout and (ctx.model.hidden_dropout or ctx.kernels.dropout_always):
+    if ctx.dropout and ctx.model.hidden_dropout:
         saved = (Tensor(f"{name}.dropout_mask", elements, MASK_BYTES, "s b h mask"),)
     if name == "attention.residual":
         saved += framework_copies(ctx)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from distsim.arrays import Number, maximum, minimum, round_up, where
 from distsim.layers.attention_kernel import all_keys, casts_keys, sdpa_choice, with_mask
 from distsim.layers.ledger import Context, Operation, Tensor
@@ -25,24 +27,29 @@ def key_tokens(ctx: Context) -> Number:
     return ctx.layout.together
 
 
-def core_attention(
-    ctx: Context,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    heads: Number,
-    width: Number,
-    value_width: Number,
-    value_projection: Number,
-) -> list[Operation]:
-    """Rows of core attention; ``value_projection`` is the elements of the projection that values may be a view of."""
+class Heads(NamedTuple):
+    """What core attention reads: queries, keys and values of ``count`` heads on one rank."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    count: Number
+    width: Number
+    value_width: Number
+    value_projection: Number
+    """Elements of the projection that values may be a view of."""
+
+
+def core_attention(ctx: Context, read: Heads) -> list[Operation]:
+    """Rows of core attention."""
     layout = ctx.layout
+    query, key, value, heads, width, value_width, value_projection = read
     queries = layout.seq / layout.cp
     flops = 2 * layout.micro_batch * heads * queries * key_tokens(ctx) * (width + value_width)
     output = Tensor("attention.output", layout.tokens * heads * value_width, ctx.activation, "s b a d/t")
     math = ctx.kernels.sdpa and layout.attention == "flash" and sdpa_choice(ctx) == "math"
     if layout.attention != "flash" or math or ctx.model.composed_attention:
-        return _products(ctx, query, key, value, output, heads, flops, width, value_width, value_projection, math)
+        return _products(ctx, read, output, flops, math)
     if ctx.kernels.value_view:
         value = value._replace(elements=value_projection)
     own = key.elements
@@ -109,21 +116,22 @@ def _own_tables(ctx: Context) -> tuple[Tensor, ...]:
     return (table._replace(elements=table.elements * ctx.kernels.rope_tables),)
 
 
-def _expanded(ctx: Context, query: Tensor, key: Tensor, value: Tensor, projection: Number, math: bool) -> list[Tensor]:
+def _expanded(ctx: Context, read: Heads, math: bool) -> list[Tensor]:
     """Queries, keys and values as eager products keep them: fp32 where asked, grouped heads copied to all heads.
 
     Torch can view one shared head, or a slice of a projection, as the matrices of a batched product only while the
     micro-batch is one sequence; otherwise it copies what the product reads.
     """
     model, kernels, single = ctx.model, ctx.kernels, ctx.layout.micro_batch == 1
-    grouped = (model.kv_heads < model.heads and model.latent_attention is None) and (kernels.expand_kv or math)
+    query, key, value = read.query, read.key, read.value
+    grouped = model.kv_heads < model.heads and model.latent_attention is None
     expand = query.elements / key.elements if grouped else 1
     values = value.elements * expand
     if grouped and kernels.sdpa and model.kv_heads == 1 and not math:
         values = where(single, value.elements, values)
         expand = expand if ctx.precision.autocast else where(single, 1, expand)  # rotated keys are cast, hence copied
     if kernels.value_view and not grouped:
-        values = where(single, projection, values)
+        values = where(single, read.value_projection, values)
     each = FP32_BYTES if kernels.scores_fp32 and not ctx.precision.autocast else ctx.activation
     return [
         query._replace(bytes_each=each),
@@ -189,25 +197,14 @@ def _sink_scale(ctx: Context, rows: Number, scores: Number) -> tuple[Tensor, ...
     )
 
 
-def _products(
-    ctx: Context,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    heads: Number,
-    flops: Number,
-    width: Number,
-    value_width: Number,
-    projection: Number,
-    math: bool,
-) -> list[Operation]:
-    """Three rows: scores, softmax (with dropout), weighted sum."""
-    own = key.elements
-    query, key, value = _expanded(ctx, query, key, value, projection, math)
-    raw, kept, weights = _softmax(ctx, heads)
+def _products(ctx: Context, read: Heads, output: Tensor, flops: Number, math: bool) -> list[Operation]:
+    """Three rows: scores, softmax (with dropout), weighted sum; ``math`` where torch's own choice came to that."""
+    query, key, value = _expanded(ctx, read, math)
+    raw, kept, weights = _softmax(ctx, read.count)
     layout = ctx.layout
-    shape = (layout.micro_batch, heads, layout.seq / layout.cp, all_keys(ctx), width, value_width)
+    shape = (
+        layout.micro_batch, read.count, layout.seq / layout.cp, all_keys(ctx), read.width, read.value_width
+    )  # fmt: skip
     scores = Operation(
         "attention.scores", "attention", flops / 2, flops, query.size_bytes + key.size_bytes, raw.size_bytes,
         shape, transient_forward=(raw,), transient_backward=(raw, query, key), recompute_class="core_attention",
@@ -222,4 +219,4 @@ def _products(
         output.size_bytes, shape, (weights,), output, transient_backward=(weights, output, value),
         recompute_class="core_attention",
     )  # fmt: skip
-    return [heads_operation(ctx, query, key, value, own), scores, softmax, weighted]
+    return [heads_operation(ctx, query, key, value, read.key.elements), scores, softmax, weighted]

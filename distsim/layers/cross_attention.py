@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from distsim.layers.attention import heads_per_rank, residual
 from distsim.layers.attention_kernel import flash_kernel, masked
-from distsim.layers.core_attention import core_attention
+from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.ledger import Context, Operation, Tensor
-from distsim.layers.linear import linear
+from distsim.layers.linear import Bias, Weights, linear
 from distsim.layers.norm import norm
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 
@@ -24,9 +24,8 @@ def cross_attention(ctx: Context, whole: Context) -> list[Operation]:
     query = Tensor("attention.query", tokens * heads * width, act, "s b a d/t")
     key = Tensor("attention.key", others * kv_heads * width, act, "s b k d/t")
     value = Tensor("attention.value", others * kv_heads * width, act, "s b k d/t")
-    core = core_attention(
-        replace(ctx, keys=whole.layout.seq), query, key, value, heads, width, width, value_projection=value.elements
-    )
+    read = Heads(query, key, value, heads, width, width, value.elements)
+    core = core_attention(replace(ctx, keys=whole.layout.seq), read)
     kept = Tensor("attention.output", tokens * heads * width, ctx.precision.kept_input_bytes, "s b a d/t")
     if ctx.kernels.attention_output_copy and flash_kernel(ctx):
         kept = kept._replace(name="attention.output_copy", elements=kept.elements * (1 - masked(ctx)))
@@ -40,13 +39,12 @@ def cross_attention(ctx: Context, whole: Context) -> list[Operation]:
         linear(ctx, f"{NAME}.query", tokens, model.hidden, heads * width,
                Tensor(f"{NAME}.input", rows, ctx.precision.kept_input_bytes, "s b h"), bias=model.qkv_bias,
                cast_input=True, collectives=column_collectives(ctx)),
-        linear(whole, f"{NAME}.kv", others, model.hidden, 2 * kv_heads * width, given, bias=model.qkv_bias, matrices=2,
-               cast_input=True,
-               bias_parts=() if model.key_bias else (kv_heads * width,),
-               collectives=column_collectives(whole)),
+        linear(whole, f"{NAME}.kv", others, model.hidden, 2 * kv_heads * width, given, weights=Weights(2),
+               bias=model.qkv_bias and Bias(parts=() if model.key_bias else (kv_heads * width,)),
+               cast_input=True, collectives=column_collectives(whole)),
         *map(_renamed, core),
         linear(ctx, f"{NAME}.projection", tokens, heads * width, model.hidden, _own(kept),
-               bias=model.attention_output_bias, bias_whole=True, collectives=row_collectives(ctx)),
+               bias=model.attention_output_bias and Bias(whole=True), collectives=row_collectives(ctx)),
         *residual(ctx, f"{NAME}.residual"),
     ]  # fmt: skip
 

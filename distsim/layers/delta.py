@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number
 from distsim.layers.ledger import RATE_GRADIENT_ONLY, Collective, Context, Operation, Parameter, Tensor
-from distsim.layers.linear import linear
+from distsim.layers.linear import Weights, linear
 from distsim.layers.mamba import SCAN_BACKWARD
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.specs.mixers import DeltaNet
@@ -42,8 +42,8 @@ def delta(ctx: Context, source: Tensor) -> list[Operation]:
     apart = _apart(ctx, mixer, keys, values, wide)
     matrices = len(apart)
     project_in = linear(
-        ctx, "delta.project_in", tokens, model.hidden, wide, source, cast_input=True, matrices=matrices,
-        parts=apart, collectives=column_collectives(ctx, matrices),
+        ctx, "delta.project_in", tokens, model.hidden, wide, source, cast_input=True, weights=Weights(matrices, apart),
+        collectives=column_collectives(ctx, matrices),
     )  # fmt: skip
     project_out = linear(
         ctx, "delta.project_out", tokens, values, model.hidden,
@@ -85,7 +85,9 @@ def _decays(
     tokens, hidden = ctx.layout.tokens, ctx.model.hidden
     scalars = heads * (1 if mixer.by_channel else 2)
     modules = 1 if ctx.kernels.qkv_matrices == 1 else len(mixer.scalars)
-    found = [linear(ctx, "delta.project_scalars", tokens, hidden, scalars, source, matrices=modules, cast_input=True)]
+    found = [
+        linear(ctx, "delta.project_scalars", tokens, hidden, scalars, source, weights=Weights(modules), cast_input=True)
+    ]
     if mixer.channel_decay:
         found.append(linear(ctx, "delta.decays", tokens, hidden, keys, source, cast_input=True))
     for what, rank, width in (("decays", mixer.channel_rank, keys), ("gate", mixer.gate_rank, values)):

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from distsim.arrays import Number, where
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
-from distsim.layers.linear import linear
+from distsim.layers.linear import Weights, linear
 from distsim.layers.norm import norm
 from distsim.units import INDEX_BYTES, MASK_BYTES
 
@@ -80,7 +80,7 @@ def _projection(ctx: Context, heads: Number) -> Operation:
     source = Tensor("attention.distances", kind.rows * model.hidden, act, "2k h") if dropped else None
     row = linear(
         ctx, "attention.distance_projection", kind.rows, model.hidden, kind.terms * heads * model.head_dim, source,
-        bias=True, matrices=kind.terms, cast_input=True,
+        bias=True, weights=Weights(kind.terms), cast_input=True,
     )  # fmt: skip
     saved = row.saved
     if dropped:

@@ -105,7 +105,7 @@ def _positions(ctx: Context) -> list[Parameter]:
 
 def _masks(ctx: Context, name: str) -> list[Tensor]:
     """The mask of dropout after an embedding."""
-    if not (ctx.dropout and (ctx.model.embedding_dropout or ctx.kernels.dropout_always)):
+    if not (ctx.dropout and ctx.model.embedding_dropout):
         return []
     return [Tensor(f"{name}.dropout_mask", ctx.sharded_tokens * table_width(ctx.model), MASK_BYTES, "s b h mask")]
 

@@ -1,11 +1,50 @@
-"""A matrix product with weights: the row that qkv, output, MLP and head projections share."""
+"""A matrix product with weights: the row that qkv, output, MLP and head projections share, and adapters' products."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from distsim.arrays import Number
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
+
+
+class Size(NamedTuple):
+    """``tokens x inner @ inner x outer`` on one rank; with ``copies`` alike matrices (experts) each of them sees its
+    share of the tokens."""
+
+    tokens: Number
+    inner: Number
+    outer: Number
+    copies: Number = 1
+
+    @property
+    def elements(self) -> Number:
+        """Of the weights."""
+        return self.inner * self.outer * self.copies
+
+
+class Weights(NamedTuple):
+    """What the weights of a product are made of."""
+
+    modules: Number = 1
+    """Separate modules that read one input (q, k, v)."""
+    parts: tuple[Number, ...] = ()
+    """Their output widths, where they are not alike."""
+    copies: Number = 1
+    """Alike matrices that the rank holds (experts)."""
+    group: Literal["dense", "expert"] = "dense"
+
+
+class Bias(NamedTuple):
+    """A bias that is not simply sharded like the product's output."""
+
+    whole: bool = False
+    """Every tensor-parallel rank holds all of it: that of a row-parallel product."""
+    parts: tuple[Number, ...] = ()
+    """Widths of the modules that have one, where not all have."""
+
+
+ONE = Weights()
 
 
 def linear(
@@ -16,58 +55,66 @@ def linear(
     outer: Number,
     kept_input: Tensor | None,
     *,
-    bias: bool = False,
-    bias_whole: bool = False,
-    bias_parts: tuple[Number, ...] = (),
-    copies: Number = 1,
-    matrices: Number = 1,
-    group: Literal["dense", "expert"] = "dense",
-    collectives: tuple[Collective, ...] = (),
+    bias: bool | Bias = False,
+    weights: Weights = ONE,
     sharded: bool = True,
     cast_input: bool = False,
-    parts: tuple[Number, ...] = (),
+    collectives: tuple[Collective, ...] = (),
 ) -> Operation:
-    """``tokens x inner @ inner x outer`` on one rank.
-
-    ``copies`` counts alike matrices held by the rank (experts), each of which sees ``tokens / copies`` tokens.
-    ``matrices`` counts separate modules read from one input (q, k, v).
-    ``cast_input`` marks an input that autocast finds in fp32 (norms give fp32): each module casts it anew.
-    ``parts`` are the output widths of the separate modules where they are not alike.
-    ``bias_parts`` are the widths of those modules that have a bias, where not all have one.
-    ``bias_whole`` marks the bias of a row-parallel product, which every tensor-parallel rank holds.
-    """
-    elements = inner * outer * copies
+    """The row of a product in the activations' format. ``cast_input`` marks an input that autocast finds in fp32 (norms
+    give fp32): each module casts it anew. ``sharded`` is False where every tensor-parallel rank holds the weights
+    whole."""
+    size, modules = Size(tokens, inner, outer, weights.copies), weights.modules
     weight = Parameter(
-        f"{name}.weight", elements, "matrix", inner, outer / matrices, copies * matrices, group, sharded,
-        parts if matrices > 1 else (),
+        f"{name}.weight", size.elements, "matrix", inner, outer / modules, size.copies * modules, weights.group,
+        sharded, weights.parts if modules > 1 else (),
     )  # fmt: skip
-    parameters = [weight]
-    if bias:
-        parameters.append(_bias(weight, f"{name}.bias", outer * copies, sharded and not bias_whole, bias_parts))
+    parameters = (weight, _bias(weight, f"{name}.bias", size, bias)) if bias else (weight,)
     if kept_input is not None and cast_input and ctx.precision.autocast:
-        kept_input = kept_input._replace(elements=kept_input.elements * matrices, name=f"{name}.input_cast")
+        kept_input = kept_input._replace(elements=kept_input.elements * modules, name=f"{name}.input_cast")
     saved = [] if kept_input is None else [kept_input]
-    act = ctx.activation
     if ctx.precision.autocast:
-        saved.append(Tensor(f"{name}.weight_cast", elements, act, "cast weight", weight_copy=True))
+        saved.append(weight_cast(name, size, ctx.activation))
+    return product_row(name, size, ctx.activation, saved, parameters, collectives)
+
+
+def product_row(
+    name: str,
+    size: Size,
+    each: Number,
+    saved: list[Tensor],
+    parameters: tuple[Parameter, ...],
+    collectives: tuple[Collective, ...],
+) -> Operation:
+    """The row of a product whose tensors have ``each`` bytes per element; backward it is two products."""
+    tokens, inner, outer, copies = size
     flops = 2 * tokens * inner * outer
     return Operation(
-        name, "matmul", flops, 2 * flops, (tokens * inner + elements) * act, tokens * outer * act,
+        name, "matmul", flops, 2 * flops, (tokens * inner + size.elements) * each, tokens * outer * each,
         shape=(tokens / copies, outer, inner, copies),
         saved=tuple(saved),
-        output=Tensor(f"{name}.output", tokens * outer, act, "matmul output"),
+        output=Tensor(f"{name}.output", tokens * outer, each, "matmul output"),
         transient_backward=(
-            Tensor(f"{name}.output_gradient", tokens * outer, act, "matmul output"),
-            Tensor(f"{name}.input_gradient", tokens * inner, act, "matmul input"),
+            Tensor(f"{name}.output_gradient", tokens * outer, each, "matmul output"),
+            Tensor(f"{name}.input_gradient", tokens * inner, each, "matmul input"),
         ),
-        parameters=tuple(parameters),
+        parameters=parameters,
         collectives=collectives,
     )  # fmt: skip
 
 
-def _bias(weight: Parameter, name: str, elements: Number, sharded: bool, parts: tuple[Number, ...]) -> Parameter:
+def weight_cast(name: str, size: Size, each: Number) -> Tensor:
+    """The copy of its weights that a product under autocast reads, kept for backward."""
+    return Tensor(f"{name}.weight_cast", size.elements, each, "cast weight", weight_copy=True)
+
+
+def _bias(weight: Parameter, name: str, size: Size, bias: bool | Bias) -> Parameter:
     """The bias that goes with a weight, or with some of its separate modules."""
-    own = weight._replace(name=name, elements=elements, kind="vector", rows=0, columns=0, tensor_parallel=sharded)
+    whole, parts = bias if isinstance(bias, Bias) else Bias()
+    own = weight._replace(
+        name=name, elements=size.outer * size.copies, kind="vector", rows=0, columns=0,
+        tensor_parallel=weight.tensor_parallel and not whole,
+    )  # fmt: skip
     if not parts:
         return own
     own = own._replace(elements=sum(parts))

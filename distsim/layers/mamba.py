@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
-from distsim.layers.linear import linear
+from distsim.layers.linear import Bias, linear
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import FP32_BYTES
 
@@ -41,7 +41,7 @@ def mamba(ctx: Context, source: Tensor) -> list[Operation]:
     read = Tensor("mamba.normalised" if mixer.norm else "mamba.gated", tokens * inner, kept, "s b e/t")
     project_out = linear(
         ctx, "mamba.project_out", tokens, inner, model.hidden, None if ctx.kernels.scan_projects else read,
-        bias=mixer.bias if mixer.output_bias is None else mixer.output_bias, bias_whole=True,
+        bias=(mixer.bias if mixer.output_bias is None else mixer.output_bias) and Bias(whole=True),
         collectives=row_collectives(ctx),
     )  # fmt: skip
     return [

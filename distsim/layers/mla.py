@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim.arrays import Number
 from distsim.layers.attention import gate_projection, output_gate, output_projection
 from distsim.layers.context_parallel import context_exchange
-from distsim.layers.core_attention import core_attention
+from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.indexer import indexer
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
@@ -40,7 +40,7 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
         return [*operations, *scaled, *exchanged, *core, *_gated(ctx, mla, heads, source)]
     operations += scaled
     operations += context_exchange(ctx, query, key, value, mla.value_dim)
-    operations += core_attention(ctx, query, key, value, heads, width, mla.value_dim, value_projection=projection)
+    operations += core_attention(ctx, Heads(query, key, value, heads, width, mla.value_dim, projection))
     return operations + _gated(ctx, mla, heads, source)
 
 

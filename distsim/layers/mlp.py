@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim.arrays import Number
 from distsim.layers.attention import residual
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
-from distsim.layers.linear import linear
+from distsim.layers.linear import Bias, Weights, linear
 from distsim.layers.norm import inner_norm
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 from distsim.units import FP32_BYTES, MASK_BYTES
@@ -40,7 +40,7 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
             outer,
             source,
             bias=model.mlp_bias,
-            matrices=matrices,
+            weights=Weights(matrices),
             cast_input=True,
             collectives=column_collectives(ctx, matrices),
         ),
@@ -54,8 +54,7 @@ def mlp(ctx: Context, source: Tensor, name: str = "mlp", ffn: int | None = None)
             inner,
             model.hidden,
             kept,
-            bias=model.mlp_bias or model.mlp_output_bias,
-            bias_whole=True,
+            bias=(model.mlp_bias or model.mlp_output_bias) and Bias(whole=True),
             collectives=row_collectives(ctx),
         ),
         *(residual(ctx, f"{name}.residual") if name == "mlp" else ()),

@@ -8,7 +8,7 @@ from distsim.arrays import Number
 from distsim.layers import capacity
 from distsim.layers.attention import residual
 from distsim.layers.ledger import EXPERTS, Collective, Context, Operation, Parameter, Tensor
-from distsim.layers.linear import linear
+from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import mlp
 from distsim.layers.router import ROUTER_BYTES, router
 from distsim.units import FP32_BYTES, INDEX_BYTES
@@ -78,28 +78,9 @@ def expert_operations(ctx: Context) -> list[Operation]:
     exchange = sent / layout.etp * width * act * (layout.ep > 1)
     gather = routed * width * act * (layout.etp > 1)
     outer = inner * (2 if model.gated else 1)
-    up = linear(
-        ctx,
-        EXPERTS[0],
-        routed,
-        width,
-        outer,
-        dispatched,
-        bias=experts.bias,
-        copies=local,
-        group="expert",
-    )
-    down = linear(
-        ctx,
-        EXPERTS[1],
-        routed,
-        inner,
-        width,
-        down_input,
-        bias=experts.bias,
-        copies=local,
-        group="expert",
-    )
+    weights = Weights(copies=local, group="expert")
+    up = linear(ctx, EXPERTS[0], routed, width, outer, dispatched, bias=experts.bias, weights=weights)
+    down = linear(ctx, EXPERTS[1], routed, inner, width, down_input, bias=experts.bias, weights=weights)
     operations = [
         _dispatch(ctx, rows, exchange, gather),
         *capacity.at_the_busiest(

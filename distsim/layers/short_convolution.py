@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
-from distsim.layers.linear import linear
+from distsim.layers.linear import Bias, linear
 from distsim.layers.tensor_parallel import column_collectives, row_collectives
 
 
@@ -30,7 +30,7 @@ def short_convolution(ctx: Context, source: Tensor) -> list[Operation]:
         _pass("convolution.gate_output", 2 * whole, whole, convolved, ()),
         linear(ctx, "convolution.project_out", tokens, width, model.hidden,
                Tensor("convolution.gated", tokens * width, ctx.precision.kept_input_bytes, "s b h/t"),
-               bias=mixer.bias, bias_whole=True, collectives=row_collectives(ctx)),
+               bias=mixer.bias and Bias(whole=True), collectives=row_collectives(ctx)),
     ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
-from distsim.layers.linear import linear
+from distsim.layers.linear import Weights, linear
 from distsim.layers.norm import norm
 from distsim.units import FP32_BYTES
 
@@ -140,7 +140,8 @@ def _own_products(ctx: Context, name: str, whole: Tensor, read: str) -> list[Ope
         source = Tensor(read, tokens * hidden, ctx.precision.kept_input_bytes, "s b h")
     moved = _stream(ctx, "all", others).size_bytes * _passes(ctx)
     return [
-        linear(ctx, name, tokens, hidden, hidden * others, source, matrices=others, cast_input=True, sharded=False),
+        linear(ctx, name, tokens, hidden, hidden * others, source, weights=Weights(others), sharded=False,
+               cast_input=True),
         Operation(f"{name}.magnitude", "elementwise", bytes_read=moved, bytes_written=moved, shape=(tokens,),
                   saved=(scaled, whole)),
     ]  # fmt: skip

@@ -11,12 +11,12 @@ from distsim.report.html_figures import drawing, text
 from distsim.report.html_scatter import round_dollars
 from distsim.report.markup import Html, element
 from distsim.report.plan_words import dollars
+from distsim.units import YEAR_MONTHS
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960.0, 300.0, 84.0, 110.0, 24.0, 48.0
 LINES = 5
 """About so many lines across."""
 FEWEST_YEARS = 2
-YEAR_MONTHS = 12
 Point = tuple[float, float]
 
 

@@ -12,9 +12,9 @@ from distsim.report.plan_words import dollars
 from distsim.report.style import Style, columns
 from distsim.specs.dates import dated
 from distsim.specs.facility import Facility
+from distsim.units import DAY, YEAR, YEAR_MONTHS
 
 HEAD = ("year", "buying", "renting", "buying so far", "renting so far")
-YEAR_DAYS, YEAR_MONTHS = 365, 12
 
 
 def sentences(own: Ownership, option: Option, house: Facility, today: datetime.date) -> list[str]:
@@ -25,7 +25,7 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     never = months == float("inf")
     late = ", beyond its life" if not never and months > YEAR_MONTHS * house.lifetime_years else ""
     when = "never" if never else f"after {months:,.1f} months{late}"
-    run = option.days / YEAR_DAYS * YEAR_MONTHS
+    run = option.days * DAY / YEAR * YEAR_MONTHS
     return [
         f"bought for {dollars(own.price)} ({own.item}, {dated(own.date, today)}, network included), an hour in use "
         f"costs {dollars(own.owned_per_hour)} ({parts}) against {dollars(own.rent_per_hour)} of rent",

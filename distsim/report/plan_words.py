@@ -8,11 +8,11 @@ from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.planner import Plan
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.plan import Option
+from distsim.formulas.energy import KILOGRAMS_PER_TONNE
 from distsim.specs.dates import dated
 from distsim.units import DAY, days_words, decimal_bytes, duration
 
 KWH_PER_MWH = 1000
-KG_PER_TONNE = 1000
 
 
 def dollars(amount: float) -> str:
@@ -46,7 +46,7 @@ def carbon(option: Option) -> str:
     tonnes = option.tonnes_co2e
     if tonnes is None:
         return ""
-    return f"{tonnes * KG_PER_TONNE:,.0f} kgCO2e" if tonnes < 1 else f"{tonnes:,.0f} tCO2e"
+    return f"{tonnes * KILOGRAMS_PER_TONNE:,.0f} kgCO2e" if tonnes < 1 else f"{tonnes:,.0f} tCO2e"
 
 
 def interval(option: Option) -> str:

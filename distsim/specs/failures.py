@@ -6,9 +6,9 @@ from pydantic import Field, model_validator
 
 from distsim.specs.base import Sourced
 from distsim.specs.quantity import Count, MaybeCount, MaybeNatural, MaybePositive, Ratio, Seconds
-from distsim.units import DAY
+from distsim.units import YEAR
 
-LONGEST = 100 * 365 * DAY
+LONGEST = 100 * YEAR
 """Seconds; longer windows, restarts and repairs are slips of a unit."""
 
 

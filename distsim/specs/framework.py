@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from distsim.errors import did_you_mean
 from distsim.specs.adapters import Adapters
@@ -98,12 +98,13 @@ class Framework(Sourced):
 
     @field_validator("defaults", "usual")
     @classmethod
-    def _known(cls, options: dict[str, Any]) -> dict[str, Any]:
+    def _known(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         """A misspelt option would silently have no effect; a value that no job may have is told here."""
+        words = REPLAY_WORDS if info.field_name == "usual" else ()
         for name, value in options.items():
             if name in Job.model_fields:
                 Job.__pydantic_validator__.validate_assignment(Job.model_construct(), name, value)
-            if name not in Job.model_fields and name not in REPLAY_WORDS and not name.startswith("precision_"):
-                near = did_you_mean(name, (*Job.model_fields, *REPLAY_WORDS))
+            elif name not in words and not (words and name.startswith("precision_")):
+                near = did_you_mean(name, (*Job.model_fields, *words))
                 raise ValueError(f"{name!r} is no option of a job{'; ' + near if near else ''}")
         return options

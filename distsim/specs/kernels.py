@@ -55,8 +55,6 @@ class Kernels(Spec):
     softmax_registers: Natural = 0
     """Keys of a row that a fused softmax keeps in registers; what a thread has of longer ones spills to memory. 0: any
     number."""
-    expand_kv: bool = True
-    """Eager attention copies grouped keys and values to all heads before the products."""
     scores_fp32: bool = False
     """Eager attention multiplies fp32 copies of queries and keys (GPT-J, GPT-Neo)."""
     sinks: Literal["shifted", "column", "scale"] = "shifted"
@@ -85,8 +83,6 @@ class Kernels(Spec):
     attention_output_copy: bool = False
     """The output projection reads a contiguous copy of the flash kernel's output: rotation by slices and concatenation
     leaves queries, and with them the output, in another order (all partly rotated models, Phi-3)."""
-    dropout_always: bool = False
-    """Dropout with probability zero still keeps its mask (HF modules in training do not)."""
     sparse_attention: Literal["dense", "absorbed"] = "dense"
     """Latent attention to keys that an indexer chooses: to all, the others masked, or by kernels that read no others,
     on the narrow layer itself."""

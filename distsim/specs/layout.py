@@ -61,6 +61,16 @@ class Layout(NamedTuple):
         return self.dp * self.cp * self.tp // (self.ep * self.etp)
 
     @property
+    def global_batch(self) -> Number:
+        """Sequences of one optimizer step over all ranks."""
+        return self.micro_batch * self.micro_batches * self.dp
+
+    @property
+    def step_tokens(self) -> Number:
+        """Tokens of one optimizer step over all ranks."""
+        return self.seq * self.global_batch
+
+    @property
     def together(self) -> Number:
         """Tokens of a sequence that attend to each other."""
         return self.sample_tokens or self.seq

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from distsim import catalog
-from distsim.engine.evidence import assumed_of, check_possible, setup_of
+from distsim.engine.evidence import assumed_of, check_possible
 from distsim.engine.fitting.evidence import corrected, write_evidence
 from distsim.engine.fitting.fit import Factors, Fit, fit, unfitted
 from distsim.engine.fitting.table import Example, Table, as_own, example_of, in_state, nearest_states
@@ -29,6 +29,7 @@ from distsim.engine.fitting.write import (
 from distsim.engine.runs.likeness import FOLDER, evidence, own_sources
 from distsim.engine.runs.measured import measured_seconds
 from distsim.engine.runs.profile import as_one_software, assumed_software, run_year
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.units import beyond, time_cell, unit_note
 from distsim.engine.step import timing_on
 from distsim.engine.steps.intervals import residuals_of

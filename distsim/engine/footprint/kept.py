@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.moments import STEP, Moment
+from distsim.engine.footprint.moment import STEP, Moment
 from distsim.engine.footprint.states import States
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage

@@ -2,68 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-from distsim.arrays import Number, maximum, minimum, some, take, where
-from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
-from distsim.engine.footprint.backward import Gradients, backward_peak, elements
+from distsim.arrays import Number, maximum, minimum, take, where
+from distsim.engine.footprint.backward import elements
 from distsim.engine.footprint.buffers import reduced_unit_bytes, resharded_bytes, waiting_bytes
+from distsim.engine.footprint.moment import STEP, Moment
 from distsim.engine.footprint.saved import Saved, layer_saved_bytes
+from distsim.engine.footprint.stage_step import LAYERS_ON_GPU, StageStep, unless_zero
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.layers.ledger import Block, Operation, saved_bytes, weight_copy_bytes
-
-STEP = "optimizer step"
-LAYERS_ON_GPU = 2
-"""Layers whose saved tensors are on the GPU when activations are offloaded: one computes while another is copied."""
-
-
-class Moment(NamedTuple):
-    """A point of the step: bytes of activations (with transients), of gradients, and of everything with the states.
-
-    ``gradients`` is all gradients of the rank, as the optimizer will read them. Where autograd has not made them all
-    yet, activations fill their place, and ``activations`` is what they take beyond it.
-    """
-
-    name: str
-    activations: Number
-    gradients: Number
-    states: Number
-    """Parameters, optimizer states and gradients."""
-    churning: Number
-    """All activations and transients, also those in the place of gradients to come."""
-
-    @property
-    def total(self) -> Number:
-        """Everything but buffers and overhead."""
-        return self.states + self.activations
-
-
-def highest(moments: Sequence[Moment], slack: float, least: Number = 0.0) -> Moment:
-    """The peak of what an allocator holds that loses a share ``slack`` of what comes and goes, ``least`` at all times.
-
-    For arrays of layouts its name is left open, and that loss is among its activations.
-    """
-    if all(isinstance(part, (int, float)) for moment in moments for part in (moment.states, moment.activations, least)):
-        return max(moments, key=lambda moment: moment.total + maximum(slack * moment.churning, least))
-    held = maximum(*(moment.activations + maximum(slack * moment.churning, least) for moment in moments))
-    return moments[0]._replace(name="", activations=held, churning=0)
-
-
-def _waits(setup: Setup) -> Number:
-    """Whether whole gradients wait for the last micro-batch, and no shards of them are there until then; peaks of
-    pipelines say nothing of it. Plain where no layout's do, so that arrays do not grow."""
-    if not setup.framework.buffers.gathers_copies:
-        return False
-    waits = gradients_wait(setup, exchange_of(setup)) & (setup.layout.pp == 1)
-    return waits if some(waits) else False
-
-
-def _unless_zero(factor: Number, value: Number) -> Number:
-    """Their product; a plain zero stays one, so that arrays of layouts do not grow by dimensions that do not matter."""
-    return 0 if isinstance(factor, int) and factor == 0 else factor * value
 
 
 def _transit(operation: Operation, forward: bool) -> Number:
@@ -79,99 +27,6 @@ def _entry(stage: Stage) -> Number:
     """Parameters whose gradients come last: the embedding's, but for a second stack's, which runs backward first."""
     rows = () if stage.embedding is None else stage.embedding.operations
     return sum(elements(operation) for operation in rows if operation.name != "embedding.text")
-
-
-def _weight_copies(setup: Setup, stage: Stage) -> Number:
-    """Cast weights that layers which are not recomputed keep."""
-    return sum(
-        (times - again) * weight_copy_bytes(block.operations)
-        for (block, times), again in zip(stage.layers, stage.recomputed(setup.layout), strict=True)
-    )
-
-
-Peaks = dict[tuple[Any, ...], tuple[Block, Block, Number]]
-
-
-class _Last:
-    """Peaks of the layers of the setup that was asked for last: its stages share blocks, which are known by identity
-    and kept with their peaks, so that no other can take their place."""
-
-    known: tuple[Setup, Peaks] | None = None
-
-
-class StageStep:
-    """One stage's step, with what all its moments share."""
-
-    def __init__(self, setup: Setup, stage: Stage, held: States, saved: Saved) -> None:
-        self.setup, self.stage, self.held, self.saved = setup, stage, held, saved
-        y, buffers = setup.layout, setup.framework.buffers
-        precision = setup.precision if setup.tuning is None else setup.tuning.adapter
-        in_place = precision.gradient_bytes <= precision.parameter_bytes
-        grow = where(y.micro_batches > 1, 0, 1) if buffers.gradients_grow and in_place else 0
-        self.grow: Number = where(waits := _waits(setup), 1, grow)
-        whole = held.dense_parameters + held.expert_parameters
-        self.per_element: Number = held.gradients / maximum(whole, 1)
-        """Bytes of kept gradient per parameter of the stage: less than a whole one where ZeRO shards it."""
-        fresh = min(precision.gradient_bytes, precision.parameter_bytes)
-        accumulates = int(buffers.gradients_grow)  # else the product is added where it is kept
-        shards = where(waits, 0, self.grow)  # each takes the place of a whole one that waited, and is no larger
-        self.gradients = Gradients(_unless_zero(shards, self.per_element), fresh * accumulates)
-        self.copies = _weight_copies(setup, stage)
-        self.away = setup.offload_share if "activations" in setup.offload else 0.0
-        """How much of what layers keep is copied to the host."""
-        stays = saved.layers * (1 - self.away)
-        layers = self.on_gpu(saved.layers, LAYERS_ON_GPU) + stays * (stage.in_flight - 1)
-        ends = saved.embedding * stage.in_flight + saved.head_and_loss * stage.head_in_flight
-        self.alive: Number = layers + ends
-        """Bytes kept for backward when the last forward of the peak has ended."""
-        self.others: Number = stays * (stage.in_flight - 1) + ends - saved.embedding - saved.head_and_loss
-        """What micro-batches other than the one that runs backward keep."""
-        self.found: list[Moment] = []
-
-    def add(self, name: str, activations: Number, alive: Number = 0) -> None:
-        """A moment with so many bytes of activations and of gradients that autograd has made so far."""
-        gradients = self.held.gradients
-        beyond = activations + alive - _unless_zero(self.grow, gradients)
-        states = self.held.parameters + self.held.optimizer + gradients
-        self.found.append(Moment(name, beyond, gradients, states, activations))
-
-    def stream(self) -> Number:
-        """Gradient of the residual stream."""
-        boundary = self.stage.layers[0][0].boundary
-        return 0 if boundary is None else boundary.size_bytes
-
-    def on_gpu(self, layers: Number, most: int) -> Number:
-        """What of the bytes that layers keep is on the GPU: of those that are offloaded, so many layers'."""
-        if not self.away:
-            return layers
-        return layers * (1 - self.away) + minimum(layers, most * self.saved.per_layer) * self.away
-
-    def layer(self, block: Block) -> Number:
-        """The highest point of one layer's backward pass: what it keeps, its gradients, and what is in transit."""
-        first = self.stage.layers[0][0]
-        kept = self.gradients.kept
-        if not isinstance(kept, (int, float)):
-            return self._layer(block)
-        last = _Last.known
-        if last is None or last[0] is not self.setup:
-            last = _Last.known = (self.setup, {})
-        key = (id(block), id(first), kept)
-        if key not in last[1]:
-            last[1][key] = (block, first, self._layer(block))
-        return last[1][key][2]
-
-    def _layer(self, block: Block) -> Number:
-        setup = self.setup
-        return backward_peak(block.operations, self.gradients, setup.layout.selective, setup.kernels, self.stream())
-
-    def tied_gradient(self) -> Number:
-        """The head's gradient of a matrix that it shares with the embedding of this stage."""
-        if self.stage.head is None or self.stage.embedding is None or not self.setup.model.tied_embeddings:
-            return 0
-        table = self.stage.embedding.operations[0].parameters[0]
-        if not table.trains:
-            return 0
-        return table.elements * self.setup.precision.parameter_bytes * int(self.setup.framework.buffers.gradients_grow)
 
 
 def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[Moment]:
@@ -286,7 +141,7 @@ def _sharded(setup: Setup, stage: Stage) -> Number:
 def _optimizer_step(step: StageStep) -> None:
     """All gradients, with the optimizer's own temporaries; wide copies replace narrow gradients one by one."""
     setup, held, stage = step.setup, step.held, step.stage
-    precision = setup.precision if setup.tuning is None else setup.tuning.adapter
+    precision = setup.trained_precision
     temporary = setup.optimizer.step_states * precision.state_bytes * _sharded(setup, stage)
     if setup.optimizer.step_tensors:
         largest = maximum(*(p.elements / p.copies for p, _ in stage.parameters if p.trains))
@@ -297,4 +152,4 @@ def _optimizer_step(step: StageStep) -> None:
     if setup.framework.buffers.shard_gradients and wider > 0 and "optimizer" not in setup.offload:
         temporary = temporary + _sharded(setup, stage) * precision.master_bytes
     gone = resharded_bytes(setup, stage) + where(setup.layout.pp == 1, waiting_bytes(setup, stage), 0)
-    step.add(STEP, temporary - gone, _unless_zero(step.grow, held.gradients))
+    step.add(STEP, temporary - gone, unless_zero(step.grow, held.gradients))

@@ -13,6 +13,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.compute import PHASES
 from distsim.formulas.attention import chosen_keys
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
+from distsim.last import for_last
 from distsim.layers.inputs import PROJECTIONS
 from distsim.layers.layer_inputs import NAME as LAYER_INPUTS
 from distsim.layers.ledger import Parameter
@@ -43,25 +44,13 @@ CAUSAL = re.compile(r"(?<!non-)(?<!non )(?<!not )\bcausal", re.IGNORECASE)
 """Words of a convention: who counts, and whether attention counts half."""
 
 
-class _Last:
-    """The parameters of the setup that was asked for last: several conventions of one run read them. Replaced as a
-    whole, so that threads cannot take each other's."""
-
-    known: tuple[Setup, Number] | None = None
-
-
+@for_last
 def active_parameters(setup: Setup) -> Number:
     """Parameters that one token passes through, without the input embedding; a tied matrix counts as the head.
 
-    Frozen ones count two thirds: of the three products of a trained matrix one is the weight's gradient.
+    Frozen ones count two thirds: of the three products of a trained matrix one is the weight's gradient. Several
+    conventions of one run read them.
     """
-    known = _Last.known
-    if known is None or known[0] is not setup:
-        known = _Last.known = (setup, _active(setup))
-    return known[1]
-
-
-def _active(setup: Setup) -> Number:
     model, total, layers = setup.model, 0.0, layer_kinds(setup.model)
     routed = model.experts.working_per_token / model.experts.count if model.experts is not None else 1.0
     for part, (parameters, times) in _parts(model, setup.tuning).items():

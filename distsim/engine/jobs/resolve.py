@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.arrays import round_up
 from distsim.engine.jobs.graphs import asked_kernels, refuse_asked
 from distsim.engine.jobs.hardware import hardware
-from distsim.engine.jobs.models import as_asked, asked_of, length_notes, load_model, packed_samples, reading_notes
+from distsim.engine.jobs.layout import layout_of, usual_etp
+from distsim.engine.jobs.models import as_asked, asked_of, load_model, reading_notes
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import as_stored, framework_notes, job_kernels, padded_vocab
 from distsim.engine.jobs.tuning import tuning_notes, tuning_of, tuning_options
@@ -27,7 +27,7 @@ from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
-from distsim.specs.rules import broken, listed
+from distsim.specs.rules import broken
 from distsim.specs.support import refuse_unsupported
 from distsim.specs.tuning import Tuning
 
@@ -85,6 +85,11 @@ class Setup:
         stated = self.gpu_power and (self.job.gpu_power or self.cluster.gpu_power)
         return f"{self.accelerator.name} at {self.gpu_power:g} W" if stated else self.accelerator.name
 
+    @property
+    def trained_precision(self) -> Precision:
+        """The recipe of what trains: that of the adapters where all else is frozen."""
+        return self.precision if self.tuning is None else self.tuning.adapter
+
     def context(self) -> Context:
         """What the layers need to state their operations."""
         return Context(
@@ -103,7 +108,7 @@ class Setup:
             "schedule": y.schedule, "stage_layers": list(self.stage_layers), "zero": y.zero, "zero_group": y.zero_group,
             "sequence_parallel": bool(y.sequence_parallel), "loss_parallel": bool(y.loss_parallel),
             "cp_mode": y.cp_mode, "seq": y.seq, "micro_batch": y.micro_batch,
-            "global_batch": y.micro_batch * y.micro_batches * y.dp, "micro_batches": y.micro_batches,
+            "global_batch": y.global_batch, "micro_batches": y.micro_batches,
             "recompute": self.recompute, "recompute_layers": y.recompute_layers,
             "attention": y.attention, "cuda_graphs": self.kernels.graphs,
             "expert_overlap": self.kernels.expert_overlap,
@@ -130,8 +135,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     check_capacity(filled, model.name, model.experts)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     accelerator, cluster, limit_notes = hardware(filled, given)
-    filled["etp"] = filled["etp"] or _usual_etp(filled, model, framework)
-    layout, notes = _layout(filled, model, cluster)
+    filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
+    layout, notes = layout_of(filled, model, cluster)
     check_vocabulary(model, layout)
     notes += [*limit_notes, *chunk_notes, *reading_notes(job.model), *stored]
     problems = broken(model, layout)
@@ -152,7 +157,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     notes += framework_notes(framework, model, layout, kernels, origins, precision.name)
     notes += tuning_notes(tuning, model, kernels, framework, precision, job.lora_targets)
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
-    if job.dropout is not None and not any(rates) and not kernels.dropout_always:
+    if job.dropout is not None and not any(rates):
         notes.append(f"--{'' if job.dropout else 'no-'}dropout has no effect: {model.name} has none")
     chunks = chunk_layers(filled["stage_layers"], model, layout, framework)
     if note := placement_note(filled["stage_layers"], chunks, model, layout, framework):
@@ -180,9 +185,6 @@ def _fill(job: Job, framework: Framework) -> tuple[dict[str, Any], dict[str, str
     """Options from the job, then the framework's defaults, then distsim's; and where each came from."""
     filled: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    unknown = [name for name in framework.defaults if name not in Job.model_fields]
-    if unknown:
-        raise DistsimError(f"framework {framework.name} sets unknown options: {', '.join(unknown)}")
     for name in Job.model_fields:
         for origin, source in (
             ("you", getattr(job, name)),
@@ -219,82 +221,3 @@ def _refuse_unsupported(filled: Mapping[str, Any], framework: Framework) -> None
             f"--recompute-layers {filled['recompute_layers']} has no effect with --recompute {filled['recompute']}",
             "add --recompute full, or leave --recompute-layers out",
         )
-
-
-def _degrees(filled: dict[str, Any], cluster: Cluster) -> tuple[dict[str, int], list[str]]:
-    """tp, pp, cp, dp and gpus that agree; what is open follows from the rest."""
-    tp, pp, cp, dp, gpus = (filled[name] for name in ("tp", "pp", "cp", "dp", "gpus"))
-    parallel, notes = tp * pp * cp, []
-    spelled = " * ".join(f"{name} {filled[name]}" for name in ("tp", "pp", "cp") if filled[name] > 1) or "tp 1"
-    if gpus is None:
-        node = cluster.gpus_per_node
-        gpus = parallel * dp if dp else round_up(max(node, parallel), parallel)
-        if not dp and gpus != node:
-            notes.append(f"--gpus not given: {gpus} taken, the fewest that {spelled} needs")
-    if gpus % parallel:
-        near = sorted({gpus // parallel * parallel, -(-gpus // parallel) * parallel} - {0})
-        raise DistsimError(
-            f"{spelled} = {parallel} GPUs per model copy does not divide {gpus} GPUs",
-            f"valid --gpus nearby: {listed(near)}",
-        )
-    if dp is not None and dp * parallel != gpus:
-        raise DistsimError(
-            f"dp {dp} times {spelled} = {dp * parallel} GPUs, but --gpus says {gpus}",
-            f"leave --dp out (it would be {gpus // parallel}), or use --gpus {dp * parallel}",
-        )
-    return {"tp": tp, "pp": pp, "cp": cp, "dp": gpus // parallel}, notes
-
-
-def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Layout, list[str]]:
-    degrees, notes = _degrees(filled, cluster)
-    sharers = degrees["dp"] * degrees["cp"]
-    if filled["zero_group"] and not filled["zero"]:
-        raise DistsimError(f"--zero-group {filled['zero_group']} has no effect with --zero 0", "add --zero 1, 2 or 3")
-    if filled["zero"] and sharers == 1:
-        notes.append(f"ZeRO {filled['zero']} has no effect: there are no data parallel ranks to share the states")
-    if filled["sequence_parallel"] and degrees["tp"] == 1 and filled.get("sequence_parallel") is True:
-        notes.append("sequence parallelism has no effect with tp 1")
-    sp = filled["sequence_parallel"] if filled["sequence_parallel"] is not None else True
-    sp = sp and filled["tp_mode"] in (None, "1d")
-    micro_batches = _micro_batches(filled, degrees["dp"])
-    vpp, schedule = filled["vpp"], filled["schedule"]
-    if vpp > 1 and degrees["pp"] == 1:
-        raise DistsimError(f"--vpp {vpp} needs pipeline stages, but pp is 1", "add --pp 2 or more, or leave --vpp out")
-    layout = Layout(
-        **degrees, vpp=vpp, ep=filled["ep"], etp=filled["etp"], zero=filled["zero"],
-        zero_group=filled["zero_group"] or sharers, sequence_parallel=int(sp and degrees["tp"] > 1),
-        cp_mode=filled["cp_mode"], vocab_parallel=filled["vocab_parallel"] or "", seq=filled["seq"] or model.context,
-        loss_parallel=int(filled["loss_parallel"]), micro_batch=filled["micro_batch"], micro_batches=micro_batches,
-        selective=int(filled["recompute"] == "selective"), recompute_layers=_recompute_layers(filled),
-        schedule=schedule or ("interleaved-1f1b" if vpp > 1 else "1f1b"), attention=filled["attention"],
-    )  # fmt: skip
-    layout = packed_samples(filled["sample_tokens"], model, layout)
-    return layout, [*notes, *length_notes(model, layout, filled["seq"] is not None)]
-
-
-def _usual_etp(filled: dict[str, Any], model: Model, framework: Framework) -> int:
-    """Experts shard like the rest of the layer, unless the framework's expert parallelism takes the tensor-parallel
-    ranks."""
-    if model.experts is None:
-        return 1
-    return 1 if filled["ep"] > 1 and not framework.usual.get("experts_like_tp") else int(filled["tp"])
-
-
-def _recompute_layers(filled: dict[str, Any]) -> int:
-    if filled["recompute"] != "full":
-        return 0
-    return filled["recompute_layers"] or -1
-
-
-def _micro_batches(filled: dict[str, Any], dp: int) -> int:
-    micro, whole = filled["micro_batch"], filled["global_batch"]
-    if whole is None:
-        return 1
-    if whole % (micro * dp):
-        step = micro * dp
-        near = sorted({whole // step * step, -(-whole // step) * step} - {0})
-        raise DistsimError(
-            f"global batch {whole} is not a multiple of micro batch {micro} times dp {dp} = {step}",
-            f"valid nearby: --global-batch {' or '.join(map(str, near))}",
-        )
-    return int(whole // (micro * dp))

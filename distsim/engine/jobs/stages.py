@@ -11,6 +11,7 @@ from distsim.arrays import Number, minimum, take, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.vocabulary import held_with_vocabulary, shared_rows
 from distsim.engine.timelines.schedule_shape import both_ways, head_in_flight, in_flight, turns_back
+from distsim.last import for_last
 from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
 from distsim.layers.network import embedding_block, first_block, head_block, kinds_of_layers, layer_block, untied
 from distsim.schedules.action import wave
@@ -113,21 +114,12 @@ def head_stage(setup: Setup) -> int:
     return 0 if folded(setup) and len(setup.chunk_layers) // pp % 2 == 0 else pp - 1
 
 
-class _Last:
-    """The stages that were built last: memory and time of one job ask for them in turn. Replaced as a whole, so that
-    threads cannot take each other's."""
-
-    known: tuple[Setup, list[Stage]] | None = None
-
-
 def build_stages(setup: Setup) -> list[Stage]:
-    """All stages, first to last."""
-    known = _Last.known
-    if known is None or known[0] is not setup:
-        known = _Last.known = (setup, _built(setup))
-    return list(known[1])
+    """All stages, first to last; memory and time of one job ask for them in turn."""
+    return list(_built(setup))
 
 
+@for_last
 def _built(setup: Setup) -> list[Stage]:
     ctx = setup.context()
     blocks: dict[str, Block] = {}

@@ -40,9 +40,8 @@ def columns(block: Block, rents: Mapping[int, Rent]) -> dict[str, Any]:
     places = numpy.nonzero(block.valid)
     setup, seconds = block.group.setup, block.seconds[places]
     y = setup.layout
-    batch = y.micro_batch * y.micro_batches * y.dp
     again = numpy.where(y.selective, "selective", numpy.where(y.recompute_layers, "full", "none"))
-    own = {"gpus": y.gpus, "global_batch": batch, "recompute": again, "precision": setup.precision.name,
+    own = {"gpus": y.gpus, "global_batch": y.global_batch, "recompute": again, "precision": setup.precision.name,
            "offload": ",".join(setup.offload) or "none"}  # fmt: skip
     made = {
         name: _column(own[name] if name in own else getattr(y, name), places, block) for name in COLUMNS

@@ -71,10 +71,9 @@ def _accumulation(run: Run, setup: Setup) -> str:
 def _rates(run: Run, setup: Setup) -> str:
     """The first cell of a rate counts, as ``measured_seconds`` reads them."""
     y = setup.layout
-    batch = y.micro_batch * y.micro_batches * y.dp
     cells = {name: run.positive(name) for name in ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")}
     seconds, tokens, samples = cells.values()
-    times = [seconds, tokens and batch * y.seq / (tokens * y.gpus), samples and batch / samples]
+    times = [seconds, tokens and y.step_tokens / (tokens * y.gpus), samples and y.global_batch / samples]
     told = [(name, time) for name, time in zip(cells, times, strict=True) if time]
     for name, time in told[1:]:
         if max(time, told[0][1]) > APART * min(time, told[0][1]):
@@ -88,7 +87,7 @@ def _flop_rate(run: Run, setup: Setup, counts: str, seconds: float) -> str:
     flops = stated_flops(setup, run.text("flops_kind") or "model")
     if not printed or not flops:
         return ""
-    made = flops * y.micro_batch * y.micro_batches * y.dp * y.seq / (seconds * y.gpus * TERA)
+    made = flops * y.step_tokens / (seconds * y.gpus * TERA)
     return (
         f"tflops_per_gpu_reported contradicts {counts}, which counts"
         if max(made, printed) > FLOPS_APART * min(made, printed)

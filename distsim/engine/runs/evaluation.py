@@ -26,7 +26,7 @@ def evaluating(run: Run, setup: Setup) -> Setup:
     found = _evaluation(run, setup)
     if found is None:
         return setup
-    batch = _batch(setup)
+    batch = int(setup.layout.global_batch)
     passes = ceil_div(found.sequences, batch) / max(ceil_div(found.every, batch), 1)
     return replace(setup, evaluated=float(passes))
 
@@ -43,9 +43,4 @@ def told_evaluation(run: Run, setup: Setup) -> str:
 def _evaluation(run: Run, setup: Setup) -> Evaluation | None:
     blocks = family_of(setup.framework.name) == "jax" and timed_by_blocks(run)
     known = blocks and _GPT3.search(f"{run.source} {run.text('model') or ''}") is not None
-    return MLPERF_GPT3 if known else evaluation_said(run, _batch(setup))
-
-
-def _batch(setup: Setup) -> int:
-    y = setup.layout
-    return int(y.micro_batch * y.micro_batches * y.dp)
+    return MLPERF_GPT3 if known else evaluation_said(run, int(setup.layout.global_batch))

@@ -11,9 +11,10 @@ from distsim import catalog
 from distsim.engine.jobs.graphs import GROUPED, ITERATION, graphed
 from distsim.engine.jobs.profile import recipe_kernels, recipes_of, with_kernels
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.attention import own_softmax
 from distsim.engine.runs.profile import recipe_year, run_year, year_ended
-from distsim.engine.runs.software import layers_from, own_softmax, recomputation_of, tells_all_positions
-from distsim.interop.runs import Run
+from distsim.engine.runs.software import layers_from, recomputation_of, tells_all_positions
+from distsim.interop.runs import Run, expert_notes, loss_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import block_said, kernel_said, names_flash, narrow_attention
@@ -77,17 +78,17 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["narrow_head"] = True
     if setup.kernels.attention_mask == "window" and names_flash(run):
         own["attention_mask"] = "none"
-    if forced := run_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):
+    if forced := expert_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):
         own["router"] = forced
-    if share := run_notes.predicted_share(run):
+    if share := loss_notes.predicted_share(run):
         own["predicted_share"] = share
     elif tells_all_positions(run):
         own["predicted_share"] = 1.0
-    if run_notes.sends_once(run):
+    if expert_notes.sends_once(run):
         own["expert_order"] = "fused"
-    if run_notes.sends_each(run):
+    if expert_notes.sends_each(run):
         own["expert_order"] = "around"
-    if run_notes.fuses_routers(run):
+    if expert_notes.fuses_routers(run):
         own["routing"] = "fused"
     if run_notes.deterministic(run):
         own["deterministic"] = True
@@ -126,9 +127,9 @@ def composed_then(setup: Setup, year: float) -> dict[str, Any]:
 
 def _chunks(run: Run, setup: Setup) -> dict[str, Any]:
     """Chunks of a loss as the notes say them, or as the software of the run's year cut them."""
-    if parts := run_notes.loss_chunks(run):
+    if parts := loss_notes.loss_chunks(run):
         return {"loss_chunks": parts}
-    if tokens := run_notes.chunk_tokens(run):
+    if tokens := loss_notes.chunk_tokens(run):
         return {"loss_chunk_tokens": tokens}
     loss: Loss | None = catalog.load("losses", setup.job.loss) if setup.job.loss else None
     return loss.earlier if loss is not None and recipe_year(run) < loss.until else {}

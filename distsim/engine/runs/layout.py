@@ -12,7 +12,7 @@ from distsim import catalog
 from distsim.engine.exchanges.exchange import traded_heads
 from distsim.engine.runs.software import gpu_name
 from distsim.formulas.compute import BUSIEST_RANK
-from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs import MissingCell, Run, expert_notes
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.context import context_mode
 from distsim.interop.runs.models import model_of
@@ -237,9 +237,9 @@ def capacity_options(run: Run, framework: Framework, options: Mapping[str, Any])
     the most that a rank's experts are sent, or the room of static buffers (Megatron core's moe_expert_capacity_factor
     drops, moe_expert_rank_capacity_factor bounds; only --moe-pad-expert-input-to-capacity pads). One that is wider than
     the busiest rank needs changes nothing."""
-    factor = run_notes.capacity_factor(run)
+    factor = expert_notes.capacity_factor(run)
     if framework.kernels.expert_slots == "one-hot":
         return {"capacity_factor": factor}
     if factor is None or factor >= BUSIEST_RANK or (options.get("ep") or 1) == 1:
         return {}
-    return {} if run_notes.forced_router(run, "balanced") else {"expert_imbalance": max(factor, 1.0)}
+    return {} if expert_notes.forced_router(run, "balanced") else {"expert_imbalance": max(factor, 1.0)}

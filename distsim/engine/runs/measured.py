@@ -16,13 +16,12 @@ SHARES = {"mfu_pct": "model", "hfu_pct": "hardware"}
 def measured_seconds(run: Run, setup: Setup) -> float | None:
     """Time of one optimizer step: printed, or from tokens or samples per second, or from FLOP/s of a named count."""
     y = setup.layout
-    batch = y.micro_batch * y.micro_batches * y.dp
-    seconds = measured_step_seconds(run, batch, y.seq, y.gpus)
+    seconds = measured_step_seconds(run, y.global_batch, y.seq, y.gpus)
     if seconds:
         return seconds
     for rate, counts in _flops_per_second(run, setup):
         if flops := stated_flops(setup, counts):
-            return float(flops * batch * y.seq / (rate * y.gpus))
+            return float(flops * y.step_tokens / (rate * y.gpus))
     return None
 
 

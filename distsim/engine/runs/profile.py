@@ -11,7 +11,7 @@ from distsim import catalog
 from distsim.engine.jobs.lacking import COMPILED_ONLY
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.software import chip_of, told_software
-from distsim.interop.runs import MissingCell, Run
+from distsim.interop.runs import MissingCell, Run, expert_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs import recipes as run_recipes
@@ -73,9 +73,9 @@ def framework_of(run: Run) -> Framework:
     told: dict[str, Any] = {"tp_in_pieces": True} if run_notes.overlaps_tensor_parallel(run) else {}
     if framework.traffic.tp_tiles == "fitted" and run_graphs.tensor_parallel_apart(run):
         told["tp_tiles"] = "off"
-    if run_notes.sends_once(run):
+    if expert_notes.sends_once(run):
         told["expert_copies"] = "once"
-    elif run_notes.sends_each(run):
+    elif expert_notes.sends_each(run):
         told["expert_copies"] = "each"
     if framework.traffic.module_hooks and by_torch(run):
         told["module_hooks"] = 0.0  # which are DeepSpeed's

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from distsim.arrays import Number, product, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
@@ -17,10 +17,20 @@ from distsim.engine.kernels.compute import BlockSums, StageCompute, stage_comput
 from distsim.engine.kernels.expert_load import busiest_exchange
 from distsim.engine.networks.network import Network
 
-LINKS = ("tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
-         "gather_forward", "gather_backward", "reduce", "reduce_each", "dp_step", "dp_ahead", "pp", "offload",
-         "offload_step")  # fmt: skip
-"""Kinds of traffic whose seconds are kept apart because different work can hide them."""
+Link = Literal["tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward",
+               "ep_backward", "gather_forward", "gather_backward", "reduce", "reduce_each", "dp_step", "dp_ahead", "pp",
+               "offload", "offload_step"]  # fmt: skip
+"""A kind of traffic, whose seconds are kept apart because work of its own can hide them."""
+LINKS: tuple[Link, ...] = get_args(Link)
+OF_GROUPS: dict[tuple[str, str], Link] = {
+    ("tp", "forward"): "tp_forward", ("tp", "backward"): "tp_backward", ("tp", "step"): "tp_step",
+    ("cp", "forward"): "cp_forward", ("cp", "backward"): "cp_backward",
+    ("ep", "forward"): "ep_forward", ("ep", "backward"): "ep_backward",
+    ("pp", "forward"): "pp", ("pp", "backward"): "pp", ("pp", "step"): "dp_step",
+    ("host", "forward"): "offload", ("host", "backward"): "offload", ("host", "step"): "offload_step",
+}  # fmt: skip
+"""Kinds by the group that exchanges and the phase in which it does; a tied table's gradient goes between stages with
+those of data parallel ranks."""
 
 OVERLAPPED_SHARE = 0.65
 """What stays exposed of tensor parallel exchanges that run in pieces beside products: Llama 3 steps with a quarter of
@@ -112,21 +122,18 @@ def without_tiles(setup: Setup) -> Number:
     return (setup.accelerator.link is None) | (y.sequence_parallel == 0) | (y.tp > setup.cluster.domain)
 
 
-def kind_of(row: Flow) -> str:
-    """Which kind of traffic an exchange is."""
-    group = row.span.group
-    if row.op in ("device_to_host", "host_to_device"):
-        return "offload_step" if row.phase == "step" else "offload"
+def kind_of(flow: Flow) -> Link:
+    """Which kind of traffic an exchange is: by who exchanges and when, and whether it may run beside computation."""
+    group, phase = flow.span.group, flow.phase
     if group in ("dp", "zero"):
-        if row.purpose == "parameters" and row.phase != "step":
-            return f"gather_{row.phase}"
-        if row.phase == "step" and row.hides:
-            return "dp_ahead"
-        return "reduce" if row.phase == "backward" and row.hides else "dp_step"
-    if group == "pp":
-        return "dp_step" if row.phase == "step" else "pp"
-    if group == "tp" and row.phase == "step":
-        return "tp_step"
-    if group == "tp" and row.hides:
-        return "tp_beside"
-    return f"{group}_{row.phase}"
+        return _of_replicas(flow)
+    return "tp_beside" if group == "tp" and flow.hides and phase != "step" else OF_GROUPS[group, phase]
+
+
+def _of_replicas(flow: Flow) -> Link:
+    """The same of what data parallel ranks exchange: parameters gathered for a pass, gradients, or all else."""
+    if flow.phase == "step":
+        return "dp_ahead" if flow.hides else "dp_step"
+    if flow.purpose == "parameters":
+        return "gather_forward" if flow.phase == "forward" else "gather_backward"
+    return "reduce" if flow.phase == "backward" and flow.hides else "dp_step"

@@ -15,6 +15,7 @@ from distsim.interop.runs.hits import hit
 from distsim.interop.runs.images import patches_of
 from distsim.interop.runs.shapes import assumed_shape, experts_per_token, heads_of, width_of
 from distsim.interop.runs.table import MissingCell, Run
+from distsim.last import for_last
 from distsim.specs.model import Model
 from distsim.specs.output import Output
 
@@ -72,19 +73,10 @@ def only_described(run: Run) -> bool:
     return _given(run) is None
 
 
-class _Last:
-    """The model of the run that was asked for last, whose replay asks several times. Replaced as a whole, so that
-    threads cannot take each other's."""
-
-    known: tuple[Run, Model] | None = None
-
-
+@for_last
 def _pretrained(run: Run) -> Model:
-    """The model before a task's output is put on it."""
-    known = _Last.known
-    if known is None or known[0] is not run:
-        known = _Last.known = (run, _alike_once(_described(run)))
-    return known[1]
+    """The model before a task's output is put on it; the replay of a run asks several times."""
+    return _alike_once(_described(run))
 
 
 @functools.lru_cache(maxsize=256)

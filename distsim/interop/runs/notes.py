@@ -1,11 +1,11 @@
-"""What the notes of a measured run say of its hardware and software that no cell holds."""
+"""What the notes of a measured run say of its hardware and software that no cell holds; beside it stand what they say
+of experts (expert_notes.py), of losses (loss_notes.py) and of graphs (graphs.py)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from distsim.interop.runs.denials import affirmed, told_of
+from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.sharding import FULL, stated_stage
 from distsim.interop.runs.table import MissingCell, Run
@@ -44,16 +44,6 @@ llama3_405b.toml sets compile beside float8, whose casts take two to three times
 685)."""
 _NARROW = re.compile(r"^(mx|nv)?fp[48]|^float8", re.IGNORECASE)
 _WIDE_TAIL = re.compile(r"\blayers \d+-\d+ NVFP4, \d+-\d+ bf16", re.IGNORECASE)
-_BALANCED = re.compile(
-    affirmed(
-        r"forced?[- ]balanced?|balanced by force|(?:moe[-_])?(?:router[-_])?force[-_ ]load[-_ ]balanc\w*|fake balanced|"
-        r"balanced (?:gat|rout)\w*|even(?:ly)? rout\w*"
-    ),
-    re.IGNORECASE,
-)
-_NATURAL = re.compile(r"\bnatural(?:ly)? rout|\bnot (?:forced to |force[- ])balance", re.IGNORECASE)
-_IN_TURN = re.compile(r"\bround[- ]robin\b", re.IGNORECASE)
-_SENT_ONCE = "(?:(?:moe[-_])?enable[-_])?(?:deep|hybrid)[- ]?ep"
 _WIDE_GRADIENTS = re.compile(
     affirmed(
         r"fp32 (?:main )?grad(?:ient)?s?(?! (?:norm|clip))|gradients (?:are )?(?:accumulated |reduced |kept )?in fp32|"
@@ -68,39 +58,12 @@ _NARROW_GRADIENTS = re.compile(
     + r"|main[-_]grads[-_]dtype[ =:]*bf16|grad[-_]reduce[-_]in[-_]fp32[ =:]*(?:false|0)",
     re.IGNORECASE,
 )
-_SENT_EACH = (
-    "(?:nccl )?all[- ]?to[- ]?all dispatcher|all[- ]?gather dispatcher|"
-    "(?:moe[-_]token[-_])?dispatcher(?:[-_]type)?[ =:]+all[- ]?(?:to[- ]?all|gather)"
-)
-_ROUTER_FUSED = "(?:permute and )?router fusion|moe[-_]router[-_]fusion"
 _COMPOSED = re.compile(
     r"\beager activations?\b|\b(?:no|without) (?:fused activations?|bias[-_]activation[-_]fusion)|"
     r"bias[-_]activation[-_]fusion(?:[ =:]+|\s+is\s+)(?:off|false|not set)|--no-bias-swiglu-fusion",
     re.IGNORECASE,
 )
-_CAPACITY = re.compile(
-    r"(?<!not with )(?<!eval[ _-])(?:(?<![a-z0-9])capacity[ _-]factor(?: of)?|(?<![a-z])cf)[ =:]{0,3}"
-    r"(\d{1,2}(?:\.\d+)?)(?![.\d]*\d)\b(?! in eval)", re.IGNORECASE)  # fmt: skip
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
-_LOSSES = (
-    ("liger", re.compile(affirmed("liger"), re.IGNORECASE)),
-    ("cut", re.compile(affirmed("cut cross entropy"), re.IGNORECASE)),
-    ("triton", re.compile(affirmed(r"(?:fused )?triton cross[- ]entropy"), re.IGNORECASE)),
-)
-_CHUNKED = re.compile(
-    affirmed(r"chunked[-_ ](?:nll|loss|ce)|chunkedceloss|loss in (?:\w+ )?chunks|loss chunks"), re.IGNORECASE
-)
-_LOSS_CHUNKS = re.compile(
-    affirmed(r"(\d{1,4}|two|four|eight|sixteen) loss chunks|loss in (\d{1,4}|two|four|eight|sixteen) chunks"),
-    re.IGNORECASE,
-)
-_CHUNK_TOKENS = re.compile(r"loss in chunks of (\d[\d,]*) tokens", re.IGNORECASE)
-_NUMBERS = {"two": 2, "four": 4, "eight": 8, "sixteen": 16}
-_PICKED = re.compile(
-    affirmed("dense_seq_output|(?:only|logits of) masked positions|masked positions (?:alone|only)"), re.IGNORECASE
-)
-MASKED_SHARE = 0.15
-"""Positions that BERT masks (Devlin et al. 2018, arXiv:1810.04805, section 3.1)."""
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
 _SCHEDULES = tuple(
     (name, re.compile(rf"\b{words}\b", re.IGNORECASE))
@@ -163,54 +126,12 @@ def deterministic(run: Run) -> bool:
     return hit(_DETERMINISTIC, run.notes) is not None
 
 
-def capacity_factor(run: Run) -> float | None:
-    """Slots of each expert over the mean of its tokens, where a capacity drops what is beyond and pads what is below;
-    in notes or in what the source calls the run. MaxText has none below 0 (base.yml)."""
-    told = run.number("capacity_factor")
-    found = next(filter(None, (hit(_CAPACITY, run.text(name) or "") for name in ("notes", "source"))), None)
-    factor = told if told is not None or found is None else float(found[1])
-    return factor if factor and factor > 0 else None
-
-
-def forced_router(run: Run, usual: str) -> str | None:
-    """How the benchmark sends each expert as many tokens, where it does: in turn if notes say so, else as usual."""
-    notes = run.notes
-    if hit(_IN_TURN, notes):
-        return "round-robin"
-    balanced, natural = hit(_BALANCED, notes), hit(_NATURAL, notes)
-    if balanced is None or (natural is not None and natural.start() < balanced.start()):  # speaks of another run
-        return None
-    return usual
-
-
-def predicted_share(run: Run) -> float | None:
-    """The share of positions whose logits are computed, where notes say that masked ones are picked first (NVIDIA's
-    dense_seq_output)."""
-    return MASKED_SHARE if hit(_PICKED, run.notes) else None
-
-
-def sends_once(run: Run) -> bool:
-    """Whether notes name a library that sends a token once to each node or rank, however many experts it has there."""
-    return told_of(_SENT_ONCE, run.notes)
-
-
 def gradients_of(run: Run) -> str | None:
     """The format in which notes say that gradients are accumulated and reduced; where they tell of both, the first."""
     notes = run.notes
     found = [(one.start(), kind) for words, kind in ((_WIDE_GRADIENTS, "fp32"), (_NARROW_GRADIENTS, "bf16"))
              if (one := hit(words, notes))]  # fmt: skip
     return min(found)[1] if found else None
-
-
-def sends_each(run: Run) -> bool:
-    """Whether notes name Megatron's dispatchers of plain collectives, which send a token to each of its experts, and
-    no library that sends it once."""
-    return told_of(_SENT_EACH, run.notes) and not sends_once(run)
-
-
-def fuses_routers(run: Run) -> bool:
-    """Whether notes say that a kernel chooses the experts."""
-    return told_of(_ROUTER_FUSED, run.notes)
 
 
 def composes_activations(run: Run) -> bool:
@@ -232,27 +153,6 @@ def wide_tail(run: Run) -> str:
 def overlaps_tensor_parallel(run: Run) -> bool:
     """Whether tensor parallel exchanges run in pieces beside products (torch's asynchronous tensor parallelism)."""
     return hit(_OVERLAPPED, run.notes) is not None
-
-
-def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
-    """The loss that notes name in place of the framework's, by its preset; a chunked one is that of its ``own``."""
-    notes = run.notes
-    named = next((name for name, words in _LOSSES if hit(words, notes)), None)
-    chunked = next((name for name in own if name.startswith("chunked")), None)
-    return named or (chunked if hit(_CHUNKED, notes) else None)
-
-
-def loss_chunks(run: Run) -> int:
-    """How many chunks the notes say that the loss is computed in; 0 where they do not."""
-    found = hit(_LOSS_CHUNKS, run.notes)
-    said = (found[1] or found[2]).lower() if found else "0"
-    return _NUMBERS.get(said) or int(said)
-
-
-def chunk_tokens(run: Run) -> int:
-    """How many tokens the notes say that a chunk of the loss has; 0 where they do not."""
-    found = hit(_CHUNK_TOKENS, run.notes)
-    return int(found[1].replace(",", "")) if found else 0
 
 
 def compiled(run: Run) -> bool:

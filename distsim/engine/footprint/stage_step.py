@@ -1,0 +1,123 @@
+"""What all moments of one stage's step share: what is alive, how gradients grow, what one layer's backward takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distsim.arrays import Number, maximum, minimum, some, where
+from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
+from distsim.engine.footprint.backward import Gradients, backward_peak
+from distsim.engine.footprint.moment import Moment
+from distsim.engine.footprint.saved import Saved
+from distsim.engine.footprint.states import States
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage
+from distsim.last import for_last
+from distsim.layers.ledger import Block, weight_copy_bytes
+
+LAYERS_ON_GPU = 2
+"""Layers whose saved tensors are on the GPU when activations are offloaded: one computes while another is copied."""
+
+
+def _waits(setup: Setup) -> Number:
+    """Whether whole gradients wait for the last micro-batch, and no shards of them are there until then; peaks of
+    pipelines say nothing of it. Plain where no layout's do, so that arrays do not grow."""
+    if not setup.framework.buffers.gathers_copies:
+        return False
+    waits = gradients_wait(setup, exchange_of(setup)) & (setup.layout.pp == 1)
+    return waits if some(waits) else False
+
+
+def unless_zero(factor: Number, value: Number) -> Number:
+    """Their product; a plain zero stays one, so that arrays of layouts do not grow by dimensions that do not matter."""
+    return 0 if isinstance(factor, int) and factor == 0 else factor * value
+
+
+def _weight_copies(setup: Setup, stage: Stage) -> Number:
+    """Cast weights that layers which are not recomputed keep."""
+    return sum(
+        (times - again) * weight_copy_bytes(block.operations)
+        for (block, times), again in zip(stage.layers, stage.recomputed(setup.layout), strict=True)
+    )
+
+
+Peaks = dict[tuple[Any, ...], tuple[Block, Block, Number]]
+
+
+@for_last
+def _peaks(setup: Setup) -> Peaks:
+    """Where the peaks of a setup's layers are kept: its stages share blocks, which are known by identity and kept with
+    their peaks, so that no other can take their place."""
+    return {}
+
+
+class StageStep:
+    """One stage's step, with what all its moments share."""
+
+    def __init__(self, setup: Setup, stage: Stage, held: States, saved: Saved) -> None:
+        self.setup, self.stage, self.held, self.saved = setup, stage, held, saved
+        y, buffers = setup.layout, setup.framework.buffers
+        precision = setup.trained_precision
+        in_place = precision.gradient_bytes <= precision.parameter_bytes
+        grow = where(y.micro_batches > 1, 0, 1) if buffers.gradients_grow and in_place else 0
+        self.grow: Number = where(waits := _waits(setup), 1, grow)
+        whole = held.dense_parameters + held.expert_parameters
+        self.per_element: Number = held.gradients / maximum(whole, 1)
+        """Bytes of kept gradient per parameter of the stage: less than a whole one where ZeRO shards it."""
+        fresh = min(precision.gradient_bytes, precision.parameter_bytes)
+        accumulates = int(buffers.gradients_grow)  # else the product is added where it is kept
+        shards = where(waits, 0, self.grow)  # each takes the place of a whole one that waited, and is no larger
+        self.gradients = Gradients(unless_zero(shards, self.per_element), fresh * accumulates)
+        self.copies = _weight_copies(setup, stage)
+        self.away = setup.offload_share if "activations" in setup.offload else 0.0
+        """How much of what layers keep is copied to the host."""
+        stays = saved.layers * (1 - self.away)
+        layers = self.on_gpu(saved.layers, LAYERS_ON_GPU) + stays * (stage.in_flight - 1)
+        ends = saved.embedding * stage.in_flight + saved.head_and_loss * stage.head_in_flight
+        self.alive: Number = layers + ends
+        """Bytes kept for backward when the last forward of the peak has ended."""
+        self.others: Number = stays * (stage.in_flight - 1) + ends - saved.embedding - saved.head_and_loss
+        """What micro-batches other than the one that runs backward keep."""
+        self.found: list[Moment] = []
+
+    def add(self, name: str, activations: Number, alive: Number = 0) -> None:
+        """A moment with so many bytes of activations and of gradients that autograd has made so far."""
+        gradients = self.held.gradients
+        beyond = activations + alive - unless_zero(self.grow, gradients)
+        states = self.held.parameters + self.held.optimizer + gradients
+        self.found.append(Moment(name, beyond, gradients, states, activations))
+
+    def stream(self) -> Number:
+        """Gradient of the residual stream."""
+        boundary = self.stage.layers[0][0].boundary
+        return 0 if boundary is None else boundary.size_bytes
+
+    def on_gpu(self, layers: Number, most: int) -> Number:
+        """What of the bytes that layers keep is on the GPU: of those that are offloaded, so many layers'."""
+        if not self.away:
+            return layers
+        return layers * (1 - self.away) + minimum(layers, most * self.saved.per_layer) * self.away
+
+    def layer(self, block: Block) -> Number:
+        """The highest point of one layer's backward pass: what it keeps, its gradients, and what is in transit."""
+        first = self.stage.layers[0][0]
+        kept = self.gradients.kept
+        if not isinstance(kept, (int, float)):
+            return self._layer(block)
+        known, key = _peaks(self.setup), (id(block), id(first), kept)
+        if key not in known:
+            known[key] = (block, first, self._layer(block))
+        return known[key][2]
+
+    def _layer(self, block: Block) -> Number:
+        setup = self.setup
+        return backward_peak(block.operations, self.gradients, setup.layout.selective, setup.kernels, self.stream())
+
+    def tied_gradient(self) -> Number:
+        """The head's gradient of a matrix that it shares with the embedding of this stage."""
+        if self.stage.head is None or self.stage.embedding is None or not self.setup.model.tied_embeddings:
+            return 0
+        table = self.stage.embedding.operations[0].parameters[0]
+        if not table.trains:
+            return 0
+        return table.elements * self.setup.precision.parameter_bytes * int(self.setup.framework.buffers.gradients_grow)

@@ -1,0 +1,95 @@
+"""The layout that a job's options come to: degrees that agree, micro-batches, what is sharded and computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from distsim.arrays import round_up
+from distsim.engine.jobs.models import length_notes, packed_samples
+from distsim.errors import DistsimError
+from distsim.specs.cluster import Cluster
+from distsim.specs.framework import Framework
+from distsim.specs.layout import Layout
+from distsim.specs.model import Model
+from distsim.specs.rules import listed
+
+
+def layout_of(filled: Mapping[str, Any], model: Model, cluster: Cluster) -> tuple[Layout, list[str]]:
+    """The layout of a job's options, and what a user should know of it."""
+    degrees, notes = _degrees(filled, cluster)
+    sharers = degrees["dp"] * degrees["cp"]
+    if filled["zero_group"] and not filled["zero"]:
+        raise DistsimError(f"--zero-group {filled['zero_group']} has no effect with --zero 0", "add --zero 1, 2 or 3")
+    if filled["zero"] and sharers == 1:
+        notes.append(f"ZeRO {filled['zero']} has no effect: there are no data parallel ranks to share the states")
+    if filled["sequence_parallel"] and degrees["tp"] == 1:
+        notes.append("sequence parallelism has no effect with tp 1")
+    sp = filled["sequence_parallel"] if filled["sequence_parallel"] is not None else True
+    sp = sp and filled["tp_mode"] in (None, "1d")
+    micro_batches = _micro_batches(filled, degrees["dp"])
+    vpp, schedule = filled["vpp"], filled["schedule"]
+    if vpp > 1 and degrees["pp"] == 1:
+        raise DistsimError(f"--vpp {vpp} needs pipeline stages, but pp is 1", "add --pp 2 or more, or leave --vpp out")
+    layout = Layout(
+        **degrees, vpp=vpp, ep=filled["ep"], etp=filled["etp"], zero=filled["zero"],
+        zero_group=filled["zero_group"] or sharers, sequence_parallel=int(sp and degrees["tp"] > 1),
+        cp_mode=filled["cp_mode"], vocab_parallel=filled["vocab_parallel"] or "", seq=filled["seq"] or model.context,
+        loss_parallel=int(filled["loss_parallel"]), micro_batch=filled["micro_batch"], micro_batches=micro_batches,
+        selective=int(filled["recompute"] == "selective"), recompute_layers=_recompute_layers(filled),
+        schedule=schedule or ("interleaved-1f1b" if vpp > 1 else "1f1b"), attention=filled["attention"],
+    )  # fmt: skip
+    layout = packed_samples(filled["sample_tokens"], model, layout)
+    return layout, [*notes, *length_notes(model, layout, filled["seq"] is not None)]
+
+
+def usual_etp(filled: Mapping[str, Any], model: Model, framework: Framework) -> int:
+    """Experts shard like the rest of the layer, unless the framework's expert parallelism takes the tensor-parallel
+    ranks."""
+    if model.experts is None:
+        return 1
+    return 1 if filled["ep"] > 1 and not framework.usual.get("experts_like_tp") else int(filled["tp"])
+
+
+def _degrees(filled: Mapping[str, Any], cluster: Cluster) -> tuple[dict[str, int], list[str]]:
+    """tp, pp, cp, dp and gpus that agree; what is open follows from the rest."""
+    tp, pp, cp, dp, gpus = (filled[name] for name in ("tp", "pp", "cp", "dp", "gpus"))
+    parallel, notes = tp * pp * cp, []
+    spelled = " * ".join(f"{name} {filled[name]}" for name in ("tp", "pp", "cp") if filled[name] > 1) or "tp 1"
+    if gpus is None:
+        node = cluster.gpus_per_node
+        gpus = parallel * dp if dp else round_up(max(node, parallel), parallel)
+        if not dp and gpus != node:
+            notes.append(f"--gpus not given: {gpus} taken, the fewest that {spelled} needs")
+    if gpus % parallel:
+        near = sorted({gpus // parallel * parallel, -(-gpus // parallel) * parallel} - {0})
+        raise DistsimError(
+            f"{spelled} = {parallel} GPUs per model copy does not divide {gpus} GPUs",
+            f"valid --gpus nearby: {listed(near)}",
+        )
+    if dp is not None and dp * parallel != gpus:
+        raise DistsimError(
+            f"dp {dp} times {spelled} = {dp * parallel} GPUs, but --gpus says {gpus}",
+            f"leave --dp out (it would be {gpus // parallel}), or use --gpus {dp * parallel}",
+        )
+    return {"tp": tp, "pp": pp, "cp": cp, "dp": gpus // parallel}, notes
+
+
+def _recompute_layers(filled: Mapping[str, Any]) -> int:
+    if filled["recompute"] != "full":
+        return 0
+    return filled["recompute_layers"] or -1
+
+
+def _micro_batches(filled: Mapping[str, Any], dp: int) -> int:
+    micro, whole = filled["micro_batch"], filled["global_batch"]
+    if whole is None:
+        return 1
+    if whole % (micro * dp):
+        step = micro * dp
+        near = sorted({whole // step * step, -(-whole // step) * step} - {0})
+        raise DistsimError(
+            f"global batch {whole} is not a multiple of micro batch {micro} times dp {dp} = {step}",
+            f"valid nearby: --global-batch {' or '.join(map(str, near))}",
+        )
+    return int(whole // (micro * dp))

@@ -1,0 +1,80 @@
+"""Whether a measured run attended by a flash kernel: as its cell or notes say, or as its software did by its year."""
+
+from __future__ import annotations
+
+import re
+
+from distsim.engine.runs.software import chip_of, preset_of
+from distsim.interop.runs import Run
+from distsim.interop.runs.attention import attention_said
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.names import PRECISIONS, precision_like
+from distsim.interop.runs.release import stated_year
+from distsim.specs.framework import Framework
+from distsim.specs.timing import family_of
+
+FLASH_YEAR = 2023
+"""Runs published before it precede flash attention in training frameworks (arXiv:2205.14135)."""
+FLASH_YEARS = {("jax", "hopper"): 2024, ("habana", "gaudi"): 2024}
+"""Where it came later: Transformer Engine uses cuDNN's on Hopper since January 2024 (its release notes, v1.2). Of the
+same layouts in JAX-Toolbox's tables, those of 2023 on H100 take longer by what unfused attention costs. On Gaudi,
+Intel's GPT-3 for MLPerf v3.0 of June 2023 composes it (its run_gpt.sh)."""
+MEGATRON = re.compile(r"megatron(?:[-_ ]?lm)?", re.IGNORECASE)
+MEGATRON_FLASH_YEAR = 2024
+"""Megatron-LM itself, not its relatives, composed attention unless told --use-flash-attn, until Transformer Engine
+became its usual implementation (--transformer-impl, arguments.py, early in 2024). Recalled; the peaks of twelve runs of
+2023 (arXiv:2401.10241, table 4) have the scores in memory to within 8%, and without them fall short by 27 to 59%."""
+ENCODER_FLASH_YEAR = 2024
+"""Where a token sees all others: Megatron's kernel was for causal masks, and transformers' BERT composed its attention
+until 4.41 (its release notes, May 2024)."""
+TRANSFORMERS, TRANSFORMERS_FLASH_YEAR = "huggingface", 2024
+"""transformers' decoders composed it until torch's scaled_dot_product_attention became their default with release 4.36
+of December 2023; FlashAttention-2 was there since October, for those who asked (its release notes, 4.34 and 4.36)."""
+RELATIVE_FLASH_YEAR = 2026.5
+"""Where a bias of distances is added to scores: T5Attention of transformers composed it until the middle of 2026
+(huggingface/transformers pull request 47014)."""
+UNFUSED = ("plain xla", "without flash attention")
+"""What notes call attention that is composed of products and a softmax."""
+OWN_SOFTMAX = ("transformer engine", "deepspeed transformer kernel")
+"""Who brings a kernel for the softmax between those products, in 16 bits, where frameworks have none (the former's JAX
+layers, transformer_engine/jax/flax/transformer.py, _UnfusedDotProductAttention; the latter's
+csrc/transformer/softmax_kernels.cu)."""
+LEVANTERS = re.compile(r"\b(?:jax_flash|vanilla)\b", re.IGNORECASE)
+"""Levanter's backends that compose attention (layers/attention.py, AttentionBackend): softmax in the format of queries
+unless upcast_attn is set, in one kernel where XLA fuses what is along a row (its Triton softmax on GPUs). Its mixtures
+of experts (Grug) have attention of their own."""
+
+
+def attention_of(run: Run, framework: Framework, causal: bool = True, relative: bool = False) -> str | None:
+    """``flash`` or ``eager``, as the cell, the notes or the year say; None where nothing does."""
+    if said := attention_said(run):
+        return said
+    notes = run.notes.lower()
+    usual: float = FLASH_YEAR if causal else ENCODER_FLASH_YEAR
+    if causal and framework.name == TRANSFORMERS:
+        usual = TRANSFORMERS_FLASH_YEAR
+    if relative and family_of(framework.name) == "torch":
+        usual = RELATIVE_FLASH_YEAR
+    if MEGATRON.fullmatch(run.text("framework") or ""):
+        usual = MEGATRON_FLASH_YEAR
+    first = FLASH_YEARS.get((family_of(framework.name), chip_of(run)), usual)
+    long = framework.usual.get("flash_tokens", 0)
+    if family_of(framework.name) == "jax" and _wide_on_nvidia(run):
+        return "eager"
+    early = (stated_year(run) or first) < first or (run.number("seq_len") or long) < long
+    return "eager" if early or any(word in notes for word in UNFUSED) else None
+
+
+def _wide_on_nvidia(run: Run) -> bool:
+    """Whether an NVIDIA chip attends in fp32, which the kernels that XLA's frameworks call there do not: cuDNN's take
+    16 bits (keras.config.enable_flash_attention: inputs must be in float16 or bfloat16)."""
+    chip, cell = preset_of(run), (run.text("precision") or "").lower()
+    wide = (PRECISIONS.get(cell) or precision_like(cell)) in ("fp32", "tf32")
+    return wide and chip is not None and chip.vendor == "NVIDIA"
+
+
+def own_softmax(run: Run, framework: Framework) -> bool:
+    """Whether notes name software that has a kernel for a softmax by itself."""
+    notes = run.notes.lower()
+    levanters = framework.name == "levanter" and hit(LEVANTERS, f"{run.text('attention')}; {run.notes}") is not None
+    return levanters or any(words in notes for words in OWN_SOFTMAX)

@@ -1,0 +1,167 @@
+"""A measured run as a setup: the job that its cells, its notes and its framework's habits tell of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from distsim.engine.jobs.profile import least_zero
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.memory import memory_of
+from distsim.engine.runs.adapters import counted_targets, unasked_recompute
+from distsim.engine.runs.attention import attention_of
+from distsim.engine.runs.cluster import cluster_of
+from distsim.engine.runs.degrees import first_that_fits, open_degrees
+from distsim.engine.runs.evaluation import evaluating
+from distsim.engine.runs.fitting import as_it_ran, fitting, recomputes_until_fits
+from distsim.engine.runs.kernels import recomputing_as_recipes, with_kernels_of
+from distsim.engine.runs.layout import (
+    batches_to_try,
+    capacity_options,
+    drop_idle,
+    fit_context,
+    fit_degrees,
+    interleaves,
+    possible_degrees,
+    scripted,
+    unsaid_micro_batch,
+    usual_chunks,
+)
+from distsim.engine.runs.offload import partly_offloaded
+from distsim.engine.runs.profile import (
+    checkpointed,
+    framework_of,
+    precision_of,
+    run_year,
+    trained_whole,
+    unpacked_then,
+    usual_of,
+)
+from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
+from distsim.interop.runs import MissingCell, Run, loss_notes
+from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs.chips import with_chip
+from distsim.interop.runs.models import model_of, without_prediction
+from distsim.interop.runs.names import optimizer_named
+from distsim.interop.runs.sharding import reduces_once
+from distsim.interop.runs.tuning import (
+    lengths_of,
+    packed_options,
+    spread_options,
+    target_options,
+    tuning_options,
+    unpadded_tokens,
+)
+from distsim.specs.cluster import Cluster
+from distsim.specs.framework import Framework
+from distsim.specs.job import Job
+from distsim.specs.model import Model
+
+
+def setup_of(run: Run, more: Mapping[str, Any] | None = None) -> Setup:
+    """The row as a setup, with ``more`` options than its columns hold; blank cells take the framework's usual setting.
+    Of layouts that a row leaves open, the first that fits. Raises MissingCell or DistsimError."""
+    run = with_chip(run)
+    return evaluating(run, as_it_ran(run, _laid_out(run, more)))
+
+
+def _laid_out(run: Run, more: Mapping[str, Any] | None) -> Setup:
+    """The setup in the layout that the row states, or in the first that fits of those that it leaves open."""
+    framework = framework_of(run)
+    *others, last = possible_degrees(run, framework)
+    for row, degrees in (
+        *((row, last) for row in batches_to_try(run, framework)),
+        *((run, degrees) for degrees in others),
+    ):
+        setup = _setup_of(row, more, degrees)
+        if memory_of(setup).fits:
+            return setup
+    ways = [] if last or others else open_degrees(run, framework)
+    return first_that_fits(ways, partial(_setup_of, run, more)) if ways else _setup_of(run, more, last)
+
+
+def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int]) -> Setup:
+    """The row as a setup, with ``degrees`` that it does not tell."""
+    framework = framework_of(run)
+    model = model_of(run)
+    run = scripted(run, framework, model)
+    lengths = lengths_of(run)
+    tokens = unpadded_tokens(run, model.causal) or (lengths.mean if lengths and not run.count("seq_len") else None)
+    more = {**({"seq": tokens} if tokens else {}), **(more or {})}
+    packed = packed_options(run, framework.usual_samples) | target_options(run, bool(model.encoder_layers))
+    tuned = {**tuning_options(run, framework.usual_tuning), **spread_options(run), **packed}
+    tuned |= counted_targets(run, model, tuned) | unasked_recompute(run, framework, tuned)
+    again = recomputation_of(run, framework, model.layers // (run.count("pp") or degrees.get("pp", 1))).options
+    stated = _stated(run, framework, more.get("seq"), model)
+    options = {**usual_of(run, framework, model.causal), **tuned, **again, **stated, **more}
+    options = {name: value for name, value in options.items() if name in Job.model_fields and value is not None}
+    options["precision"] = precision_of(run, framework, options.get("precision", "bf16"))
+    options.setdefault("micro_batch", unsaid_micro_batch(run, framework))
+    if options.get("attention") == "eager":  # composed, it makes the scores of whole packs and masks them
+        options.pop("sample_tokens", None)
+    fit_degrees(options, run, degrees, framework)
+    if framework.usual.get("experts_like_tp") or run_year(run) < framework.usual.get("experts_like_tp_until", 0) + 1:
+        options.setdefault("etp", options.get("tp"))
+    drop_idle(options, model)
+    fit_context(options, run, model)
+    if model.experts is not None:
+        options |= {name: factor for name, factor in capacity_options(run, framework, options).items() if factor}
+    cluster = cluster_of(run)
+    _settle(options, run, framework, model, cluster)
+    job = Job.read({**options, "model": model, "framework": framework.name})
+    setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
+    setup = unpacked_then(run, recomputing_as_recipes(run, checkpointed(run, trained_whole(run, setup))))
+    setup = partly_offloaded(run, setup)
+    return fitting(setup) if not again and recomputes_until_fits(setup) else setup
+
+
+def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Model, cluster: Cluster | None) -> None:
+    """Fill what the row leaves open of sharding, chunks and layers that train; drop what then has no effect."""
+    if cluster is not None and "zero_group" not in options:
+        tp = options.get("tp") or 1
+        node = cluster.gpus_per_node // tp
+        options["zero_group"] = sharding_group(run, options["dp"], cluster.domain // tp, node)
+        if framework.usual.get("shards_in_node") and node < options["dp"] and options["dp"] % node == 0:
+            options["zero_group"] = options["zero_group"] or node
+    if interleaves(run, framework):
+        options["vpp"] = usual_chunks(options, model)
+    if (options.get("pp") or 1) > 1 and options.get("zero") == 3:
+        options["zero"] = framework.usual.get("pipelined_zero", 3)
+    if least := max(least_zero(framework, options["precision"]), compiled_zero(run, framework)):
+        options["zero"] = max(options.get("zero") or 0, least)
+    if options.get("recompute") != "full":
+        options.pop("recompute_layers", None)
+    if not options.get("zero"):
+        options.pop("zero_group", None)
+    if framework.usual.get("trains_mtp") and model.mtp_layers and not without_prediction(run):
+        options["mtp"] = model.mtp_layers
+
+
+def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> dict[str, Any]:
+    """What the row says, as job options; ``seq`` where its notes tell lengths that its cell does not."""
+    gpus = run.count("n_gpus")
+    if gpus is None:
+        raise MissingCell("n_gpus is blank")
+    if run.text("gpu") is None:
+        raise MissingCell("gpu is blank")
+    seq = run.count("seq_len") or seq
+    if seq is None:
+        raise MissingCell("seq_len is blank")
+    run_notes.check_lengths(run)
+    options: dict[str, Any] = {
+        "gpu": run_notes.gpu_of(run), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),
+        "global_batch": run.count("global_batch"), "zero": run_notes.zero_stage(run),
+        "sequence_parallel": run.flag("sequence_parallel"),
+    }  # fmt: skip
+    options["gpu_power"] = run.positive("gpu_power")
+    if framework.compiled and (run_notes.compiled(run) or run.flag("compile") is False):
+        options["compile"] = run_notes.compiled(run)
+    options.update({name: run.count(name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")})
+    if attention := attention_of(run, framework, model.causal, model.positions == "relative"):
+        options["attention"] = attention
+    options.update(run_notes.pipeline_options(run))
+    options["loss"] = loss_notes.loss_of(run, framework.supports.losses)
+    options["optimizer"] = optimizer_named(run.text("optimizer"))
+    options["offload"], options["no_sync"] = run_notes.offloaded(run), reduces_once(run)
+    return {name: value for name, value in options.items() if value is not None}

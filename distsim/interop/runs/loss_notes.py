@@ -1,0 +1,57 @@
+"""What the notes of a measured run say of its loss: which one, in how many chunks, over which positions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.table import Run
+
+_LOSSES = (
+    ("liger", re.compile(affirmed("liger"), re.IGNORECASE)),
+    ("cut", re.compile(affirmed("cut cross entropy"), re.IGNORECASE)),
+    ("triton", re.compile(affirmed(r"(?:fused )?triton cross[- ]entropy"), re.IGNORECASE)),
+)
+_CHUNKED = re.compile(
+    affirmed(r"chunked[-_ ](?:nll|loss|ce)|chunkedceloss|loss in (?:\w+ )?chunks|loss chunks"), re.IGNORECASE
+)
+_LOSS_CHUNKS = re.compile(
+    affirmed(r"(\d{1,4}|two|four|eight|sixteen) loss chunks|loss in (\d{1,4}|two|four|eight|sixteen) chunks"),
+    re.IGNORECASE,
+)
+_CHUNK_TOKENS = re.compile(r"loss in chunks of (\d[\d,]*) tokens", re.IGNORECASE)
+_NUMBERS = {"two": 2, "four": 4, "eight": 8, "sixteen": 16}
+_PICKED = re.compile(
+    affirmed("dense_seq_output|(?:only|logits of) masked positions|masked positions (?:alone|only)"), re.IGNORECASE
+)
+MASKED_SHARE = 0.15
+"""Positions that BERT masks (Devlin et al. 2018, arXiv:1810.04805, section 3.1)."""
+
+
+def predicted_share(run: Run) -> float | None:
+    """The share of positions whose logits are computed, where notes say that masked ones are picked first (NVIDIA's
+    dense_seq_output)."""
+    return MASKED_SHARE if hit(_PICKED, run.notes) else None
+
+
+def loss_of(run: Run, own: Sequence[str] = ()) -> str | None:
+    """The loss that notes name in place of the framework's, by its preset; a chunked one is that of its ``own``."""
+    notes = run.notes
+    named = next((name for name, words in _LOSSES if hit(words, notes)), None)
+    chunked = next((name for name in own if name.startswith("chunked")), None)
+    return named or (chunked if hit(_CHUNKED, notes) else None)
+
+
+def loss_chunks(run: Run) -> int:
+    """How many chunks the notes say that the loss is computed in; 0 where they do not."""
+    found = hit(_LOSS_CHUNKS, run.notes)
+    said = (found[1] or found[2]).lower() if found else "0"
+    return _NUMBERS.get(said) or int(said)
+
+
+def chunk_tokens(run: Run) -> int:
+    """How many tokens the notes say that a chunk of the loss has; 0 where they do not."""
+    found = hit(_CHUNK_TOKENS, run.notes)
+    return int(found[1].replace(",", "")) if found else 0

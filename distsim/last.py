@@ -1,0 +1,27 @@
+"""Answers that are remembered for the object that was asked about last."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TypeVar
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+def for_last(make: Callable[[Asked], Answer]) -> Callable[[Asked], Answer]:
+    """``make``, whose answer is kept until another object is asked about. Objects are told apart by identity, so they
+    need not be hashable, and the one that is known is held, so that no other can take its place. Object and answer are
+    replaced as one, so that threads cannot take each other's."""
+    known: tuple[Asked, Answer] | None = None
+
+    @functools.wraps(make)
+    def asked(about: Asked) -> Answer:
+        nonlocal known
+        last = known
+        if last is None or last[0] is not about:
+            known = last = (about, make(about))
+        return last[1]
+
+    return asked
