@@ -9,10 +9,11 @@ import pytest
 
 from distsim import Job, catalog
 from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.expert_passes import COMBINED, INDEX_ADDED, REPEATED_BIAS, bias_passes, exchange_passes
-from distsim.engine.kernels.launches import DTENSOR_ISSUE, launches
+from distsim.engine.kernels.launches import CALL_KERNELS, DTENSOR_ISSUE, REDISTRIBUTE_ISSUE, launches
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.layers.ledger import Operation
 from tests.test_recipes import changed, operation
@@ -76,14 +77,30 @@ def test_the_weighted_sum_is_a_kernel_for_each_step_unless_compiled() -> None:
     assert launches(titan(compile=True), combine).kernels == (1, 1)
 
 
-def test_dtensors_cost_the_host_more_but_where_layers_are_compiled() -> None:
+def test_modules_on_dtensors_cost_the_host_more_but_where_layers_are_compiled() -> None:
+    whole, shared = (resolve(Job(model="llama-3-8b", gpus=4, framework="torchtitan", tp=tp)) for tp in (1, 4))
+    for name, kind, modules, gathers in (
+        ("mlp.norm", "norm", 1, 0), ("attention.qkv", "matmul", 3, 1), ("mlp.up", "matmul", 2, 1),
+        ("attention.projection", "matmul", 1, 1), ("attention.core", "attention", 0, 0), ("mlp.activation", "", 0, 0),
+    ):  # fmt: skip
+        alone, split = (
+            launches(setup, next(one for one in build_stages(setup)[0].layers[0][0].operations if one.name == name))
+            for setup in (whole, shared)
+        )
+        more = [modules * each for each in DTENSOR_ISSUE.get(kind, (0, 0))]
+        calls = [gathers * (CALL_KERNELS + REDISTRIBUTE_ISSUE)] * 2
+        expected = [sum(parts) for parts in zip(alone.issued, more, calls, strict=True)]
+        assert split.issued == pytest.approx(expected)
+        assert split.kernels == pytest.approx([one + gathers for one in alone.kernels])
+
+
+def test_compiled_layers_and_plain_tensors_know_nothing_of_dtensors() -> None:
     norm = operation(titan(), "mlp.norm")
-    alone, split = launches(titan(), norm), launches(titan(tp=4), norm)
-    assert split.issued == pytest.approx([DTENSOR_ISSUE * each for each in alone.issued])
-    assert split.kernels == alone.kernels
     compiled = launches(titan(compile=True), norm).issued
     assert launches(titan(tp=4, compile=True), norm).issued == compiled
     assert launches(titan(tp=4, framework="fsdp"), norm).issued == launches(titan(framework="fsdp"), norm).issued
+    dense = Job(model="llama-3-8b", gpus=4, tp=4, framework="nemo-automodel", compile=True)
+    assert launches(resolve(dense), norm).issued == compiled
 
 
 def test_biases_of_both_products_are_repeated_and_their_gradients_added_up_by_index() -> None:

@@ -17,6 +17,7 @@ from distsim.engine.plans.goodput import Checkpoint, Goodput, Policy, goodput, r
 from distsim.engine.plans.pace import campaign_ends, campaign_pace, pace_source
 from distsim.errors import DistsimError
 from distsim.formulas import goodput as forms
+from distsim.formulas.step import largest_deviation
 from distsim.units import DAY, HOUR, MINUTE
 
 # whole_runs.csv, failures.csv: figures as published, each row with its source
@@ -191,6 +192,10 @@ def test_spares_and_stragglers() -> None:
     draws = numpy.random.default_rng(0).normal(1, 0.02, (4000, 64)).max(axis=1).mean()
     assert forms.straggler_stretch(64, 0.02) == pytest.approx(draws, abs=0.002)
     assert forms.straggler_stretch(1, 0.02) == 1
+    for workers, off in ((2, 0.06), (4, 0.02), (8, 0.01), (1024, 0.02)):
+        draws = numpy.random.default_rng(0).normal(0, 1, (400_000 // workers, workers)).max(axis=1).mean()
+        assert largest_deviation(workers) == pytest.approx(draws, rel=off)
+    assert largest_deviation(1) == 0
     few, many = llama_3(spares=0), llama_3(spares=16)
     assert few.fraction <= many.fraction
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
-from distsim.arrays import Number, exp, log2, maximum, minimum, where
+from distsim.arrays import Number, exp, maximum, minimum, where
 from distsim.formula import formula
+from distsim.formulas.step import largest_deviation
 from distsim.units import DAY, HOUR
 
 DALY = "Daly 2006, A higher order estimate of the optimum checkpoint interval, Future Generation Computer Systems 22"
 YOUNG = "Young 1974, A first order approximation to the optimum checkpoint interval, CACM 17"
 KOKOLIS = "Kokolis et al. 2025 (arXiv:2410.21680), E[ETTR] from N, r_f, u0, the checkpoint interval and write time"
-EULER_GAMMA = 0.5772156649
 ENOUGH_DEVIATIONS = 2.33  # standard deviations above the mean that 1 % of normal values exceed
 MOST_SPARES = 128  # terms of the Poisson sum; more spare nodes than that are counted as this many
 
@@ -119,16 +117,10 @@ def planned_stretch(pauses_per_day: Number, seconds_per_pause: Number) -> Number
     return 1 + pauses_per_day * seconds_per_pause / DAY
 
 
-@formula(
-    unit="1", source="mean of the largest of N normal values, Gumbel limit; within 7 % of the spread from N = 8 up"
-)
+@formula(unit="1", source="definition: a synchronous step waits for its slowest worker")
 def straggler_stretch(workers: Number, spread_fraction: Number) -> Number:
     """Slowest of N workers over the mean worker, whose speeds differ by a standard deviation of ``spread_fraction``."""
-    natural = maximum(log2(maximum(workers, 2)) * math.log(2), 0.5)
-    root = (2 * natural) ** 0.5
-    loglog = log2(natural) * math.log(2)
-    largest = root - (loglog + math.log(4 * math.pi)) / (2 * root) + EULER_GAMMA / root
-    return where(workers > 1, 1 + spread_fraction * largest, 1.0)
+    return 1 + spread_fraction * largest_deviation(workers)
 
 
 @formula(unit="1", source="Poisson number of nodes in repair against the spare ones")

@@ -40,11 +40,14 @@ DETERMINISTIC_ISSUE = 1.15
 """Host time of operations under torch's deterministic algorithms, which fill whatever an operation allocates by a
 kernel of its own (torch.utils.deterministic.fill_uninitialized_memory), over that without: Megatron-LM's tests with and
 without --deterministic-mode."""
-DTENSOR_ISSUE = 1.9
-"""Host time of an operation under tensor parallelism by torch's DTensor, which finds out how each result is sharded,
-over that without: four elementwise operations take 463 us forward and backward on DTensors, 112 on plain tensors (torch
-2.13 on a CPU, a fake process group), 44 more an operation beside the 50 that one costs the host in torch's frameworks.
-Compiled layers do that once."""
+DTENSOR_ISSUE = {"matmul": (5.8, 12.8), "norm": (5.2, 10.6)}
+"""What modules cost the host more on torch's DTensors, which find out how each result is sharded, forward and backward,
+in operations of plain modules: a linear layer takes 199 and 456 us where a plain one takes 18 and 58, RMSNorm 192 and
+407 where 32 and 77 (benchmarks/dtensor_issue.py: torch 2.13 on a CPU, a fake process group), which count three
+operations each, 31 us one. Compiled layers do that once."""
+REDISTRIBUTE_ISSUE = 6.6
+"""The same of an exchange: PrepareModuleInput gathers in 224 us and back in 211, RowwiseParallel scatters in 181 more
+than a linear layer, and back in 210."""
 AUTOCAST_KERNELS = 3
 """Casts of autocast around a product, each way: of its input, weight and bias, and of their gradients
 (torch's autocast_mode.cpp casts every argument of linear; weights once per module and pass)."""
@@ -93,14 +96,14 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     again, looped = expert_modules.launched(setup, operation, KERNELS[operation.kind])
     kernels = before + more + again[0], after + later + again[1]
     plain = _plain(setup, operation)
-    slower = (DETERMINISTIC_ISSUE if setup.kernels.deterministic else 1.0) * _on_dtensors(setup)
+    slower = DETERMINISTIC_ISSUE if setup.kernels.deterministic else 1.0
     own = _adapter_issue(setup, operation) * _module_issue(setup, operation)
     issued = (
         (before * own + plain[0] * PLAIN_ISSUE + more * LOOP_ISSUE + looped[0]) * slower,
         (after * own + plain[1] * PLAIN_ISSUE + later * LOOP_ISSUE + looped[1]) * slower,
     )
-    cast = _casts(setup, operation)
-    issued = issued[0] + cast * CAST_ISSUE, issued[1] + cast * CAST_ISSUE
+    cast, sharded = _casts(setup, operation), _on_dtensors(setup, operation)
+    issued = issued[0] + cast * CAST_ISSUE + sharded[0], issued[1] + cast * CAST_ISSUE + sharded[1]
     kernels = kernels[0] + plain[0] + cast, kernels[1] + plain[1] + cast
     graphs = setup.kernels.graphs
     if graphs == "iteration" or (graphs == "modules" and operation.name not in DYNAMIC):
@@ -116,12 +119,36 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     return Launches(kernels, issued, waits)
 
 
-def _on_dtensors(setup: Setup) -> Number:
-    """Host time of operations over that of plain tensors; frameworks whose tensor parallelism is DTensor's are those
-    that exchange the input gradient of each matrix alone."""
+def _on_dtensors(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """What an operation costs the host more on DTensors, between which attention and activations see plain tensors;
+    frameworks whose tensor parallelism is DTensor's are those that exchange the input gradient of each matrix alone.
+    Experts take their weights out of DTensors first."""
     if setup.compiled or not setup.framework.traffic.input_gradient_per_matrix:
-        return 1.0
-    return where(setup.layout.tp > 1, DTENSOR_ISSUE, 1.0)
+        return 0.0, 0.0
+    forward, backward = DTENSOR_ISSUE.get(operation.kind, (0.0, 0.0)) if operation.parameters else (0.0, 0.0)
+    modules = 0 if operation.name in EXPERTS else _matrices(setup, operation)
+    calls = _calls(operation)
+    sharded = where(setup.layout.tp > 1, 1, 0)
+    return (
+        sharded * (modules * forward + calls[0] * REDISTRIBUTE_ISSUE),
+        sharded * (modules * backward + calls[1] * REDISTRIBUTE_ISSUE),
+    )
+
+
+def _matrices(setup: Setup, operation: Operation) -> int:
+    """Modules that an operation stands for."""
+    if operation.name == "attention.qkv":
+        return setup.kernels.qkv_matrices
+    return 2 if operation.name == "mlp.up" and setup.model.gated and not setup.kernels.gate_up_fused else 1
+
+
+def _calls(operation: Operation) -> tuple[Number, Number]:
+    """Collectives of an operation that send anything, forward and backward."""
+    forward, backward = (
+        sum(where(one.bytes_logical > 0, 1, 0) for one in operation.collectives if one.phase == phase)
+        for phase in ("forward", "backward")
+    )
+    return forward, backward
 
 
 def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
@@ -135,11 +162,8 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         before, after = before + more, after + more
     if operation.kind == "matmul" and not operation.weight_gradient:
         after = FROZEN_KERNELS
-    calls = [
-        sum(where(c.bytes_logical > 0, CALL_KERNELS, 0) for c in operation.collectives if c.phase == phase)
-        for phase in ("forward", "backward")
-    ]
-    return before + calls[0], after + calls[1]
+    calls = _calls(operation)
+    return before + calls[0] * CALL_KERNELS, after + calls[1] * CALL_KERNELS
 
 
 def _plain(setup: Setup, operation: Operation) -> tuple[int, int]:

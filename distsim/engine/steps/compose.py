@@ -81,7 +81,7 @@ def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
     beside = interleaved_share(y) if overlaps else paired(y.schedule, y.pp)
     return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "micro_batches": y.micro_batches, "state": state,
             "blocking": int(setup.kernels.launches == "blocking"),
-            "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
+            "gpus": y.gpus, "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
             "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp, per_input_gradient(setup)),
             "paired": beside, "evaluated": setup.evaluated}  # fmt: skip
 
@@ -112,7 +112,7 @@ def compose(
     for name, seconds in tail.items():
         answer[name] = answer.get(name, 0.0) + seconds
     busy = total(*answer.values())
-    share = jitter_share(timing["jitter"], y["nodes"])
+    share = jitter_share(timing["jitter"], y["gpus"])
     if not apart:
         return {"other": busy * (1 + share) + timing["step_seconds"]}
     answer["other"] = answer["other"] + busy * share + timing["step_seconds"]

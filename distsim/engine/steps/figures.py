@@ -253,7 +253,7 @@ def _step(
         summed = sum(stage.numbers["count"] * float(stage.batch.seconds) for stage in stages)
         figures.use(f"ramp of the pipeline (x {float(y['ramp']):.4g} for {layout.schedule})", ramp_seconds,
                     sum_of_stages=summed, slowest_stage=whole, chunks=y["vpp"])  # fmt: skip
-    figures.use("jitter, as a share of all before", jitter_share, jitter=timing["jitter"], nodes=y["nodes"])
+    figures.use("jitter, as a share of all before", jitter_share, jitter=timing["jitter"], gpus=y["gpus"])
     figures.note("a step whatever its size", timing["step_seconds"], "s", f"step_seconds ({FITTED})")
     nearest = ", ".join(report.correction.runs) or "no run is near"
     figures.note("correction by alike runs, a factor", scale, "1", f"presets/timing/evidence; {nearest}")
