@@ -9,7 +9,7 @@ from typing import Any
 
 from distsim.arrays import Number
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
-from distsim.engine.exchanges.exchange import Exchange, exchange_of, timed_notes
+from distsim.engine.exchanges.exchange import Exchange, exchange_of, reduces_last, timed_notes
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.exchanges.hidden import hidden_fraction
 from distsim.engine.exchanges.variants import DOWN, UP
@@ -142,6 +142,8 @@ def _notes(setup: Setup, exchange: Exchange) -> list[str]:
     notes = timed_notes(setup.job, "traffic")
     if job.no_sync is not None and y.micro_batches == 1:
         notes.append("--no-sync has no effect with one micro-batch per step")
+    elif job.no_sync is False and reduces_last(setup):
+        notes.append(f"--sync-every-micro-batch has no effect with pp {y.pp}: torch's stages reduce after the last one")
     if job.loss_parallel is not None and y.tp == 1:
         notes.append("--loss-parallel has no effect with tp 1")
     if exchange.compress == "1bit":

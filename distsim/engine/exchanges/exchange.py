@@ -3,7 +3,7 @@
 import math
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, minimum, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
@@ -69,23 +69,35 @@ def exchange_of(setup: Setup) -> Exchange:
     if job.expert_imbalance is not None and isinstance(y.ep, int) and y.ep == 1:  # a search has arrays of degrees
         raise DistsimError(f"--expert-imbalance {job.expert_imbalance:g} has no effect with ep 1", "add --ep 2 or more")
     usual = {"never": False, "always": True, "unsharded": y.zero < 2}[rules.no_sync]
-    if rules.gathered_in_pipeline == "step":
-        usual = usual | (y.pp > 1)
     if rules.no_sync_keeps_gathered and setup.kernels.graphs == "iteration":
         usual = usual | (y.zero == 2)
     return Exchange(
         job.tp_mode or "1d", job.tp_depth or 1, compress, rank, _zeropp(setup), job.sync or "allreduce",
         job.sync_every or 1, parse(f"{job.sync_gbps or 0} Gb/s", "B/s"), job.servers or 0, job.expert_imbalance or 1.0,
-        _stated(setup, "clip", rules.clip), _stated(setup, "no_sync", usual),
+        _stated(setup, "clip", rules.clip), _stated(setup, "no_sync", usual) | reduces_last(setup),
     )  # fmt: skip
 
 
+def reduces_last(setup: Setup) -> Number:
+    """Whether stages of a pipeline reduce gradients after the last backward and drop gathered layers no sooner,
+    whatever was asked for: torch.distributed.pipelining stage.py, which turns both off for each backward."""
+    return (setup.layout.pp > 1) & (setup.framework.traffic.gathered_in_pipeline != "each")
+
+
 def gathers_once(setup: Setup, exchange: Exchange) -> Number:
-    """Whether layers that ZeRO 2 gathers stay so from a step's first micro-batch to its last: in pipelines of torch,
-    and where software that puts off the reduction of gradients keeps them."""
+    """Whether layers that ZeRO gathers stay so from a step's first micro-batch to its last: in pipelines of torch,
+    unless forward drops them, and where software that puts off the reduction of gradients keeps them."""
     y, rules = setup.layout, setup.framework.traffic
-    pipelined = (y.pp > 1) & (rules.gathered_in_pipeline == "step")
-    return (y.zero == 2) & (pipelined | (exchange.no_sync & rules.no_sync_keeps_gathered))
+    kept = (y.zero == 2) | ((y.zero >= 3) & (rules.gathered_in_pipeline == "step"))
+    return kept & reduces_last(setup) | ((y.zero == 2) & exchange.no_sync & rules.no_sync_keeps_gathered)
+
+
+def gathers(setup: Setup, exchange: Exchange) -> tuple[Number, Number]:
+    """How often a step gathers a layer for forward, and once more for backward, where ZeRO does so layer by layer. What
+    forward drops but backward leaves is gathered for each backward, and for forward while the pipeline fills."""
+    y, kept = setup.layout, gathers_once(setup, exchange)
+    forward = where(kept, 1, where(reduces_last(setup), minimum(y.micro_batches, y.pp), y.micro_batches))
+    return forward, where(y.zero >= 3, where(kept, 0, y.micro_batches), 0)
 
 
 def reduces_each(setup: Setup, exchange: Exchange) -> Number:
@@ -99,10 +111,9 @@ def reduces_each(setup: Setup, exchange: Exchange) -> Number:
 def gradients_wait(setup: Setup, exchange: Exchange) -> Number:
     """Whether ranks add up whole gradients over micro-batches of layers that are gathered and reduced one by one, in
     pipelines of torch and where the reduction is put off."""
-    y, rules = setup.layout, setup.framework.traffic
-    pipelined = (y.pp > 1) & (rules.gathered_in_pipeline == "step")
+    y = setup.layout
     layered = (y.zero >= 2) & setup.framework.buffers.gathers_copies
-    return layered & (y.micro_batches > 1) & (pipelined | exchange.no_sync)
+    return layered & (y.micro_batches > 1) & exchange.no_sync
 
 
 def _stated(setup: Setup, name: str, otherwise: Number) -> Number:
