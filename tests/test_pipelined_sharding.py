@@ -13,7 +13,10 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.weights import weight_work
 from distsim.engine.step import seconds_of
+from distsim.engine.steps.compose import after_last, ahead_seconds, layout_numbers, micro_batch, stage_numbers
+from distsim.engine.steps.work import work_of
 from distsim.interop.runs import Run
+from tests.test_host import TIMING
 
 ROW = {"id": "x", "year": "2024", "model": "llama-2-13b", "gpu": "ascend-910b", "n_gpus": "32", "tp": "4",
        "framework": "mindformers", "seq_len": "4096", "micro_batch": "1", "precision": "fp16",
@@ -88,3 +91,44 @@ def test_tensors_of_their_own_are_copied_out_of_what_was_gathered() -> None:
     assert copied("torchtitan", zero=2) == copied("torchtitan", zero=3) > 0
     assert copied("torchtitan", zero=2, no_sync=True) == pytest.approx(copied("torchtitan", zero=2) / 4)
     assert copied("fsdp", zero=2) == 0 < copied("fsdp", zero=3)
+
+
+SLOW: dict[str, Any] = {"model": "llama-3-70b", "cluster": "a2-ultragpu-8g", "gpus": 128, "tp": 2, "pp": 4,
+                        "seq": 256, "micro_batch": 1, "framework": "torchtitan", "zero": 3}  # fmt: skip
+"""Eight A100 at 100 Gb/s."""
+
+
+def test_what_is_gathered_once_hides_behind_the_first_forward_alone() -> None:
+    """Four times the micro-batches make no more room for gathers of the first one."""
+    exposed = []
+    for batch in (128, 512):
+        setup = resolve(distsim.Job(**SLOW, global_batch=batch))
+        numbers, y = stage_numbers(work_of(setup))[1], layout_numbers(setup)
+        first = micro_batch(numbers, y, TIMING)
+        assert numbers["gather_forward"] == 0 < numbers["gather_once"]
+        gathers = numbers["gather_once"] * TIMING["gather_factor"]
+        assert gathers > 1.5 * first.forward
+        exposed.append(after_last(numbers, y, TIMING, first)["data_parallel"])
+        assert ahead_seconds(numbers, TIMING, first)[1] == pytest.approx(gathers - first.forward)
+        assert first.others["data_parallel"] == 0
+    assert exposed[1] == pytest.approx(exposed[0], rel=1e-3)
+
+
+def test_traffic_lets_one_pass_hide_what_comes_once_in_a_step() -> None:
+    for purpose, once in (("parameters", SLOW), ("gradients", SLOW), ("gradients", {**SLOW, "zero": 0})):
+        found = []
+        for batch in (128, 512):
+            rows = distsim.comm(**once, global_batch=batch).stages[1]
+            found.append(sum(row.exposed_seconds for row in rows if row.purpose == purpose and row.phase != "step"))
+        assert found[0] == pytest.approx(found[1]) and found[0] > 0
+    each = [distsim.comm(**{**SLOW, "pp": 1, "tp": 8}, global_batch=batch).exposed_seconds for batch in (128, 512)]
+    assert each[1] > 3 * each[0]
+
+
+def test_a_pipeline_that_gathers_once_is_drawn_as_long_as_it_takes() -> None:
+    from distsim.engine.steps.timeline import AHEAD, timeline_of
+
+    step = timeline_of(distsim.step(**SLOW, global_batch=128))
+    gathers = [one for one in step.segments(step.slowest) if one.name == AHEAD]
+    assert {one.exposed for one in gathers} == {True, False}
+    assert max(one.end for one in step.segments(step.slowest)) == pytest.approx(step.seconds)
