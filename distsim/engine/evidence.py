@@ -261,6 +261,8 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
         options["zero"] = framework.usual.get("pipelined_zero", 3)
     if least := max(least_zero(framework, options["precision"]), compiled_zero(run, framework)):
         options["zero"] = max(options.get("zero") or 0, least)
+    if options.get("no_sync") and (options.get("zero") or 0) > framework.supports.no_sync_zero:
+        options.pop("no_sync")  # what the row's software cannot do, its words do not mean
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)
     if not options.get("zero"):

@@ -64,6 +64,7 @@ def exchange_of(setup: Setup) -> Exchange:
     job, rules, y = setup.job, setup.framework.traffic, setup.layout
     _check_tensor_mode(setup)
     _check_context_mode(setup)
+    _check_no_sync(setup)
     compress, rank = _compression(setup)
     _check_sync(setup)
     if job.expert_imbalance is not None and isinstance(y.ep, int) and y.ep == 1:  # a search has arrays of degrees
@@ -116,6 +117,15 @@ def gradients_wait(setup: Setup, exchange: Exchange) -> Number:
     return layered & (y.micro_batches > 1) & exchange.no_sync
 
 
+def stays_whole(setup: Setup) -> Number:
+    """Whether gradients that ZeRO would share are not, as a switch puts off their reduction; software that gathers
+    copies has them in buffers beside its shards (``gradients_wait``)."""
+    y = setup.layout
+    if not setup.job.no_sync or setup.framework.buffers.gathers_copies:
+        return False
+    return (y.zero >= 2) & (y.micro_batches > 1)
+
+
 def _stated(setup: Setup, name: str, otherwise: Number) -> Number:
     """A switch from the job, else from the framework's defaults, else the framework's habit."""
     value = getattr(setup.job, name)
@@ -152,6 +162,17 @@ def _check_tensor_mode(setup: Setup) -> None:
             "3d": "a cube (8, 27, 64 …)",
         }
         raise DistsimError(f"--tp {tp} ranks do not form {shape[mode]} for --tp-mode {mode}", f"use {shape[mode]}")
+
+
+def _check_no_sync(setup: Setup) -> None:
+    zero, framework = setup.layout.zero, setup.framework
+    most = framework.supports.no_sync_zero
+    if setup.job.no_sync and isinstance(zero, int) and zero > most:  # a search leaves such stages out
+        found = framework.source.get("supports.no_sync_zero")
+        raise DistsimError(
+            f"{framework.name} cannot put off the reduction of gradients with ZeRO {zero}",
+            f"leave --no-sync out, or use --zero {most} or less", *([f"source: {found}"] if found else []),
+        )  # fmt: skip
 
 
 def traded_heads(model: Model, tp: int) -> int:
