@@ -235,7 +235,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     if framework.usual.get("experts_like_tp") or run_year(run) < framework.usual.get("experts_like_tp_until", 0) + 1:
         options.setdefault("etp", options.get("tp"))
     drop_idle(options, model)
-    fit_context(options, run, model)
+    fit_context(options, run, framework, model)
     if model.experts is not None:
         options |= {name: factor for name, factor in capacity_options(run, framework, options).items() if factor}
     cluster = cluster_of(run)

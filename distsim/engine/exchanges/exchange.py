@@ -181,17 +181,24 @@ def traded_heads(model: Model, tp: int) -> int:
 
 
 def _check_context_mode(setup: Setup) -> None:
-    y, model = setup.layout, setup.model
-    if setup.job.cp_mode is None or not isinstance(y.cp, int):  # a search leaves out what does not divide
+    y, stated = setup.layout, setup.job.cp_mode
+    if not isinstance(y.cp, int):  # a search leaves out what does not divide
         return
-    if y.cp == 1:
-        raise DistsimError(f"--cp-mode {setup.job.cp_mode} has no effect with cp 1", "add --cp 2 or more")
-    heads = traded_heads(model, y.tp)
-    if y.cp_mode == "all_to_all" and heads % y.cp:
-        raise DistsimError(
-            f"all-to-all over {y.cp} context parallel ranks does not divide {heads} heads per tensor parallel rank",
-            f"valid degrees: {listed(divisors(heads))}",
-        )
+    if stated is not None and y.cp == 1:
+        raise DistsimError(f"--cp-mode {stated} has no effect with cp 1", "add --cp 2 or more")
+    if not _trades(setup) or (heads := traded_heads(setup.model, y.tp)) % y.cp == 0:
+        return
+    own = "" if stated else f", and {setup.framework.name} has no other exchange unless --cp-mode names one"
+    raise DistsimError(
+        f"all-to-all over {y.cp} context parallel ranks does not divide {heads} heads per tensor parallel rank{own}",
+        f"valid degrees: {listed(divisors(heads))}",
+    )
+
+
+def _trades(setup: Setup) -> bool:
+    """Whether context parallel ranks of one layout trade heads for tokens."""
+    y = setup.layout
+    return isinstance(y.cp, int) and y.cp > 1 and y.cp_mode == "all_to_all"
 
 
 def _compression(setup: Setup) -> tuple[str, int]:
@@ -256,8 +263,10 @@ def _check_sync(setup: Setup) -> None:
 
 
 def stated_exchange(setup: Setup) -> Exchange | None:
-    """The choices of a job that states any, checked; None where it states none, which costs nothing."""
-    return exchange_of(setup) if any(getattr(setup.job, name) is not None for name in TRAFFIC_ONLY) else None
+    """The choices of a job that states any, or may not have those of its framework, checked; None where it states none,
+    which costs nothing."""
+    stated = any(getattr(setup.job, name) is not None for name in TRAFFIC_ONLY)
+    return exchange_of(setup) if stated or _trades(setup) else None
 
 
 def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> list[str]:

@@ -143,8 +143,8 @@ def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) 
 
 
 def trades_heads(base: Setup, tp: int, cp: int) -> bool:
-    """Whether context parallel ranks can trade heads for tokens, where the job asks for that."""
-    return base.job.cp_mode != "all_to_all" or traded_heads(base.model, tp) % cp == 0
+    """Whether context parallel ranks can trade heads for tokens, where that is how they exchange."""
+    return base.layout.cp_mode != "all_to_all" or traded_heads(base.model, tp) % cp == 0
 
 
 def shardings(sharers: int, bounds: Bounds, offload: tuple[str, ...] = ()) -> list[tuple[int, int]]:
