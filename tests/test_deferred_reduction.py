@@ -9,12 +9,18 @@ import pytest
 import distsim
 from distsim import step
 from distsim.engine.evidence import setup_of
+from distsim.engine.exchanges.compare import sync_cost
 from distsim.engine.exchanges.exchange import exchange_of, gathers_once
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.search import Request, search
 from distsim.engine.steps.work import work_of
 from distsim.engine.traffic import TrafficReport
+from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs import graphs as run_graphs
+from distsim.report.comm import sync_lines
+from distsim.report.style import Style
 from distsim.specs.job import Job
 from distsim.units import GIB
 from tests.test_recipes import row
@@ -163,3 +169,46 @@ def test_what_is_put_off_is_reduced_once() -> None:
     for zero in (2, 3):
         work = work_of(resolve(Job(**job, zero=zero, micro_batch=1, global_batch=1024, no_sync=True)))
         assert work.stages[0].traffic["reduce_each"] == 0 < work.stages[0].traffic["reduce"]
+
+
+@pytest.mark.parametrize(("framework", "zero"), [("deepspeed", 2), ("deepspeed", 3), ("huggingface", 3), ("nemo", 2)])
+def test_software_that_cannot_put_off_sharded_gradients_says_so(framework: str, zero: int) -> None:
+    """DeepSpeed's no_sync asserts that gradients are not partitioned; Megatron FSDP's reduces them all the same."""
+    for ask in (distsim.comm, distsim.step, distsim.memory):
+        with pytest.raises(distsim.DistsimError, match=f"put off the reduction of gradients with ZeRO {zero}") as told:
+            ask(**{**OPTIONS, "framework": framework, "zero": zero, "no_sync": True, "global_batch": 64})
+        assert "--zero 1" in str(told.value) and "source:" in str(told.value)
+    assert comm(framework=framework, zero=1, no_sync=True).exchange.no_sync
+
+
+def test_nobody_is_advised_to_put_off_what_cannot_be() -> None:
+    assert sync_cost(comm(framework="deepspeed", zero=2)) is None
+    assert sync_cost(comm(framework="deepspeed", zero=1)) is not None
+    report = comm(framework="fsdp", zero=3)
+    line = " ".join(sync_lines(sync_cost(report), report, Style(100, 0, True)))  # type: ignore[arg-type]
+    assert "--no-sync saves" in line and "keeps them whole" in line
+
+
+def test_a_search_leaves_out_stages_whose_gradients_cannot_wait() -> None:
+    job = Job(model="gpt2", gpu="h100-sxm", global_batch=64, framework="deepspeed")
+    bounds = parse_bounds({"micro_batch": "1", "zero": "2,3", "recompute": "none"}, [])
+    assert search(Request(job, (8,), bounds, top=1)).best
+    with pytest.raises(DistsimError, match="the rest would allow: 0, 1"):
+        search(Request(job.model_copy(update={"no_sync": True}), (8,), bounds, top=1))
+
+
+def test_whole_gradients_are_memory_where_a_switch_keeps_them() -> None:
+    """Under XLA's ZeRO 3 gradients that wait for the last micro-batch are whole on each rank."""
+    job = {"framework": "maxtext", "zero": 3, "global_batch": 64}
+    waits, shared = (distsim.memory(**{**OPTIONS, **job}, no_sync=on).stages[0].categories for on in (True, None))
+    assert waits["gradients"] == pytest.approx(16 * shared["gradients"], rel=0.01)
+    alone = distsim.memory(**{**OPTIONS, **job, "global_batch": 16}, no_sync=True).stages[0].categories
+    assert alone["gradients"] == shared["gradients"]
+
+
+def test_a_row_whose_software_cannot_put_off_is_replayed_without() -> None:
+    cells = {"source": "a table", "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "16", "seq_len": "4096",
+             "micro_batch": "1", "global_batch": "64", "framework": "deepspeed", "year": "2025",
+             "notes": "accumulation under model.no_sync()"}  # fmt: skip
+    assert setup_of(Run({**cells, "zero_stage": "2"}, 1)).job.no_sync is None
+    assert setup_of(Run({**cells, "zero_stage": "1"}, 1)).job.no_sync

@@ -1,12 +1,22 @@
-"""What a stage of ZeRO in a row means where pipeline stages gather parameters once a step."""
+"""What a stage of ZeRO means where pipeline stages gather parameters, and reduce gradients, once a step."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+import distsim
 from distsim.engine.evidence import setup_of
+from distsim.engine.exchanges.compare import sync_cost
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.weights import weight_work
 from distsim.engine.step import seconds_of
+from distsim.engine.steps.compose import after_last, ahead_seconds, layout_numbers, micro_batch, stage_numbers
+from distsim.engine.steps.work import work_of
 from distsim.interop.runs import Run
+from tests.test_host import TIMING
 
 ROW = {"id": "x", "year": "2024", "model": "llama-2-13b", "gpu": "ascend-910b", "n_gpus": "32", "tp": "4",
        "framework": "mindformers", "seq_len": "4096", "micro_batch": "1", "precision": "fp16",
@@ -24,3 +34,101 @@ def test_micro_batches_add_no_gathers() -> None:
     alone = {**ROW, "n_gpus": "16", "pp": "4", "global_batch": "64", "zero_stage": "3"}
     both = {**alone, "n_gpus": "32", "global_batch": "128"}
     assert seconds_of(setup_of(Run(both, 1))) < 1.05 * seconds_of(setup_of(Run(alone, 1)))
+
+
+JOB: dict[str, Any] = {"model": "llama-3-70b", "gpu": "h100-sxm", "gpus": 128, "tp": 8, "pp": 4, "seq": 4096,
+                       "micro_batch": 1}  # fmt: skip
+
+
+def _calls(purpose: str, phase: str, **more: Any) -> int:
+    rows = distsim.comm(**{**JOB, "global_batch": 64, **more}).stages[0]
+    return sum(round(row.calls) for row in rows if row.purpose == purpose and row.phase == phase)
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "nemo-automodel"])
+def test_pipelines_of_torch_gather_and_reduce_once_under_both_stages(framework: str) -> None:
+    """torchtitan does not reshard after forward in pipelines, and torch's stages reduce after the last backward."""
+    units = _calls("gradients", "backward", framework=framework, zero=3)
+    assert _calls("gradients", "backward", framework=framework, zero=3, global_batch=256) == units > 0
+    assert _calls("parameters", "forward", framework=framework, zero=3, global_batch=256) == units
+    assert _calls("parameters", "backward", framework=framework, zero=3) == 0
+    two, three = (distsim.step(**JOB, global_batch=64, framework=framework, zero=zero) for zero in (2, 3))
+    assert three.seconds == pytest.approx(two.seconds, rel=1e-3)
+    assert three.to_dict()["peak_memory"] == two.to_dict()["peak_memory"]
+
+
+def test_what_forward_drops_is_gathered_for_each_backward() -> None:
+    """KempnerForge leaves reshard_after_forward on in pipelines: forward gathers while the pipeline fills, later ones
+    find what the last backward left."""
+    units = _calls("gradients", "backward", framework="kempnerforge", zero=3)
+    assert _calls("parameters", "backward", framework="kempnerforge", zero=3) == 16 * (units - 1)  # the root stays
+    assert _calls("parameters", "forward", framework="kempnerforge", zero=3) == 4 * units
+    assert _calls("parameters", "forward", framework="kempnerforge", zero=2) == units
+
+
+def test_reducing_after_each_micro_batch_is_no_choice_in_torchs_pipelines() -> None:
+    asked = distsim.comm(**JOB, global_batch=64, framework="torchtitan", zero=3, no_sync=False)
+    plain = distsim.comm(**JOB, global_batch=64, framework="torchtitan", zero=3)
+    assert asked.wire_bytes_per_rank == plain.wire_bytes_per_rank
+    assert any("--sync-every-micro-batch has no effect with pp 4" in note for note in asked.notes)
+    assert sync_cost(plain) is None
+
+
+def test_shards_of_gradients_go_to_the_host_as_often_as_they_are_reduced() -> None:
+    offloaded: dict[str, Any] = {"framework": "torchtitan", "zero": 3, "offload": "optimizer"}
+    assert _calls("gradients to host", "backward", **offloaded) == 1
+    assert _calls("gradients to host", "backward", **offloaded, pp=1) == 4
+
+
+def test_tensors_of_their_own_are_copied_out_of_what_was_gathered() -> None:
+    """FSDP2's parameters under ZeRO 2 as under ZeRO 3, once where layers stay gathered; FSDP's are views."""
+
+    def copied(framework: str, **more: Any) -> float:
+        setup = resolve(distsim.Job(**{**JOB, "tp": 1, "pp": 1, "gpus": 16, "global_batch": 64, **more},
+                                    framework=framework))  # fmt: skip
+        return float(weight_work(setup, build_stages(setup)[0]).forward)
+
+    assert copied("torchtitan", zero=2) == copied("torchtitan", zero=3) > 0
+    assert copied("torchtitan", zero=2, no_sync=True) == pytest.approx(copied("torchtitan", zero=2) / 4)
+    assert copied("fsdp", zero=2) == 0 < copied("fsdp", zero=3)
+
+
+SLOW: dict[str, Any] = {"model": "llama-3-70b", "cluster": "a2-ultragpu-8g", "gpus": 128, "tp": 2, "pp": 4,
+                        "seq": 256, "micro_batch": 1, "framework": "torchtitan", "zero": 3}  # fmt: skip
+"""Eight A100 at 100 Gb/s."""
+
+
+def test_what_is_gathered_once_hides_behind_the_first_forward_alone() -> None:
+    """Four times the micro-batches make no more room for gathers of the first one."""
+    exposed = []
+    for batch in (128, 512):
+        setup = resolve(distsim.Job(**SLOW, global_batch=batch))
+        numbers, y = stage_numbers(work_of(setup))[1], layout_numbers(setup)
+        first = micro_batch(numbers, y, TIMING)
+        assert numbers["gather_forward"] == 0 < numbers["gather_once"]
+        gathers = numbers["gather_once"] * TIMING["gather_factor"]
+        assert gathers > 1.5 * first.forward
+        exposed.append(after_last(numbers, y, TIMING, first)["data_parallel"])
+        assert ahead_seconds(numbers, TIMING, first)[1] == pytest.approx(gathers - first.forward)
+        assert first.others["data_parallel"] == 0
+    assert exposed[1] == pytest.approx(exposed[0], rel=1e-3)
+
+
+def test_traffic_lets_one_pass_hide_what_comes_once_in_a_step() -> None:
+    for purpose, once in (("parameters", SLOW), ("gradients", SLOW), ("gradients", {**SLOW, "zero": 0})):
+        found = []
+        for batch in (128, 512):
+            rows = distsim.comm(**once, global_batch=batch).stages[1]
+            found.append(sum(row.exposed_seconds for row in rows if row.purpose == purpose and row.phase != "step"))
+        assert found[0] == pytest.approx(found[1]) and found[0] > 0
+    each = [distsim.comm(**{**SLOW, "pp": 1, "tp": 8}, global_batch=batch).exposed_seconds for batch in (128, 512)]
+    assert each[1] > 3 * each[0]
+
+
+def test_a_pipeline_that_gathers_once_is_drawn_as_long_as_it_takes() -> None:
+    from distsim.engine.steps.timeline import AHEAD, timeline_of
+
+    step = timeline_of(distsim.step(**SLOW, global_batch=128))
+    gathers = [one for one in step.segments(step.slowest) if one.name == AHEAD]
+    assert {one.exposed for one in gathers} == {True, False}
+    assert max(one.end for one in step.segments(step.slowest)) == pytest.approx(step.seconds)

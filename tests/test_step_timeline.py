@@ -108,7 +108,7 @@ def test_links_are_busy_for_as_long_as_their_traffic_takes(name: str) -> None:
     report = step.report
     work = next(one for one in report.work.stages if one.index == step.slowest)
     timing, traffic = report.timing, work.traffic
-    wanted = (traffic["gather_forward"] + traffic["gather_backward"]) * timing.gather_factor
+    wanted = (traffic["gather_forward"] + traffic["gather_once"] + traffic["gather_backward"]) * timing.gather_factor
     wanted += (
         traffic["reduce"] + traffic["reduce_each"] + traffic["dp_step"] + traffic["dp_ahead"]
     ) * timing.data_factor

@@ -67,7 +67,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "loss_parallel": (bool, "logits stay sharded over tp through the loss [default: on]"),
     "tp_mode": (str, "tensor parallelism in a row, square, stacked squares or cube: 1d, 2d, 2.5d, 3d [default: 1d]"),
     "tp_depth": (int, "squares of a 2.5d grid"),
-    "cp_mode": (str, "keys and values by ring, all_gather, or heads for tokens by all_to_all [default: ring]"),
+    "cp_mode": (str, "keys, values by ring or all_gather, or heads for tokens by all_to_all [default: framework's]"),
     "expert_imbalance": (float, "tokens of the busiest expert rank over the mean [default: 1.2 in time, else 1]"),
     "capacity_factor": (float, "slots of an expert over the mean of its tokens: more are dropped, empty ones computed"),
     "no_sync": (bool, "reduce gradients after the last micro-batch only [default: what the framework does]"),

@@ -41,7 +41,7 @@ JOB = {
     "expert_overlap": (bool, "experts' exchanges beside computation [default: the framework's recipe]"),
     "expert_imbalance": (float, "tokens of the busiest expert rank over the mean [default: as for step]"),
     "capacity_factor": (float, "slots of an expert over the mean of its tokens"),
-    "cp_mode": (str, "context parallel exchange: ring, all_gather, all_to_all [default: ring]"),
+    "cp_mode": (str, "context parallel exchange: ring, all_gather, all_to_all [default: the framework's]"),
     "attention": (str, "attention kernel: flash or eager [default: flash]"),
     "mtp": (int, "layers of multi-token prediction that train with the rest [default: none]"),
     "loss": (str, "loss in place of the framework's: chunked, fused-linear, liger, cut"),

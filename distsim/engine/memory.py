@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, some
-from distsim.engine.exchanges.exchange import gradients_wait, memory_notes, stated_exchange
+from distsim.engine.exchanges.exchange import gradients_wait, memory_notes, stated_exchange, stays_whole
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes, slack_of, split_bytes
 from distsim.engine.footprint.host import beyond_host, node_bytes
@@ -145,7 +145,7 @@ def memory_of(setup: Setup) -> MemoryReport:
     """Where every byte goes for a resolved setup."""
     exchange = stated_exchange(setup)  # what step and comm would refuse
     stages = build_stages(setup)
-    waiting = exchange is not None and bool(some(gradients_wait(setup, exchange)))
+    waiting = exchange is not None and bool(some(gradients_wait(setup, exchange) | stays_whole(setup)))
     told = memory_notes(setup.job, exchange, waiting)
     notes = (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *told)
     setup = replace(setup, notes=notes)

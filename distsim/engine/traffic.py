@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from distsim.arrays import Number
+from distsim.arrays import Number, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
-from distsim.engine.exchanges.exchange import Exchange, exchange_of, timed_notes
+from distsim.engine.exchanges.exchange import Exchange, exchange_of, reduces_last, timed_notes
 from distsim.engine.exchanges.flows import Flow
-from distsim.engine.exchanges.hidden import hidden_fraction
+from distsim.engine.exchanges.hidden import beside_each, hidden_fraction
 from distsim.engine.exchanges.variants import DOWN, UP
 from distsim.engine.jobs.filled import filled_experts
 from distsim.engine.jobs.lacking import lacking
@@ -142,6 +142,8 @@ def _notes(setup: Setup, exchange: Exchange) -> list[str]:
     notes = timed_notes(setup.job, "traffic")
     if job.no_sync is not None and y.micro_batches == 1:
         notes.append("--no-sync has no effect with one micro-batch per step")
+    elif job.no_sync is False and reduces_last(setup):
+        notes.append(f"--sync-every-micro-batch has no effect with pp {y.pp}: torch's stages reduce after the last one")
     if job.loss_parallel is not None and y.tp == 1:
         notes.append("--loss-parallel has no effect with tp 1")
     if exchange.compress == "1bit":
@@ -152,7 +154,7 @@ def _notes(setup: Setup, exchange: Exchange) -> list[str]:
 def stage_rows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Row]:
     """All that one rank of a stage exchanges, with prices."""
     rows = [priced(flow, network) for flow in stage_flows(setup, exchange, network, stage)]
-    found = [row for row, _ in _exposed(setup, stage, rows)]
+    found = [row for row, _ in _exposed(setup, exchange, stage, rows)]
     purposes = {row.purpose: place for place, row in reversed(list(enumerate(found)))}
     return sorted(found, key=lambda row: (purposes[row.purpose], PHASES.index(row.phase)))
 
@@ -184,13 +186,21 @@ def crossing_fractions(flow: Flow, network: Network) -> list[Number]:
     return found
 
 
-def _exposed(setup: Setup, stage: Stage, rows: Iterable[tuple[Row, bool]]) -> list[tuple[Row, bool]]:
-    """Rows with the exposed part of what can run beside computation: all of a phase shares its compute time."""
+def _exposed(
+    setup: Setup, exchange: Exchange, stage: Stage, rows: Iterable[tuple[Row, bool]]
+) -> list[tuple[Row, bool]]:
+    """Rows with the exposed part of what can run beside computation: all of a phase shares its compute time, all that
+    comes once in a step that of one micro-batch."""
     found = list(rows)
-    for phase in ("forward", "backward", "step"):
-        hiding = [row for row, hides in found if hides and row.phase == phase]
-        hidden = hidden_fraction(setup, stage, phase, sum(row.seconds for row in hiding))
-        for index, (row, hides) in enumerate(found):
-            if hides and row.phase == phase:
-                found[index] = replace(row, exposed_seconds=row.seconds * (1 - hidden)), hides
+    for phase in PHASES:
+        hiding = [
+            (index, row, beside_each(setup, exchange, row.group, row.purpose, phase))
+            for index, (row, hides) in enumerate(found) if hides and row.phase == phase
+        ]  # fmt: skip
+        often = sum(row.seconds * each for _, row, each in hiding)
+        once = sum(row.seconds * (1 - each) for _, row, each in hiding)
+        passes = setup.layout.micro_batches
+        shares = hidden_fraction(setup, stage, phase, often, passes), hidden_fraction(setup, stage, phase, once, 1)
+        for index, row, each in hiding:
+            found[index] = replace(row, exposed_seconds=row.seconds * (1 - where(each, *shares))), True
     return found

@@ -133,12 +133,6 @@ def offload_transfer_bytes(parameters: Number, bytes_each: Number, shards: Numbe
     return parameters * bytes_each / shards
 
 
-@formula(unit="s", source="definition: what is left of an exchange behind the computation that it runs beside")
-def exposed_exchange_seconds(seconds: Number, compute_seconds: Number) -> Number:
-    """Exchange time that computation cannot hide."""
-    return maximum(seconds - compute_seconds, 0.0)
-
-
 @formula(
     unit="1", source="PyTorch DistributedDataParallel.no_sync: gradients are reduced after the last micro-step only"
 )

@@ -73,5 +73,6 @@ def sync_lines(sync: SyncCost, report: TrafficReport, term: Style) -> list[str]:
     if report.exchange.no_sync:
         told = ["Forgetting no_sync:", f"{steps:,} reductions of gradients instead of one,", f"{more} more a step"]
     else:
-        told = [f"Gradients are reduced {steps:,} times a step;", f"--no-sync saves {more}"]
+        whole = ", and keeps them whole until the last" if report.setup.layout.zero >= 2 else ""
+        told = [f"Gradients are reduced {steps:,} times a step;", f"--no-sync saves {more}{whole}"]
     return flowed(told, " ", term.width)

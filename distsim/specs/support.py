@@ -41,6 +41,8 @@ class Supports(Spec):
     zero: tuple[int, ...] = (0, 1, 2, 3)
     pipeline_zero: int = Field(default=3, ge=0, le=3)
     """The highest ZeRO stage that goes with pipeline stages."""
+    no_sync_zero: int = Field(default=3, ge=0, le=3)
+    """The highest ZeRO stage under which the reduction of gradients can be put off to the last micro-batch."""
     zero_group: bool = True
     """Sharding groups may be smaller than the data parallel ranks."""
     cp_chunks: Count = 1

@@ -86,9 +86,9 @@ class Traffic(Spec):
     """Products take in and send out tiles as tensor parallel ranks exchange them (Transformer Engine's userbuffers,
     --tp-comm-overlap): ``fitted`` where the framework's ``tensor_factor`` is of runs that do, ``off`` where one of them
     does not. Cards without links of their own never do."""
-    gathered_in_pipeline: Literal["each", "step"] = "each"
-    """With pipeline stages ZeRO 2 by layers gathers, and every stage reduces, for each micro-batch, or once per step
-    (torch)."""
+    gathered_in_pipeline: Literal["each", "backward", "step"] = "each"
+    """With pipeline stages ZeRO by layers gathers, and every stage reduces, for each micro-batch, or once per step
+    (torch); ``backward``: ZeRO 3 drops layers after forward even there, and gathers them for each backward."""
     host_gradients: Literal["step", "each", "summed"] = "step"
     """With the optimizer in host memory, gradients go there once a step; sharded ones with each micro-batch (torch's
     FSDP); or they come back each time to be summed on the GPU (DeepSpeed)."""

@@ -28,7 +28,7 @@ def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage
     if setup.framework.traffic.expert_copies == "once" and setup.kernels.expert_order == "fused":
         flows = [once_per_domain(setup, flow, network) for flow in flows]
     flows += replicated_gradient_flows(setup, stage) + shared
-    flows += pipeline_flows(setup, stage) + norm_flows(setup, exchange, stage) + offload_flows(setup, stage)
+    flows += pipeline_flows(setup, stage) + norm_flows(setup, exchange, stage) + offload_flows(setup, exchange, stage)
     return present(flows)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+from distsim.engine.exchanges.exchange import reduces_last
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.traffic import Row, TrafficReport, comm_of
 from distsim.errors import DistsimError
@@ -66,7 +67,10 @@ class SyncCost(NamedTuple):
 
 def sync_cost(report: TrafficReport) -> SyncCost | None:
     """What ``no_sync`` saves; None where there is nothing to put off."""
-    if report.setup.layout.micro_batches == 1 or not data_rows(report.collectives):
+    setup = report.setup
+    if setup.layout.micro_batches == 1 or not data_rows(report.collectives) or reduces_last(setup):
+        return None
+    if setup.layout.zero > setup.framework.supports.no_sync_zero:
         return None
     found = []
     for put_off in (True, False):

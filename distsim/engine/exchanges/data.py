@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from distsim.arrays import Number, maximum, where
-from distsim.engine.exchanges.exchange import Exchange, gathers_once
+from distsim.engine.exchanges.exchange import Exchange, gathers, gathers_once
 from distsim.engine.exchanges.flows import Flow, Span
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.footprint.stored import (
@@ -107,23 +107,22 @@ def _layered(setup: Setup, exchange: Exchange, sharing: Sharing, units: list[Uni
     y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
     ranks, filling = sharing.shard.ranks, filling_of(setup)
     gather, reduce = DTYPE_BYTES[precision.gather_dtype], DTYPE_BYTES[reduced_in(setup)]
-    syncs, gathers = exchange.syncs(y.micro_batches), y.micro_batches
-    kept = gathers_once(setup, exchange)
-    syncs, gathers = where(kept, 1, syncs), where(kept, 1, gathers)
+    syncs = where(gathers_once(setup, exchange), 1, exchange.syncs(y.micro_batches))
+    forward, backward = gathers(setup, exchange)
     replicas = 1 if rules.replicas_reduce_once else syncs
     flows: list[Flow] = []
     for unit in units:
         trained = tuple(tensor for tensor in unit.tensors if tensor.trains)
         elements = elements_of(trained, ranks, filling)
         once = unit.name == "root" and setup.framework.buffers.keep_last_unit
-        again = where(y.zero >= 3, 0 if once else unit.count, 0)
+        again = 0 if once else unit.count * backward
         hides = rules.overlap_parameters
         for dtype, each, tensors in _gathered(setup, unit, gather):
             size = elements_of(tensors, ranks, filling) * each
             common = ("all_gather", sharing.shard, dtype)
             flows += [
-                Flow("parameters", *common, "forward", unit.count * gathers, size, hides),
-                Flow("parameters", *common, "backward", again * y.micro_batches, size, hides),
+                Flow("parameters", *common, "forward", unit.count * forward, size, hides),
+                Flow("parameters", *common, "backward", again, size, hides),
             ]
         flows += [
             Flow("gradients", "reduce_scatter", sharing.shard, reduced_in(setup), "backward",

@@ -3,7 +3,7 @@
 import math
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, minimum, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
@@ -64,28 +64,41 @@ def exchange_of(setup: Setup) -> Exchange:
     job, rules, y = setup.job, setup.framework.traffic, setup.layout
     _check_tensor_mode(setup)
     _check_context_mode(setup)
+    _check_no_sync(setup)
     compress, rank = _compression(setup)
     _check_sync(setup)
     if job.expert_imbalance is not None and isinstance(y.ep, int) and y.ep == 1:  # a search has arrays of degrees
         raise DistsimError(f"--expert-imbalance {job.expert_imbalance:g} has no effect with ep 1", "add --ep 2 or more")
     usual = {"never": False, "always": True, "unsharded": y.zero < 2}[rules.no_sync]
-    if rules.gathered_in_pipeline == "step":
-        usual = usual | (y.pp > 1)
     if rules.no_sync_keeps_gathered and setup.kernels.graphs == "iteration":
         usual = usual | (y.zero == 2)
     return Exchange(
         job.tp_mode or "1d", job.tp_depth or 1, compress, rank, _zeropp(setup), job.sync or "allreduce",
         job.sync_every or 1, parse(f"{job.sync_gbps or 0} Gb/s", "B/s"), job.servers or 0, job.expert_imbalance or 1.0,
-        _stated(setup, "clip", rules.clip), _stated(setup, "no_sync", usual),
+        _stated(setup, "clip", rules.clip), _stated(setup, "no_sync", usual) | reduces_last(setup),
     )  # fmt: skip
 
 
+def reduces_last(setup: Setup) -> Number:
+    """Whether stages of a pipeline reduce gradients after the last backward and drop gathered layers no sooner,
+    whatever was asked for: torch.distributed.pipelining stage.py, which turns both off for each backward."""
+    return (setup.layout.pp > 1) & (setup.framework.traffic.gathered_in_pipeline != "each")
+
+
 def gathers_once(setup: Setup, exchange: Exchange) -> Number:
-    """Whether layers that ZeRO 2 gathers stay so from a step's first micro-batch to its last: in pipelines of torch,
-    and where software that puts off the reduction of gradients keeps them."""
+    """Whether layers that ZeRO gathers stay so from a step's first micro-batch to its last: in pipelines of torch,
+    unless forward drops them, and where software that puts off the reduction of gradients keeps them."""
     y, rules = setup.layout, setup.framework.traffic
-    pipelined = (y.pp > 1) & (rules.gathered_in_pipeline == "step")
-    return (y.zero == 2) & (pipelined | (exchange.no_sync & rules.no_sync_keeps_gathered))
+    kept = (y.zero == 2) | ((y.zero >= 3) & (rules.gathered_in_pipeline == "step"))
+    return kept & reduces_last(setup) | ((y.zero == 2) & exchange.no_sync & rules.no_sync_keeps_gathered)
+
+
+def gathers(setup: Setup, exchange: Exchange) -> tuple[Number, Number]:
+    """How often a step gathers a layer for forward, and once more for backward, where ZeRO does so layer by layer. What
+    forward drops but backward leaves is gathered for each backward, and for forward while the pipeline fills."""
+    y, kept = setup.layout, gathers_once(setup, exchange)
+    forward = where(kept, 1, where(reduces_last(setup), minimum(y.micro_batches, y.pp), y.micro_batches))
+    return forward, where(y.zero >= 3, where(kept, 0, y.micro_batches), 0)
 
 
 def reduces_each(setup: Setup, exchange: Exchange) -> Number:
@@ -99,10 +112,18 @@ def reduces_each(setup: Setup, exchange: Exchange) -> Number:
 def gradients_wait(setup: Setup, exchange: Exchange) -> Number:
     """Whether ranks add up whole gradients over micro-batches of layers that are gathered and reduced one by one, in
     pipelines of torch and where the reduction is put off."""
-    y, rules = setup.layout, setup.framework.traffic
-    pipelined = (y.pp > 1) & (rules.gathered_in_pipeline == "step")
+    y = setup.layout
     layered = (y.zero >= 2) & setup.framework.buffers.gathers_copies
-    return layered & (y.micro_batches > 1) & (pipelined | exchange.no_sync)
+    return layered & (y.micro_batches > 1) & exchange.no_sync
+
+
+def stays_whole(setup: Setup) -> Number:
+    """Whether gradients that ZeRO would share are not, as a switch puts off their reduction; software that gathers
+    copies has them in buffers beside its shards (``gradients_wait``)."""
+    y = setup.layout
+    if not setup.job.no_sync or setup.framework.buffers.gathers_copies:
+        return False
+    return (y.zero >= 2) & (y.micro_batches > 1)
 
 
 def _stated(setup: Setup, name: str, otherwise: Number) -> Number:
@@ -143,23 +164,41 @@ def _check_tensor_mode(setup: Setup) -> None:
         raise DistsimError(f"--tp {tp} ranks do not form {shape[mode]} for --tp-mode {mode}", f"use {shape[mode]}")
 
 
+def _check_no_sync(setup: Setup) -> None:
+    zero, framework = setup.layout.zero, setup.framework
+    most = framework.supports.no_sync_zero
+    if setup.job.no_sync and isinstance(zero, int) and zero > most:  # a search leaves such stages out
+        found = framework.source.get("supports.no_sync_zero")
+        raise DistsimError(
+            f"{framework.name} cannot put off the reduction of gradients with ZeRO {zero}",
+            f"leave --no-sync out, or use --zero {most} or less", *([f"source: {found}"] if found else []),
+        )  # fmt: skip
+
+
 def traded_heads(model: Model, tp: int) -> int:
     """Heads of a tensor parallel rank that all-to-alls of context parallel ranks must divide."""
     return min(heads for heads, _ in model.head_counts) // tp
 
 
 def _check_context_mode(setup: Setup) -> None:
-    y, model = setup.layout, setup.model
-    if setup.job.cp_mode is None or not isinstance(y.cp, int):  # a search leaves out what does not divide
+    y, stated = setup.layout, setup.job.cp_mode
+    if not isinstance(y.cp, int):  # a search leaves out what does not divide
         return
-    if y.cp == 1:
-        raise DistsimError(f"--cp-mode {setup.job.cp_mode} has no effect with cp 1", "add --cp 2 or more")
-    heads = traded_heads(model, y.tp)
-    if y.cp_mode == "all_to_all" and heads % y.cp:
-        raise DistsimError(
-            f"all-to-all over {y.cp} context parallel ranks does not divide {heads} heads per tensor parallel rank",
-            f"valid degrees: {listed(divisors(heads))}",
-        )
+    if stated is not None and y.cp == 1:
+        raise DistsimError(f"--cp-mode {stated} has no effect with cp 1", "add --cp 2 or more")
+    if not _trades(setup) or (heads := traded_heads(setup.model, y.tp)) % y.cp == 0:
+        return
+    own = "" if stated else f", and {setup.framework.name} has no other exchange unless --cp-mode names one"
+    raise DistsimError(
+        f"all-to-all over {y.cp} context parallel ranks does not divide {heads} heads per tensor parallel rank{own}",
+        f"valid degrees: {listed(divisors(heads))}",
+    )
+
+
+def _trades(setup: Setup) -> bool:
+    """Whether context parallel ranks of one layout trade heads for tokens."""
+    y = setup.layout
+    return isinstance(y.cp, int) and y.cp > 1 and y.cp_mode == "all_to_all"
 
 
 def _compression(setup: Setup) -> tuple[str, int]:
@@ -224,8 +263,10 @@ def _check_sync(setup: Setup) -> None:
 
 
 def stated_exchange(setup: Setup) -> Exchange | None:
-    """The choices of a job that states any, checked; None where it states none, which costs nothing."""
-    return exchange_of(setup) if any(getattr(setup.job, name) is not None for name in TRAFFIC_ONLY) else None
+    """The choices of a job that states any, or may not have those of its framework, checked; None where it states none,
+    which costs nothing."""
+    stated = any(getattr(setup.job, name) is not None for name in TRAFFIC_ONLY)
+    return exchange_of(setup) if stated or _trades(setup) else None
 
 
 def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> list[str]:

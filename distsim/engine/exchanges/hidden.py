@@ -1,27 +1,44 @@
-"""How much of a phase's exchanges its computation can hide, before the step's own timeline says it exactly."""
+"""Beside which passes an exchange can run, and how much of it these can hide at most, before the step's own timeline
+says it exactly."""
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum
+from distsim.arrays import Number, maximum, where
+from distsim.engine.exchanges.exchange import Exchange, gathers_once, reduces_each
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
-from distsim.formulas.traffic import exposed_exchange_seconds
+from distsim.formulas.step import LEAST_SECONDS, exposed_seconds
 
-LEAST_SECONDS = 1e-12
-"""Keeps the share of nothing from dividing by zero."""
+STATES = ("dp", "zero")
+"""Groups of ranks that share states."""
 
 
-def compute_seconds(setup: Setup, stage: Stage, phase: str) -> Number:
-    """The least time of a phase's matrix products and attention over one step: at the chip's peak rate. What follows
-    the optimizer hides beside the first micro-batch's forward of the next step."""
+def beside_each(setup: Setup, exchange: Exchange, group: str, purpose: str, phase: str) -> Number:
+    """1 where an exchange that hides does so beside each micro-batch's own pass; 0 where there is one in a step, beside
+    the first forward (parameters that are gathered once, or behind the optimizer) or the last backward (gradients that
+    are reduced once)."""
+    if phase == "step":
+        return 0
+    if group not in STATES:
+        return 1
+    if purpose == "parameters":
+        return where(gathers_once(setup, exchange), 0, 1) if phase == "forward" else 1
+    each = reduces_each(setup, exchange)
+    if purpose == "gradients of replicas" and setup.framework.traffic.replicas_reduce_once:
+        return each * where(setup.layout.micro_batches == 1, 1, 0)
+    return each
+
+
+def compute_seconds(setup: Setup, stage: Stage, phase: str, passes: Number) -> Number:
+    """The least time of the matrix products and attention of so many passes: at the chip's peak rate. What follows the
+    optimizer hides beside a forward of the next step."""
     field = "flops_backward" if phase == "backward" else "flops_forward"
-    times = 1 if phase == "step" else setup.layout.micro_batches
     flops = sum(getattr(operation, field) * count for operation, count in stage.operations())
     peak = getattr(setup.accelerator.peak, setup.precision.math) or setup.accelerator.peak.fp32
-    return flops * times / peak if peak else 0.0
+    return flops * passes / peak if peak else 0.0
 
 
-def hidden_fraction(setup: Setup, stage: Stage, phase: str, seconds: Number) -> Number:
-    """The share (0 to 1) of ``seconds`` of exchanges that a phase's computation can hide."""
-    left = exposed_exchange_seconds(seconds, compute_seconds(setup, stage, phase))
+def hidden_fraction(setup: Setup, stage: Stage, phase: str, seconds: Number, passes: Number) -> Number:
+    """The share (0 to 1) of ``seconds`` of exchanges that computation of so many passes can hide."""
+    left = exposed_seconds(seconds, compute_seconds(setup, stage, phase, passes), 0.0)
     return 1 - left / maximum(seconds, LEAST_SECONDS)

@@ -177,7 +177,7 @@ def _local_sgd(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow]
     return out
 
 
-def offload_flows(setup: Setup, stage: Stage) -> list[Flow]:
+def offload_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """Transfers over the host link (PCIe or NVLink-C2C) of offloaded states (arXiv:2101.06840, 2104.07857)."""
     if not setup.offload:
         return []
@@ -202,11 +202,11 @@ def offload_flows(setup: Setup, stage: Stage) -> list[Flow]:
             fixed=Fixed(size / rate, size if op == DOWN else 0.0, link, "copy"),
         )
         for kind in setup.offload
-        for purpose, op, phase, calls, size in _transfers(setup, stage, kind)
+        for purpose, op, phase, calls, size in _transfers(setup, exchange, stage, kind)
     ]
 
 
-def _transfers(setup: Setup, stage: Stage, kind: str) -> list[tuple[str, str, str, Number, Number]]:
+def _transfers(setup: Setup, exchange: Exchange, stage: Stage, kind: str) -> list[tuple[str, str, str, Number, Number]]:
     """(purpose, op, phase, calls, bytes) of one kind of offload."""
     y, precision = setup.layout, setup.precision
     if kind == "activations":
@@ -218,18 +218,18 @@ def _transfers(setup: Setup, stage: Stage, kind: str) -> list[tuple[str, str, st
         return [("parameters from host", UP, phase, y.micro_batches, weights) for phase in ("forward", "backward")]
     trained = [(one, count) for one, count in stage.held() if one.trains]
     gradients = _own_bytes(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).gradient_bytes)
-    found = _gradient_transfers(setup, gradients)
+    found = _gradient_transfers(setup, exchange, gradients)
     if "parameters" not in setup.offload:  # else they stay where they are updated
         weights = _own_bytes(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).parameter_bytes)
         found.append(("parameters from host", UP, "step", 1, weights))
     return found
 
 
-def _gradient_transfers(setup: Setup, size: Number) -> list[tuple[str, str, str, Number, Number]]:
-    """Gradients on their way to an optimizer in host memory: once, or where they are sharded those of each micro-batch,
-    to which a sum comes back that is kept there but made on the GPU."""
+def _gradient_transfers(setup: Setup, exchange: Exchange, size: Number) -> list[tuple[str, str, str, Number, Number]]:
+    """Gradients on their way to an optimizer in host memory: once, or where they are sharded with each reduction, to
+    which a sum comes back that is kept there but made on the GPU."""
     y, how = setup.layout, setup.framework.traffic.host_gradients
-    times: Number = 1 if how == "step" else where(y.zero >= 2, y.micro_batches, 1)
+    times: Number = 1 if how == "step" else where(y.zero >= 2, exchange.syncs(y.micro_batches), 1)
     found = [("gradients to host", DOWN, "backward", times, size)]
     if how == "summed":
         found.append(("gradients from host", UP, "backward", times - 1, size))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, maximum, minimum, some, where
-from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
+from distsim.engine.exchanges.exchange import exchange_of, gradients_wait, reduces_last
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.stored import shared_elements
@@ -78,7 +78,7 @@ def reduced_unit_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
 def _whole(setup: Setup) -> Number:
     """Whether all parameters stay gathered through a step's passes."""
     y, copies = setup.layout, setup.framework.buffers.gathers_copies
-    return copies & (y.zero >= 2) & ((y.zero == 2) | (y.pp > 1)) & (y.zero_group > 1)
+    return copies & ((y.zero == 2) | ((y.zero >= 3) & reduces_last(setup))) & (y.zero_group > 1)
 
 
 def _in_units(setup: Setup) -> Number:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.arrays import Number, maximum, minimum, where
+from distsim.engine.exchanges.exchange import stays_whole
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.stored import shared_elements
 from distsim.engine.jobs.resolve import Setup
@@ -163,8 +164,9 @@ class _Fold:
         if not sample.trains:
             return
         of = "" if sample.held == "trained" else f" of {name}"
+        reduced = where(stays_whole(setup), 1, y.zero)
         sums["gradients"] = sums["gradients"] + figures.use(
-            f"{sample.group} gradients{of}", gradient_bytes_per_rank, **shared(y.zero, 2),
+            f"{sample.group} gradients{of}", gradient_bytes_per_rank, **shared(reduced, 2),
             bytes_per_gradient=0 if setup.framework.buffers.steps_in_backward else recipe.gradient_bytes,
         )  # fmt: skip
         sums["optimizer"] = sums["optimizer"] + figures.use(

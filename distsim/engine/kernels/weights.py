@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from distsim.arrays import Number, minimum, where
+from distsim.engine.exchanges.exchange import exchange_of, gathers, gathers_once
 from distsim.engine.footprint.states import gradients_in_host, sharding_group, states_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -123,7 +124,7 @@ def _gradient_bytes(setup: Setup, stage: Stage) -> Number:
 def weight_work(setup: Setup, stage: Stage) -> WeightWork:
     """Accumulated gradients, casts, gathered shards copied in and out, and hooks that fetch and release modules."""
     y, precision, bandwidth = setup.layout, setup.precision, setup.accelerator.bandwidth
-    partitioned = setup.framework.traffic.partitioned
+    partitioned, times = setup.framework.traffic.partitioned, _copied_times(setup)
     forward: Number = 0.0
     backward: Number = 0.0
     for parameter, elements, group in _held(setup, stage.parameters):
@@ -135,14 +136,27 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
         copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
         if parameter.held != "quantised":
             copied = (1 if partitioned else 2) * precision.activation_bytes
-        gathered = where(y.zero >= 3, where(group > 1, copied, 0), 0)
+        gathered = where(group > 1, copied, 0)
         matrix = parameter.kind == "matrix" and parameter.held != "quantised"
         narrowed = precision.autocast or (partitioned and precision.parameter_bytes > precision.activation_bytes)
         cast = (precision.parameter_bytes + precision.activation_bytes) * int(narrowed and matrix)
-        forward = forward + stream_seconds(elements * gathered + where(y.zero >= 3, own, elements) * cast, bandwidth)
-        backward = backward + stream_seconds(elements * 2 * gathered, bandwidth)
+        read = elements * gathered * times[0] + where(y.zero >= 3, own, elements) * cast
+        forward = forward + stream_seconds(read, bandwidth)
+        backward = backward + stream_seconds(elements * gathered * times[1], bandwidth)
     hooks = setup.framework.traffic.module_hooks
     return WeightWork(forward, backward, where(y.zero >= 3, _modules(setup, stage) * hooks, 0))
+
+
+def _copied_times(setup: Setup) -> tuple[Number, Number]:
+    """How often each micro-batch copies what is gathered out of its buffer, or gradients into theirs: in its forward,
+    and in its backward. ZeRO 2 by layers does so where parameters are tensors of their own (FSDP2), not views of what
+    is gathered (FSDP)."""
+    y, rules, exchange = setup.layout, setup.framework.traffic, exchange_of(setup)
+    forward, backward = gathers(setup, exchange)
+    least = 2 if rules.zero2 == "forward" and rules.padding == "parameter" else 3
+    reduced = where(gathers_once(setup, exchange), 1, exchange.syncs(y.micro_batches))
+    share = where(y.zero >= least, 1 / y.micro_batches, 0)
+    return forward * share, (backward + reduced) * share
 
 
 def _modules(setup: Setup, stage: Stage) -> Number:

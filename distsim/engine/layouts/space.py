@@ -107,7 +107,7 @@ def groups(
     """All groups of a search with one batch, most pipeline stages last, under some of the ``schedules``."""
     base = with_batch(base, global_batch)
     for pp in bounds.choices("pp", [d for d in divisors(gpus, base.model.layers) if d <= base.model.layers]):
-        able = within(bounds, base.framework.supports, pp)
+        able = within(bounds, base.framework.supports, pp, bool(base.job.no_sync))
         if not able.allows("pp", pp):
             continue
         found = meshes(base, gpus // pp, pp, global_batch, able)
@@ -143,8 +143,8 @@ def meshes(base: Setup, ranks: int, pp: int, global_batch: int, bounds: Bounds) 
 
 
 def trades_heads(base: Setup, tp: int, cp: int) -> bool:
-    """Whether context parallel ranks can trade heads for tokens, where the job asks for that."""
-    return base.job.cp_mode != "all_to_all" or traded_heads(base.model, tp) % cp == 0
+    """Whether context parallel ranks can trade heads for tokens, where that is how they exchange."""
+    return base.layout.cp_mode != "all_to_all" or traded_heads(base.model, tp) % cp == 0
 
 
 def shardings(sharers: int, bounds: Bounds, offload: tuple[str, ...] = ()) -> list[tuple[int, int]]:

@@ -40,15 +40,14 @@ def lenient(request: Request) -> Request:
     return replace(request, overrides={**request.overrides, "framework": framework.model_copy(update=update)})
 
 
-def within(bounds: Bounds, supports: Supports, pp: int) -> Bounds:
-    """Bounds that also leave out what a framework does not run on so many stages."""
+def within(bounds: Bounds, supports: Supports, pp: int, no_sync: bool = False) -> Bounds:
+    """Bounds that also leave out what a framework does not run on so many stages, or with reductions put off."""
+    most = min(supports.pipeline_zero if pp > 1 else STAGES[-1], supports.no_sync_zero if no_sync else STAGES[-1])
     rules: dict[str, Bound] = {}
     for name in ("tp", "pp", "cp", "ep"):
         if not getattr(supports, name):
             rules[name] = Bound("", ((2, LARGEST),))
-    lacking = [stage for stage in STAGES if stage and (
-        stage not in supports.zero or (pp > 1 and stage > supports.pipeline_zero)
-    )]  # fmt: skip
+    lacking = [stage for stage in STAGES if stage and (stage not in supports.zero or stage > most)]
     if lacking:
         rules["zero"] = Bound("", tuple((stage, stage) for stage in lacking))
     if pp > 1 and supports.schedules is not None:

@@ -141,13 +141,17 @@ def drop_idle(options: dict[str, Any], model: Model) -> list[str]:
     return [f"{name} {value}" for name in idle if (value := options.pop(name, None) or 1) > 1]
 
 
-def fit_context(options: dict[str, Any], run: Run, model: Model) -> None:
-    """How context parallel ranks exchange: as the row says, else as usual, else by ring; all-to-alls only where they
-    divide the heads."""
-    usual, cp = options.pop("cp_mode", None), options.get("cp") or 1
-    mode = context_mode(run) or usual
-    if cp > 1 and mode and (mode != "all_to_all" or traded_heads(model, options.get("tp") or 1) % cp == 0):
-        options["cp_mode"] = mode
+RING = "ring"
+
+
+def fit_context(options: dict[str, Any], run: Run, framework: Framework, model: Model) -> None:
+    """How context parallel ranks exchange: as the row says, else as the framework does, else by ring; all-to-alls only
+    where they divide the heads."""
+    cp = options.get("cp") or 1
+    mode = context_mode(run) or framework.defaults.get("cp_mode", RING)
+    if cp > 1:
+        divided = mode != "all_to_all" or traded_heads(model, options.get("tp") or 1) % cp == 0
+        options["cp_mode"] = mode if divided else RING
 
 
 def states_batch(run: Run) -> bool:

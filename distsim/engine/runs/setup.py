@@ -104,7 +104,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     if framework.usual.get("experts_like_tp") or run_year(run) < framework.usual.get("experts_like_tp_until", 0) + 1:
         options.setdefault("etp", options.get("tp"))
     drop_idle(options, model)
-    fit_context(options, run, model)
+    fit_context(options, run, framework, model)
     if model.experts is not None:
         options |= {name: factor for name, factor in capacity_options(run, framework, options).items() if factor}
     cluster = cluster_of(run)
@@ -130,6 +130,8 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
         options["zero"] = framework.usual.get("pipelined_zero", 3)
     if least := max(least_zero(framework, options["precision"]), compiled_zero(run, framework)):
         options["zero"] = max(options.get("zero") or 0, least)
+    if options.get("no_sync") and (options.get("zero") or 0) > framework.supports.no_sync_zero:
+        options.pop("no_sync")  # what the row's software cannot do, its words do not mean
     if options.get("recompute") != "full":
         options.pop("recompute_layers", None)
     if not options.get("zero"):

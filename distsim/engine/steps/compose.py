@@ -284,8 +284,9 @@ def after_last(
 def ahead_seconds(
     stage: Mapping[str, Number], timing: Mapping[str, Number], first: MicroBatch
 ) -> tuple[Number, Number]:
-    """What gathering updated parameters takes, and what of it the next step's first forward does not hide."""
-    gather = product(stage["dp_ahead"], timing["data_factor"])
+    """What gathering parameters once a step takes, updated ones or those that stay gathered, and what of it the next
+    step's first forward does not hide."""
+    gather = product(stage["dp_ahead"], timing["data_factor"]) + product(stage["gather_once"], timing["gather_factor"])
     return gather, _exposed(gather, first.forward, timing["exposed_fraction"])
 
 

@@ -233,8 +233,8 @@ def _tail(
     for flow, seconds in flows["offload_step"]:
         track.run("offload", "offload", flow.purpose, seconds, flow)
     _shared(track, "dp", step, late, flows["dp_step"])
-    if flows["dp_ahead"]:
-        track.run("dp", "gather", AHEAD, ahead, max(flows["dp_ahead"], key=lambda priced: priced[1])[0])
+    if gathered := flows["dp_ahead"] or flows["gather_forward"]:
+        track.run("dp", "gather", AHEAD, ahead, max(gathered, key=lambda priced: priced[1])[0])
     return max(0.0, reduce - exposed), track
 
 

@@ -8,8 +8,9 @@ from typing import Literal, NamedTuple, get_args
 
 from distsim.arrays import Number, product, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
-from distsim.engine.exchanges.exchange import Exchange, exchange_of, reduces_each
+from distsim.engine.exchanges.exchange import Exchange, exchange_of
 from distsim.engine.exchanges.flows import Fixed, Flow
+from distsim.engine.exchanges.hidden import beside_each
 from distsim.engine.jobs.models import refuse_untimed
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
@@ -18,8 +19,8 @@ from distsim.engine.kernels.expert_load import busiest_exchange
 from distsim.engine.networks.network import Network
 
 Link = Literal["tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward",
-               "ep_backward", "gather_forward", "gather_backward", "reduce", "reduce_each", "dp_step", "dp_ahead", "pp",
-               "offload", "offload_step"]  # fmt: skip
+               "ep_backward", "gather_forward", "gather_once", "gather_backward", "reduce", "reduce_each", "dp_step",
+               "dp_ahead", "pp", "offload", "offload_step"]  # fmt: skip
 """A kind of traffic, whose seconds are kept apart because work of its own can hide them."""
 LINKS: tuple[Link, ...] = get_args(Link)
 OF_GROUPS: dict[tuple[str, str], Link] = {
@@ -41,6 +42,11 @@ TILED_SHARE = 0.6
 (assumed): where fitted numbers start from, and what those runs lack whose source turns it off (tp_comm_overlap), as
 NVIDIA's for MLPerf does between L40S (mlcommons/training_results_v4.0 config_L40S_16x4x2xtp4pp1cp2.sh)."""
 TILED = ("tp_forward", "tp_backward", "tp_beside")
+
+ONCE: dict[Link, tuple[Link, Link]] = {
+    "gather_forward": ("gather_forward", "gather_once"), "reduce": ("reduce_each", "reduce"),
+}  # fmt: skip
+"""Kinds of traffic that are told apart by whether each micro-batch has its own."""
 
 Pricing = Callable[[Flow, Network], Fixed]
 """Gives the price of one call of an exchange."""
@@ -104,11 +110,13 @@ def traffic_seconds(
             exposed = exposed / where(without_tiles(setup), TILED_SHARE, 1.0)
         if kind.startswith("ep_"):
             exposed = busiest_exchange(setup)
-        # not in place: arrays broadcast
-        sums[kind] = sums[kind] + price(flow, network).seconds * (flow.calls / flow.every * exposed)
-    each = reduces_each(setup, exchange)
-    sums["reduce_each"] = product(sums["reduce"], each)
-    sums["reduce"] = product(sums["reduce"], 1 - each)
+        seconds = price(flow, network).seconds * (flow.calls / flow.every * exposed)
+        if kind in ONCE:
+            often, once = ONCE[kind]
+            each = beside_each(setup, exchange, flow.span.group, flow.purpose, flow.phase)
+            sums[once] = sums[once] + product(seconds, 1 - each)
+            kind, seconds = often, product(seconds, each)
+        sums[kind] = sums[kind] + seconds  # not in place: arrays broadcast
     return sums
 
 

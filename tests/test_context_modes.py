@@ -1,0 +1,50 @@
+"""How context parallel ranks exchange where nobody says: as their software does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import distsim
+from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.search import Request, search
+from distsim.engine.traffic import TrafficReport
+from distsim.errors import DistsimError
+from distsim.specs.job import Job
+
+LONG: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 64, "seq": 65536, "cp": 8}
+
+
+def ops(report: TrafficReport) -> set[str]:
+    return {row.op for row in report.collectives if row.purpose.startswith("context parallel")}
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "megatron-deepspeed"])
+def test_deepspeed_trades_heads_for_tokens(framework: str) -> None:
+    """Its sequence parallelism is Ulysses: there is no ring."""
+    asked, usual = (distsim.comm(**LONG, framework=framework, **mode) for mode in ({"cp_mode": "all_to_all"}, {}))
+    assert ops(usual) == {"all_to_all"} and usual.wire_bytes_per_rank == asked.wire_bytes_per_rank
+    assert usual.to_dict()["job"]["cp_mode"] == "all_to_all"
+    ring = distsim.comm(**LONG, framework=framework, cp_mode="ring")
+    assert ops(ring) == {"send_recv"}
+    assert ops(distsim.comm(**LONG, framework="megatron-core")) == {"send_recv"}
+
+
+@pytest.mark.parametrize("ask", [distsim.comm, distsim.step, distsim.memory])
+def test_heads_that_do_not_divide_are_told_though_nobody_named_the_exchange(ask: Any) -> None:
+    job = {**LONG, "cp": 64, "framework": "deepspeed"}
+    with pytest.raises(DistsimError, match="does not divide 32 heads") as told:
+        ask(**job)
+    assert "deepspeed has no other exchange unless --cp-mode names one" in str(told.value)
+    assert "valid degrees: 1, 2, 4, 8, 16, 32" in str(told.value)
+    assert ask(**job, cp_mode="ring")
+
+
+def test_a_search_under_deepspeed_leaves_out_ranks_that_cannot_trade_heads() -> None:
+    """12 heads go to 4 ranks, not to 8."""
+    job = Job(model="gpt2", gpu="h100-sxm", global_batch=8, framework="deepspeed")
+    bounds = parse_bounds({"cp": "4..8", "tp": "1", "recompute": "none", "micro_batch": "1"}, [])
+    found = search(Request(job, (8,), bounds, top=20)).best
+    assert {one.report.setup.layout.cp for one in found} == {4}
+    assert {one.report.setup.layout.cp_mode for one in found} == {"all_to_all"}
