@@ -29,12 +29,12 @@ alone), where NCCL's all-to-all falls from 660 to 480 between 8 and 64 ranks."""
 def span_of(layout: Layout, group: str) -> Span:
     """The model-parallel process group that the ledger names."""
     if group == "tp":
-        return Span("tp", layout.tp, 1)
+        return Span("tp", layout.tp, 1, world=layout.gpus)
     if group == "cp":
-        return Span("cp", layout.cp, layout.tp)
+        return Span("cp", layout.cp, layout.tp, world=layout.gpus)
     if group == "etp":
-        return Span("tp", layout.etp, 1)
-    return Span("ep", layout.ep, layout.etp)
+        return Span("tp", layout.etp, 1, world=layout.gpus)
+    return Span("ep", layout.ep, layout.etp, world=layout.gpus)
 
 
 def model_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
@@ -122,7 +122,7 @@ def replicated_gradient_flows(setup: Setup, stage: Stage) -> list[Flow]:
     on = where(y.tp > 1, y.sequence_parallel, 0)
     held = [(p, count) for op, count in stage.operations() if op.kind == "norm" for p in op.parameters
             if p.trains and not p.tensor_parallel and "query" not in p.name and "key" not in p.name]  # fmt: skip
-    span = Span("tp", y.tp, 1)
+    span = span_of(y, "tp")
     purpose = "gradients of norms"
     if not rules.replicated_gradient_reads:
         elements = sum(parameter.elements * count for parameter, count in held)

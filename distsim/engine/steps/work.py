@@ -16,6 +16,7 @@ from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.kernels.compute import BlockSums, StageCompute, stage_compute
 from distsim.engine.kernels.expert_load import busiest_exchange
 from distsim.engine.networks.network import Network
+from distsim.engine.networks.spread import spread
 
 LINKS = ("tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
          "gather_forward", "gather_backward", "reduce", "reduce_each", "dp_step", "dp_ahead", "pp", "offload",
@@ -109,7 +110,8 @@ def without_tiles(setup: Setup) -> Number:
     tiles, y = setup.framework.traffic.tp_tiles, setup.layout
     if tiles != "fitted":
         return tiles == "off"
-    return (setup.accelerator.link is None) | (y.sequence_parallel == 0) | (y.tp > setup.cluster.domain)
+    domains, _ = spread(y.tp, 1, y.gpus, setup.cluster.domain, setup.cluster.gpus_per_node)
+    return (setup.accelerator.link is None) | (y.sequence_parallel == 0) | (domains > 1)
 
 
 def kind_of(row: Flow) -> str:
