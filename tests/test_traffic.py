@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -200,6 +201,18 @@ def test_local_sgd_and_diloco() -> None:
     parameters = 124_439_808 + (slow.setup.vocab_padded - 50257) * 768
     assert row.wire_bytes_per_rank == pytest.approx(2 * parameters / 8 / 100)  # 2 bytes, a ring of two, one eighth
     assert row.seconds == pytest.approx(2 * parameters / 125e6 / 100)  # eight ranks of a replica share its link
+
+
+def test_a_stated_link_takes_as_long_as_it_states() -> None:
+    """No fitted factor of data parallel exchanges scales it; alike runs correct it as they correct the whole step."""
+    job = {"gpu": "h100-sxm", "gpus": 16, "zero": 3, "zero_group": 8, "sync": "local-sgd", "sync_every": 10}
+    slow, fast = (distsim.step("llama-7b", **job, sync_gbps=gbps) for gbps in (1, 2))
+    assert abs(slow.timing.data_factor - 1) > 0.05
+    whole = 2 * 6_738_415_616 / 125e6 / 10  # a ring of two sends all 16-bit gradients once in ten steps
+    told = (slow.breakdown["data_parallel"] - fast.breakdown["data_parallel"]) / math.exp(slow.correction.logarithm)
+    assert told == pytest.approx(whole / 2, rel=1e-6)
+    near, far = (distsim.step("llama-7b", **job, sync_gbps=gbps).seconds for gbps in (1e5, 1e6))
+    assert near == pytest.approx(far, rel=1e-3)
 
 
 def test_offload_crosses_the_host_link() -> None:

@@ -56,6 +56,10 @@ class Span(NamedTuple):
         return where(self.stride > 1, others, whole)
 
 
+SLOW_LINK = "slow link"
+"""A link whose rate the user states."""
+
+
 class Fixed(NamedTuple):
     """The price of what is no collective (host transfers, parameter servers): seconds and bytes sent per call."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.exchanges.data import same_span, sharings
 from distsim.engine.exchanges.exchange import Exchange
-from distsim.engine.exchanges.flows import Fixed, Flow, Span
+from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow, Span
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.footprint.stored import Stored, trained_units
@@ -168,7 +168,7 @@ def _local_sgd(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow]
         if exchange.sync_bytes_per_second:
             rings = _senders(setup, stage) / span.ranks
             seconds = slow_ring_seconds(size, span.ranks, rings, exchange.sync_bytes_per_second)
-            fixed = Fixed(seconds, all_reduce_wire_bytes(size, span.ranks), "slow link", "ring")
+            fixed = Fixed(seconds, all_reduce_wire_bytes(size, span.ranks), SLOW_LINK, "ring")
         out.append(
             flow._replace(
                 purpose="replicas averaged",

@@ -273,8 +273,9 @@ def after_last(
     reduce = product(stage["reduce"], timing["data_factor"])
     hiding = (last.forward + last.backward + last.exchange["tensor_parallel"]) * BACKWARD_SHARE
     data = _exposed(reduce, hiding, timing["exposed_fraction"])
+    averaged = stage["dp_step"] * timing["data_factor"] + stage["dp_stated"]  # a stated rate is no priced network's
     return {
-        "data_parallel": data + stage["dp_step"] * timing["data_factor"] + ahead_seconds(stage, timing, last)[1],
+        "data_parallel": data + averaged + ahead_seconds(stage, timing, last)[1],
         "tensor_parallel": stage["tp_step"],
         "offload": stage["offload_step"],
         "optimizer": stage["optimizer"] / timing["optimizer"] + _orthogonal(stage, timing),

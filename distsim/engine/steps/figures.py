@@ -218,16 +218,19 @@ def _gathers(
 def _after(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
     figures, numbers, batch = Figures(), stage.numbers, stage.batch
     factor = timing["data_factor"]
-    step = float(numbers["dp_step"]) * factor
+    step, stated = float(numbers["dp_step"]) * factor, float(numbers["dp_stated"])
     gather, waited = map(float, ahead_seconds(numbers, timing, batch))
     if numbers["reduce"]:
         hiding = (batch.forward + batch.backward + batch.exchange["tensor_parallel"]) * BACKWARD_SHARE
-        _formula(figures, "gradient reduction that does not hide", float(stage.tail["data_parallel"]) - step - waited,
-                 exposed_seconds, exchange_seconds=numbers["reduce"] * factor, compute_seconds=hiding,
+        left = float(stage.tail["data_parallel"]) - step - stated - waited
+        _formula(figures, "gradient reduction that does not hide", left, exposed_seconds,
+                 exchange_seconds=numbers["reduce"] * factor, compute_seconds=hiding,
                  exposed_fraction=timing["exposed_fraction"])  # fmt: skip
     if step:
         source = f"{step / factor:.4g} s as distsim comm prices it x data_factor {factor:.4g} ({FITTED})"
         figures.note("norms" if gather else "norms, gathered parameters", step, "s", source)
+    if stated:
+        figures.note("replicas averaged", stated, "s", "at the rate of --sync-gbps, as distsim comm has it")
     if gather:
         figures.use("updated parameters that the next forward waits for", exposed_seconds, exchange_seconds=gather,
                     compute_seconds=float(batch.forward), exposed_fraction=timing["exposed_fraction"])  # fmt: skip

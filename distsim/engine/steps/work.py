@@ -9,7 +9,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, product, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.exchange import Exchange, exchange_of, reduces_each
-from distsim.engine.exchanges.flows import Fixed, Flow
+from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow
 from distsim.engine.jobs.models import refuse_untimed
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
@@ -19,8 +19,8 @@ from distsim.engine.networks.network import Network
 from distsim.engine.networks.spread import spread
 
 LINKS = ("tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
-         "gather_forward", "gather_backward", "reduce", "reduce_each", "dp_step", "dp_ahead", "pp", "offload",
-         "offload_step")  # fmt: skip
+         "gather_forward", "gather_backward", "reduce", "reduce_each", "dp_step", "dp_stated", "dp_ahead", "pp",
+         "offload", "offload_step")  # fmt: skip
 """Kinds of traffic whose seconds are kept apart because different work can hide them."""
 
 OVERLAPPED_SHARE = 0.65
@@ -119,6 +119,8 @@ def kind_of(row: Flow) -> str:
     group = row.span.group
     if row.op in ("device_to_host", "host_to_device"):
         return "offload_step" if row.phase == "step" else "offload"
+    if row.fixed is not None and row.fixed.link == SLOW_LINK:
+        return "dp_stated"
     if group in ("dp", "zero"):
         if row.purpose == "parameters" and row.phase != "step":
             return f"gather_{row.phase}"
