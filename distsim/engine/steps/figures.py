@@ -191,7 +191,10 @@ def _exchanges(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float])
                  exposed_fraction=timing["exposed_fraction"])  # fmt: skip
     if numbers["pp"]:
         source = f"{numbers['pp'] / m:.4g} s priced x pipeline_factor {timing['pipeline_factor']:.4g} ({FITTED})"
-        figures.note("pipeline transfers", float(batch.others["pipeline_transfer"]), "s", source)
+        sends = float(numbers["pp"] / m * timing["pipeline_factor"])
+        figures.note("pipeline transfers", sends, "s", source)
+        if waited := float(batch.others["pipeline_transfer"]) - sends:
+            figures.note("exchanges of the shared vocabulary", waited, "s", "what the passes beside them do not hide")
     if batch.others["other"]:
         figures.note("stalls", float(batch.others["other"]), "s", f"stall_seconds, layer_stall_seconds ({FITTED})")
     return figures
@@ -253,9 +256,13 @@ def _step(
     figures.note("one micro-batch", whole, "s", "the figures above, added up")
     figures.note("all micro-batches", whole * y["micro_batches"], "s", f"{y['micro_batches']:,} x one")
     if layout.pp > 1:
-        summed = sum(stage.numbers["count"] * float(stage.batch.seconds) for stage in stages)
+        passes = [float(stage.batch.seconds - stage.batch.shared) for stage in stages]
+        summed = sum(stage.numbers["count"] * one for stage, one in zip(stages, passes, strict=True))
+        if layout.vocab_parallel:
+            words = "one micro-batch without the shared vocabulary"
+            figures.note(words, max(passes), "s", "while the pipeline fills and drains no stage has logits to share")
         figures.use(f"ramp of the pipeline (x {float(y['ramp']):.4g} for {layout.schedule})", ramp_seconds,
-                    sum_of_stages=summed, slowest_stage=whole, chunks=y["vpp"])  # fmt: skip
+                    sum_of_stages=summed, slowest_stage=max(passes), chunks=y["vpp"])  # fmt: skip
     figures.use("jitter, as a share of all before", jitter_share, jitter=timing["jitter"], nodes=y["nodes"])
     figures.note("a step whatever its size", timing["step_seconds"], "s", f"step_seconds ({FITTED})")
     nearest = ", ".join(report.correction.runs) or "no run is near"

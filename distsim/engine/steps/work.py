@@ -17,10 +17,11 @@ from distsim.engine.kernels.compute import BlockSums, StageCompute, stage_comput
 from distsim.engine.kernels.expert_load import busiest_exchange
 from distsim.engine.networks.network import Network
 from distsim.engine.networks.spread import spread
+from distsim.engine.steps.vocabulary import shared_part
 
 LINKS = ("tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward", "ep_backward",
          "gather_forward", "gather_backward", "reduce", "reduce_each", "dp_step", "dp_stated", "dp_ahead", "pp",
-         "offload", "offload_step")  # fmt: skip
+         "vocab", "vocab_beside", "offload", "offload_step")  # fmt: skip
 """Kinds of traffic whose seconds are kept apart because different work can hide them."""
 
 OVERLAPPED_SHARE = 0.65
@@ -46,6 +47,8 @@ class StageWork:
     layers: int
     compute: StageCompute
     traffic: dict[str, Number]
+    shared: Number = 0.0
+    """Part of the computation that is for a vocabulary that all stages share."""
 
 
 class Work(NamedTuple):
@@ -61,11 +64,13 @@ def work_of(setup: Setup, price: Pricing = price_of) -> Work:
     exchange, network = exchange_of(setup), network_of(setup)
     stages = build_stages(setup)
     known: dict[int, BlockSums] = {}
-    return Work(setup, tuple(
-        StageWork(stage.index, count, stage.layer_count, stage_compute(setup, stage, known),
-                  traffic_seconds(setup, exchange, network, stage, price))
-        for stage, count in distinct(stages)
-    ))  # fmt: skip
+    found = []
+    for stage, count in distinct(stages):
+        compute, sent = stage_compute(setup, stage, known), traffic_seconds(setup, exchange, network, stage, price)
+        found.append(
+            StageWork(stage.index, count, stage.layer_count, compute, sent, shared_part(setup, stage, compute))
+        )
+    return Work(setup, tuple(found))
 
 
 def distinct(stages: list[Stage]) -> list[tuple[Stage, int]]:
@@ -127,6 +132,8 @@ def kind_of(row: Flow) -> str:
         if row.phase == "step" and row.hides:
             return "dp_ahead"
         return "reduce" if row.phase == "backward" and row.hides else "dp_step"
+    if group == "pp" and row.purpose.startswith("vocabulary"):
+        return "vocab_beside" if row.hides else "vocab"
     if group == "pp":
         return "dp_step" if row.phase == "step" else "pp"
     if group == "tp" and row.phase == "step":
