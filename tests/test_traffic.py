@@ -522,3 +522,59 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -
     with pytest.raises(DistsimError, match=message.replace("+", r"\+")) as told:
         comm(**{"model": "llama-7b", **options})
     assert told.value.hints
+
+
+def latent_rows(**options: Any) -> dict[str, list[int]]:
+    """Bytes of each tensor parallel exchange of DeepSeek-V3's attention, by operation and phase."""
+    job = {"model": "deepseek-v3", "gpu": "h100-sxm", "gpus": 64, "tp": 8, "ep": 8, "zero": 1, "seq": 4096, **options}
+    setup = resolve(Job.read(job))
+    block = build_stages(setup)[0].layers[-1][0]
+    found: dict[str, list[int]] = {}
+    for operation in block.operations:
+        for one in operation.collectives:
+            if operation.name.startswith("attention.") and one.group == "tp" and one.bytes_logical:
+                found.setdefault(f"{operation.name} {one.phase} {one.op}", []).append(round(one.bytes_logical))
+    return found
+
+
+def test_latent_attention_gathers_latents() -> None:
+    """Down projections are duplicated and run on each rank's tokens: the up projections gather 1,536 and 512 numbers a
+    token, and keys the 64 that all heads share, where the hidden state has 7,168 (Megatron-LM, multi_latent_attention).
+    """
+    tokens = 4096 * 2
+    query, keys, shared, hidden = (tokens * width for width in (1536, 512, 64, 7168))
+    assert latent_rows() == {
+        "attention.query_up forward all_gather": [query], "attention.query_up backward all_gather": [query],
+        "attention.query_up backward reduce_scatter": [query], "attention.kv_up forward all_gather": [keys],
+        "attention.kv_up backward all_gather": [keys], "attention.kv_up backward reduce_scatter": [keys],
+        "attention.kv_down forward all_gather": [shared], "attention.kv_down backward reduce_scatter": [shared],
+        "attention.projection forward reduce_scatter": [hidden], "attention.projection backward all_gather": [hidden],
+    }  # fmt: skip
+    whole = latent_rows(sequence_parallel=False)
+    assert whole["attention.query_up backward all_reduce"] == [query] and len(whole) == 3  # inputs are whole already
+    plain = latent_rows(framework="torchtitan", zero=2)  # PrepareModuleInput makes the hidden state whole
+    assert plain["attention.kv_down forward all_gather"] == [hidden]
+    assert "attention.kv_up forward all_gather" not in plain
+    direct = latent_rows(model="deepseek-v2-lite", tp=8)  # queries come of the hidden state
+    assert direct["attention.query forward all_gather"] == [tokens * 2048]
+    chosen = latent_rows(model="deepseek-v3.2")
+    assert chosen["attention.index.query forward all_gather"] == [hidden + query]  # the indexer reads both
+
+
+def test_gradients_of_what_ranks_hold_whole_are_summed_once_a_step() -> None:
+    """Norms, routers and products that make latents; of norms within heads without sequence parallelism too."""
+
+    def summed(model: str, **options: Any) -> float:
+        report = comm(model, gpu="h100-sxm", gpus=8, tp=2, zero=1, **options)
+        found = [row for row in report.collectives if row.purpose == "replicated gradients"]
+        assert all((row.calls, row.phase, row.group) == (1, "step", "tp") for row in found)
+        return float(sum(row.bytes_per_call for row in found) / report.setup.precision.gradient_bytes)
+
+    assert summed("llama-7b") == 4096 * (2 * 32 + 1)
+    assert summed("mixtral-8x7b", ep=2) == 4096 * (2 * 32 + 1) + 32 * 4096 * 8  # a router a layer
+    heads = 48 * 2 * 128
+    assert summed("qwen3-30b-a3b", ep=2) == 2048 * (2 * 48 + 1) + 48 * 2048 * 128 + heads
+    assert summed("qwen3-30b-a3b", ep=2, sequence_parallel=False) == heads
+    latent = 7168 * (1536 + 512 + 64) + 1536 + 512  # of a layer, beside its two norms
+    assert summed("deepseek-v3", ep=2) == 61 * (latent + 2 * 7168) + 7168 + 58 * 7168 * 256
+    assert summed("llama-7b", sequence_parallel=False) == 0

@@ -238,7 +238,8 @@ def _after(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> 
         figures.use("updated parameters that the next forward waits for", exposed_seconds, exchange_seconds=gather,
                     compute_seconds=float(batch.forward), exposed_fraction=timing["exposed_fraction"])  # fmt: skip
     if numbers["tp_step"]:
-        figures.note("gradients of norms over tp", float(stage.tail["tensor_parallel"]), "s", "as distsim comm has it")
+        told = "replicated gradients over tp"
+        figures.note(told, float(stage.tail["tensor_parallel"]), "s", "as distsim comm has it")
     source = f"{float(numbers['optimizer']):.4g} s at full bandwidth / optimizer {timing['optimizer']:.4g} ({FITTED})"
     figures.note("optimizer step", float(stage.tail["optimizer"]), "s", source)
     if numbers["offload_step"]:
