@@ -130,7 +130,7 @@ def test_data_parallel_groups_across_nodes_use_one_rail_each() -> None:
 
 def test_uneven_groups_spread_over_nodes() -> None:
     group = group_of(12, 8, network("h100"))
-    assert (group.nodes, group.local) == (2, 6)
+    assert (group.nodes, group.local, group.least) == (2, 6, 4)  # eight and four
     few = group_of(4, 8, network("h100"))
     assert (few.nodes, few.local) == (1, 4)
 

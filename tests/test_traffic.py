@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -200,6 +201,18 @@ def test_local_sgd_and_diloco() -> None:
     parameters = 124_439_808 + (slow.setup.vocab_padded - 50257) * 768
     assert row.wire_bytes_per_rank == pytest.approx(2 * parameters / 8 / 100)  # 2 bytes, a ring of two, one eighth
     assert row.seconds == pytest.approx(2 * parameters / 125e6 / 100)  # eight ranks of a replica share its link
+
+
+def test_a_stated_link_takes_as_long_as_it_states() -> None:
+    """No fitted factor of data parallel exchanges scales it; alike runs correct it as they correct the whole step."""
+    job = {"gpu": "h100-sxm", "gpus": 16, "zero": 3, "zero_group": 8, "sync": "local-sgd", "sync_every": 10}
+    slow, fast = (distsim.step("llama-7b", **job, sync_gbps=gbps) for gbps in (1, 2))
+    assert abs(slow.timing.data_factor - 1) > 0.05
+    whole = 2 * 6_738_415_616 / 125e6 / 10  # a ring of two sends all 16-bit gradients once in ten steps
+    told = (slow.breakdown["data_parallel"] - fast.breakdown["data_parallel"]) / math.exp(slow.correction.logarithm)
+    assert told == pytest.approx(whole / 2, rel=1e-6)
+    near, far = (distsim.step("llama-7b", **job, sync_gbps=gbps).seconds for gbps in (1e5, 1e6))
+    assert near == pytest.approx(far, rel=1e-3)
 
 
 def test_offload_crosses_the_host_link() -> None:
@@ -509,3 +522,59 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -
     with pytest.raises(DistsimError, match=message.replace("+", r"\+")) as told:
         comm(**{"model": "llama-7b", **options})
     assert told.value.hints
+
+
+def latent_rows(**options: Any) -> dict[str, list[int]]:
+    """Bytes of each tensor parallel exchange of DeepSeek-V3's attention, by operation and phase."""
+    job = {"model": "deepseek-v3", "gpu": "h100-sxm", "gpus": 64, "tp": 8, "ep": 8, "zero": 1, "seq": 4096, **options}
+    setup = resolve(Job.read(job))
+    block = build_stages(setup)[0].layers[-1][0]
+    found: dict[str, list[int]] = {}
+    for operation in block.operations:
+        for one in operation.collectives:
+            if operation.name.startswith("attention.") and one.group == "tp" and one.bytes_logical:
+                found.setdefault(f"{operation.name} {one.phase} {one.op}", []).append(round(one.bytes_logical))
+    return found
+
+
+def test_latent_attention_gathers_latents() -> None:
+    """Down projections are duplicated and run on each rank's tokens: the up projections gather 1,536 and 512 numbers a
+    token, and keys the 64 that all heads share, where the hidden state has 7,168 (Megatron-LM, multi_latent_attention).
+    """
+    tokens = 4096 * 2
+    query, keys, shared, hidden = (tokens * width for width in (1536, 512, 64, 7168))
+    assert latent_rows() == {
+        "attention.query_up forward all_gather": [query], "attention.query_up backward all_gather": [query],
+        "attention.query_up backward reduce_scatter": [query], "attention.kv_up forward all_gather": [keys],
+        "attention.kv_up backward all_gather": [keys], "attention.kv_up backward reduce_scatter": [keys],
+        "attention.kv_down forward all_gather": [shared], "attention.kv_down backward reduce_scatter": [shared],
+        "attention.projection forward reduce_scatter": [hidden], "attention.projection backward all_gather": [hidden],
+    }  # fmt: skip
+    whole = latent_rows(sequence_parallel=False)
+    assert whole["attention.query_up backward all_reduce"] == [query] and len(whole) == 3  # inputs are whole already
+    plain = latent_rows(framework="torchtitan", zero=2)  # PrepareModuleInput makes the hidden state whole
+    assert plain["attention.kv_down forward all_gather"] == [hidden]
+    assert "attention.kv_up forward all_gather" not in plain
+    direct = latent_rows(model="deepseek-v2-lite", tp=8)  # queries come of the hidden state
+    assert direct["attention.query forward all_gather"] == [tokens * 2048]
+    chosen = latent_rows(model="deepseek-v3.2")
+    assert chosen["attention.index.query forward all_gather"] == [hidden + query]  # the indexer reads both
+
+
+def test_gradients_of_what_ranks_hold_whole_are_summed_once_a_step() -> None:
+    """Norms, routers and products that make latents; of norms within heads without sequence parallelism too."""
+
+    def summed(model: str, **options: Any) -> float:
+        report = comm(model, gpu="h100-sxm", gpus=8, tp=2, zero=1, **options)
+        found = [row for row in report.collectives if row.purpose == "replicated gradients"]
+        assert all((row.calls, row.phase, row.group) == (1, "step", "tp") for row in found)
+        return float(sum(row.bytes_per_call for row in found) / report.setup.precision.gradient_bytes)
+
+    assert summed("llama-7b") == 4096 * (2 * 32 + 1)
+    assert summed("mixtral-8x7b", ep=2) == 4096 * (2 * 32 + 1) + 32 * 4096 * 8  # a router a layer
+    heads = 48 * 2 * 128
+    assert summed("qwen3-30b-a3b", ep=2) == 2048 * (2 * 48 + 1) + 48 * 2048 * 128 + heads
+    assert summed("qwen3-30b-a3b", ep=2, sequence_parallel=False) == heads
+    latent = 7168 * (1536 + 512 + 64) + 1536 + 512  # of a layer, beside its two norms
+    assert summed("deepseek-v3", ep=2) == 61 * (latent + 2 * 7168) + 7168 + 58 * 7168 * 256
+    assert summed("llama-7b", sequence_parallel=False) == 0

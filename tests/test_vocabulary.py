@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -88,6 +90,91 @@ def test_a_large_vocabulary_no_longer_sets_the_pace() -> None:
     report = distsim.step(setup(vocab_parallel="vocab-2").job)
     busy = [stage.compute.phases["forward"].matmul for stage in report.work.stages]
     assert max(busy) < 1.02 * min(busy)
+
+
+def played(stages: int, micro: int, vocabulary: float, barriers: int, sent: float) -> float:
+    """Seconds of 1F1B (a forward takes one, a backward two) whose stages all run passes for the vocabulary, with
+    ``barriers`` between a micro-batch's last forward and its backward, each before an exchange; one event at a time."""
+    first, second = (vocabulary, 2 * vocabulary) if barriers == 2 else (2 * vocabulary, vocabulary)
+    seconds = {"T": second, "S": first, "B": 2.0, "F": 1.0}
+    orders = []
+    for stage in range(stages):
+        ahead = min(micro, stages - stage + barriers)
+        order = [("F", one) for one in range(ahead)]
+        for one in range(micro):
+            order += [("B", one)] + [("F", one + ahead)] * (one + ahead < micro)
+        orders.append(
+            {"FB": order, "S": [("S", one) for one in range(micro)], "T": [("T", one) for one in range(micro)]}
+        )
+    ends: dict[tuple[str, int, int], float] = {}
+    free = [0.0] * stages
+
+    def ready(kind: str, stage: int, one: int) -> float:
+        last, never = stages - 1, float("inf")
+        if kind == "F":
+            return ends.get(("F", stage - 1, one), never) if stage else 0.0
+        if kind == "S":
+            return ends.get(("F", last, one), never) + sent
+        if kind == "B" and stage < last:
+            return max(ends.get(("B", stage + 1, one), never), ends.get(("F", stage, one), never))
+        all_of = "S" if kind == "T" or barriers == 1 else "T"
+        return max(ends.get((all_of, other, one), never) for other in range(stages)) + sent
+
+    while any(rest for order in orders for rest in order.values()):
+        start, _, stage, queue = min(
+            (max(free[stage], ready(*(rest[0][0], stage, rest[0][1]))), "TSBF".index(rest[0][0]), stage, name)
+            for stage, order in enumerate(orders) for name, rest in order.items() if rest
+        )  # fmt: skip
+        kind, one = orders[stage][queue].pop(0)
+        ends[kind, stage, one] = free[stage] = start + seconds[kind]
+    return max(free)
+
+
+@pytest.mark.parametrize(("stages", "micro"), [(4, 8), (4, 2), (8, 24)])
+def test_barriers_hide_behind_other_micro_batches(stages: int, micro: int) -> None:
+    """Layers fill and drain the pipeline, the vocabulary does not; exchanges hide but for the last micro-batch's."""
+    for vocabulary in (0.1, 0.6):
+        for barriers in (1, 2):
+            alone = (stages - 1) * 3 + micro * (3 + 3 * vocabulary)
+            assert played(stages, micro, vocabulary, barriers, 0.0) == pytest.approx(alone)
+            assert alone - 1e-9 <= played(stages, micro, vocabulary, barriers, 0.2) < alone + 0.2 * (1 + barriers)
+
+
+def test_each_way_waits_for_what_it_cannot_hide() -> None:
+    """Interlaced, every micro-batch waits for all that the ledger prices; with barriers most of it hides. The bubble is
+    that of layers alone."""
+    found = {way: distsim.step(setup(vocab_parallel=way).job) for way in WAYS}
+    assert found["vocab-1"].seconds == found["vocab-2"].seconds < found["interlaced"].seconds
+    report = found["interlaced"]
+    priced = [row.seconds for row in distsim.comm(report.setup.job).collectives if "vocabulary" in row.purpose]
+    scale = math.exp(report.correction.logarithm)
+    waited = report.breakdown["pipeline_transfer"] / scale
+    assert sum(priced) < waited < 1.1 * sum(priced)
+    few = found["vocab-2"].breakdown["pipeline_transfer"] / scale
+    assert few < 0.5 * sum(priced)
+    busy = report.breakdown["compute"] / report.setup.layout.micro_batches
+    assert report.breakdown["pipeline_bubble"] < 0.92 * 3 * busy  # a tenth of the products is the vocabulary's
+
+
+def test_explained_figures_are_those_of_the_step(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["step", TIED, "--pp", "4", "--gpus", "8", "--framework", "megatron-lm", "--vocab-parallel", "interlaced"]
+    assert run([*words, "--global-batch", "64", "--seq", "2048", "--explain"]) == 0
+    told = capsys.readouterr().out
+    assert "exchanges of the shared vocabulary" in told and "one micro-batch without the shared vocabulary" in told
+    ramp = re.search(r"ramp of the pipeline .*: ([0-9.]+) s", told)
+    shown = re.search(r"pipeline bubble +([0-9.]+) ms", told)
+    factor = re.search(r"correction by alike runs, a factor: ([0-9.]+)", told)
+    assert ramp and shown and factor
+    assert float(ramp[1]) * float(factor[1]) == pytest.approx(float(shown[1]) / 1000, rel=0.01)
+
+
+@pytest.mark.parametrize("framework", ["megatron-lm", "nanotron", "megatron-deepspeed"])
+def test_no_layer_makes_room_for_a_shared_output_layer(framework: str) -> None:
+    """Rules that count embedding and output layer as layers do so where one stage holds them."""
+    for pp in (4, 8):
+        shared = setup(framework=framework, pp=pp, vocab_parallel="vocab-1")
+        counts = shared.chunk_layers
+        assert sum(counts) == 28 and max(counts) - min(counts) <= 1
 
 
 def test_memory_is_that_of_its_shares() -> None:

@@ -31,7 +31,7 @@ from distsim.engine.layouts.variants import READ_BEYOND_ONE, variants
 from distsim.engine.layouts.variants import base_setup as base_setup
 from distsim.engine.layouts.ways import without_stages
 from distsim.engine.networks.profile_use import unused_by_job
-from distsim.engine.networks.reach import refuse_beyond
+from distsim.engine.networks.reach import refuse_beyond, straddling
 from distsim.engine.plans.pace import campaign_pace
 from distsim.errors import DistsimError, did_you_mean
 from distsim.units import count
@@ -115,9 +115,11 @@ def unread_options(request: Request, best: Sequence[Choice]) -> list[str]:
 
 
 def placed(best: Sequence[Choice]) -> list[str]:
-    """How the framework places layers of the best layout that do not divide, and what an MFU over 100% counts."""
+    """Of the best layout how the framework places layers that do not divide and which groups cross nodes; and what an
+    MFU over 100% counts."""
     setups = [choice.report.setup for choice in best[:1]]
     notes = [placement_note(None, one.chunk_layers, one.model, one.layout, one.framework) for one in setups]
+    notes += [note for one in setups for note in straddling(one)]
     beyond = (note for choice in best if (note := choice.report.beyond_peak()))
     return [*(f"layout 1: {note}" for note in notes if note), *itertools.islice(beyond, 1)]
 

@@ -17,7 +17,7 @@ from distsim.engine.kernels.alignment import odd_vocabulary
 from distsim.engine.kernels.weights import few_threads
 from distsim.engine.memory import MemoryReport, memory_of
 from distsim.engine.networks.profile_use import unused_by_job
-from distsim.engine.networks.reach import refuse_beyond
+from distsim.engine.networks.reach import refuse_beyond, straddling
 from distsim.engine.runs.likeness import Correction, correction_of, unlike_own
 from distsim.engine.steps.compose import PARTS, compose, layout_numbers, stage_numbers
 from distsim.engine.steps.work import Work, work_of
@@ -93,7 +93,7 @@ class StepReport:
         """What the user should know of the job and the accelerator."""
         found = odd_vocabulary(self.setup), self.beyond_peak(), unlike_own(self.setup), few_threads(self.setup)
         return (*self.setup.notes, *lacking(self.setup), *filled_experts(self.setup), *filter(None, found),
-                *unused_by_job(self.setup))  # fmt: skip
+                *straddling(self.setup), *unused_by_job(self.setup))  # fmt: skip
 
     def beyond_peak(self) -> str:
         """Why utilisation is over 100%, where it is: the convention counts attention that nobody computes."""

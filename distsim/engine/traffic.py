@@ -20,7 +20,7 @@ from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.jobs.words import few
 from distsim.engine.networks.network import Network
 from distsim.engine.networks.profile_use import unused_by_job
-from distsim.engine.networks.reach import refuse_beyond
+from distsim.engine.networks.reach import refuse_beyond, straddling
 from distsim.formulas.traffic import direct_crossing_fraction, ring_crossing_fraction
 from distsim.specs.job import Job, job_of
 
@@ -133,7 +133,7 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
     refuse_beyond(setup, setup.layout.gpus)
     stages = tuple(tuple(stage_rows(setup, exchange, network, stage)) for stage in build_stages(setup))
     notes = (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *_notes(setup, exchange),
-             *unused_by_job(setup))  # fmt: skip
+             *straddling(setup), *unused_by_job(setup))  # fmt: skip
     return TrafficReport(setup, exchange, network, stages, notes)
 
 
@@ -177,10 +177,10 @@ def priced(flow: Flow, network: Network) -> tuple[Row, bool]:
 def crossing_fractions(flow: Flow, network: Network) -> list[Number]:
     """Shares of a flow's bytes that leave the domain, and each group of nodes below a tier of switches."""
     found = []
-    for domain in (network.domain, *(nodes * network.domain for nodes, _ in network.tiers)):
-        group = flow.span.placed(network, domain)
+    for nodes in (1, *(nodes for nodes, _ in network.tiers)):
+        group = flow.span.placed(network, nodes)
         if flow.pattern in DIRECT:
-            found.append(direct_crossing_fraction(group.ranks, group.local, group.nodes))
+            found.append(direct_crossing_fraction(group.ranks, group.near, group.nodes))
         else:
             found.append(ring_crossing_fraction(group.local, group.nodes))
     return found

@@ -56,9 +56,9 @@ def ring_crossing_fraction(local: Number, nodes: Number) -> Number:
 
 
 @formula(unit="1", source="count of pairs of ranks in different domains")
-def direct_crossing_fraction(ranks: Number, local: Number, nodes: Number) -> Number:
-    """Share of an all-to-all's messages that leave a domain: every peer outside of it."""
-    return where(nodes > 1, (ranks - local) / maximum(ranks - 1, 1), 0.0)
+def direct_crossing_fraction(ranks: Number, near: Number, nodes: Number) -> Number:
+    """Share of an all-to-all's messages that leave a domain: every peer but the ``near`` ones, oneself among them."""
+    return where(nodes > 1, (ranks - near) / maximum(ranks - 1, 1), 0.0)
 
 
 @formula(

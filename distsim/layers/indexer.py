@@ -14,6 +14,7 @@ from distsim.formulas.attention import chosen_keys
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.sparse_attention import reads_chosen
+from distsim.layers.tensor_parallel import sequence_gathers
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
 
@@ -35,8 +36,10 @@ def indexer(ctx: Context, latent: Tensor | None) -> list[Operation]:
     if mla.query_scale:
         vectors |= {"scale.weight": heads, "scale.bias": heads}
     source = latent or Tensor("attention.index.input", tokens * hidden, act, "s b h")
+    gathers = sequence_gathers(ctx, hidden + (mla.q_rank if latent else 0), reduced=False)
     operations = [
-        linear(ctx, "attention.index.query", tokens, mla.q_rank or hidden, heads * width, source, sharded=False),
+        linear(ctx, "attention.index.query", tokens, mla.q_rank or hidden, heads * width, source, sharded=False,
+               collectives=gathers if ctx.kernels.regather_input else ()),
         linear(ctx, "attention.index.key", tokens, hidden, width, None, sharded=False),
         linear(ctx, "attention.index.weight", tokens, hidden, heads, None, sharded=False),
         Operation(

@@ -1,17 +1,25 @@
-"""Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
+"""Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1).
+
+Every tensor parallel rank holds the products that make the latents, and under sequence parallelism runs them on its own
+tokens; what it gathers are the latents, which are narrower than the hidden state (NVIDIA/Megatron-LM core/transformer/
+multi_latent_attention.py with Transformer Engine's layers). Software that keeps a layer's input gathered (torch's
+DTensors) gathers the hidden state before them.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from distsim.arrays import Number
 from distsim.layers.attention import gate_projection, output_gate, output_projection
 from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.indexer import indexer
-from distsim.layers.ledger import Context, Operation, Parameter, Tensor
+from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
 from distsim.layers.sparse_attention import absorbed, reads_chosen, sparse_core
-from distsim.layers.tensor_parallel import column_collectives
+from distsim.layers.tensor_parallel import column_collectives, sequence_gathers
 from distsim.specs.latent import LatentAttention
 from distsim.units import FP32_BYTES
 
@@ -49,7 +57,9 @@ def _gated(ctx: Context, mla: LatentAttention, heads: Number, source: Tensor) ->
     gate, inner = ctx.model.attention_gate, heads * mla.value_dim
     operations: list[Operation] = []
     if gate and not mla.fused_gate:
-        operations.append(gate_projection(ctx, heads if gate == "head" else inner, source))
+        made = gate_projection(ctx, heads if gate == "head" else inner, source)
+        alone = mla.q_rank and ctx.kernels.regather_input  # else queries or latents gather its input
+        operations.append(replace(made, collectives=column_collectives(ctx)) if alone else made)
     if gate:
         each = FP32_BYTES if mla.fused_gate else None
         operations.append(output_gate(ctx, ctx.layout.tokens * inner, heads, each))
@@ -61,9 +71,10 @@ def _queries(ctx: Context, mla: LatentAttention, source: Tensor, outer: Number) 
     hidden, tokens = ctx.model.hidden, ctx.layout.tokens
     if not mla.q_rank:
         return [
-            linear(ctx, "attention.query", tokens, hidden, outer, source, cast_input=True),
+            linear(ctx, "attention.query", tokens, hidden, outer, source, cast_input=True,
+                   collectives=column_collectives(ctx) if ctx.kernels.regather_input else ()),
             *(indexer(ctx, None) if mla.chooses(ctx.layer) else []),
-        ]
+        ]  # fmt: skip
     raw, latent = _narrow(ctx, "query_latent", mla.q_rank, "s b q")
     own, together = tokens / ctx.layout.sequence_shard, 2 if mla.fused_gate else 1
     read = latent._replace(elements=together * latent.elements)
@@ -71,7 +82,8 @@ def _queries(ctx: Context, mla: LatentAttention, source: Tensor, outer: Number) 
         linear(ctx, "attention.query_down", own, hidden, mla.q_rank, source, sharded=False, bias=ctx.model.qkv_bias,
                cast_input=True),
         norm(ctx, "attention.query_latent_norm", own, mla.q_rank, raw, per_head=True),
-        linear(ctx, "attention.query_up", tokens, together * mla.q_rank, outer, read),
+        linear(ctx, "attention.query_up", tokens, together * mla.q_rank, outer, read,
+               collectives=_entered(ctx, together * mla.q_rank)),
         *(indexer(ctx, latent) if mla.chooses(ctx.layer) else []),
     ]  # fmt: skip
 
@@ -93,14 +105,22 @@ def _keys_and_values(ctx: Context, mla: LatentAttention, source: Tensor, outer: 
     """Keys and values by way of a narrow layer, beside the rotated part of the keys that all heads share."""
     raw, latent = _narrow(ctx, "kv_latent", mla.kv_rank, "s b c")
     own = ctx.layout.tokens / ctx.layout.sequence_shard
+    latents = ctx.kernels.regather_input
     rotated = Tensor("attention.key_rope_raw", own * mla.rope_dim, ctx.activation, "s b r")
     return [
         linear(ctx, "attention.kv_down", own, ctx.model.hidden, mla.kv_rank + mla.rope_dim, source, sharded=False,
-               bias=ctx.model.qkv_bias, cast_input=True, collectives=column_collectives(ctx)),
+               bias=ctx.model.qkv_bias, cast_input=True,
+               collectives=sequence_gathers(ctx, mla.rope_dim) if latents else column_collectives(ctx)),
         norm(ctx, "attention.kv_latent_norm", own, mla.kv_rank, raw, per_head=True),
         *([norm(ctx, "attention.key_rope_norm", own, mla.rope_dim, rotated, per_head=True)] if mla.rope_norm else []),
-        linear(ctx, "attention.kv_up", ctx.layout.tokens, mla.kv_rank, outer, latent),
+        linear(ctx, "attention.kv_up", ctx.layout.tokens, mla.kv_rank, outer, latent,
+               collectives=_entered(ctx, mla.kv_rank)),
     ]  # fmt: skip
+
+
+def _entered(ctx: Context, width: Number) -> tuple[Collective, ...]:
+    """What a product of heads needs of a latent that each rank has for its own tokens."""
+    return column_collectives(ctx, width=width) if ctx.kernels.regather_input else ()
 
 
 def _narrow(ctx: Context, name: str, rank: int, shape: str) -> tuple[Tensor, Tensor]:

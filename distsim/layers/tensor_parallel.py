@@ -6,11 +6,11 @@ from distsim.arrays import Number
 from distsim.layers.ledger import Collective, Context
 
 
-def boundary_bytes(ctx: Context, bytes_each: Number | None = None) -> Number:
-    """The whole ``s b h`` tensor that crosses the edge; zero where tp is 1."""
+def boundary_bytes(ctx: Context, bytes_each: Number | None = None, width: Number | None = None) -> Number:
+    """The whole ``s b h`` tensor that crosses the edge, or one of another ``width``; zero where tp is 1."""
     layout = ctx.layout
     each = ctx.activation if bytes_each is None else bytes_each
-    return layout.tokens * ctx.model.hidden * each * (layout.tp > 1)
+    return layout.tokens * (ctx.model.hidden if width is None else width) * each * (layout.tp > 1)
 
 
 def gathered_bytes_each(ctx: Context, narrow: bool = True) -> Number:
@@ -20,12 +20,15 @@ def gathered_bytes_each(ctx: Context, narrow: bool = True) -> Number:
     return (ctx.precision.exchange_bytes if narrow else 0) or ctx.activation
 
 
-def column_collectives(ctx: Context, matrices: int = 1, narrow: bool = True) -> tuple[Collective, ...]:
+def column_collectives(
+    ctx: Context, matrices: int = 1, narrow: bool = True, width: Number | None = None
+) -> tuple[Collective, ...]:
     """Entering a region: all-gather under sequence parallelism (again in backward), else an all-reduce in backward.
-    ``narrow``: its products are among those that a recipe has in 8 or 4 bits."""
-    layout, size = ctx.layout, boundary_bytes(ctx)
+    ``narrow``: its products are among those that a recipe has in 8 or 4 bits; ``width``: of an input that is not the
+    hidden state."""
+    layout, size = ctx.layout, boundary_bytes(ctx, None, width)
     each = gathered_bytes_each(ctx, narrow)
-    gathered = boundary_bytes(ctx, each) * layout.sequence_parallel
+    gathered = boundary_bytes(ctx, each, width) * layout.sequence_parallel
     with_sp, without = size * layout.sequence_parallel, size * (1 - layout.sequence_parallel)
     return (
         Collective("all_gather", "tp", gathered, "forward", bytes_each=each, matrices=matrices),
@@ -54,3 +57,11 @@ def row_collectives(ctx: Context) -> tuple[Collective, ...]:
         Collective("all_gather", "tp", gathered, "backward", bytes_each=each),
         Collective("all_reduce", "tp", without, "forward"),
     )
+
+
+def sequence_gathers(ctx: Context, width: Number, reduced: bool = True) -> tuple[Collective, ...]:
+    """A tensor that all ranks read whole without a product of its own: gathered under sequence parallelism, and where
+    its gradient flows on, that is summed and scattered."""
+    size = boundary_bytes(ctx, None, width) * ctx.layout.sequence_parallel
+    gathered = Collective("all_gather", "tp", size, "forward")
+    return (gathered, Collective("reduce_scatter", "tp", size, "backward")) if reduced else (gathered,)

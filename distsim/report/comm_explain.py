@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from distsim.engine.exchanges.flows import SLOW_LINK
 from distsim.engine.figures import Figure
 from distsim.engine.networks.pricing import WIRE
 from distsim.engine.traffic import Row, TrafficReport
@@ -50,7 +51,7 @@ def _pattern(row: Row) -> str:
     """The operation whose wire formula holds; none for host transfers and servers."""
     if row.group == "cp" and row.wire_bytes_per_rank > row.bytes_per_call * row.calls * 0.999:
         return "send_recv"
-    return row.op if row.op in WIRE and row.link != "slow link" else ""
+    return row.op if row.op in WIRE and row.link != SLOW_LINK else ""
 
 
 def _origin(row: Row) -> str:

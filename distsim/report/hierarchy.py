@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distsim.engine.exchanges.flows import SLOW_LINK
 from distsim.engine.traffic import HOST_OPS, TrafficReport
 from distsim.report.style import Style
 from distsim.units import decimal_bytes
@@ -47,7 +48,7 @@ def line_rate(report: TrafficReport, link: str) -> float:
         return own.rate
     if link == network.intra:
         return cluster.fabric.rate or network.intra_rate
-    if link == "slow link":  # a replica's ranks share it, and nothing but its bytes takes time
+    if link == SLOW_LINK:  # a replica's ranks share it, and nothing but its bytes takes time
         slow = [row for row in report.collectives if row.link == link]
         return float(sum(row.wire_bytes_per_rank for row in slow) / sum(row.seconds for row in slow))
     return float(host.measured or host.rate or 0) if host is not None else 0.0

@@ -219,8 +219,12 @@ def remarks(step: StepTimeline, view: View, width: int | None) -> list[Line]:
             f"The composed pipeline takes {duration(step.slack)} longer than these passes: idle before the last part."
         )
     elif step.slack < -NOTICED * step.seconds:
+        shared = step.report.setup.layout.vocab_parallel
+        what = (
+            "passes without the shared vocabulary" if shared else "forward, input and weight gradients of a third each"
+        )
         told.append(
-            f"The bubble of {step.run.schedule} is composed for forward, input and weight gradients of a third each;"
+            f"The bubble of {step.run.schedule} is composed for {what};"
             f" with these passes the step would take {duration(-step.slack)} longer, so they are drawn"
             f" {1 - step.squeeze:.1%} shorter."
         )

@@ -58,9 +58,9 @@ class Traffic(Spec):
     """Under sequence parallelism each matrix that reads one input gathers it, and reduces its own input gradient (plans
     of torch's ColwiseParallel with input_layouts=Shard(1) for each, instead of one PrepareModuleInput)."""
     replicated_gradient_reads: Natural = 0
-    """Under sequence parallelism gradients of norms are partial sums. 0: all are reduced at once before the step
-    (Megatron); else each by itself, once in backward under FSDP and else for each time the optimizer reads it (torch's
-    AdamW on DTensors: 3)."""
+    """Under sequence parallelism gradients of what ranks hold whole are partial sums. 0: all are reduced at once before
+    the step (Megatron); else those of norms each by itself, once in backward under FSDP and else for each time the
+    optimizer reads it (torch's AdamW on DTensors: 3)."""
     recompute_stops_early: bool = False
     """The same of exchanges, as recorded: a layer's last collective is not repeated. Frameworks whose exchanges nobody
     recorded leave it off."""

@@ -51,14 +51,16 @@ def sharings(setup: Setup) -> tuple[list[Sharing], bool]:
     y = setup.layout
     whole, shard = y.dp * y.cp, sharding_group(y, "dense")
     dense = Sharing(
-        "dense", Span("dp", whole, y.tp), Span("zero", shard, y.tp), Span("dp", whole // shard, y.tp * shard)
-    )
+        "dense", Span("dp", whole, y.tp, world=y.gpus), Span("zero", shard, y.tp, world=y.gpus),
+        Span("dp", whole // shard, y.tp * shard, world=y.gpus),
+    )  # fmt: skip
     if setup.model.experts is None:
         return [dense], True
     size, part, stride = y.expert_data_parallel, sharding_group(y, "expert"), y.ep * y.etp
     experts = Sharing(
-        "expert", Span("dp", size, stride), Span("zero", part, stride), Span("dp", size // part, stride * part)
-    )
+        "expert", Span("dp", size, stride, world=y.gpus), Span("zero", part, stride, world=y.gpus),
+        Span("dp", size // part, stride * part, world=y.gpus),
+    )  # fmt: skip
     if _same(size, whole) and _same(part, shard):
         return [dense], True
     return [dense, experts], False
@@ -234,7 +236,7 @@ def _buffers(setup: Setup) -> list[Flow]:
     width = int(model.rotary_width)
     kinds = max(setup.kernels.rope_tables // 2, 1)
     size = 2 * kinds * (width // 2) * FP32_BYTES
-    return [Flow("buffers", "broadcast", Span("dp", y.dp * y.cp, y.tp), "fp32", "forward", 1, size)]
+    return [Flow("buffers", "broadcast", Span("dp", y.dp * y.cp, y.tp, world=y.gpus), "fp32", "forward", 1, size)]
 
 
 def norm_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
@@ -245,8 +247,10 @@ def norm_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     shared = where(y.zero >= 1, sharing_ranks(setup), 1)
     if setup.framework.traffic.norm_per_parameter:
         tensors = sum(unit.count * len(unit.tensors) for unit in trained_units(stage))
-        return [Flow("gradient norm", "all_reduce", Span("dp", shared, y.tp), "fp32", "step", 1, tensors * FP32_BYTES)]
-    return [Flow("gradient norm", "all_reduce", Span("dp", shared * y.tp * y.pp, 1), "fp32", "step", 1, FP32_BYTES)]
+        span = Span("dp", shared, y.tp, world=y.gpus)
+        return [Flow("gradient norm", "all_reduce", span, "fp32", "step", 1, tensors * FP32_BYTES)]
+    span = Span("dp", shared * y.tp * y.pp, 1, world=y.gpus)
+    return [Flow("gradient norm", "all_reduce", span, "fp32", "step", 1, FP32_BYTES)]
 
 
 def sharing_ranks(setup: Setup) -> Number:

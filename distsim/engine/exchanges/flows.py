@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from distsim.arrays import Number, maximum, where
 from distsim.engine.networks.network import Group, Network
+from distsim.engine.networks.spread import Spread, pair_apart, spread
 from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.specs.precision import Precision
 
@@ -16,34 +17,32 @@ class Span(NamedTuple):
     """A process group: its name in the contract, its size, and how far apart its ranks are numbered.
 
     Ranks are numbered tp first, then cp, dp and pp (experts: etp, ep, then data), so that what talks most sits closest.
+    Of a pair of pipeline stages ``stride`` counts the ranks of a stage.
     """
 
     group: str
     ranks: Number
     stride: Number
     ends: tuple[Number, Number] | None = None
-    """The two ranks of a pair, where whether they share a domain depends on where they are (pipeline stages)."""
+    """First ranks of the two stages of a pair, where whether they share a domain depends on where they are."""
+    world: Number = 0
+    """All ranks of the job; 0: any number."""
 
-    def placed(self, network: Network, domain: Number | None = None) -> Group:
-        """The group on the network's domains, or on larger ones that a tier of switches joins."""
-        size = network.domain if domain is None else domain
-        fitting = maximum(size // self.stride, 1)
-        if self.ends is not None:
-            fitting = where(self.ends[0] // size == self.ends[1] // size, 2, 1)
-        ranks = maximum(self.ranks, 1)
-        local = where(ranks < fitting, ranks, fitting)
-        nodes = -(-ranks // local)
-        bridged = self._bridged(network) & (nodes == 1)
-        return Group(ranks, ranks / nodes, nodes, network, axes=self._axes(network), bridged=bridged)
+    def placed(self, network: Network, nodes: int = 1) -> Group:
+        """The worst group of this kind on the network's domains, or on groups of ``nodes`` below a tier of switches,
+        whose nodes a job takes as it needs them."""
+        ranks, node = maximum(self.ranks, 1), network.node or network.domain
+        domains, fewest = self._spread(ranks, network.domain * nodes, node)
+        bridged: Number = False
+        if network.bridge is not None:
+            bridged = (self._spread(ranks, network.bridge.cards, 0)[0] == 1) & (domains == 1)
+        return Group(ranks, ranks / domains, domains, network, axes=self._axes(network), bridged=bridged, fewest=fewest)
 
-    def _bridged(self, network: Network) -> Number:
-        """Whether one bridge joins all ranks, which start at the first of its cards."""
-        if network.bridge is None:
-            return False
-        cards = network.bridge.cards
-        if self.ends is not None:
-            return self.ends[0] // cards == self.ends[1] // cards
-        return self.ranks * self.stride <= cards
+    def _spread(self, ranks: Number, domain: int, node: int) -> Spread:
+        if self.ends is None:
+            return spread(ranks, self.stride, self.world, domain, node)
+        domains = where(pair_apart(*self.ends, self.stride, domain, node), 2, 1)
+        return domains, ranks / domains
 
     def _axes(self, network: Network) -> Number:
         """Axes of a torus: model parallel ranks lie along one, the groups around them along the others (MaxText's
@@ -55,6 +54,10 @@ class Span(NamedTuple):
         if self.group in INNERMOST:
             return where(self.stride > 1, others, where(self.ranks > LONGEST_AXIS, whole, 1))
         return where(self.stride > 1, others, whole)
+
+
+SLOW_LINK = "slow link"
+"""A link whose rate the user states."""
 
 
 class Fixed(NamedTuple):

@@ -34,7 +34,7 @@ def grid_flows(
     dtype = dtype_name(setup.precision.activation_bytes, setup.precision)
     flows: list[Flow] = []
     for op, phase, span, calls, size in found:
-        times = calls * micro_batches
+        times, span = calls * micro_batches, span._replace(world=setup.layout.gpus)
         flows.append(Flow(PURPOSE, op, span, dtype, phase, times * count, size))
         if phase == "forward":
             flows.append(Flow(f"{PURPOSE}, recomputed", op, span, dtype, "backward", times * again, size))

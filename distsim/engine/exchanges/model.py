@@ -29,12 +29,12 @@ alone), where NCCL's all-to-all falls from 660 to 480 between 8 and 64 ranks."""
 def span_of(layout: Layout, group: str) -> Span:
     """The model-parallel process group that the ledger names."""
     if group == "tp":
-        return Span("tp", layout.tp, 1)
+        return Span("tp", layout.tp, 1, world=layout.gpus)
     if group == "cp":
-        return Span("cp", layout.cp, layout.tp)
+        return Span("cp", layout.cp, layout.tp, world=layout.gpus)
     if group == "etp":
-        return Span("tp", layout.etp, 1)
-    return Span("ep", layout.ep, layout.etp)
+        return Span("tp", layout.etp, 1, world=layout.gpus)
+    return Span("ep", layout.ep, layout.etp, world=layout.gpus)
 
 
 def model_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
@@ -117,18 +117,20 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
 
 
 def replicated_gradient_flows(setup: Setup, stage: Stage) -> list[Flow]:
-    """Under sequence parallelism, gradients of parameters that every tp rank holds are sums over tp."""
+    """Under sequence parallelism, gradients of what every tp rank holds whole (norms, routers, products that make
+    latents, biases behind a region) are sums over tp; those of norms within heads are so without it too (Megatron-LM,
+    core/distributed/finalize_model_grads.py). torch's DTensors reduce those of norms, whose inputs alone are cut."""
     y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
     on = where(y.tp > 1, y.sequence_parallel, 0)
-    held = [(p, count) for op, count in stage.operations() if op.kind == "norm" for p in op.parameters
-            if p.trains and not p.tensor_parallel and "query" not in p.name and "key" not in p.name]  # fmt: skip
-    span = Span("tp", y.tp, 1)
-    purpose = "gradients of norms"
+    whole = [(p, count) for op, count in stage.operations() if op.kind in ("norm", "matmul") for p in op.parameters
+             if p.trains and not p.tensor_parallel and p.group != "expert"]  # fmt: skip
+    span, purpose = span_of(y, "tp"), "replicated gradients"
     if not rules.replicated_gradient_reads:
-        elements = sum(parameter.elements * count for parameter, count in held)
-        size = elements * precision.gradient_bytes
+        each = [parameter.elements * count * _summed(parameter.name, on) for parameter, count in whole]
+        size = sum(each) * precision.gradient_bytes
         name = dtype_name(precision.gradient_bytes, precision)
-        return [Flow(purpose, "all_reduce", span, name, "step", on, size)]
+        return [Flow(purpose, "all_reduce", span, name, "step", where(y.tp > 1, 1, 0), size)]
+    held = [(p, count) for p, count in whole if "norm" in p.name and "latent" not in p.name and not _in_heads(p.name)]
     sharded = where(y.zero >= 2, where(y.zero_group > 1, 1, 0), 0)
     flows: list[Flow] = []
     for parameter, count in held:
@@ -139,3 +141,13 @@ def replicated_gradient_flows(setup: Setup, stage: Stage) -> list[Flow]:
         flows.append(Flow(purpose, "all_reduce", span, dtype_name(precision.gradient_bytes, precision), "step",
                           on * (1 - sharded) * count * rules.replicated_gradient_reads, kept))  # fmt: skip
     return flows
+
+
+def _in_heads(name: str) -> bool:
+    """Whether a parameter is that of a norm of heads' queries or keys."""
+    return name.startswith(("attention.query_norm", "attention.key_norm"))
+
+
+def _summed(name: str, sequence_parallel: Number) -> Number:
+    """1 where tensor parallel ranks have parts of a parameter's gradient: of their tokens, or of their heads."""
+    return 1 if _in_heads(name) else sequence_parallel

@@ -35,7 +35,7 @@ def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
     if setup.framework.traffic.scatter_gather:
         received = {"forward": ends["backward"], "backward": ends["forward"]}  # what one stage sends another gets
         flows += [
-            Flow("pipeline boundary, gathered", "all_gather", Span("tp", y.tp, 1), dtype, phase,
+            Flow("pipeline boundary, gathered", "all_gather", Span("tp", y.tp, 1, world=y.gpus), dtype, phase,
                  boundary_sends(y.micro_batches, y.vpp, received[phase]) * (1 - y.sequence_parallel), size * y.tp)
             for phase in ("forward", "backward")
         ]  # fmt: skip
@@ -71,9 +71,9 @@ def _tied_embedding(setup: Setup, stage: Stage) -> list[Flow]:
     copy = "head.weight" if tied else SHARED_EMBEDDING
     shared = [p for p in parameters_of(block.operations) if p.name in ("embedding.weight", copy)]
     size = sum(p.elements for p in shared if p.trains)
-    stride = y.model_parallel // y.pp * y.dp * (y.pp - 1)
+    stride = y.model_parallel // y.pp * y.dp
     name = dtype_name(precision.gradient_bytes, precision)
-    span = Span("pp", 2, stride, (0, stride))
+    span = Span("pp", 2, stride, (0, stride * (y.pp - 1)))
     return [Flow("tied embedding gradient", "all_reduce", span, name, "step", 1, size * precision.gradient_bytes)]
 
 
@@ -83,7 +83,7 @@ def _vocabulary(setup: Setup) -> list[Flow]:
     y, precision = setup.layout, setup.precision
     if not y.vocab_parallel:
         return []
-    span = Span("pp", y.pp, y.model_parallel // y.pp * y.dp)
+    span = Span("pp", y.pp, y.model_parallel // y.pp * y.dp, world=y.gpus)
     wide, calls = y.tokens * setup.model.hidden * precision.activation_bytes, y.micro_batches
     dtype = dtype_name(precision.activation_bytes, precision)
     hides = y.vocab_parallel != "interlaced"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.exchanges.data import same_span, sharings
 from distsim.engine.exchanges.exchange import Exchange
-from distsim.engine.exchanges.flows import Fixed, Flow, Span
+from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow, Span
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import sharding_group
 from distsim.engine.footprint.stored import Stored, trained_units
@@ -58,6 +58,12 @@ def _zeropp(exchange: Exchange, flow: Flow, network: Network) -> list[Flow]:
         raise DistsimError(
             f"ZeRO++ saves traffic between nodes, but the {flow.span.ranks} data parallel ranks fit one domain",
             f"use more than {network.domain} GPUs, or leave --zeropp out",
+        )
+    if isinstance(placed.nodes, (int, float)) and placed.least != placed.local and exchange.zeropp != {"qwz"}:
+        raise DistsimError(
+            f"ZeRO++ needs as many data parallel ranks on each node, but of {flow.span.ranks} some node has "
+            f"{placed.least:g}",
+            f"use whole nodes of {network.domain} GPUs and a --tp that divides them, or --zeropp qwz alone",
         )
     elements = flow.bytes_logical / DTYPE_BYTES[flow.dtype]
     if flow.purpose == "parameters" and flow.phase == "backward" and "hpz" in exchange.zeropp:
@@ -162,7 +168,7 @@ def _local_sgd(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow]
         if exchange.sync_bytes_per_second:
             rings = _senders(setup, stage) / span.ranks
             seconds = slow_ring_seconds(size, span.ranks, rings, exchange.sync_bytes_per_second)
-            fixed = Fixed(seconds, all_reduce_wire_bytes(size, span.ranks), "slow link", "ring")
+            fixed = Fixed(seconds, all_reduce_wire_bytes(size, span.ranks), SLOW_LINK, "ring")
         out.append(
             flow._replace(
                 purpose="replicas averaged",

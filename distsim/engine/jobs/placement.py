@@ -40,6 +40,8 @@ def chunk_layers(given: Sequence[int] | None, model: Model, layout: Layout, fram
                 f"pp * vpp that divide {model.layers} layers: {listed(divisors(model.layers))}", ELSEWHERE,
             )  # fmt: skip
         return chunks
+    if layout.vocab_parallel and framework.partition != "even" and layout.pp * layout.vpp <= model.layers:
+        return spread(model.layers, layout.pp * layout.vpp)  # no stage has more of embedding and head than another
     return PLACES[framework.partition](model, layout.pp, layout.vpp)
 
 

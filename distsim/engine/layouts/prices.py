@@ -28,8 +28,8 @@ class Prices:
             return flow.fixed
         span = flow.span
         ends = (None,) if span.ends is None else tuple(_mark(end) for end in span.ends)
-        key = (flow.pattern, _mark(flow.bytes_logical), _mark(span.ranks), _mark(span.stride), *ends,
-               _mark(flow.own_rate))  # fmt: skip
+        key = (flow.pattern, _mark(flow.bytes_logical), _mark(span.ranks), _mark(span.stride), _mark(span.world),
+               *ends, _mark(flow.own_rate))  # fmt: skip
         found = self.known.get(key)
         if found is None:
             seconds = price_of(flow, network).seconds

@@ -161,6 +161,7 @@ def network_for(
         tiers=tuple((tier.nodes, tier.oversubscription) for tier in usual.network.tiers)
         if cluster is not None and usual.network is not None else (),
         bridge=bridge_of(accelerator, usual),
+        node=per_node,
     )  # fmt: skip
 
 

@@ -104,12 +104,12 @@ def graph_of(group: Group, rings: bool = True) -> Graph:
         channels = maximum(1.0, rate // speed)
         whole = where(rate > 0, minimum(channels * speed, rate), speed)  # one GPU has none
         inside = whole if net.channelled and not net.mesh_links else rate
-    nics = group.local * net.nic_rate * table["graph"]["nic_share"] / group.sharing
+    nics = group.least * net.nic_rate * table["graph"]["nic_share"] / group.sharing
     nics = nics / ring_oversubscription(group.nodes, net.tiers)
     many = group.nodes > 1
     across = where(many, maximum(nics, _NEVER), FREE)
     doubled = across * where(group.nodes == 2, 2.0, 1.0) if net.two_node_tree else across
-    used = where(many, maximum(1, group.local), channels)
+    used = where(many, maximum(1, group.least), channels)
     return Graph(where(group.local > 1, inside, FREE), across, doubled, used)
 
 
@@ -250,8 +250,8 @@ def direct(op: str, group: Group) -> Candidate:
     """Messages straight to every peer: all_to_all, the root of a scatter or gather, send_recv to one."""
     net, (intra, network) = group.network, hops(group, "ring", SIMPLE)
     base, many = tables()["base"]["ring"][SIMPLE], group.nodes > 1
-    near = group.local - 1
-    far = group.ranks - group.local
+    near = group.least - 1  # of the ranks that have most peers on other nodes
+    far = group.ranks - group.least
     pair = op == "send_recv" and (net.pair_rate or net.rings)  # of a mesh: the links of two, whatever the group
     fabric = graph_of(group._replace(local=2 if pair else maximum(group.local, 2)), rings=False).inside
     nic = maximum(net.nic_rate / group.sharing / direct_oversubscription(group.nodes, net.tiers), _NEVER)

@@ -72,6 +72,8 @@ class Network(NamedTuple):
     """(nodes below one switch group, oversubscription of its uplinks), lowest first."""
     bridge: Bridge | None = None
     """What joins cards that PCIe joins otherwise."""
+    node: int = 0
+    """GPUs of one node, of which a domain may be several (a rack); 0: the domain is one."""
 
     @property
     def nvlink(self) -> bool:
@@ -101,6 +103,19 @@ class Group(NamedTuple):
     """Axes of a torus that the group lies along; 0: all."""
     bridged: Number = False
     """Whether one bridge joins all ranks."""
+    fewest: Number = 0
+    """Ranks on the domain that holds fewest of them, whose NICs all wait for; 0: as many on each."""
+
+    @property
+    def least(self) -> Number:
+        """Ranks on the domain that holds fewest."""
+        return where(self.fewest > 0, self.fewest, self.local)
+
+    @property
+    def near(self) -> Number:
+        """Mean number of ranks on a rank's own domain, itself among them: one holds fewest, the others as many each."""
+        rest = self.ranks - self.least
+        return where(self.nodes > 1, (self.least**2 + rest**2 / maximum(self.nodes - 1, 1)) / self.ranks, self.ranks)
 
     def on_bridge(self) -> Self:
         """The same ranks as a node of their own, joined by the bridge: each card has as many links to every other."""
@@ -108,11 +123,12 @@ class Group(NamedTuple):
         assert bridge is not None
         rate = bridge.rate * (self.ranks - 1) / (bridge.cards - 1)
         joined = self.network._replace(intra=bridge.link, intra_rate=rate, domain=bridge.cards, bridge=None)
-        return self._replace(local=self.ranks, nodes=1, network=joined, bridged=False)
+        return self._replace(local=self.ranks, nodes=1, network=joined, bridged=False, fewest=self.ranks)
 
 
 def group_of(ranks: Number, ranks_per_node: Number, network: Network, sharing: Number = 1) -> Group:
-    """A group that puts ``ranks_per_node`` ranks on each node, spread evenly over as few domains as hold it.
+    """A group that puts ``ranks_per_node`` ranks on each node, on as few domains as hold it: what is left over is on
+    the last node; of racks, whose nodes may stay idle, as many on each.
 
     For a data-parallel group of stride tp, ``ranks_per_node`` is gpus_per_node // tp (at least 1). A rack-wide domain
     takes all ranks that fit: the caller gives the ranks per domain where the stride is larger than one.
@@ -120,7 +136,8 @@ def group_of(ranks: Number, ranks_per_node: Number, network: Network, sharing: N
     per_domain = maximum(1, minimum(ranks, ranks_per_node))
     nodes = ceil_div(ranks, per_domain)
     bridged = network.bridge is not None and (ranks <= network.bridge.cards) & (nodes == 1)
-    return Group(ranks, ranks / nodes, nodes, network, sharing, bridged=bridged)
+    fewest = ranks / nodes if network.domain > network.node > 0 else ranks - (nodes - 1) * per_domain
+    return Group(ranks, ranks / nodes, nodes, network, sharing, bridged=bridged, fewest=fewest)
 
 
 def ring_oversubscription(nodes: Number, tiers: tuple[tuple[int, float], ...]) -> Number:

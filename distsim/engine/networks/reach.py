@@ -1,9 +1,11 @@
-"""Whether so many accelerators can be had in a cluster, and whether anything joins them."""
+"""Whether so many accelerators can be had in a cluster, whether anything joins them, and which groups cross nodes."""
 
 from __future__ import annotations
 
 from distsim.engine.exchanges.all_flows import network_of
+from distsim.engine.exchanges.model import span_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.networks.spread import spread
 from distsim.errors import DistsimError
 
 
@@ -20,3 +22,23 @@ def refuse_beyond(setup: Setup, gpus: int) -> None:
             f"{gpus} GPUs in nodes of {network.domain} need a network, and cluster {cluster.name} states none",
             f"use --gpus {network.domain} or fewer, or a --cluster with a network",
         )
+
+
+GROUPS = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert tensor"}
+
+
+def straddling(setup: Setup) -> tuple[str, ...]:
+    """A note for each kind of model parallel groups that would fit a node, or a rack, and of which some lie on two."""
+    cluster, found = setup.cluster, []
+    place = "node" if cluster.domain == cluster.gpus_per_node else "domain"
+    for group, words in GROUPS.items():
+        ranks, stride, world = (one := span_of(setup.layout, group)).ranks, one.stride, one.world
+        block = ranks * stride
+        if ranks > 1 and block <= cluster.domain:
+            domains, _ = spread(ranks, stride, world, cluster.domain, cluster.gpus_per_node)
+            if domains > 1:
+                found.append(
+                    f"--{group} {ranks}: {block} neighbouring GPUs do not divide the {cluster.domain} of a {place}, so "
+                    f"that some groups lie on two; {words} parallel exchanges are priced over the network between them"
+                )
+    return tuple(found)

@@ -89,7 +89,7 @@ def hierarchical(size_bytes: Number, group: Group) -> Number:
     """Two-level all-reduce: every rank of a node takes its share across."""
     (local_hop, local_rate), (hop, rate) = _sides(group)
     return formulas.hierarchical_all_reduce_seconds(
-        size_bytes, group.local, group.nodes, local_hop, local_rate, hop, rate
+        size_bytes, group.least, group.nodes, local_hop, local_rate, hop, rate
     )
 
 
@@ -113,5 +113,5 @@ def torus(op: str, size_bytes: Number, group: Group) -> Candidate:
         return Candidate("torus", "", latency, where(many, minimum(across, nic), across), FREE)
     trips = 2 if op == "all_reduce" else 1
     stream = formulas.torus_all_gather_seconds(_UNIT, group.local, axes, side, 0.0, rate, wrap)
-    crossing = where(many, (group.nodes - 1) / group.nodes * _UNIT / (group.local * nic), 0.0)
+    crossing = where(many, (group.nodes - 1) / group.nodes * _UNIT / (group.least * nic), 0.0)
     return Candidate("torus", "", trips * latency, _UNIT / (trips * (stream + crossing)), FREE)

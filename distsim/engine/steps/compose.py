@@ -9,6 +9,7 @@ from distsim.arrays import Number, maximum, product, total, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.compute import CLASSES, PHASES, PRODUCTS
+from distsim.engine.steps.vocabulary import passing_seconds, vocabulary_seconds
 from distsim.engine.steps.weight_gradients import per_input_gradient
 from distsim.engine.steps.work import Work, kinds_of
 from distsim.engine.timelines.schedule_shape import both_ways, interleaved_share, paired, ramp_share
@@ -50,6 +51,7 @@ def stage_numbers(work: Work) -> list[dict[str, Number]]:
             "optimizer": stage.compute.optimizer,
             "orthogonal": stage.compute.orthogonal.seconds,
             "updates": stage.compute.orthogonal.kernels,
+            "vocabulary": stage.shared,
         }
         for phase in PHASES:
             for name in CLASSES:
@@ -100,11 +102,11 @@ def compose(
         [where(s["count"] > 0, total(*t.values()), 0.0) for s, t in zip(stages, tails, strict=True)],
         tails if apart else [],
     )
-    summed = sum(one if _once(stage) else stage["count"] * one for stage, one in zip(stages, totals, strict=True))
+    summed, longest = passing_seconds(stages, totals, slowest, each)
     if not apart:
         parts, tail = {"other": slowest}, {"other": after}
     answer = {name: seconds * y["micro_batches"] for name, seconds in parts.items()}
-    answer["pipeline_bubble"] = ramp_seconds(summed, slowest, y["vpp"]) * y["ramp"]
+    answer["pipeline_bubble"] = ramp_seconds(summed, longest, y["vpp"]) * y["ramp"]
     if not isinstance(y["evaluated"], float) or y["evaluated"]:
         answer["other"] = answer.get("other", 0.0) + evaluation_seconds(
             total(*answer.values()), sum(one.forward for one in each), sum(one.backward for one in each), y["evaluated"]
@@ -117,11 +119,6 @@ def compose(
         return {"other": busy * (1 + share) + timing["step_seconds"]}
     answer["other"] = answer["other"] + busy * share + timing["step_seconds"]
     return {name: answer.get(name, 0.0) for name in PARTS}
-
-
-def _once(stage: Mapping[str, Number]) -> bool:
-    """Whether no other stage is like it."""
-    return isinstance(stage["count"], int) and stage["count"] == 1
 
 
 def _largest(totals: list[Number], parts: list[dict[str, Number]]) -> tuple[Number, dict[str, Number]]:
@@ -167,6 +164,8 @@ class MicroBatch(NamedTuple):
     """Seconds on the GPU of what is computed again, and of all of backward."""
     exchange: dict[str, Number]
     others: dict[str, Number]
+    shared: Number = 0.0
+    """Seconds for a vocabulary that all stages share."""
 
     @property
     def seconds(self) -> Number:
@@ -187,10 +186,11 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
     reduces = product(stage["reduce_each"], timing["data_factor"] / m)
+    waited, shared = vocabulary_seconds(stage, m, forward + backward, never)
     others = {
         "data_parallel": _exposed(gathers[0], forward + before, never)
         + _exposed(gathers[1] + reduces, backward + after, never),
-        "pipeline_transfer": product(stage["pp"], timing["pipeline_factor"] / m),
+        "pipeline_transfer": product(stage["pp"], timing["pipeline_factor"] / m) + waited,
         "offload": _exposed(product(stage["offload"], 1 / m), forward + backward, never),
         "other": _stalls(stage, y, timing, forward + backward + before + after),
     }  # fmt: skip
@@ -198,7 +198,7 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
     if not isinstance(y["paired"], int) or y["paired"]:
         hidden = exposed["expert_parallel"] - exposed_seconds(exposed["expert_parallel"], forward + backward, 0.0)
         exposed["expert_parallel"] = exposed["expert_parallel"] - hidden * where(y["paired"], y["paired"], 0.0)
-    return MicroBatch(forward, backward, (r, b + r), exposed, others)
+    return MicroBatch(forward, backward, (r, b + r), exposed, others, shared)
 
 
 def _paced(gpu: Number, host: Number, y: Mapping[str, Number]) -> Number:
@@ -273,8 +273,9 @@ def after_last(
     reduce = product(stage["reduce"], timing["data_factor"])
     hiding = (last.forward + last.backward + last.exchange["tensor_parallel"]) * BACKWARD_SHARE
     data = _exposed(reduce, hiding, timing["exposed_fraction"])
+    averaged = stage["dp_step"] * timing["data_factor"] + stage["dp_stated"]  # a stated rate is no priced network's
     return {
-        "data_parallel": data + stage["dp_step"] * timing["data_factor"] + ahead_seconds(stage, timing, last)[1],
+        "data_parallel": data + averaged + ahead_seconds(stage, timing, last)[1],
         "tensor_parallel": stage["tp_step"],
         "offload": stage["offload_step"],
         "optimizer": stage["optimizer"] / timing["optimizer"] + _orthogonal(stage, timing),

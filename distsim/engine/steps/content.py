@@ -85,11 +85,12 @@ def content_of(
     gathers, reduces = _hidden(parts["data_parallel"], gather, reduce, forward, batch, timing, flows)
     offload = _beside(parts["offload"], float(numbers["offload"]) / m, flows["offload"])
     sent = dict.fromkeys(("forward", "backward"), 0.0)
-    for flow, seconds in flows["pp"]:
+    between = [*flows["pp"], *flows["vocab"], *flows["vocab_beside"]]
+    for flow, seconds in between:
         sent[flow.phase] += seconds
     total = sum(sent.values())
     sends = [
-        Beside(parts["pipeline_transfer"] * (sent[phase] / total if total else 0.5), 0.0, _first(flows["pp"], phase))
+        Beside(parts["pipeline_transfer"] * (sent[phase] / total if total else 0.5), 0.0, _first(between, phase))
         for phase in ("forward", "backward")
     ]
     return Content(units, gathers, reduces, offload, (sends[0], sends[1]), parts["other"])

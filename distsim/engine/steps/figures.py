@@ -191,7 +191,10 @@ def _exchanges(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float])
                  exposed_fraction=timing["exposed_fraction"])  # fmt: skip
     if numbers["pp"]:
         source = f"{numbers['pp'] / m:.4g} s priced x pipeline_factor {timing['pipeline_factor']:.4g} ({FITTED})"
-        figures.note("pipeline transfers", float(batch.others["pipeline_transfer"]), "s", source)
+        sends = float(numbers["pp"] / m * timing["pipeline_factor"])
+        figures.note("pipeline transfers", sends, "s", source)
+        if waited := float(batch.others["pipeline_transfer"]) - sends:
+            figures.note("exchanges of the shared vocabulary", waited, "s", "what the passes beside them do not hide")
     if batch.others["other"]:
         figures.note("stalls", float(batch.others["other"]), "s", f"stall_seconds, layer_stall_seconds ({FITTED})")
     return figures
@@ -218,21 +221,25 @@ def _gathers(
 def _after(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
     figures, numbers, batch = Figures(), stage.numbers, stage.batch
     factor = timing["data_factor"]
-    step = float(numbers["dp_step"]) * factor
+    step, stated = float(numbers["dp_step"]) * factor, float(numbers["dp_stated"])
     gather, waited = map(float, ahead_seconds(numbers, timing, batch))
     if numbers["reduce"]:
         hiding = (batch.forward + batch.backward + batch.exchange["tensor_parallel"]) * BACKWARD_SHARE
-        _formula(figures, "gradient reduction that does not hide", float(stage.tail["data_parallel"]) - step - waited,
-                 exposed_seconds, exchange_seconds=numbers["reduce"] * factor, compute_seconds=hiding,
+        left = float(stage.tail["data_parallel"]) - step - stated - waited
+        _formula(figures, "gradient reduction that does not hide", left, exposed_seconds,
+                 exchange_seconds=numbers["reduce"] * factor, compute_seconds=hiding,
                  exposed_fraction=timing["exposed_fraction"])  # fmt: skip
     if step:
         source = f"{step / factor:.4g} s as distsim comm prices it x data_factor {factor:.4g} ({FITTED})"
         figures.note("norms" if gather else "norms, gathered parameters", step, "s", source)
+    if stated:
+        figures.note("replicas averaged", stated, "s", "at the rate of --sync-gbps, as distsim comm has it")
     if gather:
         figures.use("updated parameters that the next forward waits for", exposed_seconds, exchange_seconds=gather,
                     compute_seconds=float(batch.forward), exposed_fraction=timing["exposed_fraction"])  # fmt: skip
     if numbers["tp_step"]:
-        figures.note("gradients of norms over tp", float(stage.tail["tensor_parallel"]), "s", "as distsim comm has it")
+        told = "replicated gradients over tp"
+        figures.note(told, float(stage.tail["tensor_parallel"]), "s", "as distsim comm has it")
     source = f"{float(numbers['optimizer']):.4g} s at full bandwidth / optimizer {timing['optimizer']:.4g} ({FITTED})"
     figures.note("optimizer step", float(stage.tail["optimizer"]), "s", source)
     if numbers["offload_step"]:
@@ -250,9 +257,13 @@ def _step(
     figures.note("one micro-batch", whole, "s", "the figures above, added up")
     figures.note("all micro-batches", whole * y["micro_batches"], "s", f"{y['micro_batches']:,} x one")
     if layout.pp > 1:
-        summed = sum(stage.numbers["count"] * float(stage.batch.seconds) for stage in stages)
+        passes = [float(stage.batch.seconds - stage.batch.shared) for stage in stages]
+        summed = sum(stage.numbers["count"] * one for stage, one in zip(stages, passes, strict=True))
+        if layout.vocab_parallel:
+            words = "one micro-batch without the shared vocabulary"
+            figures.note(words, max(passes), "s", "while the pipeline fills and drains no stage has logits to share")
         figures.use(f"ramp of the pipeline (x {float(y['ramp']):.4g} for {layout.schedule})", ramp_seconds,
-                    sum_of_stages=summed, slowest_stage=whole, chunks=y["vpp"])  # fmt: skip
+                    sum_of_stages=summed, slowest_stage=max(passes), chunks=y["vpp"])  # fmt: skip
     figures.use("jitter, as a share of all before", jitter_share, jitter=timing["jitter"], gpus=y["gpus"])
     figures.note("a step whatever its size", timing["step_seconds"], "s", f"step_seconds ({FITTED})")
     nearest = ", ".join(report.correction.runs) or "no run is near"

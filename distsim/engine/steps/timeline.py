@@ -222,13 +222,15 @@ def _tail(
     ahead = float(ahead_seconds(numbers, timing, batch)[1])
     step = float(numbers["dp_step"]) * timing["data_factor"]
     reduce = float(numbers["reduce"]) * timing["data_factor"]
-    exposed = max(0.0, float(tail["data_parallel"]) - step - ahead)
+    stated = float(numbers["dp_stated"])
+    exposed = max(0.0, float(tail["data_parallel"]) - step - stated - ahead)
     flow = max(flows["reduce"], key=lambda priced: priced[1])[0] if flows["reduce"] else None
     track.run("dp", "reduce", REDUCE, exposed, flow)
     _shared(track, "tp", float(tail["tensor_parallel"]), flows["tp_step"], flows["tp_step"])
     late = [priced for priced in flows["dp_step"] if priced[0].purpose == "parameters"]
     soon = [priced for priced in flows["dp_step"] if priced[0].purpose != "parameters"]
     _shared(track, "dp", step, soon, flows["dp_step"])
+    _shared(track, "dp", stated, flows["dp_stated"], flows["dp_stated"])
     track.run("compute", "optimizer", "optimizer step", float(tail["optimizer"]))
     for flow, seconds in flows["offload_step"]:
         track.run("offload", "offload", flow.purpose, seconds, flow)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 from distsim.arrays import Number, product, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.exchange import Exchange, exchange_of
-from distsim.engine.exchanges.flows import Fixed, Flow
+from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow
 from distsim.engine.exchanges.hidden import beside_each
 from distsim.engine.jobs.models import refuse_untimed
 from distsim.engine.jobs.resolve import Setup
@@ -17,10 +17,12 @@ from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.kernels.compute import BlockSums, StageCompute, stage_compute
 from distsim.engine.kernels.expert_load import busiest_exchange
 from distsim.engine.networks.network import Network
+from distsim.engine.networks.spread import spread
+from distsim.engine.steps.vocabulary import shared_part
 
 Link = Literal["tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward",
                "ep_backward", "gather_forward", "gather_once", "gather_backward", "reduce", "reduce_each", "dp_step",
-               "dp_ahead", "pp", "offload", "offload_step"]  # fmt: skip
+               "dp_stated", "dp_ahead", "pp", "vocab", "vocab_beside", "offload", "offload_step"]  # fmt: skip
 """A kind of traffic, whose seconds are kept apart because work of its own can hide them."""
 LINKS: tuple[Link, ...] = get_args(Link)
 OF_GROUPS: dict[tuple[str, str], Link] = {
@@ -61,6 +63,8 @@ class StageWork:
     layers: int
     compute: StageCompute
     traffic: dict[str, Number]
+    shared: Number = 0.0
+    """Part of the computation that is for a vocabulary that all stages share."""
 
 
 class Work(NamedTuple):
@@ -76,11 +80,13 @@ def work_of(setup: Setup, price: Pricing = price_of) -> Work:
     exchange, network = exchange_of(setup), network_of(setup)
     stages = build_stages(setup)
     known: dict[int, BlockSums] = {}
-    return Work(setup, tuple(
-        StageWork(stage.index, count, stage.layer_count, stage_compute(setup, stage, known),
-                  traffic_seconds(setup, exchange, network, stage, price))
-        for stage, count in distinct(stages)
-    ))  # fmt: skip
+    found = []
+    for stage, count in distinct(stages):
+        compute, sent = stage_compute(setup, stage, known), traffic_seconds(setup, exchange, network, stage, price)
+        found.append(
+            StageWork(stage.index, count, stage.layer_count, compute, sent, shared_part(setup, stage, compute))
+        )
+    return Work(setup, tuple(found))
 
 
 def distinct(stages: list[Stage]) -> list[tuple[Stage, int]]:
@@ -127,14 +133,19 @@ def without_tiles(setup: Setup) -> Number:
     tiles, y = setup.framework.traffic.tp_tiles, setup.layout
     if tiles != "fitted":
         return tiles == "off"
-    return (setup.accelerator.link is None) | (y.sequence_parallel == 0) | (y.tp > setup.cluster.domain)
+    domains, _ = spread(y.tp, 1, y.gpus, setup.cluster.domain, setup.cluster.gpus_per_node)
+    return (setup.accelerator.link is None) | (y.sequence_parallel == 0) | (domains > 1)
 
 
 def kind_of(flow: Flow) -> Link:
     """Which kind of traffic an exchange is: by who exchanges and when, and whether it may run beside computation."""
     group, phase = flow.span.group, flow.phase
+    if flow.fixed is not None and flow.fixed.link == SLOW_LINK:
+        return "dp_stated"
     if group in ("dp", "zero"):
         return _of_replicas(flow)
+    if group == "pp" and flow.purpose.startswith("vocabulary"):
+        return "vocab_beside" if flow.hides else "vocab"
     return "tp_beside" if group == "tp" and flow.hides and phase != "step" else OF_GROUPS[group, phase]
 
 
