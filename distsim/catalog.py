@@ -235,8 +235,12 @@ def _read(file: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         raise DistsimError(f"not valid TOML: {error}", where=f"{file}:{line[1]}" if line else str(file)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DistsimError(f"cannot be read as text: {error}", where=str(file)) from None
+    except UnicodeDecodeError:
+        raise DistsimError("is not text; TOML is needed", where=str(file)) from None
+    except OSError as error:
+        raise DistsimError(f"cannot be read: {error.strerror}", where=str(file)) from None
+    if not data:
+        raise DistsimError("is empty; a preset has fields", "distsim show tells those of a like one", where=str(file))
     data.setdefault("name", file.stem)
     return data
 

@@ -16,6 +16,7 @@ from distsim.engine.footprint.saved import saved_of
 from distsim.engine.footprint.states import states
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.memory import memory_of
 from distsim.layers.ledger import Context, distinct_saved, saved_bytes
 from distsim.layers.network import embedding_block, head_block, layer_block
 from distsim.layers.recompute import op_level_bytes, op_level_saved
@@ -193,3 +194,24 @@ def test_compiled_recomputation_leaves_out_what_only_additions_read() -> None:
     assert compiled.items() < eager.items()
     assert all(".down" in name or ".projection" in name for name in eager.keys() - compiled.keys())
     assert _kept_by_op("gemma-2-9b", compile=True) == _kept_by_op("gemma-2-9b", compile=False)
+
+
+def test_gathered_keys_and_values_are_there_while_attention_runs() -> None:
+    """Of all ranks, and in backward their gradients too; a stage without the loss peaks there."""
+    job = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 32, "cp": 8, "pp": 4, "seq": 2**20, "recompute": "full"}
+    modes = {mode: resolve(Job.read({**job, "cp_mode": mode})) for mode in ("ring", "all_gather")}
+    rows = {
+        mode: next(op for op in layer_block(one.context()).operations if op.name == "attention.core")
+        for mode, one in modes.items()
+    }
+    whole = 2 * 8 * 128 * 2**20 * 2  # keys and values, 8 heads of 128, bf16
+    forward, backward = (
+        {mode: sum(tensor.size_bytes for tensor in getattr(row, f"transient_{phase}")) for mode, row in rows.items()}
+        for phase in ("forward", "backward")
+    )
+    assert forward["all_gather"] - forward["ring"] == whole
+    assert backward["all_gather"] - backward["ring"] == 2 * whole
+    assert rows["all_gather"].saved == rows["ring"].saved  # gathered again, not kept
+    peaks = {mode: memory_of(one).stages[1].peak for mode, one in modes.items()}
+    assert 0 < peaks["all_gather"] - peaks["ring"] <= 2 * whole
+    assert not [note for note in memory_of(modes["all_gather"]).notes if "cp-mode" in note]

@@ -171,7 +171,7 @@ def test_broken_file_names_file_and_line(places: dict[str, Path]) -> None:
     with pytest.raises(DistsimError, match=rf"{file.name}:2: not valid TOML"):
         catalog.load("gpus", "broken")
     file.write_bytes(b'name = "\xff"\n')
-    with pytest.raises(DistsimError, match="cannot be read as text"):
+    with pytest.raises(DistsimError, match="is not text"):
         catalog.load("gpus", "broken")
     assert catalog.load("gpus", "h100").name == "h100-sxm"  # a broken neighbour is nobody else's trouble
 
@@ -281,3 +281,11 @@ def test_no_optimizer_of_other_states_is_suggested(name: str) -> None:
 def test_slips_of_the_keys_in_optimizers_are(name: str, meant: str) -> None:
     with pytest.raises(DistsimError, match=f"did you mean {meant}"):
         catalog.load("optimizers", name)
+
+
+def test_an_empty_preset_says_that_it_is_empty(tmp_path: Path) -> None:
+    """Not which fifteen fields it lacks."""
+    file = tmp_path / "mine.toml"
+    file.write_text("\n", encoding="utf-8")
+    with pytest.raises(DistsimError, match=r"mine\.toml: is empty; a preset has fields"):
+        catalog.load("models", str(file))

@@ -465,3 +465,13 @@ def test_mistakes_name_the_flag_that_was_typed(tmp_path: Path, capsys: pytest.Ca
     assert "error: --micro-batch 0 is too small" in answer(capsys, "gpt2", "--micro-batch", "0")[2]
     (tmp_path / "job.toml").write_text('model = "gpt2"\nmicro_batch = 0\n', encoding="utf-8")
     assert "error: job.toml: micro_batch 0 is too small" in answer(capsys, "--job", "job.toml")[2]
+
+
+def test_more_layers_than_a_stage_has_are_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """The header says what is computed, not what was typed; a search tells no number that nobody can type."""
+    assert run(["memory", "llama-7b", "--gpus", "8", "--recompute", "full", "--recompute-layers", "40"]) == 1
+    told = capsys.readouterr()
+    assert "--recompute-layers 40 recomputes all: stages have at most 32 layers" in told.err
+    assert "megatron-core, full recompute\n" in told.out
+    assert run(["search", "llama-7b", "--gpus", "8", "--recompute", "full", "--recompute-layers", "40"]) == 2
+    assert "the rest would allow: 1, 2, 3" in capsys.readouterr().err

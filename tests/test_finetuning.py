@@ -218,6 +218,7 @@ def test_a_pipeline_and_tensor_parallelism() -> None:
     ("options", "words"),
     [
         ({"quantize": "nf4"}, "without adapters"),
+        ({"quantize": "nf5"}, "unknown quantization"),
         ({"lora_targets": "q,v"}, "without adapters"),
         ({"lora_rank": 5000}, "more than the 4096"),
         ({"lora_rank": 8, "quantize": "nf5"}, "unknown quantization"),

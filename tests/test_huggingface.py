@@ -207,8 +207,11 @@ def test_other_json_is_told_apart():
     ("text", "told"),
     [
         ('{\n "model_type": "llama",\n "hidden_size": 4096,,\n}', ":3: not valid JSON"),
-        ("[1, 2]", "holds a list"),
-        ("", ":1: not valid JSON"),
+        ("[1, 2]", "holds a list; one JSON object"),
+        ("null", "holds null; one JSON object"),
+        ("3", "holds a number; one JSON object"),
+        ('"llama"', "holds a string; one JSON object"),
+        ("", "is empty; one JSON object"),
         ("[" * 100_000, "JSON"),
         ('{"hidden_size": ' + "9" * 5000 + "}", "JSON"),
     ],
@@ -229,7 +232,7 @@ def test_file_and_folder(tmp_path):
     assert load_model(str(folder)).parameters == load_model(str(folder / "config.json")).parameters == 6738415616
     assert read_config_file(folder / "config.json").model.name == "my-model"
     (folder / "config.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DistsimError, match="cannot be read as text"):
+    with pytest.raises(DistsimError, match="is not text"):
         load_model(str(folder))
 
 

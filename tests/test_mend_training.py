@@ -9,7 +9,7 @@ import pytest
 import distsim
 from distsim import catalog
 from distsim.engine.advice.changes import changes
-from distsim.engine.advice.mend import mend
+from distsim.engine.advice.mend import Search, mend
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.memory import first_headroom, memory_of
 from distsim.specs.job import Job
@@ -118,3 +118,44 @@ def test_a_larger_gpu_brings_its_cluster_where_one_is_stated() -> None:
 def test_mixtures_that_refuse_tensor_parallelism() -> None:
     with pytest.raises(distsim.DistsimError, match="no tensor parallelism for mixtures"):
         distsim.step("mixtral-8x7b", gpu="h100-sxm", gpus=64, framework="nemo-automodel", tp=2)
+
+
+def test_one_card_is_offered_adapters_on_a_larger_one_before_only_a_cluster() -> None:
+    """Three changes of which two are another training: none milder is enough for 405B parameters on one GPU."""
+    job = {"model": "llama-3.1-405b", "gpu": "rtx-4090", "gpus": 1, "framework": "huggingface", "seq": 4096}
+    found = mend(distsim.memory(**job)).fitting
+    assert {"adapters", "recompute", "gpu"} == set(found[0].families)
+    assert found[0].report.setup.layout.gpus == 1
+    assert all(one.fits for one in found)
+
+
+def test_more_gpus_share_the_states_of_a_job_on_one() -> None:
+    """Copies alone free nothing; none of the offered changes is stronger than it has to be."""
+    job = {"model": "llama-2-70b", "gpu": "rtx-4090", "gpus": 1, "framework": "megatron-core"}
+    found = mend(distsim.memory(**job)).fitting
+    assert found and all(one.shown.get("zero") == 3 for one in found if "gpus" in one.shown)
+    sets = [set(one.changes) for one in found]
+    assert not any(one < other for one in sets for other in sets)
+    for one in found:
+        fewer = {**job, **one.shown}
+        fewer["gpus"] //= 2
+        fewer["zero"] = min(fewer.get("zero", 0), 3 if fewer["gpus"] > 1 else 0)
+        assert not distsim.memory(**fewer).fits, one.flags
+
+
+def test_layers_are_counted_on_the_stages_that_a_mend_has() -> None:
+    """Half of 40 layers on one stage become all of the 20 that two stages have."""
+    report = distsim.memory(model="llama-13b", gpu="a100-sxm4-40gb", gpus=8, micro_batch=2)
+    pool = list(changes(report.setup))
+    stages = next(one for one in pool if one.shown.get("pp") == 2)
+    words = []
+    for count in (10, 30):
+        again = next(one for one in pool if one.shown.get("recompute_layers") == count)
+        assert again.words == f"recompute {count} of 40 layers per stage"
+        made = Search(report.setup, 0.0).computed((again, stages))
+        assert made is not None
+        words.append(made.words)
+    assert words == [
+        "recompute 10 of 20 layers per stage, pipeline stages 2",
+        "recompute all layers, pipeline stages 2",
+    ]

@@ -56,6 +56,18 @@ def test_stages_share_the_work_of_the_model() -> None:
     assert sum(seconds) == pytest.approx(orthogonal_work(one, build_stages(one)[0], Chip(one)).seconds)
 
 
+def test_ranks_that_hold_two_stages_step_both() -> None:
+    """DualPipe's second copy of the model has an optimizer of its own."""
+    layout = {"zero": 0, "pp": 4, "global_batch": 32}
+    once, twice = setup(**layout), setup(**layout, schedule="dualpipe")
+    single, double = (
+        [orthogonal_work(one, stage, Chip(one)) for stage in build_stages(one)] for one in (once, twice)
+    )  # fmt: skip
+    for own, both, other in zip(single, double, reversed(single), strict=True):
+        assert both.seconds == pytest.approx(own.seconds + other.seconds)
+        assert both.kernels == own.kernels + other.kernels
+
+
 def test_embeddings_and_output_layer_are_left_to_adam() -> None:
     names = {p.name for p, _ in build_stages(setup())[0].parameters if orthogonalised(p)}
     assert not any("embedding" in name or "norm" in name or name.startswith("head") for name in names)

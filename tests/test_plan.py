@@ -201,6 +201,10 @@ def test_nothing_fits() -> None:
     done = run("llama-3.1-405b", "--tokens", "15T", "--gpu", "h100-sxm", "--gpus", "8")
     assert done.returncode == 1
     assert "no layout of llama-3.1-405b fits" in done.stderr
+    told = run("llama-3.1-405b", "--tokens", "15T", "--gpu", "h100-sxm", "--gpus", "8", "--json")
+    answer = json.loads(told.stdout)
+    assert (told.returncode, answer["options"], answer["met"], answer["cheapest"]) == (1, [], False, None)
+    assert answer["reason"].startswith("no layout of llama-3.1-405b fits")
 
 
 def test_compute_optimal() -> None:
@@ -437,6 +441,7 @@ def test_parts_of_nodes_are_told_apart_from_plans_that_take_for_ever() -> None:
         run("llama-3-8b", "--gpu", "h100-sxm", *more.split())
         for more in ("--tokens 1T --gpus 6,12", "--tokens 1000T --gpus 8")
     )
-    assert (parts.returncode, ages.returncode) == (1, 1)
+    assert (parts.returncode, ages.returncode) == (2, 1)
+    assert not parts.stdout
     assert "nobody rents out 6, 12 accelerators as whole nodes of 8" in parts.stderr
     assert "more than 10 years" in ages.stderr

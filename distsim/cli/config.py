@@ -35,7 +35,9 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DistsimError(f"cannot read the file: {error.strerror}", where=str(path)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise DistsimError("is not text; TOML is needed", where=str(path)) from None
+    except tomllib.TOMLDecodeError as error:
         raise DistsimError(f"not valid TOML: {error}", where=str(path)) from None
     named = {name.replace("-", "_"): value for name, value in data.items()}
     for name in named:

@@ -81,34 +81,33 @@ def plan(
     file = plan_report.check(report)
     given = complete(given)
     made = _made(request_of(given))
-    for note in made.notes:
-        talk.note(note)
-    if file is not None:
+    if file is not None and made.options:
         plan_report.write(file, made, plan, given)
     if json:
         _print_json(made, seed)
     elif csv:
         _print_csv(made)
-    else:
+    elif made.options:
         _print(made, seed, top, explain)
     if made.cheapest is None:
         raise typer.Exit(1)
 
 
 def _made(request: Request) -> Plan:
-    """The plan; that there is none at all is an answer, not a mistake."""
+    """The plan, its notes told; that there is none at all is an answer, not a mistake."""
     from distsim.cli.search_progress import Progress
-    from distsim.engine.planner import NoPlanError, make_plan
+    from distsim.engine.planner import make_plan
 
     progress = Progress("clusters")
     try:
-        return make_plan(request, progress.show)
-    except NoPlanError as error:
-        progress.clear()
-        talk.error(error.text())
-        raise typer.Exit(1) from None
+        made = make_plan(request, progress.show)
     finally:
         progress.clear()
+    for note in made.notes:
+        talk.note(note)
+    if made.infeasible is not None:
+        talk.error(made.infeasible.text())
+    return made
 
 
 def _check(both: bool, top: int, seed: int) -> None:

@@ -34,7 +34,7 @@ JOB = {
     "decoder_seq": (int, "tokens per sequence of a decoder behind an encoder [default: the model's]"),
     "sample_tokens": (int, "mean tokens of the samples packed into a sequence [default: one]"),
     "gpu_power": (str, "power limit of each accelerator in watts: 500 or 500W [default: the cluster's, or none]"),
-    "framework": (str, "software profile [default: megatron-core]"),
+    "framework": (str, "software profile [default: megatron-core; of TPUs, Trainium and Gaudi their own]"),
     "precision": (str, "precision recipe [default: the framework's]"),
     "optimizer": (str, "optimizer [default: adamw]"),
     "cuda_graphs": (str, "CUDA graphs: none, modules, iteration [default: the framework's recipe]"),

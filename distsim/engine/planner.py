@@ -38,10 +38,6 @@ MANY_FAILURES, FEW_CAMPAIGNS = 2_000, 500
 """Campaigns of very many failures are alike: fewer of them are simulated."""
 
 
-class NoPlanError(DistsimError):
-    """The question is right and the answer is that nothing is feasible."""
-
-
 @dataclass(frozen=True)
 class Request:
     """What the user asked for."""
@@ -71,6 +67,8 @@ class Plan:
     flops_per_token: float
     options: tuple[Option, ...]
     notes: tuple[str, ...] = field(default=())
+    infeasible: DistsimError | None = None
+    """Why there are no options at all, though the question is right."""
 
     @property
     def pareto(self) -> list[int]:
@@ -128,6 +126,7 @@ class Plan:
             "besides": None if chosen is None else self.besides(chosen).to_dict(),
             "facility": self.request.facility.name, "failures": self.request.terms.failures.name,
             "storage": self.request.terms.storage.name, "notes": list(self.notes),
+            "reason": None if self.infeasible is None else self.infeasible.problem,
         }  # fmt: skip
 
 
@@ -180,32 +179,35 @@ def make_plan(request: Request, watch: Watch | None = None) -> Plan:
     places = scope.places()
     _check_tokens(request, model)
     made = candidates(request.terms, model, places, watch)
-    if not made:
-        raise NoPlanError(
+    known = {(one.cluster, one.gpus): best(offered, one.cluster, one.gpus) for one in made}
+    found = plans.options(made, request.tokens, known, request.facility)
+    lacking = None if found else _nothing_found(request, model, places, known)
+    usual = usual_notes(request, model, len(listed) - len(offered)) if found else []
+    notes = (*usual, *scope.notes(),
+             *dict.fromkeys(note for option in found for note in option.candidate.notes))  # fmt: skip
+    return Plan(request, model, scope.flops_per_token, tuple(found), notes, lacking)
+
+
+def _nothing_found(
+    request: Request, model: LoadedModel, places: Sequence[tuple[str, int]],
+    known: Mapping[tuple[str, int], Sequence[Quote]],
+) -> DistsimError:  # fmt: skip
+    """Why there is no option: nothing fits, or it takes for ever. Raises where nobody rents out so many."""
+    if not known:
+        return DistsimError(
             f"no layout of {model.name} fits any cluster that was tried: {', '.join(sorted({c for c, _ in places}))}",
             "try more accelerators with --gpus, or accelerators with more memory",
         )
-    known = {(one.cluster, one.gpus): best(offered, one.cluster, one.gpus) for one in made}
-    found = plans.options(made, request.tokens, known, request.facility)
-    if not found:
-        raise _nothing_found(request, known)
-    notes = (*usual_notes(request, model, len(listed) - len(offered)), *scope.notes(),
-             *dict.fromkeys(note for option in found for note in option.candidate.notes))  # fmt: skip
-    return Plan(request, model, scope.flops_per_token, tuple(found), notes)
-
-
-def _nothing_found(request: Request, known: Mapping[tuple[str, int], Sequence[Quote]]) -> NoPlanError:
-    """Why no candidate became an option: nobody rents out so many, or they take for ever."""
     if not any(known.values()):
         nodes = sorted({catalog.load("clusters", cluster).gpus_per_node for cluster, _ in known})
         sizes = ", ".join(map(str, sorted({gpus for _, gpus in known})))
-        return NoPlanError(
+        raise DistsimError(
             f"nobody rents out {sizes} accelerators as whole nodes of {' or '.join(map(str, nodes))}",
             f"use whole nodes: --gpus {_whole_nodes(request.sizes, nodes[0])}",
         )
     often = request.terms.policy.node_preempted_every is not None
     mend = "machines are taken away too often for so many of them" if often else "use more accelerators: --gpus 4096"
-    return NoPlanError(f"every plan takes more than {plans.LONGEST_DAYS / 365:.0f} years", mend)
+    return DistsimError(f"every plan takes more than {plans.LONGEST_DAYS / 365:.0f} years", mend)
 
 
 def _whole_nodes(sizes: Sequence[int], node: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distsim.arrays import Number, maximum
 from distsim.layers.attention_kernel import flash_kernel, masked
 from distsim.layers.block_indexer import block_indexer
-from distsim.layers.context_parallel import context_exchange
+from distsim.layers.context_parallel import beside_gathered, context_exchange
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.disentangled import distance_scores
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
@@ -58,7 +58,8 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     operations += _value_norm(ctx, value, tokens * kv_heads, made)
     operations += context_exchange(ctx, query, key, value, values)
     operations += [*block_indexer(ctx), *distance_scores(ctx, key, heads)]
-    operations += core_attention(ctx, Heads(query, key, value, heads, width, values, tokens * outer))
+    core = core_attention(ctx, Heads(query, key, value, heads, width, values, tokens * outer))
+    operations += beside_gathered(ctx, core, key, value)
     if model.attention_gate:
         operations.append(output_gate(ctx, tokens * heads * values, heads))
     operations += output_projection(ctx, heads * values)

@@ -6,6 +6,8 @@ arXiv:2407.21783, section 3.3.2). All-to-all: heads are traded for tokens (Jacob
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distsim.arrays import Number, maximum, where
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
 from distsim.units import FP32_BYTES
@@ -26,6 +28,25 @@ def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, va
     return [
         Operation("attention.exchange", "collective", bytes_read=merged, shape=(query.elements * steps,),
                   collectives=found, recompute_class="core_attention")
+    ]  # fmt: skip
+
+
+def beside_gathered(ctx: Context, core: list[Operation], key: Tensor, value: Tensor) -> list[Operation]:
+    """Core attention beside what an all-gather leaves in memory while it runs: keys and values of all ranks, gathered
+    again in backward, where their gradients are whole too until they are scattered (Transformer Engine's
+    AttnFuncWithCPAndKVAllGather)."""
+    cp = ctx.layout.cp
+    if ctx.layout.cp_mode != "all_gather" or (isinstance(cp, int) and cp == 1):
+        return core
+    ranks = where(cp > 1, cp, 0)
+    whole = tuple(one._replace(name=f"{one.name}_gathered", elements=one.elements * ranks) for one in (key, value))
+    gradients = tuple(one._replace(name=f"{one.name}_gradient") for one in whole)
+    return [
+        replace(
+            row, transient_forward=(*row.transient_forward, *whole),
+            transient_backward=(*row.transient_backward, *whole, *gradients),
+        ) if row.recompute_class == "core_attention" else row
+        for row in core
     ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from distsim.arrays import Number
 from distsim.layers.attention import gate_projection, output_gate, output_projection
-from distsim.layers.context_parallel import context_exchange
+from distsim.layers.context_parallel import beside_gathered, context_exchange
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.indexer import indexer
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
@@ -44,11 +44,12 @@ def latent_attention(ctx: Context, source: Tensor) -> list[Operation]:
     if reads_chosen(model, layout, ctx.kernels):
         operations[-1], wider, key = absorbed(ctx, operations[-1], query)
         exchanged = context_exchange(ctx, wider, key, key._replace(elements=0), mla.kv_rank)
-        core = sparse_core(ctx, query, wider, key)
+        core = beside_gathered(ctx, sparse_core(ctx, query, wider, key), key, key._replace(elements=0))
         return [*operations, *scaled, *exchanged, *core, *_gated(ctx, mla, heads, source)]
     operations += scaled
     operations += context_exchange(ctx, query, key, value, mla.value_dim)
-    operations += core_attention(ctx, Heads(query, key, value, heads, width, mla.value_dim, projection))
+    core = core_attention(ctx, Heads(query, key, value, heads, width, mla.value_dim, projection))
+    operations += beside_gathered(ctx, core, key, value)
     return operations + _gated(ctx, mla, heads, source)
 
 

@@ -239,13 +239,13 @@ def csv_lines(made: Plan) -> Sequence[str]:
     ends = [f"{name}_{end}" for name in spread for end in ("low", "high")]
     price = ("provider", "term", "usd_per_gpu_hour", "price_date", "pareto", "within_limits", "committed_dollars")
     further = ("etp", "zero_group", "sequence_parallel", "recompute_layers", "schedule", "seq", "micro_batches")
-    writer.writerow([*keys, *layout, *price, "memory_fraction", *ends, *further, "gpu_power"])
+    writer.writerow([*keys, *layout, *price, "memory_fraction", *ends, *further, "gpu_power", "framework"])
     front = set(made.pareto)
     for index, option in enumerate(made.options):
         row, quote = option.to_dict(), option.quote
         told = [quote.provider, quote.term, quote.usd_per_gpu_hour, quote.date, int(index in front),
                 int(made.request.wish.met(option)), row["committed_dollars"], row["memory_fraction"]]  # fmt: skip
         bounds = [(row[f"{name}_interval"] or {}).get(end) for name in spread for end in ("low", "high")]
-        rest = (*(row["layout"][key] for key in further), row["gpu_power"])
+        rest = (*(row["layout"][key] for key in further), row["gpu_power"], row["framework"])
         writer.writerow([*(row[key] for key in keys), *(row["layout"][key] for key in layout), *told, *bounds, *rest])
     return out.getvalue().splitlines()

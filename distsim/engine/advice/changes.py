@@ -95,10 +95,15 @@ def _recompute(setup: Setup) -> Iterator[Change]:
     for count in some:
         if count > setup.layout.recompute_layers:
             shown = {"recompute": "full", "recompute_layers": count}
-            yield Change("recompute", step, f"recompute {count} of {layers} layers per stage", shown)
+            yield Change("recompute", step, some_layers(count, layers), shown)
             step += 1
     all_layers = {} if setup.job.recompute_layers is None else {"recompute_layers": layers}
-    yield Change("recompute", step + 2, "recompute all layers", {"recompute": "full", **all_layers})
+    yield Change("recompute", step + 2, some_layers(layers, layers), {"recompute": "full", **all_layers})
+
+
+def some_layers(count: int, layers: int) -> str:
+    """What recomputing some layers of each stage is called."""
+    return f"recompute {count} of {layers} layers per stage" if count < layers else "recompute all layers"
 
 
 def _experts(setup: Setup) -> Iterator[Change]:
@@ -174,9 +179,11 @@ def _hardware(setup: Setup) -> Iterator[Change]:
     """Twice the GPUs, and so on; then the larger cards of the same vendor, those that somebody sells first."""
     y = setup.layout
     factor, step = 2, 0
+    sharded = _sharded_replicas(setup)
+    words = f", ZeRO {sharded['zero']}" if sharded else ""
     while factor <= LARGEST_FACTOR:
         hidden: dict[str, Any] = {"zero_group": None, "dp": None}
-        yield Change("gpus", step, f"{factor} times the GPUs", {"gpus": y.gpus * factor}, hidden)
+        yield Change("gpus", step, f"{factor} times the GPUs{words}", {"gpus": y.gpus * factor, **sharded}, hidden)
         factor, step = factor * 2, step + 1
     sold = _sold()
     larger: dict[tuple[bool, int], Accelerator] = {}  # by capacity the fastest, the first of equals
@@ -192,6 +199,13 @@ def _hardware(setup: Setup) -> Iterator[Change]:
         there = {} if setup.job.cluster is None else {"cluster": larger[place].default_cluster}
         shown = {"gpu": larger[place].name, **there, **count}
         yield Change("gpu", step, "a larger GPU", shown, {"cluster": None, "gpus": y.gpus})
+
+
+def _sharded_replicas(setup: Setup) -> dict[str, int]:
+    """The ZeRO stage that makes further replicas of a job that has only one worth their memory."""
+    y, supports = setup.layout, setup.framework.supports
+    most = max(stage for stage in supports.zero if y.pp == 1 or stage <= supports.pipeline_zero)
+    return {"zero": most} if y.dp * y.cp == 1 and most > y.zero else {}
 
 
 def _accelerator(name: str) -> Accelerator:

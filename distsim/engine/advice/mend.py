@@ -1,10 +1,10 @@
 """The smallest changes that make a job fit, each one computed, not guessed."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from distsim.engine.advice.changes import Change, changes, together
+from distsim.engine.advice.changes import Change, changes, some_layers, together
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import MemoryReport, first_headroom, memory_of
 from distsim.errors import DistsimError
@@ -46,6 +46,11 @@ class Mend(NamedTuple):
         return sum(change.effort for change in self.changes)
 
     @property
+    def families(self) -> tuple[str, ...]:
+        """What kinds of changes these are."""
+        return tuple(change.family for change in self.changes)
+
+    @property
     def flags(self) -> str:
         """What to add to the command line."""
         return " ".join(flag(name, value) for name, value in self.shown.items())
@@ -54,9 +59,13 @@ class Mend(NamedTuple):
     def words(self) -> str:
         """What the changes do."""
         same = ", same global batch" if "global_batch" in self.shown else ""
-        return ", ".join(
-            f"{change.words}{same}" if change.family == "micro_batch" else change.words for change in self.changes
-        )
+        return ", ".join(self._words(change) + same * (change.family == "micro_batch") for change in self.changes)
+
+    def _words(self, change: Change) -> str:
+        """What one of the changes does; how many layers a stage has depends on the others."""
+        again = change.shown.get("recompute_layers")
+        most = max(self.report.setup.stage_layers)
+        return change.words if again is None else some_layers(again, most)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -84,7 +93,7 @@ def flag(name: str, value: Any) -> str:
 def mend(report: MemoryReport, most: int = 6, margin: float = 0.0) -> Mended:
     """What makes a job fit that does not: one change where one is enough, else the fewest together. ``margin`` is the
     share of the memory that stays free."""
-    search = _Search(report.setup, margin)
+    search = Search(report.setup, margin)
     pool = list(changes(report.setup))
     for count in range(1, MOST_AT_ONCE + 1):
         resorts = LAST_RESORTS | HARDWARE if count <= FREE_UNTIL else LAST_RESORTS
@@ -94,12 +103,17 @@ def mend(report: MemoryReport, most: int = 6, margin: float = 0.0) -> Mended:
             search.try_(combined)
         if search.settled(resorts if count < FREE_UNTIL else LAST_RESORTS) >= (1 if count > 1 else 2):
             break
+    if all("gpus" in found.families for found in search.fitting):  # another training, before only more GPUs
+        for combined in itertools.islice(_combinations(pool, FREE_UNTIL, rare=True), MOST_TRIED):
+            search.try_(combined)
+    search.soften(pool, most)
     return Mended(search.smallest(most), search.nearest, search.tried)
 
 
-def _combinations(pool: list[Change], count: int) -> Iterable[tuple[Change, ...]]:
-    """One change from each of ``count`` families, least effort first; more than two take only the ends."""
-    families = _by_family(pool) if count <= 2 else _ends(pool)
+def _combinations(pool: list[Change], count: int, rare: bool = False) -> Iterable[tuple[Change, ...]]:
+    """One change from each of ``count`` families, least effort first; more than two take only the ends, and with
+    ``rare`` those of all families."""
+    families = _by_family(pool) if count <= 2 else _ends(pool, () if rare else PAIRS_ONLY)
     if count <= 2 and "gpus" in families:
         families["gpus"] = families["gpus"][:DOUBLINGS]
     found: Iterator[tuple[Change, ...]] = itertools.chain.from_iterable(
@@ -115,13 +129,13 @@ def _by_family(pool: list[Change]) -> dict[str, list[Change]]:
     return families
 
 
-def _ends(pool: list[Change]) -> dict[str, list[Change]]:
+def _ends(pool: list[Change], without: Collection[str]) -> dict[str, list[Change]]:
     """The strongest change of each family, and every second number of GPUs."""
-    families = {family: members for family, members in _by_family(pool).items() if family not in PAIRS_ONLY}
+    families = {family: members for family, members in _by_family(pool).items() if family not in without}
     return {family: members[::-2][::-1] if family == "gpus" else members[-1:] for family, members in families.items()}
 
 
-class _Search:
+class Search:
     """Tries changes on one job and keeps what fits."""
 
     def __init__(self, setup: Setup, margin: float) -> None:
@@ -135,25 +149,46 @@ class _Search:
         """Compute one combination, unless a part of it is known to be enough."""
         if any(set(known.changes) <= set(combined) for known in self.fitting):
             return
+        found = self.computed(combined)
+        if found is None:
+            return
+        if found.fits:
+            self.fitting.append(found)
+        over = self.nearest.report.headroom if self.nearest else None
+        if over is None or found.report.headroom > over:
+            self.nearest = found
+
+    def computed(self, combined: tuple[Change, ...]) -> Mend | None:
+        """The job with some changes; None where it is no valid layout, or hopeless."""
         fields, shown = together(self.setup, combined)
         self.tried += 1
         try:
             setup = resolve(type(self.setup.job).read({**self._stated(), **fields}))
             if self._hopeless(setup):
-                return
+                return None
             report = memory_of(setup)
         except DistsimError:
-            return  # not a valid layout
+            return None
         for name in ("dp", "zero_group"):
             value = getattr(report.setup.layout, name)
             if getattr(self.setup.job, name) not in (None, value):
                 shown[name] = value
-        found = Mend(combined, shown, report, report.capacity * (1 - self.margin))
-        if found.fits:
-            self.fitting.append(found)
-        over = self.nearest.report.headroom if self.nearest else None
-        if over is None or report.headroom > over:
-            self.nearest = found
+        return Mend(combined, shown, report, report.capacity * (1 - self.margin))
+
+    def soften(self, pool: list[Change], most: int) -> None:
+        """Of more than two changes only the strongest of each family were combined: milder ones, family by family,
+        where they are enough."""
+        families = _by_family(pool)
+        few = [one for one in self.fitting if len(one.changes) <= 2]
+        for found in [one for one in self.smallest(2 * most) if len(one.changes) > 2]:
+            best, last = found, None
+            while best is not last:
+                last = best
+                for place in range(len(found.changes)):
+                    best = self._softer(best, place, families)
+            few.append(best)
+        sets = [set(one.changes) for one in few]
+        self.fitting = [one for one, own in zip(few, sets, strict=True) if not any(other < own for other in sets)]
 
     def _hopeless(self, setup: Setup) -> bool:
         """Whether the first stage alone shows that a job neither fits nor comes nearer than the best so far."""
@@ -162,9 +197,16 @@ class _Search:
         left = first_headroom(setup)
         return bool(left < 0 and left <= min(self.nearest.report.headroom, 0))
 
+    def _softer(self, found: Mend, place: int, families: dict[str, list[Change]]) -> Mend:
+        """A mend with the mildest change of one family that is enough beside the others."""
+        kept, change = found.changes, found.changes[place]
+        milder = [other for other in families[change.family] if other.effort < change.effort]
+        tried = (self.computed((*kept[:place], other, *kept[place + 1 :])) for other in milder)
+        return next((one for one in tried if one is not None and one.fits), found)
+
     def settled(self, resorts: set[str]) -> int:
         """How many ways to fit, one per set of families, use none of the ``resorts``."""
-        families = {tuple(change.family for change in found.changes) for found in self.fitting}
+        families = {found.families for found in self.fitting}
         return sum(resorts.isdisjoint(names) for names in families)
 
     def _stated(self) -> dict[str, Any]:
@@ -176,5 +218,5 @@ class _Search:
         """The mends of least effort, one per set of families."""
         best: dict[tuple[str, ...], Mend] = {}
         for found in sorted(self.fitting, key=lambda one: (one.effort, one.report.peak)):
-            best.setdefault(tuple(change.family for change in found.changes), found)
+            best.setdefault(found.families, found)
         return list(best.values())[:most]

@@ -274,6 +274,8 @@ def memory_notes(job: Job, exchange: Exchange | None, waiting: bool = False) -> 
     stated = [name for name in TRAFFIC_ONLY if getattr(job, name) is not None and name not in HELD]
     if exchange is not None and "hpz" in exchange.zeropp:  # its copy of the parameters is memory
         stated.remove("zeropp")
+    if job.cp_mode == "all_gather":  # so are keys and values of all ranks
+        stated = [name for name in stated if name != "cp_mode"]
     if waiting and "no_sync" in stated:  # so are gradients that wait
         stated.remove("no_sync")
     return [

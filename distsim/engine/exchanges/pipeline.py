@@ -26,34 +26,45 @@ def pipeline_flows(setup: Setup, stage: Stage) -> list[Flow]:
         y.tokens, setup.model.hidden * setup.model.residual_streams, precision.activation_bytes, parts
     )
     dtype = dtype_name(precision.activation_bytes, precision)
-    ends = _local_ends(setup, stage.index)
     flows = [
-        Flow(f"pipeline {what}", "send_recv", _neighbours(setup, stage.index, step), dtype, phase,
-             boundary_sends(y.micro_batches, y.vpp, ends[phase]), size, hides=True)
-        for what, phase, step in (("activations", "forward", 1), ("gradients", "backward", -1))
-    ]  # fmt: skip
+        Flow(f"pipeline {what}", "send_recv", _pair(setup, stage.index, step), dtype, phase, calls, size, hides=True)
+        for what, phase in (("activations", "forward"), ("gradients", "backward"))
+        for step, calls in _sends(setup, stage.index, phase)
+    ]
     if setup.framework.traffic.scatter_gather:
-        received = {"forward": ends["backward"], "backward": ends["forward"]}  # what one stage sends another gets
+        other = {"forward": "backward", "backward": "forward"}  # a stage gets as much as it sends the other way
         flows += [
             Flow("pipeline boundary, gathered", "all_gather", Span("tp", y.tp, 1, world=y.gpus), dtype, phase,
-                 boundary_sends(y.micro_batches, y.vpp, received[phase]) * (1 - y.sequence_parallel), size * y.tp)
-            for phase in ("forward", "backward")
+                 calls * (1 - y.sequence_parallel), size * y.tp)
+            for phase in other
+            for _, calls in _sends(setup, stage.index, other[phase])
         ]  # fmt: skip
     return flows + _tied_embedding(setup, stage) + _vocabulary(setup)
 
 
-def _local_ends(setup: Setup, index: int) -> dict[str, Number]:
-    """Chunks of a stage that have no other stage after (forward) and before (backward) them: where the chunks turn back
-    at either end, no message is needed."""
-    pp = setup.layout.pp
-    first, last = int(index == 0), int(index == pp - 1)
-    if folded(setup):
-        return {"forward": last + first, "backward": last + first}
-    return {"forward": last, "backward": first}
+def messages(setup: Setup, index: int) -> Number:
+    """What one rank of a stage sends other stages for one micro-batch, both ways."""
+    calls = (calls for phase in ("forward", "backward") for _, calls in _sends(setup, index, phase))
+    return sum(calls) / setup.layout.micro_batches
 
 
-def _neighbours(setup: Setup, index: int, step: int) -> Span:
-    """The pair of a rank and its like on the next or previous stage (around the ends with interleaving)."""
+def _sends(setup: Setup, index: int, phase: str) -> list[tuple[int, Number]]:
+    """Messages of one phase to the next (1) and previous (-1) stage: forward goes on along the chunks, backward back.
+
+    Around the ends where chunks are interleaved. Where they run down the stages and back up, every second one goes the
+    other way, and none leaves the end at which they turn.
+    """
+    y, ahead = setup.layout, 1 if phase == "forward" else -1
+    end = {1: int(index == y.pp - 1), -1: int(index == 0)}
+    if not folded(setup):
+        return [(ahead, boundary_sends(y.micro_batches, y.vpp, end[ahead]))]
+    arms = len(setup.chunk_layers) // y.pp
+    ways = ((ahead, arms - arms // 2), (-ahead, arms // 2))
+    return [(step, boundary_sends(y.micro_batches, count, count * end[step])) for step, count in ways]
+
+
+def _pair(setup: Setup, index: int, step: int) -> Span:
+    """A rank and its like on the next or previous stage."""
     y = setup.layout
     stride = y.model_parallel // y.pp * y.dp
     other = (index + step) % y.pp

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 COMPILED_ONLY = {"tpu": "maxtext", "neuron": "neuronx"}
 """Accelerators that take programs of one compiler alone, and the framework that stands for all that use it."""
 
+GRAPHS = {"gaudi": "habana"}
+"""Accelerators whose software makes graphs of what frameworks do, and the profile that its runs take."""
+
 ONLY_ON = {"neuronx": "neuron", "neuronx-nemo": "neuron", "habana": "gaudi"}
 """Frameworks that are of one vendor's compiler, and its accelerators."""
 
@@ -72,6 +75,11 @@ def other_software(chip: Accelerator, framework: str) -> str:
     if family_of(framework) == family_of(usual):
         return ""
     return f"{framework} does not run on {chip.name}, which has a compiler of its own: --framework {usual} does"
+
+
+def own_software(chip: Accelerator) -> str | None:
+    """The framework that stands for an accelerator's own compiler; None where common frameworks run."""
+    return {**COMPILED_ONLY, **GRAPHS}.get(chip.generation)
 
 
 def without_flash(chip: Accelerator, attention: str, kernel: str) -> str:

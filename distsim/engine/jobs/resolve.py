@@ -164,8 +164,8 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         notes.append(note)
     most = max(stage_sums(chunks, layout.pp, layout.schedule))
     if layout.recompute_layers > most:
-        all_of = f"no stage has more than {most} layers"
-        notes.append(f"--recompute-layers {layout.recompute_layers} recomputes all: {all_of}")
+        notes.append(f"--recompute-layers {layout.recompute_layers} recomputes all: stages have at most {most} layers")
+        layout = layout._replace(recompute_layers=-1)
     return Setup(
         job, model, accelerator, cluster, framework, kernels, precision,
         catalog.load("optimizers", filled["optimizer"]), layout, chunks, filled["recompute"],

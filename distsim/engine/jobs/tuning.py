@@ -127,6 +127,8 @@ def _refuse_without_rank(stated: Any) -> None:
         value = getattr(stated, name)
         if value in (None, "none"):
             continue
+        if name == "quantize":
+            quantization_of(value)  # an unknown name is the first thing to mend
         flag = f"--{name.replace('_', '-')} {value}"
         why = "freezes weights that nothing would then train" if name == "quantize" else "has no effect"
         raise DistsimError(f"{flag} {why} without adapters", "add --lora-rank 16, or leave it out")

@@ -36,7 +36,7 @@ def orthogonal_work(setup: Setup, stage: Stage, chip: Chip) -> Orthogonal:
         return Orthogonal()
     seconds: Number = 0.0
     kernels: Number = 0.0
-    for parameter, times in stage.parameters:
+    for parameter, times in stage.held():
         if not orthogonalised(parameter):
             continue
         group = where(setup.layout.zero >= 1, sharding_group(setup.layout, parameter.group), 1)

@@ -93,4 +93,4 @@ def values_of(found: list[Group], name: str) -> list[Any]:
                 values |= set(value[numpy.broadcast_to(some, value.shape)].tolist())
             elif value is not None:
                 values.add(value)
-    return sorted(values)
+    return sorted(values - {-1} if name == "recompute_layers" else values)  # all layers, which has no number to type

@@ -48,6 +48,7 @@ class Candidate:
     """What of the job the accelerator does not have."""
     gpu_power: float | None = None
     """Watts of the limit under which the accelerators run."""
+    framework: str = ""
 
     def under(self, term: str) -> Candidate:
         """The same on machines rented at a term."""
@@ -105,7 +106,7 @@ class Option:
         one = self.candidate
         return {
             "cluster": one.cluster, "gpu": one.gpu, "gpus": one.gpus, "gpu_power": one.gpu_power,
-            "layout": dict(one.layout),
+            "framework": one.framework, "layout": dict(one.layout),
             "global_batch": one.global_batch, "spare_nodes": one.goodput.spares,
             "days": self.days, "days_interval": self.interval(self.days),
             "gpu_hours": self.gpu_hours, "gpu_hours_interval": self.interval(self.gpu_hours),

@@ -9,6 +9,7 @@ from distsim import catalog
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.graphs import OPEN
 from distsim.engine.jobs.hardware import limited
+from distsim.engine.jobs.lacking import other_software
 from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.tuning import tuning_notes
@@ -16,6 +17,7 @@ from distsim.engine.plans.pace import campaign_pace
 from distsim.engine.plans.prices import Quote, covers
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
+from distsim.specs.job import Job
 from distsim.units import DAY, GIGA, count
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class Scope:
         """Raises DistsimError where nobody rents out what is asked for."""
         self.request = request
         self.sold = _sold(offered, request.sizes)
-        self.clusters = _clusters(request, self.sold)
+        self.clusters, self.elsewhere = _running(_clusters(request, self.sold), request.terms.job)
         first = {"cluster": self.clusters[0], "model": model.spec, "gpu_power": None}
         job = request.terms.job.model_copy(update={**first, **OPEN})
         setup = resolve(job)
@@ -54,7 +56,7 @@ class Scope:
 
     def notes(self) -> list[str]:
         """What has no adapter, what was asked for and has no price, and sizes that were not tried."""
-        told = [*self._tuning, *self._limits()]
+        told = [*self._tuning, *self._limits(), *self._software()]
         terms = " or ".join(self.request.price_terms)
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
         named = {catalog.load("clusters", name).name for name in self.request.clusters}
@@ -76,6 +78,15 @@ class Scope:
                 found = [f"left out: {error.problem}"]
             told |= dict.fromkeys(found)
         return list(told)
+
+    def _software(self) -> list[str]:
+        """Accelerators that have another framework than the rest, and those that the stated one does not run on."""
+        terms = self.request.terms
+        own = {self.sold[one]: name for one in self.clusters for name in terms.software(one).values()}
+        return [*self.elsewhere, *(
+            f"{gpu} is timed under {name}: {terms.job.framework} does not run on it; --framework sets one for all"
+            for gpu, name in own.items()
+        )]  # fmt: skip
 
     def _sizes(self, cluster: str) -> list[int]:
         """Accelerators to try: as asked, or powers of two around what the deadline needs."""
@@ -122,6 +133,20 @@ def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
             "other terms: --price on-demand, spot, reserved-1y; your own prices: presets/prices/NAME.toml",
         )
     return sorted(chosen)
+
+
+def _running(clusters: Sequence[str], job: Job) -> tuple[list[str], list[str]]:
+    """Clusters that the stated framework runs on, and why it does not run on the others."""
+    if "framework" not in job.model_fields_set:
+        return list(clusters), []
+    reasons = {
+        one: other_software(catalog.load("gpus", catalog.load("clusters", one).gpu), job.framework) for one in clusters
+    }
+    able = [one for one in clusters if not reasons[one]]
+    told = list(dict.fromkeys(reason for reason in reasons.values() if reason))
+    if not able:
+        raise DistsimError(told[0], "without --framework every accelerator is timed under software that it has")
+    return able, [f"left out: {reason}" for reason in told]
 
 
 def _rented(cluster: str, sold: dict[str, str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.jobs.lacking import COMPILED_ONLY
+from distsim.engine.jobs.lacking import COMPILED_ONLY, GRAPHS
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.software import chip_of, told_software
 from distsim.interop.runs import MissingCell, Run, expert_notes
@@ -27,8 +27,6 @@ TODAY = 2026.0
 """The year of the newest software that frameworks' presets describe."""
 MIDDLE = 0.5
 """Of a year."""
-GRAPHS = {"gaudi": "habana"}
-"""Accelerators whose software makes graphs of what frameworks do, and the profile that its runs take."""
 TF32_UNTIL = 2022.5
 """Until when PyTorch multiplied fp32 tensors on TF32 units unless told otherwise: release 1.12 of June 2022."""
 GRADIENT_BUFFERS = ("megatron",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from distsim.engine.exchanges.pipeline import messages
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.step import timing_of
@@ -57,7 +58,7 @@ def pass_times(setup: Setup, by_chunk: bool = False) -> dict[str, Any]:
             for turn, (before, behind) in enumerate(parts):
                 place = turn * int(y["pp"]) + each.index
                 found[place] = (phases["forward"] * share * before, (after - weight) * behind, weight * behind)
-        hops.append(hop / 2)  # one there, one back
+        hops.append(hop / max(messages(setup, one_of.index), 1))
     forward, inputs, weights = (list(column) for column in zip(*(found[i] for i in sorted(found)), strict=True))
     backward = [first + second for first, second in zip(inputs, weights, strict=True)]
     return {"forward": forward, "backward": backward, "input_gradient": inputs, "weight_gradient": weights,
