@@ -160,8 +160,7 @@ def weight_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | No
         return recipe_of(parameter, precision, tuning).parameter_bytes
     if tuning is None or not tuning.others_fp32 or parameter.group == "expert":
         return precision.parameter_bytes
-    cast = parameter.name == "head.weight" and tuning.product_bytes < FP32_BYTES  # autocast keeps one until backward
-    return FP32_BYTES + precision.activation_bytes * cast
+    return FP32_BYTES
 
 
 def reduced_in(setup: Setup) -> str:
