@@ -15,10 +15,20 @@ from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.loss import Loss
 from distsim.specs.model import Model
+from distsim.specs.optimizer import Optimizer
 from distsim.specs.recipes import Recipe
 
 FULL = 3
 """ZeRO stage that shards all states."""
+
+
+def optimizer_of(framework: Framework, name: str) -> Optimizer:
+    """An optimizer as a framework has it, under the name by which users know it."""
+    asked: Optimizer = catalog.load("optimizers", name)
+    if asked.name not in framework.optimizers:
+        return asked
+    own: Optimizer = catalog.load("optimizers", framework.optimizers[asked.name])
+    return own.model_copy(update={"name": asked.name})
 
 
 def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> Kernels:

@@ -11,7 +11,7 @@ from distsim.engine.jobs.graphs import asked_kernels, refuse_asked
 from distsim.engine.jobs.hardware import hardware
 from distsim.engine.jobs.models import as_asked, asked_of, length_notes, load_model, packed_samples, reading_notes
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
-from distsim.engine.jobs.profile import as_stored, framework_notes, job_kernels, padded_vocab
+from distsim.engine.jobs.profile import as_stored, framework_notes, job_kernels, optimizer_of, padded_vocab
 from distsim.engine.jobs.tuning import tuning_notes, tuning_of, tuning_options
 from distsim.engine.jobs.vocabulary import check_vocabulary
 from distsim.engine.timelines.schedule_chunks import chunks_of_stages, settle_chunks
@@ -163,7 +163,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         notes.append(f"--recompute-layers {layout.recompute_layers} recomputes all: {all_of}")
     return Setup(
         job, model, accelerator, cluster, framework, kernels, precision,
-        catalog.load("optimizers", filled["optimizer"]), layout, chunks, filled["recompute"],
+        optimizer_of(framework, filled["optimizer"]), layout, chunks, filled["recompute"],
         padded_vocab(framework, model, layout.vocab_ranks), origins, tuple(notes),
         offload, tuning,
     )  # fmt: skip
