@@ -149,7 +149,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         kernels = kernels.model_copy(update=asked_kernels(job, framework, model, accelerator, precision))
         refuse_asked(job, layout)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
-    notes += framework_notes(framework, model, layout, kernels, origins, precision.name)
+    notes += framework_notes(framework, model, layout, kernels, origins, precision, tuning is None)
     notes += tuning_notes(tuning, model, kernels, framework, precision, job.lora_targets)
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
     if job.dropout is not None and not any(rates) and not kernels.dropout_always:
@@ -251,7 +251,7 @@ def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Lay
     if filled["zero_group"] and not filled["zero"]:
         raise DistsimError(f"--zero-group {filled['zero_group']} has no effect with --zero 0", "add --zero 1, 2 or 3")
     if filled["zero"] and sharers == 1:
-        notes.append(f"ZeRO {filled['zero']} has no effect: there are no data parallel ranks to share the states")
+        notes.append(f"ZeRO {filled['zero']} saves nothing: there are no data parallel ranks to share the states")
     if filled["sequence_parallel"] and degrees["tp"] == 1 and filled.get("sequence_parallel") is True:
         notes.append("sequence parallelism has no effect with tp 1")
     sp = filled["sequence_parallel"] if filled["sequence_parallel"] is not None else True
