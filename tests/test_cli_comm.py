@@ -203,3 +203,14 @@ def test_explanations_name_their_job_and_count_like_the_table(
     assert "GiB" not in text  # decimal units, as in the table
     assert re.search(r"stage_layers +7,8\*14,7 +framework megatron-core's placement", text)
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("framework", "told"), [("fsdp", "once, by layer"), ("deepspeed", "after the step")])
+def test_zero_2_says_when_parameters_are_gathered(
+    capsys: pytest.CaptureFixture[str], framework: str, told: str
+) -> None:
+    """FSDP that does not reshard gathers them in the forward pass, as the rows above the table have it."""
+    told_of = answer(capsys, "llama-7b", "--gpus", "8", "--zero", "2", "--framework", framework)
+    row = next(line for line in told_of.splitlines() if line.startswith("2 *"))
+    assert told in row
+    assert ("forward" in told_of) == (framework == "fsdp")

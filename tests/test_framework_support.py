@@ -186,3 +186,30 @@ def test_a_rule_with_a_source_of_its_own_shows_that_alone() -> None:
         distsim.memory("mixtral-8x7b", gpus=8, tp=2, sequence_parallel=False, framework="megatron-core")
     sources = [hint for hint in told.value.hints if hint.startswith("source: ")]
     assert len(sources) == 1 and "moe_layer.py" in sources[0] and "schedules.py" not in sources[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, True), ({"precision": "fp16"}, True), ({"zero": 2}, False), ({"precision": "pure-bf16"}, False),
+        ({"precision": "amp-bf16"}, False), ({"lora_rank": 8}, False), ({"framework": "megatron-core"}, False),
+    ],
+)  # fmt: skip
+def test_trainer_has_no_master_copy_of_its_own(options: dict[str, Any], told: bool) -> None:
+    """12 bytes of states for each 16-bit parameter are DeepSpeed's and Megatron's; the advice in the note is taken."""
+    job: dict[str, Any] = {"model": "llama-3.2-1b", "framework": "huggingface", "gpus": 8, **options}
+    assert any("no fp32 master copy" in note for note in distsim.memory(**job).setup.notes) == told
+
+
+def test_zero_of_one_gpu_saves_nothing_and_costs_hooks() -> None:
+    """The note speaks of states alone: DeepSpeed's hooks of ZeRO 3 take their time on one GPU too."""
+    job: dict[str, Any] = {
+        "model": "llama-3.2-1b",
+        "framework": "huggingface",
+        "gpus": 1,
+        "seq": 512,
+        "precision": "pure-bf16",
+    }
+    plain, sharded = distsim.step(**job), distsim.step(**job, zero=3)
+    assert sharded.seconds > plain.seconds and sharded.memory.peak == plain.memory.peak
+    assert any("ZeRO 3 saves nothing" in note for note in sharded.setup.notes)

@@ -58,3 +58,16 @@ def test_other_frameworks_keep_theirs() -> None:
     report = distsim.memory("olmo-2-7b", framework="litgpt", **OPTIONS)
     assert report.to_dict()["job"]["lora_targets"] == "q,v"
     assert not [note for note in report.setup.notes if "lora-targets" in note]
+
+
+@pytest.mark.parametrize(
+    ("model", "each"),
+    [("llama-3.1-8b", 32 * (8192 + 5120 + 5120 + 8192)), ("gpt2-xl", 48 * (1600 + 4800 + 3200)),
+     ("t5-3b", (24 + 24 + 24) * 4 * (1024 + 4096))],
+)  # fmt: skip
+def test_fsdp_wraps_the_modules_that_peft_adapts(model: str, each: int) -> None:
+    """Queries, keys and values have an adapter each, as around the same model without FSDP; GPT-2's are one module."""
+    for framework in ("fsdp", "huggingface"):
+        job: dict[str, Any] = {"model": model, "framework": framework, "gpus": 8, "gpu": "h100-sxm"}
+        stage = distsim.memory(**job, lora_rank=16, lora_targets="attention").stages[0]
+        assert stage.states.dense_parameters == 16 * each, framework

@@ -125,6 +125,7 @@ def _frozen(ctx: Context, operation: Operation, packed: bool) -> Operation:
             copy = plain_weight(ctx, operation)
             saved = tuple(tensor for tensor in saved if not tensor.weight_copy)
             transit, forward = (*transit, copy), (*forward, copy)
+        saved += _head_cast(ctx, operation)
     elif operation.kind in ("norm", "scan", "elementwise"):
         saved = tuple(tensor for tensor in saved if not tensor.name.endswith(_WEIGHT_GRADIENT_ONLY))
     elif operation.kind == "embedding":
@@ -139,6 +140,19 @@ def _frozen(ctx: Context, operation: Operation, packed: bool) -> Operation:
         weight_gradient=not product,
         collectives=tuple(one for one in operation.collectives if not _for_weight_gradient(one)),
     )  # fmt: skip
+
+
+def _head_cast(ctx: Context, operation: Operation) -> tuple[Tensor, ...]:
+    """An output layer that was made fp32 beside quantised weights: autocast keeps what it casts until backward, whether
+    the matrix is the layer's own or the embedding's. ZeRO 3 gathers it narrow."""
+    tuning, layout = ctx.tuning, ctx.layout
+    if tuning is None or not tuning.others_fp32 or operation.name != "head" or ctx.precision.autocast:
+        return ()
+    if tuning.product_bytes >= FP32_BYTES:
+        return ()
+    whole = where(layout.zero >= 3, where(layout.zero_group > 1, 0, 1), 1)
+    _, outer, inner, _ = operation.shape
+    return (Tensor("head.weight_cast", outer * inner * whole, ctx.activation, "cast weight", weight_copy=True),)
 
 
 def _for_weight_gradient(one: Collective) -> bool:

@@ -19,7 +19,8 @@ def lines(report: TrafficReport, zero: Sequence[ZeroTraffic], sync: SyncCost | N
     if report.collectives:
         parts += [link_lines(report), picture(report, term)]
     if zero:
-        parts.append(zero_lines(zero, report.setup.layout.zero, term))
+        forward = report.setup.framework.traffic.zero2 == "forward"
+        parts.append(zero_lines(zero, report.setup.layout.zero, forward))
     if sync is not None:
         parts.append(sync_lines(sync, report, term))
     made = [line for part in parts if part for line in ("", *part)]
@@ -43,10 +44,12 @@ def link_lines(report: TrafficReport) -> list[str]:
     return ["Links, each by the collectives whose slowest link it is:", *columns(header, rows)] if rows else []
 
 
-def zero_lines(found: Sequence[ZeroTraffic], current: int, term: Style) -> list[str]:
-    """ZeRO 0 to 3 side by side: the published law, and this job."""
+def zero_lines(found: Sequence[ZeroTraffic], current: int, forward: bool) -> list[str]:
+    """ZeRO 0 to 3 side by side: the published law, and this job. ``forward`` tells that ZeRO 2 gathers parameters in
+    each forward pass, and keeps them (FSDP)."""
     header = ["ZeRO", "gathered", "reduced", "paper", "this job", "sent", "time"]
-    words = (("nothing", "all-reduced"), ("after the step", "to owners"), ("after the step", "to owners"),
+    second = "once, by layer" if forward else "after the step"
+    words = (("nothing", "all-reduced"), ("after the step", "to owners"), (second, "to owners"),
              ("twice, by layer", "to owners"))  # fmt: skip
     base = next((one for one in found if not one.problem and one.elements), None)
     rows, invalid = [], []

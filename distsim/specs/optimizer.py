@@ -27,6 +27,10 @@ class Optimizer(Sourced):
     """Uses the precision recipe's fp32 master copy (8-bit optimizers on bf16 weights do too)."""
     passes: Factor = 1
     """Memory traffic of the update over that of a fused one."""
+    accesses: Amount = 0
+    """How often an update made of elementary operations reads or writes an element; 0 where ``passes`` tells it."""
+    widens: bool = False
+    """Narrow parameters and their gradients are copied to fp32 for the update, one parameter at a time."""
     newton_schulz: Natural = 0
     """Rounds of the iteration that orthogonalises the update of each matrix (Muon); 0 where there is none."""
     step_states: Amount = 0

@@ -56,6 +56,8 @@ class Supports(Spec):
     """Losses that a switch puts in the place of its own."""
     pure_bf16: bool = False
     """A switch, or the dtype that a model is loaded in, trains weights and states in bf16 without a master copy."""
+    master_zero: int = Field(default=0, ge=0, le=3)
+    """The lowest ZeRO stage at which an fp32 master copy stands beside weights of 16 bits."""
     tunes: bool = False
     """It fine-tunes with adapters by a switch of its own, or through peft."""
     some_layers: bool = True

@@ -43,17 +43,18 @@ def _sharded(setup: Setup, parameter: Parameter) -> Number:
     return where(ranks > 1, shared_elements(setup, parameter, ranks), 0)
 
 
-def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
-    """Elements of the largest layer, and of the root unit (embedding, final norm, head) of a stage.
+def _gathered(setup: Setup, parameter: Parameter) -> Number:
+    """Elements that are gathered. Quantised weights count by their bytes: as so many elements of the format that all
+    others are gathered in."""
+    each = gathered_bytes(parameter, setup.precision, setup.tuning) / setup.precision.gather_bytes
+    return _sharded(setup, parameter) * each
 
-    Quantised weights count by their bytes: as so many elements of the format that all others are gathered in.
-    """
+
+def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
+    """Elements of the largest layer, and of the root unit (embedding, final norm, head) of a stage."""
 
     def whole(block: Block) -> Number:
-        return sum(
-            _sharded(setup, p) * (gathered_bytes(p, setup.precision, setup.tuning) / setup.precision.gather_bytes)
-            for op in block.operations for p in op.parameters
-        )  # fmt: skip
+        return sum(_gathered(setup, p) for operation in block.operations for p in operation.parameters)
 
     largest: Number = 0
     for block, _ in stage.layers:
@@ -175,7 +176,7 @@ def _workspaces(setup: Setup) -> Number:
 
 def _whole_copies(setup: Setup, stage: Stage, figures: Figures) -> Number:
     """Parameters that stay gathered, and gradients that are added up before they are reduced."""
-    elements = sum(_sharded(setup, p) * times for p, times in stage.held())
+    elements = sum(_gathered(setup, p) * times for p, times in stage.held())
     return figures.use(
         "gathered parameters and gradients", whole_copies_bytes, parameters=elements,
         gathered_bytes=setup.precision.gather_bytes, trained=_trained(setup, stage),

@@ -8,7 +8,8 @@ from distsim.engine.footprint.buffers import reduced_unit_bytes, resharded_bytes
 from distsim.engine.footprint.moment import STEP, Moment
 from distsim.engine.footprint.saved import Saved, layer_saved_bytes
 from distsim.engine.footprint.stage_step import LAYERS_ON_GPU, StageStep, unless_zero
-from distsim.engine.footprint.states import States, sharding_group
+from distsim.engine.footprint.states import States
+from distsim.engine.footprint.update import update_bytes
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.layers.ledger import Block, Operation, saved_bytes, weight_copy_bytes
@@ -131,25 +132,8 @@ def _embedding(step: StageStep, stage: Stage, saved: Saved, grown: Number, tied:
     step.add("embedding backward", others + _transit(table, False), made + fresh + tied * 2)
 
 
-def _sharded(setup: Setup, stage: Stage) -> Number:
-    """Trained elements of which a rank has the master copy."""
-    zero = setup.layout.zero
-    ranks = {group: where(zero >= 1, sharding_group(setup.layout, group), 1) for group in ("dense", "expert")}
-    return sum(p.elements * times / ranks[p.group] for p, times in stage.held() if p.trains)
-
-
 def _optimizer_step(step: StageStep) -> None:
-    """All gradients, with the optimizer's own temporaries; wide copies replace narrow gradients one by one."""
+    """All gradients, with the optimizer's own temporaries."""
     setup, held, stage = step.setup, step.held, step.stage
-    precision = setup.trained_precision
-    temporary = setup.optimizer.step_states * precision.state_bytes * _sharded(setup, stage)
-    if setup.optimizer.step_tensors:
-        largest = maximum(*(p.elements / p.copies for p, _ in stage.parameters if p.trains))
-        temporary = temporary + setup.optimizer.step_tensors * precision.state_bytes * largest
-    wider = precision.master_bytes - precision.gradient_bytes
-    if setup.framework.buffers.master_gradients and wider > 0:
-        temporary = temporary + held.gradients / precision.gradient_bytes * wider
-    if setup.framework.buffers.shard_gradients and wider > 0 and "optimizer" not in setup.offload:
-        temporary = temporary + _sharded(setup, stage) * precision.master_bytes
     gone = resharded_bytes(setup, stage) + where(setup.layout.pp == 1, waiting_bytes(setup, stage), 0)
-    step.add(STEP, temporary - gone, unless_zero(step.grow, held.gradients))
+    step.add(STEP, update_bytes(setup, stage, held.gradients) - gone, unless_zero(step.grow, held.gradients))

@@ -24,6 +24,7 @@ from distsim.layers.ledger import Parameter
 from distsim.specs.layout import Layout
 from distsim.specs.optimizer import Optimizer, State
 from distsim.specs.precision import Precision
+from distsim.units import FP32_BYTES
 
 ZERO_OFFLOAD = "Ren et al. 2021, ZeRO-Offload (arXiv:2101.06840), section 4; ZeRO-Infinity (arXiv:2104.07857)"
 NEEDS_TRANSPOSE = ("ada", "hopper")
@@ -71,19 +72,33 @@ def states_of(optimizer: Optimizer, parameter: Parameter) -> list[State]:
     return [state for state in optimizer.states if state.of in ("all", kind)]
 
 
-def state_bytes(
-    optimizer: Optimizer, precision: Precision, parameter: Parameter, step_counter_bytes: Number = 0
-) -> Number:
+def element_bytes(setup: Setup, precision: Precision, parameter: Parameter, state: State) -> Number:
+    """Bytes of a state for each element of a parameter; none where it is a counter, or factored."""
+    if state.shape == "scalar":
+        return 0
+    rules, layout = setup.framework.buffers, setup.layout
+    each = precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
+    flat = (layout.zero >= 1) & (sharding_group(layout, parameter.group) > 1) & rules.flat_shards
+    if state.shape == "factored" and parameter.kind != "vector":
+        return where(flat, each, 0) if rules.flat_shards else 0
+    if parameter.kind == "embedding" and setup.optimizer.name in rules.fp32_embedding_states:
+        return where(flat, each, FP32_BYTES)
+    return each
+
+
+def state_bytes(setup: Setup, precision: Precision, parameter: Parameter) -> Number:
     """Optimizer bytes of one parameter tensor, with its master copy, before sharding."""
+    optimizer, counter = setup.optimizer, setup.framework.buffers.step_counter_bytes
     total: Number = parameter.elements * precision.master_bytes * optimizer.master_copy
     for state in states_of(optimizer, parameter):
-        each = precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
+        each = element_bytes(setup, precision, parameter, state)
+        total = total + parameter.elements * each
         if state.shape == "scalar":
-            total = total + (parameter.copies if parameter.group == "dense" else 1) * step_counter_bytes
+            total = total + (parameter.copies if parameter.group == "dense" else 1) * counter
         elif state.shape == "factored" and parameter.kind != "vector":
-            total = total + factored_state_bytes(parameter.rows, parameter.columns, parameter.copies, each)
-        else:
-            total = total + parameter.elements * each
+            wide = precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
+            rows = factored_state_bytes(parameter.rows, parameter.columns, parameter.copies, wide)
+            total = total + where(each > 0, 0, rows)
     return total
 
 
@@ -131,8 +146,7 @@ class _Fold:
             self.matrices = self.matrices + parameter.elements * times
         if parameter.trains:
             recipe = recipe_of(parameter, setup.precision, setup.tuning)
-            counter = setup.framework.buffers.step_counter_bytes
-            self.optimizer = self.optimizer + state_bytes(setup.optimizer, recipe, parameter, counter) * times
+            self.optimizer = self.optimizer + state_bytes(setup, recipe, parameter) * times
 
     def sum_up(self, setup: Setup, sums: dict[str, Number], figures: Figures) -> None:
         """Add its bytes on one rank."""

@@ -15,10 +15,21 @@ from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.loss import Loss
 from distsim.specs.model import Model
+from distsim.specs.optimizer import Optimizer
+from distsim.specs.precision import Precision
 from distsim.specs.recipes import Recipe
 
 FULL = 3
 """ZeRO stage that shards all states."""
+
+
+def optimizer_of(framework: Framework, name: str) -> Optimizer:
+    """An optimizer as a framework has it, under the name by which users know it."""
+    asked: Optimizer = catalog.load("optimizers", name)
+    if asked.name not in framework.optimizers:
+        return asked
+    own: Optimizer = catalog.load("optimizers", framework.optimizers[asked.name])
+    return own.model_copy(update={"name": asked.name})
 
 
 def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> Kernels:
@@ -127,11 +138,23 @@ def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str
 
 
 def framework_notes(
-    framework: Framework, model: Model, layout: Layout, kernels: Kernels, origins: Mapping[str, str], precision: str
+    framework: Framework,
+    model: Model,
+    layout: Layout,
+    kernels: Kernels,
+    origins: Mapping[str, str],
+    precision: Precision,
+    whole_model: bool,
 ) -> list[str]:
     """What a user should know of a framework: that nobody trains with it, what it shards or gathers where nobody says
-    and distsim does not or does, the loss of its recipes; and how it attends to chosen keys."""
-    own = [*_usual_notes(framework, layout, origins), *_sharding_notes(framework, layout, origins, precision)]
+    and distsim does not or does, the loss of its recipes; and how it attends to chosen keys. ``whole_model`` tells that
+    no adapters train."""
+    own = [*_usual_notes(framework, layout, origins), *_sharding_notes(framework, layout, origins, precision.name)]
+    if whole_model and precision.master_bytes and layout.zero < framework.supports.master_zero:
+        own.append(
+            f"{framework.name} keeps no fp32 master copy unless DeepSpeed does (--zero 1): a model loaded in 16 bits "
+            "trains in them (--precision pure-bf16), one in fp32 under autocast (amp-bf16)"
+        )
     whole = kernels.loss == framework.kernels.loss and kernels.loss_chunks == framework.kernels.loss_chunks
     if framework.usual_loss_chunks and whole and has_words(model):
         own.append(

@@ -11,7 +11,7 @@ from distsim.engine.jobs.hardware import hardware
 from distsim.engine.jobs.layout import layout_of, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, reading_notes
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
-from distsim.engine.jobs.profile import as_stored, framework_notes, job_kernels, padded_vocab
+from distsim.engine.jobs.profile import as_stored, framework_notes, job_kernels, optimizer_of, padded_vocab
 from distsim.engine.jobs.tuning import tuning_notes, tuning_of, tuning_options
 from distsim.engine.jobs.vocabulary import check_vocabulary
 from distsim.engine.timelines.schedule_chunks import chunks_of_stages, settle_chunks
@@ -154,7 +154,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         kernels = kernels.model_copy(update=asked_kernels(job, framework, model, accelerator, precision))
         refuse_asked(job, layout)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
-    notes += framework_notes(framework, model, layout, kernels, origins, precision.name)
+    notes += framework_notes(framework, model, layout, kernels, origins, precision, tuning is None)
     notes += tuning_notes(tuning, model, kernels, framework, precision, job.lora_targets)
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
     if job.dropout is not None and not any(rates):
@@ -168,7 +168,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         layout = layout._replace(recompute_layers=-1)
     return Setup(
         job, model, accelerator, cluster, framework, kernels, precision,
-        catalog.load("optimizers", filled["optimizer"]), layout, chunks, filled["recompute"],
+        optimizer_of(framework, filled["optimizer"]), layout, chunks, filled["recompute"],
         padded_vocab(framework, model, layout.vocab_ranks), origins, tuple(notes),
         offload, tuning,
     )  # fmt: skip

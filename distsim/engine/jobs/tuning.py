@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.engine.jobs.tuning_targets import experts_of, target_notes, targets_of
+from distsim.engine.jobs.tuning_targets import experts_of, splits_fused, target_notes, targets_of
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Parameter
 from distsim.specs.framework import Framework
@@ -57,7 +57,8 @@ def tuning_of(
         rank, targets, whole,
         bool(filled["lora_dropout"]), adapter,
         _plain(precision, precision.parameter_bytes) if rules.fp32 else precision,
-        FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs, rules.splits_fused,
+        FP32_BYTES if wide else precision.activation_bytes, rules.own_inputs,
+        splits_fused(framework, model),
         packed, rules.quantises_head, rules.gathers_outputs,
         rules.others_fp32 and packed is not None and not packed.leaves_others, with_experts, experts,
     )  # fmt: skip
@@ -162,8 +163,7 @@ def weight_bytes(parameter: Parameter, precision: Precision, tuning: Tuning | No
         return recipe_of(parameter, precision, tuning).parameter_bytes
     if tuning is None or not tuning.others_fp32 or parameter.group == "expert":
         return precision.parameter_bytes
-    cast = parameter.name == "head.weight" and tuning.product_bytes < FP32_BYTES  # autocast keeps one until backward
-    return FP32_BYTES + precision.activation_bytes * cast
+    return FP32_BYTES
 
 
 def reduced_in(setup: Setup) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distsim import catalog
+from distsim.engine.jobs.profile import kernels_for
 from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.framework import Framework
 from distsim.specs.kernels import Kernels
@@ -51,6 +52,14 @@ def default_targets(framework: Framework, model: Model) -> str:
     library = _library(framework)
     usual: str = library.defaults.get("lora_targets") or USUAL_TARGETS
     return library.adapters.targets.get(model.family, usual)
+
+
+def splits_fused(framework: Framework, model: Model) -> bool:
+    """Whether queries, keys and values have adapters each where the framework's rows have one projection: by its own
+    rule, or since the library that adapts the model has its modules apart."""
+    rules = framework.adapters
+    apart = bool(rules.targets_of) and kernels_for(_library(framework), model).qkv_matrices > 1
+    return rules.splits_fused or apart
 
 
 def _library(framework: Framework) -> Framework:

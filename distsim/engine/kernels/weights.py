@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, minimum, where
 from distsim.engine.exchanges.exchange import exchange_of, gathers, gathers_once
-from distsim.engine.footprint.states import gradients_in_host, sharding_group, states_of
+from distsim.engine.footprint.states import element_bytes, gradients_in_host, sharding_group, states_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes, recipe_of
@@ -21,6 +21,9 @@ from distsim.formulas.compute import (
 )
 from distsim.layers.ledger import Parameter
 from distsim.specs.accelerator import HostLink
+from distsim.specs.optimizer import Optimizer
+from distsim.specs.precision import Precision
+from distsim.units import FP32_BYTES
 
 
 class WeightWork(NamedTuple):
@@ -98,17 +101,30 @@ def _update_bytes(setup: Setup, stage: Stage) -> Number:
         if not parameter.trains:
             continue
         precision = recipe_of(parameter, setup.precision, setup.tuning)
-        states = precision.master_bytes + sum(
-            precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
-            for state in states_of(setup.optimizer, parameter) if state.shape not in ("scalar", "factored")
-        )  # fmt: skip
         shard = elements / where(y.zero >= 1, group, 1)
+        if setup.optimizer.accesses:
+            total = total + shard * _composed_bytes(setup.optimizer, precision)
+            continue
+        states = precision.master_bytes + sum(
+            element_bytes(setup, precision, parameter, state) for state in states_of(setup.optimizer, parameter)
+        )
         moved = optimizer_traffic_bytes(
             shard, states, precision.gradient_bytes, precision.parameter_bytes, precision.master_bytes,
             int(precision.math == "fp16"),
         )  # fmt: skip
         total = total + moved * setup.optimizer.passes
     return total
+
+
+def _composed_bytes(optimizer: Optimizer, precision: Precision) -> float:
+    """What an update of elementary operations moves for each element: its operations', in the width that they run in,
+    the gradient's norm, and copies to and from that width, of a master copy's narrow parameter too."""
+    held = precision.master_bytes or precision.parameter_bytes
+    width = FP32_BYTES if optimizer.widens else held
+    moved = optimizer.accesses * width + precision.gradient_bytes
+    if precision.master_bytes:
+        return moved + precision.gradient_bytes + 2 * precision.master_bytes + precision.parameter_bytes
+    return moved + (2 * (held + width) + precision.gradient_bytes + width) * (width > held)
 
 
 def _gradient_bytes(setup: Setup, stage: Stage) -> Number:

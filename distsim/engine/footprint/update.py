@@ -1,0 +1,46 @@
+"""What the optimizer's update takes beside states and gradients, while it runs."""
+
+from __future__ import annotations
+
+from distsim.arrays import Number, maximum, where
+from distsim.engine.footprint.states import sharding_group
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage
+from distsim.specs.precision import Precision
+from distsim.units import FP32_BYTES
+
+
+def update_bytes(setup: Setup, stage: Stage, gradients: Number) -> Number:
+    """The optimizer's temporaries, and wide copies that replace a rank's narrow gradients one by one."""
+    precision = setup.precision if setup.tuning is None else setup.tuning.adapter
+    temporary: Number = setup.optimizer.step_states * precision.state_bytes * _sharded(setup, stage)
+    if setup.optimizer.step_tensors:
+        temporary = temporary + _of_one_parameter(setup, stage, precision)
+    wider = precision.master_bytes - precision.gradient_bytes
+    if setup.framework.buffers.master_gradients and wider > 0:
+        temporary = temporary + gradients / precision.gradient_bytes * wider
+    if setup.framework.buffers.shard_gradients and wider > 0 and "optimizer" not in setup.offload:
+        temporary = temporary + _sharded(setup, stage) * precision.master_bytes
+    return temporary
+
+
+def _sharers(setup: Setup) -> dict[str, Number]:
+    """Ranks that share the states of what is dense and of experts."""
+    layout = setup.layout
+    return {group: where(layout.zero >= 1, sharding_group(layout, group), 1) for group in ("dense", "expert")}
+
+
+def _sharded(setup: Setup, stage: Stage) -> Number:
+    """Trained elements of which a rank has the master copy."""
+    ranks = _sharers(setup)
+    return sum(p.elements * times / ranks[p.group] for p, times in stage.held() if p.trains)
+
+
+def _of_one_parameter(setup: Setup, stage: Stage, precision: Precision) -> Number:
+    """What an update of one parameter after the other holds beside the largest of them, or a rank's shard of it."""
+    optimizer, ranks = setup.optimizer, _sharers(setup)
+    largest = maximum(*(p.elements / p.copies / ranks[p.group] for p, _ in stage.parameters if p.trains))
+    if not optimizer.widens:
+        return optimizer.step_tensors * precision.state_bytes * largest
+    copies = 2 * ((precision.master_bytes or precision.parameter_bytes) < FP32_BYTES)  # of parameter and gradient
+    return (optimizer.step_tensors + copies) * FP32_BYTES * largest

@@ -1,0 +1,104 @@
+"""Updates that software makes of elementary operations, and what trainers change of an optimizer's states."""
+
+from typing import Any
+
+import pytest
+
+import distsim
+
+TABLE, PARAMETERS = 128_256 * 4096, 8_030_261_248
+"""Elements of Llama 3's embedding, as many of its output layer, and of the whole model of 8B."""
+JOB: dict[str, Any] = {
+    "model": "llama-3.1-8b", "gpu": "h200-sxm", "gpus": 1, "framework": "huggingface", "seq": 2048,
+    "precision": "pure-bf16", "recompute": "full",
+}  # fmt: skip
+
+
+def _stage(**options: Any) -> Any:
+    return distsim.memory(**{**JOB, **options}).stages[0]
+
+
+def _update(**options: Any) -> float:
+    """Bytes that live during Adafactor's update, and not during that of a fused kernel."""
+    total = {}
+    for optimizer in ("adafactor", "sgd"):
+        stage = _stage(**options, optimizer=optimizer)
+        step = next(one.total for one in stage.moments if one.name == "optimizer step")
+        total[optimizer] = float(step - stage.categories["optimizer"])
+    return total["adafactor"] - total["sgd"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "precision", "each"),
+    [("huggingface", "pure-bf16", 16), ("huggingface", "fp32", 8), ("torchtune", "pure-bf16", 2),
+     ("torchtune", "fp32", 4)],
+)  # fmt: skip
+def test_adafactor_holds_copies_of_its_largest_parameter(framework: str, precision: str, each: int) -> None:
+    """Recorded on one parameter: transformers' update of 16-bit weights holds four fp32 tensors, of fp32 ones two;
+    torch's one as wide as the parameter."""
+    found = _update(framework=framework, precision=precision)
+    assert found == pytest.approx(each * TABLE, rel=1e-3)
+
+
+def test_a_shard_of_the_largest_parameter_is_updated() -> None:
+    """FSDP2's local tensors are the shards: an eighth of what one GPU holds."""
+    alone, shared = (_update(framework="torchtune", **options) for options in ({}, {"gpus": 8, "zero": 3}))
+    assert (alone, shared) == (pytest.approx(2 * TABLE, rel=1e-3), pytest.approx(2 * TABLE / 8, rel=1e-3))
+
+
+@pytest.mark.parametrize(
+    ("framework", "precision", "moved"),
+    [("huggingface", "pure-bf16", 104), ("huggingface", "fp32", 88), ("torchtune", "pure-bf16", 36),
+     ("torchtune", "fp32", 72)],
+)  # fmt: skip
+def test_adafactor_moves_what_its_operations_read_and_write(framework: str, precision: str, moved: int) -> None:
+    """Bytes recorded for an element (102 in 16 bits and 84 in fp32, 34 and 68 in torch) and the gradient's norm, at the
+    bandwidth that a fused AdamW of seven accesses and a write of zeros reaches."""
+    width = 4 if precision == "fp32" else 2
+    job = {**JOB, "framework": framework, "precision": precision}
+    slow, fused = (distsim.step(**job, optimizer=name).breakdown["optimizer"] for name in ("adafactor", "adamw"))
+    assert slow / fused == pytest.approx((moved + width) / (7 * width + width), rel=0.03)
+
+
+def test_compiled_programs_fuse_adafactor() -> None:
+    """XLA makes one kernel of it, which reads and writes each element a few times."""
+    job: dict[str, Any] = {**JOB, "gpu": "tpu-v5p", "gpus": 8, "zero": 3, "framework": "maxtext"}
+    found = {name: distsim.step(**job, optimizer=name).breakdown["optimizer"] for name in ("adafactor", "adamw")}
+    assert found["adafactor"] < found["adamw"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "zero", "each"),
+    [("torchtitan", 3, 0), ("fsdp", 3, 4), ("deepspeed", 2, 4), ("fsdp", 0, 0), ("huggingface", 1, 4)],
+)
+def test_flat_shards_have_no_rows_and_columns(framework: str, zero: int, each: int) -> None:
+    """FSDP1 and DeepSpeed step views of one dimension: the second moment is as large as what it is of."""
+    found = _stage(framework=framework, zero=zero, gpus=8, precision="fp32", optimizer="adafactor")
+    shards = 8 if zero else 1
+    assert found.categories["optimizer"] == pytest.approx(each * PARAMETERS / shards, abs=4e7)
+
+
+def test_trainer_keeps_8_bit_optimizers_from_embeddings() -> None:
+    """transformers registers nn.Embedding with 32 bits: two fp32 moments of the table, not of the output layer."""
+    narrow, wide = 2 * (1 + 4 / 256), 8
+    plain = _stage(framework="torchtune", optimizer="adamw_bnb_8bit").categories["optimizer"]
+    trainer = _stage(optimizer="adamw_bnb_8bit").categories["optimizer"]
+    assert plain == pytest.approx(narrow * PARAMETERS, rel=1e-6)
+    assert trainer - plain == pytest.approx((wide - narrow) * TABLE, rel=1e-6)
+
+
+def test_a_table_that_is_the_output_layer_too_is_an_embedding() -> None:
+    tied = _stage(model="gemma-2-2b", optimizer="paged_adamw_8bit").categories["optimizer"]
+    plain = _stage(model="gemma-2-2b", framework="torchtune", optimizer="paged_adamw_8bit").categories["optimizer"]
+    assert tied - plain == pytest.approx((8 - 2 * (1 + 4 / 256)) * 256_000 * 2304, rel=1e-6)
+
+
+def test_others_8_bit_states_are_all_narrow() -> None:
+    """torchao is not bitsandbytes; DeepSpeed steps flat copies, of which nothing is registered; adapters are none."""
+    torchao = _stage(optimizer="adamw_torch_8bit").categories["optimizer"]
+    assert torchao == pytest.approx(2 * (1 + 4 / 256) * PARAMETERS, rel=1e-6)
+    flat = _stage(optimizer="adamw_bnb_8bit", gpus=8, zero=2).categories["optimizer"]
+    assert flat == pytest.approx(torchao / 8, rel=1e-6)
+    adapters: dict[str, Any] = {"lora_rank": 16, "optimizer": "adamw_bnb_8bit"}
+    found = [_stage(**adapters, **more).categories["optimizer"] for more in ({}, {"framework": "torch-ddp"})]
+    assert found[0] == found[1] > 0
