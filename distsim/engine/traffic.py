@@ -175,7 +175,7 @@ def priced(flow: Flow, network: Network) -> tuple[Row, bool]:
 def crossing_fractions(flow: Flow, network: Network) -> list[Number]:
     """Shares of a flow's bytes that leave the domain, and each group of nodes below a tier of switches."""
     found = []
-    for domain in (network.domain, *(nodes * network.domain for nodes, _ in network.tiers)):
+    for domain in (network.domain, *(max(below, 1) * network.domain for below, _ in network.tiers)):
         group = flow.span.placed(network, domain)
         if flow.pattern in DIRECT:
             found.append(direct_crossing_fraction(group.ranks, group.local, group.nodes))

@@ -34,7 +34,15 @@ class Span(NamedTuple):
         local = where(ranks < fitting, ranks, fitting)
         nodes = -(-ranks // local)
         bridged = self._bridged(network) & (nodes == 1)
-        return Group(ranks, ranks / nodes, nodes, network, axes=self._axes(network), bridged=bridged)
+        return Group(
+            ranks, ranks / nodes, nodes, network, axes=self._axes(network), bridged=bridged, apart=self._apart(size)
+        )
+
+    def _apart(self, size: Number) -> Number:
+        """Domains of a size from one of the group's to the next."""
+        ends = self.ends
+        far = self.stride if ends is None else maximum(ends[0] - ends[1], ends[1] - ends[0])
+        return maximum(far / size, 1)
 
     def _bridged(self, network: Network) -> Number:
         """Whether one bridge joins all ranks, which start at the first of its cards."""
