@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +118,24 @@ def test_a_framework_that_shards_is_told_that_nothing_is() -> None:
         return any("usually runs with --zero 3" in note for note in notes)
 
     assert told(gpus=8) and not told(gpus=8, zero=0) and not told(gpus=1) and not told(gpus=8, zero=3)
+
+
+def test_a_framework_with_wide_gradients_is_told_that_they_are_narrow() -> None:
+    """Megatron adds up gradients of bf16 in fp32 (arguments.py, accumulate_allreduce_grads_in_fp32), two bytes a
+    parameter more than the recipe that is taken where nobody names one."""
+
+    def told(**options: Any) -> list[str]:
+        job = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "zero": 0, **options}
+        return [note for note in distsim.step(**job).notes if "gradients" in note]
+
+    (note,) = told(framework="megatron-lm")
+    usual = note.rsplit("--precision ", 1)[1]
+    assert not told(framework="megatron-lm", precision=usual)
+    assert not told() and not told(framework="megatron-bridge") and not told(framework="megatron-lm", lora_rank=8)
+    narrow, wide = (distsim.memory(model="llama-3-8b", gpu="h100-sxm", gpus=8, zero=0, framework="megatron-lm",
+                                   precision=precision).stages[0].categories["gradients"]
+                    for precision in ("bf16", usual))  # fmt: skip
+    assert wide == pytest.approx(2 * narrow)
 
 
 def test_files_are_written_whole_through_links_and_into_pipes(tmp_path: Path) -> None:
