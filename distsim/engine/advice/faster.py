@@ -185,6 +185,9 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for zero in range(4):
         if zero != y.zero and y.dp * y.cp > 1:
             yield "zero", f"ZeRO {zero}", {"zero": zero}
+    if y.zero and job.sync != "local-sgd":  # whose groups are replicas
+        for size in _sharding_groups(y.zero_group):
+            yield "zero group", f"states sharded over {size} ranks", {"zero_group": size}
     if recipe := sixteen_bits(setup):
         yield "precision", "products in 16 bits", {"precision": recipe}
     if setup.precision.math == "fp32" and setup.accelerator.peak.tf32:
@@ -219,6 +222,14 @@ def _micro_batches(size: int, count: int) -> Iterator[tuple[str, int]]:
     while count % 2 == 0:
         size, count = size * 2, count // 2
         yield "micro-batch", size
+
+
+def _sharding_groups(ranks: int) -> Iterator[int]:
+    """Fewer ranks that share one copy of the states: a fourth or less of those before, down to two."""
+    for size in reversed(divisors(ranks)):
+        if 1 < size <= ranks // 4:
+            ranks = size
+            yield size
 
 
 def _unpiped(job: Job) -> dict[str, Any]:
