@@ -153,6 +153,22 @@ def test_thousands_of_shards_are_told_of_smaller_groups() -> None:
     assert not any("zero_group" in one.options for one in distsim.advise(distsim.step(**local)))
 
 
+def test_what_room_there_is_saves_recomputing_some_layers() -> None:
+    """Between all layers and none: DeepSeek-V3's stages of four layers fit when two are computed again."""
+    stage = {"model": "deepseek-v3", "gpu": "h100-sxm", "gpus": 1024, "pp": 16, "ep": 64, "zero": 1, "seq": 4096,
+             "global_batch": 8192, "stage_layers": "balanced", "recompute": "full"}  # fmt: skip
+    report = distsim.step(**stage)
+    (best,) = (one for one in distsim.advise(report) if "recompute_layers" in one.options)
+    again = distsim.step(**{**stage, **best.options})
+    assert again.seconds == pytest.approx(best.seconds) and best.gain > 0.1 and again.memory.fits
+    less = best.options["recompute_layers"]
+    fewer = distsim.advise(distsim.step(**{**stage, **best.options}))
+    assert all(one.options.get("recompute_layers", 0) < less for one in fewer)
+    whole = {"model": "llama-3-70b", "gpu": "tpu-v5p", "gpus": 256, "zero": 3, "framework": "maxtext",
+             "recompute": "full", "micro_batch": 8}  # fmt: skip
+    assert not any("recompute_layers" in one.options for one in distsim.advise(distsim.step(**whole)))
+
+
 def test_files_are_written_whole_through_links_and_into_pipes(tmp_path: Path) -> None:
     """A device or pipe must not be replaced by a file, nor a link by what it should lead to."""
     from distsim.cli.pipeline_options import write
