@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 
+import distsim
 from distsim import Job
 from distsim.engine.evidence import setup_of
 from distsim.engine.exchanges.all_flows import network_of, stage_flows
@@ -19,8 +22,10 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.formulas.traffic import distinct_copies
 from distsim.interop.runs import Run
+from distsim.specs.experts import Experts
 from tests.test_recipes import changed, first_stage
 
+CONFIGS = Path(__file__).parent / "oracles" / "torch_mixtures_configs.json"
 SHAPES = [(128, 8, 8), (256, 64, 8), (128, 64, 4), (384, 32, 8), (384, 32, 6), (8, 4, 3), (8, 2, 7), (64, 4, 6)]
 CELLS = {
     "source": "a table", "model": "qwen3-30b-a3b", "gpu": "h100-sxm", "n_gpus": "8", "seq_len": "4096",
@@ -65,6 +70,60 @@ def test_published_counts() -> None:
     for order in (True, False):
         found = distinct_copies(held, 256, 8, order)
         assert found.tolist() == pytest.approx([distinct_copies(one, 256, 8, order) for one in held.tolist()])
+
+
+def limited_draws(experts: int, choices: int, groups: int, chosen: int) -> numpy.ndarray:
+    """Experts of tokens whose router takes the groups with the largest sums of their best scores, then the best."""
+    scores = numpy.random.default_rng(0).random((4_000, groups, experts // groups))
+    best = numpy.sort(scores, axis=2)[:, :, -(choices // chosen) :].sum(axis=2)
+    left_out = numpy.argsort(best, axis=1)[:, : groups - chosen]
+    numpy.put_along_axis(scores, left_out[:, :, None], -1.0, axis=1)
+    return numpy.argsort(scores.reshape(len(scores), experts), axis=1)[:, -choices:]
+
+
+@pytest.mark.parametrize(("experts", "choices", "groups", "chosen"), [(256, 8, 8, 4), (160, 6, 8, 3)])
+@pytest.mark.parametrize("destinations", [2, 4, 8, 16, 32])
+def test_groups_that_are_chosen_first(experts: int, choices: int, groups: int, chosen: int, destinations: int) -> None:
+    """DeepSeek-V3 sends a token to four nodes of eight at most, V2 to three: as a router does it, token by token."""
+    drawn = limited_draws(experts, choices, groups, chosen) // (experts // destinations)
+    reached = numpy.zeros((len(drawn), destinations), dtype=bool)
+    numpy.put_along_axis(reached, drawn, True, axis=1)
+    law = choices * distinct_copies(experts // destinations, experts, choices, False, groups, chosen)
+    assert law == pytest.approx(reached.sum() / len(drawn), rel=0.06)
+    assert law <= choices * distinct_copies(experts // destinations, experts, choices, False)
+
+
+def test_all_in_one_group_is_no_limit() -> None:
+    for held in (1, 4, 32, 256):
+        free = distinct_copies(held, 256, 8, False)
+        assert distinct_copies(held, 256, 8, False, 1, 1) == free
+    assert 8 * distinct_copies(numpy.array([4, 32]), 256, 8, False, 8, 4)[1] == pytest.approx(4)
+
+
+def test_deepseek_reaches_four_nodes() -> None:
+    """Over eight nodes of H100 by DeepEP; NCCL's all-to-all sends a copy to each expert, whatever its group."""
+    at = {"model": "deepseek-v3", "gpus": 64, "ep": 64, "global_batch": 64}
+    each, once = job("megatron-core", **at), job("megatron-bridge", **at)
+    assert dispatched(once) / dispatched(each) == pytest.approx(4 / 8)
+
+
+def test_groups_of_a_configuration(tmp_path: Path) -> None:
+    """DeepSeek's files state them; a greedy router has none, nor has one group."""
+    known = json.loads(CONFIGS.read_text())["dsv32"]
+    for more, found in (({}, (8, 4)), ({"topk_method": "greedy"}, (1, 1)), ({"n_group": 1, "topk_group": 1}, (1, 1))):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps({**known, **more}))
+        experts = distsim.load_model(str(path)).spec.experts
+        assert experts is not None and (experts.groups, experts.groups_per_token) == found
+
+
+@pytest.mark.parametrize(
+    ("groups", "chosen", "message"),
+    [(7, 1, "do not divide"), (8, 9, "must not be more"), (64, 1, "more than the 4 experts")],
+)
+def test_groups_that_cannot_be(groups: int, chosen: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Experts(count=256, per_token=8, ffn=2048, groups=groups, groups_per_token=chosen)
 
 
 def job(framework: str, **more: Any) -> Setup:

@@ -145,7 +145,7 @@ def test_rack_is_one_domain_of_small_nodes() -> None:
 
 def test_tiers_say_where_bandwidth_is_missing() -> None:
     tiers = catalog.load("clusters", "meta-24k-roce").network.tiers
-    assert [(tier.nodes, tier.oversubscription) for tier in tiers] == [(2, 1), (384, 1), (3072, 7)]
+    assert [(tier.nodes, tier.oversubscription) for tier in tiers] == [(2, 1), (384, 7)]
 
 
 def test_adapted_keeps_the_rate_per_accelerator() -> None:

@@ -148,3 +148,17 @@ def test_a_hall_is_rented_for_the_nameplate_of_alike_nodes() -> None:
     other = draw(card, catalog.load("clusters", "nebius-h100"), 0.4)
     assert told is not None and other is not None
     assert other.rated == pytest.approx(told.rated) == pytest.approx(10_200 / 8)
+
+
+def test_the_same_machine_draws_the_same_whoever_rents_it_out() -> None:
+    """A tray of four GB300 beside CoreWeave's, whose power is stated, and none at work draws more than it may."""
+    for named, alike in (("gb300-nvl72", "lambda-gb300-n18"), ("gb200-nvl72", "bm.gpu.gb200.4")):
+        stated, other = (catalog.load("clusters", name) for name in (named, alike))
+        assert stated.power and not other.power
+        card = catalog.load("gpus", stated.gpu)
+        one, two = draw(card, stated, 0.4), draw(card, other, 0.4)
+        assert one is not None and two is not None and one.training == two.training
+    for name in catalog.names("clusters"):
+        cluster = catalog.load("clusters", name)
+        busiest = draw(catalog.load("gpus", cluster.gpu), cluster, 1.0)
+        assert busiest is None or busiest.training <= busiest.rated * (1 + 1e-9), name

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +118,55 @@ def test_a_framework_that_shards_is_told_that_nothing_is() -> None:
         return any("usually runs with --zero 3" in note for note in notes)
 
     assert told(gpus=8) and not told(gpus=8, zero=0) and not told(gpus=1) and not told(gpus=8, zero=3)
+
+
+def test_a_framework_with_wide_gradients_is_told_that_they_are_narrow() -> None:
+    """Megatron adds up gradients of bf16 in fp32 (arguments.py, accumulate_allreduce_grads_in_fp32), two bytes a
+    parameter more than the recipe that is taken where nobody names one."""
+
+    def told(**options: Any) -> list[str]:
+        job = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "zero": 0, **options}
+        return [note for note in distsim.step(**job).notes if "gradients" in note]
+
+    (note,) = told(framework="megatron-lm")
+    usual = note.rsplit("--precision ", 1)[1]
+    assert not told(framework="megatron-lm", precision=usual)
+    assert not told() and not told(framework="megatron-bridge") and not told(framework="megatron-lm", lora_rank=8)
+    narrow, wide = (distsim.memory(model="llama-3-8b", gpu="h100-sxm", gpus=8, zero=0, framework="megatron-lm",
+                                   precision=precision).stages[0].categories["gradients"]
+                    for precision in ("bf16", usual))  # fmt: skip
+    assert wide == pytest.approx(2 * narrow)
+
+
+def test_thousands_of_shards_are_told_of_smaller_groups() -> None:
+    """Gathering each layer from 8,192 ranks takes as many steps of a ring; groups of fewer cost memory and save a third
+    of the step. What is told is what a step with that option takes, and replicas of local SGD keep their size."""
+    fsdp: dict[str, Any] = {"model": "llama-3-70b", "gpu": "h100-sxm", "gpus": 8192, "zero": 3, "compile": True,
+                            "framework": "torchtitan", "recompute": "full", "global_batch": 8192}  # fmt: skip
+    report = distsim.step(**fsdp)
+    (best,) = (one for one in distsim.advise(report) if "zero_group" in one.options)
+    assert best.gain > 0.3 and best.peak > report.memory.peak and 8192 % best.options["zero_group"] == 0
+    again = distsim.step(**fsdp, **best.options)
+    assert again.seconds == pytest.approx(best.seconds) and again.memory.peak == best.peak and again.memory.fits
+    local = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 64, "zero": 1, "zero_group": 16, "sync": "local-sgd",
+             "sync_every": 100}  # fmt: skip
+    assert not any("zero_group" in one.options for one in distsim.advise(distsim.step(**local)))
+
+
+def test_what_room_there_is_saves_recomputing_some_layers() -> None:
+    """Between all layers and none: DeepSeek-V3's stages of four layers fit when two are computed again."""
+    stage = {"model": "deepseek-v3", "gpu": "h100-sxm", "gpus": 1024, "pp": 16, "ep": 64, "zero": 1, "seq": 4096,
+             "global_batch": 8192, "stage_layers": "balanced", "recompute": "full"}  # fmt: skip
+    report = distsim.step(**stage)
+    (best,) = (one for one in distsim.advise(report) if "recompute_layers" in one.options)
+    again = distsim.step(**{**stage, **best.options})
+    assert again.seconds == pytest.approx(best.seconds) and best.gain > 0.1 and again.memory.fits
+    less = best.options["recompute_layers"]
+    fewer = distsim.advise(distsim.step(**{**stage, **best.options}))
+    assert all(one.options.get("recompute_layers", 0) < less for one in fewer)
+    whole = {"model": "llama-3-70b", "gpu": "tpu-v5p", "gpus": 256, "zero": 3, "framework": "maxtext",
+             "recompute": "full", "micro_batch": 8}  # fmt: skip
+    assert not any("recompute_layers" in one.options for one in distsim.advise(distsim.step(**whole)))
 
 
 def test_files_are_written_whole_through_links_and_into_pipes(tmp_path: Path) -> None:

@@ -177,8 +177,8 @@ def priced(flow: Flow, network: Network) -> tuple[Row, bool]:
 def crossing_fractions(flow: Flow, network: Network) -> list[Number]:
     """Shares of a flow's bytes that leave the domain, and each group of nodes below a tier of switches."""
     found = []
-    for nodes in (1, *(nodes for nodes, _ in network.tiers)):
-        group = flow.span.placed(network, nodes)
+    for below in (1.0, *(max(domains, 1.0) for domains, _ in network.tiers)):
+        group = flow.span.placed(network, round(below * network.domain))
         if flow.pattern in DIRECT:
             found.append(direct_crossing_fraction(group.ranks, group.near, group.nodes))
         else:

@@ -63,14 +63,24 @@ def direct_crossing_fraction(ranks: Number, near: Number, nodes: Number) -> Numb
 
 @formula(
     unit="1",
-    source="DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.2; counts of the draws, and of the turns, that reach a "
-    "destination",
+    source="DeepSeek-AI 2024 (arXiv:2412.19437), sections 2.1.2 and 3.2.2; counts of the draws, and of the turns, that "
+    "reach a destination",
 )
-def distinct_copies(held: Number, experts: Number, choices: int, in_turn: bool) -> Number:
+def distinct_copies(
+    held: Number, experts: Number, choices: int, in_turn: bool, groups: int = 1, groups_chosen: int = 1
+) -> Number:
     """Copies that a token sends when it goes once to each destination that holds ``held`` of the experts, over those
-    that go to each of its ``choices``: different experts drawn at random, or the next ones in turn (round robin)."""
-    reached = _next_ones(held, experts, choices) if in_turn else 1 - _missed(held, experts, choices)
+    that go to each of its ``choices``: different experts drawn at random, as many from each group that is chosen first,
+    or the next ones in turn (round robin)."""
+    reached = _next_ones(held, experts, choices) if in_turn else _drawn(held, experts, choices, groups, groups_chosen)
     return reached / (choices * held / experts)
+
+
+def _drawn(held: Number, experts: Number, choices: int, groups: int, groups_chosen: int) -> Number:
+    """Share of tokens that reach a destination: one of its groups is chosen, and there one of its experts."""
+    size = experts / groups
+    chosen = 1 - _missed(maximum(held / size, 1), groups, groups_chosen)
+    return chosen * (1 - _missed(minimum(held, size), size, max(choices // groups_chosen, 1)))
 
 
 def _next_ones(held: Number, experts: Number, choices: int) -> Number:

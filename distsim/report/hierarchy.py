@@ -14,10 +14,12 @@ def picture(report: TrafficReport, term: Style) -> list[str]:
     per_domain = min(network.domain, gpus)
     domains = -(-gpus // network.domain)
     levels: list[str] = []
-    for index, (nodes, over) in reversed(list(enumerate(network.tiers, start=1))):
-        groups = -(-domains // nodes)
+    cluster = report.setup.cluster
+    tiers = cluster.network.tiers if cluster.network is not None else ()
+    for index, tier in reversed(list(enumerate(tiers, start=1))):
+        groups = -(-gpus // (tier.nodes * cluster.gpus_per_node))
         if groups > 1:
-            text = f"{groups} groups of {nodes} nodes, uplinks {over:g}:1"
+            text = f"{groups} groups of {tier.nodes} nodes, uplinks {tier.oversubscription:g}:1"
             levels.append(f"{text}: {_crossing(report, index)}")
     if domains > 1:
         rate = f"{network.inter}, {decimal_bytes(line_rate(report, network.inter), 'B/s')} per GPU"

@@ -48,6 +48,11 @@ class Experts(Spec):
     beside_dense: bool = False
     """Every layer is two, each with attention and a dense MLP; the experts read what the first MLP reads, and their
     output joins the residual behind the second (LongCat's shortcut, arXiv:2509.01322)."""
+    groups: Count = 1
+    """Equal groups of neighbouring experts, of which the router chooses ``groups_per_token`` before it chooses experts
+    (DeepSeek's node-limited routing, arXiv:2412.19437, section 2.1.2); 1 where it chooses among all."""
+    groups_per_token: Count = 1
+    """Groups that a token's experts are of."""
     dense_layers: tuple[int, ...] = ()
     """Indices of layers whose MLP is dense, with the model's own ``ffn``."""
 
@@ -65,6 +70,14 @@ class Experts(Spec):
     def _consistent(self) -> Self:
         if self.per_token > self.choices:
             raise ValueError(f"per_token {self.per_token} is more than the {self.choices} experts there are")
+        if self.count % self.groups:
+            raise ValueError(f"groups {self.groups} do not divide the {self.count} experts")
+        if self.groups_per_token > min(self.groups, self.per_token):
+            least = f"the {self.groups} groups there are, and than per_token {self.per_token}"
+            raise ValueError(f"groups_per_token {self.groups_per_token} must not be more than {least}")
+        chosen = self.groups_per_token * (self.count // self.groups)
+        if self.groups > 1 and chosen < self.per_token:
+            raise ValueError(f"per_token {self.per_token} is more than the {chosen} experts of groups_per_token groups")
         if self.beside_dense and (self.shared or self.dense_layers):
             raise ValueError("beside_dense goes with experts in every layer and without shared ones")
         if (self.shared > 0) != (self.shared_ffn > 0):

@@ -167,6 +167,8 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "recompute", f"no recomputation{fewer}", {"recompute": "none", "recompute_layers": None}
     if setup.recompute == "full":
         yield "recompute", f"recompute attention only{fewer}", {"recompute": "selective", "recompute_layers": None}
+        for count, layers in _fewer_layers(setup):
+            yield "recompute", f"recompute {count} of {layers} layers per stage", {"recompute_layers": count}
     for kind, size in _micro_batches(y.micro_batch, y.micro_batches):
         yield kind, f"micro-batches of {size}", {"micro_batch": size}
     for name, words in (("tp", "tensor parallelism"), ("pp", "pipeline stages"), ("cp", "context parallelism")):
@@ -185,6 +187,9 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for zero in range(4):
         if zero != y.zero and y.dp * y.cp > 1:
             yield "zero", f"ZeRO {zero}", {"zero": zero}
+    if y.zero and job.sync != "local-sgd":  # whose groups are replicas
+        for size in _sharding_groups(y.zero_group):
+            yield "zero group", f"states sharded over {size} ranks", {"zero_group": size}
     if recipe := sixteen_bits(setup):
         yield "precision", "products in 16 bits", {"precision": recipe}
     if setup.precision.math == "fp32" and setup.accelerator.peak.tf32:
@@ -219,6 +224,24 @@ def _micro_batches(size: int, count: int) -> Iterator[tuple[str, int]]:
     while count % 2 == 0:
         size, count = size * 2, count // 2
         yield "micro-batch", size
+
+
+def _fewer_layers(setup: Setup) -> Iterator[tuple[int, int]]:
+    """A quarter, half and three quarters of a stage's layers, where those are fewer than compute again."""
+    layers, now = max(setup.stage_layers), setup.layout.recompute_layers
+    if setup.framework.supports.some_layers:
+        for quarters in (1, 2, 3):
+            count = -(-layers * quarters // 4)
+            if count < (layers if now < 0 else min(now, layers)):
+                yield count, layers
+
+
+def _sharding_groups(ranks: int) -> Iterator[int]:
+    """Fewer ranks that share one copy of the states: a fourth or less of those before, down to two."""
+    for size in reversed(divisors(ranks)):
+        if 1 < size <= ranks // 4:
+            ranks = size
+            yield size
 
 
 def _unpiped(job: Job) -> dict[str, Any]:

@@ -28,15 +28,25 @@ class Span(NamedTuple):
     world: Number = 0
     """All ranks of the job; 0: any number."""
 
-    def placed(self, network: Network, nodes: int = 1) -> Group:
-        """The worst group of this kind on the network's domains, or on groups of ``nodes`` below a tier of switches,
-        whose nodes a job takes as it needs them."""
+    def placed(self, network: Network, domain: int | None = None) -> Group:
+        """The worst group of this kind on the network's domains, or on larger ones that a tier of switches joins, whose
+        nodes a job takes as it needs them."""
         ranks, node = maximum(self.ranks, 1), network.node or network.domain
-        domains, fewest = self._spread(ranks, network.domain * nodes, node)
+        size = network.domain if domain is None else domain
+        domains, fewest = self._spread(ranks, size, node)
         bridged: Number = False
         if network.bridge is not None:
             bridged = (self._spread(ranks, network.bridge.cards, 0)[0] == 1) & (domains == 1)
-        return Group(ranks, ranks / domains, domains, network, axes=self._axes(network), bridged=bridged, fewest=fewest)
+        return Group(
+            ranks, ranks / domains, domains, network, axes=self._axes(network), bridged=bridged, fewest=fewest,
+            apart=self._apart(size),
+        )  # fmt: skip
+
+    def _apart(self, size: int) -> Number:
+        """Domains of a size from one of the group's to the next."""
+        ends = self.ends
+        far = self.stride if ends is None else maximum(ends[0] - ends[1], ends[1] - ends[0])
+        return maximum(far / size, 1)
 
     def _spread(self, ranks: Number, domain: int, node: int) -> Spread:
         if self.ends is None:

@@ -76,7 +76,8 @@ def once_per_domain(setup: Setup, flow: Flow, network: Network) -> Flow:
         return flow
     placed = flow.span.placed(network)
     held = experts.count / where(placed.nodes > 1, placed.nodes, placed.ranks)
-    share = distinct_copies(held, experts.choices, experts.per_token, setup.kernels.router == "round-robin")
+    in_turn = setup.kernels.router == "round-robin"
+    share = distinct_copies(held, experts.choices, experts.per_token, in_turn, experts.groups, experts.groups_per_token)
     own = where(placed.nodes > 1, 0.0, OWN_SHARE * (link_rate(setup.accelerator, setup.cluster) or 0.0))
     return flow._replace(bytes_logical=flow.bytes_logical * share, own_rate=own)
 

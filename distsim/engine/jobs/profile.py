@@ -11,6 +11,7 @@ from distsim.errors import DistsimError
 from distsim.layers.sparse_attention import reads_chosen
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
+from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.loss import Loss
@@ -138,18 +139,14 @@ def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str
 
 
 def framework_notes(
-    framework: Framework,
-    model: Model,
-    layout: Layout,
-    kernels: Kernels,
-    origins: Mapping[str, str],
-    precision: Precision,
-    whole_model: bool,
-) -> list[str]:
+    framework: Framework, model: Model, layout: Layout, kernels: Kernels, origins: Mapping[str, str],
+    precision: Precision, job: Job, whole_model: bool,
+) -> list[str]:  # fmt: skip
     """What a user should know of a framework: that nobody trains with it, what it shards or gathers where nobody says
-    and distsim does not or does, the loss of its recipes; and how it attends to chosen keys. ``whole_model`` tells that
-    no adapters train."""
-    own = [*_usual_notes(framework, layout, origins), *_sharding_notes(framework, layout, origins, precision.name)]
+    and distsim does not or does, in how many bytes it adds up gradients, the loss of its recipes; and how it attends to
+    chosen keys. ``whole_model`` tells that no adapters train."""
+    own = [*_usual_notes(framework, layout, origins), *_sharding_notes(framework, layout, origins, precision.name),
+           *_wider_gradients(framework, precision, job)]  # fmt: skip
     if whole_model and precision.master_bytes and layout.zero < framework.supports.master_zero:
         own.append(
             f"{framework.name} keeps no fp32 master copy unless DeepSpeed does (--zero 1): a model loaded in 16 bits "
@@ -171,6 +168,21 @@ def _usual_notes(framework: Framework, layout: Layout, origins: Mapping[str, str
         return []
     usual = framework.usual.get("pipelined_zero", usual) if layout.pp > 1 else usual
     return [f"--zero not given: 0 taken, every GPU holds all states; {name} usually runs with --zero {usual}"]
+
+
+def _wider_gradients(framework: Framework, precision: Precision, job: Job) -> list[str]:
+    """A note for a job that names its framework and no recipe, where that framework's own has wider gradients."""
+    usual = framework.usual.get(f"precision_{precision.name}")
+    named = "framework" in job.model_fields_set and job.precision is None and job.lora_rank is None
+    if not named or usual is None or framework.stands_for:
+        return []
+    wide = catalog.load("precisions", str(usual)).gradient_bytes
+    if wide <= precision.gradient_bytes:
+        return []
+    return [
+        f"--precision not given: {precision.name} taken, with gradients of {precision.gradient_bytes:g} bytes; "
+        f"{framework.name} usually adds them up in {wide:g}: --precision {usual}"
+    ]
 
 
 def least_zero(framework: Framework, precision: str) -> int:

@@ -154,7 +154,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         kernels = kernels.model_copy(update=asked_kernels(job, framework, model, accelerator, precision))
         refuse_asked(job, layout)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
-    notes += framework_notes(framework, model, layout, kernels, origins, precision, tuning is None)
+    notes += framework_notes(framework, model, layout, kernels, origins, precision, job, tuning is None)
     notes += tuning_notes(tuning, model, kernels, framework, precision, job.lora_targets)
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)
     if job.dropout is not None and not any(rates):

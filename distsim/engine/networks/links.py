@@ -158,7 +158,7 @@ def network_for(
         sharp=sharp,
         torus_axes=_axes(usual) if library == "ici" else 0,
         torus_wrap=usual.fabric.wrap if usual is not None else RING,
-        tiers=tuple((tier.nodes, tier.oversubscription) for tier in usual.network.tiers)
+        tiers=tuple((tier.nodes * per_node / domain, tier.oversubscription) for tier in usual.network.tiers)
         if cluster is not None and usual.network is not None else (),
         bridge=bridge_of(accelerator, usual),
         node=per_node,

@@ -105,7 +105,7 @@ def graph_of(group: Group, rings: bool = True) -> Graph:
         whole = where(rate > 0, minimum(channels * speed, rate), speed)  # one GPU has none
         inside = whole if net.channelled and not net.mesh_links else rate
     nics = group.least * net.nic_rate * table["graph"]["nic_share"] / group.sharing
-    nics = nics / ring_oversubscription(group.nodes, net.tiers)
+    nics = nics / ring_oversubscription(group)
     many = group.nodes > 1
     across = where(many, maximum(nics, _NEVER), FREE)
     doubled = across * where(group.nodes == 2, 2.0, 1.0) if net.two_node_tree else across
@@ -254,10 +254,12 @@ def direct(op: str, group: Group) -> Candidate:
     far = group.ranks - group.least
     pair = op == "send_recv" and (net.pair_rate or net.rings)  # of a mesh: the links of two, whatever the group
     fabric = graph_of(group._replace(local=2 if pair else maximum(group.local, 2)), rings=False).inside
-    nic = maximum(net.nic_rate / group.sharing / direct_oversubscription(group.nodes, net.tiers), _NEVER)
+    nic, slower = maximum(net.nic_rate / group.sharing, _NEVER), direct_oversubscription(group)
     if op == "send_recv":
         latency = base + where(many, network, intra)
-        return Candidate("direct", "Simple", latency, where(many, FREE, fabric), where(many, nic, FREE))
+        uplink = where(slower > 1, nic / slower, FREE)  # carries its share whatever one message makes of a NIC
+        return Candidate("direct", "Simple", latency, where(many, FREE, fabric), where(many, nic, FREE), uplink)
+    nic = nic / slower
     post = tables()["other"]["nic_post"] * MICROSECOND * SIMPLE_POSTS
     hop = where(many, network, intra)
     latency = formulas.direct_latency(base, hop, near, far, intra, post)

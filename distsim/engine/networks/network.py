@@ -68,8 +68,8 @@ class Network(NamedTuple):
     """Dimensions of a TPU torus; 0 elsewhere."""
     torus_wrap: int = RING
     """Chips along an axis from which on its ends are joined."""
-    tiers: tuple[tuple[int, float], ...] = ()
-    """(nodes below one switch group, oversubscription of its uplinks), lowest first."""
+    tiers: tuple[tuple[float, float], ...] = ()
+    """(domains below one switch group, oversubscription of its uplinks), lowest first."""
     bridge: Bridge | None = None
     """What joins cards that PCIe joins otherwise."""
     node: int = 0
@@ -106,6 +106,9 @@ class Group(NamedTuple):
     fewest: Number = 0
     """Ranks on the domain that holds fewest of them, whose NICs all wait for; 0: as many on each."""
 
+    apart: Number = 1
+    """Domains from one of the group's to the next: 1 where they are neighbours, more where others lie between."""
+
     @property
     def least(self) -> Number:
         """Ranks on the domain that holds fewest."""
@@ -140,20 +143,25 @@ def group_of(ranks: Number, ranks_per_node: Number, network: Network, sharing: N
     return Group(ranks, ranks / nodes, nodes, network, sharing, bridged=bridged, fewest=fewest)
 
 
-def ring_oversubscription(nodes: Number, tiers: tuple[tuple[int, float], ...]) -> Number:
-    """How much slower a ring or tree runs across tiers: one node's worth of traffic leaves each switch group."""
+def ring_oversubscription(group: Group) -> Number:
+    """How much slower a ring or tree runs across tiers. One domain's worth of traffic leaves each group of switches, as
+    much again for every other group of ranks whose domains lie between those of this one."""
     worst: Number = 1.0
-    for below, over in tiers:
-        worst = maximum(worst, where(nodes > below, maximum(1.0, over / below), 1.0))
+    for below, over in group.network.tiers:
+        spanned = (group.nodes - 1) * group.apart >= below
+        slower = maximum(1.0, over * minimum(group.apart, below) / below)
+        worst = maximum(worst, where(spanned, slower, 1.0))
     return worst
 
 
-def direct_oversubscription(nodes: Number, tiers: tuple[tuple[int, float], ...]) -> Number:
-    """How much slower an all-to-all runs across tiers: most of every node's traffic leaves its switch group."""
+def direct_oversubscription(group: Group) -> Number:
+    """How much slower an all-to-all runs across tiers: most of every domain's traffic leaves its group of switches. A
+    message to one other rank is one to a neighbour."""
     worst: Number = 1.0
-    for below, over in tiers:
-        share = (nodes - below) / maximum(nodes - 1, 1)
-        worst = maximum(worst, where(nodes > below, maximum(1.0, over * share), 1.0))
+    for below, over in group.network.tiers:
+        spanned = (group.nodes - 1) * group.apart >= below
+        share = (group.nodes - maximum(below / group.apart, 1)) / maximum(group.nodes - 1, 1)
+        worst = maximum(worst, where(spanned, maximum(1.0, over * share), 1.0))
     return worst
 
 

@@ -80,7 +80,7 @@ def _sides(group: Group) -> tuple[tuple[Number, Number], tuple[Number, Number]]:
     """(hop, rate) inside a domain and between domains."""
     net, profile = group.network, profiles()[group.network.backend]
     inside = maximum(net.intra_rate * profile["local_share"], 1.0)
-    nic = net.nic_rate / group.sharing / direct_oversubscription(group.nodes, net.tiers)
+    nic = net.nic_rate / group.sharing / direct_oversubscription(group)
     across = maximum(nic * profile["share"], 1.0)
     return (profile["local_hop"] * MICROSECOND, inside), (net.hop * profile["hop_share"], across)
 

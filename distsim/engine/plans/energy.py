@@ -64,8 +64,8 @@ def draw(accelerator: Accelerator, cluster: Cluster, utilisation: float | None) 
     idle = figures.note("accelerator, waiting for a restart", full * profile.idle_fraction, "W",
                         profile.source_of("idle_fraction") or "")  # fmt: skip
     stated = min(full, cluster.gpu_power or full) if cluster.power else full
-    rest = _overhead(stated, cluster, profile, figures)
     node = cluster.power or _alike_power(accelerator, cluster)
+    rest = _overhead(stated, node, cluster.gpus_per_node, profile, figures)
     rated = most + rest if node is None else max(node / cluster.gpus_per_node - stated, 0.0) + most
     return Draw(float(busy), rest, float(idle), figures, rated)
 
@@ -79,14 +79,15 @@ def _alike_power(accelerator: Accelerator, cluster: Cluster) -> float | None:
     return usual.power if usual.gpus_per_node == cluster.gpus_per_node else None
 
 
-def _overhead(full: float, cluster: Cluster, profile: PowerDraw, figures: Figures) -> float:
-    """Processors, fans, network: measured, or a share of what the node may draw, or of what its accelerators do."""
+def _overhead(full: float, node: float | None, gpus_per_node: int, profile: PowerDraw, figures: Figures) -> float:
+    """Processors, fans, network: measured, or a share of what the node may draw, its own or one alike, or of what its
+    accelerators do."""
     if profile.node_watts is not None:
         return float(figures.note("share of the node", profile.node_watts, "W", profile.source_of("node_watts") or ""))
-    if cluster.power is not None:
+    if node is not None:
         return float(figures.use(
-            "share of the node", forms.node_overhead_watts, node_watts=cluster.power,
-            gpus_per_node=cluster.gpus_per_node, full_watts=full, node_share=profile.node_share,
+            "share of the node", forms.node_overhead_watts, node_watts=node,
+            gpus_per_node=gpus_per_node, full_watts=full, node_share=profile.node_share,
         ))  # fmt: skip
     source = profile.source_of("node_fraction") or ""
     return float(figures.note("share of the node", full * profile.node_fraction, "W", source))

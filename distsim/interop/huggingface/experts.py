@@ -53,7 +53,17 @@ def read_experts(fields: Fields, family: Family, values: dict[str, Any]) -> dict
         "shared_ffn": shared_ffn or shared * ffn,
         "dense_layers": dense,
         **_zero(fields),
+        **_groups(fields, count),
     }
+
+
+def _groups(fields: Fields, count: int) -> dict[str, Any]:
+    """Groups of experts among which DeepSeek's router chooses first; its greedy one knows none."""
+    groups, chosen = fields.whole("n_group"), fields.whole("topk_group")
+    limited = groups is not None and chosen is not None and groups > 1 and count % groups == 0
+    if not limited or fields.find("topk_method")[1] == "greedy":
+        return {}
+    return {"groups": groups, "groups_per_token": chosen}
 
 
 def _zero(fields: Fields) -> dict[str, Any]:
