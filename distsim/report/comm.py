@@ -19,7 +19,7 @@ def lines(report: TrafficReport, zero: Sequence[ZeroTraffic], sync: SyncCost | N
     if report.collectives:
         parts += [link_lines(report), picture(report, term)]
     if zero:
-        parts.append(zero_lines(zero, report.setup.layout.zero, term))
+        parts.append(zero_lines(zero, report.setup.layout.zero))
     if sync is not None:
         parts.append(sync_lines(sync, report, term))
     made = [line for part in parts if part for line in ("", *part)]
@@ -43,7 +43,7 @@ def link_lines(report: TrafficReport) -> list[str]:
     return ["Links, each by the collectives whose slowest link it is:", *columns(header, rows)] if rows else []
 
 
-def zero_lines(found: Sequence[ZeroTraffic], current: int, term: Style) -> list[str]:
+def zero_lines(found: Sequence[ZeroTraffic], current: int) -> list[str]:
     """ZeRO 0 to 3 side by side: the published law, and this job."""
     header = ["ZeRO", "gathered", "reduced", "paper", "this job", "sent", "time"]
     words = (("nothing", "all-reduced"), ("after the step", "to owners"), ("after the step", "to owners"),
