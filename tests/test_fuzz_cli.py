@@ -16,7 +16,7 @@ from distsim.cli.options import JOB_OPTIONS
 
 MODELS = [
     "llama-7b",
-    "mixtral-8x7b",
+    "olmoe-1b-7b",
     "gpt2",
     "deepseek-v2-lite",
     "gemma-2-2b",

@@ -40,7 +40,9 @@ ROOMS_OF = {
     "pydantic": ("specs", "catalog"),
     "numpy": ("arrays", "engine/search", "engine/layouts", "engine/fitting", "engine/plans/campaign"),
 }
-LONGEST_FILE, LONGEST_FUNCTION = 300, 60
+LONGEST_FILE, LONGEST_FUNCTION, MOST_PARAMETERS = 300, 60, 11
+EVERY_OPTION = ("cli/", "engine/pipeline.py")
+"""Where a function takes each option of a command, or of the library's like, by its name."""
 
 
 @functools.cache
@@ -112,6 +114,9 @@ def test_files_and_functions_are_small(path: Path) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = (node.end_lineno or 0) - node.lineno + 1
             assert length <= LONGEST_FUNCTION, f"{node.name} has {length} lines"
+            taken = len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs)
+            options = str(path.relative_to(PACKAGE)).startswith(EVERY_OPTION)
+            assert options or taken <= MOST_PARAMETERS, f"{node.name} takes {taken} parameters"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -168,15 +168,15 @@ def test_topology_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_sweep_of_sizes(capsys: pytest.CaptureFixture[str]) -> None:
     assert sizes(8, 64) == [8, 16, 32, 64] and sizes(8, 100) == [8, 16, 32, 64, 100] and sizes(5, 5) == [5]
-    price_collective("all_reduce", bytes="1GB", cluster="dgx-h100", gpus=16, sweep_from="1MB")
+    price_collective("all_reduce", size="1GB", cluster="dgx-h100", gpus=16, sweep_from="1MB")
     out = capsys.readouterr().out
     assert "busbw (GB/s)" in out and "nvls_tree" in out and "1,000,000,000" in out and "█" in out.replace("#", "█")
-    price_collective("all_gather", bytes="64MiB", gpu="a100-sxm4-80gb", json=True)
+    price_collective("all_gather", size="64MiB", gpu="a100-sxm4-80gb", json=True)
     data = json.loads(capsys.readouterr().out)
     assert data["schema"] == "distsim.collective/1" and data["sizes"][-1]["bytes"] == 2**26
 
 
-@pytest.mark.parametrize("given", [{"bytes": "0"}, {"bytes": "many"}, {"bytes": "1MB", "sweep_from": "1GB"}])
+@pytest.mark.parametrize("given", [{"size": "0"}, {"size": "many"}, {"size": "1MB", "sweep_from": "1GB"}])
 def test_absurd_sizes(given: dict[str, str]) -> None:
     with pytest.raises(DistsimError):
         price_collective("all_reduce", gpu="h100-sxm", **given)  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ def _every_layer(setup: Setup, stage: Stage) -> float:
     setup = stored(setup)
     step = StageStep(setup, stage, states(setup, stage.held(), Figures()), saved_of(setup, stage))
     for place, kind in enumerate(stage.order):
-        layer_backward(step, stage, kind, place)
+        layer_backward(step, kind, place)
     return float(max(moment.total for moment in step.found))
 
 

@@ -12,35 +12,28 @@ _SMALLEST = 8  # bytes, where nccl-tests sweeps usually begin
 
 def price_collective(
     op: str,
-    bytes: str | None = None,
+    size: str | None = None,
+    sweep_from: str | None = None,
+    json: bool = False,
+    *,
     gpu: str | None = None,
     gpus: int | None = None,
     cluster: str | None = None,
-    gpus_per_node: int | None = None,
-    internode_gbps_per_gpu: float | None = None,
-    network: str | None = None,
-    backend: str | None = None,
-    sharp: bool = False,
-    profile: str | None = None,
-    sweep_from: str | None = None,
-    json: bool = False,
+    **links: Any,
 ) -> None:
-    """Print time, algorithm and bus bandwidth for sizes up to ``bytes`` (1 GiB), doubling from ``sweep_from``."""
+    """Print time, algorithm and bus bandwidth for sizes up to ``size`` (1 GiB), doubling from ``sweep_from``; ``links``
+    are further options of ``collective``."""
     from distsim.engine.collective import Collective, collective, group_on
     from distsim.engine.networks.pricing import op_named
     from distsim.engine.networks.profile_use import unused_by_group
     from distsim.report import talk
     from distsim.units import GIB, parse
 
-    last = _whole(parse(bytes, "B", "--bytes")) if bytes is not None else GIB
+    last = _whole(parse(size, "B", "--bytes")) if size is not None else GIB
     first = _whole(parse(sweep_from, "B", "--from")) if sweep_from is not None else min(last, _SMALLEST)
-    given: dict[str, Any] = {
-        "gpus_per_node": gpus_per_node, "internode_gbps_per_gpu": internode_gbps_per_gpu, "network": network,
-        "backend": backend, "sharp": sharp, "profile": profile,
-    }  # fmt: skip
-    where, count = _place(cluster, gpu, gpus, gpus_per_node)
-    found: list[Collective] = [collective(op, bytes=size, gpus=count, **where, **given) for size in sizes(first, last)]
-    if note := unused_by_group(profile, op_named(op), group_on(gpus=count, **where, **given)):
+    where, count = _place(cluster, gpu, gpus, links.get("gpus_per_node"))
+    found: list[Collective] = [collective(op, bytes=one, gpus=count, **where, **links) for one in sizes(first, last)]
+    if note := unused_by_group(links.get("profile"), op_named(op), group_on(gpus=count, **where, **links)):
         talk.note(note)
     if json:
         _print_json(found, note)

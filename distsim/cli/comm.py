@@ -65,7 +65,8 @@ def _one(op: str, stated: dict[str, Any], single: dict[str, Any], json: bool, ex
         left.append("--explain")
     if left:
         raise DistsimError(f"--collective prices one collective; it takes no {', '.join(left)}", "leave them out")
-    price_collective(op, **place, **single, json=json)
+    size, sweep_from = single.pop("bytes"), single.pop("sweep_from")
+    price_collective(op, size, sweep_from, json, **place, **single)
 
 
 def _refuse(single: dict[str, Any]) -> None:

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
+from distsim.cli.signatures import with_signature
+
 
 def narrowed(function: Callable[..., None], arguments: list[str]) -> Callable[..., None]:
     """``function`` with the options that ``arguments`` mention, and all it takes by place; the others get their
@@ -22,11 +24,7 @@ def narrowed(function: Callable[..., None], arguments: list[str]) -> Callable[..
     def command(**values: Any) -> None:
         function(**{**defaults, **values})
 
-    command.__signature__ = inspect.Signature([one.replace(kind=one.KEYWORD_ONLY) for one in kept])  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in kept}
-    command.__doc__ = function.__doc__
-    command.__name__ = function.__name__
-    return command
+    return with_signature(command, [one.replace(kind=one.KEYWORD_ONLY) for one in kept], function)
 
 
 def _option(parameter: inspect.Parameter) -> Any:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from distsim.cli.signatures import with_signature
 from distsim.errors import DistsimError
 
 # name -> (type, help). The names are Job's fields; the flags follow from them.
@@ -137,11 +138,7 @@ def job_command(function: Callable[..., None]) -> Callable[..., None]:
 
     shared = [parameter(name, kind, text) for name, (kind, text) in JOB_OPTIONS.items()]
     parameters = [MODEL, *shared, JOB_FILE, SHOW_CONFIG, *own]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    command.__doc__ = function.__doc__
-    command.__name__ = function.__name__
-    return command
+    return with_signature(command, parameters, function)
 
 
 def with_places(typed: dict[str, Any], file: Path | None = None) -> tuple[dict[str, Any], dict[str, str]]:

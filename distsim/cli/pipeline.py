@@ -8,11 +8,14 @@ from typing import Any
 import typer
 
 from distsim.cli import pipeline_flags as flag
+from distsim.cli.signatures import gathering
 
 NO_ARGS_IS_HELP = True
 
 
+@gathering("job", flag.of_model())
 def pipeline(
+    *,
     stages: flag.Stages = None, micro: flag.Micro = None, schedule: flag.Schedule = None, chunks: flag.Chunks = None,
     forward: flag.Forward = None, backward: flag.Backward = None, input_gradient: flag.InputGradient = None,
     weight_gradient: flag.WeightGradient = None, hop: flag.Hop = None, p2p: flag.P2p = "async",
@@ -20,13 +23,8 @@ def pipeline(
     placement: flag.Placement = None, chains: flag.Chains = None, fused: flag.Fused = None,
     fused_time: flag.FusedTime = None, memory_limit: flag.MemoryLimit = None, group: flag.Group = None,
     balance: flag.Balance = None, loss: flag.Loss = 0.0, optimizer: flag.Optimizer = None, sync: flag.Sync = True,
-    model: flag.Model = None, gpu: flag.Gpu = None, tp: flag.Tp = None, micro_batch: flag.MicroBatch = None,
-    seq: flag.Seq = None, recompute: flag.Recompute = None, framework: flag.Framework = None,
-    cuda_graphs: flag.CudaGraphs = None,
-    stage_layers: flag.StageLayers = None, gpu_power: flag.GpuPower = None,
-    lora_rank: flag.LoraRank = None, quantize: flag.Quantize = None,
-    compare: flag.Compare = False, list_: flag.List = False, svg: flag.Svg = None, trace: flag.Trace = None,
-    json: flag.Json = False,
+    model: flag.Model = None, job: dict[str, Any], compare: flag.Compare = False, list_: flag.List = False,
+    svg: flag.Svg = None, trace: flag.Trace = None, json: flag.Json = False,
 ) -> None:  # fmt: skip
     """Draw a pipeline schedule: who computes what and when, the bubble, and the activations in flight.
 
@@ -42,9 +40,6 @@ def pipeline(
         return _list(json)
     options.refuse_idle(sync, optimizer)
     times = options.all_times(forward, backward, input_gradient, weight_gradient, hop)
-    job = {"gpu": gpu, "tp": tp, "micro_batch": micro_batch, "seq": seq, "recompute": recompute, "framework": framework,
-           "lora_rank": lora_rank, "quantize": quantize, "stage_layers": stage_layers,
-           "gpu_power": gpu_power, "cuda_graphs": cuda_graphs}  # fmt: skip
     shape = {"stages": stages, "micro": micro, "chunks": chunks}
     options.refuse_two_times(model, balance)
     times, setup = options.times_of_model(model, shape, job, times, not compare)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from distsim.cli.options import parameter
 
 Stages = Annotated[int | None, typer.Option(help="stages (devices in a row)")]
 Micro = Annotated[int | None, typer.Option(help="micro-batches, of both directions together")]
@@ -33,21 +36,28 @@ Loss = Annotated[float, typer.Option(help="time of the loss, on the last chunk [
 Optimizer = Annotated[float | None, typer.Option(help="time of the optimizer step at the end [default: none]")]
 Sync = Annotated[bool, typer.Option("--sync/--no-sync", help="stages step together, or each when done")]
 Model = Annotated[str | None, typer.Option(help="take the times of this model, in seconds, as distsim step has them")]
-Gpu = Annotated[str | None, typer.Option(help="with --model: accelerator [default: a100-sxm4-80gb]")]
-GpuPower = Annotated[str | None, typer.Option(help="with --model: power limit of each accelerator in watts")]
-Tp = Annotated[int | None, typer.Option(help="with --model: tensor parallel degree of a stage")]
-MicroBatch = Annotated[int | None, typer.Option(help="with --model: sequences per micro-batch [default: 1]")]
-Seq = Annotated[int | None, typer.Option(help="with --model: tokens per sequence [default: the model's context]")]
-Recompute = Annotated[str | None, typer.Option(help="with --model: none, selective or full")]
-LoraRank = Annotated[int | None, typer.Option(help="with --model: rank of LoRA adapters; only they train")]
-Quantize = Annotated[str | None, typer.Option(help="with --model: how frozen weights are stored, e.g. nf4")]
-StageLayers = Annotated[
-    str | None, typer.Option(help="with --model: layers per stage or chunk, as distsim step takes them: 7,7,6,6,6")
-]
-CudaGraphs = Annotated[str | None, typer.Option(help="with --model: CUDA graphs: none, modules, iteration")]
-Framework = Annotated[str | None, typer.Option(help="with --model: software profile [default: megatron-core]")]
 Compare = Annotated[bool, typer.Option("--compare", help="all schedules side by side, best first")]
 List = Annotated[bool, typer.Option("--list", help="name the schedules and their papers")]
 Svg = Annotated[Path | None, typer.Option(help="write the chart as SVG to this file")]
 Trace = Annotated[Path | None, typer.Option(help="write a trace for Perfetto or Chrome to this file")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead")]
+
+OF_MODEL = {
+    "gpu": (str, "accelerator [default: a100-sxm4-80gb]"),
+    "tp": (int, "tensor parallel degree of a stage"),
+    "micro_batch": (int, "sequences per micro-batch [default: 1]"),
+    "seq": (int, "tokens per sequence [default: the model's context]"),
+    "recompute": (str, "none, selective or full"),
+    "framework": (str, "software profile [default: megatron-core]"),
+    "cuda_graphs": (str, "CUDA graphs: none, modules, iteration"),
+    "stage_layers": (str, "layers per stage or chunk, as distsim step takes them: 7,7,6,6,6"),
+    "gpu_power": (str, "power limit of each accelerator in watts"),
+    "lora_rank": (int, "rank of LoRA adapters; only they train"),
+    "quantize": (str, "how frozen weights are stored, e.g. nf4"),
+}
+"""Job options with which ``--model`` takes its times, by their names there."""
+
+
+def of_model() -> list[inspect.Parameter]:
+    """The same as options of the command."""
+    return [parameter(name, kind, f"with --model: {text}") for name, (kind, text) in OF_MODEL.items()]

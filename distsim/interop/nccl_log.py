@@ -73,7 +73,7 @@ def parse(text: str, name: str = "log") -> Topology:
     reader = _Reader(name)
     for number, line in enumerate(text.splitlines(), 1):
         if match := _INFO.search(line):
-            reader.line(number, line, match[1].strip())
+            reader.line(number, match[1].strip())
     return reader.result()
 
 
@@ -88,7 +88,7 @@ class _Reader:
         self.edges: dict[Edge, None] = {}
         self.graphs: dict[Graph, None] = {}
 
-    def line(self, number: int, line: str, info: str) -> None:
+    def line(self, number: int, info: str) -> None:
         """Take in one INFO line."""
         self.infos += 1
         if match := _VERSION.search(info):

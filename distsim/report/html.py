@@ -49,7 +49,7 @@ def page(made: Plan, seed: int, top: int, today: datetime.date, asked: str = "")
         element("main", "\n", joined([
             _answer(made, chosen, seed, today), _options(made, chosen, top), _trade(made, chosen),
             _money(chosen), _buying(made, chosen, today), html_layout.memory(chosen, inside),
-            html_layout.pipeline(chosen, inside), html_sections.losses(made, chosen),
+            html_layout.pipeline(inside), html_sections.losses(made, chosen),
             html_sections.prices(made, today), html_sections.assumptions(made, chosen, inside, seed),
             html_sections.versions(made, inside, today, asked),
         ])),

@@ -42,7 +42,7 @@ def memory(option: Option, inside: Details) -> Html:
     )  # fmt: skip
 
 
-def pipeline(option: Option, inside: Details) -> Html:
+def pipeline(inside: Details) -> Html:
     """The schedule as a drawing, or why there is none."""
     title, drawn = "Pipeline over time", inside.drawn
     if drawn is None:

@@ -29,10 +29,10 @@ def _stage(stage: int, stages: int, micro: int) -> list[Action]:
             down_done += 1
         actions += [*weight_pairs(back_down, down), ("F", up, up_done), *weight_pairs(back_up, up)]
         back_down, back_up, up_done = back_down + 1, back_up + 1, up_done + 1
-    return actions + _drain(stage, stages, micro, (down, back_down), (up, back_up))
+    return actions + _drain(stage, stages, (down, back_down), (up, back_up))
 
 
-def _drain(stage: int, stages: int, micro: int, first: tuple[int, int], second: tuple[int, int]) -> list[Action]:
+def _drain(stage: int, stages: int, first: tuple[int, int], second: tuple[int, int]) -> list[Action]:
     """Input gradients as soon as they may run, weight gradients where nothing else can."""
     (down, back_down), (up, back_up) = first, second
     actions: list[Action] = []

@@ -34,7 +34,7 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
     """Candidates for the peak, in the order in which they happen."""
     step = StageStep(setup, stage, held, saved)
     alive = step.alive
-    copies, tied, grown = step.copies, step.tied_gradient(), step.gradients.kept
+    copies = step.copies
     if stage.head is not None:
         loss = stage.head.operations[-1]
         head_copies = weight_copy_bytes(stage.head.operations)
@@ -43,11 +43,11 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
     else:
         step.add("forward end", alive + copies)
     if stage.layers:
-        _layers(step, stage)
+        _layers(step)
     if stage.embedding is not None:
         if setup.model.encoder_layers:
-            _decoder_lookup(step, stage, saved, grown, tied)
-        _embedding(step, stage, saved, grown, tied)
+            _decoder_lookup(step)
+        _embedding(step)
     _optimizer_step(step)
     if setup.tuning is not None and setup.framework.adapters.quantises_on_gpu:
         whole = sum(p.elements * times for p, times in stage.parameters) * setup.precision.parameter_bytes
@@ -55,30 +55,32 @@ def moments_of(setup: Setup, stage: Stage, held: States, saved: Saved) -> list[M
     return step.found
 
 
-def _layers(step: StageStep, stage: Stage) -> None:
+def _layers(step: StageStep) -> None:
     """The backward pass of the layers at which it may be highest.
 
     From layer to layer of one kind what is alive rises or falls evenly, so that the last or the first of the kind is
     its highest: the last where gradients take no room of their own. Where only the stage's first layers are computed
     again, the last of these counts too.
     """
+    stage = step.stage
     again, count = stage.recomputed_layers(step.setup.layout), stage.layer_count
     grows = not isinstance(step.gradients.kept, (int, float)) or step.gradients.kept > 0
     for kind in reversed(range(len(stage.layers))):
         mine = [place for place in range(count) if stage.order[place] == kind]
         for place in sorted({mine[-1], mine[0]} if grows or mine[0] == 0 else {mine[-1]}, reverse=True):
-            layer_backward(step, stage, kind, place)
+            layer_backward(step, kind, place)
         if not isinstance(again, int) or 0 < again < count:
             last = [max((place for place in mine if place < end), default=mine[0]) for end in range(count + 1)]
-            layer_backward(step, stage, kind, take(last, again))
+            layer_backward(step, kind, take(last, again))
 
 
-def layer_backward(step: StageStep, stage: Stage, kind: int, place: Number) -> None:
+def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     """One layer's backward pass, at this place of the stage: what those before it keep, and gradients of those after.
 
     A layer that is computed again keeps its input beside all that its operations keep.
     """
-    setup, made, again = step.setup, step.gradients.kept, stage.recomputed_layers(step.setup.layout)
+    setup, stage, made = step.setup, step.stage, step.gradients.kept
+    again = stage.recomputed_layers(setup.layout)
     layers, copies, gradients = 0, 0, _parameters(stage.head) * made + step.tied_gradient()
     for (block, times), among in zip(stage.layers, stage.among_first, strict=True):
         small = take(among, minimum(place, again))
@@ -109,27 +111,29 @@ def _all_parameters(stage: Stage) -> Number:
     return sum(parameter.elements * times for parameter, times in stage.parameters if parameter.trains)
 
 
-def _decoder_lookup(step: StageStep, stage: Stage, saved: Saved, grown: Number, tied: Number) -> None:
+def _decoder_lookup(step: StageStep) -> None:
     """The dense gradient of a decoder's lookup is added to the head's while all that the encoder kept is alive."""
-    setup, (encoder, encoders), (decoder, decoders) = step.setup, stage.layers[0], stage.layers[-1]
+    setup, stage = step.setup, step.stage
+    (encoder, encoders), (decoder, decoders) = stage.layers[0], stage.layers[-1]
     recomputed = where(setup.layout.recompute_layers != 0, 1, 0)
-    kept = layer_saved_bytes(setup, encoder, recomputed) * encoders + saved.embedding
+    kept = layer_saved_bytes(setup, encoder, recomputed) * encoders + step.saved.embedding
     copies = where(recomputed, 0, weight_copy_bytes(encoder.operations) * encoders)
-    made = (_parameters(decoder) * decoders + _parameters(stage.head)) * grown
-    step.add("decoder's embedding backward", step.others + kept + copies, made + 3 * tied)
+    made = (_parameters(decoder) * decoders + _parameters(stage.head)) * step.gradients.kept
+    step.add("decoder's embedding backward", step.others + kept + copies, made + 3 * step.tied_gradient())
 
 
-def _embedding(step: StageStep, stage: Stage, saved: Saved, grown: Number, tied: Number) -> None:
+def _embedding(step: StageStep) -> None:
     """The embedding's dense gradient; a tied one is made, then added to the head's into a third."""
+    stage = step.stage
     assert stage.embedding is not None
     table = stage.embedding.operations[0]
     if not table.backward:
         return
     parameters = _entry(stage)
-    made = (_all_parameters(stage) - parameters) * grown
+    made = (_all_parameters(stage) - parameters) * step.gradients.kept
     fresh = parameters * step.gradients.fresh
     others = step.others + saved_bytes(stage.embedding.operations)
-    step.add("embedding backward", others + _transit(table, False), made + fresh + tied * 2)
+    step.add("embedding backward", others + _transit(table, False), made + fresh + step.tied_gradient() * 2)
 
 
 def _optimizer_step(step: StageStep) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +47,25 @@ FLASH_2_SINCE = 2023.55
 flash attention is the first generation, but for runs of 2023 whose month nobody says."""
 
 
+Told = tuple[tuple[Callable[[Run], bool], dict[str, Any]], ...]
+TOLD: Told = (
+    (run_graphs.narrow_head, {"narrow_head": True}),
+    (expert_notes.sends_once, {"expert_order": "fused"}),
+    (expert_notes.sends_each, {"expert_order": "around"}),
+    (expert_notes.fuses_routers, {"routing": "fused"}),
+    (run_notes.deterministic, {"deterministic": True}),
+)
+"""What notes may say, and the kernels that it means; the later wins."""
+TOLD_OF_MEGATRON: Told = ((compiles_loss, {"loss_kernel": "steps"}), (composes_rotation, {"rope": "eager"}))
+
+
+def _told(run: Run, words: Told) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for says, kernels in words:
+        found |= kernels if says(run) else {}
+    return found
+
+
 def recomputing_as_recipes(run: Run, setup: Setup) -> Setup:
     """The setup with what the framework's own recipes compute again, where the row does not say."""
     again = [one.again for one in recipes_of(setup.framework, setup.model, setup.accelerator, setup.precision.name)]
@@ -74,8 +93,6 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["attention_block"] = block
     if narrow := narrow_attention(run, setup.precision.name):
         own["attention_format"] = narrow
-    if run_graphs.narrow_head(run):
-        own["narrow_head"] = True
     if setup.kernels.attention_mask == "window" and names_flash(run):
         own["attention_mask"] = "none"
     if forced := expert_notes.forced_router(run, framework.usual.get("balanced_router", "balanced")):
@@ -84,20 +101,11 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["predicted_share"] = share
     elif tells_all_positions(run):
         own["predicted_share"] = 1.0
-    if expert_notes.sends_once(run):
-        own["expert_order"] = "fused"
-    if expert_notes.sends_each(run):
-        own["expert_order"] = "around"
-    if expert_notes.fuses_routers(run):
-        own["routing"] = "fused"
-    if run_notes.deterministic(run):
-        own["deterministic"] = True
+    own |= _told(run, TOLD)
     if layers := layers_from(run):
         own |= catalog.load("frameworks", layers).kernels.model_dump()
-    if family_of(framework.name) == "megatron" and compiles_loss(run):
-        own["loss_kernel"] = "steps"
-    if family_of(framework.name) == "megatron" and composes_rotation(run):
-        own["rope"] = "eager"
+    if family_of(framework.name) == "megatron":
+        own |= _told(run, TOLD_OF_MEGATRON)
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
     if hand_written(run, framework):

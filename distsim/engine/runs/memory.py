@@ -140,7 +140,7 @@ def held_by(run: Run, setup: Setup, year: float) -> Setup:
         where = f"framework {framework.name}, states and until"
         setup = replace(setup, kernels=with_kernels(setup.kernels, kernels, where))
     told = framework.usual_whole and run.text("finetune_kind") is not None and run.number("zero_stage") is None
-    return _scripted(run, setup) if told and ON_DEEPSPEED in run.notes.lower() else setup
+    return _scripted(setup) if told and ON_DEEPSPEED in run.notes.lower() else setup
 
 
 def host_ahead(setup: Setup, state: int) -> bool:
@@ -192,7 +192,7 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     return {}
 
 
-def _scripted(run: Run, setup: Setup) -> Setup:
+def _scripted(setup: Setup) -> Setup:
     """The setup as a script that fine-tunes with DeepSpeed has it: its step's copies in fp32 are as large as the root
     that torch's foreach optimizer makes."""
     optimizer = setup.framework.usual_whole.get("optimizer", setup.optimizer.name)

@@ -86,7 +86,7 @@ def sections(report: StepReport) -> list[Section]:
         Section("A product of a middle layer, forward", _product(report)),
         Section(f"Computation of one micro-batch{where}", _computation(slowest, y, timing)),
         Section(f"Exchanges of one micro-batch{where}", _exchanges(slowest, y, timing)),
-        Section(f"After the last micro-batch{after}", _after(last, y, timing)),
+        Section(f"After the last micro-batch{after}", _after(last, timing)),
         Section("The step", _step(report, stages, slowest, y, timing)),
     ]
     return [section for section in found if section.figures]
@@ -218,7 +218,7 @@ def _gathers(
                         compute_seconds=beside[phase], exposed_fraction=timing["exposed_fraction"])  # fmt: skip
 
 
-def _after(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float]) -> Figures:
+def _after(stage: _Stage, timing: Mapping[str, float]) -> Figures:
     figures, numbers, batch = Figures(), stage.numbers, stage.batch
     factor = timing["data_factor"]
     step, stated = float(numbers["dp_step"]) * factor, float(numbers["dp_stated"])

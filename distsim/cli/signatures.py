@@ -1,0 +1,34 @@
+"""A command whose options are made, not written out: typer reads them from its signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def with_signature(
+    command: Callable[..., None], parameters: Sequence[inspect.Parameter], function: Callable[..., None]
+) -> Callable[..., None]:
+    """``command``, which takes any keywords, with these parameters and with the name and help of ``function``."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__doc__, command.__name__ = function.__doc__, function.__name__
+    return command
+
+
+def gathering(name: str, options: Sequence[inspect.Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a function a command with ``options`` where it has the argument ``name``, as which it is given them."""
+
+    def made(function: Callable[..., None]) -> Callable[..., None]:
+        parameters: list[inspect.Parameter] = []
+        for one in inspect.signature(function, eval_str=True).parameters.values():
+            parameters += options if one.name == name else [one.replace(kind=one.KEYWORD_ONLY)]
+
+        def command(**values: Any) -> None:
+            together = {one.name: values.pop(one.name) for one in options}
+            function(**values, **{name: together})
+
+        return with_signature(command, parameters, function)
+
+    return made
