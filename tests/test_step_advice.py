@@ -161,6 +161,8 @@ def test_what_room_there_is_saves_recomputing_some_layers() -> None:
     (best,) = (one for one in distsim.advise(report) if "recompute_layers" in one.options)
     again = distsim.step(**{**stage, **best.options})
     assert again.seconds == pytest.approx(best.seconds) and best.gain > 0.1 and again.memory.fits
+    (node,) = (one for one in distsim.advise(report) if "ep" in one.options)
+    assert node.options == {"ep": 8} and node.gain > 0.4  # experts of a node, an eighth of the ranks: no NIC
     less = best.options["recompute_layers"]
     fewer = distsim.advise(distsim.step(**{**stage, **best.options}))
     assert all(one.options.get("recompute_layers", 0) < less for one in fewer)

@@ -176,7 +176,7 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for size in (old // 4, old // 2, old * 2):
             if size >= 1 and y.gpus % size == 0:
                 yield name, f"{words} {size}", {name: size, **(_unpiped(job) if name == "pp" and size == 1 else {})}
-    for size in (y.ep // 4, y.ep // 2, y.ep * 2, y.ep * 4, y.ep * 8):
+    for size in (y.ep // 8, y.ep // 4, y.ep // 2, y.ep * 2, y.ep * 4, y.ep * 8):
         if setup.model.experts is not None and size >= 1 and setup.model.experts.count % size == 0:
             yield "ep", f"expert parallelism {size}", {"ep": size}
     if y.pp > 1:

@@ -9,6 +9,7 @@ from distsim.arrays import Number, maximum, product, total, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.compute import CLASSES, PHASES, PRODUCTS
+from distsim.engine.steps.beside import hidden_share
 from distsim.engine.steps.vocabulary import passing_seconds, vocabulary_seconds
 from distsim.engine.steps.weight_gradients import per_input_gradient
 from distsim.engine.steps.work import Work, kinds_of
@@ -80,7 +81,7 @@ def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
     """What composing a step needs of the layout; ``state`` is that of the software (specs/timing.py)."""
     y = setup.layout
     overlaps = setup.kernels.expert_overlap
-    beside = interleaved_share(y) if overlaps else paired(y.schedule, y.pp)
+    beside = product(interleaved_share(y) if overlaps else paired(y.schedule, y.pp), hidden_share(setup))
     return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "micro_batches": y.micro_batches, "state": state,
             "blocking": int(setup.kernels.launches == "blocking"),
             "gpus": y.gpus, "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
@@ -195,7 +196,7 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
         "other": _stalls(stage, y, timing, forward + backward + before + after),
     }  # fmt: skip
     exposed = {name: sum(pair) for name, pair in exchange.items()}
-    if not isinstance(y["paired"], int) or y["paired"]:
+    if not isinstance(y["paired"], (int, float)) or y["paired"]:
         hidden = exposed["expert_parallel"] - exposed_seconds(exposed["expert_parallel"], forward + backward, 0.0)
         exposed["expert_parallel"] = exposed["expert_parallel"] - hidden * where(y["paired"], y["paired"], 0.0)
     return MicroBatch(forward, backward, (r, b + r), exposed, others, shared)

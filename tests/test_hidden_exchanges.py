@@ -1,0 +1,37 @@
+"""Exchanges of experts beside computation: over NICs they hold units of the chip, which products lose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import distsim
+from distsim import Job
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.steps.beside import EXCHANGE_UNITS, hidden_share
+
+STAGES: dict[str, Any] = {"model": "deepseek-v3", "gpu": "h800-sxm", "gpus": 1024, "pp": 16, "zero": 1, "seq": 4096,
+                          "global_batch": 4096, "stage_layers": "balanced"}  # fmt: skip
+
+
+def test_kernels_between_nodes_take_twenty_of_132_units() -> None:
+    """DeepSeek-V3, section 3.2.2: 20 SMs of an H800 send tokens; within a node or a rack few are needed."""
+    assert hidden_share(resolve(Job(**STAGES, ep=64))) == pytest.approx(1 - EXCHANGE_UNITS / 132)
+    assert hidden_share(resolve(Job(**STAGES, ep=8))) == 1
+    assert hidden_share(resolve(Job(**{**STAGES, "gpu": "gb200"}, ep=64))) == 1
+
+
+def exposed(**options: Any) -> tuple[float, float]:
+    report = distsim.step(**STAGES, framework="megatron-bridge", vpp=2, **options)
+    return report.breakdown["expert_parallel"], report.seconds
+
+
+def test_overlap_pays_though_products_slow_down() -> None:
+    """What is hidden shows again as the units' share of it, so overlapping saves less than all, and still saves."""
+    (apart, longer), (beside, step) = exposed(ep=64), exposed(ep=64, expert_overlap=True)
+    filling = 16 / 64  # of the micro-batches, which have nothing beside them
+    assert beside >= apart * (filling + (1 - filling) * EXCHANGE_UNITS / 132) * (1 - 1e-9)
+    assert step < longer
+    (apart, longer), (beside, step) = exposed(ep=8), exposed(ep=8, expert_overlap=True)
+    assert beside == pytest.approx(apart * filling, rel=1e-6) and step < longer
