@@ -250,7 +250,7 @@ def _layout(filled: dict[str, Any], model: Model, cluster: Cluster) -> tuple[Lay
     sharers = degrees["dp"] * degrees["cp"]
     if filled["zero_group"] and not filled["zero"]:
         raise DistsimError(f"--zero-group {filled['zero_group']} has no effect with --zero 0", "add --zero 1, 2 or 3")
-    if filled["zero"] and sharers == 1:
+    if filled["zero"] and sharers == 1 and filled["offload"] in ("none", "activations"):
         notes.append(f"ZeRO {filled['zero']} saves nothing: there are no data parallel ranks to share the states")
     if filled["sequence_parallel"] and degrees["tp"] == 1 and filled.get("sequence_parallel") is True:
         notes.append("sequence parallelism has no effect with tp 1")
