@@ -140,14 +140,15 @@ def test_experts_of_one_tensor_stay_as_they_are() -> None:
     """Transformers 5 has no linear layers in its experts; two runs of axolotl's examples report 98.7 GiB in 8 bits and
     47 GiB with experts packed, with a loss that makes no logits."""
     options = {"gpu": "h200-sxm", "gpus": 1, "seq": 2048, "micro_batch": 2, "framework": "huggingface",
-               "recompute": "full", "optimizer": "adamw-8bit", "lora_rank": 16, "lora_targets": "q,k,v,o"}  # fmt: skip
+               "recompute": "full", "optimizer": "adamw-8bit", "lora_rank": 16, "lora_targets": "q,k,v,o",
+               "loss": "cut"}  # fmt: skip
     kimi = distsim.memory(model="kimi-linear-48b-a3b", quantize="int8", **options)
-    assert kimi.peak == pytest.approx(98.7 * 2**30, rel=0.04)
+    assert kimi.peak == pytest.approx(98.7 * 2**30, rel=0.035)
     assert any("stay in 16 bits" in note for note in kimi.setup.notes)
     qwen = distsim.memory(model="qwen3-next-80b-a3b", quantize="nf4+experts", **options)
-    assert qwen.peak == pytest.approx(47 * 2**30, rel=0.075)
+    assert qwen.peak == pytest.approx(47 * 2**30, rel=0.035)
     assert not any("stay in 16 bits" in note for note in qwen.setup.notes)
-    litgpt = {**options, "framework": "litgpt", "optimizer": "adamw", "recompute": "none"}
+    litgpt = {**options, "framework": "litgpt", "optimizer": "adamw", "recompute": "none", "loss": None}
     small, large = (distsim.memory(model="mixtral-8x7b", quantize=how, **litgpt) for how in ("nf4", None))
     assert small.worst.categories["parameters"] < 0.35 * large.worst.categories["parameters"]
 

@@ -44,10 +44,14 @@ def _sharded(setup: Setup, parameter: Parameter) -> Number:
 
 
 def _gathered(setup: Setup, parameter: Parameter) -> Number:
-    """Elements that are gathered. Quantised weights count by their bytes: as so many elements of the format that all
-    others are gathered in."""
+    """Elements that are gathered, or come from host memory to a rank that has them for itself. Quantised weights count
+    by their bytes: as so many elements of the format that all others are gathered in."""
     each = gathered_bytes(parameter, setup.precision, setup.tuning) / setup.precision.gather_bytes
-    return _sharded(setup, parameter) * each
+    return (parameter.elements if _from_host(setup) else _sharded(setup, parameter)) * each
+
+
+def _from_host(setup: Setup) -> bool:
+    return "parameters" in setup.offload
 
 
 def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
@@ -83,9 +87,10 @@ def _whole(setup: Setup) -> Number:
 
 
 def _in_units(setup: Setup) -> Number:
-    """Whether parameters are gathered by units, each for its own passes."""
+    """Whether parameters are gathered by units, or come from host memory by them, each for its own passes."""
     y = setup.layout
-    return (y.zero >= 3) & (y.zero_group > 1) & (where(_whole(setup), 1, 0) == 0)
+    apart = (y.zero_group > 1) | _from_host(setup)
+    return (y.zero >= 3) & apart & (where(_whole(setup), 1, 0) == 0)
 
 
 def _units_alive(setup: Setup, stage: Stage) -> dict[str, Number]:
@@ -117,8 +122,9 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
     y, rules, precision = setup.layout, setup.framework.buffers, setup.precision
     total: Number = 0
     shared = y.dp * y.cp > 1
-    if rules.gradient_buckets and some(shared):
-        total = total + where(shared, 1, 0) * figures.use(
+    filled = shared | (rules.flat_shards & (y.zero >= 2))  # DeepSpeed has them on one GPU too
+    if rules.gradient_buckets and some(filled):
+        total = total + where(filled, 1, 0) * figures.use(
             "gradient buckets", bucket_bytes, parameters=held.dense_parameters + held.expert_parameters,
             bucket_elements=rules.gradient_bucket_elements, buckets=rules.gradient_buckets,
             bytes_per_element=precision.gradient_bytes,

@@ -21,7 +21,7 @@ def layout_of(filled: Mapping[str, Any], model: Model, cluster: Cluster) -> tupl
     sharers = degrees["dp"] * degrees["cp"]
     if filled["zero_group"] and not filled["zero"]:
         raise DistsimError(f"--zero-group {filled['zero_group']} has no effect with --zero 0", "add --zero 1, 2 or 3")
-    if filled["zero"] and sharers == 1:
+    if filled["zero"] and sharers == 1 and filled["offload"] in ("none", "activations"):
         notes.append(f"ZeRO {filled['zero']} saves nothing: there are no data parallel ranks to share the states")
     if filled["sequence_parallel"] and degrees["tp"] == 1:
         notes.append("sequence parallelism has no effect with tp 1")
