@@ -9,6 +9,7 @@ from distsim.arrays import Number, maximum, minimum, some, take, where
 from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
 from distsim.engine.footprint.backward import Gradients, backward_peak, elements
 from distsim.engine.footprint.buffers import reduced_unit_bytes, resharded_bytes, waiting_bytes
+from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.saved import Saved, layer_saved_bytes
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.jobs.resolve import Setup
@@ -16,8 +17,6 @@ from distsim.engine.jobs.stages import Stage
 from distsim.layers.ledger import Block, Operation, saved_bytes, weight_copy_bytes
 
 STEP = "optimizer step"
-LAYERS_ON_GPU = 2
-"""Layers whose saved tensors are on the GPU when activations are offloaded: one computes while another is copied."""
 
 
 class Moment(NamedTuple):
@@ -117,10 +116,9 @@ class StageStep:
         shards = where(waits, 0, self.grow)  # each takes the place of a whole one that waited, and is no larger
         self.gradients = Gradients(_unless_zero(shards, self.per_element), fresh * accumulates)
         self.copies = _weight_copies(setup, stage)
-        self.away = setup.offload_share if "activations" in setup.offload else 0.0
-        """How much of what layers keep is copied to the host."""
-        stays = saved.layers * (1 - self.away)
-        layers = self.on_gpu(saved.layers, LAYERS_ON_GPU) + stays * (stage.in_flight - 1)
+        self.offloaded = Offloaded(setup, stage, saved)
+        stays = self.offloaded.stays
+        layers = self.offloaded.forward_end() + stays * (stage.in_flight - 1)
         ends = saved.embedding * stage.in_flight + saved.head_and_loss * stage.head_in_flight
         self.alive: Number = layers + ends
         """Bytes kept for backward when the last forward of the peak has ended."""
@@ -139,12 +137,6 @@ class StageStep:
         """Gradient of the residual stream."""
         boundary = self.stage.layers[0][0].boundary
         return 0 if boundary is None else boundary.size_bytes
-
-    def on_gpu(self, layers: Number, most: int) -> Number:
-        """What of the bytes that layers keep is on the GPU: of those that are offloaded, so many layers'."""
-        if not self.away:
-            return layers
-        return layers * (1 - self.away) + minimum(layers, most * self.saved.per_layer) * self.away
 
     def layer(self, block: Block) -> Number:
         """The highest point of one layer's backward pass: what it keeps, its gradients, and what is in transit."""
@@ -233,7 +225,7 @@ def layer_backward(step: StageStep, stage: Stage, kind: int, place: Number) -> N
     if stage.embedding is not None and kind < len(stage.layers) - 1:  # a second stack's lookup ran before this layer
         gradients = gradients + (_parameters(stage.embedding) - _entry(stage)) * made
     block = stage.layers[kind][0]
-    others = step.others + step.saved.embedding + step.on_gpu(layers, LAYERS_ON_GPU - 1)
+    others = step.others + step.saved.embedding + step.offloaded.in_backward(layers)
     made, reduced = reduced_unit_bytes(setup, stage)  # of this layer at its end, of the one before until then
     before = where(place < stage.layer_count - 1, reduced, 0)
     own = step.layer(block) + where(place < again, layer_saved_bytes(setup, block, 1), 0)

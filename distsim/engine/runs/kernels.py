@@ -12,7 +12,13 @@ from distsim.engine.jobs.graphs import GROUPED, ITERATION, graphed
 from distsim.engine.jobs.profile import recipe_kernels, recipes_of, with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.profile import recipe_year, run_year, year_ended
-from distsim.engine.runs.software import layers_from, own_softmax, recomputation_of, tells_all_positions
+from distsim.engine.runs.software import (
+    kernels_of_fork,
+    layers_from,
+    own_softmax,
+    recomputation_of,
+    tells_all_positions,
+)
 from distsim.interop.runs import Run
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
@@ -99,6 +105,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own["rope"] = "eager"
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
+    own |= kernels_of_fork(run)
     if hand_written(run, framework):
         own |= HAND_WRITTEN
     if own_softmax(run, framework):

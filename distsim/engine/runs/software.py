@@ -76,6 +76,12 @@ LAYERS = {"DeepSpeed on Azure post": "megatron-deepspeed"}
 (deepspeedai/Megatron-DeepSpeed examples/azure)."""
 
 
+FORKS = {"Megatron-Kwai": {"activation": "eager", "offloads": "all", "offload_unit": "chunk"}}
+"""Sources of a fork, and its kernels: Kuaishou's of Megatron-LM of 2023 composes SwiGLU (megatron/model/transformer.py,
+ParallelMLP) and copies all that a chunk of a stage's layers saves, wherever it comes from (core/pipeline_parallel/
+offload.py, record)."""
+
+
 MLPERF_BERT = "mlperf-bert"
 """The profile of NVIDIA's BERT for MLPerf."""
 _MLPERF = re.compile(r"mlperf|mlcommons", re.IGNORECASE)
@@ -119,6 +125,12 @@ def layers_from(run: Run) -> str | None:
     return next((known for who, known in LAYERS.items() if source.startswith(who)), None)
 
 
+def kernels_of_fork(run: Run) -> dict[str, str]:
+    """The kernels in which the fork that the source names differs from its profile."""
+    source = run.text("source") or ""
+    return next((dict(own) for name, own in FORKS.items() if name in source), {})
+
+
 def told_software(run: Run) -> str | None:
     """The framework that the notes or the publisher name, if they name one."""
     own = next((known for who, known in PUBLISHERS.items() if (run.text("source") or "").startswith(who)), None)
@@ -135,7 +147,8 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     policy = framework.remat.get(plain)
     if policy is not None:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
-        return Said(options, {"kept": policy.keeps})
+        moved = {"offloads": "all" if policy.inputs else "products"} if policy.offload else {}
+        return Said(options, {"kept": policy.keeps, **moved})
     if plain:
         model = model_of(run)
         shared = model.experts is not None and model.experts.shared > 0
