@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from distsim.arrays import Number, maximum, minimum, some, take, where
 from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
 from distsim.engine.footprint.backward import Gradients, backward_peak, elements
-from distsim.engine.footprint.buffers import reduced_unit_bytes, resharded_bytes, waiting_bytes
+from distsim.engine.footprint.buffers import head_gradient_bytes, reduced_unit_bytes, resharded_bytes, waiting_bytes
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.saved import Saved, layer_saved_bytes
 from distsim.engine.footprint.states import States, sharding_group
@@ -227,7 +227,8 @@ def layer_backward(step: StageStep, stage: Stage, kind: int, place: Number) -> N
     block = stage.layers[kind][0]
     others = step.others + step.saved.embedding + step.offloaded.in_backward(layers)
     made, reduced = reduced_unit_bytes(setup, stage)  # of this layer at its end, of the one before until then
-    before = where(place < stage.layer_count - 1, reduced, 0)
+    last, later = head_gradient_bytes(setup, stage)
+    before = where(place < stage.layer_count - 1, reduced + later, last)
     own = step.layer(block) + where(place < again, layer_saved_bytes(setup, block, 1), 0)
     own = maximum(own + before, made + reduced)
     step.add(_layer_name(place, stage.layer_count), others + copies + own, gradients)
