@@ -193,5 +193,5 @@ def _stage(setup: Setup, stage: Stage) -> StageMemory:
     return StageMemory(
         stage.index, y.tp * y.cp * y.dp, stage.layer_count, stage.in_flight, categories, saved,
         sum(categories.values()), top.name, moments, held, fragmentation, figures,
-        node_bytes(setup, held, saved.layers, stage.in_flight),
+        node_bytes(setup, held, saved.leaving, stage.in_flight),
     )  # fmt: skip

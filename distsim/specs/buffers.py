@@ -15,6 +15,9 @@ class Buffers(Spec):
     """ZeRO-3: units gathered ahead of the one in use."""
     keep_last_unit: bool = True
     """ZeRO-3: the root unit (embedding, final norm, head) stays gathered from forward to backward."""
+    head_unit: bool = False
+    """FSDP: the output layer is a unit of its own, whose gradient is reduced while the last layer runs backward, not a
+    part of the root's, where it waits for the embedding's."""
     replica_buckets: bool = False
     """DDP's buckets hold every gradient once more, as wide as parameters; but not of ZeRO with fp32 accumulation."""
     step_gathers_lists: bool = False

@@ -222,6 +222,9 @@ class Kernels(Spec):
     kept: tuple[KeptPart, ...] | None = None
     """Products whose outputs ``--recompute selective`` keeps, of a layer of which all else is computed again where
     backward needs it (XLA's policies of names); None: as ``selective`` says."""
+    offloads: Literal["all", "marked", "products"] = "all"
+    """What of a layer's saved tensors offloaded activations are: all, those that modules mark (Transformer Engine
+    before 2.10), or what a policy names, beside which a layer's input stays (XLA)."""
     op_keeps_unread: bool = True
     """``op`` keeps products that no backward pass reads, too; a compiler drops them."""
     op_keeps_narrow: bool = True

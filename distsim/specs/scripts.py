@@ -27,3 +27,5 @@ class Remat(Spec):
     """As ``kernels.kept``."""
     offload: bool = False
     """What is kept goes to the host's memory."""
+    inputs: bool = False
+    """So do layers' inputs."""

@@ -216,7 +216,7 @@ def _transfers(setup: Setup, exchange: Exchange, stage: Stage, kind: str) -> lis
     """(purpose, op, phase, calls, bytes) of one kind of offload."""
     y, precision = setup.layout, setup.precision
     if kind == "activations":
-        size = saved_of(setup, stage).layers * setup.offload_share
+        size = saved_of(setup, stage).leaving * setup.offload_share
         return [("activations to host", DOWN, "forward", y.micro_batches, size),
                 ("activations from host", UP, "backward", y.micro_batches, size)]  # fmt: skip
     if kind == "parameters":  # of the copy that a micro-batch visits

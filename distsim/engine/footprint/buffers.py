@@ -32,6 +32,8 @@ MB from 48 to 84 units of GA102, 3.1 from 58 to 142 of Ada); BERT on 304 units o
 where it holds 1.2 on an H100 and 0.9 on an L40S (mila-iqia/milabench)."""
 CONTEXT_ARCHITECTURE_BYTES = {"ampere": 0.12e9, "hopper": 0.29e9, "blackwell": 0.48e9}
 """Of a context, for architectures of data centres, beyond their units: the same job on A100, H100, H200 and B200."""
+HOST_GRADIENT = "deepspeedai/DeepSpeed runtime/zero/stage_1_and_2.py: temp_grad_buffer_for_gpu_offload"
+"""A buffer for the largest tensor's gradient, where sums in host memory are made on the GPU."""
 FORWARDS_AHEAD = 0.5
 """Part of the micro-batches in flight, less one of them, by which the host is ahead of its GPU while a pipeline fills,
 even where it is slower; found on the first stage of 2, 4, 8 and 16 in nanotron's sweep (docs/findings.md)."""
@@ -78,6 +80,23 @@ def reduced_unit_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
         largest = maximum(largest, sum(_sharded(setup, p) for p in trained))
     reduces = where((y.zero >= 2) & (y.zero_group > 1), largest, 0)
     return reduces * DTYPE_BYTES[precision.gather_dtype], reduces * DTYPE_BYTES[precision.reduce_dtype]
+
+
+def head_gradient_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
+    """FSDP's whole gradient of the output layer while the last layer runs backward, and while the layers before do.
+
+    A unit of its own is being reduced then, until the last layer's gradients are; in the root's it waits for the
+    embedding's (torch _fsdp_param_group.py: post_backward, reduce_scatter_state; FSDPState, root's final callback).
+    """
+    y, rules, precision = setup.layout, setup.framework.buffers, setup.precision
+    if not rules.gathers_copies or stage.head is None:
+        return 0, 0
+    elements = sum(_sharded(setup, p) for one in stage.head.operations for p in one.parameters if p.trains)
+    reduces = where((y.zero >= 2) & (y.zero_group > 1) & (_waiting_bytes(setup) == 0), elements, 0)
+    if rules.head_unit:
+        return reduces * DTYPE_BYTES[precision.reduce_dtype], 0
+    waits = reduces * DTYPE_BYTES[precision.gather_dtype]
+    return waits, waits
 
 
 def _whole(setup: Setup) -> Number:
@@ -149,6 +168,10 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         )
     if setup.kernels.exchanges_held or setup.kernels.exchange_buffers:
         total = total + _exchanges(setup, stage, figures)
+    if "optimizer" in setup.offload and setup.framework.traffic.host_gradients == "summed":
+        largest = maximum(0, *(p.elements / p.copies for p, _ in stage.parameters if p.trains))
+        each = where((y.zero >= 1) & (y.zero <= 2), precision.parameter_bytes, 0)
+        total = total + figures.note("gradient on its way to the host", largest * each, "B", HOST_GRADIENT)
     wrapped = shared & ((y.zero == 0) | (precision.gradient_bytes <= precision.parameter_bytes))
     if rules.replica_buckets and some(wrapped):
         total = total + where(wrapped, 1, 0) * figures.use(

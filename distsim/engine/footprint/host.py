@@ -8,8 +8,8 @@ from distsim.engine.jobs.resolve import Setup
 
 
 def node_bytes(setup: Setup, held: States, layers: Number, in_flight: Number) -> Number:
-    """Bytes in the memory of one node whose ranks are all of one stage: their states, and what ``layers`` keep of each
-    micro-batch ``in_flight`` as far as it is copied there."""
+    """Bytes in the memory of one node whose ranks are all of one stage: their states, and what may leave of what
+    ``layers`` keep of each micro-batch ``in_flight``, as far as it does."""
     kept = layers * in_flight * setup.offload_share if "activations" in setup.offload else 0
     return (held.in_host + kept) * minimum(setup.layout.gpus, setup.cluster.gpus_per_node)
 

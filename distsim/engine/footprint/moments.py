@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, minimum, take, where
 from distsim.engine.footprint.backward import elements
-from distsim.engine.footprint.buffers import reduced_unit_bytes, resharded_bytes, waiting_bytes
+from distsim.engine.footprint.buffers import head_gradient_bytes, reduced_unit_bytes, resharded_bytes, waiting_bytes
 from distsim.engine.footprint.moment import STEP, Moment
 from distsim.engine.footprint.saved import Saved, layer_saved_bytes
-from distsim.engine.footprint.stage_step import LAYERS_ON_GPU, StageStep, unless_zero
+from distsim.engine.footprint.stage_step import StageStep, unless_zero
 from distsim.engine.footprint.states import States
 from distsim.engine.footprint.update import update_bytes
 from distsim.engine.jobs.resolve import Setup
@@ -91,9 +91,10 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     if stage.embedding is not None and kind < len(stage.layers) - 1:  # a second stack's lookup ran before this layer
         gradients = gradients + (_parameters(stage.embedding) - _entry(stage)) * made
     block = stage.layers[kind][0]
-    others = step.others + step.saved.embedding + step.on_gpu(layers, LAYERS_ON_GPU - 1)
+    others = step.others + step.saved.embedding + step.offloaded.in_backward(layers)
     made, reduced = reduced_unit_bytes(setup, stage)  # of this layer at its end, of the one before until then
-    before = where(place < stage.layer_count - 1, reduced, 0)
+    last, later = head_gradient_bytes(setup, stage)
+    before = where(place < stage.layer_count - 1, reduced + later, last)
     own = step.layer(block) + where(place < again, layer_saved_bytes(setup, block, 1), 0)
     own = maximum(own + before, made + reduced)
     step.add(_layer_name(place, stage.layer_count), others + copies + own, gradients)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
-from distsim.layers.ledger import Block, saved_bytes
+from distsim.layers.ledger import Block, Operation, distinct_saved, saved_bytes
 from distsim.layers.recompute import named_bytes, op_level_bytes
 
 
@@ -18,6 +18,13 @@ class Saved(NamedTuple):
     layers: Number
     embedding: Number
     head_and_loss: Number
+    stays: Number = 0
+    """What of the layers' bytes never leaves the GPU where activations are offloaded."""
+
+    @property
+    def leaving(self) -> Number:
+        """What of the layers' bytes goes to the host where all activations are offloaded."""
+        return self.layers - self.stays
 
     @property
     def total(self) -> Number:
@@ -55,12 +62,33 @@ def saved_of(setup: Setup, stage: Stage) -> Saved:
     """Fold a stage's blocks; under full recompute the first layers of the stage keep only their input."""
     layers: Number = 0
     per_layer: Number = 0
+    stays: Number = 0
+    offloads = "activations" in setup.offload
     middle = stage.layer_count // 2
     for kind, ((block, times), here) in enumerate(zip(stage.layers, stage.recomputed(setup.layout), strict=True)):
         whole, small = layer_saved_bytes(setup, block, 0), layer_saved_bytes(setup, block, 1)
         layers = layers + here * small + (times - here) * whole
+        stays = stays + (times - here) * staying_bytes(setup, block) if offloads else stays
         if stage.order[middle] == kind:
             per_layer = where(stage.recomputed_layers(setup.layout) > middle, small, whole)
     embedding = 0 if stage.embedding is None else saved_bytes(stage.embedding.operations)
     head = 0 if stage.head is None else saved_bytes(stage.head.operations)
-    return Saved(per_layer, layers, embedding, head)
+    return Saved(per_layer, layers, embedding, head, stays)
+
+
+def staying_bytes(setup: Setup, block: Block) -> Number:
+    """Bytes of a layer that is not recomputed which offloading leaves on the GPU."""
+    kernels, selective = setup.kernels, setup.layout.selective
+    if kernels.offloads == "products":
+        return where(selective, 0 if block.boundary is None else block.boundary.size_bytes, 0)
+    if kernels.offloads == "all":
+        return 0
+    sizes = distinct_saved(block.operations, selective, kernels)
+    return sum(sizes[name] for name in {t.name for one in block.operations if _unmarked(setup, one) for t in one.saved})
+
+
+def _unmarked(setup: Setup, operation: Operation) -> bool:
+    """Whether plain torch keeps an operation's tensors, which nobody marks: Megatron does so for its fused SwiGLU of
+    dense layers alone (NVIDIA/Megatron-LM core/fusions/fused_bias_swiglu.py, cpu_offload_input)."""
+    fused = setup.kernels.activation == "fused" and setup.model.gated and setup.model.activation == "silu"
+    return operation.recompute_class == "activation" and not (fused and not operation.name.startswith("mlp.experts"))

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from distsim.arrays import Number, maximum, minimum, some, where
+from distsim.arrays import Number, maximum, some, where
 from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
 from distsim.engine.footprint.backward import Gradients, backward_peak
 from distsim.engine.footprint.moment import Moment
+from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.saved import Saved
 from distsim.engine.footprint.states import States
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.last import for_last
 from distsim.layers.ledger import Block, weight_copy_bytes
-
-LAYERS_ON_GPU = 2
-"""Layers whose saved tensors are on the GPU when activations are offloaded: one computes while another is copied."""
 
 
 def _waits(setup: Setup) -> Number:
@@ -69,10 +67,9 @@ class StageStep:
         shards = where(waits, 0, self.grow)  # each takes the place of a whole one that waited, and is no larger
         self.gradients = Gradients(unless_zero(shards, self.per_element), fresh * accumulates)
         self.copies = _weight_copies(setup, stage)
-        self.away = setup.offload_share if "activations" in setup.offload else 0.0
-        """How much of what layers keep is copied to the host."""
-        stays = saved.layers * (1 - self.away)
-        layers = self.on_gpu(saved.layers, LAYERS_ON_GPU) + stays * (stage.in_flight - 1)
+        self.offloaded = Offloaded(setup, saved)
+        stays = self.offloaded.stays
+        layers = self.offloaded.forward_end() + stays * (stage.in_flight - 1)
         ends = saved.embedding * stage.in_flight + saved.head_and_loss * stage.head_in_flight
         self.alive: Number = layers + ends
         """Bytes kept for backward when the last forward of the peak has ended."""
@@ -91,12 +88,6 @@ class StageStep:
         """Gradient of the residual stream."""
         boundary = self.stage.layers[0][0].boundary
         return 0 if boundary is None else boundary.size_bytes
-
-    def on_gpu(self, layers: Number, most: int) -> Number:
-        """What of the bytes that layers keep is on the GPU: of those that are offloaded, so many layers'."""
-        if not self.away:
-            return layers
-        return layers * (1 - self.away) + minimum(layers, most * self.saved.per_layer) * self.away
 
     def layer(self, block: Block) -> Number:
         """The highest point of one layer's backward pass: what it keeps, its gradients, and what is in transit."""

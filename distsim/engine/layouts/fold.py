@@ -111,7 +111,7 @@ def _memory(setup: Setup, stage: Stage) -> dict[str, Any]:
     parts, moments = stage_parts(setup, stage, figures)
     activations, top = parts.pop("activations"), moments.top
     idle = split_bytes(setup, stage) if top.name else 0.0  # else among the activations
-    hosts = {HOST: node_bytes(setup, moments.held, moments.saved.layers, stage.in_flight)} if setup.offload else {}
+    hosts = {HOST: node_bytes(setup, moments.held, moments.saved.leaving, stage.in_flight)} if setup.offload else {}
     return {
         **hosts,
         "held": total(*parts.values(), overhead_bytes(setup, figures),

@@ -95,7 +95,8 @@ def recomputation_of(run: Run, framework: Framework, layers: int = 1) -> Said:
     policy = framework.remat.get(plain)
     if policy is not None:
         options = {"recompute": "selective"} | ({"offload": "activations"} if policy.offload else {})
-        return Said(options, {"kept": policy.keeps})
+        moved = {"offloads": "all" if policy.inputs else "products"} if policy.offload else {}
+        return Said(options, {"kept": policy.keeps, **moved})
     if plain:
         model = model_of(run)
         shared = model.experts is not None and model.experts.shared > 0
