@@ -89,6 +89,17 @@ def test_pipelines_that_copy_chunks_hold_four_of_them() -> None:
         assert held.in_backward(saved.layers) == pytest.approx(backward * saved.per_layer)
 
 
+def test_torchtune_gives_up_a_layers_input_when_five_others_are_saved() -> None:
+    setup = _setup(framework="torchtune", model="llama-3.2-3b", gpus=1, recompute="full")
+    stage = build_stages(setup)[0]
+    saved = saved_of(setup, stage)
+    held = Offloaded(setup, stage, saved)
+    boundary = stage.layers[0][0].boundary
+    assert boundary is not None
+    assert held.forward_end() == 5 * boundary.size_bytes
+    assert held.in_backward(saved.layers) == boundary.size_bytes
+
+
 def test_no_more_is_there_than_all_micro_batches_keep() -> None:
     setup = _setup({"offload_unit": "chunk"}, framework="megatron-lm", pp=4, gpus=4, global_batch=4)
     stage = build_stages(setup)[3]

@@ -9,13 +9,12 @@ from distsim.engine.footprint.saved import Saved
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 
-LAYERS_ON_GPU = 2
-"""Layers whose saved tensors are on the GPU: one computes while another is copied (NVIDIA/TransformerEngine pytorch
-cpu_offload.py: a layer's copy must have ended when the one after it has)."""
+BEFORE = 1
+"""Layers whose tensors come back while the one after them runs backward."""
 CHUNKS_IN_FORWARD, CHUNKS_IN_BACKWARD = 4, 3
-"""The same where a pipeline copies chunks of layers whole: buffers of the chunk that runs backward and of the next one,
-and a chunk on its way out; in forward also the one that is made (kwai/Megatron-Kwai core/pipeline_parallel/offload.py,
-onload_async with ping_pong_onload; schedules.py, schedule_1f1b_offload)."""
+"""What is on the GPU where a pipeline copies chunks of layers whole: buffers of the chunk that runs backward and of the
+next one, and a chunk on its way out; in forward also the one that is made (kwai/Megatron-Kwai core/pipeline_parallel/
+offload.py, onload_async with ping_pong_onload; schedules.py, schedule_1f1b_offload)."""
 
 
 class Window(NamedTuple):
@@ -36,7 +35,7 @@ class Offloaded:
             self.share = setup.offload_share * saved.leaving / maximum(saved.layers, 1)
         self.chunks = setup.kernels.offload_unit == "chunk"
         self.whole = saved.layers * stage.in_flight
-        self.window = _window(setup, stage) if self.chunks else Window(LAYERS_ON_GPU, LAYERS_ON_GPU - 1)
+        self.window = _window(setup, stage)
 
     @property
     def stays(self) -> Number:
@@ -59,10 +58,11 @@ class Offloaded:
 
 
 def _window(setup: Setup, stage: Stage) -> Window:
-    """Where a pipeline copies chunks; without one, layers."""
-    y = setup.layout
+    """Layers, but where a pipeline copies chunks."""
+    y, stash = setup.layout, setup.kernels.offload_stash
+    if setup.kernels.offload_unit == "layer":
+        return Window(stash, BEFORE)
     chunk = stage.layer_count / y.vpp
     return Window(
-        where(y.pp > 1, CHUNKS_IN_FORWARD * chunk, LAYERS_ON_GPU),
-        where(y.pp > 1, CHUNKS_IN_BACKWARD * chunk - 1, LAYERS_ON_GPU - 1),
+        where(y.pp > 1, CHUNKS_IN_FORWARD * chunk, stash), where(y.pp > 1, CHUNKS_IN_BACKWARD * chunk - 1, BEFORE)
     )
