@@ -75,6 +75,17 @@ def test_a_custom_policy_moves_inputs_too() -> None:
     assert _stays(named["custom"]) == 0 < _stays(named["minimal_offloaded"])
 
 
+def test_torchtune_gives_up_a_layers_input_when_five_others_are_saved() -> None:
+    setup = _setup(framework="torchtune", model="llama-3.2-3b", gpus=1, recompute="full")
+    stage = build_stages(setup)[0]
+    saved = saved_of(setup, stage)
+    held = Offloaded(setup, saved)
+    boundary = stage.layers[0][0].boundary
+    assert boundary is not None
+    assert held.forward_end() == 5 * boundary.size_bytes
+    assert held.in_backward(saved.layers) == boundary.size_bytes
+
+
 def test_nothing_changes_where_nothing_is_offloaded() -> None:
     for framework in ("megatron-core", "maxtext"):
         plain = _setup(framework=framework, offload=None)

@@ -6,16 +6,15 @@ from distsim.arrays import Number, maximum, minimum
 from distsim.engine.footprint.saved import Saved
 from distsim.engine.jobs.resolve import Setup
 
-LAYERS_ON_GPU = 2
-"""Layers whose saved tensors are on the GPU: one computes while another is copied (NVIDIA/TransformerEngine pytorch
-cpu_offload.py: a layer's copy must have ended when the one after it has)."""
+BEFORE = 1
+"""Layers whose tensors come back while the one after them runs backward."""
 
 
 class Offloaded:
     """The activations of a stage that are copied to the host."""
 
     def __init__(self, setup: Setup, saved: Saved) -> None:
-        self.saved = saved
+        self.saved, self.stash = saved, setup.kernels.offload_stash
         self.share: Number = 0.0
         """How much of what layers keep is copied."""
         if "activations" in setup.offload:
@@ -28,11 +27,11 @@ class Offloaded:
 
     def forward_end(self) -> Number:
         """What of one micro-batch is on the GPU when its forward pass has ended."""
-        return self._there(self.saved.layers, LAYERS_ON_GPU)
+        return self._there(self.saved.layers, self.stash)
 
     def in_backward(self, layers: Number) -> Number:
         """The same of ``layers`` before the one that runs backward."""
-        return self._there(layers, LAYERS_ON_GPU - 1)
+        return self._there(layers, BEFORE)
 
     def _there(self, layers: Number, most: int) -> Number:
         if isinstance(self.share, float) and not self.share:
