@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.search import Request, search
 from distsim.engine.traffic import TrafficReport
 from distsim.errors import DistsimError
+from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 
 LONG: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 64, "seq": 65536, "cp": 8}
@@ -48,3 +52,20 @@ def test_a_search_under_deepspeed_leaves_out_ranks_that_cannot_trade_heads() -> 
     found = search(Request(job, (8,), bounds, top=20)).best
     assert {one.report.setup.layout.cp for one in found} == {4}
     assert {one.report.setup.layout.cp_mode for one in found} == {"all_to_all"}
+
+
+def test_torchtitan_gathers_keys_and_attends_in_steps_all_the_same() -> None:
+    """context_parallel_rotate_method is allgather: gradients still go round in fp32, results are merged in steps."""
+    usual = distsim.comm(**LONG, framework="torchtitan")
+    assert {(row.op, row.phase) for row in usual.collectives if row.purpose == "context parallel"} == {
+        ("all_gather", "forward"), ("all_gather", "backward"), ("all_to_all", "backward"),
+    }  # fmt: skip
+    gathered, ring = (_exchange(framework="torchtitan", cp_mode=mode) for mode in ("all_gather", "ring"))
+    assert moved_bytes(*gathered) == moved_bytes(*ring)
+    assert _exchange(framework="megatron-core", cp_mode="all_gather")[1].shape == (0,)
+
+
+def _exchange(**more: Any) -> tuple[Setup, Operation]:
+    setup = resolve(Job(**{**LONG, **more}))
+    block = build_stages(setup)[0].layers[0][0]
+    return setup, next(one for one in block.operations if one.name == "attention.exchange")

@@ -247,6 +247,8 @@ class Kernels(Spec):
     cp_gradients: Literal["reduce", "fp32_ring"] = "reduce"
     """Context parallelism: key and value gradients go the way keys and values came, in the activation dtype, or in fp32
     around the whole ring whichever way they came (torch 2.13)."""
+    cp_gathers_first: bool = False
+    """Where keys and values are gathered, attention takes them in the ring's steps all the same (torch)."""
     cp_merge_bytes: tuple[float, float] = (0, 0)
     """Memory traffic, forward and backward, of adding one ring step's result to those before it, per element of a
     rank's queries: where no kernel of attention does it."""
