@@ -25,7 +25,7 @@ def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, va
     steps = (cp - 1) * int(stepwise)
     merged = query.elements * FP32_BYTES  # the largest tensor that one step's merge passes over
     return [
-        Operation("attention.exchange", "collective", bytes_read=merged, shape=(query.elements * steps,),
+        Operation("attention.exchange", "collective", bytes_read=merged, shape=(query.elements * steps, steps),
                   collectives=found, recompute_class="core_attention")
     ]  # fmt: skip
 
