@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.launches import PLAIN_ISSUE, Launches, launches
+from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.search import Request, search
 from distsim.engine.traffic import TrafficReport
 from distsim.errors import DistsimError
+from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
 
 LONG: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 64, "seq": 65536, "cp": 8}
@@ -48,3 +53,51 @@ def test_a_search_under_deepspeed_leaves_out_ranks_that_cannot_trade_heads() -> 
     found = search(Request(job, (8,), bounds, top=20)).best
     assert {one.report.setup.layout.cp for one in found} == {4}
     assert {one.report.setup.layout.cp_mode for one in found} == {"all_to_all"}
+
+
+def test_torchtitan_gathers_keys_and_attends_in_steps_all_the_same() -> None:
+    """context_parallel_rotate_method is allgather: gradients still go round in fp32, results are merged in steps."""
+    usual = distsim.comm(**LONG, framework="torchtitan")
+    assert {(row.op, row.phase) for row in usual.collectives if row.purpose == "context parallel"} == {
+        ("all_gather", "forward"), ("all_gather", "backward"), ("all_to_all", "backward"),
+    }  # fmt: skip
+    gathered, ring = (_exchange(framework="torchtitan", cp_mode=mode) for mode in ("all_gather", "ring"))
+    assert moved_bytes(*gathered) == moved_bytes(*ring)
+    assert _exchange(framework="megatron-core", cp_mode="all_gather")[1].shape == (0, 0)
+
+
+def _exchange(**more: Any) -> tuple[Setup, Operation]:
+    setup = resolve(Job(**{**LONG, **more}))
+    block = build_stages(setup)[0].layers[0][0]
+    return setup, next(one for one in block.operations if one.name == "attention.exchange")
+
+
+def _launched(**more: Any) -> Launches:
+    return launches(*_exchange(**more))
+
+
+def test_each_step_of_a_ring_costs_the_host() -> None:
+    """Transformer Engine: attention (one kernel forward, two backward), three and five that cut halves and merge, and a
+    send with each; of the first step only its send, and in backward those of keys and of gradients. In forward steps
+    take two streams in turn, so that the GPU has no gaps between them."""
+    for cp in (2, 4, 8):
+        found, steps = _launched(framework="megatron-core", cp=cp), cp - 1
+        forward, backward = steps * (1 + 3) + steps - 1, steps * (2 + 5) + 2 * (steps - 1)
+        assert found.issued == pytest.approx((1 + PLAIN_ISSUE * forward, 2 + PLAIN_ISSUE * backward))
+        assert found.kernels == (1, 2 + 7 * steps)
+    gathered = _launched(framework="megatron-core", cp_mode="all_gather")
+    assert gathered.kernels == gathered.issued == (1, 2)
+    assert _launched(framework="deepspeed").kernels == (4, 4)
+
+
+def test_merging_in_plain_torch_takes_more_kernels_than_compiled() -> None:
+    eager, compiled = (_launched(framework="torchtitan", compile=on).kernels for on in (False, True))
+    assert eager == (1 + 7 * (1 + 11), 2 + 7 * (2 + 7))
+    assert compiled == (1 + 7 * (1 + 3), 2 + 7 * (2 + 4))
+
+
+def test_graphs_hold_a_rings_steps() -> None:
+    """MLPerf's runs with context parallelism were graphs of layers, and its host times are theirs."""
+    graphed, plain = (_launched(framework=name).issued for name in ("nemo-mlperf", "nemo"))
+    assert graphed == (1, 2) and plain[0] > graphed[0]
+    assert _launched(framework="megatron-core", cuda_graphs="iteration").issued == (0, 0)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from distsim.engine.evidence import replay, setup_of
+from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.jobs.profile import with_kernels
 from distsim.engine.jobs.resolve import Setup, resolve

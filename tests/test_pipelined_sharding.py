@@ -132,3 +132,17 @@ def test_a_pipeline_that_gathers_once_is_drawn_as_long_as_it_takes() -> None:
     gathers = [one for one in step.segments(step.slowest) if one.name == AHEAD]
     assert {one.exposed for one in gathers} == {True, False}
     assert max(one.end for one in step.segments(step.slowest)) == pytest.approx(step.seconds)
+
+
+def test_partial_gradients_of_norms_are_summed_as_often_as_shards_are_reduced() -> None:
+    """FSDP adds them up as they are, in the type it reduces in, and sums them over tensor parallel ranks then."""
+
+    def summed(**more: Any) -> set[tuple[str, int]]:
+        rows = distsim.comm(**{**JOB, "framework": "torchtitan", "zero": 3, "global_batch": 64, **more}).stages[0]
+        return {(row.dtype, round(row.calls)) for row in rows if row.purpose == "gradients of norms"}
+
+    norms = 2 * 20  # of 20 layers on the first stage
+    assert summed() == {("fp32", norms)}
+    assert summed(global_batch=4) == {("bf16", norms)}
+    whole = 2 * 80 + 1
+    assert summed(pp=1) == {("bf16", 4 * whole)} and summed(pp=1, no_sync=True) == {("fp32", whole)}

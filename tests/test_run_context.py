@@ -37,7 +37,7 @@ def _mode(**cells: Any) -> str:
         ({"notes": "context parallelism by all-gather"}, "all_gather"),
         ({"notes": "all-to-all dispatcher; CP overlaps all-gather of parameters; warming up"}, "ring"),
         ({"notes": "no Ulysses, all gathers overlapped"}, "ring"), ({"notes": "ring attention and Ulysses"}, "ring"),
-        ({"framework": "deepspeed", "zero_stage": 3}, "all_to_all"), ({"framework": "torchtitan"}, "ring"),
+        ({"framework": "deepspeed", "zero_stage": 3}, "all_to_all"), ({"framework": "torchtitan"}, "all_gather"),
         ({"framework": "deepspeed", "zero_stage": 3, "notes": "ring attention"}, "ring"),
         ({"framework": "megatron-deepspeed", "cp_mode": "ring"}, "ring"),
     ],

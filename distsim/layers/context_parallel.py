@@ -23,10 +23,11 @@ def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, va
         found = _heads_for_tokens(ctx, query, key, value, value_width, there)
     else:
         found = _keys_and_values(ctx, (key.elements + value.elements) * there)
-    steps = (cp - 1) * where(ctx.layout.cp_mode == "ring", 1, 0)
+    stepwise = ctx.layout.cp_mode == "ring" or (ctx.layout.cp_mode == "all_gather" and ctx.kernels.cp_gathers_first)
+    steps = (cp - 1) * int(stepwise)
     merged = query.elements * FP32_BYTES  # the largest tensor that one step's merge passes over
     return [
-        Operation("attention.exchange", "collective", bytes_read=merged, shape=(query.elements * steps,),
+        Operation("attention.exchange", "collective", bytes_read=merged, shape=(query.elements * steps, steps),
                   collectives=found, recompute_class="core_attention")
     ]  # fmt: skip
 

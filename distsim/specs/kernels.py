@@ -249,6 +249,16 @@ class Kernels(Spec):
     cp_gradients: Literal["reduce", "fp32_ring"] = "reduce"
     """Context parallelism: key and value gradients go the way keys and values came, in the activation dtype, or in fp32
     around the whole ring whichever way they came (torch 2.13)."""
+    cp_gathers_first: bool = False
+    """Where keys and values are gathered, attention takes them in the ring's steps all the same (torch)."""
+    cp_merge_kernels: tuple[Amount, Amount] = (3, 5)
+    """Kernels of a ring's step, forward and backward, beside attention: halves of queries or keys cut out, results and
+    their log-sums merged, gradients added (Transformer Engine context_parallel.py, AttnFuncWithCPAndKVP2P)."""
+    cp_streams: Literal[1, 2] = 2
+    """Streams that a ring's steps take in turn in forward: of two, one's gaps pass beside the other's attention
+    (Transformer Engine, flash_attn_streams); torch has one."""
+    cp_steps_graphed: bool = False
+    """CUDA graphs hold a ring's steps in the runs that its timing is fitted to, so that these cost the host nothing."""
     cp_merge_bytes: tuple[float, float] = (0, 0)
     """Memory traffic, forward and backward, of adding one ring step's result to those before it, per element of a
     rank's queries: where no kernel of attention does it."""

@@ -27,7 +27,7 @@ def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage
     flows = model_flows(setup, exchange, stage)
     if setup.framework.traffic.expert_copies == "once" and setup.kernels.expert_order == "fused":
         flows = [once_per_domain(setup, flow, network) for flow in flows]
-    flows += replicated_gradient_flows(setup, stage) + shared
+    flows += replicated_gradient_flows(setup, exchange, stage) + shared
     flows += pipeline_flows(setup, stage) + norm_flows(setup, exchange, stage) + offload_flows(setup, exchange, stage)
     return present(flows)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from distsim.arrays import Number, where
-from distsim.engine.exchanges.exchange import Exchange
+from distsim.engine.exchanges.exchange import Exchange, gradients_wait
 from distsim.engine.exchanges.flows import Flow, Span, dtype_name
 from distsim.engine.exchanges.grids import grid_flows
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
-from distsim.formulas.traffic import distinct_copies
+from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies
 from distsim.layers.ledger import Block, Collective, Operation, dropped_by
 from distsim.layers.recompute import kept_operations
 from distsim.specs.layout import Layout
@@ -117,10 +117,11 @@ def _flow(setup: Setup, exchange: Exchange, operation: Operation, collective: Co
     )
 
 
-def replicated_gradient_flows(setup: Setup, stage: Stage) -> list[Flow]:
+def replicated_gradient_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """Under sequence parallelism, gradients of what every tp rank holds whole (norms, routers, products that make
     latents, biases behind a region) are sums over tp; those of norms within heads are so without it too (Megatron-LM,
-    core/distributed/finalize_model_grads.py). torch's DTensors reduce those of norms, whose inputs alone are cut."""
+    core/distributed/finalize_model_grads.py). torch's DTensors reduce those of norms, whose inputs alone are cut; FSDP
+    does so as it reduces a gradient over shards, of what has been added up until then (torch _fsdp_param.py)."""
     y, rules, precision = setup.layout, setup.framework.traffic, setup.precision
     on = where(y.tp > 1, y.sequence_parallel, 0)
     whole = [(p, count) for op, count in stage.operations() if op.kind in ("norm", "matmul") for p in op.parameters
@@ -133,12 +134,16 @@ def replicated_gradient_flows(setup: Setup, stage: Stage) -> list[Flow]:
         return [Flow(purpose, "all_reduce", span, name, "step", where(y.tp > 1, 1, 0), size)]
     held = [(p, count) for p, count in whole if "norm" in p.name and "latent" not in p.name and not _in_heads(p.name)]
     sharded = where(y.zero >= 2, where(y.zero_group > 1, 1, 0), 0)
+    waits, wide = where(gradients_wait(setup, exchange), 1, 0), precision.reduce_dtype
+    syncs = exchange.syncs(y.micro_batches) * (1 - waits)
     flows: list[Flow] = []
     for parameter, count in held:
         inside = parameter.elements * precision.activation_bytes
         kept = parameter.elements * precision.gradient_bytes
         flows.append(Flow(purpose, "all_reduce", span, dtype_name(precision.activation_bytes, precision), "backward",
-                          on * sharded * count * y.micro_batches, inside))  # fmt: skip
+                          on * sharded * count * syncs, inside))  # fmt: skip
+        summed = parameter.elements * DTYPE_BYTES[wide]
+        flows.append(Flow(purpose, "all_reduce", span, wide, "backward", on * sharded * count * waits, summed))
         flows.append(Flow(purpose, "all_reduce", span, dtype_name(precision.gradient_bytes, precision), "step",
                           on * (1 - sharded) * count * rules.replicated_gradient_reads, kept))  # fmt: skip
     return flows

@@ -95,16 +95,17 @@ def launches(setup: Setup, operation: Operation) -> Launches:
     more, later = _each_expert(setup, operation)
     again, looped = expert_modules.launched(setup, operation, KERNELS[operation.kind])
     kernels = before + more + again[0], after + later + again[1]
-    plain = _plain(setup, operation)
+    plain, (gaps, ring) = _plain(setup, operation), _ring_steps(setup, operation)
     slower = DETERMINISTIC_ISSUE if setup.kernels.deterministic else 1.0
     own = _adapter_issue(setup, operation) * _module_issue(setup, operation)
     issued = (
         (before * own + plain[0] * PLAIN_ISSUE + more * LOOP_ISSUE + looped[0]) * slower,
         (after * own + plain[1] * PLAIN_ISSUE + later * LOOP_ISSUE + looped[1]) * slower,
     )
+    issued = issued[0] + ring[0] * PLAIN_ISSUE * slower, issued[1] + ring[1] * PLAIN_ISSUE * slower
     cast, sharded = _casts(setup, operation), _on_dtensors(setup, operation)
     issued = issued[0] + cast * CAST_ISSUE + sharded[0], issued[1] + cast * CAST_ISSUE + sharded[1]
-    kernels = kernels[0] + plain[0] + cast, kernels[1] + plain[1] + cast
+    kernels = kernels[0] + plain[0] + gaps[0] + cast, kernels[1] + plain[1] + gaps[1] + cast
     graphs = setup.kernels.graphs
     if graphs == "iteration" or (graphs == "modules" and operation.name not in DYNAMIC):
         return Launches((kernels[0] * GRAPHED_GAP, kernels[1] * GRAPHED_GAP), (0.0, 0.0), 0.0)
@@ -173,6 +174,23 @@ def _plain(setup: Setup, operation: Operation) -> tuple[int, int]:
         return max(forward - before, 0), max(backward - after, 0)
     composed_router = operation.name == "mlp.router" and setup.kernels.routing == "composed"
     return ROUTER_KERNELS if composed_router else (0, 0)
+
+
+def _ring_steps(setup: Setup, operation: Operation) -> tuple[tuple[Number, Number], tuple[Number, Number]]:
+    """Kernels of a ring of context parallel ranks behind its first step, as gaps between them count and as the host
+    issues them: attention of the keys that came, and what merges its results. Plain operations in one function's loop;
+    calls of collectives behind the first of each kind have a stream of their own."""
+    kernels, steps = setup.kernels, operation.shape[1] if operation.name == "attention.exchange" else 0
+    before, after = (
+        steps * (attend + merge) for attend, merge in zip(KERNELS["attention"], kernels.cp_merge_kernels, strict=True)
+    )
+    first, last = (
+        sum(where(c.bytes_logical > 0, c.calls - 1, 0) for c in operation.collectives if c.phase == phase)
+        for phase in ("forward", "backward")
+    )
+    gap = GRAPHED_GAP if kernels.cp_steps_graphed else 1.0
+    gaps = before * gap * (kernels.cp_streams == 1), after * gap
+    return gaps, (0.0, 0.0) if kernels.cp_steps_graphed else (before + first, after + last)
 
 
 def _plain_inside(setup: Setup, operation: Operation) -> bool:
