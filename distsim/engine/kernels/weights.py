@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from distsim.arrays import Number, minimum, where
+from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.footprint.states import gradients_in_host, sharding_group, states_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
-from distsim.engine.jobs.tuning import gathered_bytes, recipe_of
+from distsim.engine.jobs.tuning import gathered_bytes, recipe_of, reduced_in
 from distsim.formulas.compute import (
     GRACE_BANDWIDTH,
     HOST_BANDWIDTH,
@@ -18,6 +19,7 @@ from distsim.formulas.compute import (
     optimizer_traffic_bytes,
     stream_seconds,
 )
+from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.layers.ledger import Parameter
 from distsim.specs.accelerator import HostLink
 
@@ -124,6 +126,7 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
     """Accumulated gradients, casts, gathered shards copied in and out, and hooks that fetch and release modules."""
     y, precision, bandwidth = setup.layout, setup.precision, setup.accelerator.bandwidth
     partitioned = setup.framework.traffic.partitioned
+    shards = _sums_shards(setup)
     forward: Number = 0.0
     backward: Number = 0.0
     for parameter, elements, group in _held(setup, stage.parameters):
@@ -131,7 +134,8 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
         if parameter.trains:
             each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
             accumulate = 2 * each * where(y.micro_batches > 1, 1, where(each > 2, 0.5, 0))
-            backward = backward + stream_seconds(own * accumulate, bandwidth)
+            summed = own if partitioned else elements / where(shards, group, 1)
+            backward = backward + stream_seconds(summed * accumulate, bandwidth)
         copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
         if parameter.held != "quantised":
             copied = (1 if partitioned else 2) * precision.activation_bytes
@@ -140,9 +144,21 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
         narrowed = precision.autocast or (partitioned and precision.parameter_bytes > precision.activation_bytes)
         cast = (precision.parameter_bytes + precision.activation_bytes) * int(narrowed and matrix)
         forward = forward + stream_seconds(elements * gathered + where(y.zero >= 3, own, elements) * cast, bandwidth)
-        backward = backward + stream_seconds(elements * 2 * gathered, bandwidth)
+        reduced = gathered
+        if not partitioned:  # read as backward made it, written as it travels
+            travels = precision.activation_bytes + DTYPE_BYTES[reduced_in(setup)]
+            reduced = where(y.zero >= 3, where(group > 1, travels, 0), 0) * int(parameter.trains)
+        backward = backward + stream_seconds(elements * (gathered + reduced), bandwidth)
     hooks = setup.framework.traffic.module_hooks
     return WeightWork(forward, backward, where(y.zero >= 3, _modules(setup, stage) * hooks, 0))
+
+
+def _sums_shards(setup: Setup) -> Number:
+    """Whether each micro-batch's gradients are scattered before they are added up: from ZeRO 2 on, where torch's FSDP
+    and DeepSpeed keep no whole ones, unless the reduction is put off (torch distributed/fsdp/_fully_shard,
+    foreach_reduce: what comes back is added to the sharded gradient)."""
+    exchange, y = exchange_of(setup), setup.layout
+    return (y.zero >= 2) & (exchange.syncs(y.micro_batches) == y.micro_batches)
 
 
 def _modules(setup: Setup, stage: Stage) -> Number:
