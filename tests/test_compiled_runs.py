@@ -146,7 +146,7 @@ def test_a_compiler_moves_less_for_weights_than_modules_do() -> None:
     rules = setup.framework.traffic.model_copy(update={"partitioned": False})
     modules = replace(setup, framework=setup.framework.model_copy(update={"traffic": rules}))
     compiled, eager = (weight_work(one, stage) for one in (setup, modules))
-    assert compiled.forward + compiled.backward < 0.5 * (eager.forward + eager.backward)
+    assert compiled.forward + compiled.backward < 0.52 * (eager.forward + eager.backward)
 
 
 def test_int8_runs_on_int8_units() -> None:

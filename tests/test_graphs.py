@@ -136,6 +136,37 @@ def test_advice_proposes_what_the_framework_has_and_the_job_lacks() -> None:
     assert not {"cuda_graphs", "expert_overlap"} & {name for one in advise(step_of(best)) for name in one.options}
 
 
+BRIDGE = {"framework": "megatron-bridge", "gpu": "gb200", "precision": "bf16"}
+
+
+def test_what_a_recipe_has_gives_way_to_full_recomputation(capsys: pytest.CaptureFixture[str]) -> None:
+    """Megatron asserts against both together, so who recomputes whole layers has turned the others off."""
+    usual, full = job(**BRIDGE), job(**BRIDGE, recompute="full")
+    off = job(**BRIDGE, recompute="full", cuda_graphs="none")
+    assert usual.kernels.graphs == "modules" and full.kernels == off.kernels
+    assert seconds_of(full) == seconds_of(off)
+    assert job(**BRIDGE, recompute="full", recompute_layers=2).kernels.graphs == "none"
+    assert job(**BRIDGE, recompute="selective").kernels.graphs == "modules"
+    assert job(**BRIDGE, offload="activations").kernels.graphs == "none"
+    whole = {**BRIDGE, "precision": "mxfp8"}
+    assert (job(**whole).kernels.graphs, job(**whole).kernels.expert_overlap) == ("iteration", True)
+    again = job(**whole, recompute="full").kernels
+    assert (again.graphs, again.expert_overlap) == ("iteration", False)  # graphs of whole steps go with it
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in {**EXPERTS, **BRIDGE}.items() if name != "model"]
+    assert run(["step", str(EXPERTS["model"]), *words, "--recompute", "full"]) == 0
+    assert "no CUDA graphs of modules, which megatron-bridge's recipe has" in capsys.readouterr().err
+
+
+def test_searches_rank_full_recomputation_without_what_it_rules_out() -> None:
+    wanted = Job.read({**{name: EXPERTS[name] for name in ("model", "seq", "global_batch")}, **BRIDGE})
+    for kind, graphs in (("full", "none"), ("none", "modules"), ("none,full", "modules")):
+        bounds = {"recompute": kind, "tp": "1", "cp": "1", "ep": "8", "micro_batch": "1", "zero": "1"}
+        best = search(Request(wanted, (8,), parse_bounds(bounds, []), top=3)).best
+        assert best[0].report.setup.kernels.graphs == graphs
+        for choice in best:
+            assert choice.found.seconds == pytest.approx(choice.report.seconds, rel=1e-9)
+
+
 def test_search_leaves_out_layouts_that_cannot_have_what_is_asked_for() -> None:
     stated = Job(**{**EXPERTS, "ep": None, "zero": None, "gpus": None, "gpu": "h100-sxm", "expert_overlap": True})
     bounds = parse_bounds({"micro_batch": "1", "recompute": "none,full", "tp": "1", "cp": "1"}, [])

@@ -8,8 +8,12 @@ import pytest
 
 import distsim
 from distsim.engine.evidence import Replay, replay
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.weights import weight_work
 from distsim.interop.runs import Run
 from distsim.interop.runs.tuning import slowest_tokens
+from distsim.specs.job import Job
 
 JOB: dict[str, Any] = {"model": "llama-3-8b", "gpu": "a100-sxm4-80gb", "gpus": 4, "framework": "fsdp", "zero": 3,
                        "micro_batch": 1, "seq": 512, "recompute": "full"}  # fmt: skip
@@ -71,3 +75,35 @@ def test_ranks_wait_for_the_longest_batch() -> None:
     assert slowest_tokens(full.run, 32, 4) is None and slowest_tokens(uneven.run, 32, 1) is None
     many = slowest_tokens(uneven.run, 32, 64)
     assert many is not None and 400 < many < 512
+
+
+def _moved(**options: Any) -> float:
+    """Bytes that a micro-batch's backward moves for weights and their gradients."""
+    setup = resolve(Job.read({**JOB, "recompute": "none", **options}))
+    return float(weight_work(setup, build_stages(setup)[0]).backward * setup.accelerator.bandwidth)
+
+
+@pytest.mark.parametrize("framework", ["fsdp", "deepspeed", "torchtitan"])
+def test_shards_of_gradients_are_added_up_not_whole_ones(framework: str) -> None:
+    """Each micro-batch's gradients are scattered first: a second one reads and writes a quarter of them, in fp32."""
+    one, two, many = (_moved(framework=framework, global_batch=size) for size in (4, 8, 64))
+    each = resolve(Job.read({**JOB, "framework": framework})).precision.gradient_bytes
+    assert two == many
+    assert two - one == pytest.approx(each * (2 if each == 2 else 1) * PARAMETERS / 4, rel=0.01)
+
+
+def test_gradients_that_wait_are_added_up_whole() -> None:
+    put_off, scattered = (_moved(global_batch=8, no_sync=late) for late in (True, False))
+    assert put_off - scattered == pytest.approx(2 * 4 * PARAMETERS * 3 / 4, rel=0.01)
+    alone = _moved(global_batch=8, zero=0), _moved(global_batch=8, zero=0, gpus=8)
+    assert alone[0] == pytest.approx(2 * 4 * PARAMETERS, rel=0.01)  # replicas hold them whole anyway
+
+
+def test_reductions_copy_what_trains_in_the_type_it_travels_in() -> None:
+    """Beside weights copied out of what was gathered (two bytes read, two written), gradients are read in 16 bits and
+    written in the type of the reduction; those of frozen weights are not there."""
+    for framework, reduced, shard in (("deepspeed", 2, 0), ("torchtitan", 4, 4)):  # of which the first alone is written
+        wanted = (4 + 2 + reduced) * PARAMETERS + shard * PARAMETERS / 4
+        assert _moved(framework=framework) == pytest.approx(wanted, rel=0.01), framework
+    frozen = _moved(lora_rank=1)
+    assert frozen == pytest.approx(4 * PARAMETERS, rel=0.02)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from distsim.specs.accelerator import Accelerator
     from distsim.specs.framework import Framework
     from distsim.specs.job import Job
+    from distsim.specs.kernels import Kernels
     from distsim.specs.layout import Layout
     from distsim.specs.model import Model
     from distsim.specs.precision import Precision
@@ -31,6 +32,7 @@ MOST_PREDICTED = 1
 """Layers of multi-token prediction that go with overlapped exchanges (NVIDIA/Megatron-LM transformer_config.py)."""
 OPEN = {"expert_overlap": None}
 """Options that a layout on a single rank cannot have, left open."""
+WORDS = {"graphs": "CUDA graphs of modules", "expert_overlap": "overlapped exchanges of experts"}
 HALF_BYTES = 2
 ABLE = "megatron-core"
 
@@ -40,6 +42,32 @@ def graphed(graphs: str, chip: Accelerator) -> dict[str, Any]:
     if graphs != "iteration":
         return {"graphs": graphs}
     return {"graphs": graphs, **ITERATION, **(GROUPED if chip.generation in GROUPED_CHIPS else {})}
+
+
+def ruled_out(job: Job, kernels: Kernels, full: bool, offload: tuple[str, ...]) -> dict[str, Any]:
+    """What recomputation of whole layers, or activations in host memory, takes off kernels that a recipe brings and
+    nobody asked for: the software refuses both together, so who trains so has turned them off."""
+    found: dict[str, Any] = {}
+    if job.cuda_graphs is None and kernels.graphs == "modules" and (full or "activations" in offload):
+        found["graphs"] = "none"
+    if job.expert_overlap is None and kernels.expert_overlap and full:
+        found["expert_overlap"] = False
+    return found
+
+
+def settled(
+    job: Job, kernels: Kernels, framework: Framework, model: Model, chip: Accelerator, precision: Precision,
+    layout: Layout, offload: tuple[str, ...],
+) -> tuple[Kernels, list[str]]:  # fmt: skip
+    """The kernels with what a job asks for and without what its layout rules out; and a note for each of these."""
+    if job.cuda_graphs is not None or job.expert_overlap is not None:
+        kernels = kernels.model_copy(update=asked_kernels(job, framework, model, chip, precision))
+        refuse_asked(job, layout)
+    full = layout.recompute_layers != 0
+    gone = ruled_out(job, kernels, full, offload)
+    why = "--recompute full" if full else "--offload activations"
+    notes = [f"no {WORDS[name]}, which {framework.name}'s recipe has: not with {why}" for name in gone]
+    return (kernels.model_copy(update=gone) if gone else kernels), notes
 
 
 def asked_kernels(

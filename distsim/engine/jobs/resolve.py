@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.engine.jobs.graphs import asked_kernels, refuse_asked
+from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
 from distsim.engine.jobs.layout import layout_of, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, reading_notes
@@ -150,10 +150,9 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         refuse_unsupported(framework, model, layout, offload)
     precision = catalog.load("precisions", filled["precision"])
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
-    if job.cuda_graphs is not None or job.expert_overlap is not None:
-        kernels = kernels.model_copy(update=asked_kernels(job, framework, model, accelerator, precision))
-        refuse_asked(job, layout)
+    kernels, left_out = settled(job, kernels, framework, model, accelerator, precision, layout, offload)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
+    notes += left_out
     notes += framework_notes(framework, model, layout, kernels, origins, precision, job, tuning is None)
     notes += tuning_notes(tuning, model, kernels, framework, precision, job.lora_targets)
     rates = (model.attention_dropout, model.hidden_dropout, model.embedding_dropout)

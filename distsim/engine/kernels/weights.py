@@ -11,7 +11,7 @@ from distsim.engine.exchanges.exchange import exchange_of, gathers, gathers_once
 from distsim.engine.footprint.states import element_bytes, gradients_in_host, sharding_group, states_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
-from distsim.engine.jobs.tuning import gathered_bytes, recipe_of
+from distsim.engine.jobs.tuning import gathered_bytes, recipe_of, reduced_in
 from distsim.formulas.compute import (
     GRACE_BANDWIDTH,
     HOST_BANDWIDTH,
@@ -19,6 +19,7 @@ from distsim.formulas.compute import (
     optimizer_traffic_bytes,
     stream_seconds,
 )
+from distsim.formulas.traffic import DTYPE_BYTES
 from distsim.layers.ledger import Parameter
 from distsim.specs.accelerator import HostLink
 from distsim.specs.optimizer import Optimizer
@@ -137,10 +138,19 @@ def _gradient_bytes(setup: Setup, stage: Stage) -> Number:
     return total
 
 
+class CopiedTimes(NamedTuple):
+    """Copies of each micro-batch: of what is gathered for forward and for backward, and of what is reduced."""
+
+    forward: Number
+    backward: Number
+    reduced: Number
+
+
 def weight_work(setup: Setup, stage: Stage) -> WeightWork:
     """Accumulated gradients, casts, gathered shards copied in and out, and hooks that fetch and release modules."""
     y, precision, bandwidth = setup.layout, setup.precision, setup.accelerator.bandwidth
     partitioned, times = setup.framework.traffic.partitioned, _copied_times(setup)
+    shards = _sums_shards(setup)
     forward: Number = 0.0
     backward: Number = 0.0
     for parameter, elements, group in _held(setup, stage.parameters):
@@ -148,7 +158,8 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
         if parameter.trains:
             each = recipe_of(parameter, precision, setup.tuning).gradient_bytes
             accumulate = 2 * each * where(y.micro_batches > 1, 1, where(each > 2, 0.5, 0))
-            backward = backward + stream_seconds(own * accumulate, bandwidth)
+            summed = own if partitioned else elements / where(shards, group, 1)
+            backward = backward + stream_seconds(summed * accumulate, bandwidth)
         copied = 2 * gathered_bytes(parameter, precision, setup.tuning)
         if parameter.held != "quantised":
             copied = (1 if partitioned else 2) * precision.activation_bytes
@@ -156,23 +167,35 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
         matrix = parameter.kind == "matrix" and parameter.held != "quantised"
         narrowed = precision.autocast or (partitioned and precision.parameter_bytes > precision.activation_bytes)
         cast = (precision.parameter_bytes + precision.activation_bytes) * int(narrowed and matrix)
-        read = elements * gathered * times[0] + where(y.zero >= 3, own, elements) * cast
+        read = elements * gathered * times.forward + where(y.zero >= 3, own, elements) * cast
         forward = forward + stream_seconds(read, bandwidth)
-        backward = backward + stream_seconds(elements * gathered * times[1], bandwidth)
+        reduced = gathered
+        if not partitioned:  # read as backward made it, written as it travels
+            travels = precision.activation_bytes + DTYPE_BYTES[reduced_in(setup)]
+            reduced = where(group > 1, travels, 0) * int(parameter.trains)
+        moved = elements * (gathered * times.backward + reduced * times.reduced)
+        backward = backward + stream_seconds(moved, bandwidth)
     hooks = setup.framework.traffic.module_hooks
     return WeightWork(forward, backward, where(y.zero >= 3, _modules(setup, stage) * hooks, 0))
 
 
-def _copied_times(setup: Setup) -> tuple[Number, Number]:
-    """How often each micro-batch copies what is gathered out of its buffer, or gradients into theirs: in its forward,
-    and in its backward. ZeRO 2 by layers does so where parameters are tensors of their own (FSDP2), not views of what
-    is gathered (FSDP)."""
+def _copied_times(setup: Setup) -> CopiedTimes:
+    """How often each micro-batch copies what is gathered out of its buffer, or gradients into theirs. ZeRO 2 by layers
+    does so where parameters are tensors of their own (FSDP2), not views of what is gathered (FSDP)."""
     y, rules, exchange = setup.layout, setup.framework.traffic, exchange_of(setup)
     forward, backward = gathers(setup, exchange)
     least = 2 if rules.zero2 == "forward" and rules.padding == "parameter" else 3
     reduced = where(gathers_once(setup, exchange), 1, exchange.syncs(y.micro_batches))
     share = where(y.zero >= least, 1 / y.micro_batches, 0)
-    return forward * share, (backward + reduced) * share
+    return CopiedTimes(forward * share, backward * share, reduced * share)
+
+
+def _sums_shards(setup: Setup) -> Number:
+    """Whether each micro-batch's gradients are scattered before they are added up: from ZeRO 2 on, where torch's FSDP
+    and DeepSpeed keep no whole ones, unless the reduction is put off (torch distributed/fsdp/_fully_shard,
+    foreach_reduce: what comes back is added to the sharded gradient)."""
+    exchange, y = exchange_of(setup), setup.layout
+    return (y.zero >= 2) & (exchange.syncs(y.micro_batches) == y.micro_batches)
 
 
 def _modules(setup: Setup, stage: Stage) -> Number:

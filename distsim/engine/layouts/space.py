@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from distsim.engine.exchanges.exchange import traded_heads
-from distsim.engine.jobs.graphs import able
+from distsim.engine.jobs.graphs import able, ruled_out
 from distsim.engine.jobs.profile import padded_vocab
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import CLOSED, Bounds
@@ -198,7 +198,20 @@ def _parts(
 ) -> Iterator[Group]:
     """One bin of meshes, cut so that no array grows too large."""
     setup = replace(base, chunk_layers=chunks, layout=base.layout.with_(pp=pp))
-    again = recomputations(max(setup.stage_layers), bounds)
+    every = recomputations(max(setup.stage_layers), bounds)
+    if not (gone := ruled_out(base.job, base.kernels, True, base.offload)):
+        yield from _cut(setup, ways, every, pairs, global_batch, bounds)
+        return
+    without = replace(setup, kernels=base.kernels.model_copy(update=gone))
+    for one, full in ((setup, False), (without, True)):  # whole layers are recomputed without what that rules out
+        again = [kind for kind in every if (kind[1] != 0) == full]
+        yield from _cut(one, ways, again, pairs, global_batch, bounds)
+
+
+def _cut(
+    setup: Setup, ways: list[Way], again: list[tuple[int, int]], pairs: Choices, global_batch: int, bounds: Bounds
+) -> Iterator[Group]:
+    """Groups of no more layouts than their arrays may hold."""
     least_dp = min(mesh.dp for mesh, _ in pairs)
     micros = bounds.choices("micro_batch", divisors(global_batch // least_dp, global_batch))
     if not again or not micros:
@@ -208,7 +221,8 @@ def _parts(
     for start in range(0, len(pairs), size):
         part = pairs[start : start + size]
         group = _group(setup, ways, micros, again, part, global_batch)
-        runs = supported(base.framework.supports, base.model, group.setup.layout) & able(base.job, group.setup.layout)
+        layout = group.setup.layout
+        runs = supported(setup.framework.supports, setup.model, layout) & able(setup.job, layout)
         group = group._replace(valid=_without(group, bounds) & runs)
         if group.valid.any():
             yield group
