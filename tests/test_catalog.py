@@ -289,11 +289,3 @@ def test_an_empty_preset_says_that_it_is_empty(tmp_path: Path) -> None:
     file.write_text("\n", encoding="utf-8")
     with pytest.raises(DistsimError, match=r"mine\.toml: is empty; a preset has fields"):
         catalog.load("models", str(file))
-
-
-def test_an_empty_preset_says_that_it_is_empty(tmp_path: Path) -> None:
-    """Not which fifteen fields it lacks."""
-    file = tmp_path / "mine.toml"
-    file.write_text("\n", encoding="utf-8")
-    with pytest.raises(DistsimError, match=r"mine\.toml: is empty; a preset has fields"):
-        catalog.load("models", str(file))
