@@ -186,3 +186,10 @@ def test_a_rule_with_a_source_of_its_own_shows_that_alone() -> None:
         distsim.memory("mixtral-8x7b", gpus=8, tp=2, sequence_parallel=False, framework="megatron-core")
     sources = [hint for hint in told.value.hints if hint.startswith("source: ")]
     assert len(sources) == 1 and "moe_layer.py" in sources[0] and "schedules.py" not in sources[0]
+
+
+def test_ddp_replicates_whole_models() -> None:
+    """It cuts neither layers nor sequences: a search proposes no such layout, and a stated one is refused."""
+    for degree in ("tp", "pp", "cp"):
+        with pytest.raises(DistsimError, match="torch-ddp"):
+            distsim.memory(model="llama-7b", gpus=8, framework="torch-ddp", **{degree: 2})
