@@ -239,8 +239,6 @@ def _read(file: Path) -> dict[str, Any]:
         raise DistsimError("is not text; TOML is needed", where=str(file)) from None
     except OSError as error:
         raise DistsimError(f"cannot be read: {error.strerror}", where=str(file)) from None
-    if not data:
-        raise DistsimError("is empty; a preset has fields", "distsim show tells those of a like one", where=str(file))
     data.setdefault("name", file.stem)
     return data
 

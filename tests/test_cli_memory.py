@@ -191,7 +191,7 @@ def test_wrong_input_exits_2_with_words(words: list[str], told: str, capsys: pyt
 
 BROKEN = {
     "not.toml": ("zero = = 2", "not valid TOML"),
-    "binary.toml": (b"\xff\xfe\x00", "not valid TOML"),
+    "binary.toml": (b"\xff\xfe\x00", "is not text; TOML is needed"),
     "unknown.toml": ("zeroo = 2", "did you mean zero"),
     "type.toml": ('micro_batch = "many"', "micro_batch"),
     "table.toml": ("[zero]\nstage = 2", "zero"),
@@ -437,6 +437,7 @@ def test_keys_of_a_configuration_that_nobody_reads_are_noted(
         (["--gpuss", "8"], "error: unknown option --gpuss\n  did you mean --gpus, --gpu"),
         (["--xyzzy"], "error: unknown option --xyzzy\n  distsim memory"),
         (["llama-13b"], "error: unexpected argument llama-13b\n"),
+        (["../.."], "error: unexpected argument ../..\n"),
     ],
 )
 def test_what_does_not_parse_is_told_like_other_mistakes(

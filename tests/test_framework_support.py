@@ -213,3 +213,10 @@ def test_zero_of_one_gpu_saves_nothing_and_costs_hooks() -> None:
     plain, sharded = distsim.step(**job), distsim.step(**job, zero=3)
     assert sharded.seconds > plain.seconds and sharded.memory.peak == plain.memory.peak
     assert any("ZeRO 3 saves nothing" in note for note in sharded.setup.notes)
+
+
+def test_ddp_replicates_whole_models() -> None:
+    """It cuts neither layers nor sequences: a search proposes no such layout, and a stated one is refused."""
+    for degree in ("tp", "pp", "cp"):
+        with pytest.raises(DistsimError, match="torch-ddp"):
+            distsim.memory(model="llama-7b", gpus=8, framework="torch-ddp", **{degree: 2})

@@ -16,6 +16,8 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("number of stages is 0", {"stages": 0, "micro": 8}),
     ("number of micro-batches is -3", {"stages": 4, "micro": -3}),
     ("not a whole number", {"stages": 4, "micro": 2.5}),
+    ("optimizer step takes 1e+308", {"stages": 4, "micro": 8, "optimizer": 1e308}),
+    ("optimizer step takes nan", {"stages": 4, "micro": 8, "optimizer": float("nan")}),
     ("number of micro-batches is missing", {"stages": 4}),
     ("8,000,000,000 actions", {"stages": 4, "micro": 10**9}),
     ("actions", {"stages": 10**9, "micro": 1}),

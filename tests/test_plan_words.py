@@ -16,6 +16,7 @@ from distsim import catalog
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.plans.prices import price_lists, quotes
 from distsim.errors import DistsimError
+from distsim.report.plan_words import dollars
 
 ASKED = ("llama-2-7b", "--tokens", "300B", "--gpu", "h100-sxm", "--gpus", "64")
 CONTRACT = """
@@ -370,3 +371,7 @@ def test_no_more_checkpoints_are_kept_than_written() -> None:
     assert done["besides"]["checkpoints_kept"] == 1
     told = " ".join(run(*words).stdout.split())
     assert "one checkpoint, at the end" in told and "(1 checkpoint of" in told
+
+
+def test_a_fraction_of_a_cent_is_not_nothing() -> None:
+    assert [dollars(one) for one in (0.0, 0.0004, 0.01, 12.5)] == ["$0.00", "under $0.01", "$0.01", "$12.50"]

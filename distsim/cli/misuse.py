@@ -20,7 +20,9 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
         near = f"did you mean {', '.join(wrong.possibilities)}?" if wrong.possibilities else ""
         return DistsimError(f"unknown option {wrong.option_name}", near, hint)
     if parser_says.startswith(SURPLUS):
-        return DistsimError(f"unexpected argument {parser_says.rpartition('(')[2].rstrip('.)')}", hint)
+        return DistsimError(
+            f"unexpected argument {parser_says.partition(' (')[2].removesuffix('.').removesuffix(')')}", hint
+        )
     kind = next((words for text, words in KINDS.items() if text in parser_says), None)
     flag = parser_says.partition("'")[2].partition("'")[0]
     given = _value_of(flag, arguments)

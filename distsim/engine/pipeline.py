@@ -234,8 +234,10 @@ def _optimizer(timeline: Timeline, seconds: Time | None, sync: float | None) -> 
         return ()
     stages = len(timeline.busy)
     each = [seconds] * stages if isinstance(seconds, (int, float)) else list(seconds)
-    if len(each) != stages or any(one < 0 for one in each) or (sync is not None and sync < 0):
-        raise DistsimError(f"the optimizer step takes {seconds}", f"give a time of at least 0, or {stages} of them")
+    if len(each) != stages or not all(0 <= one <= given.LONGEST for one in (*each, sync or 0.0)):
+        raise DistsimError(
+            f"the optimizer step takes {seconds}", f"give a time from 0 to {given.LONGEST:g}, or {stages} of them"
+        )
     begins = timeline.last_end if sync is None else [timeline.makespan + sync] * stages
     return tuple((begin, begin + step) for begin, step in zip(begins, each, strict=True))
 

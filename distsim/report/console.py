@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -27,9 +28,12 @@ def console(*, stderr: bool = False) -> Console:
     return Console(file=stream, width=width, height=HEIGHT if width else None, highlight=False, emoji=False)
 
 
-def table(*headers: str, title: str = "", numbers: tuple[str, ...] = ()) -> Table:
-    """An empty table in the house style; columns named in ``numbers`` are set flush right."""
+def table(*headers: str, title: str = "", numbers: Collection[str] = (), whole: Collection[str] = ()) -> Table:
+    """An empty table in the house style; columns named in ``numbers`` are set flush right, words of those in ``whole``
+    are not broken while others can still give way."""
     made = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False, show_edge=False)
     for header in headers:
-        made.add_column(header, justify="right" if header in numbers else "left", overflow="fold")
+        made.add_column(
+            header, justify="right" if header in numbers else "left", overflow="fold", no_wrap=header in whole
+        )
     return made

@@ -12,6 +12,8 @@ from distsim.formulas.energy import KILOGRAMS_PER_TONNE
 from distsim.specs.dates import dated
 from distsim.units import DAY, days_words, decimal_bytes, duration
 
+LEAST_TOLD = 0.01
+"""Dollars below which an amount is told as less than that, not as nothing."""
 KWH_PER_MWH = 1000
 
 
@@ -20,6 +22,8 @@ def dollars(amount: float) -> str:
     for size, unit in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
         if abs(amount) >= size:
             return f"${amount / (1e3 if unit == 'k' else size):,.{0 if unit == 'k' else 2}f}{unit}"
+    if 0 < amount < LEAST_TOLD:
+        return f"under ${LEAST_TOLD:g}"
     return f"${amount:,.2f}" if abs(amount) < 100 else f"${amount:,.0f}"
 
 

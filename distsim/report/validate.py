@@ -14,6 +14,14 @@ from distsim.units import duration, gib
 ENOUGH_TO_PLOT = 3
 PLOT_COLUMNS, PLOT_LINES = 56, 18
 MOST_REMARKS = 12
+WIDEST_NAME = 28
+"""Columns of names that are not broken."""
+NARROW = 72
+"""Columns of a terminal below which the worst runs do not name their GPUs."""
+GAP = 3
+"""Blanks between two columns of a table."""
+DISPENSABLE = ("skipped", "in 90% interval", "90th percentile")
+"""Columns that go, in this order, until a table is as narrow as the terminal."""
 
 
 def percent(value: float | None, signed: bool = False) -> str:
@@ -33,10 +41,10 @@ def show(result: Validation, by: str | None, worst: int) -> None:
         _show_times(result, groups, by, worst, timed)
     else:
         out.print("No row that could be replayed has a measured step time.\n")
-    out.print(_summaries("peak memory, predicted against measured", {"all runs": summary}))
+    out.print(summaries_table("peak memory, predicted against measured", {"all runs": summary}))
     if by:
         out.print()
-        out.print(_summaries(f"by {by}", {name: one for name, one in groups.items() if one.memory_rows}))
+        out.print(summaries_table(f"by {by}", {name: one for name, one in groups.items() if one.memory_rows}))
     measured = [one for one in result.replays if one.memory_error is not None]
     if worst and measured:
         out.print()
@@ -71,11 +79,11 @@ def _show_times(
 ) -> None:
     """Step times: summary, groups, worst rows and the plot."""
     out = console()
-    out.print(_times("step time, predicted against measured", {"all runs": result.summary}))
+    out.print(times_table("step time, predicted against measured", {"all runs": result.summary}))
     if by:
         out.print()
         known = {name: one for name, one in groups.items() if one.median_abs_error is not None}
-        out.print(_times(f"step time by {by}", known))
+        out.print(times_table(f"step time by {by}", known))
     if worst:
         out.print()
         out.print(_worst("worst step times", [(one, one.error or 0) for one in timed], _told_seconds, worst))
@@ -86,36 +94,51 @@ def _show_times(
     out.print()
 
 
-def _summaries(title: str, summaries: dict[str, Summary]) -> object:
-    columns = ("rows", "skipped", "with memory", "median error", "90th percentile", "bias")
-    rows = table("", *columns, title=title, numbers=columns)
-    for name, one in summaries.items():
-        rows.add_row(
-            name, str(one.rows), str(one.skipped), str(one.memory_rows), percent(one.memory_median_abs_error),
-            percent(one.memory_p90_abs_error), percent(one.memory_bias, signed=True),
-        )  # fmt: skip
-    return rows
+def summaries_table(title: str, summaries: dict[str, Summary]) -> object:
+    return _scores(title, {
+        name: {
+            "rows": str(one.rows), "skipped": str(one.skipped), "with memory": str(one.memory_rows),
+            "median error": percent(one.memory_median_abs_error), "90th percentile": percent(one.memory_p90_abs_error),
+            "bias": percent(one.memory_bias, signed=True),
+        } for name, one in summaries.items()
+    })  # fmt: skip
 
 
-def _times(title: str, summaries: dict[str, Summary]) -> object:
-    columns = ("timed", "skipped", "median error", "90th percentile", "bias", "in 90% interval")
-    rows = table("", *columns, title=title, numbers=columns)
-    for name, one in summaries.items():
-        rows.add_row(
-            name, str(one.timed_rows), str(one.skipped), percent(one.median_abs_error), percent(one.p90_abs_error),
-            percent(one.bias, signed=True), percent(one.interval_coverage),
-        )  # fmt: skip
-    return rows
+def times_table(title: str, summaries: dict[str, Summary]) -> object:
+    return _scores(title, {
+        name: {
+            "timed": str(one.timed_rows), "skipped": str(one.skipped), "median error": percent(one.median_abs_error),
+            "90th percentile": percent(one.p90_abs_error), "bias": percent(one.bias, signed=True),
+            "in 90% interval": percent(one.interval_coverage),
+        } for name, one in summaries.items()
+    })  # fmt: skip
+
+
+def _scores(title: str, scores: dict[str, dict[str, str]]) -> object:
+    """Names and their figures; a narrow terminal gets fewer figures, not broken words."""
+    shown = list(next(iter(scores.values()), {}))
+    longest = max(map(len, scores), default=0)
+    words = {one: [*one.split(), *(row[one] for row in scores.values())] for one in shown}
+    for spare in DISPENSABLE:
+        wide = min(longest, WIDEST_NAME) + sum(max(map(len, words[one])) + GAP for one in shown)
+        if wide > console().width and spare in shown:
+            shown.remove(spare)
+    wide = longest + sum(max(map(len, (one, *words[one]))) + GAP for one in shown)
+    heads = [one if wide <= console().width else "\n".join(one.rsplit(" ", 1)) for one in shown]
+    made = table("", *heads, title=title, numbers=tuple(heads), whole=("", *heads) if longest <= WIDEST_NAME else heads)
+    for name, row in scores.items():
+        made.add_row(name, *(row[one] for one in shown))
+    return made
 
 
 def _worst(
     title: str, rows: list[tuple[Replay, float]], told: Callable[[Replay], tuple[str, str]], count: int
 ) -> object:
     """The runs with the largest errors; ``told`` writes what was measured and what was predicted."""
-    found = table("run", "model", "GPU", "measured", "predicted", "error", title=title,
-                  numbers=("measured", "predicted", "error"))  # fmt: skip
+    figures, gpu = ("measured", "predicted", "error"), ("GPU",) if console().width >= NARROW else ()
+    found = table("run", "model", *gpu, *figures, title=title, numbers=figures, whole=("run", *gpu, *figures))
     for one, error in sorted(rows, key=lambda row: -abs(row[1]))[:count]:
-        named = (one.run.id, (one.run.text("model") or "?")[:40], one.run.text("gpu") or "?")
+        named = [one.run.id, (one.run.text("model") or "?")[:40], *([one.run.text("gpu") or "?"] if gpu else [])]
         found.add_row(*named, *told(one), percent(error, signed=True))
     return found
 

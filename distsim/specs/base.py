@@ -32,6 +32,9 @@ class Spec(BaseModel):
         try:
             return cls.model_validate(dict(data))
         except ValidationError as error:
+            if not data.keys() - {"name"} and all(one["type"] == "missing" for one in error.errors()):
+                raise DistsimError("is empty; a preset has fields", "distsim show tells those of a like one",
+                                   where=where) from None  # fmt: skip
             raise explain(error, cls, where) from None
         except DistsimError as error:  # of a spec that explains its mistakes itself
             raise DistsimError(error.problem, *error.hints, where=where or error.where) from None

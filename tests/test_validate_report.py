@@ -1,0 +1,45 @@
+"""Tables of ``distsim validate`` on terminals of any width: names and numbers stay whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from distsim.engine.validate import Summary
+from distsim.report.console import console
+from distsim.report.validate import WIDEST_NAME, summaries_table, times_table
+
+NAMES = ["megatron-deepspeed", "ScaleTorch (picotron-like)", "fsdp"]
+HEADERS = {
+    "timed", "rows", "skipped", "with", "memory", "median", "error", "90th", "percentile", "bias", "in", "90%",
+    "interval",
+}  # fmt: skip
+
+
+def one(median: float | None = 0.012) -> Summary:
+    return Summary(2920, 130, 2870, median, 2.651, -0.266, 1.0, 1230, median, 0.126, -0.006)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_names_and_headers_of_scores_are_not_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for made in (times_table, summaries_table):
+        console().print(made("by framework", {name: one() for name in NAMES}))
+        lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+        assert max(map(len, lines)) <= width
+        for name in NAMES:
+            (line,) = [line for line in lines if line.startswith(name)]
+            assert "1.2%" in line
+        rule = next(index for index, line in enumerate(lines) if line.startswith("─"))
+        assert {word for line in lines[1:rule] for word in line.split()} <= HEADERS
+
+
+def test_long_names_give_way_to_figures(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "GPT 6.2B (zero bubble paper) of many words"
+    assert len(name) > WIDEST_NAME
+    console().print(times_table("by model", {name: one(None)}))
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert " - " in out and "100.0%" in out and "2870" in out
