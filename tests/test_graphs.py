@@ -24,8 +24,7 @@ from distsim.engine.search import Request, search
 from distsim.engine.step import seconds_of, step_of
 from distsim.engine.timelines.schedule_shape import interleaved_share
 from distsim.errors import DistsimError
-from distsim.interop.runs import Run
-from distsim.interop.runs import notes as run_notes
+from distsim.interop.runs import Run, expert_notes
 from distsim.interop.runs.graphs import fused_experts, graphs_of, overlaps_experts, stashed
 from distsim.specs.layout import Layout
 
@@ -256,11 +255,13 @@ def test_graphs_of_modules_leave_a_recipe_of_whole_steps_out() -> None:
 
 
 def test_routers_that_notes_call_balanced() -> None:
-    assert run_notes.forced_router(row("forced balance, HybridEP"), "balanced") == "balanced"
-    assert run_notes.forced_router(row("forced balanced routing; with the real router 237"), "balanced") == "balanced"
+    assert expert_notes.forced_router(row("forced balance, HybridEP"), "balanced") == "balanced"
+    assert (
+        expert_notes.forced_router(row("forced balanced routing; with the real router 237"), "balanced") == "balanced"
+    )
     natural = "natural routing. The mock-data recipe (forced balance) took 6.5 s"
-    assert run_notes.forced_router(row(natural), "balanced") is None
-    assert run_notes.forced_router(row("router not forced to balance"), "balanced") is None
+    assert expert_notes.forced_router(row(natural), "balanced") is None
+    assert expert_notes.forced_router(row("router not forced to balance"), "balanced") is None
 
 
 def test_a_year_without_a_month_is_its_middle_for_recipes() -> None:

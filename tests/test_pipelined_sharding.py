@@ -139,7 +139,7 @@ def test_partial_gradients_of_norms_are_summed_as_often_as_shards_are_reduced() 
 
     def summed(**more: Any) -> set[tuple[str, int]]:
         rows = distsim.comm(**{**JOB, "framework": "torchtitan", "zero": 3, "global_batch": 64, **more}).stages[0]
-        return {(row.dtype, round(row.calls)) for row in rows if row.purpose == "gradients of norms"}
+        return {(row.dtype, round(row.calls)) for row in rows if row.purpose == "replicated gradients"}
 
     norms = 2 * 20  # of 20 layers on the first stage
     assert summed() == {("fp32", norms)}

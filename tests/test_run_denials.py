@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distsim.interop.runs import Run
+from distsim.interop.runs import Run, expert_notes, loss_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import kernel_said, narrow_attention
@@ -51,35 +51,35 @@ def test_packs(notes: str, tokens: int | None) -> None:
     [("8 loss chunks", 8), ("99999 loss chunks", 0), ("loss in 4 chunks was slower", 0), ("not loss in 4 chunks", 0)],
 )
 def test_chunks_of_the_loss(notes: str, chunks: int) -> None:
-    assert run_notes.loss_chunks(_run(notes)) == chunks
+    assert loss_notes.loss_chunks(_run(notes)) == chunks
 
 
 @pytest.mark.parametrize("notes", ["loss in chunks was tried", "chunked loss off", "liger kernel disabled"])
 def test_losses_that_did_not_run(notes: str) -> None:
-    assert run_notes.loss_of(_run(notes), ("chunked",)) is None
+    assert loss_notes.loss_of(_run(notes), ("chunked",)) is None
 
 
 @pytest.mark.parametrize("value", ["=False", ": false", "=0", " off", " is disabled"])
 def test_settings_that_are_off(value: str) -> None:
-    assert not run_notes.fuses_routers(_run(f"moe_router_fusion{value}"))
-    assert not run_notes.sends_once(_run(f"enable_deepep{value}"))
-    assert not run_notes.forced_router(_run(f"moe_router_force_load_balancing{value}"), "balanced")
-    assert not run_notes.predicted_share(_run(f"dense_seq_output{value}"))
+    assert not expert_notes.fuses_routers(_run(f"moe_router_fusion{value}"))
+    assert not expert_notes.sends_once(_run(f"enable_deepep{value}"))
+    assert not expert_notes.forced_router(_run(f"moe_router_force_load_balancing{value}"), "balanced")
+    assert not loss_notes.predicted_share(_run(f"dense_seq_output{value}"))
     assert not run_graphs.library_experts(_run(f"QuACK{value}"))
     assert not compiles_loss(_run(f"fused cross entropy{value}"))
 
 
 def test_settings_that_are_on() -> None:
-    assert run_notes.fuses_routers(_run("moe_router_fusion=True"))
-    assert run_notes.sends_once(_run("moe_enable_deepep=True"))
-    assert run_notes.sends_each(_run("moe_token_dispatcher_type=alltoall"))
-    assert run_notes.forced_router(_run("moe_router_force_load_balancing"), "balanced") == "balanced"
-    assert run_notes.predicted_share(_run("dense_seq_output"))
+    assert expert_notes.fuses_routers(_run("moe_router_fusion=True"))
+    assert expert_notes.sends_once(_run("moe_enable_deepep=True"))
+    assert expert_notes.sends_each(_run("moe_token_dispatcher_type=alltoall"))
+    assert expert_notes.forced_router(_run("moe_router_force_load_balancing"), "balanced") == "balanced"
+    assert loss_notes.predicted_share(_run("dense_seq_output"))
 
 
 @pytest.mark.parametrize("notes", ["unbalanced router", "unevenly routed", "no force load balancing"])
 def test_routers_that_nothing_balances(notes: str) -> None:
-    assert run_notes.forced_router(_run(notes), "balanced") is None
+    assert expert_notes.forced_router(_run(notes), "balanced") is None
 
 
 def test_whose_cross_entropy_is_compiled() -> None:
@@ -107,7 +107,7 @@ def test_heads_that_tell_classes(notes: str, classifies: bool) -> None:
      ("not with capacity factor 1", None), ("eval_capacity_factor=2.0", None), ("capacity factor 2.0 in eval", None)],
 )  # fmt: skip
 def test_capacities_of_experts(notes: str, factor: float | None) -> None:
-    assert run_notes.capacity_factor(_run(notes)) == factor
+    assert expert_notes.capacity_factor(_run(notes)) == factor
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_tensor_parallel_overlap(notes: str, apart: bool) -> None:
 )
 def test_no_as_a_value(notes: str, beside: bool | None) -> None:
     assert run_graphs.overlaps_experts(_run(notes)) is beside
-    assert run_notes.loss_of(_run("liger: no"), ("liger",)) is None
-    assert run_notes.loss_of(_run("liger: no dropout"), ("liger",)) == "liger"
+    assert loss_notes.loss_of(_run("liger: no"), ("liger",)) is None
+    assert loss_notes.loss_of(_run("liger: no dropout"), ("liger",)) == "liger"
 
 
 @pytest.mark.parametrize(
