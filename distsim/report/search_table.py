@@ -28,8 +28,9 @@ LAST = ("limit", "vpp", "cp", "etp")
 first said in fewer words."""
 FULL = 0.97
 """Share of the memory above which it limits what else could be done."""
-LEAST_SHARE = 0.02
-"""Parts of a step below this are not named as limits."""
+LEAST_SHARE, LEAST_OTHER = 0.02, 0.1
+"""Parts of a step below this are not named as limits; ``other`` is what every layout waits for (the slowest GPU, what a
+step costs whatever its size)."""
 BRIEF = {"tensor_parallel": "tp", "data_parallel": "dp", "pipeline_bubble": "bubble", "pipeline_transfer": "pp",
          "expert_parallel": "ep", "context_parallel": "cp"}  # fmt: skip
 Row = dict[str, str]
@@ -144,8 +145,9 @@ def recompute_word(one: Choice) -> str:
 def limits(one: Choice, full: bool, most: int, brief: dict[str, str]) -> str:
     """What keeps a layout from being faster: the largest parts of its step beside computation, and full memory."""
     report = one.report
-    parts = sorted(((share / report.seconds, name) for name, share in report.breakdown.items() if name != "compute"))
-    named = [(brief.get(name, name.replace("_", " ")), share) for share, name in reversed(parts)]
-    told = [f"{name} {share:.0%}" for name, share in named[:most] if share >= LEAST_SHARE]
+    shares = {name: seconds / report.seconds for name, seconds in report.breakdown.items() if name != "compute"}
+    parts = sorted((share, name) for name, share in shares.items()
+                   if share >= (LEAST_OTHER if name == "other" else LEAST_SHARE))  # fmt: skip
+    told = [f"{brief.get(name, name.replace('_', ' '))} {share:.0%}" for share, name in reversed(parts)]
     memory = ["memory" if brief else "memory full"] if full else []
     return ", ".join(told[: most - len(memory)] + memory) or "compute"
