@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.engine.runs.setup import setup_of
+from distsim.interop.runs import Run
 
 TABLE, PARAMETERS = 128_256 * 4096, 8_030_261_248
 """Elements of Llama 3's embedding, as many of its output layer, and of the whole model of 8B."""
@@ -18,25 +20,25 @@ def _stage(**options: Any) -> Any:
     return distsim.memory(**{**JOB, **options}).stages[0]
 
 
-def _update(**options: Any) -> float:
+def _update(name: str = "adafactor", **options: Any) -> float:
     """Bytes that live during Adafactor's update, and not during that of a fused kernel."""
     total = {}
-    for optimizer in ("adafactor", "sgd"):
+    for optimizer in (name, "sgd"):
         stage = _stage(**options, optimizer=optimizer)
         step = next(one.total for one in stage.moments if one.name == "optimizer step")
         total[optimizer] = float(step - stage.categories["optimizer"])
-    return total["adafactor"] - total["sgd"]
+    return total[name] - total["sgd"]
 
 
 @pytest.mark.parametrize(
-    ("framework", "precision", "each"),
-    [("huggingface", "pure-bf16", 16), ("huggingface", "fp32", 8), ("torchtune", "pure-bf16", 2),
-     ("torchtune", "fp32", 4)],
+    ("name", "precision", "each"),
+    [("adafactor-transformers", "pure-bf16", 16), ("adafactor-transformers", "fp32", 8),
+     ("adafactor", "pure-bf16", 2), ("adafactor", "fp32", 4)],
 )  # fmt: skip
-def test_adafactor_holds_copies_of_its_largest_parameter(framework: str, precision: str, each: int) -> None:
+def test_adafactor_holds_copies_of_its_largest_parameter(name: str, precision: str, each: int) -> None:
     """Recorded on one parameter: transformers' update of 16-bit weights holds four fp32 tensors, of fp32 ones two;
     torch's one as wide as the parameter."""
-    found = _update(framework=framework, precision=precision)
+    found = _update(name, precision=precision)
     assert found == pytest.approx(each * TABLE, rel=1e-3)
 
 
@@ -47,16 +49,16 @@ def test_a_shard_of_the_largest_parameter_is_updated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("framework", "precision", "moved"),
-    [("huggingface", "pure-bf16", 104), ("huggingface", "fp32", 88), ("torchtune", "pure-bf16", 36),
-     ("torchtune", "fp32", 72)],
+    ("name", "precision", "moved"),
+    [("adafactor-transformers", "pure-bf16", 104), ("adafactor-transformers", "fp32", 88),
+     ("adafactor", "pure-bf16", 36), ("adafactor", "fp32", 72)],
 )  # fmt: skip
-def test_adafactor_moves_what_its_operations_read_and_write(framework: str, precision: str, moved: int) -> None:
+def test_adafactor_moves_what_its_operations_read_and_write(name: str, precision: str, moved: int) -> None:
     """Bytes recorded for an element (102 in 16 bits and 84 in fp32, 34 and 68 in torch) and the gradient's norm, at the
     bandwidth that a fused AdamW of seven accesses and a write of zeros reaches."""
     width = 4 if precision == "fp32" else 2
-    job = {**JOB, "framework": framework, "precision": precision}
-    slow, fused = (distsim.step(**job, optimizer=name).breakdown["optimizer"] for name in ("adafactor", "adamw"))
+    job = {**JOB, "precision": precision}
+    slow, fused = (distsim.step(**job, optimizer=one).breakdown["optimizer"] for one in (name, "adamw"))
     assert slow / fused == pytest.approx((moved + width) / (7 * width + width), rel=0.03)
 
 
@@ -102,3 +104,14 @@ def test_others_8_bit_states_are_all_narrow() -> None:
     adapters: dict[str, Any] = {"lora_rank": 16, "optimizer": "adamw_bnb_8bit"}
     found = [_stage(**adapters, **more).categories["optimizer"] for more in ({}, {"framework": "torch-ddp"})]
     assert found[0] == found[1] > 0
+
+
+def test_trainers_adafactor_is_another_than_torchs() -> None:
+    """torch keeps states as wide as the parameter; a note tells the other, which rows of tables mean."""
+    found = {name: distsim.memory(**{**JOB, "optimizer": name}) for name in ("adafactor", "adafactor-transformers")}
+    assert ["adafactor-transformers" in " ".join(one.setup.notes) for one in found.values()] == [True, False]
+    torch, own = (one.stages[0].categories["optimizer"] for one in found.values())
+    assert torch < own
+    cells = {"id": "a", "model": "llama-3.1-8b", "gpu": "h200-sxm", "n_gpus": "1", "seq_len": "2048",
+             "micro_batch": "1", "framework": "huggingface", "optimizer": "adafactor"}  # fmt: skip
+    assert setup_of(Run(cells, 1)).job.optimizer == "adafactor-transformers"

@@ -104,7 +104,7 @@ def setup_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], tupl
             attention="eager" if row["attn_impl"] == "eager" else "flash",
             precision=PRECISION[row["dtype_scheme"]],
             recompute=RECOMPUTE[row["recompute"]],
-            optimizer="adamw-foreach" if unfused else row["optimizer"].replace("adafactor", "adafactor-torch"),
+            optimizer="adamw-foreach" if unfused else row["optimizer"],
         )
         setup = resolve(job)
         return setup, build_stages(setup)[0]

@@ -20,7 +20,8 @@ REPLAY_WORDS = ("interleave", "pipelined_zero", "micro_batches_per_stage", "olde
                 "older_silent_until", "recompute_until_fits", "trains_mtp", "unsaid_micro_batch", "flash_tokens",
                 "experts_like_tp", "experts_like_tp_until", "zero_of_bf16", "balanced_router",
                 "whole_batch", "shards_in_node")  # fmt: skip
-"""What ``usual`` may hold besides job options and ``precision_<recipe>``: how replays fill what a row leaves blank."""
+"""What ``usual`` may hold besides job options, ``precision_<recipe>`` and ``optimizer_<name>`` (what a row's words mean
+there): how replays fill what a row leaves blank."""
 
 
 class Framework(Sourced):
@@ -106,7 +107,7 @@ class Framework(Sourced):
         for name, value in options.items():
             if name in Job.model_fields:
                 Job.__pydantic_validator__.validate_assignment(Job.model_construct(), name, value)
-            elif name not in words and not (words and name.startswith("precision_")):
+            elif name not in words and not (words and name.startswith(("precision_", "optimizer_"))):
                 near = did_you_mean(name, (*Job.model_fields, *words))
                 raise ValueError(f"{name!r} is no option of a job{'; ' + near if near else ''}")
         return options

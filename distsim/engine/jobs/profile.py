@@ -146,7 +146,7 @@ def framework_notes(
     and distsim does not or does, in how many bytes it adds up gradients, the loss of its recipes; and how it attends to
     chosen keys. ``whole_model`` tells that no adapters train."""
     own = [*_usual_notes(framework, layout, origins), *_sharding_notes(framework, layout, origins, precision.name),
-           *_wider_gradients(framework, precision, job)]  # fmt: skip
+           *_wider_gradients(framework, precision, job), *_other_optimizer(framework, job)]  # fmt: skip
     if whole_model and precision.master_bytes and layout.zero < framework.supports.master_zero:
         own.append(
             f"{framework.name} keeps no fp32 master copy unless DeepSpeed does (--zero 1): a model loaded in 16 bits "
@@ -183,6 +183,14 @@ def _wider_gradients(framework: Framework, precision: Precision, job: Job) -> li
         f"--precision not given: {precision.name} taken, with gradients of {precision.gradient_bytes:g} bytes; "
         f"{framework.name} usually adds them up in {wide:g}: --precision {usual}"
     ]
+
+
+def _other_optimizer(framework: Framework, job: Job) -> list[str]:
+    """A note where the framework's users mean another optimizer by the name."""
+    usual = framework.usual.get(f"optimizer_{job.optimizer}")
+    if usual is None:
+        return []
+    return [f"--optimizer {job.optimizer} is torch's; {framework.name}'s own of that name is --optimizer {usual}"]
 
 
 def least_zero(framework: Framework, precision: str) -> int:

@@ -164,6 +164,7 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
         options["attention"] = attention
     options.update(run_notes.pipeline_options(run))
     options["loss"] = loss_notes.loss_of(run, framework.supports.losses)
-    options["optimizer"] = optimizer_named(run.text("optimizer"))
+    named = optimizer_named(run.text("optimizer"))
+    options["optimizer"] = framework.usual.get(f"optimizer_{named}", named)
     options["offload"], options["no_sync"] = run_notes.offloaded(run), reduces_once(run)
     return {name: value for name, value in options.items() if value is not None}
