@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.cli.app import run
 from distsim.engine.evidence import setup_of
 from distsim.engine.exchanges.compare import sync_cost
 from distsim.engine.jobs.resolve import resolve
@@ -146,3 +147,12 @@ def test_partial_gradients_of_norms_are_summed_as_often_as_shards_are_reduced() 
     assert summed(global_batch=4) == {("bf16", norms)}
     whole = 2 * 80 + 1
     assert summed(pp=1) == {("bf16", 4 * whole)} and summed(pp=1, no_sync=True) == {("fp32", whole)}
+
+
+@pytest.mark.parametrize(("pp", "words"), [(1, "twice, by layer"), (4, "once, by layer")])
+def test_the_table_of_stages_tells_how_often_parameters_are_gathered(
+    pp: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = ["llama-3-8b", "--gpus", "16", "--tp", "2", "--pp", str(pp), "--zero", "3", "--framework", "torchtitan"]
+    assert run(["comm", *job, "--global-batch", "64"]) == 0
+    assert words in next(line for line in capsys.readouterr().out.splitlines() if line.startswith("3 *"))

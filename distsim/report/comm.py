@@ -19,8 +19,9 @@ def lines(report: TrafficReport, zero: Sequence[ZeroTraffic], sync: SyncCost | N
     if report.collectives:
         parts += [link_lines(report), picture(report, term)]
     if zero:
-        forward = report.setup.framework.traffic.zero2 == "forward"
-        parts.append(zero_lines(zero, report.setup.layout.zero, forward))
+        rules, setup = report.setup.framework.traffic, report.setup
+        stays = setup.layout.pp > 1 and rules.gathered_in_pipeline == "step"
+        parts.append(zero_lines(zero, setup.layout.zero, rules.zero2 == "forward", stays))
     if sync is not None:
         parts.append(sync_lines(sync, report, term))
     made = [line for part in parts if part for line in ("", *part)]
@@ -44,13 +45,13 @@ def link_lines(report: TrafficReport) -> list[str]:
     return ["Links, each by the collectives whose slowest link it is:", *columns(header, rows)] if rows else []
 
 
-def zero_lines(found: Sequence[ZeroTraffic], current: int, forward: bool) -> list[str]:
+def zero_lines(found: Sequence[ZeroTraffic], current: int, forward: bool, stays: bool) -> list[str]:
     """ZeRO 0 to 3 side by side: the published law, and this job. ``forward`` tells that ZeRO 2 gathers parameters in
-    each forward pass, and keeps them (FSDP)."""
+    each forward pass, and keeps them (FSDP); ``stays`` that ZeRO 3 does so too (torch's pipelines)."""
     header = ["ZeRO", "gathered", "reduced", "paper", "this job", "sent", "time"]
     second = "once, by layer" if forward else "after the step"
     words = (("nothing", "all-reduced"), ("after the step", "to owners"), (second, "to owners"),
-             ("twice, by layer", "to owners"))  # fmt: skip
+             ("once, by layer" if stays else "twice, by layer", "to owners"))  # fmt: skip
     base = next((one for one in found if not one.problem and one.elements), None)
     rows, invalid = [], []
     for one in found:

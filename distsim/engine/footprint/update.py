@@ -12,7 +12,7 @@ from distsim.units import FP32_BYTES
 
 def update_bytes(setup: Setup, stage: Stage, gradients: Number) -> Number:
     """The optimizer's temporaries, and wide copies that replace a rank's narrow gradients one by one."""
-    precision = setup.precision if setup.tuning is None else setup.tuning.adapter
+    precision = setup.trained_precision
     temporary: Number = setup.optimizer.step_states * precision.state_bytes * _sharded(setup, stage)
     if setup.optimizer.step_tensors:
         temporary = temporary + _of_one_parameter(setup, stage, precision)

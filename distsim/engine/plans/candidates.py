@@ -102,7 +102,7 @@ def sure_to_fit(timed: Sequence[StepReport]) -> StepReport:
 def checkpoint_bytes_per_parameter(setup: Setup) -> float:
     """Weights, master copy and full-size states of what trains, in the mean of its parameters: 14 for Adam in mixed
     precision, between 10 and 14 where matrices have one state and all else has two (Muon)."""
-    precision, optimizer = setup.precision if setup.tuning is None else setup.tuning.adapter, setup.optimizer
+    precision, optimizer = setup.trained_precision, setup.optimizer
     parts = network_parameters(plain_context(setup.model, setup.tuning)).values()
     trained = [(one, one.elements * times) for parameters, times in parts for one in parameters if one.trains]
     states = sum(
