@@ -45,10 +45,10 @@ TILED_SHARE = 0.6
 NVIDIA's for MLPerf does between L40S (mlcommons/training_results_v4.0 config_L40S_16x4x2xtp4pp1cp2.sh)."""
 TILED = ("tp_forward", "tp_backward", "tp_beside")
 
-ONCE: dict[Link, tuple[Link, Link]] = {
-    "gather_forward": ("gather_forward", "gather_once"), "reduce": ("reduce_each", "reduce"),
+ONCE: dict[Link, tuple[Link, Link, str]] = {
+    "gather_forward": ("gather_forward", "gather_once", "forward"), "reduce": ("reduce_each", "reduce", "backward"),
 }  # fmt: skip
-"""Kinds of traffic that are told apart by whether each micro-batch has its own."""
+"""Kinds of traffic that are told apart by whether each micro-batch has its own, and the pass that has it."""
 
 Pricing = Callable[[Flow, Network], Fixed]
 """Gives the price of one call of an exchange."""
@@ -109,20 +109,26 @@ def traffic_seconds(
 ) -> dict[str, Number]:
     """Seconds per step of each kind of traffic of one rank of a stage."""
     sums: dict[str, Number] = dict.fromkeys(LINKS, 0.0)
+    shared: dict[tuple[Link, str, str], Number] = {}
+    tiled = where(without_tiles(setup), TILED_SHARE, 1.0)
     for flow in stage_flows(setup, exchange, network, stage):
         kind = kind_of(flow)
         exposed = OVERLAPPED_SHARE if setup.framework.traffic.tp_in_pieces and kind.startswith("tp_") else 1.0
         if kind in TILED:
-            exposed = exposed / where(without_tiles(setup), TILED_SHARE, 1.0)
+            exposed = exposed / tiled
         if kind.startswith("ep_"):
             exposed = busiest_exchange(setup)
         seconds = price(flow, network).seconds * (flow.calls / flow.every * exposed)
         if kind in ONCE:
-            often, once = ONCE[kind]
-            each = beside_each(setup, exchange, flow.span.group, flow.purpose, flow.phase)
-            sums[once] = sums[once] + product(seconds, 1 - each)
-            kind, seconds = often, product(seconds, each)
-        sums[kind] = sums[kind] + seconds  # not in place: arrays broadcast
+            key = (kind, flow.purpose, flow.span.group)
+            shared[key] = shared[key] + seconds if key in shared else seconds
+        else:
+            sums[kind] = sums[kind] + seconds  # not in place: arrays broadcast
+    for (kind, purpose, group), seconds in shared.items():
+        often, once, phase = ONCE[kind]
+        each = beside_each(setup, exchange, group, purpose, phase)
+        sums[often] = sums[often] + product(seconds, each)
+        sums[once] = sums[once] + product(seconds, 1 - each)
     return sums
 
 
