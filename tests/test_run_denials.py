@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run, expert_notes, loss_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
@@ -135,6 +136,22 @@ def test_attention_in_8_bits(notes: str, narrow: bool) -> None:
 )  # fmt: skip
 def test_tensor_parallel_overlap(notes: str, apart: bool) -> None:
     assert run_graphs.tensor_parallel_apart(_run(notes)) is apart
+
+
+@pytest.mark.parametrize(
+    ("notes", "left_out"),
+    [("overlap-grad-reduce, overlap-param-gather", True), ("overlap of gradients and parameters", True),
+     ("gradient and parameter overlap on", True), ("distributed optimizer with overlap", True),
+     ("overlap-grad-reduce; no TP overlap", True), ("overlap-grad-reduce, tp-comm-overlap", False),
+     ("TP 4 with tp_comm_overlap; overlap of gradients", False), ("no overlap of gradients", False), ("", False)],
+)  # fmt: skip
+def test_overlaps_that_are_listed_without_tensor_parallel_ones(notes: str, left_out: bool) -> None:
+    assert run_graphs.leaves_tensor_parallel_out(_run(notes)) is left_out
+    cells = {"id": "a", "model": "llama-3-8b", "gpu": "h100-sxm", "n_gpus": "8", "tp": "4", "seq_len": "4096",
+             "micro_batch": "1", "global_batch": "16", "notes": notes}  # fmt: skip
+    for framework, tiles in (("megatron-core", "off" if left_out else "fitted"), ("nemo", "fitted")):
+        found = setup_of(Run({**cells, "framework": framework}, 1)).framework.traffic.tp_tiles
+        assert found == ("off" if "no TP" in notes else tiles)
 
 
 @pytest.mark.parametrize(

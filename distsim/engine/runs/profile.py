@@ -69,7 +69,8 @@ def framework_of(run: Run) -> Framework:
         released = tuple(recipe.model_copy(update={"until": None, "library": False}) for recipe in own)
         framework = framework.model_copy(update={"recipes": released})
     told: dict[str, Any] = {"tp_in_pieces": True} if run_notes.overlaps_tensor_parallel(run) else {}
-    if framework.traffic.tp_tiles == "fitted" and run_graphs.tensor_parallel_apart(run):
+    asked = framework.usual.get("tiles_where_told") and run_graphs.leaves_tensor_parallel_out(run)
+    if framework.traffic.tp_tiles == "fitted" and (asked or run_graphs.tensor_parallel_apart(run)):
         told["tp_tiles"] = "off"
     if expert_notes.sends_once(run):
         told["expert_copies"] = "once"

@@ -45,6 +45,14 @@ _TP_APART = re.compile(
     r"\b(?:no|without) (?:tp|tensor[- ]parallel) (?:comm(?:unication)? )?overlap\b",
     re.IGNORECASE,
 )
+_TP = r"(?:tp|tensor[- ]parallel)[-_ ](?:comm(?:unication)?[-_ ])?overlap|user[- ]?buffers"
+_STATES = r"(?:gradient|parameter)s?"
+_DATA = (
+    rf"overlap[-_ ](?:of )?(?:the )?(?:grad|param)\w*|{_STATES}(?: and {_STATES})? overlap|"
+    r"(?:optimizer|reduction|gather) with overlap"
+)
+_LISTED = re.compile(rf"(?s)(?=.*?(?:{affirmed(_DATA)}))(?!.*?(?:{affirmed(_TP)}))", re.IGNORECASE)
+"""Notes that name the overlap of gradients or parameters, and none of tensor parallel ranks."""
 _STASHED = re.compile(affirmed("paged stash(?:ing)?"), re.IGNORECASE)
 
 
@@ -78,6 +86,11 @@ def narrow_head(run: Run) -> bool:
 def tensor_parallel_apart(run: Run) -> bool:
     """Whether the notes say that tensor parallel exchanges do not run in tiles beside products."""
     return hit(_TP_APART, run.notes) is not None
+
+
+def leaves_tensor_parallel_out(run: Run) -> bool:
+    """Whether the notes list what overlaps, and tensor parallel exchanges are not among it."""
+    return _LISTED.match(run.notes or "") is not None
 
 
 def stashed(run: Run) -> bool:
