@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distsim.engine.evidence import setup_of
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 
 ROW = {"id": "x", "year": "2023", "model": "llama-7b", "gpu": "ascend-910b", "n_gpus": "8", "tp": "1", "pp": "1",

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from distsim import memory, step
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.runs.setup import setup_of
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs.expert_notes import capacity_factor

@@ -10,7 +10,7 @@ import pytest
 import distsim
 from distsim import Job, catalog, load_model
 from distsim.engine.advice.faster import changes
-from distsim.engine.evidence import replay, setup_of
+from distsim.engine.evidence import replay
 from distsim.engine.exchanges.flows import Span
 from distsim.engine.footprint.saved import layer_saved_bytes
 from distsim.engine.jobs.lacking import other_software, without_flash
@@ -23,6 +23,7 @@ from distsim.engine.networks.links import network_for
 from distsim.engine.networks.pricing import price
 from distsim.engine.runs.attention import attention_of
 from distsim.engine.runs.profile import framework_of
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.software import recomputation_of, sharding_group
 from distsim.formulas.compute import array_share, causal_fraction, head_share
 from distsim.interop.runs import Run, read_runs

@@ -8,7 +8,7 @@ import pytest
 from ledgers import one_gpu
 
 from distsim import catalog
-from distsim.engine.evidence import replay, setup_of
+from distsim.engine.evidence import replay
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.moments import moments_of
 from distsim.engine.footprint.saved import saved_of
@@ -16,6 +16,7 @@ from distsim.engine.footprint.states import states
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.runs.setup import setup_of
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.interop.runs import Run

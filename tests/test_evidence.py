@@ -12,13 +12,14 @@ import pytest
 
 from distsim import catalog
 from distsim.cli.app import run as command
-from distsim.engine.evidence import replay, setup_of
+from distsim.engine.evidence import replay
 from distsim.engine.jobs.placement import by_compute, embedding_as_layer
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.layout import assumed_layout, possible_degrees
 from distsim.engine.runs.memory import held_by
 from distsim.engine.runs.profile import checkpointed, trained_whole
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.validate import quantile, shipped_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run, measured_step_seconds, read_runs

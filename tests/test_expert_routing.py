@@ -14,12 +14,12 @@ import pytest
 
 import distsim
 from distsim import Job
-from distsim.engine.evidence import setup_of
 from distsim.engine.exchanges.all_flows import network_of, stage_flows
 from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.runs.setup import setup_of
 from distsim.formulas.traffic import distinct_copies
 from distsim.interop.runs import Run
 from distsim.specs.experts import Experts

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import distsim
-from distsim.engine.evidence import replay, setup_of
+from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.kernels.chip import Chip
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.specs.job import Job
 

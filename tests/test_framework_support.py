@@ -12,9 +12,9 @@ import pytest
 import distsim
 from distsim import catalog
 from distsim.cli.app import run
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.validate import shipped_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, read_runs

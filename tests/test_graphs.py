@@ -12,7 +12,6 @@ import distsim
 from distsim import Job
 from distsim.cli.app import run
 from distsim.engine.advice.faster import advise
-from distsim.engine.evidence import setup_of
 from distsim.engine.footprint.moment import STEP
 from distsim.engine.jobs.graphs import GROUPED, ITERATION
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -20,6 +19,7 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.runs.memory import held_by
 from distsim.engine.runs.profile import recipe_year
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.search import Request, search
 from distsim.engine.step import seconds_of, step_of
 from distsim.engine.timelines.schedule_shape import interleaved_share

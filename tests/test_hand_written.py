@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.memory import peak_of_run
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 
 OWN = {

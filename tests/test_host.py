@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from distsim import Job
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.kernels.compute import PHASES
 from distsim.engine.kernels.launches import CALL_KERNELS, DETERMINISTIC_ISSUE
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import step_of
 from distsim.engine.steps.compose import (
     BACKWARD_ISSUE,

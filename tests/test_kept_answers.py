@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from distsim.arrays import kept, maximum
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.flops import active_parameters
+from distsim.engine.runs.setup import setup_of
 from distsim.formulas.compute import matmul_share
 from distsim.interop.runs.table import Run
 from distsim.last import for_last

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import distsim
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.alignment import alignment
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.passes import moved_bytes
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.steps.compose import compose, exchanged, layout_numbers, stage_numbers
 from distsim.engine.steps.work import work_of
 from distsim.formulas.compute import aligned_share, optimizer_traffic_bytes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 
 CELLS = {

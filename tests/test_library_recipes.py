@@ -6,11 +6,12 @@ from __future__ import annotations
 import pytest
 
 from distsim import Job
-from distsim.engine.evidence import replay, setup_of
+from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.launches import PLAIN_ISSUE, launches
 from distsim.engine.kernels.passes import HALVES_GATE, composed, moved_bytes
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.layers.head import head
 from distsim.layers.ledger import Operation

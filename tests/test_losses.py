@@ -9,11 +9,11 @@ import pytest
 
 import distsim
 from distsim.engine.advice.mend import mend
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.profile import losses_for
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.kernels.compute import Chip, operation_sums
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.validate import replay
 from distsim.errors import DistsimError
 from distsim.formulas.loss import loss_chunk_tokens

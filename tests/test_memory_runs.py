@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from distsim import catalog
-from distsim.engine.evidence import replay, setup_of
+from distsim.engine.evidence import replay
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import buffer_bytes
 from distsim.engine.footprint.states import states
@@ -19,6 +19,7 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.memory import counts_of, held_by, host_ahead
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.validate import shipped_runs
 from distsim.interop.runs import Run, read_runs
 from distsim.layers.ledger import distinct_saved, saved_bytes

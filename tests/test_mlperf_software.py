@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from distsim.engine.evidence import replay, setup_of
+from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.flash import flash_seconds
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import timing_of
 from distsim.engine.steps.work import TILED_SHARE, without_tiles, work_of
 from distsim.interop.runs import Run

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from distsim.engine.evidence import replay, setup_of
+from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.passes import HALVES_SCALED_GATE, composed
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.memory import held_by
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.layers.ledger import distinct_saved
 from distsim.units import MIB

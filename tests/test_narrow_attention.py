@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.flash import flash_seconds
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.specs.job import Job
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from distsim.engine.evidence import replay, setup_of
+from distsim.engine.evidence import replay
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.saved import saved_of
 from distsim.engine.jobs.profile import with_kernels
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import memory_of
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.specs.job import Job
 

@@ -11,7 +11,7 @@ import pytest
 
 import distsim
 from distsim.catalog import load
-from distsim.engine.evidence import assumed_of, setup_of
+from distsim.engine.evidence import assumed_of
 from distsim.engine.fitting.fit import PRIORS
 from distsim.engine.jobs.profile import kernels_for
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -22,6 +22,7 @@ from distsim.engine.kernels.softmax_passes import composed_softmax
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.layout import possible_degrees
 from distsim.engine.runs.profile import framework_of
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.validate import shipped_runs
 from distsim.interop.runs import Run, read_runs
 from distsim.interop.runs.notes import framework_name, offloaded

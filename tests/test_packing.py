@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import distsim
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums, stage_compute
 from distsim.engine.kernels.launches import PARALLEL_LINEAR_ISSUE, PLAIN_ISSUE, launches
+from distsim.engine.runs.setup import setup_of
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.interop.runs.tuning import DOCUMENT_TOKENS, packed_options, unpadded_tokens

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from distsim.engine.evidence import replay, setup_of
+from distsim.engine.evidence import replay
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 
 CELLS = {"id": "a", "model": "llama-65b", "vocab": "32004", "gpu": "h800-sxm", "n_gpus": "256", "seq_len": "8192",

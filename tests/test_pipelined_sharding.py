@@ -8,11 +8,11 @@ import pytest
 
 import distsim
 from distsim.cli.app import run
-from distsim.engine.evidence import setup_of
 from distsim.engine.exchanges.compare import sync_cost
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.weights import weight_work
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import seconds_of
 from distsim.engine.steps.compose import after_last, ahead_seconds, layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.work import work_of

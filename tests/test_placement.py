@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import distsim
 from distsim import catalog
 from distsim.cli.app import run
-from distsim.engine.evidence import replay, setup_of
+from distsim.engine.evidence import replay
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.placement import PLACES, by_recipe, stage_sums
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -24,6 +24,7 @@ from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.space import groups
 from distsim.engine.layouts.variants import FIXED, base_setup
 from distsim.engine.layouts.ways import chunk_counts
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.search import Request, search
 from distsim.engine.steps.timeline import timeline_of
 from distsim.engine.validate import shipped_runs

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.passes import autocast_bytes, bias_bytes, bias_gradient_bytes, moved_bytes
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job

@@ -12,12 +12,12 @@ from shell import piped
 
 import distsim
 from distsim import catalog
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.hardware import limited
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.layouts.vary import values_of
 from distsim.engine.plans.energy import Draw, draw
+from distsim.engine.runs.setup import setup_of
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.specs.job import Job

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from distsim import Job
-from distsim.engine.evidence import setup_of
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.footprint.saved import layer_saved_bytes
@@ -28,6 +27,7 @@ from distsim.engine.kernels.launches import (
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.runs.profile import framework_of, precision_of
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.steps.compose import exchanged, layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.work import work_of
 from distsim.formulas.compute import BUSIEST_RANK

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from distsim.engine.evidence import replay, setup_of
+from distsim.engine.evidence import replay
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.evaluation import Evaluation, evaluation_said
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from distsim.engine.evidence import Replay, replay, setup_of
+from distsim.engine.evidence import Replay, replay
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.models import model_of
 

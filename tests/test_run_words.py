@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from distsim.engine.evidence import Replay, replay, setup_of
+from distsim.engine.evidence import Replay, replay
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs.families import known_family, traits_of, usual_vocab
 from distsim.interop.runs.images import patches_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distsim.engine.evidence import setup_of
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.release import stated_year
 

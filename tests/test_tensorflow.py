@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import distsim
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.tuning import BUCKETED_SHARE, unpadded_tokens
 from distsim.specs.timing import family_of

@@ -8,7 +8,6 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.evidence import setup_of
 from distsim.engine.exchanges.data import data_flows
 from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -19,6 +18,7 @@ from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.kernels import with_kernels_of
 from distsim.engine.runs.profile import precision_of, unpacked_then
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.software import told_software
 from distsim.engine.validate import replay
 from distsim.formulas.compute import OLDER_ATTENTION

@@ -9,7 +9,6 @@ import pytest
 
 import distsim
 from distsim import catalog
-from distsim.engine.evidence import setup_of
 from distsim.engine.exchanges.data import data_flows
 from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -20,6 +19,7 @@ from distsim.engine.kernels.launches import CAST_ISSUE, launches
 from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.kernels.weights import few_threads, host_bandwidth, optimizer_seconds, weight_work
 from distsim.engine.runs.profile import framework_of
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.steps.work import OVERLAPPED_SHARE, work_of
 from distsim.formulas.compute import cached_share, power_limited_share
 from distsim.interop.runs import MissingCell, Run

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from distsim import catalog, step
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.specs.job import Job
 

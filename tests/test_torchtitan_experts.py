@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from distsim import Job
-from distsim.engine.evidence import setup_of
 from distsim.engine.footprint.buffers import reduced_unit_bytes, resharded_bytes
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import memory_of
+from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from distsim import catalog
-from distsim.engine.evidence import setup_of
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.attention_rates import FLASH_BACKWARD_SHARE, attention_rates
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.flash import flash_seconds
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import seconds_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.attention import block_said, kernel_said

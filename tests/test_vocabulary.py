@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import distsim
 from distsim.cli.app import run
-from distsim.engine.evidence import setup_of
 from distsim.engine.exchanges.pipeline import pipeline_flows
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.placement import balanced
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.runs.setup import setup_of
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.layers.ledger import flops_forward, parameters_of

@@ -9,7 +9,6 @@ import pytest
 
 from distsim import Job
 from distsim.engine.advice.changes import changes
-from distsim.engine.evidence import setup_of
 from distsim.engine.exchanges.flows import Span
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
@@ -18,6 +17,7 @@ from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.passes import LOSS_BYTES, fused_share, moved_bytes
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.pricing import price
+from distsim.engine.runs.setup import setup_of
 from distsim.errors import DistsimError
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation

@@ -28,8 +28,6 @@ from distsim.interop.runs.peaks import assumed_unit
 from distsim.interop.runs.sharding import assumed_sharding
 from distsim.interop.runs.tuning import assumed_rank, slowest_tokens
 
-__all__ = ["Replay", "assumed_of", "check_possible", "replay", "setup_of"]
-
 POSSIBLE = 0.9
 """Share of the datasheet's peak that no training run exceeds in model FLOPs."""
 

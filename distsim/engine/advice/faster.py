@@ -162,15 +162,42 @@ def _changed(setup: Setup, options: dict[str, Any]) -> Job:
 def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(kind, words, options) of every change worth computing."""
     y, job = setup.layout, setup.job
-    fewer = "" if job.recompute_layers is None else " (and no --recompute-layers)"
+    yield from _recomputed(setup)
+    for kind, size in _micro_batches(y.micro_batch, y.micro_batches):
+        yield kind, f"micro-batches of {size}", {"micro_batch": size}
+    yield from _divided(setup)
+    if recipe := sixteen_bits(setup):
+        yield "precision", "products in 16 bits", {"precision": recipe}
+    if setup.precision.math == "fp32" and setup.accelerator.peak.tf32:
+        yield "tf32", "products in TF32", {"precision": "tf32"}
+    if y.attention == "eager" and not without_flash(setup.accelerator, "flash", setup.kernels.attention_kernel):
+        yield "attention", "flash attention", {"attention": "flash"}
+    if y.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
+        yield "stage-layers", "stages of equal work", {"stage_layers": "balanced"}
+    if job.loss is None:
+        for name in losses_for(setup.framework, setup.model):
+            yield "loss", f"{name} loss", {"loss": name}
+    yield from _graphed(setup)
+    if setup.framework.compiled and not setup.compiled:
+        yield "compile", "torch.compile", {"compile": True}
+
+
+def _recomputed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Less recomputation."""
+    from distsim.engine.advice.changes import some_layers
+
+    fewer = "" if setup.job.recompute_layers is None else " (and no --recompute-layers)"
     if setup.recompute != "none":
         yield "recompute", f"no recomputation{fewer}", {"recompute": "none", "recompute_layers": None}
     if setup.recompute == "full":
         yield "recompute", f"recompute attention only{fewer}", {"recompute": "selective", "recompute_layers": None}
         for count, layers in _fewer_layers(setup):
-            yield "recompute", f"recompute {count} of {layers} layers per stage", {"recompute_layers": count}
-    for kind, size in _micro_batches(y.micro_batch, y.micro_batches):
-        yield kind, f"micro-batches of {size}", {"micro_batch": size}
+            yield "recompute", some_layers(count, layers), {"recompute_layers": count}
+
+
+def _divided(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Other degrees of parallelism, chunks, and ways to share states."""
+    y, job = setup.layout, setup.job
     for name, words in (("tp", "tensor parallelism"), ("pp", "pipeline stages"), ("cp", "context parallelism")):
         old = getattr(y, name)
         for size in (old // 4, old // 2, old * 2):
@@ -190,20 +217,6 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     if y.zero and job.sync != "local-sgd":  # whose groups are replicas
         for size in _sharding_groups(y.zero_group):
             yield "zero group", f"states sharded over {size} ranks", {"zero_group": size}
-    if recipe := sixteen_bits(setup):
-        yield "precision", "products in 16 bits", {"precision": recipe}
-    if setup.precision.math == "fp32" and setup.accelerator.peak.tf32:
-        yield "tf32", "products in TF32", {"precision": "tf32"}
-    if y.attention == "eager" and not without_flash(setup.accelerator, "flash", setup.kernels.attention_kernel):
-        yield "attention", "flash attention", {"attention": "flash"}
-    if y.pp > 1 and setup.framework.supports.uneven and job.stage_layers is None:
-        yield "stage-layers", "stages of equal work", {"stage_layers": "balanced"}
-    if job.loss is None:
-        for name in losses_for(setup.framework, setup.model):
-            yield "loss", f"{name} loss", {"loss": name}
-    yield from _graphed(setup)
-    if setup.framework.compiled and not setup.compiled:
-        yield "compile", "torch.compile", {"compile": True}
 
 
 def _graphed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:

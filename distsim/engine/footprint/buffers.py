@@ -5,6 +5,7 @@ from __future__ import annotations
 from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.exchanges.exchange import exchange_of, gradients_wait, reduces_last
 from distsim.engine.figures import Figures
+from distsim.engine.footprint.offloaded import HOST_GRADIENT, host_gradient_bytes, passes_host_buffer
 from distsim.engine.footprint.states import States, sharding_group
 from distsim.engine.footprint.stored import shared_elements
 from distsim.engine.jobs.resolve import Setup
@@ -32,8 +33,6 @@ MB from 48 to 84 units of GA102, 3.1 from 58 to 142 of Ada); BERT on 304 units o
 where it holds 1.2 on an H100 and 0.9 on an L40S (mila-iqia/milabench)."""
 CONTEXT_ARCHITECTURE_BYTES = {"ampere": 0.12e9, "hopper": 0.29e9, "blackwell": 0.48e9}
 """Of a context, for architectures of data centres, beyond their units: the same job on A100, H100, H200 and B200."""
-HOST_GRADIENT = "deepspeedai/DeepSpeed runtime/zero/stage_1_and_2.py: temp_grad_buffer_for_gpu_offload"
-"""A buffer for the largest tensor's gradient, where sums in host memory are made on the GPU."""
 FORWARDS_AHEAD = 0.5
 """Part of the micro-batches in flight, less one of them, by which the host is ahead of its GPU while a pipeline fills,
 even where it is slower; found on the first stage of 2, 4, 8 and 16 in nanotron's sweep (docs/findings.md)."""
@@ -168,20 +167,25 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
         )
     if setup.kernels.exchanges_held or setup.kernels.exchange_buffers:
         total = total + _exchanges(setup, stage, figures)
-    if "optimizer" in setup.offload and setup.framework.traffic.host_gradients == "summed":
-        largest = maximum(0, *(p.elements / p.copies for p, _ in stage.parameters if p.trains))
-        each = where((y.zero >= 1) & (y.zero <= 2), precision.parameter_bytes, 0)
-        total = total + figures.note("gradient on its way to the host", largest * each, "B", HOST_GRADIENT)
-    wrapped = shared & ((y.zero == 0) | (precision.gradient_bytes <= precision.parameter_bytes))
-    if rules.replica_buckets and some(wrapped):
-        total = total + where(wrapped, 1, 0) * figures.use(
-            "gradients in DDP's buckets", replica_bucket_bytes,
-            parameters=held.dense_parameters + held.expert_parameters, bytes_per_gradient=precision.parameter_bytes,
-        )  # fmt: skip
+    if passes_host_buffer(setup):
+        own = host_gradient_bytes(setup, stage)
+        total = total + figures.note("gradient on its way to the host", own, "B", HOST_GRADIENT)
+    if rules.replica_buckets:
+        total = total + _replica_buckets(setup, held, figures)
     if rules.workspace_bytes:
         source = setup.framework.source_of("buffers") or "preset"
         total = total + figures.note("workspaces", _workspaces(setup), "B", source)
     return total
+
+
+def _replica_buckets(setup: Setup, held: States, figures: Figures) -> Number:
+    """DDP's second copy of all gradients."""
+    y, precision = setup.layout, setup.precision
+    wrapped = (y.dp * y.cp > 1) & ((y.zero == 0) | (precision.gradient_bytes <= precision.parameter_bytes))
+    return 0 if not some(wrapped) else where(wrapped, 1, 0) * figures.use(
+        "gradients in DDP's buckets", replica_bucket_bytes,
+        parameters=held.dense_parameters + held.expert_parameters, bytes_per_gradient=precision.parameter_bytes,
+    )  # fmt: skip
 
 
 def _second_shard(setup: Setup, stage: Stage, figures: Figures) -> Number:

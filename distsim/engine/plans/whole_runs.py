@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distsim import catalog
-from distsim.engine.evidence import check_possible, setup_of
+from distsim.engine.evidence import check_possible
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import parse_bounds
@@ -20,6 +20,7 @@ from distsim.engine.plans.pace import campaign_pace
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.kernels import with_kernels_of
 from distsim.engine.runs.profile import framework_of, precision_of, run_year
+from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import StepReport, step_of, timed
 from distsim.errors import DistsimError
 from distsim.formulas.energy import energy_kwh
