@@ -41,7 +41,8 @@ READS_NARROW = re.compile(affirmed("precision[- _]aware"), re.IGNORECASE)
 """Notes of Megatron's optimizer that reads gradients as they are kept, instead of fp32 copies of its shard."""
 HIDDEN = 0.18
 """Share of a step that a host's checks may add and still be called hidden, since near balance both show
-(formulas/step.py): of nanotron's runs those up to 0.17 hold exchanges, those from 0.28 on do not (docs/findings.md)."""
+(formulas/step.py): of nanotron's runs those up to 0.17 hold exchanges, those from 0.28 on do not
+(docs/findings/nanotron.md)."""
 DETERMINISTIC, DETERMINISTIC_WORKSPACE_BYTES = "deterministic mode", 71.3e6
 """Notes of runs with CUBLAS_WORKSPACE_CONFIG=:4096:8, and the workspaces they have before Hopper: 32 MiB for each of
 two handles of cuBLAS, which newer chips have anyway, and 4 MiB of Transformer Engine."""
