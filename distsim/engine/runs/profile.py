@@ -17,7 +17,14 @@ from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs import recipes as run_recipes
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
-from distsim.interop.runs.names import MIXED, PRECISIONS, nearest_profile, precision_like, rounds_products
+from distsim.interop.runs.names import (
+    HALF_AUTOCAST,
+    MIXED,
+    PRECISIONS,
+    nearest_profile,
+    precision_like,
+    rounds_products,
+)
 from distsim.interop.runs.release import release_year, stated_year
 from distsim.interop.runs.sharding import by_torch
 from distsim.specs.framework import Framework
@@ -214,6 +221,8 @@ def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
     if cell in MIXED:
         wide = "bf16" if _has_bf16(run) else "fp16"
         return wide, f"precision {cell!r} names no format: timed as {wide}"
+    if cell in HALF_AUTOCAST and family_of(framework.name) == "torch":
+        return "amp-fp16", ""
     if known := PRECISIONS.get(cell):
         return known, ""
     if catalog.knows("precisions", cell):
