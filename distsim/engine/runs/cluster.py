@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from functools import lru_cache
 
 from distsim import catalog
 from distsim.engine.networks.links import fabrics
@@ -17,9 +19,10 @@ NAMED: dict[str, dict[str, str]] = {
     "/node, EFA": {"h100-sxm": "p5.48xlarge"},
     "Jean Zay": {"a100-sxm4-80gb": "jean-zay-a100", "v100-sxm2-32gb": "jean-zay-v100-32gb",
                  "v100-sxm2-16gb": "jean-zay-v100-16gb"},
-    "Selene": {"a100-sxm4-80gb": "selene"},
 }  # fmt: skip
-"""What notes say of a machine or its network, and the presets of it by GPU."""
+"""What notes say of a machine or its network where it is no preset's name, and the presets of it by GPU."""
+_NAMES = re.compile(r"[a-z][a-z0-9]*(?:[-._][a-z0-9]+)*", re.IGNORECASE)
+"""Words of notes that may be a preset's name."""
 _SLOTS = re.compile(r"\bpci-?e[- ](?:gen(?:eration)?[- ]?([3-6])\b|([3-6])\.0)", re.IGNORECASE)
 """How notes and descriptions of systems (accelerator_host_interconnect of MLPerf) name what slots carry."""
 ROUNDING = 0.01
@@ -34,7 +37,15 @@ def cluster_of(run: Run) -> Cluster | None:
     name = run.text("gpu")
     assert name is not None
     told = " ".join((run.notes, *(home for who, home in HOMES.items() if run.source.startswith(who))))
-    named = next((nodes[name] for words, nodes in NAMED.items() if words in told and name in nodes), cluster_in(run))
+    said = next(
+        (
+            nodes[name]
+            for words, nodes in NAMED.items()
+            if words in told.replace("Jean-Zay", "Jean Zay") and name in nodes
+        ),
+        None,
+    )
+    named = said or cluster_in(run) or _by_name(told, name)
     try:
         usual: Cluster = catalog.load("clusters", named) if named else catalog.usual_cluster(name)
     except DistsimError:
@@ -47,6 +58,19 @@ def cluster_of(run: Run) -> Cluster | None:
     if per_node is None and rate is None:
         return usual
     return usual.adapted(per_node, parse(f"{rate} Gb/s", "B/s") if rate else None)
+
+
+def _by_name(told: str, gpu: str) -> str | None:
+    """The first preset with this GPU whose name is among the words; machines are named with GPUs that others have."""
+    machines = _machines(tuple((where, os.stat(where).st_mtime_ns) for _, where in catalog.folders("clusters")))
+    found = (machines.get(word.lower()) for word in _NAMES.findall(told))
+    return next((name for name in found if name is not None and catalog.load("clusters", name).gpu == gpu), None)
+
+
+@lru_cache(maxsize=2)
+def _machines(folders: tuple[tuple[str, int], ...]) -> dict[str, str]:
+    """Clusters by what they may be called, as long as their folders do not change."""
+    return {**catalog.aliases("clusters"), **{name.lower(): name for name in catalog.names("clusters")}}
 
 
 def _in_slots(run: Run, cluster: Cluster) -> Cluster:

@@ -54,6 +54,7 @@ TOLD: Told = (
     (expert_notes.sends_each, {"expert_order": "around"}),
     (expert_notes.fuses_routers, {"routing": "fused"}),
     (run_notes.deterministic, {"deterministic": True}),
+    (run_notes.blocking, {"launches": "blocking"}),
 )
 """What notes may say, and the kernels that it means; the later wins."""
 TOLD_OF_MEGATRON: Told = ((compiles_loss, {"loss_kernel": "steps"}), (composes_rotation, {"rope": "eager"}))

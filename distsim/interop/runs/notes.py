@@ -63,6 +63,7 @@ _COMPOSED = re.compile(
     r"bias[-_]activation[-_]fusion(?:[ =:]+|\s+is\s+)(?:off|false|not set)|--no-bias-swiglu-fusion",
     re.IGNORECASE,
 )
+_BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING\s*=\s*1\b")
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
 _SCHEDULES = tuple(
@@ -124,6 +125,11 @@ def exchanges_in_bf16(run: Run) -> bool:
 def deterministic(run: Run) -> bool:
     """Whether torch ran its deterministic algorithms."""
     return hit(_DETERMINISTIC, run.notes) is not None
+
+
+def blocking(run: Run) -> bool:
+    """Whether each launch of a kernel waited for its end."""
+    return hit(_BLOCKING, run.notes) is not None
 
 
 def gradients_of(run: Run) -> str | None:

@@ -1,0 +1,64 @@
+"""Machines that notes of measured runs name, and what was exported on them."""
+
+from __future__ import annotations
+
+import pytest
+
+from distsim import catalog
+from distsim.engine.runs.cluster import cluster_of
+from distsim.engine.runs.profile import framework_of, precision_of
+from distsim.engine.runs.setup import setup_of
+from distsim.interop.runs import Run
+
+ROW = {"id": "a", "model": "llama-2-7b", "gpu": "a100-sxm4-80gb", "n_gpus": "16", "seq_len": "2048", "micro_batch": "2",
+       "global_batch": "64", "precision": "bf16", "framework": "megatron-deepspeed", "year": "2024"}  # fmt: skip
+
+
+def _machine(gpu: str, notes: str, source: str = "ours") -> str:
+    found = cluster_of(Run({"gpu": gpu, "source": source, "notes": notes}, 1))
+    assert found is not None
+    return found.name
+
+
+@pytest.mark.parametrize(
+    ("gpu", "notes", "name"),
+    [
+        ("a100-sxm4-80gb", "Jean-Zay, 8 A100 per node", "jean-zay-a100"),
+        ("a100-sxm4-80gb", "8 GPUs of Jean Zay", "jean-zay-a100"),
+        ("a100-sxm4-40gb", "Polaris, 4 GPUs per node", "polaris"), ("a100-sxm4-40gb", "on Perlmutter", "perlmutter"),
+        ("gh200-96gb", "one node of Clariden (Alps)", "alps"), ("a100-sxm4-40gb", "p4d.24xlarge", "p4d.24xlarge"),
+        ("h200-sxm", "two p5en.48xlarge, EFA", "p5en.48xlarge"),
+    ],
+)  # fmt: skip
+def test_notes_that_name_a_preset(gpu: str, notes: str, name: str) -> None:
+    assert _machine(gpu, notes) == name
+
+
+def test_a_citation_names_no_machine() -> None:
+    """Repositories and papers are called like machines, too."""
+    assert _machine("a100-sxm4-40gb", "", "lab/scaling, runs on Polaris (2024)") == "dgx-a100-40gb"
+
+
+@pytest.mark.parametrize("notes", ["polarised units", "as on Polaris", "our cluster"])
+def test_machines_of_other_gpus_are_not_taken(notes: str) -> None:
+    assert _machine("h100-sxm", notes) == catalog.usual_cluster("h100-sxm").name
+
+
+def test_a_stated_rate_holds_on_a_named_machine() -> None:
+    cells = {"gpu": "a100-sxm4-40gb", "notes": "Polaris", "internode_gbps_per_gpu": "25", "gpus_per_node": "4"}
+    found = cluster_of(Run(cells, 1))
+    assert found is not None and found.network is not None
+    assert found.network.node_bytes_per_second == pytest.approx(4 * 25e9 / 8)
+
+
+def test_launches_that_wait() -> None:
+    assert setup_of(Run({**ROW, "notes": "CUDA_LAUNCH_BLOCKING=1 exported"}, 2)).kernels.launches == "blocking"
+    for words in ("", "CUDA_LAUNCH_BLOCKING=0", "CUDA_DEVICE_MAX_CONNECTIONS=1"):
+        assert setup_of(Run({**ROW, "notes": words}, 2)).kernels.launches == "ahead"
+
+
+@pytest.mark.parametrize(("zero", "size"), [("", 6), ("0", 6), ("1", 2), ("2", 2)])
+def test_gradients_of_deepspeed_in_bf16(zero: str, size: int) -> None:
+    """BF16_Optimizer adds up in fp32 beside them, and runs without ZeRO."""
+    run = Run({**ROW, "zero_stage": zero}, 2)
+    assert catalog.load("precisions", precision_of(run, framework_of(run))).gradient_bytes == size
