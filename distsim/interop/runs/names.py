@@ -19,7 +19,7 @@ NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"(?:nemo.?)?automodel", "nemo-automodel", ""),
         (r"torchtitan", "torchtitan", ""),
         (r"(?:bio)?nemo(?!tron)", "nemo", ""),
-        (r"megatron|mcore|simumax|primus", _MEGATRON, ""),
+        (r"megatron|mcore|simumax|primus|fast-?llm", _MEGATRON, ""),  # fused kernels, gradients in buffers
         (r"intern.?evo|internlm|paddle|oneflow", "megatron-lm", ""),  # fused norms and rotation, layers split as there
         (r"mesh.?tensorflow|mesh.?tf|gshard|lingvo|praxis|saxml", "paxml", ""),
         (r"tensorflow", "tensorflow", ""),
