@@ -9,6 +9,8 @@ import pytest
 
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.chip import Chip
+from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.passes import autocast_bytes, bias_bytes, bias_gradient_bytes, moved_bytes
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
@@ -109,3 +111,28 @@ def test_what_does_not_fit_without_scores_either_computed_layers_again() -> None
         for batch in (16, 112, 448)
     }
     assert found == {16: "none", 112: "none", 448: "full"}
+
+
+def test_copies_for_batched_products_come_from_memory() -> None:
+    """The row of heads without rotation reads and writes nothing of its own; its copies are as large as all others."""
+    setup, heads, stream = _operation("attention.heads", model="bert-large", framework="torch-ddp", attention="eager",
+                                      micro_batch=64, precision="fp16")  # fmt: skip
+    chip = Chip(setup)
+    moved = moved_bytes(setup, heads)[0]
+    assert moved == 2 * 4 * 2 * 32 * stream  # queries, keys, values and the result, read and written
+    assert operation_sums(setup, chip, heads)[0].memory > 0.9 * moved / chip.bandwidth
+
+
+def test_products_that_compute_little_are_as_fast_as_a_copy() -> None:
+    """Scores of heads 64 wide do 32 operations a byte that they write."""
+    setup, scores, _ = _operation("attention.scores", model="bert-large", framework="torch-ddp", attention="eager",
+                                  micro_batch=64, precision="fp16")  # fmt: skip
+    moved = scores.bytes_read + scores.bytes_written
+    assert operation_sums(setup, Chip(setup), scores)[0].matmul == pytest.approx(moved / (0.855 * 2.039e12))
+
+
+@pytest.mark.parametrize(("framework", "split"), [("fsdp", 0), ("nemo-automodel", 0), ("torchtitan", 1)])
+def test_tensor_parallel_torch_splits_no_sequence_unless_told(framework: str, split: int) -> None:
+    job: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "tp": 4, "framework": framework}
+    assert resolve(Job.read(job)).layout.sequence_parallel == split
+    assert resolve(Job.read({**job, "sequence_parallel": True})).layout.sequence_parallel == 1

@@ -31,6 +31,9 @@ FULL_CLOCK_JOULES = {
 architecture: the mean over members whose best product falls short of that rate (docs/findings/chips.md)."""
 NARROW_SHARE = 0.95
 """Best measured 8-bit product over the best 16-bit one, as shares of their peaks: 0.88 to 1.04 where both were."""
+COPY_FRACTION = 0.85
+"""Bandwidth that a copy reaches, over the datasheet's, where nobody measured it: 0.82 to 0.87 on the A100, GB200,
+GB300, TPU v6e and v7x (presets' ``copy_fraction``)."""
 FOUR_BIT_JOULES = 0.64
 """Energy of an operation of a 4-bit product over that of an 8-bit one: what the best of both on B200, GB200 and B300
 ask for (0.67, 0.55 and 0.70), where halving 16 bits leaves 0.54 (NARROW_SHARE)."""
@@ -78,6 +81,8 @@ class Chip:
         self.wide_rate = peak.fp32 * exact if peak.fp32 else stated * share
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
+        # what limits a product that computes little is a copy's rate, not the datasheet's
+        self.product_bandwidth = chip.bandwidth * (reached.copy_fraction or COPY_FRACTION)
         self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
         self.attention_block = setup.kernels.attention_block or chip.chip.attention_block or ATTENTION_TILE
         self.grid_kernels = grid_kernels(chip)

@@ -179,7 +179,8 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
             backward.attention = operation.flops_backward / chip.scan_rate
         first, second = moved_bytes(setup, operation)
         share = fused_share(setup, operation)
-        share = share * cached_share(operation.bytes_read + operation.bytes_written, chip.cache)
+        tensors = operation.bytes_read + operation.bytes_written
+        share = share * cached_share(where(tensors > 0, tensors, first), chip.cache)  # copies alone are no row's own
         share = share * (stated_rank(setup) if operation.name == EXPERT_ACTIVATION else 1.0)
         first, second = first * share, second * share
         forward.memory = _passed(chip, first, operation.flops_forward, operation.kind)
@@ -199,9 +200,9 @@ def _three(
     chip: Chip, rate: Number, shape: tuple[Number, ...], flops: Number, moved: Number, spread: Number = 0
 ) -> list[Number]:
     """Seconds of a product forward, of its input gradient and of its weight gradient."""
-    m, n, k, batch = shape
+    (m, n, k, batch), stream = shape, chip.product_bandwidth
     return [
-        roofline_seconds(flops, rate * product_share(*own, batch, chip.units, chip.array, apart), moved, chip.bandwidth)
+        roofline_seconds(flops, rate * product_share(*own, batch, chip.units, chip.array, apart), moved, stream)
         for own, apart in (((m, n, k), spread), ((m, k, n), spread), ((k, n, m), 0))
     ]
 
