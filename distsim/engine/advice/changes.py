@@ -12,6 +12,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
+from distsim.specs.support import leaves
 
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
 # Products in 16 bits are what most jobs run, and save time too.
@@ -141,12 +142,12 @@ def _optimizers(setup: Setup) -> Iterator[Change]:
 
 def _offloading(setup: Setup) -> Iterator[Change]:
     """Optimizer states in host memory, sharded parameters with them, and what layers keep for backward."""
-    able = set(setup.framework.supports.offload) - set(setup.offload)
     words = {"optimizer": "optimizer states", "optimizer,parameters": "optimizer states and parameters",
              "activations": "activations"}  # fmt: skip
     for step, kinds in enumerate(words):
-        if able.issuperset(kinds.split(",")):
-            value = ",".join((*setup.offload, kinds))
+        moved = (*setup.offload, *kinds.split(","))
+        if len(set(moved)) == len(moved) and leaves(setup.framework.supports, moved, setup.layout.gpus):
+            value = ",".join(moved)
             yield Change("offload", step, f"{words[kinds]} in host memory", {"offload": value})
 
 
