@@ -225,6 +225,8 @@ class Kernels(Spec):
     offloads: Literal["all", "marked", "products"] = "all"
     """What of a layer's saved tensors offloaded activations are: all, those that modules mark (Transformer Engine
     before 2.10), or what a policy names, beside which a layer's input stays (XLA)."""
+    offload_waits: bool = False
+    """The host waits for each copy of offloaded activations, so that nothing runs beside them."""
     offload_stash: Count = 2
     """Layers whose offloaded tensors are on the GPU when a forward pass ends: one computes while another is copied
     (NVIDIA/TransformerEngine pytorch/cpu_offload.py), or as many as are only given up later (torchtune)."""

@@ -193,7 +193,7 @@ def offload_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
             phase,
             calls,
             size,
-            hides=phase != "step",
+            hides=phase != "step" and not (kind == "activations" and setup.kernels.offload_waits),
             fixed=Fixed(size / rate, size if op == DOWN else 0.0, link, "copy"),
         )
         for kind in setup.offload
