@@ -146,7 +146,8 @@ def framework_notes(
     and distsim does not or does, in how many bytes it adds up gradients, the loss of its recipes; and how it attends to
     chosen keys. ``whole_model`` tells that no adapters train."""
     own = [*_usual_notes(framework, layout, origins), *_sharding_notes(framework, layout, origins, precision.name),
-           *_wider_gradients(framework, precision, job), *_other_optimizer(framework, job)]  # fmt: skip
+           *_wider_gradients(framework, precision, job), *_other_optimizer(framework, job),
+           *_paged_states(job)]  # fmt: skip
     if whole_model and precision.master_bytes and layout.zero < framework.supports.master_zero:
         own.append(
             f"{framework.name} keeps no fp32 master copy unless DeepSpeed does (--zero 1): a model loaded in 16 bits "
@@ -191,6 +192,18 @@ def _other_optimizer(framework: Framework, job: Job) -> list[str]:
     if usual is None:
         return []
     return [f"--optimizer {job.optimizer} is torch's; {framework.name}'s own of that name is --optimizer {usual}"]
+
+
+def _paged_states(job: Job) -> list[str]:
+    """A note for paged optimizers of bitsandbytes (documentation, reference/optim: unified memory moves states from the
+    GPU to the host when GPU memory is exhausted)."""
+    name = job.optimizer or ""
+    if not name.replace("-", "_").lower().startswith("paged_"):
+        return []
+    return [
+        f"{name}: its states are counted on the GPU, where they are as long as they fit; where they do not, CUDA moves "
+        "them to the host and back in each step, which is not timed, and torch's counters of memory never see them"
+    ]
 
 
 def least_zero(framework: Framework, precision: str) -> int:
