@@ -169,7 +169,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         layout = layout._replace(recompute_layers=-1)
     return Setup(
         job, model, accelerator, cluster, framework, kernels, precision,
-        optimizer_of(framework, filled["optimizer"]), layout, chunks, filled["recompute"],
+        optimizer_of(framework, filled["optimizer"], "optimizer" in offload), layout, chunks, filled["recompute"],
         padded_vocab(framework, model, layout.vocab_ranks), origins, tuple(notes),
         offload, tuning,
     )  # fmt: skip
