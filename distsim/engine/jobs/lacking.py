@@ -68,19 +68,25 @@ def lacking_units(chip: Accelerator, precision: Precision, timed: bool = True) -
     return words if counted == used else f"{words}, MFU counted over that of {counted}"
 
 
-def refuse_missing_units(chip: Accelerator, precision: Precision, framework: Framework) -> None:
-    """Raise what Transformer Engine (quantization.py, check_fp8_support, check_mxfp8_support, check_nvfp4_support) and
-    torchao (torchtitan's converters) raise on chips of NVIDIA and AMD without units for 8 or 4 bits; XLA widens."""
+def unit_refusal(chip: Accelerator, precision: Precision, framework: Framework) -> str:
+    """What Transformer Engine (quantization.py, check_fp8_support, check_mxfp8_support, check_nvfp4_support) and
+    torchao (torchtitan's converters) refuse on chips of NVIDIA and AMD without units for 8 or 4 bits; nothing where
+    products run, or XLA widens them."""
     if precision.math not in ("fp8", "fp4") or chip.vendor not in CHECKED:
-        return
+        return ""
     from distsim.specs.timing import family_of
 
-    if family_of(framework.name) != XLA and (words := lacking_units(chip, precision, timed=False)):
+    words = "" if family_of(framework.name) == XLA else lacking_units(chip, precision, timed=False)
+    return words and f"{words}: {framework.name} refuses it there"
+
+
+def refuse_missing_units(chip: Accelerator, precision: Precision, framework: Framework) -> None:
+    """Raise what a framework refuses on a chip."""
+    if words := unit_refusal(chip, precision, framework):
         raise DistsimError(
-            f"{words}: {framework.name} refuses it there",
-            f"use --precision {'fp8' if chip.peak.fp8 else 'bf16'}, or a --gpu that has them",
+            words, f"use --precision {'fp8' if chip.peak.fp8 else 'bf16'}, or a --gpu that has them",
             "source: Transformer Engine and torchao ask for compute capability 8.9 for 8 bits, 10.0 for scaled blocks",
-        )
+        )  # fmt: skip
 
 
 def other_software(chip: Accelerator, framework: str) -> str:
