@@ -72,9 +72,3 @@ def generator() -> ModuleType:
 def test_generated_pages_are_current(name: str) -> None:
     written = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     assert written == getattr(generator(), name)(), "run: make docs"
-
-
-def test_links_between_pages_lead_somewhere() -> None:
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -111,7 +111,7 @@ def kernel_seconds(row: dict[str, str]) -> tuple[float, float]:
 @pytest.mark.parametrize("row", list(csv.DictReader(MEASURED.open())), ids=lambda row: "-".join(list(row.values())[:6]))
 def test_kernels_take_as_long_as_measured(row: dict[str, str]) -> None:
     """Long and short, latent and narrow heads, windows: windows of 128 tokens once came out seven times too long. Short
-    sequences on Hopper stay longer than alone on a chip, as training steps show them (docs/findings.md)."""
+    sequences on Hopper stay longer than alone on a chip, as training steps show them (docs/findings/attention.md)."""
     measured = 1e-3 * (float(row["forward_ms"]) + float(row["backward_ms"]))
     most = 1.6 if row["window"] == "128" else 1.3
     assert 0.85 < sum(kernel_seconds(row)) / measured < most

@@ -228,3 +228,15 @@ def test_decoders_that_tell_classes_have_no_logits_over_a_vocabulary() -> None:
     told, plain = (setup_of(_run(**cells, notes=notes)).model for notes in ("a classification head", "a head"))
     assert told.output.predicts == "sequence-classes" and plain.output.over_vocabulary
     assert told.layers == plain.layers and not told.tied_embeddings
+
+
+@pytest.mark.parametrize("framework", ["megatron-deepspeed", "deepspeed"])
+@pytest.mark.parametrize("year", ["2021", "2022", "2024"])
+def test_deepspeed_splits_no_sequence_unless_told(framework: str, year: str) -> None:
+    """--sequence-parallel is a flag of Microsoft's Megatron-DeepSpeed since 2023, off by default; BigScience's fork has
+    none, and DeepSpeed itself neither."""
+    cells = {"id": "a", "model": "gpt3-13b", "gpu": "a100-sxm4-80gb", "n_gpus": "8", "tp": "4", "seq_len": "2048",
+             "micro_batch": "1", "global_batch": "16", "precision": "fp16"}  # fmt: skip
+    cells |= {"framework": framework, "year": year}
+    assert setup_of(Run(cells, 2)).layout.sequence_parallel == 0
+    assert setup_of(Run({**cells, "sequence_parallel": "1"}, 2)).layout.sequence_parallel == 1

@@ -46,3 +46,12 @@ def test_half_precision_all_through(cell: str) -> None:
     assert _recipe(cell) == "pure-fp16" != _recipe("fp16") == _recipe("16-mixed")
     recipe = catalog.load("precisions", "pure-fp16")
     assert (recipe.master_bytes, recipe.state_bytes, recipe.math) == (0, 2, "fp16")
+
+
+@pytest.mark.parametrize("cell", ["fp16-amp", "amp-fp16", "AMP FP16", "16-mixed"])
+def test_autocast_to_half_keeps_fp32_weights_in_torch(cell: str) -> None:
+    """Megatron's mixed precision has weights of 16 bits beside a master copy."""
+    for framework in ("torch-ddp", "fsdp", "torch-compile"):
+        assert catalog.load("precisions", _recipe(cell, framework=framework)).parameter_bytes == 4
+    assert _recipe("fp16", framework="torch-ddp") == "fp16"
+    assert catalog.load("precisions", _recipe("fp16-amp", framework="megatron-lm")).parameter_bytes == 2

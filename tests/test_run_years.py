@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+import distsim
+from distsim.engine.runs.memory import held_by
+from distsim.engine.runs.profile import run_year
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.interop.runs.release import stated_year
@@ -42,3 +45,25 @@ def test_flash_attention_had_a_first_generation(cells: dict[str, Any], kernel: s
     """FlashAttention-2 is of July 2023."""
     run = _run(**{"framework": "llm-foundry", "attention": "flash", **cells})
     assert setup_of(run).kernels.attention_kernel == kernel
+
+
+@pytest.mark.parametrize("framework", ["torch-ddp", "huggingface"])
+def test_gradients_stayed_from_step_to_step_before_torch_2(framework: str) -> None:
+    """Until release 2.0 of March 2023 zero_grad filled them with zeros; they were there at the loss, too."""
+    kept = {}
+    for year in ("2022", "2022-12", "2023", "2023-06"):
+        run = _run(framework=framework, precision="fp32", year=year)
+        held = held_by(run, setup_of(run), run_year(run))
+        kept[year] = held.framework.buffers.gradients_grow
+    assert kept == {"2022": False, "2022-12": False, "2023": True, "2023-06": True}
+
+
+def test_gradients_that_are_added_up_are_there_at_the_next_loss() -> None:
+    one, several = (
+        distsim.memory(
+            "gpt2", gpu="h100-sxm", gpus=1, framework="torch-ddp", micro_batch=64, global_batch=batch, seq=512
+        )
+        for batch in (64, 128)
+    )
+    loss = [max(m.total for m in report.worst.moments if "loss" in m.name) for report in (one, several)]
+    assert loss[1] - loss[0] == pytest.approx(4 * 124_439_808, rel=0.01)

@@ -37,7 +37,8 @@ def step_copy_bytes_per_rank(parameters: Number, bytes_per_parameter: Number, sh
 
 
 @formula(
-    unit="B", source="nvidia-smi beside one GPT-2 124M job on 20 cards, 48 to 188 multiprocessors (docs/findings.md)"
+    unit="B",
+    source="nvidia-smi beside one GPT-2 124M job on 20 cards, 48 to 188 multiprocessors (docs/findings/memory.md)",
 )
 def context_bytes(code_bytes: Number, units: Number, unit_bytes: Number, architecture_bytes: Number) -> Number:
     """What a driver holds for one process: stacks and queues of each multiprocessor, and code of libraries."""

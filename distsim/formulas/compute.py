@@ -21,9 +21,9 @@ ALIGNED_BYTES = 16
 UNALIGNED = ((8, 0.6), (4, 0.5), (2, 0.4))
 """Rate of products whose rows start at multiples of so many bytes only, over that of multiples of 16: kernels load
 their operands in narrower pieces, not by the chip's copy engines. Output layers of profiled operators on an A100 reach
-110, 92 and 78 TFLOP/s with 12,564, 6,282 and 50,257 columns, 184 with 25,128 (VIA-Research/vTrain; docs/findings.md).
-Netflix saw output layers take three times as long with odd vocabularies ("Scaling LLM Post-Training at Netflix",
-February 2026)."""
+110, 92 and 78 TFLOP/s with 12,564, 6,282 and 50,257 columns, 184 with 25,128 (VIA-Research/vTrain;
+docs/findings/chips.md). Netflix saw output layers take three times as long with odd vocabularies ("Scaling LLM
+Post-Training at Netflix", February 2026)."""
 POWER_EXPONENT = 0.65
 """How the rate of products follows power above idle, where voltage falls with the clock: between 1/3, voltage in
 proportion, and 1, none. Fitted: torchtitan's runs on a 700 W Hopper limited to 500 W."""
@@ -55,7 +55,7 @@ ATTENTION_TILE = 128
 """Query rows of one block of flash attention (Dao 2023, arXiv:2307.08691, section 3.3)."""
 ATTENTION_HALF = 700.0
 """Key tokens at which a block of flash attention spends as long on its edges as on products, on an A100. Chosen by
-leaving sources out (docs/findings.md), as far as FlashAttention-2's published figures allow
+leaving sources out (docs/findings/attention.md), as far as FlashAttention-2's published figures allow
 (tests/test_flash_rates.py)."""
 ATTENTION_HALF_RATE = 2.5e12
 """FLOP/s of one unit of an A100 at its best measured rate: edges weigh more where units multiply faster."""
@@ -175,7 +175,9 @@ def product_share(
     return array_share(m, n, k, array) if array else matmul_share(m, n, k, batch, units, spread)
 
 
-@formula(unit="1", source="clocks follow power above idle (fitted to runs at 500 W of a 700 W chip, docs/findings.md)")
+@formula(
+    unit="1", source="clocks follow power above idle (fitted to runs at 500 W of a 700 W chip, docs/findings/chips.md)"
+)
 def power_limited_share(watts: Number, rated_watts: Number, idle_fraction: Number) -> Number:
     """Rate of products under a power limit over that at the rated power, of which an idle chip draws a fraction."""
     idle = idle_fraction * rated_watts

@@ -77,7 +77,7 @@ def jitter_share(jitter: Number, gpus: Number) -> Number:
     return jitter * largest_deviation(gpus)
 
 
-@formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/findings.md)")
+@formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/findings/nanotron.md)")
 def check_seconds(
     layer_stall: Number, checked: Number, nodes: Number, node_size: Number, layers: Number, tp: Number
 ) -> Number:
@@ -87,14 +87,14 @@ def check_seconds(
     return layer_stall * layers * tp * where(tp > 1, share, 0.0)
 
 
-@formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/findings.md)")
+@formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/findings/nanotron.md)")
 def spanning_seconds(layer_stall: Number, node_size: Number, layers: Number, tp: Number) -> Number:
     """What a micro-batch's tensor parallel exchanges on one stage wait, unchecked, where groups span nodes."""
     share = where(tp > node_size, SPANNING_SHARE * (tp / node_size) ** SPANNING_POWER, 0.0)
     return layer_stall * layers * tp * share
 
 
-@formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/findings.md)")
+@formula(unit="s", source="fitted to the ultrascale playbook's sweep (docs/findings/nanotron.md)")
 def stall_seconds(stall: Number, stalled: Number, nodes: Number, pp: Number, micro_batches: Number) -> Number:
     """Time that a micro-batch loses on one stage where pipeline exchanges stall: ``stall`` for each neighbour, and less
     while the pipeline fills and drains."""

@@ -53,7 +53,8 @@ class Timing(Spec):
 
 PLAIN, CHECKED, STALLED = STATES = (0, 1, 2)
 """States that a framework's software was measured in: as it should be; with every collective checked on the host
-first; and with pipeline exchanges that stall besides. Only nanotron's sweep shows the latter two (docs/findings.md)."""
+first; and with pipeline exchanges that stall besides. Only nanotron's sweep shows the latter two
+(docs/findings/nanotron.md)."""
 STATE_NAMES = ("plain", "checked", "stalled")
 NAMES = tuple(Timing.model_fields)
 

@@ -35,7 +35,7 @@ CONTEXT_ARCHITECTURE_BYTES = {"ampere": 0.12e9, "hopper": 0.29e9, "blackwell": 0
 """Of a context, for architectures of data centres, beyond their units: the same job on A100, H100, H200 and B200."""
 FORWARDS_AHEAD = 0.5
 """Part of the micro-batches in flight, less one of them, by which the host is ahead of its GPU while a pipeline fills,
-even where it is slower; found on the first stage of 2, 4, 8 and 16 in nanotron's sweep (docs/findings.md)."""
+even where it is slower; found on the first stage of 2, 4, 8 and 16 in nanotron's sweep (docs/findings/nanotron.md)."""
 
 
 def _sharded(setup: Setup, parameter: Parameter) -> Number:

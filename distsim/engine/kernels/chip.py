@@ -28,7 +28,7 @@ FULL_CLOCK_JOULES = {
     "cdna4": 0.98e-12,
 }  # fmt: skip
 """Joules above idle that a 16-bit operation of a large product would take at the clock of the datasheet's rate, by
-architecture: the mean over members whose best product falls short of that rate (docs/findings.md, chips)."""
+architecture: the mean over members whose best product falls short of that rate (docs/findings/chips.md)."""
 NARROW_SHARE = 0.95
 """Best measured 8-bit product over the best 16-bit one, as shares of their peaks: 0.88 to 1.04 where both were."""
 FOUR_BIT_JOULES = 0.64

@@ -30,7 +30,7 @@ Engine: 35 us where nothing else runs, as in Hugging Face's models, against 160 
 PARALLEL_LINEAR_ISSUE = 0.55
 """Host time of a product in Megatron's own parallel linear layer over that of one in a module of Transformer Engine: in
 Megatron-LM's tests a layer of four products takes the host 0.7 ms longer with the latter, 175 us of 385 a product
-(docs/findings.md)."""
+(docs/findings/finetuning.md)."""
 MODULE_ISSUE = 3.2
 """Host time of an operation of a Transformer Engine layer over that of a module of plain torch: 160 us against 50
 (engine/fitting/fit.py)."""

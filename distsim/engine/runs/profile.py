@@ -19,6 +19,7 @@ from distsim.interop.runs import recipes as run_recipes
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.names import (
+    HALF_AUTOCAST,
     MIXED,
     PRECISIONS,
     fuses_update,
@@ -224,6 +225,8 @@ def _recipe(run: Run, framework: Framework) -> tuple[str | None, str]:
     if cell in MIXED:
         wide = "bf16" if _has_bf16(run) else "fp16"
         return wide, f"precision {cell!r} names no format: timed as {wide}"
+    if cell in HALF_AUTOCAST and family_of(framework.name) == "torch":
+        return "amp-fp16", ""
     if known := PRECISIONS.get(cell):
         return known, ""
     if catalog.knows("precisions", cell):

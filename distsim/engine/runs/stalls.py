@@ -17,7 +17,7 @@ WEIGHTS = {"hidden": 0.4, "gpus": 0.6, "tp": 0.4, "pp": 0.13, "micro_batch": 0.3
            "data_parallel": 0.8, "pipeline": 1.5, "fullness": 1.2, "too_large": 1.5}  # fmt: skip
 """Distance of a doubling of each, of a ZeRO stage, of having data or pipeline parallelism, of the peak of memory by a
 whole GPU, and of not fitting (for what newer software had no memory, only runs of older software remain); chosen by
-leaving runs out (docs/findings.md)."""
+leaving runs out (docs/findings/nanotron.md)."""
 SPREAD = 0.15
 """Typical deviation (of the logarithm of time) of a run from the model in its own state."""
 FARTHEST = 1.5

@@ -134,7 +134,7 @@ def _product(report: StepReport) -> Figures:
         return figures
     told, source = "best measured product", "presets/gpus"
     if not chip.measured:
-        told, source = "best product", "nobody measured one here: docs/findings.md, chips that nobody measured"
+        told, source = "best product", "nobody measured one here: docs/findings/chips.md"
     figures.note(f"{largest.name}: rate of the {told}", rate, "FLOP/s", source)
     words = f"{largest.name}: share of it that the shape allows"
     if chip.array:

@@ -59,6 +59,8 @@ PRECISIONS = {
 }  # fmt: skip
 """Precision cells as recipes; a framework's ``usual.<recipe>`` says what it really does under that name. ``tf32`` is
 fp32 in memory with products on TF32 units where there are any."""
+HALF_AUTOCAST = ("fp16-amp", "amp-fp16", "16-mixed")
+"""Cells that mean torch's autocast to fp16 around fp32 weights where a program is torch's."""
 MIXED = ("amp", "mixed", "mixed-precision", "autocast")
 """Cells that name a way, not a format."""
 LIKE_PRECISIONS = tuple(

@@ -10,7 +10,7 @@ from distsim.units import GIB, GIGA, MIB, gib
 CELL, KIND = "mem_peak_gb_per_gpu", "mem_kind"
 DECIMAL = ("QwenLM/",)
 """Sources that print decimal gigabytes: QwenLM/Qwen's table has 81.0 on cards of 80 GiB, and read as GiB all of it is
-7% above what 44 runs need (docs/findings.md)."""
+7% above what 44 runs need (docs/findings/memory-frameworks.md)."""
 _SHARE = re.compile(r"%|\bper ?cent\b")
 _SHARE_OF_KIND = re.compile(r"(?<!\d)(?<!\d )%|\bper ?cent\b")
 """Beside ``mem_kind`` a figure of its own may be a share (max reserved, 75%), not the peak."""
