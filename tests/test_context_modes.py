@@ -63,7 +63,36 @@ def test_torchtitan_gathers_keys_and_attends_in_steps_all_the_same() -> None:
     }  # fmt: skip
     gathered, ring = (_exchange(framework="torchtitan", cp_mode=mode) for mode in ("all_gather", "ring"))
     assert moved_bytes(*gathered) == moved_bytes(*ring)
-    assert _exchange(framework="megatron-core", cp_mode="all_gather")[1].shape == (0, 0)
+    assert moved_bytes(*_exchange(framework="megatron-core", cp_mode="all_gather")) == (0, 0)
+
+
+@pytest.mark.parametrize("cp", [2, 4, 8])
+def test_transformer_engines_merges_are_those_of_its_loops(cp: int) -> None:
+    """Mean of all ranks of a causal ring, in bytes per element of queries and of keys and values, step by step as
+    AttnFuncWithCPAndKVP2P takes them: 4 where 16 bits are copied, 6 where they are added, half of it for half a
+    tensor. A rank's last ``rank`` steps of backward but one have all queries and half the keys, those before half the
+    queries and all keys, and the last one is its own."""
+
+    def forward(rank: int) -> tuple[float, float]:
+        return 4 + sum(6 if step <= rank else 3 for step in range(1, cp)), 4
+
+    def backward(rank: int) -> tuple[float, float]:
+        queries, keys, meets = 0.0, 4.0, cp - 1 - rank
+        for step in range(cp):
+            whole, own, first = step >= meets, step == cp - 1, step == 0
+            half = 2 if first else 3
+            queries += (4 if first else 2 + 3 if step == meets else 6) if whole else half
+            keys += 4 + (2 + 3 if rank == 0 else 6) if own else 2 + half if whole else 4 + 2 * half
+        return queries, keys
+
+    setup, exchange = _exchange(framework="megatron-core", cp=cp)
+    elements = setup.layout.seq / cp * setup.model.head_dim * setup.layout.micro_batch
+    sizes = [elements * heads for heads in (setup.model.heads, 2 * setup.model.kv_heads)]
+    told = [
+        sum(size * sum(way(rank)[part] for rank in range(cp)) / cp for part, size in enumerate(sizes))
+        for way in (forward, backward)
+    ]
+    assert moved_bytes(setup, exchange) == pytest.approx(tuple(told))
 
 
 def _exchange(**more: Any) -> tuple[Setup, Operation]:

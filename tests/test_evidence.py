@@ -93,7 +93,8 @@ def test_fine_tuning_splits_weights_only_as_far_as_memory_needs() -> None:
 
 
 def _setup(**options: Any) -> Setup:
-    return resolve(Job(model="llama-3-8b", gpu="h100-sxm", seq=8192, micro_batch=1, global_batch=8, gpus=8, **options))
+    job: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "seq": 8192, "micro_batch": 1, "global_batch": 8}
+    return resolve(Job(**{**job, "gpus": 8, **options}))
 
 
 def test_what_notes_and_years_tell_of_the_loss() -> None:
@@ -230,7 +231,9 @@ def test_notes_name_the_software_and_the_micro_batch_of_a_run() -> None:
 
 def test_narrow_products_of_torchtitan_change_what_is_kept_and_no_state() -> None:
     def worst(precision: str) -> Any:
-        return memory_of(_setup(framework="torchtitan", zero=3, recompute="selective", precision=precision)).worst
+        return memory_of(
+            _setup(framework="torchtitan", gpu="b200-sxm", zero=3, recompute="selective", precision=precision)
+        ).worst
 
     plain, fp8, fp4 = worst("fsdp-bf16"), worst("fp8"), worst("nvfp4")
     assert fp8.categories == pytest.approx(plain.categories)

@@ -14,13 +14,14 @@ from distsim import catalog
 from distsim.cli.app import run
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.resolve import resolve
+from distsim.engine.layouts.variants import parse_offloads
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.validate import shipped_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, read_runs
 from distsim.specs.job import Job
 from distsim.specs.layout import Layout
-from distsim.specs.support import OFFLOADS, Supports, unsupported
+from distsim.specs.support import OFFLOADS, Supports, leaves, offload_words, unsupported
 
 SMALL = ("llama-7b", "--gpus", "8", "--global-batch", "32", "--recompute", "none", "--sequence-parallel", "on")
 
@@ -48,7 +49,7 @@ def test_the_table_of_the_docs_is_that_of_the_presets() -> None:
         lacks = ", ".join(degree for degree in ("tp", "pp", "cp", "ep") if not getattr(s, degree)) or "–"
         piped = ", ".join(str(stage) for stage in s.zero if stage <= s.pipeline_zero) if s.pp else "–"
         schedules = (", ".join(s.schedules) if s.schedules else "any") if s.pp else "–"
-        zero, offload = ", ".join(map(str, s.zero)), ", ".join(s.offload) or "nothing"
+        zero, offload = ", ".join(map(str, s.zero)), offload_words(s)
         row = f"| {name} | {lacks} | {zero} | {piped} | {schedules} | {offload} |"
         assert (row in page) == (s != Supports()), row
 
@@ -88,6 +89,11 @@ def test_no_measured_run_did_what_its_framework_is_said_not_to_run() -> None:
         ("llm-foundry", {"cp": 2, "seq": 2048}, "no context parallelism"),
         ("torchtitan", {"cp": 4, "seq": 2052}, "chunks per context parallel rank"),
         ("torch-ddp", {"zero": 3}, "has no ZeRO 3"),
+        ("fsdp", {"offload": "optimizer"}, "use --zero 3 --offload optimizer,parameters"),
+        ("fsdp", {"offload": "optimizer,activations"}, "use --zero 3 --offload optimizer,parameters,activations"),
+        ("torchtitan", {"zero": 3, "offload": "parameters"}, "together, not one of them"),
+        ("torch-ddp", {"offload": "optimizer"}, "leaves optimizer states on each of 8 GPUs"),
+        ("llm-foundry", {"offload": "optimizer"}, "it offloads: activations"),
         *(
             (name, {"model": "mixtral-8x7b", "tp": 2, "ep": 4, "sequence_parallel": False}, "add --sequence-parallel")
             for name in ("megatron-core", "megatron-lm", "megatron-bridge", "nemo")
@@ -172,6 +178,19 @@ def test_a_search_says_what_it_left_out_or_let_through(capsys: pytest.CaptureFix
     assert run(["search", *SMALL, "--zero", "3", "--pp", "2", "--framework", "deepspeed"]) == 2
     told = capsys.readouterr().err
     assert "deepspeed does not run ZeRO 3 with 2 pipeline stages" in told and "would allow: 0, 1" in told
+
+
+def test_an_optimizer_in_host_memory_without_its_parameters_is_for_one_gpu_in_torch() -> None:
+    """torch's CPUOffload moves both; torchao's optimizer is for a single GPU, DeepSpeed's and Megatron's are not."""
+    for name, alone in (("fsdp", False), ("torch-ddp", False), ("deepspeed", True), ("megatron-core", True)):
+        supports = catalog.load("frameworks", name).supports
+        assert leaves(supports, ("optimizer",), 8) is alone and leaves(supports, ("optimizer",), 1)
+        assert leaves(supports, ("activations",), 8)
+    supports = catalog.load("frameworks", "fsdp").supports
+    assert leaves(supports, ("optimizer", "parameters"), 8) and not leaves(supports, ("parameters",), 1)
+    tried = parse_offloads("all", Job(model="llama-7b", framework="fsdp", gpus=8))
+    assert tried == ("none", "activations", "optimizer,parameters", "optimizer,parameters,activations")
+    resolve(Job(model="llama-7b", framework="torch-ddp", gpus=1, offload="optimizer"))
 
 
 def test_offload_names_are_those_of_the_job() -> None:

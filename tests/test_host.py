@@ -10,8 +10,9 @@ import pytest
 
 from distsim import Job
 from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.compute import PHASES
-from distsim.engine.kernels.launches import CALL_KERNELS, DETERMINISTIC_ISSUE
+from distsim.engine.kernels.launches import AUTOCAST_KERNELS, CALL_KERNELS, DETERMINISTIC_ISSUE, launches
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import step_of
 from distsim.engine.steps.compose import (
@@ -132,3 +133,16 @@ def test_what_is_computed_again_costs_the_host_what_forward_does() -> None:
     _, again = host_seconds({**stage, "recompute.issued": 100.0}, layout, timing)
     _, after = host_seconds({**stage, "backward.issued": 100.0}, layout, timing)
     assert first == again == pytest.approx(1e-2) and after == pytest.approx(BACKWARD_ISSUE * 1e-2)
+
+
+def test_autocast_casts_around_each_module() -> None:
+    """Queries, keys and values are three linear layers of plain torch, gate and up are two, whose input, weight and
+    bias autocast casts for each."""
+    setups = [resolve(Job(model="llama-7b", gpus=1, gpu="h100-sxm", framework="torch-ddp", precision=one))
+              for one in ("amp-bf16", "pure-bf16")]  # fmt: skip
+    cast, plain = (
+        {row.name: launches(setup, row).kernels[0] for row in build_stages(setup)[0].layers[0][0].operations}
+        for setup in setups
+    )
+    more = {name: (cast[name] - plain[name]) / AUTOCAST_KERNELS for name in cast if cast[name] != plain[name]}
+    assert more == {"attention.qkv": 3, "attention.projection": 1, "mlp.up": 2, "mlp.down": 1}

@@ -8,6 +8,7 @@ from distsim import catalog
 from distsim.engine.jobs.flops import peak_of
 from distsim.engine.jobs.lacking import lacking_units, narrow_units, rounded_products, wide_units
 from distsim.engine.jobs.resolve import resolve
+from distsim.errors import DistsimError
 from distsim.specs.job import Job
 
 
@@ -74,3 +75,36 @@ def test_fp32_that_its_framework_multiplies_in_tf32(framework: str, gpu: str, pr
     found = rounded_products(*(catalog.load(*one) for one in (
         ("gpus", gpu), ("precisions", precision), ("frameworks", framework))))  # fmt: skip
     assert ("--precision tf32" in found) is told
+
+
+@pytest.mark.parametrize(
+    ("framework", "gpu", "precision", "mend"),
+    [
+        ("megatron-core", "a100-sxm4-80gb", "fp8", "--precision bf16"),
+        ("torchtitan", "a100-sxm4-80gb", "torchao-tensorwise", "--precision bf16"),
+        ("megatron-core", "h100-sxm", "mxfp8", "--precision fp8"),
+        ("nemo", "h100-sxm", "nvfp4", "--precision fp8"),
+        ("megatron-core", "mi250x", "fp8", "--precision bf16"),
+    ],
+)
+def test_a_named_framework_refuses_narrow_recipes_on_chips_without_units(
+    framework: str, gpu: str, precision: str, mend: str
+) -> None:
+    """Transformer Engine and torchao raise an error there; weights were gathered in 8 bits all the same."""
+    job = {"model": "llama-7b", "gpu": gpu, "gpus": 8, "precision": precision}
+    with pytest.raises(DistsimError, match="refuses it there") as told:
+        resolve(Job.read({**job, "framework": framework}))
+    assert mend in told.value.text() and "source: " in told.value.text()
+    assert resolve(Job.read(job)).precision.name == precision, "what nobody named is told with a note"
+
+
+@pytest.mark.parametrize(
+    ("framework", "gpu", "precision"),
+    [
+        ("megatron-core", "h100-sxm", "fp8"), ("nemo", "b200-sxm", "nvfp4"), ("torchtitan", "rtx-4090", "fp8"),
+        ("maxtext", "a100-sxm4-80gb", "jax-fp8"), ("megatron-core", "mi300x", "fp8"),
+        ("megatron-core", "gb300", "mxfp8"), ("maxtext", "tpu-v5p", "jax-int8"),
+    ],
+)  # fmt: skip
+def test_narrow_recipes_run_where_units_are_or_a_compiler_widens(framework: str, gpu: str, precision: str) -> None:
+    resolve(Job.read({"model": "llama-7b", "gpu": gpu, "gpus": 8, "precision": precision, "framework": framework}))

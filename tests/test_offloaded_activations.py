@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+import distsim
 from distsim.engine.evidence import replay
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.saved import saved_of
@@ -14,6 +16,7 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.setup import setup_of
+from distsim.engine.steps.copies import copies_left
 from distsim.interop.runs import Run
 from distsim.specs.job import Job
 
@@ -92,3 +95,29 @@ def test_nothing_changes_where_nothing_is_offloaded() -> None:
     for framework in ("megatron-core", "maxtext"):
         plain = _setup(framework=framework, offload=None)
         assert saved_of(plain, build_stages(plain)[0]).stays == 0
+
+
+def test_copies_hide_beside_the_pass_that_makes_or_reads_them() -> None:
+    """Forward's copies have forward to hide behind, not backward, which is twice as long: seconds of a pass, of copies
+    each way, and what is left."""
+    stage: dict[str, Any] = {"offload_forward": 3.0, "offload_backward": 3.0, "offload_waited": 0.0}
+    assert copies_left(stage, 1, (2.0, 4.0), 0.0) == (1.0, 0.0), "6 s beside 6 s, one of which is waited for"
+    assert copies_left(stage, 3, (2.0, 4.0), 0.0) == (0.0, 0.0), "each of three micro-batches copies a third"
+    assert copies_left(stage, 1, (0.0, 0.0), 0.0) == (3.0, 3.0)
+    assert copies_left(stage, 1, (9.0, 9.0), 0.1) == pytest.approx((0.3, 0.3)), "a fraction never hides"
+
+
+@pytest.mark.parametrize(("framework", "waits"), [("deepspeed", True), ("torchtune", False)])
+def test_deepspeed_waits_for_each_copy(framework: str, waits: bool) -> None:
+    """Its checkpointing moves inputs by Tensor.to, on the stream that computes: copies take all of their time, once,
+    in the breakdown as in the traffic. torchtune's go beside computation that is long enough here."""
+    job: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "zero": 3, "recompute": "full",
+                           "framework": framework, "seq": 8192}  # fmt: skip
+    offloaded, plain = (distsim.step(**job, offload=moved) for moved in ("activations", None))
+    rows = [row for row in distsim.comm(**job, offload="activations").collectives if row.group == "host"]
+    priced = sum(row.seconds for row in rows)
+    assert [row.bytes_per_call for row in rows] == [32 * 8192 * 4096 * 2] * 2, "a layer's input, out and back"
+    exposed = offloaded.to_dict()["breakdown"]["offload"]
+    assert exposed == pytest.approx(priced, rel=0.05) if waits else exposed < 0.5 * priced
+    assert plain.to_dict()["breakdown"]["offload"] == 0.0
+    assert {row.exposed_seconds == pytest.approx(row.seconds) for row in rows} == {waits}

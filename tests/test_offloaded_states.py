@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+import distsim
 from distsim.engine.footprint.buffers import head_gradient_bytes
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
@@ -54,3 +57,13 @@ def test_deepspeed_has_a_buffer_for_the_largest_gradient_on_its_way() -> None:
     for zero, each in ((1, 2), (2, 2), (3, 0)):
         more = _buffers(zero=zero, offload="optimizer") - _buffers(zero=zero)
         assert more == pytest.approx(each * VOCABULARY * HIDDEN)
+
+
+@pytest.mark.parametrize("name", ["paged_adamw_8bit", "paged-adamw-32bit", "paged_lion_8bit"])
+def test_paged_states_are_on_the_gpu_and_said_to_be(name: str) -> None:
+    """bitsandbytes: unified memory, moved to the host only when GPU memory is exhausted."""
+    job: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "a100-sxm4-80gb", "gpus": 1, "framework": "huggingface"}
+    paged, plain = (distsim.memory(**job, optimizer=one) for one in (name, name[len("paged_") :]))
+    assert paged.peak == plain.peak
+    assert any(f"{name}: its states are counted on the GPU" in note for note in paged.setup.notes)
+    assert not any("counted on the GPU" in note for note in plain.setup.notes)

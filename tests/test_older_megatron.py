@@ -128,6 +128,7 @@ def test_hugging_face_models_on_deepspeed_among_megatrons_tables() -> None:
     assert framework_name(run) == "deepspeed" and framework_of(run).name == "deepspeed-2021"
     assert offloaded(run) == "optimizer,parameters"
     assert offloaded(_run(notes=notes, offload="optimizer cpu")) == "optimizer"
+    assert offloaded(_run(offload="params cpu", fsdp_kind="FULL_SHARD")) == "optimizer,parameters", "torch moves both"
     assert framework_name(_run(framework="megatron-deepspeed", notes="section: Megatron")) == "megatron-deepspeed"
 
 

@@ -76,7 +76,7 @@ def test_reducing_after_each_micro_batch_is_no_choice_in_torchs_pipelines() -> N
 
 
 def test_shards_of_gradients_go_to_the_host_as_often_as_they_are_reduced() -> None:
-    offloaded: dict[str, Any] = {"framework": "torchtitan", "zero": 3, "offload": "optimizer"}
+    offloaded: dict[str, Any] = {"framework": "torchtitan", "zero": 3, "offload": "optimizer,parameters"}
     assert _calls("gradients to host", "backward", **offloaded) == 1
     assert _calls("gradients to host", "backward", **offloaded, pp=1) == 4
 

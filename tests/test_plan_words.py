@@ -364,6 +364,12 @@ def test_missing_units_are_told() -> None:
         assert "a100-sxm4-80gb has no fp8 units for precision fp8" in done.stderr
 
 
+def test_chips_whose_units_a_named_framework_lacks_are_left_out() -> None:
+    done = run("llama-2-7b", "--tokens", "1B", "--gpus", "8", "--framework", "torchtitan", "--precision", "fp8")
+    assert "left out: a100-sxm4-80gb has no fp8 units for precision fp8: torchtitan refuses it there" in done.stderr
+    assert done.returncode == 0 and "a100" not in done.stdout
+
+
 def test_no_more_checkpoints_are_kept_than_written() -> None:
     """A run of 22 minutes is saved at its end, however rarely its GPUs fail."""
     words = ("llama-3-8b", "--tokens", "100M", "--gpu", "h100-sxm", "--gpus", "8", "--provider", "nebius")

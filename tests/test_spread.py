@@ -128,3 +128,15 @@ def test_a_note_tells_of_groups_on_two_nodes(command: str) -> None:
 def test_zero_plus_plus_needs_as_many_ranks_on_each_node() -> None:
     with pytest.raises(distsim.DistsimError, match="as many data parallel ranks on each node"):
         distsim.comm("gpt2", gpu="h100-sxm", gpus=12, zero=3, zeropp="hpz", framework="deepspeed")
+
+
+def test_memory_refuses_the_zero_plus_plus_that_traffic_refuses() -> None:
+    """hpZ's second copy was priced where no such group is; where it is, a node's ranks share the parameters."""
+    job: dict[str, Any] = {"model": "gpt2", "gpu": "h100-sxm", "zero": 3, "framework": "deepspeed"}
+    for layout in ({"gpus": 12}, {"gpus": 8}, {"gpus": 48, "tp": 3, "sequence_parallel": False}, {"gpus": 48, "tp": 2}):
+        for ask in (distsim.memory, distsim.comm, distsim.step):
+            with pytest.raises(distsim.DistsimError, match=r"ZeRO\+\+|--zeropp"):
+                ask(**job, **layout, zeropp="hpz")
+    plain, copied = (distsim.memory(**job, gpus=48, **more).stages[0].categories["buffers"]
+                     for more in ({}, {"zeropp": "hpz"}))  # fmt: skip
+    assert copied - plain == pytest.approx(2 * 124_439_808 / 8)

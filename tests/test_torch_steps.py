@@ -111,7 +111,9 @@ def test_ranks_with_one_thread_do_not_reach_their_share_of_the_host() -> None:
         assert few_threads(on_gpu) == ""
     assert rates["torchtune", 8] == pytest.approx(27e9)
     assert rates["deepspeed", 8] == pytest.approx(614e9 / 8)
-    found = distsim.step("llama-3-8b", gpu="h100-sxm", gpus=8, framework="torchtune", offload="optimizer")
+    found = distsim.step(
+        "llama-3-8b", gpu="h100-sxm", gpus=8, framework="torchtune", zero=3, offload="optimizer,parameters"
+    )
     assert any("OMP_NUM_THREADS=3 would do it 2.8 times as fast" in note for note in found.notes)
 
 

@@ -27,7 +27,8 @@ def context_exchange(ctx: Context, query: Tensor, key: Tensor, value: Tensor, va
     steps = (cp - 1) * int(stepwise)
     merged = query.elements * FP32_BYTES  # the largest tensor that one step's merge passes over
     return [
-        Operation("attention.exchange", "collective", bytes_read=merged, shape=(query.elements * steps, steps),
+        Operation("attention.exchange", "collective", bytes_read=merged,
+                  shape=(query.elements, steps, key.elements + value.elements),
                   collectives=found, recompute_class="core_attention")
     ]  # fmt: skip
 

@@ -225,6 +225,8 @@ class Kernels(Spec):
     offloads: Literal["all", "marked", "products"] = "all"
     """What of a layer's saved tensors offloaded activations are: all, those that modules mark (Transformer Engine
     before 2.10), or what a policy names, beside which a layer's input stays (XLA)."""
+    offload_waits: bool = False
+    """The host waits for each copy of offloaded activations, so that nothing runs beside them."""
     offload_stash: Count = 2
     """Layers whose offloaded tensors are on the GPU when a forward pass ends: one computes while another is copied
     (NVIDIA/TransformerEngine pytorch/cpu_offload.py), or as many as are only given up later (torchtune)."""
@@ -259,6 +261,15 @@ class Kernels(Spec):
     (Transformer Engine, flash_attn_streams); torch has one."""
     cp_steps_graphed: bool = False
     """CUDA graphs hold a ring's steps in the runs that its timing is fitted to, so that these cost the host nothing."""
-    cp_merge_bytes: tuple[float, float] = (0, 0)
+    cp_merge_bytes: tuple[float, float] = (4.5, 4.5)
     """Memory traffic, forward and backward, of adding one ring step's result to those before it, per element of a
-    rank's queries: where no kernel of attention does it."""
+    rank's queries. Transformer Engine adds in 16 bits (6 bytes), of half the steps of a causal ring half the queries
+    (flash_attn_fwd_out_correction, one compiled kernel; dq.add_)."""
+    cp_merge_kv_bytes: tuple[float, float] = (0, 7.5)
+    """The same per element of a rank's keys and values: gradients of both are put side by side (4 bytes) and added to
+    those that come round (6), of half the steps half of them."""
+    cp_first_bytes: tuple[float, float] = (4, 4)
+    """What a ring's own step moves per element of queries: its result is scaled into the output; backward it is added,
+    and gradients that come first are only written (4)."""
+    cp_first_kv_bytes: tuple[float, float] = (4, 12)
+    """The same of keys and values: both are copied into the buffer that goes round, in backward again."""

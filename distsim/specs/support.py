@@ -48,6 +48,9 @@ class Supports(Spec):
     cp_chunks: Count = 1
     """Context parallelism cuts the sequence into so many chunks per rank (2: causal work is balanced)."""
     offload: tuple[Offload, ...] = OFFLOADS
+    offload_optimizer: Literal["alone", "with parameters"] = "alone"
+    """``with parameters``: torch moves shards to host memory, and the optimizer is where its shards are; an optimizer
+    that lives there alone (torchao's) is for a single GPU."""
     cuda_graphs: tuple[Literal["modules", "iteration"], ...] = ()
     """CUDA graphs that switches turn on."""
     expert_overlap: bool = False
@@ -201,18 +204,56 @@ def supported(supports: Supports, model: Model, layout: Layout) -> Any:
     return mask
 
 
+def offload_words(supports: Supports) -> str:
+    """What may leave the GPU, in words."""
+    words: list[str] = list(supports.offload)
+    if supports.offload_optimizer == "with parameters" and "parameters" in words:
+        words[:2] = ["optimizer with parameters"]
+    elif supports.offload_optimizer == "with parameters":
+        words[:1] = ["optimizer on one GPU"]
+    return ", ".join(words) or "nothing"
+
+
+def leaves(supports: Supports, offload: tuple[str, ...], gpus: int) -> bool:
+    """Whether a framework moves all of ``offload``, and nothing else, to host memory."""
+    return not _kept(supports, offload) and not _parted(supports, offload, gpus)
+
+
+def _kept(supports: Supports, offload: tuple[str, ...]) -> list[str]:
+    return [kind for kind in offload if kind not in supports.offload]
+
+
+def _parted(supports: Supports, offload: tuple[str, ...], gpus: int) -> bool:
+    """Whether parameters or optimizer would leave without the other where both are shards of one."""
+    moved = {"optimizer", "parameters"}.intersection(offload)
+    return supports.offload_optimizer == "with parameters" and (
+        moved == {"parameters"} or (moved == {"optimizer"} and gpus > 1)
+    )
+
+
+def _offload_problems(name: str, supports: Supports, offload: tuple[str, ...], gpus: int) -> list[tuple[str, str]]:
+    found = [(f"{name} does not offload {kind}", f"it offloads: {offload_words(supports)}")
+             for kind in _kept(supports, offload)]  # fmt: skip
+    if found or not _parted(supports, offload, gpus):
+        return found
+    if "parameters" not in supports.offload:
+        mend = "use fsdp with --zero 3 --offload optimizer,parameters, or deepspeed with --zero 1"
+        return [(f"{name} leaves optimizer states on each of {gpus} GPUs", mend)]
+    both = ",".join(kind for kind in OFFLOADS if kind in {*offload, "optimizer", "parameters"})
+    problem = f"{name} moves optimizer and parameters to host memory together, not one of them"
+    return [(problem, f"use --zero 3 --offload {both}")]
+
+
 def refuse_unsupported(framework: "Framework", model: Model, layout: Layout, offload: tuple[str, ...]) -> None:
     """Raise what a framework cannot run of one layout, with where that is written."""
     name, supports = framework.name, framework.supports
     broken = unsupported(supports, model, layout)
     lacking = [(rule.problem(name, supports, model, layout), rule.mend(supports, model, layout)) for rule in broken]
-    lacking += [
-        (f"{name} does not offload {kind}", f"it offloads: {', '.join(supports.offload) or 'nothing'}")
-        for kind in offload if kind not in supports.offload
-    ]  # fmt: skip
+    moved = _offload_problems(name, supports, offload, layout.gpus)
+    lacking += moved
     if lacking:
         (problem, mend), *more = lacking
-        figure = broken[0].figure if broken else ""
+        figure = broken[0].figure if broken else "offload" if moved else ""
         found = framework.source.get(f"supports.{figure}") or framework.source.get("supports")
         source = [f"source: {found}"] if found else []
         raise DistsimError(problem, mend, *(f"also: {other}" for other, _ in more), *source)

@@ -7,18 +7,19 @@ from typing import Any
 
 from distsim import catalog
 from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
-from distsim.engine.jobs.profile import losses_for
+from distsim.engine.jobs.profile import fused_instead, losses_for
 from distsim.engine.jobs.resolve import Setup
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.rules import divisors
 from distsim.specs.stage_layers import BALANCED
+from distsim.specs.support import leaves
 
 # Effort: 1 costs little time, 2 costs time or moves work between GPUs, 4 changes the training itself, 5 costs money.
 # Products in 16 bits are what most jobs run, and save time too.
 EFFORTS = {
-    "sequence parallel": 1.0, "zero": 1.0, "loss": 1.0, "micro_batch": 1.0, "sixteen bits": 1.5, "recompute": 2.0,
-    "ep": 2.1, "tp": 2.2, "pp": 2.4, "cp": 2.6, "offload": 3.0, "optimizer": 4.0, "precision": 4.1, "quantize": 4.2,
-    "adapters": 4.5, "gpus": 5.0, "gpu": 6.0,
+    "sequence parallel": 1.0, "zero": 1.0, "loss": 1.0, "update": 1.0, "micro_batch": 1.0, "sixteen bits": 1.5,
+    "recompute": 2.0, "ep": 2.1, "tp": 2.2, "pp": 2.4, "cp": 2.6, "offload": 3.0, "optimizer": 4.0, "precision": 4.1,
+    "quantize": 4.2, "adapters": 4.5, "gpus": 5.0, "gpu": 6.0,
 }  # fmt: skip
 PER_STEP = {"gpus": 1.0, "offload": 0.3}
 """Further effort for each value of a family beyond its first; a tenth where not stated."""
@@ -48,6 +49,8 @@ def changes(setup: Setup) -> Iterator[Change]:
     """All single changes worth computing, mildest of each family first."""
     yield from _sharding(setup)
     yield from _losses(setup)
+    if fused := fused_instead(setup.framework, setup.job):
+        yield Change("update", 0, "a fused update", {"optimizer": fused})
     yield from _micro_batch(setup)
     yield from _recompute(setup)
     yield from _experts(setup)
@@ -141,12 +144,12 @@ def _optimizers(setup: Setup) -> Iterator[Change]:
 
 def _offloading(setup: Setup) -> Iterator[Change]:
     """Optimizer states in host memory, sharded parameters with them, and what layers keep for backward."""
-    able = set(setup.framework.supports.offload) - set(setup.offload)
     words = {"optimizer": "optimizer states", "optimizer,parameters": "optimizer states and parameters",
              "activations": "activations"}  # fmt: skip
     for step, kinds in enumerate(words):
-        if able.issuperset(kinds.split(",")):
-            value = ",".join((*setup.offload, kinds))
+        moved = (*setup.offload, *kinds.split(","))
+        if len(set(moved)) == len(moved) and leaves(setup.framework.supports, moved, setup.layout.gpus):
+            value = ",".join(moved)
             yield Change("offload", step, f"{words[kinds]} in host memory", {"offload": value})
 
 

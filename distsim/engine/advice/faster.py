@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from distsim import catalog
 from distsim.engine.jobs.graphs import GROUPED_CHIPS, captures
 from distsim.engine.jobs.lacking import sixteen_bits, without_flash
-from distsim.engine.jobs.profile import losses_for
+from distsim.engine.jobs.profile import fused_instead, losses_for
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.networks.reach import refuse_beyond
 from distsim.engine.step import StepReport, seconds_of
@@ -178,6 +178,8 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for name in losses_for(setup.framework, setup.model):
             yield "loss", f"{name} loss", {"loss": name}
     yield from _graphed(setup)
+    if fused := fused_instead(setup.framework, job):
+        yield "update", "a fused update", {"optimizer": fused}
     if setup.framework.compiled and not setup.compiled:
         yield "compile", "torch.compile", {"compile": True}
 

@@ -4,6 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, minimum, where
+from distsim.engine.exchanges.zeropp import zeropp_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
@@ -11,7 +12,6 @@ from distsim.specs.model import Model
 from distsim.specs.rules import divisors, listed
 from distsim.units import parse
 
-ZEROPP = ("qwz", "hpz", "qgz")
 ONE_BIT_OPTIMIZERS = ("adam", "adamw", "lamb")
 TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap")
 """Options that neither memory nor traffic depends on, but for memory on graphs of whole steps."""
@@ -73,7 +73,7 @@ def exchange_of(setup: Setup) -> Exchange:
     if rules.no_sync_keeps_gathered and setup.kernels.graphs == "iteration":
         usual = usual | (y.zero == 2)
     return Exchange(
-        job.tp_mode or "1d", job.tp_depth or 1, compress, rank, _zeropp(setup), job.sync or "allreduce",
+        job.tp_mode or "1d", job.tp_depth or 1, compress, rank, zeropp_of(setup), job.sync or "allreduce",
         job.sync_every or 1, parse(f"{job.sync_gbps or 0} Gb/s", "B/s"), job.servers or 0, job.expert_imbalance or 1.0,
         _stated(setup, "clip", rules.clip), _stated(setup, "no_sync", usual) | reduces_last(setup),
     )  # fmt: skip
@@ -220,22 +220,6 @@ def _compression(setup: Setup) -> tuple[str, int]:
             "use --optimizer adamw or --compress powersgd-r4",
         )
     return kind, int(rank or 0)
-
-
-def _zeropp(setup: Setup) -> frozenset[str]:
-    text, y = setup.job.zeropp, setup.layout
-    if not text:
-        return frozenset()
-    parts = frozenset(text.replace(",", " ").lower().split())
-    if unknown := sorted(parts - set(ZEROPP)):
-        raise DistsimError(f"unknown part of ZeRO++: {', '.join(unknown)}", f"parts: {', '.join(ZEROPP)}")
-    if y.zero != 3:
-        raise DistsimError(f"--zeropp {text} builds on ZeRO 3, but zero is {y.zero}", "add --zero 3")
-    if y.zero_group != y.dp * y.cp:
-        raise DistsimError(
-            f"--zeropp {text} shards over all {y.dp * y.cp} data parallel ranks", "leave --zero-group out"
-        )
-    return parts
 
 
 def _check_sync(setup: Setup) -> None:

@@ -54,17 +54,6 @@ def varied(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow], ne
 def _zeropp(exchange: Exchange, flow: Flow, network: Network) -> list[Flow]:
     """qwZ gathers int8 in forward, hpZ gathers from a copy inside the node in backward, qgZ reduces in int4."""
     placed = flow.span.placed(network)
-    if isinstance(placed.nodes, (int, float)) and placed.nodes <= 1:
-        raise DistsimError(
-            f"ZeRO++ saves traffic between nodes, but the {flow.span.ranks} data parallel ranks fit one domain",
-            f"use more than {network.domain} GPUs, or leave --zeropp out",
-        )
-    if isinstance(placed.nodes, (int, float)) and placed.least != placed.local and exchange.zeropp != {"qwz"}:
-        raise DistsimError(
-            f"ZeRO++ needs as many data parallel ranks on each node, but of {flow.span.ranks} some node has "
-            f"{placed.least:g}",
-            f"use whole nodes of {network.domain} GPUs and a --tp that divides them, or --zeropp qwz alone",
-        )
     elements = flow.bytes_logical / DTYPE_BYTES[flow.dtype]
     if flow.purpose == "parameters" and flow.phase == "backward" and "hpz" in exchange.zeropp:
         return [flow._replace(span=flow.span._replace(ranks=placed.local))]
@@ -204,7 +193,7 @@ def offload_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
             phase,
             calls,
             size,
-            hides=phase != "step",
+            hides=phase != "step" and not (kind == "activations" and setup.kernels.offload_waits),
             fixed=Fixed(size / rate, size if op == DOWN else 0.0, link, "copy"),
         )
         for kind in setup.offload

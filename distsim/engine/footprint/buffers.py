@@ -195,7 +195,7 @@ def _second_shard(setup: Setup, stage: Stage, figures: Figures) -> Number:
         "parameters shared inside the node", parameter_bytes_per_rank,
         parameters=sum(_sharded(setup, p) * times for p, times in stage.held()),
         bytes_per_parameter=setup.precision.gather_bytes, zero_stage=y.zero,
-        zero_group_size=minimum(y.zero_group, maximum(setup.cluster.domain // y.tp, 1)),
+        zero_group_size=minimum(y.zero_group, setup.cluster.domain),
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from distsim.errors import DistsimError
 from distsim.layers.attention_kernel import FLASH_WIDTH
 from distsim.specs.accelerator import Accelerator, Peak
 from distsim.specs.framework import Framework
@@ -25,6 +26,11 @@ ONLY_ON = {"neuronx": "neuron", "neuronx-nemo": "neuron", "habana": "gaudi"}
 NO_FLASH = {"pascal": "", "volta": "", "turing": "flash-1"}
 """Architectures of NVIDIA that FlashAttention-2 is not written for, and the generation that is
 (Dao-AILab/flash-attention, README: Ampere and newer; the first version runs on Turing too)."""
+
+CHECKED = ("NVIDIA", "AMD")
+"""Vendors whose chips Transformer Engine and torchao know by their compute capability."""
+XLA = "jax"
+"""Family of frameworks whose compiler computes in wider formats what a chip has no units for."""
 
 STAND_INS = {"int8": "fp8"}
 """For narrow products; others run as wide ones, as fp8 does on a chip whose only 8-bit units are for integers."""
@@ -60,6 +66,27 @@ def lacking_units(chip: Accelerator, precision: Precision, timed: bool = True) -
     used = narrow_units(peak, wanted) or counted
     words = f"{words}; timed at its {used} rate"
     return words if counted == used else f"{words}, MFU counted over that of {counted}"
+
+
+def unit_refusal(chip: Accelerator, precision: Precision, framework: Framework) -> str:
+    """What Transformer Engine (quantization.py, check_fp8_support, check_mxfp8_support, check_nvfp4_support) and
+    torchao (torchtitan's converters) refuse on chips of NVIDIA and AMD without units for 8 or 4 bits; nothing where
+    products run, or XLA widens them."""
+    if precision.math not in ("fp8", "fp4") or chip.vendor not in CHECKED:
+        return ""
+    from distsim.specs.timing import family_of
+
+    words = "" if family_of(framework.name) == XLA else lacking_units(chip, precision, timed=False)
+    return words and f"{words}: {framework.name} refuses it there"
+
+
+def refuse_missing_units(chip: Accelerator, precision: Precision, framework: Framework) -> None:
+    """Raise what a framework refuses on a chip."""
+    if words := unit_refusal(chip, precision, framework):
+        raise DistsimError(
+            words, f"use --precision {'fp8' if chip.peak.fp8 else 'bf16'}, or a --gpu that has them",
+            "source: Transformer Engine and torchao ask for compute capability 8.9 for 8 bits, 10.0 for scaled blocks",
+        )  # fmt: skip
 
 
 def other_software(chip: Accelerator, framework: str) -> str:

@@ -20,17 +20,22 @@ from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 from distsim.specs.recipes import Recipe
 
+BY_DEFAULT = "-foreach"
+"""What torch takes where nobody says and all tensors are on the GPU (torch 2.13 optim/optimizer.py,
+_default_to_fused_or_foreach). In host memory it updates one tensor after the other, at the rates that offloaded updates
+were measured with."""
 FULL = 3
 """ZeRO stage that shards all states."""
 
 
-def optimizer_of(framework: Framework, name: str) -> Optimizer:
+def optimizer_of(framework: Framework, name: str, on_host: bool = False) -> Optimizer:
     """An optimizer as a framework has it, under the name by which users know it."""
     asked: Optimizer = catalog.load("optimizers", name)
-    if asked.name not in framework.optimizers:
+    own = framework.optimizers.get(asked.name)
+    if own is None or "fused" in name.lower() or (on_host and own.endswith(BY_DEFAULT)):
         return asked
-    own: Optimizer = catalog.load("optimizers", framework.optimizers[asked.name])
-    return own.model_copy(update={"name": asked.name})
+    implemented: Optimizer = catalog.load("optimizers", own)
+    return implemented.model_copy(update={"name": asked.name})
 
 
 def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> Kernels:
@@ -146,7 +151,8 @@ def framework_notes(
     and distsim does not or does, in how many bytes it adds up gradients, the loss of its recipes; and how it attends to
     chosen keys. ``whole_model`` tells that no adapters train."""
     own = [*_usual_notes(framework, layout, origins), *_sharding_notes(framework, layout, origins, precision.name),
-           *_wider_gradients(framework, precision, job), *_other_optimizer(framework, job)]  # fmt: skip
+           *_wider_gradients(framework, precision, job), *_other_optimizer(framework, job),
+           *_composed_update(framework, job, whole_model), *_paged_states(job)]  # fmt: skip
     if whole_model and precision.master_bytes and layout.zero < framework.supports.master_zero:
         own.append(
             f"{framework.name} keeps no fp32 master copy unless DeepSpeed does (--zero 1): a model loaded in 16 bits "
@@ -191,6 +197,37 @@ def _other_optimizer(framework: Framework, job: Job) -> list[str]:
     if usual is None:
         return []
     return [f"--optimizer {job.optimizer} is torch's; {framework.name}'s own of that name is --optimizer {usual}"]
+
+
+def fused_instead(framework: Framework, job: Job) -> str:
+    """The name of an optimizer's fused update where a framework leaves to torch how it is made and the job takes what
+    torch does by default; else nothing."""
+    name = job.optimizer or "adamw"
+    on_host = "optimizer" in (job.offload or "")
+    return f"{name}-fused" if framework.optimizers.get(name, "").endswith(BY_DEFAULT) and not on_host else ""
+
+
+def _composed_update(framework: Framework, job: Job, whole_model: bool) -> list[str]:
+    """A note where torch's default stands for what a user may have fused, of a framework that he named."""
+    fused = fused_instead(framework, job)
+    if not (fused and whole_model and "framework" in job.model_fields_set):
+        return []
+    return [
+        f"--optimizer {fused.removesuffix('-fused')} is torch's default (foreach), which makes temporaries as large as "
+        f"a state at each step; --optimizer {fused} is fused=True"
+    ]
+
+
+def _paged_states(job: Job) -> list[str]:
+    """A note for paged optimizers of bitsandbytes (documentation, reference/optim: unified memory moves states from the
+    GPU to the host when GPU memory is exhausted)."""
+    name = job.optimizer or ""
+    if not name.replace("-", "_").lower().startswith("paged_"):
+        return []
+    return [
+        f"{name}: its states are counted on the GPU, where they are as long as they fit; where they do not, CUDA moves "
+        "them to the host and back in each step, which is not timed, and torch's counters of memory never see them"
+    ]
 
 
 def least_zero(framework: Framework, precision: str) -> int:

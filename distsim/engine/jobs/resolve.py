@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
+from distsim.engine.jobs.lacking import refuse_missing_units
 from distsim.engine.jobs.layout import layout_of, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, reading_notes
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
@@ -146,9 +147,10 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
             *(f"also: {rule.problem(model, layout)}" for rule in problems[1:]),
         )  # fmt: skip
     offload = () if filled["offload"] == "none" else tuple(filled["offload"].split(","))
+    precision = catalog.load("precisions", filled["precision"])
     if "framework" in job.model_fields_set and not given.get("framework"):
         refuse_unsupported(framework, model, layout, offload)
-    precision = catalog.load("precisions", filled["precision"])
+        refuse_missing_units(accelerator, precision, framework)
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
     kernels, left_out = settled(job, kernels, framework, model, accelerator, precision, layout, offload)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)
@@ -167,7 +169,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
         layout = layout._replace(recompute_layers=-1)
     return Setup(
         job, model, accelerator, cluster, framework, kernels, precision,
-        optimizer_of(framework, filled["optimizer"]), layout, chunks, filled["recompute"],
+        optimizer_of(framework, filled["optimizer"], "optimizer" in offload), layout, chunks, filled["recompute"],
         padded_vocab(framework, model, layout.vocab_ranks), origins, tuple(notes),
         offload, tuning,
     )  # fmt: skip

@@ -206,8 +206,7 @@ def _casts(setup: Setup, operation: Operation) -> int:
     narrows = setup.precision.autocast and not fuses_neighbours(setup)
     if not narrows or operation.kind != "matmul" or not operation.parameters:
         return 0
-    split = setup.kernels.qkv_matrices if operation.name == "attention.qkv" else 1
-    return AUTOCAST_KERNELS * split
+    return AUTOCAST_KERNELS * _matrices(setup, operation)
 
 
 def _module_issue(setup: Setup, operation: Operation) -> float:

@@ -112,8 +112,7 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if operation.kind == "loss":
         return _loss_bytes(setup, operation)
     if operation.name == "attention.exchange":
-        forward, backward = setup.kernels.cp_merge_bytes
-        return operation.shape[0] * forward, operation.shape[0] * backward
+        return _merged_bytes(setup, operation, 0), _merged_bytes(setup, operation, 1)
     if operation.name.endswith(".softmax"):
         return softmax_bytes(setup, operation)
     if operation.name.endswith(".residual"):
@@ -132,6 +131,15 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         return own.forward + bias.forward, own.backward + bias.backward + picked
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
     return size * cost.forward + copied + bias.forward, size * again * cost.backward + copied + bias.backward
+
+
+def _merged_bytes(setup: Setup, operation: Operation, way: int) -> Number:
+    """What merges the results of a ring's steps passes over; nothing where there is no ring."""
+    kernels, (queries, steps, keys) = setup.kernels, operation.shape
+    first = where(steps > 0, 1, 0)
+    return queries * (steps * kernels.cp_merge_bytes[way] + first * kernels.cp_first_bytes[way]) + keys * (
+        steps * kernels.cp_merge_kv_bytes[way] + first * kernels.cp_first_kv_bytes[way]
+    )
 
 
 def _residual_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:

@@ -15,9 +15,12 @@ from distsim.errors import DistsimError, did_you_mean
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.job import OFFLOADS, Job
+from distsim.specs.support import leaves
 from distsim.specs.timing import family_of
 
 ALL = "all"
+SEVERAL = 2
+"""GPUs of a search that does not say how many."""
 FIXED = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_group", "sequence_parallel",
          "micro_batch", "recompute", "recompute_layers", "stage_layers")  # fmt: skip
 """Options of a job that a layout decides."""
@@ -96,11 +99,9 @@ def parse_offloads(text: str, job: Job) -> tuple[str, ...]:
     """``none,optimizer,optimizer+activations`` (a plus joins what leaves the GPU together), or ``all``."""
     words = _words("offload", text, "none,optimizer,optimizer+activations")
     if words == [ALL]:
-        able = catalog.load("frameworks", job.framework).supports.offload
-        kinds = [kind for kind in OFFLOADS if kind in able]
-        return ("none", *(
-            ",".join(some) for count in range(1, len(kinds) + 1) for some in itertools.combinations(kinds, count)
-        ))  # fmt: skip
+        able = catalog.load("frameworks", job.framework).supports
+        some = [kinds for count in range(1, len(OFFLOADS) + 1) for kinds in itertools.combinations(OFFLOADS, count)]
+        return ("none", *(",".join(kinds) for kinds in some if leaves(able, kinds, job.gpus or SEVERAL)))
     found = []
     for word in words:
         parts = [part.strip() for part in word.split("+")]

@@ -9,7 +9,7 @@ from distsim import catalog
 from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.graphs import OPEN
 from distsim.engine.jobs.hardware import limited
-from distsim.engine.jobs.lacking import other_software
+from distsim.engine.jobs.lacking import other_software, unit_refusal
 from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.tuning import tuning_notes
@@ -139,9 +139,12 @@ def _running(clusters: Sequence[str], job: Job) -> tuple[list[str], list[str]]:
     """Clusters that the stated framework runs on, and why it does not run on the others."""
     if "framework" not in job.model_fields_set:
         return list(clusters), []
-    reasons = {
-        one: other_software(catalog.load("gpus", catalog.load("clusters", one).gpu), job.framework) for one in clusters
-    }
+    framework = catalog.load("frameworks", job.framework)
+    recipe = job.precision and catalog.load("precisions", job.precision)
+    reasons = {}
+    for one in clusters:
+        chip = catalog.load("gpus", catalog.load("clusters", one).gpu)
+        reasons[one] = other_software(chip, job.framework) or (recipe and unit_refusal(chip, recipe, framework))
     able = [one for one in clusters if not reasons[one]]
     told = list(dict.fromkeys(reason for reason in reasons.values() if reason))
     if not able:

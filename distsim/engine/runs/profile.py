@@ -9,6 +9,7 @@ from typing import Any
 
 from distsim import catalog
 from distsim.engine.jobs.lacking import COMPILED_ONLY, GRAPHS
+from distsim.engine.jobs.profile import BY_DEFAULT
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.software import chip_of, told_software
 from distsim.interop.runs import MissingCell, Run, expert_notes
@@ -21,6 +22,7 @@ from distsim.interop.runs.names import (
     HALF_AUTOCAST,
     MIXED,
     PRECISIONS,
+    fuses_update,
     nearest_profile,
     precision_like,
     rounds_products,
@@ -36,6 +38,8 @@ MIDDLE = 0.5
 """Of a year."""
 TF32_UNTIL = 2022.5
 """Until when PyTorch multiplied fp32 tensors on TF32 units unless told otherwise: release 1.12 of June 2022."""
+FOREACH_SINCE = 2023
+"""When torch's optimizers began to update all tensors of a GPU at once where nobody says: release 2.0 of March."""
 GRADIENT_BUFFERS = ("megatron",)
 """Families of frameworks that add gradients up in a buffer, in the parameters' format or in fp32 (Megatron-LM's
 --accumulate-allreduce-grads-in-fp32 and --main-grads-dtype, Megatron-Bridge's grad_reduce_in_fp32)."""
@@ -262,6 +266,17 @@ def trained_whole(run: Run, setup: Setup) -> Setup:
         precision=catalog.load("precisions", precision) if precision else setup.precision,
         optimizer=catalog.load("optimizers", optimizer) if optimizer else setup.optimizer,
     )
+
+
+def updated_by(run: Run, framework: Framework, named: str | None) -> str | None:
+    """The optimizer that a row names, or none, as torch made it then where a framework leaves that to torch: fused
+    where the row says so, one tensor after the other before release 2.0 of March 2023 made foreach the default."""
+    name = named or "adamw"
+    if not framework.optimizers.get(name, "").endswith(BY_DEFAULT) or "optimizer" in (run_notes.offloaded(run) or ""):
+        return named
+    if fuses_update(run):
+        return f"{name}-fused"
+    return f"{name}-forloop" if run_year(run) < FOREACH_SINCE else named
 
 
 def checkpointed(run: Run, setup: Setup) -> Setup:

@@ -36,6 +36,7 @@ from distsim.engine.runs.profile import (
     run_year,
     trained_whole,
     unpacked_then,
+    updated_by,
     usual_of,
 )
 from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
@@ -165,6 +166,6 @@ def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> di
     options.update(run_notes.pipeline_options(run))
     options["loss"] = loss_notes.loss_of(run, framework.supports.losses)
     named = optimizer_named(run.text("optimizer"))
-    options["optimizer"] = framework.usual.get(f"optimizer_{named}", named)
     options["offload"], options["no_sync"] = run_notes.offloaded(run), reduces_once(run)
+    options["optimizer"] = updated_by(run, framework, framework.usual.get(f"optimizer_{named}", named))
     return {name: value for name, value in options.items() if value is not None}

@@ -10,6 +10,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.compute import CLASSES, PHASES, PRODUCTS
 from distsim.engine.steps.beside import hidden_share
+from distsim.engine.steps.copies import copies_left, waited
 from distsim.engine.steps.vocabulary import passing_seconds, vocabulary_seconds
 from distsim.engine.steps.weight_gradients import per_input_gradient
 from distsim.engine.steps.work import Work, kinds_of
@@ -187,12 +188,12 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
     before, after = (sum(pair[index] for pair in exchange.values()) for index in (0, 1))
     gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
     reduces = product(stage["reduce_each"], timing["data_factor"] / m)
-    waited, shared = vocabulary_seconds(stage, m, forward + backward, never)
+    passed, shared = vocabulary_seconds(stage, m, forward + backward, never)
     others = {
         "data_parallel": _exposed(gathers[0], forward + before, never)
         + _exposed(gathers[1] + reduces, backward + after, never),
-        "pipeline_transfer": product(stage["pp"], timing["pipeline_factor"] / m) + waited,
-        "offload": _exposed(product(stage["offload"], 1 / m), forward + backward, never),
+        "pipeline_transfer": product(stage["pp"], timing["pipeline_factor"] / m) + passed,
+        "offload": sum(copies_left(stage, m, (forward + before, backward + after), never)) + waited(stage, m),
         "other": _stalls(stage, y, timing, forward + backward + before + after),
     }  # fmt: skip
     exposed = {name: sum(pair) for name, pair in exchange.items()}

@@ -12,6 +12,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, folded
 from distsim.engine.kernels.compute import CLASSES, PHASES, stage_compute
 from distsim.engine.steps.compose import EXCHANGES, MicroBatch, gpu_seconds, product_seconds
+from distsim.engine.steps.copies import copied, copies_left
 from distsim.engine.steps.passes import Beside, Content, Unit
 from distsim.engine.steps.weight_gradients import share_of
 from distsim.formulas.step import exposed_seconds
@@ -83,7 +84,7 @@ def content_of(
     gather = [float(numbers[f"gather_{phase}"]) * timing["gather_factor"] / m for phase in PHASES[:2]]
     reduce = float(numbers["reduce_each"]) * timing["data_factor"] / m
     gathers, reduces = _hidden(parts["data_parallel"], gather, reduce, forward, batch, timing, flows)
-    offload = _beside(parts["offload"], float(numbers["offload"]) / m, flows["offload"])
+    copies = _copies(parts["offload"], numbers, forward, m, batch, timing, flows)
     sent = dict.fromkeys(("forward", "backward"), 0.0)
     between = [*flows["pp"], *flows["vocab"], *flows["vocab_beside"]]
     for flow, seconds in between:
@@ -93,7 +94,7 @@ def content_of(
         Beside(parts["pipeline_transfer"] * (sent[phase] / total if total else 0.5), 0.0, _first(between, phase))
         for phase in ("forward", "backward")
     ]
-    return Content(units, gathers, reduces, offload, (sends[0], sends[1]), parts["other"])
+    return Content(units, gathers, reduces, copies, (sends[0], sends[1]), parts["other"])
 
 
 def _hidden(
@@ -118,8 +119,24 @@ def _hidden(
     )  # fmt: skip
 
 
-def _beside(exposed: float, seconds: float, flows: Sequence[Priced]) -> Beside:
-    return Beside(exposed, max(0.0, seconds - exposed), _first(flows))
+def _copies(
+    exposed: float, numbers: Mapping[str, Any], forward: float, m: float, batch: MicroBatch,
+    timing: Mapping[str, float], flows: Mapping[str, Sequence[Priced]],
+) -> tuple[Beside, Beside]:  # fmt: skip
+    """Which part of the exposed copies falls on which pass: as each alone would leave it."""
+    share = float(batch.backward) / max(float(batch.forward), 1e-30)
+    waits = dict.fromkeys(PHASES[:2], 0.0)
+    for flow, seconds in flows["offload_waited"]:
+        waits[flow.phase] += seconds / m
+    left = copies_left(numbers, m, (forward, forward * share), timing["exposed_fraction"])
+    alone = [float(one) + wait for one, wait in zip(left, waits.values(), strict=True)]
+    scale = exposed / sum(alone) if sum(alone) else 0.0
+    found = [
+        Beside(mine * scale, max(0.0, float(size) + waits[phase] - mine * scale),
+               _first([*flows[f"offload_{phase}"], *flows["offload_waited"]], phase))
+        for phase, mine, size in zip(waits, alone, copied(numbers, m), strict=True)
+    ]  # fmt: skip
+    return found[0], found[1]
 
 
 def _first(flows: Iterable[Priced], phase: str = "") -> Flow | None:

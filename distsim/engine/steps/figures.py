@@ -30,6 +30,7 @@ from distsim.engine.steps.compose import (
     micro_batch,
     stage_numbers,
 )
+from distsim.engine.steps.copies import copied, copies_left, waited
 from distsim.formulas.compute import array_share, matmul_share, product_share, roofline_seconds
 from distsim.formulas.flops import flops_utilisation, model_flops_per_token
 from distsim.formulas.step import exposed_seconds, jitter_share, paced_seconds, ramp_seconds
@@ -185,16 +186,19 @@ def _exchanges(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float])
                 figures.note(f"{name.replace('_', ' ')}, {phase}", seconds, "s", f"{source}; less where the host waits")
                 beside[phase] += seconds
     _gathers(figures, stage, beside, y, timing)
-    if numbers["offload"]:
-        _formula(figures, "offload that does not hide", batch.others["offload"], exposed_seconds,
-                 exchange_seconds=numbers["offload"] / m, compute_seconds=batch.forward + batch.backward,
-                 exposed_fraction=timing["exposed_fraction"])  # fmt: skip
+    left = copies_left(numbers, m, tuple(beside.values()), timing["exposed_fraction"])
+    for (phase, work), size, seconds in zip(beside.items(), copied(numbers, m), left, strict=True):
+        if size:
+            _formula(figures, f"offload that does not hide, {phase}", seconds, exposed_seconds, exchange_seconds=size,
+                     compute_seconds=work, exposed_fraction=timing["exposed_fraction"])  # fmt: skip
+    if numbers["offload_waited"]:
+        figures.note("copies that are waited for", float(waited(numbers, m)), "s", "as distsim comm has them")
     if numbers["pp"]:
         source = f"{numbers['pp'] / m:.4g} s priced x pipeline_factor {timing['pipeline_factor']:.4g} ({FITTED})"
         sends = float(numbers["pp"] / m * timing["pipeline_factor"])
         figures.note("pipeline transfers", sends, "s", source)
-        if waited := float(batch.others["pipeline_transfer"]) - sends:
-            figures.note("exchanges of the shared vocabulary", waited, "s", "what the passes beside them do not hide")
+        if passing := float(batch.others["pipeline_transfer"]) - sends:
+            figures.note("exchanges of the shared vocabulary", passing, "s", "what the passes beside them do not hide")
     if batch.others["other"]:
         figures.note("stalls", float(batch.others["other"]), "s", f"stall_seconds, layer_stall_seconds ({FITTED})")
     return figures

@@ -84,7 +84,8 @@ class Content(NamedTuple):
     gathers: tuple[Beside, Beside]
     """In forward and in backward."""
     reduces: Beside
-    offload: Beside
+    copies: tuple[Beside, Beside]
+    """To and from host memory, in forward and in backward."""
     sends: tuple[Beside, Beside]
     """Activations to the next stage, gradients to the one before."""
     stall: float
@@ -98,7 +99,7 @@ class Content(NamedTuple):
 def forward_pass(content: Content) -> Track:
     """The forward of one micro-batch."""
     track, gather = Track(), content.gathers[0]
-    whole, after = content.seconds
+    whole = content.seconds[0]
     for unit in content.units:
         share = _forward_seconds(unit) / whole if whole else 0.0
         track.run("dp", "gather", GATHER, gather.exposed * share, gather.flow)
@@ -106,7 +107,7 @@ def forward_pass(content: Content) -> Track:
         for stream, flow, seconds in unit.exchanges["forward"]:
             track.run(stream, "exchange", flow.purpose, seconds, flow)
         track.before("dp", "gather", GATHER, gather.hidden * share, gather.flow)
-    _copy(track, content.offload, whole / (whole + after) if whole else 0.0)
+    _copy(track, content.copies[0])
     _send(track, content.sends[0])
     return track
 
@@ -114,7 +115,7 @@ def forward_pass(content: Content) -> Track:
 def backward_pass(content: Content, weights: bool = True) -> Track:
     """The backward of one micro-batch, with or without the gradients of ``weights``."""
     track, gather, reduce = Track(), content.gathers[1], content.reduces
-    before, whole = content.seconds
+    whole = content.seconds[1]
     for unit in reversed(content.units):
         share = _backward_seconds(unit) / whole if whole else 0.0
         beside = share * (1 if weights or not share else 1 - unit.weight / _backward_seconds(unit))
@@ -126,8 +127,7 @@ def backward_pass(content: Content, weights: bool = True) -> Track:
             track.run(stream, "exchange", flow.purpose, seconds, flow)
         track.before("dp", "gather", GATHER, gather.hidden * beside, gather.flow)
         track.run("dp", "reduce", REDUCE, reduce.exposed * share, reduce.flow)
-    _copy(track, content.offload, whole / (whole + before) if whole else 0.0)
-    track.run("offload", "offload", OFFLOAD, content.offload.exposed, content.offload.flow)
+    _copy(track, content.copies[1])
     _send(track, content.sends[1])
     track.run("other", "stall", "stall", content.stall)
     return track
@@ -153,9 +153,10 @@ def _backward_seconds(unit: Unit) -> float:
     return unit.backward + unit.again + sum(seconds for _, _, seconds in unit.exchanges["backward"])
 
 
-def _copy(track: Track, offload: Beside, share: float) -> None:
-    """Transfers from and to host memory beside the last work of a pass."""
-    track.before("offload", "offload", OFFLOAD, offload.hidden * share, offload.flow)
+def _copy(track: Track, copies: Beside) -> None:
+    """Transfers from and to host memory: what hides beside the last work of a pass, then what it waits for."""
+    track.before("offload", "offload", OFFLOAD, copies.hidden, copies.flow)
+    track.run("offload", "offload", OFFLOAD, copies.exposed, copies.flow)
 
 
 def _send(track: Track, send: Beside) -> None:

@@ -22,7 +22,8 @@ from distsim.engine.steps.vocabulary import shared_part
 
 Link = Literal["tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward",
                "ep_backward", "gather_forward", "gather_once", "gather_backward", "reduce", "reduce_each", "dp_step",
-               "dp_stated", "dp_ahead", "pp", "vocab", "vocab_beside", "offload", "offload_step"]  # fmt: skip
+               "dp_stated", "dp_ahead", "pp", "vocab", "vocab_beside", "offload_forward",
+               "offload_backward", "offload_waited", "offload_step"]  # fmt: skip
 """A kind of traffic, whose seconds are kept apart because work of its own can hide them."""
 LINKS: tuple[Link, ...] = get_args(Link)
 OF_GROUPS: dict[tuple[str, str], Link] = {
@@ -30,7 +31,7 @@ OF_GROUPS: dict[tuple[str, str], Link] = {
     ("cp", "forward"): "cp_forward", ("cp", "backward"): "cp_backward",
     ("ep", "forward"): "ep_forward", ("ep", "backward"): "ep_backward",
     ("pp", "forward"): "pp", ("pp", "backward"): "pp", ("pp", "step"): "dp_step",
-    ("host", "forward"): "offload", ("host", "backward"): "offload", ("host", "step"): "offload_step",
+    ("host", "forward"): "offload_forward", ("host", "backward"): "offload_backward", ("host", "step"): "offload_step",
 }  # fmt: skip
 """Kinds by the group that exchanges and the phase in which it does; a tied table's gradient goes between stages with
 those of data parallel ranks."""
@@ -150,6 +151,8 @@ def kind_of(flow: Flow) -> Link:
         return "dp_stated"
     if group in ("dp", "zero"):
         return _of_replicas(flow)
+    if group == "host" and phase != "step" and not flow.hides:
+        return "offload_waited"
     if group == "pp" and flow.purpose.startswith("vocabulary"):
         return "vocab_beside" if flow.hides else "vocab"
     return "tp_beside" if group == "tp" and flow.hides and phase != "step" else OF_GROUPS[group, phase]

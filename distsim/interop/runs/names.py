@@ -7,6 +7,8 @@ import re
 
 from distsim import catalog
 from distsim.interop.runs.denials import affirmed
+from distsim.interop.runs.hits import hit
+from distsim.interop.runs.table import Run
 
 _XLA, _MEGATRON, _TORCH = "maxtext", "megatron-core", "fsdp"
 NEAREST: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
@@ -117,6 +119,14 @@ def optimizer_named(text: str | None) -> str | None:
     plain = (name for name in known if "-" not in name and name not in ("adam", "adamw"))
     name = next((one for one in plain if one in lower), "adamw" if narrow or "adam" in lower else None)
     return f"{name}-8bit" if narrow and f"{name}-8bit" in known else name
+
+
+_FUSED = re.compile(affirmed(r"fused[-_ ]?(?:torch[-_ ]?)?adamw?|adamw?(?:_torch)?[-_ ]fused"), re.IGNORECASE)
+
+
+def fuses_update(run: Run) -> bool:
+    """Whether one kernel updates parameters, as a run's optimizer or its notes say."""
+    return "fused" in (run.text("optimizer") or "").lower() or hit(_FUSED, run.notes) is not None
 
 
 @functools.cache

@@ -7,7 +7,7 @@ import re
 
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
-from distsim.interop.runs.sharding import FULL, stated_stage
+from distsim.interop.runs.sharding import FULL, by_torch, stated_stage
 from distsim.interop.runs.table import MissingCell, Run
 from distsim.interop.runs.tuning import lengths_of
 from distsim.specs.job import OFFLOADS
@@ -107,6 +107,8 @@ def offloaded(run: Run) -> str | None:
     found = found or next((list(kinds) for words, kinds in _OFFLOADERS if hit(words, lower)), [])
     if not found or "fine-grained" in lower:
         raise MissingCell(f"offload {lower!r} does not say what is moved")
+    if "parameters" in found and by_torch(run):
+        found = [kind for kind in OFFLOADS if kind in {*found, "optimizer"}]  # CPUOffload: it works where shards are
     return ",".join(found)
 
 

@@ -1,0 +1,51 @@
+"""Parts of ZeRO++ (arXiv:2306.10209) that a job states, and the layouts that have them."""
+
+from distsim.engine.jobs.resolve import Setup
+from distsim.errors import DistsimError
+
+ZEROPP = ("qwz", "hpz", "qgz")
+_OF_NODES = {"hpz", "qgz"}
+"""Parts whose groups are all ranks of a node (deepspeedai/DeepSpeed utils/groups.py, _create_zero_param_parallel_group
+and _get_local_all_to_all_group): neighbouring ranks of the job are taken for copies of one model, so there is no
+tensor, pipeline or expert parallelism, and nodes are whole."""
+
+
+def zeropp_of(setup: Setup) -> frozenset[str]:
+    """The parts that a job states; raises DistsimError where its layout has none of them."""
+    text, y = setup.job.zeropp, setup.layout
+    if not text:
+        return frozenset()
+    parts = frozenset(text.replace(",", " ").lower().split())
+    if unknown := sorted(parts - set(ZEROPP)):
+        raise DistsimError(f"unknown part of ZeRO++: {', '.join(unknown)}", f"parts: {', '.join(ZEROPP)}")
+    if y.zero != 3:
+        raise DistsimError(f"--zeropp {text} builds on ZeRO 3, but zero is {y.zero}", "add --zero 3")
+    if y.zero_group != y.dp * y.cp:
+        raise DistsimError(
+            f"--zeropp {text} shards over all {y.dp * y.cp} data parallel ranks", "leave --zero-group out"
+        )
+    _check_nodes(setup, parts & _OF_NODES)
+    return parts
+
+
+def _check_nodes(setup: Setup, parts: frozenset[str]) -> None:
+    y, domain = setup.layout, setup.cluster.domain
+    if y.tp * y.cp * y.dp <= domain:
+        raise DistsimError(
+            f"ZeRO++ saves traffic between nodes, but the {y.dp * y.cp} data parallel ranks fit one domain",
+            f"use more than {domain} GPUs, or leave --zeropp out",
+        )
+    if not parts:
+        return
+    split = [(name, degree) for name, degree in (("tp", y.tp), ("pp", y.pp), ("ep", y.ep)) if degree > 1]
+    if split:
+        told = " and ".join(f"{name} is {degree}" for name, degree in split)
+        raise DistsimError(
+            f"--zeropp {setup.job.zeropp} takes all GPUs of a node for data parallel ranks, but {told}",
+            f"leave {' and '.join(f'--{name}' for name, _ in split)} out, or use --zeropp qwz alone",
+        )
+    if y.gpus % domain:
+        raise DistsimError(
+            f"ZeRO++ needs as many data parallel ranks on each node, but of {y.gpus} some node has {y.gpus % domain}",
+            f"use whole nodes of {domain} GPUs, or --zeropp qwz alone",
+        )

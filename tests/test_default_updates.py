@@ -1,0 +1,72 @@
+"""Optimizers as torch makes them where nobody says: foreach on the GPU, each tensor by itself before release 2.0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import distsim
+from distsim.engine.advice.changes import changes
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.runs.setup import setup_of
+from distsim.interop.runs import Run
+from distsim.specs.job import Job
+
+JOB: dict[str, Any] = {"model": "gpt2-xl", "gpu": "a100-sxm4-80gb", "gpus": 8, "precision": "fp32"}
+ROW = {"id": "a", "model": "gpt2-xl", "gpu": "a100-sxm4-80gb", "n_gpus": "8", "seq_len": "1024", "dp": "8",
+       "micro_batch": "1", "global_batch": "8", "precision": "fp32", "framework": "torch-ddp",
+       "year": "2024"}  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", ["torch-ddp", "fsdp"])
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_plain_torch_updates_by_foreach_unless_told_otherwise(framework: str, name: str) -> None:
+    usual, fused = (resolve(Job(**JOB, framework=framework, optimizer=one)) for one in (name, f"{name}-fused"))
+    assert (usual.optimizer.name, usual.optimizer.step_states, usual.optimizer.passes) == (name, 1, 2.86)
+    assert fused.optimizer.step_states == 0
+    assert any(f"--optimizer {name}-fused is fused=True" in note for note in usual.notes)
+    assert not any("fused=True" in note for note in fused.notes)
+
+
+def test_what_nobody_names_and_what_others_fuse_stays() -> None:
+    assert resolve(Job(**JOB)).optimizer.step_states == 0, "Megatron's"
+    assert resolve(Job(**JOB, framework="torchtitan")).optimizer.step_states == 0
+    on_host = resolve(Job(**JOB, framework="fsdp", zero=3, offload="optimizer,parameters"))
+    assert on_host.optimizer.step_states == 0 and not any("fused=True" in note for note in on_host.notes)
+
+
+def test_foreach_holds_a_state_of_temporaries_at_the_step() -> None:
+    """The square root of all second moments: 4 bytes a parameter of DDP's replicas; slower by its passes."""
+    usual, fused = (distsim.step(**JOB, framework="torch-ddp", micro_batch=1, optimizer=one)
+                    for one in ("adamw", "adamw-fused"))  # fmt: skip
+    at_step = [next(m.total for m in one.memory.stages[0].moments if m.name == "optimizer step")
+               for one in (usual, fused)]  # fmt: skip
+    more = at_step[0] - at_step[1]
+    assert more == pytest.approx(4 * distsim.load_model("gpt2-xl").parameters, rel=0.02)
+    assert usual.seconds > fused.seconds
+
+
+@pytest.mark.parametrize(
+    ("cells", "name"),
+    [
+        ({}, "adamw-foreach"), ({"optimizer": "adamw"}, "adamw-foreach"), ({"year": "2022"}, "adamw-forloop"),
+        ({"optimizer": "adamw (fused)"}, "adamw"), ({"notes": "fused AdamW, fp32 weights"}, "adamw"),
+        ({"notes": "apex FusedAdam"}, "adamw"), ({"notes": "no fused AdamW"}, "adamw-foreach"),
+        ({"optimizer": "lamb"}, "lamb"), ({"framework": "megatron-lm"}, "adamw"),
+    ],
+)  # fmt: skip
+def test_replays_update_as_their_year_and_their_words_have_it(cells: dict[str, str], name: str) -> None:
+    found, meant = setup_of(Run({**ROW, **cells}, 1)).optimizer, resolve(Job(**JOB, optimizer=name)).optimizer
+    told = ("passes", "step_states", "step_tensors", "states")
+    assert [getattr(found, one) for one in told] == [getattr(meant, one) for one in told]
+
+
+def test_a_fused_update_is_offered_where_it_helps() -> None:
+    tight = distsim.memory(**{**JOB, "gpu": "a100-sxm4-40gb", "precision": "amp-bf16"}, framework="torch-ddp",
+                           micro_batch=2)  # fmt: skip
+    assert not tight.fits
+    offered = [change.shown for change in changes(tight.setup) if change.family == "update"]
+    assert offered == [{"optimizer": "adamw-fused"}]
+    step = distsim.step(**JOB, framework="torch-ddp", micro_batch=1)
+    assert any(one.options.get("optimizer") == "adamw-fused" for one in distsim.advise(step))
