@@ -220,12 +220,20 @@ def _cut(
     size = -(-len(pairs) // parts)
     for start in range(0, len(pairs), size):
         part = pairs[start : start + size]
-        group = _group(setup, ways, micros, again, part, global_batch)
+        if not (own := _divided(micros, part, global_batch)):
+            continue
+        group = _group(setup, ways, own, again, part, global_batch)
         layout = group.setup.layout
         runs = supported(setup.framework.supports, setup.model, layout) & able(setup.job, layout)
         group = group._replace(valid=_without(group, bounds) & runs)
         if group.valid.any():
             yield group
+
+
+def _divided(micros: list[int], pairs: Choices, global_batch: int) -> list[int]:
+    """Those micro-batches into which the batch divides on some of the meshes: others would be folded for nothing."""
+    shares = {mesh.dp for mesh, _ in pairs}
+    return [micro for micro in micros if any(global_batch % (micro * dp) == 0 for dp in shares)]
 
 
 def _group(
