@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-import numpy
+import itertools
 
+import numpy
+import pytest
+
+from distsim.engine.footprint.backward import Gradients, backward_peak, kept_along
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.layouts import prices
 from distsim.engine.layouts.bounds import parse_bounds
-from distsim.engine.layouts.space import MICRO, Group, groups
+from distsim.engine.layouts.fold import fold
+from distsim.engine.layouts.space import AGAIN, MICRO, ZERO, Group, groups
 from distsim.engine.layouts.variants import base_setup
+from distsim.layers.ledger import distinct_saved
 from distsim.specs.job import Job
 
 
@@ -21,3 +30,36 @@ def test_every_micro_batch_of_a_group_is_some_meshs_own() -> None:
     for group in found:
         others = tuple(axis for axis in range(group.valid.ndim) if axis != MICRO)
         assert numpy.broadcast_to(group.valid, group.shape).any(axis=others).all()
+
+
+@pytest.mark.parametrize("model", ["llama-7b", "deepseek-v3"])
+def test_no_part_is_folded_over_sharding_and_recomputation_at_once(model: str) -> None:
+    """Their product is most of a group: hooks that Megatron does not have, and the optimizer's moment of the step, once
+    made arrays of it."""
+    for group in groups_of(model, 64, 256, pp="2", tp="1..4"):
+        for section in fold(group, prices.Prices()).sections:
+            for parts in (*section.stages, *section.memory, section.numbers):
+                shapes = {name: numpy.shape(value) for name, value in parts.items() if numpy.shape(value)}
+                assert [name for name, one in shapes.items() if one[ZERO] > 1 and one[AGAIN] > 1] == []
+
+
+@pytest.mark.parametrize("framework", ["megatron-core", "deepspeed", "torchtitan"])
+@pytest.mark.parametrize("model", ["llama-7b", "mixtral-8x7b", "deepseek-v3"])
+def test_what_is_kept_adds_up_from_one_operation_to_the_next(model: str, framework: str) -> None:
+    setup = resolve(Job(model=model, gpu="h100-sxm", gpus=8, framework=framework))
+    recipes = ((), ("core_attention",), ("norm", "activation"), ("mla_up_proj", "moe_act", "layernorm", "mlp"))
+    for block, _ in build_stages(setup)[0].layers:
+        rows = block.operations
+        classes = {row.recompute_class for row in rows if row.recompute_class}
+        for kinds in (*recipes, tuple(sorted(classes))):
+            kernels = setup.kernels.model_copy(update={"selective": kinds})
+            for casts, own in itertools.product((False, True), (None, kernels)):
+                wanted = [
+                    sum(distinct_saved(rows[:end], int(own is not None), own, weight_copies=casts).values())
+                    for end in range(1, len(rows) + 1)
+                ]
+                assert list(kept_along(rows, own, weight_copies=casts)) == wanted
+            both = numpy.array([0, 1, 0])
+            alone = [backward_peak(rows, Gradients(0, 2), int(one), kernels) for one in both]
+            together = backward_peak(rows, Gradients(0, 2), both, kernels)
+            assert numpy.array_equal(numpy.broadcast_to(together, 3), alone)
