@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy
 import pytest
 
+from distsim.arrays import by_column
+from distsim.engine.exchanges.flows import Flow
 from distsim.engine.footprint.backward import Gradients, backward_peak, kept_along
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.layouts import prices
 from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import fold
-from distsim.engine.layouts.space import AGAIN, MICRO, ZERO, Group, groups
+from distsim.engine.layouts.space import AGAIN, MESH, MICRO, ZERO, Group, groups
 from distsim.engine.layouts.variants import base_setup
 from distsim.layers.ledger import distinct_saved
 from distsim.specs.job import Job
@@ -63,3 +66,41 @@ def test_what_is_kept_adds_up_from_one_operation_to_the_next(model: str, framewo
             alone = [backward_peak(rows, Gradients(0, 2), int(one), kernels) for one in both]
             together = backward_peak(rows, Gradients(0, 2), both, kernels)
             assert numpy.array_equal(numpy.broadcast_to(together, 3), alone)
+
+
+def test_columns_that_are_alike_are_computed_once() -> None:
+    asked: list[int] = []
+
+    def area(width: Any, height: Any, each: float) -> Any:
+        asked.append(width.shape[-1])
+        return width * height**0.5 * each
+
+    places = numpy.random.default_rng(3).integers(0, 7, 200)
+    width, height = numpy.arange(21.0).reshape(3, 7)[:, places], numpy.arange(5.0, 12.0)[None, places]
+    assert numpy.array_equal(by_column(area, width, height, 2.5), width * height**0.5 * 2.5)
+    assert asked == [7]
+
+
+def test_columns_that_only_seem_alike_are_told_apart() -> None:
+    """All of these have the same mark: an infinite one."""
+    high, low = numpy.full((1, 64), numpy.inf), numpy.arange(64.0)[None, :]
+    assert numpy.array_equal(by_column(lambda one, other: other + 0 * (one > 0), high, low), low)
+
+
+def test_prices_look_at_few_of_the_meshes(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = max(groups_of("mixtral-8x7b", 256, 256, pp="1"), key=lambda one: one.shape[MESH])
+    alone, whole = prices.price_of, prices.Prices()
+    widths: list[int] = []
+
+    def counted(flow: Flow, network: Any) -> Any:
+        found = alone(flow, network)
+        widths.append(numpy.shape(flow.bytes_logical)[-1] if numpy.shape(flow.bytes_logical) else 1)
+        return found
+
+    monkeypatch.setattr(prices, "price_of", counted)
+    shared = fold(group, whole).sections[-1].stages
+    assert max(widths) <= group.shape[MESH] / 2
+    monkeypatch.setattr(prices, "price_of", alone)
+    monkeypatch.setattr(prices, "by_column", lambda function, *values: function(*values))
+    for one, other in zip(shared, fold(group, prices.Prices()).sections[-1].stages, strict=True):
+        assert all(numpy.array_equal(one[name], other[name]) for name in one)
