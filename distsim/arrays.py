@@ -54,11 +54,23 @@ def total(*values: Number) -> Number:
 
 
 def product(one: Number, other: Number) -> Number:
-    """Their product; a plain zero stays one, so that arrays do not grow along axes that do not matter."""
-    for factor in (one, other):
-        if isinstance(factor, (int, float)) and factor == 0:
-            return 0.0
+    """Their product; a plain zero stays one, so that arrays do not grow along axes that do not matter, and a plain one
+    changes nothing."""
+    for factor, rest in ((one, other), (other, one)):
+        if isinstance(factor, (int, float)):
+            if factor == 0:
+                return 0.0
+            if factor == 1:
+                return rest
     return one * other
+
+
+def plus(one: Number, other: Number) -> Number:
+    """Their sum; a plain zero adds nothing, so that no array is gone over for it."""
+    for term, rest in ((one, other), (other, one)):
+        if isinstance(term, (int, float)) and term == 0:
+            return rest
+    return one + other
 
 
 def ceil_div(numerator: Number, denominator: Number) -> Number:

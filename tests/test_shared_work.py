@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import pytest
 
-from distsim.arrays import by_column
+from distsim.arrays import by_column, plus, product
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.footprint.backward import Gradients, backward_peak, kept_along
 from distsim.engine.jobs.resolve import resolve
@@ -18,6 +18,7 @@ from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import fold
 from distsim.engine.layouts.space import AGAIN, MESH, MICRO, ZERO, Group, groups
 from distsim.engine.layouts.variants import base_setup
+from distsim.formulas.step import paced_seconds
 from distsim.layers.ledger import distinct_saved
 from distsim.specs.job import Job
 
@@ -104,3 +105,16 @@ def test_prices_look_at_few_of_the_meshes(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(prices, "by_column", lambda function, *values: function(*values))
     for one, other in zip(shared, fold(group, prices.Prices()).sections[-1].stages, strict=True):
         assert all(numpy.array_equal(one[name], other[name]) for name in one)
+
+
+def test_nothing_and_once_go_over_no_array() -> None:
+    many = numpy.arange(5.0)
+    assert plus(many, 0) is many and plus(0.0, many) is many and product(1.0, many) is many and product(many, 1) is many
+    assert product(many, 0) == 0 and list(plus(many, 1)) == [1, 2, 3, 4, 5]
+
+
+def test_the_slower_queue_sets_the_pace() -> None:
+    assert paced_seconds(0.0, 0.0) == 0.0
+    assert paced_seconds(3.0, 0.0) == paced_seconds(0.0, 3.0) == 3.0
+    assert paced_seconds(2.0, 2.0) == pytest.approx(2 * 2 ** (1 / 6))
+    assert paced_seconds(1.0, 3.0) == paced_seconds(3.0, 1.0) == pytest.approx((1 + 3**6) ** (1 / 6))
