@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 import pytest
 
+from distsim import catalog
 from distsim.arrays import by_column, plus, product
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.footprint.backward import Gradients, backward_peak, kept_along
@@ -18,6 +19,7 @@ from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import fold
 from distsim.engine.layouts.space import AGAIN, MESH, MICRO, ZERO, Group, groups
 from distsim.engine.layouts.variants import base_setup
+from distsim.engine.search import Request, search
 from distsim.formulas.step import paced_seconds
 from distsim.layers.ledger import distinct_saved
 from distsim.specs.job import Job
@@ -118,3 +120,18 @@ def test_the_slower_queue_sets_the_pace() -> None:
     assert paced_seconds(3.0, 0.0) == paced_seconds(0.0, 3.0) == 3.0
     assert paced_seconds(2.0, 2.0) == pytest.approx(2 * 2 ** (1 / 6))
     assert paced_seconds(1.0, 3.0) == paced_seconds(3.0, 1.0) == pytest.approx((1 + 3**6) ** (1 / 6))
+
+
+def test_presets_are_looked_for_once_in_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+    look = catalog._looked_for
+
+    def counted(kind: str, name: str) -> Any:
+        asked.append((kind, name))
+        return look(kind, name)
+
+    monkeypatch.setattr(catalog, "_looked_for", counted)
+    job = Job(model="llama-70b", gpu="h100-sxm", global_batch=64)
+    search(Request(job, (16,), parse_bounds({"tp": "8", "cp": "1", "recompute": "full"}, []), top=5))
+    assert ("models", "llama-70b") in asked
+    assert len(asked) == len(set(asked))
