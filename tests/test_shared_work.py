@@ -20,6 +20,9 @@ from distsim.engine.layouts.fold import fold
 from distsim.engine.layouts.space import AGAIN, MESH, MICRO, ZERO, Group, groups
 from distsim.engine.layouts.variants import base_setup
 from distsim.engine.search import Request, search
+from distsim.engine.step import step
+from distsim.engine.steps import content
+from distsim.engine.steps.timeline import timeline_of
 from distsim.formulas.step import paced_seconds
 from distsim.layers.ledger import distinct_saved
 from distsim.specs.job import Job
@@ -135,3 +138,19 @@ def test_presets_are_looked_for_once_in_a_search(monkeypatch: pytest.MonkeyPatch
     search(Request(job, (16,), parse_bounds({"tp": "8", "cp": "1", "recompute": "full"}, []), top=5))
     assert ("models", "llama-70b") in asked
     assert len(asked) == len(set(asked))
+
+
+def test_the_blocks_of_a_stage_are_priced_once_for_all_its_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    price = content.stage_compute
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return price(*given)
+
+    monkeypatch.setattr(content, "stage_compute", counted)
+    for chunks in (2, 8):
+        calls.clear()
+        job = {"gpus": 16, "pp": 4, "tp": 4, "vpp": chunks, "global_batch": 16, "schedule": "interleaved-1f1b"}
+        timeline_of(step("deepseek-v3", gpu="h100-sxm", seq=4096, **job))
+        assert len(calls) <= 4 * 2 + 2  # stages of at most two kinds of layers, embedding, head
