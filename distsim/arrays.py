@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 FEW_COLUMNS = 32
@@ -35,6 +35,12 @@ def maximum(*values: Number) -> Number:
     import numpy
 
     return functools.reduce(numpy.maximum, values)
+
+
+def largest(values: Iterable[Number]) -> Number:
+    """The same of any number of them: of one, itself."""
+    first, *others = values
+    return maximum(first, *others) if others else first
 
 
 def minimum(*values: Number) -> Number:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum
+from distsim.arrays import Number, largest, maximum
 
 STEP = "optimizer step"
 
@@ -41,7 +41,7 @@ def highest(moments: Sequence[Moment], slack: float, least: Number = 0.0) -> Mom
     is lost is among its activations."""
     if all(isinstance(part, (int, float)) for moment in moments for part in (moment.states, moment.activations, least)):
         return max(moments, key=lambda moment: moment.total + maximum(slack * moment.churning, least))
-    held = maximum(*heights(moments, slack, least))
+    held = largest(heights(moments, slack, least))
     return moments[0]._replace(name="", activations=held, churning=0)
 
 
@@ -52,4 +52,4 @@ def heights(moments: Sequence[Moment], slack: float, least: Number = 0.0) -> lis
     for moment in moments:
         height = moment.height(slack, least)
         alike.setdefault(getattr(height, "shape", ()), []).append(height)
-    return [maximum(*found) if len(found) > 1 else found[0] for found in alike.values()]
+    return [largest(found) for found in alike.values()]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from distsim.arrays import maximum, total
+from distsim.arrays import largest, total
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import fragmentation_bytes, overhead_bytes, slack_of, split_bytes
 from distsim.engine.footprint.host import beyond_host, node_bytes
@@ -86,7 +86,7 @@ class Folded:
         for stage in stages:
             if HOST in stage:
                 valid = valid & ~numpy.asarray(beyond_host(self.group.setup, stage.pop(HOST)))
-        peak = maximum(0, *(stage.pop(HELD) + maximum(0, *stage.values()) for stage in stages))
+        peak = largest([stage.pop(HELD) + largest(stage.values()) for stage in stages])
         shape = tuple(one.stop - one.start for one in place)
         whole = [numpy.broadcast_to(one, shape) for one in (seconds, peak, valid)]
         return Block(self.group, tuple(one.start for one in place), *whole)
@@ -157,7 +157,7 @@ def distinct(stages: list[Stage]) -> list[Stage]:
         )
         first = found.setdefault(key, stage)
         if stage is not first:
-            found[key] = replace(first, in_flight=maximum(first.in_flight, stage.in_flight))
+            found[key] = replace(first, in_flight=largest((first.in_flight, stage.in_flight)))
     return list(found.values())
 
 
