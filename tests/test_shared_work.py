@@ -52,6 +52,17 @@ def test_no_part_is_folded_over_sharding_and_recomputation_at_once(model: str) -
                 assert [name for name, one in shapes.items() if one[ZERO] > 1 and one[AGAIN] > 1] == []
 
 
+def test_every_mesh_has_all_its_micro_batches_beside_meshes_that_have_others() -> None:
+    """Three data parallel ranks take four sequences at once of a batch of twelve, which two do not."""
+    found = set()
+    for group in groups_of("gpt2", 6, 12, pp="1", dp="2..3"):
+        whole = numpy.broadcast_to(group.valid, group.shape)
+        y = group.setup.layout
+        degrees, sizes = (numpy.broadcast_to(one, group.shape)[whole] for one in (y.dp, y.micro_batch))
+        found |= set(zip(degrees.tolist(), sizes.tolist(), strict=True))
+    assert found == {(2, 1), (2, 2), (2, 3), (2, 6), (3, 1), (3, 2), (3, 4)}
+
+
 @pytest.mark.parametrize("framework", ["megatron-core", "deepspeed", "torchtitan"])
 @pytest.mark.parametrize("model", ["llama-7b", "mixtral-8x7b", "deepseek-v3"])
 def test_what_is_kept_adds_up_from_one_operation_to_the_next(model: str, framework: str) -> None:

@@ -213,7 +213,8 @@ def _cut(
 ) -> Iterator[Group]:
     """Groups of no more layouts than their arrays may hold."""
     least_dp = min(mesh.dp for mesh, _ in pairs)
-    micros = bounds.choices("micro_batch", divisors(global_batch // least_dp, global_batch))
+    micros = bounds.choices("micro_batch", divisors(global_batch, global_batch // least_dp))
+    micros = _divided(micros, pairs, global_batch)
     if not again or not micros:
         return
     parts = -(-len(pairs) * len(ways) * len(micros) * len(again) // PART)
