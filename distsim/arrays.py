@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+FEW_COLUMNS = 32
+"""So few are sooner computed than compared."""
 Number = Any  # int, float, or a numpy array of either
 
 
@@ -35,6 +37,12 @@ def maximum(*values: Number) -> Number:
     return functools.reduce(numpy.maximum, values)
 
 
+def largest(values: Iterable[Number]) -> Number:
+    """The same of any number of them: of one, itself."""
+    first, *others = values
+    return maximum(first, *others) if others else first
+
+
 def minimum(*values: Number) -> Number:
     """The elementwise smallest of two or more numbers or arrays."""
     if _plain(*values):
@@ -52,11 +60,23 @@ def total(*values: Number) -> Number:
 
 
 def product(one: Number, other: Number) -> Number:
-    """Their product; a plain zero stays one, so that arrays do not grow along axes that do not matter."""
-    for factor in (one, other):
-        if isinstance(factor, (int, float)) and factor == 0:
-            return 0.0
+    """Their product; a plain zero stays one, so that arrays do not grow along axes that do not matter, and a plain one
+    changes nothing."""
+    for factor, rest in ((one, other), (other, one)):
+        if isinstance(factor, (int, float)):
+            if factor == 0:
+                return 0.0
+            if factor == 1:
+                return rest
     return one * other
+
+
+def plus(one: Number, other: Number) -> Number:
+    """Their sum; a plain zero adds nothing, so that no array is gone over for it."""
+    for term, rest in ((one, other), (other, one)):
+        if isinstance(term, (int, float)) and term == 0:
+            return rest
+    return one + other
 
 
 def ceil_div(numerator: Number, denominator: Number) -> Number:
@@ -117,7 +137,7 @@ def some(condition: Number) -> bool:
 
 def kept(function: Callable[..., Number]) -> Callable[..., Number]:
     """The same function of numbers, whose answers to plain ones are kept: layouts and runs often ask the same again.
-    Arrays are computed every time."""
+    Arrays are computed every time, for each of their distinct columns."""
     known = functools.lru_cache(maxsize=8192)(function)
 
     @functools.wraps(function)
@@ -125,9 +145,27 @@ def kept(function: Callable[..., Number]) -> Callable[..., Number]:
         try:
             return known(*values)
         except TypeError:  # arrays are not hashable
-            return function(*values)
+            return by_column(function, *values)
 
     return asked
+
+
+def by_column(function: Callable[..., Number], *values: Number) -> Number:
+    """A function of arrays and plain numbers, entry by entry, computed once for all places along the last axis at which
+    every array has the same: meshes of a search that differ in what the function does not look at."""
+    import numpy
+
+    wide = [one for one in values if isinstance(one, numpy.ndarray) and one.shape[-1] > 1]
+    length = wide[0].shape[-1] if wide else 0
+    if length < FEW_COLUMNS:
+        return function(*values)
+    rows = numpy.concatenate([one.reshape(-1, length) for one in wide])
+    marks = numpy.sqrt(numpy.arange(2, len(rows) + 2)) @ rows
+    _, first, places = numpy.unique(marks, return_index=True, return_inverse=True)
+    if 2 * len(first) > length or not (rows[:, first][:, places] == rows).all():  # unlike columns may share a mark
+        return function(*values)
+    found = function(*(one[..., first] if any(one is each for each in wide) else one for one in values))
+    return found[..., places]
 
 
 def each(function: Callable[..., float], *values: Number) -> Number:

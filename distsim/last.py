@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TypeVar
 
+Part = TypeVar("Part")
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
@@ -23,5 +24,23 @@ def for_last(make: Callable[[Asked], Answer]) -> Callable[[Asked], Answer]:
         if last is None or last[0] is not about:
             known = last = (about, make(about))
         return last[1]
+
+    return asked
+
+
+def for_parts_of_last(make: Callable[[Asked, Part], Answer]) -> Callable[[Asked, Part], Answer]:
+    """The same of a function of an object and one of its parts: answers about all parts are kept until another object
+    is asked about. Parts are told apart by identity too, and held."""
+
+    @for_last
+    def known(about: Asked) -> dict[int, tuple[Part, Answer]]:
+        return {}
+
+    @functools.wraps(make)
+    def asked(about: Asked, part: Part) -> Answer:
+        answers = known(about)
+        if id(part) not in answers:
+            answers[id(part)] = part, make(about, part)
+        return answers[id(part)][1]
 
     return asked

@@ -10,7 +10,7 @@ from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.runs.setup import setup_of
 from distsim.formulas.compute import matmul_share
 from distsim.interop.runs.table import Run
-from distsim.last import for_last
+from distsim.last import for_last, for_parts_of_last
 
 CELLS = {
     "model": "own",
@@ -73,3 +73,17 @@ def test_an_answer_is_kept_for_the_object_that_was_asked_about_last() -> None:
         with pytest.raises(ValueError):
             total([])
     assert len(asked) == 5 and total(one) == 3 and len(asked) == 5
+
+
+def test_answers_about_parts_are_kept_for_the_object_that_was_asked_about_last() -> None:
+    asked: list[int] = []
+
+    @for_parts_of_last
+    def longer(whole: list[int], part: list[int]) -> int:
+        asked.append(len(part))
+        return len(whole) - len(part)
+
+    one, same, parts = [1, 2, 3], [1, 2, 3], ([1], [2, 3])
+    assert [longer(one, part) for part in (*parts, *parts)] == [2, 1, 2, 1]
+    assert asked == [1, 2]
+    assert longer(same, parts[0]) == 2 and asked == [1, 2, 1]

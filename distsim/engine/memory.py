@@ -160,17 +160,25 @@ def first_headroom(setup: Setup) -> Number:
 
 def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str, Number], Moments]:
     """What a stage's program itself asks for at its peak, by category, and blocks that its allocator keeps."""
+    parts, held, saved, moments = stage_moments(setup, stage, figures)
+    top = highest(moments, slack_of(setup), split_bytes(setup, stage))
+    return {**parts, "activations": top.activations}, Moments(held, saved, top, tuple(moments))
+
+
+def stage_moments(
+    setup: Setup, stage: Stage, figures: Figures
+) -> tuple[dict[str, Number], States, Saved, list[Moment]]:
+    """The same without activations, which are no more than 0 here: those of each moment come beside it."""
     setup = stored(setup)
     held = states(setup, stage.held(), figures)
     saved = saved_of(setup, stage)
     moments = moments_of(setup, stage, held, saved)
-    top = highest(moments, slack_of(setup), split_bytes(setup, stage))
     buffers = buffer_bytes(setup, stage, held, figures)
     kept = kept_bytes(setup, stage, held, figures) + pool_bytes(setup, moments, figures)
     return {
-        "parameters": held.parameters, "gradients": top.gradients, "optimizer": held.optimizer,
-        "activations": top.activations, "buffers": buffers, "framework": kept,
-    }, Moments(held, saved, top, tuple(moments))  # fmt: skip
+        "parameters": held.parameters, "gradients": held.gradients, "optimizer": held.optimizer, "activations": 0,
+        "buffers": buffers, "framework": kept,
+    }, held, saved, moments  # fmt: skip
 
 
 def with_overhead(

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from distsim import catalog
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.placement import placement_note
 from distsim.engine.jobs.resolve import Setup
@@ -49,6 +50,7 @@ Watch = Callable[[int, int], None]
 """Told how many layouts are done, and of how many."""
 
 
+@catalog.settled()  # each layout that is shown is resolved again, with the same presets
 def search(
     request: Request,
     watch: Watch | None = None,

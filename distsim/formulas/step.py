@@ -33,8 +33,9 @@ LEAST_SECONDS = 1e-12
 @formula(unit="s", source="two queues in series: the slower one sets the pace, near balance both show")
 def paced_seconds(gpu_seconds: Number, host_seconds: Number) -> Number:
     """Time of a phase whose kernels the host must issue first."""
-    top = maximum(gpu_seconds, host_seconds, LEAST_SECONDS)
-    return top * ((gpu_seconds / top) ** SMOOTH + (host_seconds / top) ** SMOOTH) ** (1 / SMOOTH)
+    longer = maximum(gpu_seconds, host_seconds)
+    part = minimum(gpu_seconds, host_seconds) / maximum(longer, LEAST_SECONDS)
+    return longer * (1 + part**SMOOTH) ** (1 / SMOOTH)
 
 
 @formula(unit="s", source="definition; the fraction that never hides is fitted")

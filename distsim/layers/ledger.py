@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
-from distsim.arrays import Number, where
+from distsim.arrays import Number, some, where
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -238,26 +238,44 @@ def distinct_saved(
     """
     never = isinstance(selective, int) and selective == 0
     dropped, operations = () if kernels is None or never else kernels.selective, tuple(operations)
-    made, read = made_again(operations, dropped) if dropped else NOTHING_AGAIN
+    again = made_again(operations, dropped) if dropped else NOTHING_AGAIN
     sizes: dict[str, Number] = {}
     for operation in operations:
-        if not operation.saved:
-            continue
-        own = dropped != () and dropped_by(operation, dropped)
-        for tensor in operation.saved:
-            if tensor.weight_copy != weight_copies:
-                continue
-            gone = (own and tensor.name not in read) or tensor.name in made
-            size = tensor.size_bytes * (where(selective, 0, 1) if gone else 1)
-            sizes[tensor.name] = (
-                size if tensor.name not in sizes else where(size > sizes[tensor.name], size, sizes[tensor.name])
-            )
+        add_saved(sizes, operation, dropped, again, selective, weight_copies=weight_copies)
     return sizes
 
 
+def add_saved(
+    sizes: dict[str, Number], operation: Operation, dropped: tuple[str, ...], again: Again, selective: Number = 1, *,
+    weight_copies: bool = False,
+) -> bool:  # fmt: skip
+    """Add the saved tensors of one operation to those of others; whether one of theirs became larger."""
+    if not operation.saved:
+        return False
+    own, grown = dropped != () and dropped_by(operation, dropped), False
+    for tensor in operation.saved:
+        if tensor.weight_copy != weight_copies:
+            continue
+        size = tensor.size_bytes
+        if (own and tensor.name not in again.read) or tensor.name in again.made:
+            size = size * where(selective, 0, 1)
+        if tensor.name not in sizes:
+            sizes[tensor.name] = size
+        elif some(larger := size > sizes[tensor.name]):
+            sizes[tensor.name], grown = where(larger, size, sizes[tensor.name]), True
+    return grown
+
+
 def saved_bytes(operations: Iterable[Operation], selective: Number = 0, kernels: Kernels | None = None) -> Number:
-    """Bytes kept until backward by a run of operations for one micro-batch."""
-    return sum(distinct_saved(operations, selective, kernels).values())
+    """Bytes kept until backward by a run of operations for one micro-batch; of arrays, with selective recomputation and
+    without it, so that only what is chosen of the two runs over both."""
+    if isinstance(selective, int) or kernels is None:
+        return sum(distinct_saved(operations, selective, kernels).values())
+    operations = tuple(operations)
+    whole = saved_bytes(operations)
+    if not any(dropped_by(operation, kernels.selective) for operation in operations):
+        return whole
+    return where(selective, saved_bytes(operations, 1, kernels), whole)
 
 
 def weight_copy_bytes(operations: Iterable[Operation]) -> Number:
@@ -275,17 +293,5 @@ def flops_forward(operations: Iterable[Operation]) -> Number:
     return sum(operation.flops_forward for operation in operations)
 
 
-__all__ = [
-    "Block",
-    "Collective",
-    "Context",
-    "Held",
-    "Operation",
-    "Parameter",
-    "Tensor",
-    "distinct_saved",
-    "flops_forward",
-    "parameters_of",
-    "saved_bytes",
-    "weight_copy_bytes",
-]
+__all__ = ["Block", "Collective", "Context", "Held", "Operation", "Parameter", "Tensor", "distinct_saved",
+           "flops_forward", "parameters_of", "saved_bytes", "weight_copy_bytes"]  # fmt: skip

@@ -101,6 +101,11 @@ class Flow(NamedTuple):
     library; 0 where there is none."""
 
     @property
+    def calls_per_step(self) -> Number:
+        """Calls in the mean of all steps."""
+        return self.calls if isinstance(self.every, int) and self.every == 1 else self.calls / self.every
+
+    @property
     def pattern(self) -> str:
         """The operation that is priced."""
         return self.priced_as or self.op

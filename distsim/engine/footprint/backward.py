@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum
-from distsim.layers.ledger import Operation, distinct_saved, dropped_by, made_again
+from distsim.arrays import Number, maximum, where
+from distsim.layers.ledger import NOTHING_AGAIN, Operation, add_saved, distinct_saved, dropped_by, made_again
 from distsim.specs.kernels import Kernels
 
 
@@ -23,16 +25,39 @@ def elements(operation: Operation) -> Number:
     return sum(parameter.elements for parameter in operation.parameters if parameter.trains)
 
 
-def remaining_bytes(operations: tuple[Operation, ...], until: int, selective: Number, kernels: Kernels) -> Number:
-    """Bytes that operations up to and including ``until`` keep, cast weights too, when it runs backward.
+def kept_along(
+    operations: tuple[Operation, ...], kernels: Kernels | None = None, *, weight_copies: bool = False
+) -> Iterator[Number]:
+    """Bytes that each operation and all before it keep, under selective recomputation where ``kernels`` say of what:
+    the sums of ``distinct_saved`` of every beginning, each from the one before it."""
+    kinds = () if kernels is None else kernels.selective
+    sizes: dict[str, Number] = {}
+    total, known = 0, NOTHING_AGAIN
+    for end, operation in enumerate(operations, 1):
+        before, again = len(sizes), made_again(operations[:end], kinds) if kinds else NOTHING_AGAIN
+        if again != known:  # of what those before it keep something may be dropped now
+            sizes, known = distinct_saved(operations[:end], 1, kernels, weight_copies=weight_copies), again
+            total = sum(sizes.values())
+        elif add_saved(sizes, operation, kinds, again, weight_copies=weight_copies):
+            total = sum(sizes.values())
+        else:
+            total = sum(itertools.islice(sizes.values(), before, None), total)
+        yield total
+
+
+def remaining_bytes(operations: tuple[Operation, ...], selective: int, kernels: Kernels) -> list[Number]:
+    """For each operation the bytes that it and those before it keep, cast weights too, when it runs backward.
 
     What selective recomputation dropped is there again for the operations that dropped it, and for those that read it.
     """
-    ahead, own = operations[: until + 1], operations[until]
+    whole, casts = list(kept_along(operations)), kept_along(operations, weight_copies=True)
     made = made_again(operations, kernels.selective).made
-    again = dropped_by(own, kernels.selective) or any(tensor.name in made for tensor in own.saved)
-    kept = distinct_saved(ahead) if again else distinct_saved(ahead, selective, kernels)
-    return sum(kept.values()) + sum(distinct_saved(ahead, weight_copies=True).values())
+    again = [
+        dropped_by(own, kernels.selective) or any(tensor.name in made for tensor in own.saved) for own in operations
+    ]
+    left = kept_along(operations, kernels) if selective else whole
+    kept = (here if back else less for here, less, back in zip(whole, left, again, strict=True))
+    return [one + cast for one, cast in zip(kept, casts, strict=True)]
 
 
 def backward_peak(
@@ -46,13 +71,18 @@ def backward_peak(
 
     ``stream_bytes`` is the gradient of the residual stream, which is alive beside a branch's own gradients.
     """
+    if not isinstance(selective, int):
+        drops = any(dropped_by(operation, kernels.selective) for operation in operations)
+        each = [backward_peak(operations, gradients, one, kernels, stream_bytes) for one in ((0, 1) if drops else (0,))]
+        return where(selective, each[-1], each[0]) if drops else each[0]
+    remaining = remaining_bytes(operations, selective, kernels)
     highest: Number = 0
     done: Number = 0
     for index in range(len(operations) - 1, -1, -1):
         operation = operations[index]
         own = elements(operation)
         transit = sum(tensor.size_bytes for tensor in operation.transient_backward)
-        here = remaining_bytes(operations, index, selective, kernels) + done + own * gradients.fresh + transit
+        here = remaining[index] + done + own * gradients.fresh + transit
         highest = maximum(highest, here)
         done = done + own * gradients.kept
     return highest + stream_bytes

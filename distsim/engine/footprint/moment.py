@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum
+from distsim.arrays import Number, largest, maximum
 
 STEP = "optimizer step"
 
@@ -30,13 +30,26 @@ class Moment(NamedTuple):
         """Everything but buffers and overhead."""
         return self.states + self.activations
 
+    def height(self, slack: float, least: Number) -> Number:
+        """Its activations, with what an allocator holds that loses a share ``slack`` of what comes and goes, ``least``
+        at all times."""
+        return self.activations + maximum(slack * self.churning, least)
+
 
 def highest(moments: Sequence[Moment], slack: float, least: Number = 0.0) -> Moment:
-    """The peak of what an allocator holds that loses a share ``slack`` of what comes and goes, ``least`` at all times.
-
-    For arrays of layouts its name is left open, and that loss is among its activations.
-    """
+    """The peak of what an allocator holds (``Moment.height``). For arrays of layouts its name is left open, and what
+    is lost is among its activations."""
     if all(isinstance(part, (int, float)) for moment in moments for part in (moment.states, moment.activations, least)):
         return max(moments, key=lambda moment: moment.total + maximum(slack * moment.churning, least))
-    held = maximum(*(moment.activations + maximum(slack * moment.churning, least) for moment in moments))
+    held = largest(heights(moments, slack, least))
     return moments[0]._replace(name="", activations=held, churning=0)
+
+
+def heights(moments: Sequence[Moment], slack: float, least: Number = 0.0) -> list[Number]:
+    """The highest of all moments, those apart that are arrays of unlike shapes: what follows the last micro-batch knows
+    no recomputation, and what comes before it mostly no ZeRO stage, so that only their maximum is over all layouts."""
+    alike: dict[tuple[int, ...], list[Number]] = {}
+    for moment in moments:
+        height = moment.height(slack, least)
+        alike.setdefault(getattr(height, "shape", ()), []).append(height)
+    return [largest(found) for found in alike.values()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum, minimum, take, where
+from distsim.arrays import Number, maximum, minimum, plus, product, take, where
 from distsim.engine.footprint.backward import elements
 from distsim.engine.footprint.buffers import head_gradient_bytes, reduced_unit_bytes, resharded_bytes, waiting_bytes
 from distsim.engine.footprint.moment import STEP, Moment
@@ -81,23 +81,23 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     """
     setup, stage, made = step.setup, step.stage, step.gradients.kept
     again = stage.recomputed_layers(setup.layout)
-    layers, copies, gradients = 0, 0, _parameters(stage.head) * made + step.tied_gradient()
+    layers, copies, gradients = 0, 0, product(_parameters(stage.head), made) + step.tied_gradient()
     for (block, times), among in zip(stage.layers, stage.among_first, strict=True):
         small = take(among, minimum(place, again))
         whole = take(among, place) - small
         layers = layers + small * layer_saved_bytes(setup, block, 1) + whole * layer_saved_bytes(setup, block, 0)
-        copies = copies + whole * weight_copy_bytes(block.operations)
-        gradients = gradients + (times - take(among, place + 1)) * _parameters(block) * made
+        copies = plus(copies, product(whole, weight_copy_bytes(block.operations)))
+        gradients = plus(gradients, product((times - take(among, place + 1)) * _parameters(block), made))
     if stage.embedding is not None and kind < len(stage.layers) - 1:  # a second stack's lookup ran before this layer
-        gradients = gradients + (_parameters(stage.embedding) - _entry(stage)) * made
+        gradients = gradients + product(_parameters(stage.embedding) - _entry(stage), made)
     block = stage.layers[kind][0]
-    others = step.others + step.saved.embedding + step.offloaded.in_backward(layers)
+    others = plus(plus(step.others, step.saved.embedding), step.offloaded.in_backward(layers))
     made, reduced = reduced_unit_bytes(setup, stage)  # of this layer at its end, of the one before until then
     last, later = head_gradient_bytes(setup, stage)
     before = where(place < stage.layer_count - 1, reduced + later, last)
     own = step.layer(block) + where(place < again, layer_saved_bytes(setup, block, 1), 0)
-    own = maximum(own + before, made + reduced)
-    step.add(_layer_name(place, stage.layer_count), others + copies + own, gradients)
+    own = maximum(plus(own, before), made + reduced)
+    step.add(_layer_name(place, stage.layer_count), plus(others, copies) + own, gradients)
 
 
 def _layer_name(place: Number, layers: int) -> str:

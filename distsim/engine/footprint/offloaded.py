@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum, minimum, where
+from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.footprint.saved import Saved
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -40,7 +40,7 @@ class Offloaded:
     @property
     def stays(self) -> Number:
         """What a micro-batch keeps on the GPU for good."""
-        return self.saved.layers * (1 - self.share)
+        return product(self.saved.layers, 1 - self.share)
 
     def forward_end(self) -> Number:
         """What of one micro-batch is on the GPU when its forward pass has ended."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
+from distsim.last import for_parts_of_last
 from distsim.layers.ledger import Block, Operation, distinct_saved, saved_bytes
 from distsim.layers.recompute import named_bytes, op_level_bytes
 
@@ -43,12 +44,18 @@ def layer_saved_bytes(setup: Setup, block: Block, recomputed: Number) -> Number:
     assert block.boundary is not None
     if isinstance(recomputed, int) and recomputed == 1:
         return block.boundary.size_bytes
+    return where(recomputed, block.boundary.size_bytes, _all_saved_bytes(setup, block))
+
+
+@for_parts_of_last
+def _all_saved_bytes(setup: Setup, block: Block) -> Number:
+    """What a layer keeps that is not wholly recomputed; stages and moments ask for the same layers again."""
     whole = saved_bytes(block.operations, setup.layout.selective, setup.kernels)
     if setup.kernels.kept is not None:
         whole = where(setup.layout.selective, named_bytes(block, setup.kernels.kept), whole)
     elif "op" in setup.kernels.selective:
         whole = where(setup.layout.selective, _op_level(setup, block), whole)
-    return where(recomputed, block.boundary.size_bytes, whole)
+    return whole
 
 
 def _op_level(setup: Setup, block: Block) -> Number:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distsim.arrays import Number, maximum, some, where
+from distsim.arrays import Number, maximum, plus, product, some, where
 from distsim.engine.exchanges.exchange import exchange_of, gradients_wait
 from distsim.engine.footprint.backward import Gradients, backward_peak
 from distsim.engine.footprint.moment import Moment
@@ -69,18 +69,19 @@ class StageStep:
         self.copies = _weight_copies(setup, stage)
         self.offloaded = Offloaded(setup, saved)
         stays = self.offloaded.stays
-        layers = self.offloaded.forward_end() + stays * (stage.in_flight - 1)
+        behind = product(stays, stage.in_flight - 1)
+        layers = plus(self.offloaded.forward_end(), behind)
         ends = saved.embedding * stage.in_flight + saved.head_and_loss * stage.head_in_flight
-        self.alive: Number = layers + ends
+        self.alive: Number = plus(layers, ends)
         """Bytes kept for backward when the last forward of the peak has ended."""
-        self.others: Number = stays * (stage.in_flight - 1) + ends - saved.embedding - saved.head_and_loss
+        self.others: Number = plus(behind, ends) - saved.embedding - saved.head_and_loss
         """What micro-batches other than the one that runs backward keep."""
         self.found: list[Moment] = []
 
     def add(self, name: str, activations: Number, alive: Number = 0) -> None:
         """A moment with so many bytes of activations and of gradients that autograd has made so far."""
         gradients = self.held.gradients
-        beyond = activations + alive - unless_zero(self.grow, gradients)
+        beyond = plus(plus(activations, alive), -unless_zero(self.grow, gradients))
         states = self.held.parameters + self.held.optimizer + gradients
         self.found.append(Moment(name, beyond, gradients, states, activations))
 

@@ -115,7 +115,7 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
     own, forward, backward = weight_work(setup, stage), found.phases["forward"], found.phases["backward"]
     forward.memory, backward.memory = forward.memory + own.forward, backward.memory + own.backward
     repeated, part = found.phases["recompute"], minimum(y.recompute_layers / maximum(stage.layer_count, 1), 1.0)
-    again = own.hooks * where(y.recompute_layers < 0, 1.0, part)
+    again = product(own.hooks, where(y.recompute_layers < 0, 1.0, part))
     for sums, hooks in ((forward, own.hooks), (backward, 2 * own.hooks), (repeated, again)):
         sums.kernels, sums.issued = sums.kernels + hooks, sums.issued + hooks
     transfers = boundary_calls(y.vpp, y.pp, stage.index) * (setup.kernels.graphs != "iteration")

@@ -175,8 +175,7 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
             reduced = where(group > 1, travels, 0) * int(parameter.trains)
         moved = elements * (gathered * times.backward + reduced * times.reduced)
         backward = backward + stream_seconds(moved, bandwidth)
-    hooks = setup.framework.traffic.module_hooks
-    return WeightWork(forward, backward, where(y.zero >= 3, _modules(setup, stage) * hooks, 0))
+    return WeightWork(forward, backward, _hooks(setup, stage))
 
 
 def _copied_times(setup: Setup) -> CopiedTimes:
@@ -196,6 +195,13 @@ def _sums_shards(setup: Setup) -> Number:
     foreach_reduce: what comes back is added to the sharded gradient)."""
     exchange, y = exchange_of(setup), setup.layout
     return (y.zero >= 2) & (exchange.syncs(y.micro_batches) == y.micro_batches)
+
+
+def _hooks(setup: Setup, stage: Stage) -> Number:
+    """Hooks of ZeRO 3 in one forward, in kernels; a plain zero where the framework has none, so that counts of kernels
+    do not become arrays over ZeRO stages."""
+    each = setup.framework.traffic.module_hooks
+    return where(setup.layout.zero >= 3, _modules(setup, stage) * each, 0) if each else 0
 
 
 def _modules(setup: Setup, stage: Stage) -> Number:

@@ -33,10 +33,10 @@ class Alike(NamedTuple):
         return {"within": NEAR, "near": self.near, "varies": list(self.varies), "all": self.all}
 
 
-def alike(found: Found, kept: Kept) -> Alike:
-    """The family of a found layout, evaluated again by itself."""
+def alike(found: Found, kept: Kept, prices: Prices) -> Alike:
+    """The family of a found layout, evaluated again by itself; families ask for many of the same ``prices``."""
     group = family(found)
-    folded = fold(group, Prices())
+    folded = fold(group, prices)
     block = folded.block(tuple(slice(0, size) for size in group.shape))
     feasible = block.valid & (block.peak <= kept.limit) & (block.seconds <= kept.longest(group.batch))
     gpus = int(numpy.max(group.setup.layout.gpus))

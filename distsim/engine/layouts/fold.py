@@ -10,17 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from distsim.arrays import maximum, total
+from distsim.arrays import largest, total
 from distsim.engine.figures import Figures
-from distsim.engine.footprint.buffers import fragmentation_bytes, overhead_bytes, split_bytes
+from distsim.engine.footprint.buffers import fragmentation_bytes, overhead_bytes, slack_of, split_bytes
 from distsim.engine.footprint.host import beyond_host, node_bytes
+from distsim.engine.footprint.moment import heights
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.layouts.likeness import corrections, recomputation
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.space import AGAIN, AXES, CHUNKS, MESH, MICRO, ZERO, Array, Group
 from distsim.engine.layouts.variants import unread
-from distsim.engine.memory import stage_parts
+from distsim.engine.memory import stage_moments
 from distsim.engine.step import timing_of
 from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
 from distsim.engine.steps.work import work_of
@@ -32,8 +33,9 @@ ROW = 16
 SHARED = 8
 
 Place = tuple[slice, ...]
-HOST = "host"
-"""What a stage's nodes hold of it, beside the parts of its peak on a GPU."""
+HOST, HELD = "host", "held"
+"""What a stage's nodes hold of it, and what its GPU holds at all moments; all else are moments, of which the highest
+is its peak."""
 
 
 class Block(NamedTuple):
@@ -84,7 +86,7 @@ class Folded:
         for stage in stages:
             if HOST in stage:
                 valid = valid & ~numpy.asarray(beyond_host(self.group.setup, stage.pop(HOST)))
-        peak = maximum(0, *(total(*stage.values()) for stage in stages))
+        peak = largest([stage.pop(HELD) + largest(stage.values()) for stage in stages])
         shape = tuple(one.stop - one.start for one in place)
         whole = [numpy.broadcast_to(one, shape) for one in (seconds, peak, valid)]
         return Block(self.group, tuple(one.start for one in place), *whole)
@@ -106,17 +108,16 @@ def fold(group: Group, prices: Prices) -> Folded:
 
 
 def _memory(setup: Setup, stage: Stage) -> dict[str, Any]:
-    """A stage's peak in two parts: what ZeRO shards, and what grows with micro-batches in flight."""
+    """A stage's peak in parts: what ZeRO shards, and the moments that grow with micro-batches in flight or do not."""
     figures = Figures()
-    parts, moments = stage_parts(setup, stage, figures)
-    activations, top = parts.pop("activations"), moments.top
-    idle = split_bytes(setup, stage) if top.name else 0.0  # else among the activations
-    hosts = {HOST: node_bytes(setup, moments.held, moments.saved.leaving, stage.in_flight)} if setup.offload else {}
+    parts, held, saved, moments = stage_moments(setup, stage, figures)
+    hosts = {HOST: node_bytes(setup, held, saved.leaving, stage.in_flight)} if setup.offload else {}
+    tops = heights(moments, slack_of(setup), split_bytes(setup, stage))
     return {
         **hosts,
-        "held": total(*parts.values(), overhead_bytes(setup, figures),
-                      fragmentation_bytes(setup, parts["buffers"], figures)),
-        "activations": activations + fragmentation_bytes(setup, top.churning, figures, idle),
+        HELD: total(*parts.values(), overhead_bytes(setup, figures),
+                    fragmentation_bytes(setup, parts["buffers"], figures)),
+        **{f"moments {place}": top for place, top in enumerate(tops)},
     }  # fmt: skip
 
 
@@ -156,7 +157,7 @@ def distinct(stages: list[Stage]) -> list[Stage]:
         )
         first = found.setdefault(key, stage)
         if stage is not first:
-            found[key] = replace(first, in_flight=maximum(first.in_flight, stage.in_flight))
+            found[key] = replace(first, in_flight=largest((first.in_flight, stage.in_flight)))
     return list(found.values())
 
 

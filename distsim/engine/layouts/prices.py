@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy
 
+from distsim.arrays import Number, by_column
 from distsim.engine.exchanges.all_flows import price_of
 from distsim.engine.exchanges.flows import Fixed, Flow
 from distsim.engine.networks.network import Network
@@ -32,7 +33,7 @@ class Prices:
                *ends, _mark(flow.own_rate))  # fmt: skip
         found = self.known.get(key)
         if found is None:
-            seconds = price_of(flow, network).seconds
+            seconds = _seconds(flow, network)
             found = Fixed(seconds, 0, "", "")  # a search asks for nothing else
             self.known[key] = found
             self.size += getattr(seconds, "nbytes", 0)
@@ -42,6 +43,17 @@ class Prices:
         else:
             self.known.move_to_end(key)
         return found
+
+
+def _seconds(flow: Flow, network: Network) -> Number:
+    """The price of one call, looked up once for all meshes on which it is the same."""
+    span = flow.span
+
+    def price(size: Number, ranks: Number, stride: Number, world: Number, own_rate: Number, *ends: Number) -> Number:
+        own = span._replace(ranks=ranks, stride=stride, world=world, ends=ends or None)
+        return price_of(flow._replace(span=own, bytes_logical=size, own_rate=own_rate), network).seconds
+
+    return by_column(price, flow.bytes_logical, span.ranks, span.stride, span.world, flow.own_rate, *(span.ends or ()))
 
 
 def _mark(value: Any) -> Any:

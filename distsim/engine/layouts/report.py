@@ -15,6 +15,7 @@ from distsim.engine.layouts import schedules as search_schedules
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.layouts.fold import setup_at
+from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.ranking import Found
 from distsim.engine.layouts.variants import FIXED
 from distsim.engine.plans.pace import campaign_pace
@@ -110,6 +111,7 @@ class SearchReport:
     interrupted: bool
     notes: tuple[str, ...]
     families: dict[Any, search_alike.Alike] = field(default_factory=dict)
+    prices: Prices = field(default_factory=Prices)
 
     @property
     def limited(self) -> bool:
@@ -145,7 +147,7 @@ class SearchReport:
         if self.request.all_ranks or self.request.top > search_alike.MOST:
             return None
         if choice.found.name not in self.families:
-            self.families[choice.found.name] = search_alike.alike(choice.found, self.kept)
+            self.families[choice.found.name] = search_alike.alike(choice.found, self.kept, self.prices)
         return self.families[choice.found.name]
 
     def told(self, choice: Choice) -> dict[str, Any]:

@@ -213,19 +213,28 @@ def _cut(
 ) -> Iterator[Group]:
     """Groups of no more layouts than their arrays may hold."""
     least_dp = min(mesh.dp for mesh, _ in pairs)
-    micros = bounds.choices("micro_batch", divisors(global_batch // least_dp, global_batch))
+    micros = bounds.choices("micro_batch", divisors(global_batch, global_batch // least_dp))
+    micros = _divided(micros, pairs, global_batch)
     if not again or not micros:
         return
     parts = -(-len(pairs) * len(ways) * len(micros) * len(again) // PART)
     size = -(-len(pairs) // parts)
     for start in range(0, len(pairs), size):
         part = pairs[start : start + size]
-        group = _group(setup, ways, micros, again, part, global_batch)
+        if not (own := _divided(micros, part, global_batch)):
+            continue
+        group = _group(setup, ways, own, again, part, global_batch)
         layout = group.setup.layout
         runs = supported(setup.framework.supports, setup.model, layout) & able(setup.job, layout)
         group = group._replace(valid=_without(group, bounds) & runs)
         if group.valid.any():
             yield group
+
+
+def _divided(micros: list[int], pairs: Choices, global_batch: int) -> list[int]:
+    """Those micro-batches into which the batch divides on some of the meshes: others would be folded for nothing."""
+    shares = {mesh.dp for mesh, _ in pairs}
+    return [micro for micro in micros if any(global_batch % (micro * dp) == 0 for dp in shares)]
 
 
 def _group(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, product, total, where
+from distsim.arrays import Number, largest, maximum, product, total, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.compute import CLASSES, PHASES, PRODUCTS
@@ -126,7 +126,7 @@ def compose(
 def _largest(totals: list[Number], parts: list[dict[str, Number]]) -> tuple[Number, dict[str, Number]]:
     """The largest total with its parts, where they are given."""
     if not parts:
-        return (maximum(*totals) if len(totals) > 1 else totals[0]), {}
+        return largest(totals), {}
     best, found = totals[0], parts[0]
     for one, own in zip(totals[1:], parts[1:], strict=True):
         more = one > best

@@ -21,6 +21,9 @@ MOST_UNITS = 64
 """Embedding, layers (grouped where there are more) and head of one chunk."""
 Priced = tuple[Flow, float]
 """An exchange and its share of a total of seconds."""
+Seconds = tuple[float, float]
+"""Forward and backward."""
+NONE: Seconds = (0.0, 0.0)
 
 
 class Piece(NamedTuple):
@@ -62,15 +65,16 @@ def pieces_of(setup: Setup, stage: Stage, chunks: int) -> tuple[Piece, ...]:
 
 def content_of(
     setup: Setup, stage: Stage, numbers: Mapping[str, Any], batch: MicroBatch, timing: Mapping[str, float],
-    flows: Mapping[str, Sequence[Priced]], piece: Piece,
+    flows: Mapping[str, Sequence[Priced]], priced: Mapping[str, Seconds], piece: Piece,
 ) -> Content:  # fmt: skip
     """What a micro-batch does on a ``piece`` of a stage: the composition's seconds (``batch``), shared out by the
-    ledger; ``flows`` are the stage's exchanges by kind of traffic with their priced seconds per step."""
+    ledger; ``flows`` are the stage's exchanges by kind of traffic with their priced seconds per step, ``priced`` its
+    blocks."""
     y = setup.layout
     parts = {name: float(seconds) for name, seconds in batch.parts().items()}
     forward = float(batch.forward)
     weight = _weight_share(setup, stage, numbers, timing) * float(batch.backward)
-    names, shares = _shares(setup, stage, timing, piece)
+    names, shares = _shares(stage, priced, piece)
     exchanges = _exchanges(names, parts, flows, piece)
     units = tuple(
         Unit(name, forward * f, (parts["compute"] - forward) * b, parts["recompute"] * b, weight * b, exchanged)
@@ -152,21 +156,23 @@ def _weight_share(setup: Setup, stage: Stage, numbers: Mapping[str, Any], timing
     return float(products * share_of(setup, [stage]) / whole) if whole else 0.0
 
 
-def _shares(
-    setup: Setup, stage: Stage, timing: Mapping[str, float], piece: Piece
-) -> tuple[list[tuple[str, str]], list[tuple[float, float]]]:
-    """Units of a piece (name, part of the network), and the share of each in the stage's forward and backward."""
+def priced_blocks(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> dict[str, Seconds]:
+    """Forward and backward of a stage's ends and of each kind of its layers, whichever piece of it they are in."""
     bare = replace(stage, embedding=None, layers=(), order=(), head=None)
-    priced = {block.name: _seconds(setup, stage.only(block), timing) for block, _ in stage.layers}
-    ends = {
+    return {
         "embedding": _seconds(setup, replace(bare, embedding=stage.embedding), timing) if stage.embedding else NONE,
         "head": _seconds(setup, replace(bare, head=stage.head), timing) if stage.head else NONE,
+        **{block.name: _seconds(setup, stage.only(block), timing) for block, _ in stage.layers},
     }
+
+
+def _shares(stage: Stage, priced: Mapping[str, Seconds], piece: Piece) -> tuple[list[tuple[str, str]], list[Seconds]]:
+    """Units of a piece (name, part of the network), and the share of each in the stage's forward and backward."""
     names: list[tuple[str, str]] = []
-    found: list[tuple[float, float]] = []
+    found: list[Seconds] = []
     if stage.embedding is not None and piece.embedding:
         names.append(("embedding", "embedding"))
-        found.append(_times(ends["embedding"], piece.embedding))
+        found.append(_times(priced["embedding"], piece.embedding))
     group = max(1, -(-len(piece.layers) // MOST_UNITS))
     for first in range(0, len(piece.layers), group):
         last = min(first + group, len(piece.layers))
@@ -175,33 +181,31 @@ def _shares(
         found.append(_times(_total(priced[name] for name in piece.layers[first:last]), piece.each))
     if stage.head is not None and piece.head:
         names.append(("head and loss", "head"))
-        found.append(_times(ends["head"], piece.head))
-    whole = _total([*ends.values(), *(_times(priced[block.name], int(count)) for block, count in stage.layers)])
+        found.append(_times(priced["head"], piece.head))
+    ends = priced["embedding"], priced["head"]
+    whole = _total([*ends, *(_times(priced[block.name], int(count)) for block, count in stage.layers)])
     if piece.stands_for_all:
         whole = _times(_total(found), piece.of)
     return names, [(pair[0] / (whole[0] or 1.0), pair[1] / (whole[1] or 1.0)) for pair in found]
 
 
-NONE = (0.0, 0.0)
-
-
-def _times(pair: tuple[float, float], factor: float) -> tuple[float, float]:
+def _times(pair: Seconds, factor: float) -> Seconds:
     return pair[0] * factor, pair[1] * factor
 
 
-def _total(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
+def _total(pairs: Iterable[Seconds]) -> Seconds:
     listed = list(pairs)
     return sum(pair[0] for pair in listed), sum(pair[1] for pair in listed)
 
 
-def chunk_shares(setup: Setup, stage: Stage, timing: Mapping[str, float], chunks: int) -> list[tuple[float, float]]:
+def chunk_shares(setup: Setup, stage: Stage, timing: Mapping[str, float], chunks: int) -> list[Seconds]:
     """Which part of a stage's forward and backward each of its chunks does."""
-    pieces = pieces_of(setup, stage, chunks)
-    each = [_total(_shares(setup, stage, timing, piece)[1]) for piece in pieces]
+    pieces, priced = pieces_of(setup, stage, chunks), priced_blocks(setup, stage, timing)
+    each = [_total(_shares(stage, priced, piece)[1]) for piece in pieces]
     return each if len(pieces) > 1 else each * chunks
 
 
-def _seconds(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> tuple[float, float]:
+def _seconds(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> Seconds:
     """Forward and backward of what a stage holds, on the GPU alone."""
     sums = stage_compute(setup, stage).phases
     flat = {f"{phase}.{name}": getattr(sums[phase], name) for phase in PHASES for name in CLASSES}

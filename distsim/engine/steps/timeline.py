@@ -25,7 +25,7 @@ from distsim.engine.steps.compose import (
     micro_batch,
     stage_numbers,
 )
-from distsim.engine.steps.content import Piece, Priced, content_of, pieces_of
+from distsim.engine.steps.content import Piece, Priced, content_of, pieces_of, priced_blocks
 from distsim.engine.steps.passes import (
     REDUCE,
     Content,
@@ -162,8 +162,9 @@ def timeline_of(report: StepReport) -> StepTimeline:
         hidden, tail = _tail(setup, numbers, batch, timing, flows)
         whole, waited = map(float, ahead_seconds(numbers, timing, batch))
         slowest = max(slowest, float(batch.seconds))
+        priced = priced_blocks(setup, stage, timing)
         for stages, pieces in _by_pieces(setup, alike, chunks):
-            contents = [content_of(setup, stage, numbers, batch, timing, flows, piece) for piece in pieces]
+            contents = [content_of(setup, stage, numbers, batch, timing, flows, priced, piece) for piece in pieces]
             passes = tuple(map(_passes, contents))
             parts.append(Part(stages, passes, float(batch.seconds), hidden, tail, whole - waited))
     scale = math.exp(report.correction.logarithm)

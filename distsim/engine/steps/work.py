@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from distsim.arrays import Number, product, where
+from distsim.arrays import Number, plus, product, where
 from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.exchange import Exchange, exchange_of
 from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow
@@ -119,12 +119,12 @@ def traffic_seconds(
             exposed = exposed / tiled
         if kind.startswith("ep_"):
             exposed = busiest_exchange(setup)
-        seconds = price(flow, network).seconds * (flow.calls / flow.every * exposed)
+        seconds = price(flow, network).seconds * product(flow.calls_per_step, exposed)
         if kind in ONCE:
             key = (kind, flow.purpose, flow.span.group)
             shared[key] = shared[key] + seconds if key in shared else seconds
         else:
-            sums[kind] = sums[kind] + seconds  # not in place: arrays broadcast
+            sums[kind] = plus(sums[kind], seconds)  # not in place: arrays broadcast
     for (kind, purpose, group), seconds in shared.items():
         often, once, phase = ONCE[kind]
         each = beside_each(setup, exchange, group, purpose, phase)

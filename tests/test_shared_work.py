@@ -1,0 +1,167 @@
+"""Work that a search shares: computed once for all layouts that agree on what it depends on, and the same as alone."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy
+import pytest
+
+from distsim import catalog
+from distsim.arrays import by_column, plus, product
+from distsim.engine.exchanges.flows import Flow
+from distsim.engine.footprint.backward import Gradients, backward_peak, kept_along
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.layouts import prices
+from distsim.engine.layouts.bounds import parse_bounds
+from distsim.engine.layouts.fold import fold
+from distsim.engine.layouts.space import AGAIN, MESH, MICRO, ZERO, Group, groups
+from distsim.engine.layouts.variants import base_setup
+from distsim.engine.search import Request, search
+from distsim.engine.step import step
+from distsim.engine.steps import content
+from distsim.engine.steps.timeline import timeline_of
+from distsim.formulas.step import paced_seconds
+from distsim.layers.ledger import distinct_saved
+from distsim.specs.job import Job
+
+
+def groups_of(model: str, gpus: int, batch: int, **bounds: str) -> list[Group]:
+    job = Job(model=model, gpu="h100-sxm", global_batch=batch)
+    return list(groups(base_setup(job, gpus), gpus, batch, parse_bounds(dict(bounds), [])))
+
+
+def test_every_micro_batch_of_a_group_is_some_meshs_own() -> None:
+    found = groups_of("deepseek-v3", 512, 512, pp="1")
+    assert len({group.shape[MICRO] for group in found}) > 1
+    for group in found:
+        others = tuple(axis for axis in range(group.valid.ndim) if axis != MICRO)
+        assert numpy.broadcast_to(group.valid, group.shape).any(axis=others).all()
+
+
+@pytest.mark.parametrize("model", ["llama-7b", "deepseek-v3"])
+def test_no_part_is_folded_over_sharding_and_recomputation_at_once(model: str) -> None:
+    """Their product is most of a group: hooks that Megatron does not have, and the optimizer's moment of the step, once
+    made arrays of it."""
+    for group in groups_of(model, 64, 256, pp="2", tp="1..4"):
+        for section in fold(group, prices.Prices()).sections:
+            for parts in (*section.stages, *section.memory, section.numbers):
+                shapes = {name: numpy.shape(value) for name, value in parts.items() if numpy.shape(value)}
+                assert [name for name, one in shapes.items() if one[ZERO] > 1 and one[AGAIN] > 1] == []
+
+
+def test_every_mesh_has_all_its_micro_batches_beside_meshes_that_have_others() -> None:
+    """Three data parallel ranks take four sequences at once of a batch of twelve, which two do not."""
+    found = set()
+    for group in groups_of("gpt2", 6, 12, pp="1", dp="2..3"):
+        whole = numpy.broadcast_to(group.valid, group.shape)
+        y = group.setup.layout
+        degrees, sizes = (numpy.broadcast_to(one, group.shape)[whole] for one in (y.dp, y.micro_batch))
+        found |= set(zip(degrees.tolist(), sizes.tolist(), strict=True))
+    assert found == {(2, 1), (2, 2), (2, 3), (2, 6), (3, 1), (3, 2), (3, 4)}
+
+
+@pytest.mark.parametrize("framework", ["megatron-core", "deepspeed", "torchtitan"])
+@pytest.mark.parametrize("model", ["llama-7b", "mixtral-8x7b", "deepseek-v3"])
+def test_what_is_kept_adds_up_from_one_operation_to_the_next(model: str, framework: str) -> None:
+    setup = resolve(Job(model=model, gpu="h100-sxm", gpus=8, framework=framework))
+    recipes = ((), ("core_attention",), ("norm", "activation"), ("mla_up_proj", "moe_act", "layernorm", "mlp"))
+    for block, _ in build_stages(setup)[0].layers:
+        rows = block.operations
+        classes = {row.recompute_class for row in rows if row.recompute_class}
+        for kinds in (*recipes, tuple(sorted(classes))):
+            kernels = setup.kernels.model_copy(update={"selective": kinds})
+            for casts, own in itertools.product((False, True), (None, kernels)):
+                wanted = [
+                    sum(distinct_saved(rows[:end], int(own is not None), own, weight_copies=casts).values())
+                    for end in range(1, len(rows) + 1)
+                ]
+                assert list(kept_along(rows, own, weight_copies=casts)) == wanted
+            both = numpy.array([0, 1, 0])
+            alone = [backward_peak(rows, Gradients(0, 2), int(one), kernels) for one in both]
+            together = backward_peak(rows, Gradients(0, 2), both, kernels)
+            assert numpy.array_equal(numpy.broadcast_to(together, 3), alone)
+
+
+def test_columns_that_are_alike_are_computed_once() -> None:
+    asked: list[int] = []
+
+    def area(width: Any, height: Any, each: float) -> Any:
+        asked.append(width.shape[-1])
+        return width * height**0.5 * each
+
+    places = numpy.random.default_rng(3).integers(0, 7, 200)
+    width, height = numpy.arange(21.0).reshape(3, 7)[:, places], numpy.arange(5.0, 12.0)[None, places]
+    assert numpy.array_equal(by_column(area, width, height, 2.5), width * height**0.5 * 2.5)
+    assert asked == [7]
+
+
+def test_columns_that_only_seem_alike_are_told_apart() -> None:
+    """All of these have the same mark: an infinite one."""
+    high, low = numpy.full((1, 64), numpy.inf), numpy.arange(64.0)[None, :]
+    assert numpy.array_equal(by_column(lambda one, other: other + 0 * (one > 0), high, low), low)
+
+
+def test_prices_look_at_few_of_the_meshes(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = max(groups_of("mixtral-8x7b", 256, 256, pp="1"), key=lambda one: one.shape[MESH])
+    alone, whole = prices.price_of, prices.Prices()
+    widths: list[int] = []
+
+    def counted(flow: Flow, network: Any) -> Any:
+        found = alone(flow, network)
+        widths.append(numpy.shape(flow.bytes_logical)[-1] if numpy.shape(flow.bytes_logical) else 1)
+        return found
+
+    monkeypatch.setattr(prices, "price_of", counted)
+    shared = fold(group, whole).sections[-1].stages
+    assert max(widths) <= group.shape[MESH] / 2
+    monkeypatch.setattr(prices, "price_of", alone)
+    monkeypatch.setattr(prices, "by_column", lambda function, *values: function(*values))
+    for one, other in zip(shared, fold(group, prices.Prices()).sections[-1].stages, strict=True):
+        assert all(numpy.array_equal(one[name], other[name]) for name in one)
+
+
+def test_nothing_and_once_go_over_no_array() -> None:
+    many = numpy.arange(5.0)
+    assert plus(many, 0) is many and plus(0.0, many) is many and product(1.0, many) is many and product(many, 1) is many
+    assert product(many, 0) == 0 and list(plus(many, 1)) == [1, 2, 3, 4, 5]
+
+
+def test_the_slower_queue_sets_the_pace() -> None:
+    assert paced_seconds(0.0, 0.0) == 0.0
+    assert paced_seconds(3.0, 0.0) == paced_seconds(0.0, 3.0) == 3.0
+    assert paced_seconds(2.0, 2.0) == pytest.approx(2 * 2 ** (1 / 6))
+    assert paced_seconds(1.0, 3.0) == paced_seconds(3.0, 1.0) == pytest.approx((1 + 3**6) ** (1 / 6))
+
+
+def test_presets_are_looked_for_once_in_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+    look = catalog._looked_for
+
+    def counted(kind: str, name: str) -> Any:
+        asked.append((kind, name))
+        return look(kind, name)
+
+    monkeypatch.setattr(catalog, "_looked_for", counted)
+    job = Job(model="llama-70b", gpu="h100-sxm", global_batch=64)
+    search(Request(job, (16,), parse_bounds({"tp": "8", "cp": "1", "recompute": "full"}, []), top=5))
+    assert ("models", "llama-70b") in asked
+    assert len(asked) == len(set(asked))
+
+
+def test_the_blocks_of_a_stage_are_priced_once_for_all_its_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    price = content.stage_compute
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return price(*given)
+
+    monkeypatch.setattr(content, "stage_compute", counted)
+    for chunks in (2, 8):
+        calls.clear()
+        job = {"gpus": 16, "pp": 4, "tp": 4, "vpp": chunks, "global_batch": 16, "schedule": "interleaved-1f1b"}
+        timeline_of(step("deepseek-v3", gpu="h100-sxm", seq=4096, **job))
+        assert len(calls) <= 4 * 2 + 2  # stages of at most two kinds of layers, embedding, head
