@@ -197,6 +197,43 @@ def test_limits_that_nothing_meets() -> None:
     assert "too dear" in done.stdout
 
 
+def test_the_budget_has_to_pay_for_a_reservation_whole() -> None:
+    """Machines of 8 x $1.50 for a year are $105,120, whatever part of it a run of ten days uses."""
+    by_term = {"reserved-1y": 1.5, "on-demand": 2.0, "reserved": 1.8}
+    terms = [replace(quote(rate, name), term=name) for name, rate in by_term.items()]
+    found = {one.quote.term: one for one in options([made(8, 8.0)], 86_400e6, {("c", 8): terms}, HOUSE)}
+    year, hourly, open_ended = (found[term] for term in by_term)
+    assert year.committed_dollars == pytest.approx(8 * 1.5 * 8_760, rel=1e-3)
+    assert year.payable_dollars == year.committed_dollars > 20 * year.dollars
+    assert (hourly.payable_dollars, open_ended.payable_dollars) == (hourly.dollars, open_ended.dollars)
+    tight, ample = Wish(dollars=1.01 * hourly.dollars), Wish(dollars=1.01 * year.payable_dollars)
+    assert [tight.met(one) for one in (year, hourly)] == [False, True]
+    assert ample.met(year) and ample.lacks(year) == ""
+    assert "as the whole term is owed" in tight.lacks(year) and tight.excess(year) > 10
+    assert year.to_dict()["payable_dollars"] == year.payable_dollars
+
+
+def test_what_limits_are_held_against_is_told() -> None:
+    asked = ("llama-2-7b", "--tokens", "100B", "--gpu", "h200-sxm", "--gpus", "64", "--budget", "100k")
+    bound = run(*asked, "--price", "reserved-1y")
+    assert bound.returncode == 1
+    assert "too dear, as the whole term is owed" in bound.stdout
+    assert " owed" in bound.stdout.split("Options,")[1].splitlines()[1]
+    assert "the budget is held against what has to be paid: of reserved-1y the whole term" in bound.stderr
+    hourly = run(*asked)
+    assert hourly.returncode == 0 and " owed" not in hourly.stdout
+    answer = json.loads(run(*asked, "--price", "reserved-1y,on-demand", "--json").stdout)
+    assert answer["limits"]["dollars"] == 100_000
+    assert answer["limits"]["compared"]["dollars"] == "payable_dollars"
+    assert answer["options"][answer["cheapest"]]["price"]["term"] == "on-demand"
+
+
+def test_a_price_that_nobody_asks_names_other_terms_only() -> None:
+    done = run("llama-2-7b", "--tokens", "100B", "--gpu", "h100-sxm", "--gpus", "64", "--price", "reserved-1y")
+    assert done.returncode == 2
+    assert "other terms: --price on-demand, spot, reserved-3y, reserved;" in done.stderr
+
+
 def test_nothing_fits() -> None:
     done = run("llama-3.1-405b", "--tokens", "15T", "--gpu", "h100-sxm", "--gpus", "8")
     assert done.returncode == 1

@@ -54,7 +54,10 @@ JOB = {
 LOSSES = {
     "checkpoint_every": (str, "time between checkpoints, e.g. 30min [default: Daly's optimum]"),
     "spares": (int, "spare nodes [default: as many as hardly ever run out]"),
-    "stragglers": (str, "spread of the GPUs' speeds, e.g. 2%: the slowest sets the pace"),
+    "stragglers": (
+        str,
+        "spread of the GPUs' speeds, e.g. 2%, beside the usual one in every step: the slowest sets the pace",
+    ),
     "pace": (float, "steps of the campaign over those of a benchmark [default: as published campaigns had]"),
     "preempted_every": (str, "how long a spot node lasts, e.g. 10d"),
     "maintenance_every": (str, "from one planned pause to the next, e.g. 7d [default: as the failures preset counts]"),

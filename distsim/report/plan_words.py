@@ -75,6 +75,11 @@ def owed(option: Option) -> str:
     )
 
 
+def owed_whole(option: Option) -> str:
+    """The same as an amount for a column."""
+    return "-" if option.committed_dollars is None else dollars(option.committed_dollars)
+
+
 def fullness(option: Option) -> list[str]:
     """A warning where the layout is predicted to fill the memory nearly to the last."""
     used = option.candidate.memory_fraction
