@@ -39,6 +39,7 @@ JOB = {
     "optimizer": (str, "optimizer [default: adamw]"),
     "cuda_graphs": (str, "CUDA graphs: none, modules, iteration [default: the framework's recipe]"),
     "expert_overlap": (bool, "experts' exchanges beside computation [default: the framework's recipe]"),
+    "tp_comm_overlap": (bool, "tensor parallel exchanges in tiles beside products [default: the framework's recipe]"),
     "expert_imbalance": (float, "tokens of the busiest expert rank over the mean [default: as for step]"),
     "capacity_factor": (float, "slots of an expert over the mean of its tokens"),
     "cp_mode": (str, "context parallel exchange: ring, all_gather, all_to_all [default: the framework's]"),

@@ -168,6 +168,7 @@ _FOLLOWS = {
     "zero_group": "dp * cp", "sequence_parallel": "tp > 1", "seq": "the model's context", "dropout": "the model",
     "global_batch": "micro_batch * micro_batches * dp", "micro_batches": "global_batch / (micro_batch * dp)",
     "cuda_graphs": "the framework's recipe", "expert_overlap": "the framework's recipe",
+    "tp_comm_overlap": "the framework's recipe",
     "recompute_layers": "recompute", "vocab_padded": "the framework's padding",
 }  # fmt: skip
 
