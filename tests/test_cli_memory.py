@@ -476,3 +476,36 @@ def test_more_layers_than_a_stage_has_are_all_of_them(capsys: pytest.CaptureFixt
     assert "megatron-core, full recompute\n" in told.out
     assert run(["search", "llama-7b", "--gpus", "8", "--recompute", "full", "--recompute-layers", "40"]) == 2
     assert "the rest would allow: 1, 2, 3" in capsys.readouterr().err
+
+
+ODD = [
+    {"model": "nanotron-3b", "gpu": "b200-sxm", "pp": 4, "cp": 2, "gpus": 256, "global_batch": 32, "seq": 8192,
+     "zero": 3, "optimizer": "adamw-8bit"},
+    {"model": "bert-large", "gpu": "b200-sxm", "tp": 8, "pp": 3, "cp": 2, "gpus": 1536, "micro_batch": 4,
+     "global_batch": 4096, "seq": 128, "zero": 2},
+    {"model": "deepseek-v3", "gpu": "h100-sxm", "gpus": 248, "pp": 62, "seq": 4096, "global_batch": 512},
+    {"model": "nanotron-80b", "gpu": "bi-v100", "tp": 16, "cp": 4, "gpus": 64, "global_batch": 8, "seq": 1024,
+     "framework": "kempnerforge", "zero": 2},
+]  # fmt: skip
+"""States that ranks do not share evenly, a last stage without layers, copies that are gone before the step."""
+
+
+@pytest.mark.parametrize("job", ODD, ids=[str(job["model"]) for job in ODD])
+def test_categories_add_up_to_the_byte_and_none_is_negative(job: dict[str, Any]) -> None:
+    told = distsim.memory(**job).to_dict()
+    for stage in told["stages"]:
+        assert sum(stage["categories"].values()) == stage["peak"]
+        assert min(stage["categories"].values()) >= 0
+        assert all(0 <= moment["bytes"] <= stage["peak"] for moment in stage["moments"])
+        held = stage["saved"]
+        assert held["layers"] + held["embedding"] + held["head_and_loss"] == held["total"]
+    assert told["peak"] == max(stage["peak"] for stage in told["stages"])
+
+
+def test_a_last_stage_without_layers_has_the_head_alone() -> None:
+    """61 layers on 62 stages: the last keeps and computes what head and loss need, and the drawing has a row for it."""
+    last = distsim.memory(**ODD[2]).to_dict()["stages"][-1]
+    assert (last["layers"], last["saved"]["per_layer"], last["saved"]["layers"]) == (0, 0, 0)
+    assert last["saved"]["head_and_loss"] > 0 and last["categories"]["parameters"] == 2 * 129280 * 7168 + 2 * 7168
+    run_of = distsim.pipeline(stages=62, micro=64, model="deepseek-v3", gpu="h100-sxm", seq=4096)
+    assert 0 < run_of.busy[61] < min(run_of.busy[3:61])

@@ -76,9 +76,9 @@ def memory_lines(report: MemoryReport, stage: StageMemory, term: Style) -> list[
     made = [term.bold(f"Stage {stage.stage}: figures")]
     for figure in stage.figures:
         made += figure_lines(figure)
-    made += ["", term.bold("Moments compared (states, activations and transients; without slack)")]
+    made += ["", term.bold("Moments compared (states, activations, transients and buffers; without overhead)")]
     moments = [
-        [moment.name, gib(moment.total), "<- peak" if moment.name == stage.peak_moment else ""]
+        [moment.name, gib(stage.at(moment)), "<- peak" if moment.name == stage.peak_moment else ""]
         for moment in stage.moments
     ]
     made += columns(["moment", "size", ""], moments, left=(0, 2))
