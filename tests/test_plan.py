@@ -228,6 +228,19 @@ def test_what_limits_are_held_against_is_told() -> None:
     assert answer["options"][answer["cheapest"]]["price"]["term"] == "on-demand"
 
 
+def test_days_follow_from_steps_and_spare_nodes_are_priced_apart() -> None:
+    asked = ("llama-2-7b", "--tokens", "100B", "--gpu", "h100-sxm", "--gpus", "64")
+    few, many = (json.loads(run(*asked, "--spares", spares, "--json").stdout)["options"][0] for spares in ("1", "3"))
+    steps = 100e9 / (few["global_batch"] * few["layout"]["seq"])
+    assert few["days"] * 86_400 == pytest.approx(steps * few["step_seconds"] * few["pace"] / few["goodput"], rel=1e-6)
+    rate = few["price"]["usd_per_gpu_hour"]
+    assert few["dollars"] == pytest.approx(64 * 24 * few["days"] * rate)  # spares are not in it
+    assert few["spare_dollars"] == pytest.approx(8 * 24 * few["days"] * rate)
+    assert many["spare_dollars"] == pytest.approx(3 * few["spare_dollars"], rel=1e-3)
+    assert "1 node in reserve, not billed" in run(*asked, "--spares", "1").stdout
+    assert "in reserve" not in run(*asked, "--spares", "0").stdout
+
+
 def test_a_price_that_nobody_asks_names_other_terms_only() -> None:
     done = run("llama-2-7b", "--tokens", "100B", "--gpu", "h100-sxm", "--gpus", "64", "--price", "reserved-1y")
     assert done.returncode == 2

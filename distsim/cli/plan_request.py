@@ -54,7 +54,7 @@ JOB = {
 
 LOSSES = {
     "checkpoint_every": (str, "time between checkpoints, e.g. 30min [default: Daly's optimum]"),
-    "spares": (int, "spare nodes [default: as many as hardly ever run out]"),
+    "spares": (int, "spare nodes, not billed [default: as many as hardly ever run out]"),
     "stragglers": (
         str,
         "spread of the GPUs' speeds, e.g. 2%, beside the usual one in every step: the slowest sets the pace",

@@ -26,6 +26,7 @@ from distsim.report.plan_words import (
     owed,
     owed_whole,
     saving,
+    standing_by,
 )
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
@@ -100,6 +101,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         f"({len(dates.seconds):,} simulated campaigns, step time uncertain, seed {seed})",
         f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {chosen.gpu_hours:,.0f} GPU-hours",
         *(f"besides     {words}" for words in (besides(made, chosen, today),) if words),
+        *(f"spares      {words}" for words in (standing_by(chosen),) if words),
         *bound,
         *fullness(chosen),
         f"tokens      {count(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from distsim import catalog
 from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.prices import RESERVED_YEARS, Quote
@@ -95,6 +96,13 @@ class Option:
         """What has to be paid to run this: a reservation whole, else the rent of the run."""
         return self.dollars if self.committed_dollars is None else self.committed_dollars
 
+    @property
+    def spare_dollars(self) -> float:
+        """What the spare nodes would cost at the same rate, where whoever rents the others pays for them too."""
+        one = self.candidate
+        spares = one.goodput.spares * catalog.load("clusters", one.cluster).gpus_per_node if one.goodput.spares else 0
+        return self.dollars * spares / one.gpus
+
     def interval(self, value: float | None) -> dict[str, float] | None:
         """90 % of a figure that grows with the days."""
         if value is None:
@@ -117,6 +125,7 @@ class Option:
             "gpu_hours": self.gpu_hours, "gpu_hours_interval": self.interval(self.gpu_hours),
             "dollars": self.dollars, "dollars_interval": self.interval(self.dollars),
             "committed_dollars": self.committed_dollars, "payable_dollars": self.payable_dollars,
+            "spare_dollars": self.spare_dollars, "pace": one.goodput.pace,
             "energy_kwh": self.energy_kwh, "energy_kwh_interval": self.interval(self.energy_kwh),
             "tonnes_co2e": self.tonnes_co2e, "goodput": one.goodput.fraction,
             "tokens_per_dollar": self.tokens_per_dollar, "tokens_per_dollar_interval": {
