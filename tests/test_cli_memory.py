@@ -509,3 +509,38 @@ def test_a_last_stage_without_layers_has_the_head_alone() -> None:
     assert last["saved"]["head_and_loss"] > 0 and last["categories"]["parameters"] == 2 * 129280 * 7168 + 2 * 7168
     run_of = distsim.pipeline(stages=62, micro=64, model="deepseek-v3", gpu="h100-sxm", seq=4096)
     assert 0 < run_of.busy[61] < min(run_of.busy[3:61])
+
+
+def test_all_layers_that_recompute_are_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    for more, told in (["--recompute", "full"], "all"), (["--recompute", "full", "--recompute-layers", "3"], "3"):
+        _, out, _ = answer(capsys, "llama-7b", *more, "--show-config")
+        assert re.search(rf"^recompute_layers +{told} ", out, re.MULTILINE)
+
+
+def test_a_file_that_lacks_fields_is_told_what_they_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\ngpu = "h100-sxm"\ngpus_per_node = 8\n', encoding="utf-8")
+    code, _, err = answer(capsys, "llama-7b", "--cluster", str(file))
+    assert code == 2
+    assert "field 'domain' is missing\n  it takes a whole number" in err
+    assert "field 'fabric' is missing (write a table [fabric])" in err
+    file.write_text('name = "mine"\nlayers = 3\n', encoding="utf-8")
+    _, _, err = answer(capsys, str(file))
+    assert "field 'norm' is missing (choices: layernorm, rmsnorm)" in err
+    assert "field 'gated' is missing (it takes true or false)" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["search", "llama-7b", "--gpus", "8", "--top", "0"], "--top 0 is too small\n  it must be at least 1"),
+        (["comm", "--collective", "all_reduce", "--gpus", "3", "--bytes", "1e300"], "1e+300 bytes is no size"),
+        (["calibrate", "--nccl-tests", "nofile", "--gpu", "h100-sxm"], "cannot read nofile: No such file or directory"),
+    ],
+)
+def test_what_was_typed_is_what_the_error_names(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(words)
+    err = capsys.readouterr().err
+    assert code == 2 and told in err and "Errno" not in err

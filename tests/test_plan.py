@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -239,6 +240,31 @@ def test_days_follow_from_steps_and_spare_nodes_are_priced_apart() -> None:
     assert many["spare_dollars"] == pytest.approx(3 * few["spare_dollars"], rel=1e-3)
     assert "1 node in reserve, not billed" in run(*asked, "--spares", "1").stdout
     assert "in reserve" not in run(*asked, "--spares", "0").stdout
+
+
+def test_an_offer_may_name_a_cluster_of_ones_own(tmp_path: Path) -> None:
+    """A TOML beside the price list, by whose file name the plan and its command go on."""
+    (tmp_path / "six.toml").write_text(
+        'name = "six"\ngpu = "h100-sxm"\ngpus_per_node = 6\ndomain = 6\n[fabric]\nkind = "nvswitch"\n'
+        'rate = "450 GB/s"\n[network]\nkind = "ethernet"\nnics = 2\nnic_rate = "100 Gb/s"\n'
+        '[source]\nother = "x"\nchecked = 2026-11-22\n',
+        encoding="utf-8",
+    )
+    offer = tmp_path / "ours.toml"
+    offer.write_text(
+        'provider = "Ours"\ncurrency = "USD"\n[[offers]]\ninstance = "6x"\ngpu = "h100-sxm"\ngpus = 6\n'
+        'cluster = "six.toml"\non_demand = 2.0\nreserved_1y = 1.0\ndate = "2026-11-01"\nsource = "offer"\n',
+        encoding="utf-8",
+    )
+    asked = ("llama-2-7b", "--tokens", "100B", "--provider", str(offer), "--gpus", "12")
+    for more in ((), ("--cluster", str(tmp_path / "six.toml"))):
+        done = run(*asked, *more, "--json")
+        assert done.returncode == 0, done.stderr
+        (only,) = json.loads(done.stdout)["options"]
+        assert only["cluster"] == str(tmp_path / "six.toml")
+    assert f"--cluster {tmp_path / 'six.toml'}" in run(*asked).stdout
+    text = run(*asked, "--price", "reserved-1y").stdout
+    assert re.search(r"\$[\d,.]+k? of \$105k owed", " ".join(text.split()))
 
 
 def test_a_price_that_nobody_asks_names_other_terms_only() -> None:

@@ -188,6 +188,7 @@ def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
     rows = []
     for name, value in setup.to_dict().items():
         shown = _counts(value) if isinstance(value, (list, tuple)) else "none" if value is None else f"{value}"
+        shown = "all" if name == "recompute_layers" and value < 0 else shown
         rows.append([name, shown, origin_of(setup, origins, name)])
     return columns(["option", "value", "from"], rows, left=(0, 1, 2))
 

@@ -113,9 +113,10 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
 
 def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
     one, quote = option.candidate, option.quote
+    whole = f" of {owed_whole(option)} owed" if option.committed_dollars is not None else ""
     return (
         f"{term.bold(word)}    {one.gpus:,} x {one.gpu} ({one.cluster}) from {quote.whose}: "
-        f"{term.bold(days(option.days))}, {term.bold(dollars(option.dollars))} "
+        f"{term.bold(days(option.days))}, {term.bold(dollars(option.dollars))}{whole} "
         f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour ({quote.dated(today)})"
     )
 

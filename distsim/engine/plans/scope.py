@@ -123,7 +123,8 @@ def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
     named = {catalog.load("clusters", name).name for name in request.clusters}
     chosen = [
         cluster for cluster, gpu in sold.items()
-        if (not wanted or gpu in wanted) and (not named or cluster in named) and (wanted or named or _can_train(gpu))
+        if (not wanted or gpu in wanted) and (wanted or named or _can_train(gpu))
+        and (not named or catalog.load("clusters", cluster).name in named)
     ]  # fmt: skip
     if not chosen:
         asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
