@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distsim.arrays import Number
-from distsim.engine.networks.spread import spread
 from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ def without_tiles(setup: Setup) -> Number:
 
 
 def _domains(setup: Setup) -> Number:
+    from distsim.engine.networks.spread import spread  # memory has no use for it
+
     y = setup.layout
     return spread(y.tp, 1, y.gpus, setup.cluster.domain, setup.cluster.gpus_per_node)[0]
 
