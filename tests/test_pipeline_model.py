@@ -167,3 +167,12 @@ def test_an_order_that_turns_back_has_the_models_ends_on_one_stage() -> None:
     order = ["0F0 3F0 3B0 0B0", "1F0 2F0 2B0 1B0"]
     run_of = distsim.pipeline(order=order, stages=2, micro=1, placement=[0, 1, 1, 0], model="llama-3-8b", seq=2048)
     assert run_of.busy[0] > 1.1 * run_of.busy[1]
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-v", "gpipe"])
+def test_one_stage_never_idles(schedule: str) -> None:
+    """Not even by the rounding of sums, which would print as minus nothing."""
+    for micro in (7, 24):
+        run_of = distsim.pipeline(stages=1, micro=micro, schedule=schedule, model="olmo-7b", gpu="t4", tp=2, seq=128)
+        figures = (run_of.bubble_fraction, run_of.span_bubble_fraction, *run_of.idle)
+        assert all(0 <= one < 1e-9 and not str(one).startswith("-") for one in figures)

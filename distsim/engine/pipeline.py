@@ -257,9 +257,9 @@ def summarise(
     v = parts.chunks
     return Pipeline(
         schedule=parts.name, stages=stages, micro=micro, chunks=v, makespan=makespan,
-        bubble_fraction=1.0 - sum(busy) / (stages * makespan) if makespan else 0.0,
-        span_bubble_fraction=(span - max(busy)) / span if span else 0.0,
-        idle=tuple(makespan - one for one in busy), busy=tuple(busy),
+        bubble_fraction=max(0.0, 1.0 - sum(busy) / (stages * makespan)) if makespan else 0.0,  # sums round
+        span_bubble_fraction=max(0.0, (span - max(busy)) / span) if span else 0.0,
+        idle=tuple(max(0.0, makespan - one) for one in busy), busy=tuple(busy),
         peak_in_flight=tuple(most / v if v > 1 else most for most, _ in held),
         peak_until_weight_gradient=tuple(most / v if v > 1 else most for _, most in held),
         weight_versions=tuple(parts.weight_versions), parts=parts, costs=costs, timeline=timeline,
