@@ -278,6 +278,10 @@ def _load(kind: str, resolved: str, changed_ns: int, shown: str) -> Any:
     data = _read(Path(resolved))
     if kind == "clusters" and isinstance(data.get("gpu"), str) and data["gpu"].endswith(".toml"):
         data["gpu"] = str(Path(resolved).parent / data["gpu"])  # a path in a file is relative to that file
+    if kind == "prices":
+        for offer in data.get("offers", ()):
+            if isinstance(offer, dict) and str(offer.get("cluster", "")).endswith(".toml"):
+                offer["cluster"] = str(Path(resolved).parent / offer["cluster"])
     place = KINDS[kind]
     if place is None:
         return data

@@ -476,3 +476,71 @@ def test_more_layers_than_a_stage_has_are_all_of_them(capsys: pytest.CaptureFixt
     assert "megatron-core, full recompute\n" in told.out
     assert run(["search", "llama-7b", "--gpus", "8", "--recompute", "full", "--recompute-layers", "40"]) == 2
     assert "the rest would allow: 1, 2, 3" in capsys.readouterr().err
+
+
+ODD = [
+    {"model": "nanotron-3b", "gpu": "b200-sxm", "pp": 4, "cp": 2, "gpus": 256, "global_batch": 32, "seq": 8192,
+     "zero": 3, "optimizer": "adamw-8bit"},
+    {"model": "bert-large", "gpu": "b200-sxm", "tp": 8, "pp": 3, "cp": 2, "gpus": 1536, "micro_batch": 4,
+     "global_batch": 4096, "seq": 128, "zero": 2},
+    {"model": "deepseek-v3", "gpu": "h100-sxm", "gpus": 248, "pp": 62, "seq": 4096, "global_batch": 512},
+    {"model": "nanotron-80b", "gpu": "bi-v100", "tp": 16, "cp": 4, "gpus": 64, "global_batch": 8, "seq": 1024,
+     "framework": "kempnerforge", "zero": 2},
+]  # fmt: skip
+"""States that ranks do not share evenly, a last stage without layers, copies that are gone before the step."""
+
+
+@pytest.mark.parametrize("job", ODD, ids=[str(job["model"]) for job in ODD])
+def test_categories_add_up_to_the_byte_and_none_is_negative(job: dict[str, Any]) -> None:
+    told = distsim.memory(**job).to_dict()
+    for stage in told["stages"]:
+        assert sum(stage["categories"].values()) == stage["peak"]
+        assert min(stage["categories"].values()) >= 0
+        assert all(0 <= moment["bytes"] <= stage["peak"] for moment in stage["moments"])
+        held = stage["saved"]
+        assert held["layers"] + held["embedding"] + held["head_and_loss"] == held["total"]
+    assert told["peak"] == max(stage["peak"] for stage in told["stages"])
+
+
+def test_a_last_stage_without_layers_has_the_head_alone() -> None:
+    """61 layers on 62 stages: the last keeps and computes what head and loss need, and the drawing has a row for it."""
+    last = distsim.memory(**ODD[2]).to_dict()["stages"][-1]
+    assert (last["layers"], last["saved"]["per_layer"], last["saved"]["layers"]) == (0, 0, 0)
+    assert last["saved"]["head_and_loss"] > 0 and last["categories"]["parameters"] == 2 * 129280 * 7168 + 2 * 7168
+    run_of = distsim.pipeline(stages=62, micro=64, model="deepseek-v3", gpu="h100-sxm", seq=4096)
+    assert 0 < run_of.busy[61] < min(run_of.busy[3:61])
+
+
+def test_all_layers_that_recompute_are_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    for more, told in (["--recompute", "full"], "all"), (["--recompute", "full", "--recompute-layers", "3"], "3"):
+        _, out, _ = answer(capsys, "llama-7b", *more, "--show-config")
+        assert re.search(rf"^recompute_layers +{told} ", out, re.MULTILINE)
+
+
+def test_a_file_that_lacks_fields_is_told_what_they_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\ngpu = "h100-sxm"\ngpus_per_node = 8\n', encoding="utf-8")
+    code, _, err = answer(capsys, "llama-7b", "--cluster", str(file))
+    assert code == 2
+    assert "field 'domain' is missing\n  it takes a whole number" in err
+    assert "field 'fabric' is missing (write a table [fabric])" in err
+    file.write_text('name = "mine"\nlayers = 3\n', encoding="utf-8")
+    _, _, err = answer(capsys, str(file))
+    assert "field 'norm' is missing (choices: layernorm, rmsnorm)" in err
+    assert "field 'gated' is missing (it takes true or false)" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["search", "llama-7b", "--gpus", "8", "--top", "0"], "--top 0 is too small\n  it must be at least 1"),
+        (["comm", "--collective", "all_reduce", "--gpus", "3", "--bytes", "1e300"], "1e+300 bytes is no size"),
+        (["calibrate", "--nccl-tests", "nofile", "--gpu", "h100-sxm"], "cannot read nofile: No such file or directory"),
+    ],
+)
+def test_what_was_typed_is_what_the_error_names(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(words)
+    err = capsys.readouterr().err
+    assert code == 2 and told in err and "Errno" not in err

@@ -9,6 +9,8 @@ import pytest
 import distsim
 from distsim import catalog
 from distsim.engine.networks.links import fabrics, link_rate, network_for
+from distsim.engine.networks.nccl import graph_of
+from distsim.engine.networks.network import Group
 from distsim.errors import DistsimError
 from distsim.units import GIB
 
@@ -78,3 +80,12 @@ def test_links_that_leave_the_node_are_not_counted_inside() -> None:
     chip = catalog.load("gpus", "trainium2")
     assert link_rate(chip, catalog.load("clusters", "trn2.48xlarge")) == 512e9
     assert link_rate(chip, catalog.load("clusters", "trn2-ultraserver")) == link_rate(chip) == 640e9
+
+
+@pytest.mark.parametrize("gpu", ["mi300x", "v100-sxm2-32gb"])
+def test_groups_that_nodes_do_not_divide_have_links(gpu: str) -> None:
+    """Three ranks on two nodes have two on one of them: that one's link carries what they exchange, not none at all."""
+    report = distsim.comm(model="gpt2", gpu=gpu, gpus=24, pp=3, cp=2, global_batch=8, micro_batch=2)
+    assert all(0 < row.seconds < 10 for row in report.collectives)
+    split, whole = (graph_of(Group(ranks, ranks / 2, 2, network_for(gpu))).inside for ranks in (3, 4))
+    assert split == whole > 0

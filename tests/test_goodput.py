@@ -257,3 +257,10 @@ def test_the_pace_of_campaigns_says_where_it_is_from() -> None:
     assert "whole runs in presets/runs/whole.csv" in pace_source(campaign_pace())
     assert "--pace" in pace_source(campaign_pace())
     assert pace_source(campaign_pace() + 0.1) == "--pace"
+
+
+def test_stragglers_come_beside_the_usual_spread() -> None:
+    """Step times hold the spread that GPUs usually have, so the option says that its own comes on top."""
+    from distsim.cli.plan_request import LOSSES
+
+    assert "beside the usual one in every step" in LOSSES["stragglers"][1]

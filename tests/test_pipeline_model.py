@@ -120,3 +120,59 @@ def test_a_model_in_python(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_model_in_python_that_cannot_be(options: dict[str, Any], words: str) -> None:
     with pytest.raises(DistsimError, match=words):
         distsim.pipeline(stages=4, micro=8, **options)
+
+
+def test_chunks_of_a_v_are_timed_on_the_stages_that_hold_them() -> None:
+    """The model runs down the stages and back up, so the first has embedding and head: the long stage is that one."""
+    wide = {"gpu": "h100-sxm", "seq": 4096, "tp": 2}  # a head as long as several of the layers
+    by_chunk = model_times("llama-3-8b", 4, 8, None, "zb-v", **wide)
+    assert {len(by_chunk[name]) for name in ("forward", "backward", "input_gradient", "weight_gradient")} == {8}
+    middle, head = by_chunk["forward"][3], by_chunk["forward"][-1]
+    assert head > 1.3 * middle
+    assert max(by_chunk["forward"][1:-1]) == pytest.approx(middle, rel=0.01)
+    run = distsim.pipeline(stages=4, micro=8, schedule="zb-v", model="llama-3-8b", **wide)
+    assert run.parts.placement[-1] == 0
+    assert max(run.busy) == run.busy[0] > 1.1 * run.busy[3]
+
+
+def test_how_chunks_are_dealt_changes_nobodys_work() -> None:
+    """All chunks together take what the whole stages take, looped or as a V, alike or not."""
+    for model, stages, micro in (("llama-3-8b", 4, 8), ("llama-7b", 5, 10)):
+        whole = model_times(model, stages, micro, None, "1f1b", seq=2048)
+        for schedule, chunks in (("zb-v", 2), ("interleaved-1f1b", 2), ("hanayo", 4)):
+            dealt = model_times(model, stages, micro, chunks, schedule, seq=2048)
+            assert len(dealt["forward"]) == stages * chunks
+            for name in ("forward", "backward"):
+                assert sum(dealt[name]) == pytest.approx(sum(whole[name]), rel=0.03)
+
+
+def test_a_comparison_takes_each_schedules_own_stages(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row of the comparison is what its schedule takes when asked for alone."""
+    words = ["pipeline", "--stages", "4", "--micro", "8", "--model", "llama-3-8b", "--seq", "2048", "--json"]
+    assert run([*words, "--compare"]) == 0
+    rows = {row["schedule"]: row["makespan"] for row in json.loads(capsys.readouterr().out)["schedules"]}
+    for schedule in ("zb-v", "v-half", "interleaved-1f1b", "dualpipe", "gpipe"):
+        assert run([*words, "--schedule", schedule]) == 0
+        assert json.loads(capsys.readouterr().out)["makespan"] == pytest.approx(rows[schedule], rel=1e-12)
+
+
+def test_a_schedule_is_drawn_for_a_framework_that_has_not_got_it() -> None:
+    drawn = distsim.pipeline(stages=4, micro=8, schedule="zb-v", model="llama-3-8b", seq=2048, framework="deepspeed")
+    assert drawn.schedule == "zb-v"
+    with pytest.raises(DistsimError, match="has no pipeline parallelism"):
+        distsim.pipeline(stages=4, micro=8, schedule="zb-v", model="llama-3-8b", framework="huggingface")
+
+
+def test_an_order_that_turns_back_has_the_models_ends_on_one_stage() -> None:
+    order = ["0F0 3F0 3B0 0B0", "1F0 2F0 2B0 1B0"]
+    run_of = distsim.pipeline(order=order, stages=2, micro=1, placement=[0, 1, 1, 0], model="llama-3-8b", seq=2048)
+    assert run_of.busy[0] > 1.1 * run_of.busy[1]
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-v", "gpipe"])
+def test_one_stage_never_idles(schedule: str) -> None:
+    """Not even by the rounding of sums, which would print as minus nothing."""
+    for micro in (7, 24):
+        run_of = distsim.pipeline(stages=1, micro=micro, schedule=schedule, model="olmo-7b", gpu="t4", tp=2, seq=128)
+        figures = (run_of.bubble_fraction, run_of.span_bubble_fraction, *run_of.idle)
+        assert all(0 <= one < 1e-9 and not str(one).startswith("-") for one in figures)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -195,6 +196,81 @@ def test_limits_that_nothing_meets() -> None:
     assert "No option keeps to the limits" in done.stdout
     assert "days too late" in done.stdout
     assert "too dear" in done.stdout
+
+
+def test_the_budget_has_to_pay_for_a_reservation_whole() -> None:
+    """Machines of 8 x $1.50 for a year are $105,120, whatever part of it a run of ten days uses."""
+    by_term = {"reserved-1y": 1.5, "on-demand": 2.0, "reserved": 1.8}
+    terms = [replace(quote(rate, name), term=name) for name, rate in by_term.items()]
+    found = {one.quote.term: one for one in options([made(8, 8.0)], 86_400e6, {("c", 8): terms}, HOUSE)}
+    year, hourly, open_ended = (found[term] for term in by_term)
+    assert year.committed_dollars == pytest.approx(8 * 1.5 * 8_760, rel=1e-3)
+    assert year.payable_dollars == year.committed_dollars > 20 * year.dollars
+    assert (hourly.payable_dollars, open_ended.payable_dollars) == (hourly.dollars, open_ended.dollars)
+    tight, ample = Wish(dollars=1.01 * hourly.dollars), Wish(dollars=1.01 * year.payable_dollars)
+    assert [tight.met(one) for one in (year, hourly)] == [False, True]
+    assert ample.met(year) and ample.lacks(year) == ""
+    assert "as the whole term is owed" in tight.lacks(year) and tight.excess(year) > 10
+    assert year.to_dict()["payable_dollars"] == year.payable_dollars
+
+
+def test_what_limits_are_held_against_is_told() -> None:
+    asked = ("llama-2-7b", "--tokens", "100B", "--gpu", "h200-sxm", "--gpus", "64", "--budget", "100k")
+    bound = run(*asked, "--price", "reserved-1y")
+    assert bound.returncode == 1
+    assert "too dear, as the whole term is owed" in bound.stdout
+    assert " owed" in bound.stdout.split("Options,")[1].splitlines()[1]
+    assert "the budget is held against what has to be paid: of reserved-1y the whole term" in bound.stderr
+    hourly = run(*asked)
+    assert hourly.returncode == 0 and " owed" not in hourly.stdout
+    answer = json.loads(run(*asked, "--price", "reserved-1y,on-demand", "--json").stdout)
+    assert answer["limits"]["dollars"] == 100_000
+    assert answer["limits"]["compared"]["dollars"] == "payable_dollars"
+    assert answer["options"][answer["cheapest"]]["price"]["term"] == "on-demand"
+
+
+def test_days_follow_from_steps_and_spare_nodes_are_priced_apart() -> None:
+    asked = ("llama-2-7b", "--tokens", "100B", "--gpu", "h100-sxm", "--gpus", "64")
+    few, many = (json.loads(run(*asked, "--spares", spares, "--json").stdout)["options"][0] for spares in ("1", "3"))
+    steps = 100e9 / (few["global_batch"] * few["layout"]["seq"])
+    assert few["days"] * 86_400 == pytest.approx(steps * few["step_seconds"] * few["pace"] / few["goodput"], rel=1e-6)
+    rate = few["price"]["usd_per_gpu_hour"]
+    assert few["dollars"] == pytest.approx(64 * 24 * few["days"] * rate)  # spares are not in it
+    assert few["spare_dollars"] == pytest.approx(8 * 24 * few["days"] * rate)
+    assert many["spare_dollars"] == pytest.approx(3 * few["spare_dollars"], rel=1e-3)
+    assert "1 node in reserve, not billed" in run(*asked, "--spares", "1").stdout
+    assert "in reserve" not in run(*asked, "--spares", "0").stdout
+
+
+def test_an_offer_may_name_a_cluster_of_ones_own(tmp_path: Path) -> None:
+    """A TOML beside the price list, by whose file name the plan and its command go on."""
+    (tmp_path / "six.toml").write_text(
+        'name = "six"\ngpu = "h100-sxm"\ngpus_per_node = 6\ndomain = 6\n[fabric]\nkind = "nvswitch"\n'
+        'rate = "450 GB/s"\n[network]\nkind = "ethernet"\nnics = 2\nnic_rate = "100 Gb/s"\n'
+        '[source]\nother = "x"\nchecked = 2026-11-22\n',
+        encoding="utf-8",
+    )
+    offer = tmp_path / "ours.toml"
+    offer.write_text(
+        'provider = "Ours"\ncurrency = "USD"\n[[offers]]\ninstance = "6x"\ngpu = "h100-sxm"\ngpus = 6\n'
+        'cluster = "six.toml"\non_demand = 2.0\nreserved_1y = 1.0\ndate = "2026-11-01"\nsource = "offer"\n',
+        encoding="utf-8",
+    )
+    asked = ("llama-2-7b", "--tokens", "100B", "--provider", str(offer), "--gpus", "12")
+    for more in ((), ("--cluster", str(tmp_path / "six.toml"))):
+        done = run(*asked, *more, "--json")
+        assert done.returncode == 0, done.stderr
+        (only,) = json.loads(done.stdout)["options"]
+        assert only["cluster"] == str(tmp_path / "six.toml")
+    assert f"--cluster {tmp_path / 'six.toml'}" in run(*asked).stdout
+    text = run(*asked, "--price", "reserved-1y").stdout
+    assert re.search(r"\$[\d,.]+k? of \$105k owed", " ".join(text.split()))
+
+
+def test_a_price_that_nobody_asks_names_other_terms_only() -> None:
+    done = run("llama-2-7b", "--tokens", "100B", "--gpu", "h100-sxm", "--gpus", "64", "--price", "reserved-1y")
+    assert done.returncode == 2
+    assert "other terms: --price on-demand, spot, reserved-3y, reserved;" in done.stderr
 
 
 def test_nothing_fits() -> None:

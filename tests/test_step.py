@@ -219,3 +219,15 @@ def test_tokens_of_experts_spread_over_tiles() -> None:
     job = {"model": "olmoe-1b-7b", "gpu": "h20", "framework": "torch-compile", "gpus": 32, "pp": 8, "zero": 0}
     steps = [distsim.step(**job, micro_batch=1, global_batch=16, seq=seq).seconds for seq in (1024, 1025)]
     assert steps[0] < steps[1] < 1.02 * steps[0]
+
+
+@pytest.mark.parametrize("words", [["llama-7b", "--zero", "3"], ["llama-7b", "--gpu", "h100-sxm", "--seq", "1"]])
+def test_what_an_interval_rests_on_fits_a_narrow_terminal(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for lines that are there to be copied, no line of a step is wider than the terminal."""
+    monkeypatch.setenv("COLUMNS", "80")
+    run(["step", *words])
+    out = capsys.readouterr().out
+    assert "left out whole" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80

@@ -47,8 +47,12 @@ def price_collective(
 
 
 def _whole(size: float) -> int:
-    if size < 1:
-        raise DistsimError(f"{size:g} bytes is no size of a collective", "give at least 1 byte, such as 1GB")
+    from distsim.engine.collective import LARGEST
+
+    if not 1 <= size <= LARGEST:
+        raise DistsimError(
+            f"{size:,.6g} bytes is no size of a collective", f"give 1 byte to {LARGEST:,} bytes (1 PiB), such as 1GB"
+        )
     return int(size)
 
 

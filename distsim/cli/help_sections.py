@@ -11,7 +11,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Hardware and software": ("gpu", "gpus", "cluster", "gpu_power", "profile", "framework", "compile",
                               "cuda_graphs", "attention"),
     "Layout": ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "stage_layers", "vocab_parallel",
-               "sequence_parallel", "loss_parallel", "tp_mode", "tp_depth", "cp_mode", "expert_overlap"),
+               "sequence_parallel", "loss_parallel", "tp_mode", "tp_depth", "cp_mode", "expert_overlap",
+               "tp_comm_overlap"),
     "Batch": ("seq", "decoder_seq", "sample_tokens", "micro_batch", "global_batch"),
     "Memory": ("zero", "zero_group", "recompute", "recompute_layers", "offload", "offload_to", "loss"),
     "Training": ("precision", "optimizer", "dropout", "mtp", "expert_imbalance", "capacity_factor"),
@@ -33,7 +34,7 @@ PLAN: dict[str, tuple[str, ...]] = {
     "Failures and checkpoints": ("failures", "storage", "checkpoint_every", "blocking", "keep", "spares", "stragglers",
                                  "pace", "preempted_every", "maintenance_every", "seed"),
     "Layouts to try": ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "zero_group", "micro_batch", "recompute",
-                       "cp_mode", "expert_overlap", "margin"),
+                       "cp_mode", "expert_overlap", "tp_comm_overlap", "margin"),
     "Training": ("precision", "optimizer", "mtp", "loss", "expert_imbalance", "capacity_factor"),
     "Fine-tuning": SECTIONS["Fine-tuning"],
 }  # fmt: skip

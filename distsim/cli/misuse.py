@@ -26,6 +26,9 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     kind = next((words for text, words in KINDS.items() if text in parser_says), None)
     flag = parser_says.partition("'")[2].partition("'")[0]
     given = _value_of(flag, arguments)
+    least = parser_says.partition("should be greater than or equal to ")[2].rstrip(".")
+    if least and given is not None:
+        return DistsimError(f"{flag} {given} is too small", f"it must be at least {least}", hint)
     if kind is None or given is None:
         return DistsimError(parser_says.rstrip("."), hint)
     example = _written_out(given) if kind == KINDS["valid integer"] else ""

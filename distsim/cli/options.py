@@ -50,6 +50,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "compile": (bool, "torch.compile, where the framework's profile says what it fuses [default: off]"),
     "cuda_graphs": (str, "CUDA graphs: none, of modules, of a whole iteration [default: the framework's recipe]"),
     "expert_overlap": (bool, "experts' exchanges beside other micro-batches [default: the framework's recipe]"),
+    "tp_comm_overlap": (bool, "tensor parallel exchanges in tiles beside products [default: the framework's recipe]"),
     "dropout": (bool, "the model's dropout [default: on, at the model's own rates]"),
     "precision": (str, "precision recipe (distsim show precisions) [default: bf16]"),
     "optimizer": (str, "optimizer (distsim show optimizers) [default: adamw]"),
@@ -82,6 +83,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
 }
 _FLAGS = {"sequence_parallel": "--sequence-parallel/--no-sequence-parallel", "dropout": "--dropout/--no-dropout",
           "compile": "--compile/--no-compile", "expert_overlap": "--expert-overlap/--no-expert-overlap",
+          "tp_comm_overlap": "--tp-comm-overlap/--no-tp-comm-overlap",
           "loss_parallel": "--loss-parallel/--no-loss-parallel", "no_sync": "--no-sync/--sync-every-micro-batch",
           "clip": "--clip/--no-clip"}  # fmt: skip
 

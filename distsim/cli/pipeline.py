@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from distsim.cli import pipeline_flags as flag
 from distsim.cli.signatures import gathering
+
+if TYPE_CHECKING:
+    from distsim.engine.timelines.compare import TimesOf
 
 NO_ARGS_IS_HELP = True
 
@@ -40,9 +43,11 @@ def pipeline(
         return _list(json)
     options.refuse_idle(sync, optimizer)
     times = options.all_times(forward, backward, input_gradient, weight_gradient, hop)
-    shape = {"stages": stages, "micro": micro, "chunks": chunks}
+    each = None if compare else options.chunks_of(chunks, placement, stages)
+    shape = {"stages": stages, "micro": micro, "chunks": each}
     options.refuse_two_times(model, balance)
-    times, setup = options.times_of_model(model, shape, job, times, not compare)
+    named = None if compare or order else schedule or "1f1b"
+    times, setup = options.times_of_model(model, shape, named, job, times)
     given: dict[str, Any] = {
         "stages": stages, "micro": micro, "chunks": chunks, "p2p": p2p, "overlap": not blocking, **times,
         "contention": contention, "loss": loss, "optimizer": optimizer, "optimizer_sync": 0.0 if sync else None,
@@ -54,7 +59,7 @@ def pipeline(
     }  # fmt: skip
     if compare:
         options.refuse_with_compare({**single, "balance": balance, "svg": svg, "trace": trace})
-        return _compare(given, json, setup)
+        return _compare(given, json, setup, options.times_by_schedule(model, shape, job))
     return _one({**given, **single}, balance, svg, trace, json, setup)
 
 
@@ -99,10 +104,10 @@ def _export(report: Any, svg: Path | None, trace: Path | None) -> None:
         options.write(trace, json.dumps(tracing.events(report)))
 
 
-def _compare(given: dict[str, Any], json: bool, setup: Any) -> None:
+def _compare(given: dict[str, Any], json: bool, setup: Any, times_of: TimesOf | None) -> None:
     from distsim.engine.timelines.compare import compare
 
-    reports, refused = compare(**given)
+    reports, refused = compare(**given, times_of=times_of)
     if json:
         rows = [{key: value for key, value in one.to_dict(actions=False).items() if key != "schema"} for one in reports]
         return _print_json({

@@ -10,6 +10,7 @@ from distsim.report import talk
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
+    from distsim.engine.timelines.compare import TimesOf
     from distsim.engine.timelines.partition import Partition
 
 _MOST_TIMES = 100_000
@@ -93,10 +94,9 @@ def write(path: Path, text: str) -> None:
 
 
 def times_of_model(
-    model: str | None, shape: dict[str, int | None], job: dict[str, Any], given: dict[str, Any], by_chunk: bool
+    model: str | None, shape: dict[str, int | None], schedule: str | None, job: dict[str, Any], given: dict[str, Any]
 ) -> tuple[dict[str, Any], Setup | None]:
-    """The times of ``--model`` with its setup, or those given where no model is named; both at once are refused.
-    ``by_chunk`` where only one schedule takes them."""
+    """The times of ``--model`` with its setup, or those given where no model is named; both at once are refused."""
     stated = [f"--{name.replace('_', '-')}" for name, value in job.items() if value is not None]
     if model is None:
         if stated:
@@ -110,10 +110,29 @@ def times_of_model(
         raise DistsimError(f"--model needs {' and '.join(lacking)}", "e.g. --stages 4 --micro 16")
     from distsim.engine.timelines.model import model_setup, pass_times
 
-    setup = model_setup(model, shape["stages"] or 1, shape["micro"] or 1, shape["chunks"], **_complete(job))
+    p, m, chunks = shape["stages"] or 1, shape["micro"] or 1, shape["chunks"]
+    setup = model_setup(model, p, m, chunks, schedule, **_complete(job))
     for note in setup.notes:
         talk.note(note)
-    return pass_times(setup, by_chunk), setup
+    return pass_times(setup), setup
+
+
+def times_by_schedule(model: str | None, shape: dict[str, int | None], job: dict[str, Any]) -> TimesOf | None:
+    """The same for each schedule that is compared, whose chunks are on stages of its own."""
+    if model is None:
+        return None
+    from distsim.engine.timelines.model import model_times
+
+    stated = _complete(job)
+    p, m = shape["stages"] or 1, shape["micro"] or 1
+    return lambda schedule, chunks: model_times(model, p, m, chunks, schedule, **stated)
+
+
+def chunks_of(chunks: int | None, placement: str | None, stages: int | None) -> int | None:
+    """Chunks of each stage, as stated or as ``--placement`` has them."""
+    from distsim.engine.timelines.input import stated_chunks
+
+    return stated_chunks(chunks, integers(placement, "--placement"), stages)
 
 
 OF_THE_PIPELINE = ("model", "pp", "vpp", "gpus", "dp", "global_batch", "schedule")

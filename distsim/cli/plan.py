@@ -40,7 +40,9 @@ def plan(
     tokens: Annotated[Text, _option("--tokens", "tokens to train on, e.g. 2T or 300B")] = None,
     compute_optimal: Annotated[bool, _flag("--compute-optimal", "Chinchilla's tokens, instead of --tokens")] = False,
     deadline: Annotated[Text, _option("--deadline", "the longest it may take, e.g. 30d")] = None,
-    budget: Annotated[Text, _option("--budget", "the most it may cost in US dollars, e.g. 5M")] = None,
+    budget: Annotated[
+        Text, _option("--budget", "the most it may cost in US dollars, e.g. 5M; reservations count whole")
+    ] = None,
     gpu: Annotated[
         Text, _option("--gpu", "accelerators to look at, e.g. h100-sxm,h200-sxm [default: all GPUs]")
     ] = None,

@@ -39,6 +39,7 @@ JOB = {
     "optimizer": (str, "optimizer [default: adamw]"),
     "cuda_graphs": (str, "CUDA graphs: none, modules, iteration [default: the framework's recipe]"),
     "expert_overlap": (bool, "experts' exchanges beside computation [default: the framework's recipe]"),
+    "tp_comm_overlap": (bool, "tensor parallel exchanges in tiles beside products [default: the framework's recipe]"),
     "expert_imbalance": (float, "tokens of the busiest expert rank over the mean [default: as for step]"),
     "capacity_factor": (float, "slots of an expert over the mean of its tokens"),
     "cp_mode": (str, "context parallel exchange: ring, all_gather, all_to_all [default: the framework's]"),
@@ -53,8 +54,11 @@ JOB = {
 
 LOSSES = {
     "checkpoint_every": (str, "time between checkpoints, e.g. 30min [default: Daly's optimum]"),
-    "spares": (int, "spare nodes [default: as many as hardly ever run out]"),
-    "stragglers": (str, "spread of the GPUs' speeds, e.g. 2%: the slowest sets the pace"),
+    "spares": (int, "spare nodes, not billed [default: as many as hardly ever run out]"),
+    "stragglers": (
+        str,
+        "spread of the GPUs' speeds, e.g. 2%, beside the usual one in every step: the slowest sets the pace",
+    ),
     "pace": (float, "steps of the campaign over those of a benchmark [default: as published campaigns had]"),
     "preempted_every": (str, "how long a spot node lasts, e.g. 10d"),
     "maintenance_every": (str, "from one planned pause to the next, e.g. 7d [default: as the failures preset counts]"),

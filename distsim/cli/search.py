@@ -43,9 +43,9 @@ BOUNDED: dict[str, str] = {
     "offload": "what leaves the GPU, to try: none,optimizer,optimizer+activations, or all [default: none]",
 }
 FIXED = ("gpu", "cluster", "gpu_power", "profile", "framework", "seq", "decoder_seq", "sample_tokens", "attention",
-         "compile", "cuda_graphs", "expert_overlap", "dropout", "optimizer", "mtp", "lora_rank", "lora_targets",
-         "lora_dropout", "lora_whole", "quantize", "loss", "loss_parallel", "no_sync", "clip",
-         "expert_imbalance", "capacity_factor", "cp_mode")  # fmt: skip
+         "compile", "cuda_graphs", "expert_overlap", "tp_comm_overlap", "dropout", "optimizer", "mtp",
+         "lora_rank", "lora_targets", "lora_dropout", "lora_whole", "quantize", "loss", "loss_parallel", "no_sync",
+         "clip", "expert_imbalance", "capacity_factor", "cp_mode")  # fmt: skip
 """Job options that hold for all layouts."""
 VARIED = {"global_batch": "batches", "precision": "precisions", "offload": "offloads"}
 """Options of which a list is tried, with the names of the lists in a request."""

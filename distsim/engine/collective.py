@@ -11,7 +11,7 @@ from distsim.engine.networks.network import Group, Network, group_of
 from distsim.errors import DistsimError
 from distsim.units import GIB, parse
 
-_LARGEST = 2**50  # 1 PiB: beyond any buffer of one GPU, so a slip of units
+LARGEST = 2**50  # 1 PiB: beyond any buffer of one GPU, so a slip of units
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def _cluster(cluster: Any) -> Any:
 
 
 def _check_size(size: float) -> None:
-    if not 0 <= size <= _LARGEST:
-        raise DistsimError(f"{size:,.0f} bytes is no size of a collective", f"give 0 to {_LARGEST:,} bytes (1 PiB)")
+    if not 0 <= size <= LARGEST:
+        raise DistsimError(f"{size:,.0f} bytes is no size of a collective", f"give 0 to {LARGEST:,} bytes (1 PiB)")
 
 
 def group_for(gpus: int, net: Network, gpu: str) -> Group:

@@ -47,17 +47,23 @@ class StageMemory(NamedTuple):
         if by == "device":
             return self.peak
         if by == "allocated":  # of a moment whose allocator may hold less than at another
-            return max(moment.total for moment in self.moments) + self.categories["buffers"]
+            return max(map(self.at, self.moments))
         return self.peak - self.categories["framework"] + self.fragmentation
 
+    def at(self, moment: Moment) -> Number:
+        """What the program asks for at a moment: all but overhead."""
+        return moment.total + self.categories["buffers"]
+
     def to_dict(self) -> dict[str, Any]:
-        """As in the JSON contract."""
+        """As in the JSON contract; the categories add up to the peak, to the byte."""
+        whole = {name: round(value) for name, value in self.categories.items()}
+        whole["framework"] += round(self.peak) - sum(whole.values())
         return {
             "stage": self.stage, "ranks": self.ranks, "layers": self.layers, "in_flight": self.in_flight,
-            "categories": {name: round(value) for name, value in self.categories.items()},
+            "categories": whole,
             "saved": self.saved.to_dict(), "peak": round(self.peak), "peak_moment": self.peak_moment,
             "moments": [
-                {"moment": moment.name, "bytes": round(moment.total)} for moment in self.moments
+                {"moment": moment.name, "bytes": round(self.at(moment))} for moment in self.moments
             ],
         }  # fmt: skip
 
@@ -195,6 +201,8 @@ def with_overhead(
 def _stage(setup: Setup, stage: Stage) -> StageMemory:
     figures = Figures()
     parts, (held, saved, top, moments) = stage_parts(setup, stage, figures)
+    if isinstance(top.activations, (int, float)) and top.activations < 0:  # nothing in the place of gradients to come
+        parts = {**parts, "gradients": top.gradients + top.activations, "activations": 0}
     categories, fragmentation = with_overhead(setup, parts, top.churning, split_bytes(setup, stage), figures)
     figures.note("activations", top.activations, "B", f"ledger, at the {top.name}")
     y = setup.layout

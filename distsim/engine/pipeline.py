@@ -124,7 +124,9 @@ def pipeline(
     given.check_words(p2p, fused)
     times: PassTimes = (forward, backward, input_gradient, weight_gradient)
     if model is not None or job:
-        times, hop = _of_model(model, stages, micro, chunks, (*times, hop or None), job)
+        named = None if order is not None else schedule or "1f1b"
+        each = given.stated_chunks(chunks, placement, stages)
+        times, hop = _of_model(model, stages, micro, each, named, (*times, hop or None), job)
     programs = None
     if order is None:
         given.refuse("a named schedule takes no {}", "only a given order does", placement=placement, chains=chains)
@@ -159,7 +161,7 @@ def _given(
 
 
 def _of_model(
-    model: str | Model | None, stages: int | None, micro: int | None, chunks: int | None,
+    model: str | Model | None, stages: int | None, micro: int | None, chunks: int | None, schedule: str | None,
     stated: tuple[Time | None, ...], job: dict[str, Any],
 ) -> tuple[PassTimes, Time]:  # fmt: skip
     """The times of a model's own stages, and of a hop between them."""
@@ -173,7 +175,7 @@ def _of_model(
 
     if own := [name for name in OF_THE_PIPELINE if name in job]:
         raise DistsimError(f"{', '.join(own)}: set by stages, micro and chunks", "leave it out")
-    found = pass_times(model_setup(model, p, m, chunks, **job), True)
+    found = pass_times(model_setup(model, p, m, chunks, schedule, **job))
     forward, backward, input_gradient, weight_gradient = (found[name] for name in PASSES)
     return (forward, backward, input_gradient, weight_gradient), found["hop"]
 
@@ -255,9 +257,9 @@ def summarise(
     v = parts.chunks
     return Pipeline(
         schedule=parts.name, stages=stages, micro=micro, chunks=v, makespan=makespan,
-        bubble_fraction=1.0 - sum(busy) / (stages * makespan) if makespan else 0.0,
-        span_bubble_fraction=(span - max(busy)) / span if span else 0.0,
-        idle=tuple(makespan - one for one in busy), busy=tuple(busy),
+        bubble_fraction=max(0.0, 1.0 - sum(busy) / (stages * makespan)) if makespan else 0.0,  # sums round
+        span_bubble_fraction=max(0.0, (span - max(busy)) / span) if span else 0.0,
+        idle=tuple(max(0.0, makespan - one) for one in busy), busy=tuple(busy),
         peak_in_flight=tuple(most / v if v > 1 else most for most, _ in held),
         peak_until_weight_gradient=tuple(most / v if v > 1 else most for _, most in held),
         weight_versions=tuple(parts.weight_versions), parts=parts, costs=costs, timeline=timeline,

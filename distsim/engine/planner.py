@@ -120,7 +120,7 @@ class Plan:
             "options": [option.to_dict() for option in self.options],
             "pareto": self.pareto,
             **{name: None if one is None else index[id(one)] for name, one in pick.items()},
-            "met": self.cheapest is not None,
+            "met": self.cheapest is not None, "limits": self.request.wish.to_dict(),
             "nearest": [{"option": index[id(one)], "lacks": self.request.wish.lacks(one)} for one in self.nearest],
             "buying": None if buying is None else buying.to_dict(),
             "besides": None if chosen is None else self.besides(chosen).to_dict(),

@@ -12,6 +12,7 @@ from distsim.engine.jobs.filled import filled_experts
 from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.tp_overlap import overlap_note
 from distsim.engine.jobs.words import few
 from distsim.engine.kernels.alignment import odd_vocabulary
 from distsim.engine.kernels.weights import few_threads
@@ -91,7 +92,13 @@ class StepReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the job and the accelerator."""
-        found = odd_vocabulary(self.setup), self.beyond_peak(), unlike_own(self.setup), few_threads(self.setup)
+        found = (
+            odd_vocabulary(self.setup),
+            self.beyond_peak(),
+            unlike_own(self.setup),
+            few_threads(self.setup),
+            overlap_note(self.setup),
+        )
         return (*self.setup.notes, *lacking(self.setup), *filled_experts(self.setup), *filter(None, found),
                 *straddling(self.setup), *unused_by_job(self.setup))  # fmt: skip
 

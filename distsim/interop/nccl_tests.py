@@ -59,8 +59,10 @@ def read(path: str, op: str | None = None, ranks: int | None = None) -> NcclTest
         raise DistsimError(f"{ranks} ranks make no group", "give a whole number, at least 2")
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DistsimError(f"cannot read {path}: {error}", _WANTED) from None
+    except OSError as error:
+        raise DistsimError(f"cannot read {path}: {error.strerror}", _WANTED) from None
+    except UnicodeDecodeError:
+        raise DistsimError(f"cannot read {path}: it is not text", _WANTED) from None
     if text.lstrip().startswith("{"):
         return _read_json(text, path, op, ranks)
     return _read_text(text, path, op, ranks)

@@ -76,9 +76,9 @@ def memory_lines(report: MemoryReport, stage: StageMemory, term: Style) -> list[
     made = [term.bold(f"Stage {stage.stage}: figures")]
     for figure in stage.figures:
         made += figure_lines(figure)
-    made += ["", term.bold("Moments compared (states, activations and transients; without slack)")]
+    made += ["", term.bold("Moments compared (states, activations, transients and buffers; without overhead)")]
     moments = [
-        [moment.name, gib(moment.total), "<- peak" if moment.name == stage.peak_moment else ""]
+        [moment.name, gib(stage.at(moment)), "<- peak" if moment.name == stage.peak_moment else ""]
         for moment in stage.moments
     ]
     made += columns(["moment", "size", ""], moments, left=(0, 2))
@@ -168,6 +168,7 @@ _FOLLOWS = {
     "zero_group": "dp * cp", "sequence_parallel": "tp > 1", "seq": "the model's context", "dropout": "the model",
     "global_batch": "micro_batch * micro_batches * dp", "micro_batches": "global_batch / (micro_batch * dp)",
     "cuda_graphs": "the framework's recipe", "expert_overlap": "the framework's recipe",
+    "tp_comm_overlap": "the framework's recipe",
     "recompute_layers": "recompute", "vocab_padded": "the framework's padding",
 }  # fmt: skip
 
@@ -187,6 +188,7 @@ def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
     rows = []
     for name, value in setup.to_dict().items():
         shown = _counts(value) if isinstance(value, (list, tuple)) else "none" if value is None else f"{value}"
+        shown = "all" if name == "recompute_layers" and value < 0 else shown
         rows.append([name, shown, origin_of(setup, origins, name)])
     return columns(["option", "value", "from"], rows, left=(0, 1, 2))
 

@@ -27,6 +27,7 @@ from distsim.report.plan_words import (
     kept,
     number,
     owed,
+    owed_whole,
 )
 from distsim.units import DAY, count, days_words, duration
 
@@ -143,8 +144,9 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
     letters = lettered(made)
     front = set(made.pareto)
     listed = [index for index in range(len(made.options)) if index < top or index in front]
+    reserved = any(made.options[index].committed_dollars is not None for index in listed)
     head = ["", "GPUs", "accelerator", "cluster", "from", "$/GPU-h", "days", "90 % interval", "GPU-hours",
-            "dollars", "MWh", "goodput", "MFU"]  # fmt: skip
+            "dollars", *(["owed"] if reserved else []), "MWh", "goodput", "MFU"]  # fmt: skip
     rows = []
     for index in listed:
         option = made.options[index]
@@ -155,6 +157,7 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
             quote.whose, datum(quote.usd_per_gpu_hour, f"{quote.usd_per_gpu_hour:,.2f}"),
             datum(option.days, number(option.days)), f"{number(option.days_low)}–{number(option.days_high)}",
             datum(option.gpu_hours, f"{option.gpu_hours:,.0f}"), datum(option.dollars, dollars(option.dollars)),
+            *([datum(option.committed_dollars, owed_whole(option))] if reserved else []),
             datum(option.energy_kwh, number((option.energy_kwh or 0) / KWH_PER_MWH, 0)), f"{one.goodput.fraction:.1%}",
             "-" if one.mfu is None else f"{one.mfu:.0%}",
         ])  # fmt: skip

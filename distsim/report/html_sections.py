@@ -14,7 +14,7 @@ from distsim.engine.plans.energy import profile_of
 from distsim.engine.plans.plan import Option
 from distsim.engine.plans.prices import STALE_DAYS
 from distsim.report.markup import Html, datum, element, items, paragraph, section, table
-from distsim.report.plan_words import saving
+from distsim.report.plan_words import saving, standing_by
 from distsim.specs.base import Sourced
 from distsim.units import count, decimal_bytes, duration, gib
 
@@ -90,7 +90,7 @@ def assumptions(made: Plan, option: Option, inside: Details, seed: int) -> Html:
         f"Software profile {setup.framework.name}, precision {setup.precision.name}, optimizer {setup.optimizer.name}.",
         *([] if setup.gpu_power is None else [f"Accelerators under a power limit of {setup.gpu_power:g} W."]),
         f"Failures: preset {faults.name}; one per {duration(kept.mean_time_between_failures)} on "
-        f"{kept.gpus:,} accelerators; {kept.spares} spare nodes, not billed. {faults.notes}",
+        f"{kept.gpus:,} accelerators; {standing_by(option) or 'no spare nodes'}. {faults.notes}",
         f"{often[0].upper()}{often[1:]}{why if kept.checkpoints > 1 else ''}, written {copies}; storage preset "
         f"{request.terms.storage.name}. {request.terms.storage.notes}",
         f"Facility: preset {house.name}, PUE {house.pue:g}, "

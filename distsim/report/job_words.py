@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.tp_overlap import overlapped
 from distsim.engine.jobs.tuning import stored_as
 from distsim.report.style import Style, bare
 from distsim.specs.layout import Layout
@@ -29,6 +30,9 @@ def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
     return flowed([term.plain(part) for part in parts], "; ", term.width)
 
 
+OVERLAPS = {True: "tp exchanges beside products", False: "tp exchanges apart"}
+
+
 def _layout_words(y: Layout) -> list[str]:
     """``tp 2``, ``pp 4``, ``ZeRO 1`` …; degrees of one are left out."""
     degrees = [f"{name} {getattr(y, name):,}" for name in DEGREES if getattr(y, name) > 1] or ["one GPU"]
@@ -49,6 +53,7 @@ def _software_words(setup: Setup) -> list[str]:
         *(["compiled"] if setup.compiled else []),
         *([GRAPHS[setup.job.cuda_graphs]] if setup.job.cuda_graphs in GRAPHS else []),
         *(["experts' exchanges overlapped"] if setup.job.expert_overlap else []),
+        *([OVERLAPS[overlapped(setup)]] if setup.job.tp_comm_overlap is not None and y.tp > 1 else []),
         *([f"{setup.job.loss} loss"] if setup.job.loss else []),
         *([f"{setup.model.mtp_trained} MTP"] if setup.model.mtp_trained else []),
         *([f"{' and '.join(setup.offload)} in host memory"] if setup.offload else []),

@@ -24,7 +24,9 @@ from distsim.report.plan_words import (
     kept,
     number,
     owed,
+    owed_whole,
     saving,
+    standing_by,
 )
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
@@ -33,6 +35,8 @@ from distsim.units import DAY, count, days_words, duration
 WIDEST_BAR = 80
 DISPENSABLE = ("MFU", "goodput", "GPU-hours", "cluster", "MWh", "90%", "price age")
 """Columns that go, in this order, until the table of options is as narrow as the terminal."""
+OWED = "owed"
+"""Column of what reservations cost over their whole term, where there are any."""
 COMMUNICATION = ("tensor_parallel", "data_parallel", "pipeline_transfer", "expert_parallel", "context_parallel")
 PARTS: dict[str, tuple[str, Colour]] = {
     "arithmetic": ("A", BLUE), "recomputation": ("R", SKY), "communication": ("C", ORANGE),
@@ -97,6 +101,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         f"({len(dates.seconds):,} simulated campaigns, step time uncertain, seed {seed})",
         f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {chosen.gpu_hours:,.0f} GPU-hours",
         *(f"besides     {words}" for words in (besides(made, chosen, today),) if words),
+        *(f"spares      {words}" for words in (standing_by(chosen),) if words),
         *bound,
         *fullness(chosen),
         f"tokens      {count(chosen.tokens_per_dollar)} per dollar, 90 % interval {tokens[0]} to {tokens[1]}",
@@ -108,9 +113,10 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
 
 def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
     one, quote = option.candidate, option.quote
+    whole = f" of {owed_whole(option)} owed" if option.committed_dollars is not None else ""
     return (
         f"{term.bold(word)}    {one.gpus:,} x {one.gpu} ({one.cluster}) from {quote.whose}: "
-        f"{term.bold(days(option.days))}, {term.bold(dollars(option.dollars))} "
+        f"{term.bold(days(option.days))}, {term.bold(dollars(option.dollars))}{whole} "
         f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour ({quote.dated(today)})"
     )
 
@@ -138,7 +144,7 @@ def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
     rows = [
         {"": mark if index in front else "", **_cells(option, today)} for index, option in enumerate(made.options[:top])
     ]
-    head = list(rows[0])
+    head = [name for name in rows[0] if name != OWED or any(row[OWED] != "-" for row in rows)]
     left = {"", "accelerator", "cluster", "from", "price age"}
     told: list[str] = []
     for dropped in ("", *DISPENSABLE):
@@ -158,7 +164,7 @@ def _cells(option: Option, today: datetime.date) -> dict[str, str]:
         "GPUs": f"{one.gpus:,}", "accelerator": one.gpu, "cluster": one.cluster, "from": quote.whose,
         "$/GPU-h": f"{quote.usd_per_gpu_hour:,.2f}", "price age": quote.age(today), "days": number(option.days),
         "90%": f"{number(option.days_low)}-{number(option.days_high)}", "GPU-hours": f"{option.gpu_hours:,.0f}",
-        "dollars": dollars(option.dollars),
+        "dollars": dollars(option.dollars), OWED: owed_whole(option),
         "MWh": "-" if option.energy_kwh is None else number(option.energy_kwh / KWH_PER_MWH, 0),
         "goodput": f"{one.goodput.fraction:.1%}", "MFU": "-" if one.mfu is None else f"{one.mfu:.0%}",
     }  # fmt: skip
@@ -239,13 +245,14 @@ def csv_lines(made: Plan) -> Sequence[str]:
     ends = [f"{name}_{end}" for name in spread for end in ("low", "high")]
     price = ("provider", "term", "usd_per_gpu_hour", "price_date", "pareto", "within_limits", "committed_dollars")
     further = ("etp", "zero_group", "sequence_parallel", "recompute_layers", "schedule", "seq", "micro_batches")
-    writer.writerow([*keys, *layout, *price, "memory_fraction", *ends, *further, "gpu_power", "framework"])
+    added = ("gpu_power", "framework", "payable_dollars")
+    writer.writerow([*keys, *layout, *price, "memory_fraction", *ends, *further, *added])
     front = set(made.pareto)
     for index, option in enumerate(made.options):
         row, quote = option.to_dict(), option.quote
         told = [quote.provider, quote.term, quote.usd_per_gpu_hour, quote.date, int(index in front),
                 int(made.request.wish.met(option)), row["committed_dollars"], row["memory_fraction"]]  # fmt: skip
         bounds = [(row[f"{name}_interval"] or {}).get(end) for name in spread for end in ("low", "high")]
-        rest = (*(row["layout"][key] for key in further), row["gpu_power"], row["framework"])
+        rest = (*(row["layout"][key] for key in further), *(row[key] for key in added))
         writer.writerow([*(row[key] for key in keys), *(row["layout"][key] for key in layout), *told, *bounds, *rest])
     return out.getvalue().splitlines()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from distsim.engine.planner import Plan
 from distsim.engine.plans.ownership import Ownership
 from distsim.engine.plans.plan import Option
-from distsim.report.plan_words import dollars
+from distsim.report.plan_words import days, dollars
 from distsim.report.style import Style, columns
 from distsim.specs.dates import dated
 from distsim.specs.facility import Facility
@@ -26,10 +26,11 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     late = ", beyond its life" if not never and months > YEAR_MONTHS * house.lifetime_years else ""
     when = "never" if never else f"after {months:,.1f} months{late}"
     run = option.days * DAY / YEAR * YEAR_MONTHS
+    takes = f"{run:,.1f} months" if run >= 1 else days(option.days)
     return [
         f"bought for {dollars(own.price)} ({own.item}, {dated(own.date, today)}, network included), an hour in use "
         f"costs {dollars(own.owned_per_hour)} ({parts}) against {dollars(own.rent_per_hour)} of rent",
-        f"buying pays off {when}; this run takes {run:,.1f} months",
+        f"buying pays off {when}; this run takes {takes}",
         f"all {one.gpus:,} of them cost {dollars(own.price * one.gpus)} to buy",
     ]
 

@@ -75,6 +75,20 @@ def owed(option: Option) -> str:
     )
 
 
+def owed_whole(option: Option) -> str:
+    """The same as an amount for a column."""
+    return "-" if option.committed_dollars is None else dollars(option.committed_dollars)
+
+
+def standing_by(option: Option) -> str:
+    """Spare nodes and what they would cost, which is in no other amount; nothing where there are none."""
+    spares = option.candidate.goodput.spares
+    if not spares:
+        return ""
+    nodes = "1 node" if spares == 1 else f"{spares:,} nodes"
+    return f"{nodes} in reserve, not billed; {dollars(option.spare_dollars)} more where you pay for them"
+
+
 def fullness(option: Option) -> list[str]:
     """A warning where the layout is predicted to fill the memory nearly to the last."""
     used = option.candidate.memory_fraction

@@ -11,6 +11,7 @@ from distsim.engine.jobs.flops import reads_less
 from distsim.engine.step import StepReport
 from distsim.engine.steps.compose import PARTS
 from distsim.report.job_words import job_lines
+from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Colour, Style, bare, columns
 from distsim.units import decimal_bytes, duration, gib
 
@@ -80,7 +81,7 @@ def _beside(told: str, joint: str, origin: str, term: Style) -> list[str]:
     """A figure and what it rests on, which goes below it on a narrow terminal."""
     if len(bare(told + joint + origin)) <= term.width:
         return [told + joint + origin]
-    return [told, " " * 12 + origin]
+    return [told, *folded([" " * 12 + origin])]
 
 
 def breakdown(report: StepReport, term: Style) -> list[str]:

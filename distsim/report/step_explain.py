@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from distsim.engine.jobs.tp_overlap import overlap_words
 from distsim.engine.step import StepReport
 from distsim.engine.steps.figures import Section, kernels, sections
 from distsim.report.explain import figure_data, figure_lines, wrapped
@@ -64,7 +65,7 @@ def _traffic(report: StepReport, term: Style) -> list[str]:
         *(f"stage {stage.index}" + (f" (x {stage.count})" if stage.count > 1 else "") for stage in stages),
     ]
     title = "Traffic of one step before overlap (distsim comm --explain tells more)"
-    return [*_title(title, term), *columns(header, rows)]
+    return [*_title(title, term), *columns(header, rows), *wrapped(overlap_words(report.setup))]
 
 
 def as_data(report: StepReport) -> list[dict[str, Any]]:

@@ -46,6 +46,11 @@ def bidirectional(stages: int, chunks: int = 1) -> list[int]:
     return [*range(stages), *reversed(range(stages))]
 
 
+def looped_chunk(turn: int, stage: int, stages: int) -> int:
+    """The chunk of a stage at a turn of the loop."""
+    return turn * stages + stage
+
+
 def wave_chunk(turn: int, stage: int, stages: int) -> int:
     """The chunk of a stage at a turn of the wave (turn 0 runs down)."""
     return turn * stages + (stages - 1 - stage if turn % 2 else stage)

@@ -2,7 +2,7 @@
 
 import datetime
 from collections.abc import Iterator, Mapping
-from typing import Any, Self, get_args
+from typing import Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -85,12 +85,24 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(part)
 
 
-def _fields_at(spec: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Valid field names of the table in which ``location`` lies."""
+def _table_at(spec: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel]:
+    """The table in which ``location`` lies."""
     for part in location[:-1]:
         field = spec.model_fields.get(str(part))
         spec = next(_models_in(field.annotation), spec) if field else spec
-    return list(spec.model_fields)
+    return spec
+
+
+def _wanted(spec: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    """What a field takes, where its type says it in few words."""
+    field = _table_at(spec, location).model_fields.get(str(location[-1]))
+    kind = None if field is None else field.annotation
+    if get_origin(kind) is Literal:
+        return f"choices: {', '.join(map(str, get_args(kind)))}"
+    if next(_models_in(kind), None) is not None:
+        return f"write a table [{'.'.join(map(str, location))}]"
+    plain = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    return f"it takes {plain[kind]}" if kind in plain else ""
 
 
 def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
@@ -98,10 +110,10 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
     location = tuple(part for part in error["loc"] if not str(part).startswith("function-"))
     name = ".".join(str(part) for part in location)
     if error["type"] == "extra_forbidden":
-        fields = _fields_at(spec, location)
+        fields = list(_table_at(spec, location).model_fields)
         return f"unknown field {name!r}", did_you_mean(str(location[-1]), fields) or f"fields: {', '.join(fields)}"
     if error["type"] == "missing":
-        return f"field {name!r} is missing", ""
+        return f"field {name!r} is missing", _wanted(spec, location)
     if name and (plain := _bound(error)):
         return f"{name} {error['input']!r} {plain[0]}", plain[1]
     message = error["msg"].removeprefix("Value error, ")

@@ -15,7 +15,8 @@ from distsim.specs.tuning import WHOLE, targets_named
 
 OFFLOADS = ("optimizer", "parameters", "activations")
 """What can live in host memory instead of the GPU's."""
-SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "dropout", "loss_parallel", "no_sync", "clip")
+SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "tp_comm_overlap", "dropout", "loss_parallel", "no_sync",
+            "clip")  # fmt: skip
 LARGEST_DEGREE = 10_000_000  # beyond any machine: a typing slip, not a plan
 Degree = Annotated[int | None, Field(ge=1, le=LARGEST_DEGREE)]
 Size = Annotated[int | None, Field(ge=1, le=1_000_000_000)]
@@ -75,6 +76,8 @@ class Job(Spec):
     """CUDA graphs that the host launches in place of kernels (specs/framework.py)."""
     expert_overlap: bool | None = None
     """Exchanges of experts run beside another micro-batch's computation."""
+    tp_comm_overlap: bool | None = None
+    """Tensor parallel exchanges run in tiles or pieces beside products."""
     dropout: bool | None = None
     """False drops the model's dropout (its masks are memory); by default the model's own rates hold."""
     precision: str | None = None

@@ -55,6 +55,8 @@ class Supports(Spec):
     """CUDA graphs that switches turn on."""
     expert_overlap: bool = False
     """A switch pairs the forward of one micro-batch with the backward of another, whose exchanges of experts hide."""
+    tp_pieces: bool = False
+    """A switch makes the compiler cut tensor parallel exchanges into pieces beside products."""
     losses: tuple[str, ...] = ()
     """Losses that a switch puts in the place of its own."""
     pure_bf16: bool = False

@@ -10,6 +10,7 @@ from distsim.engine.jobs.graphs import GROUPED_CHIPS, captures
 from distsim.engine.jobs.lacking import sixteen_bits, without_flash
 from distsim.engine.jobs.profile import fused_instead, losses_for
 from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.tp_overlap import overlapped
 from distsim.engine.networks.reach import refuse_beyond
 from distsim.engine.step import StepReport, seconds_of
 from distsim.errors import DistsimError
@@ -230,6 +231,8 @@ def _graphed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "cuda graphs", f"CUDA graphs of {'whole steps' if whole else 'modules'}", {"cuda_graphs": kind}
     if experts is not None and supports.expert_overlap and not kernels.expert_overlap:
         yield "expert overlap", "experts' exchanges overlapped", {"expert_overlap": True}
+    if supports.tp_pieces and setup.compiled and setup.layout.sequence_parallel and not overlapped(setup):
+        yield "tp overlap", "tensor parallel exchanges in pieces beside products", {"tp_comm_overlap": True}
 
 
 def _micro_batches(size: int, count: int) -> Iterator[tuple[str, int]]:

@@ -13,7 +13,7 @@ from distsim.specs.rules import divisors, listed
 from distsim.units import parse
 
 ONE_BIT_OPTIMIZERS = ("adam", "adamw", "lamb")
-TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap")
+TIMED_ONLY = ("gpu_power", "cuda_graphs", "expert_overlap", "tp_comm_overlap")
 """Options that neither memory nor traffic depends on, but for memory on graphs of whole steps."""
 TRAFFIC_ONLY = (
     "profile",

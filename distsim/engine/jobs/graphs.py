@@ -62,7 +62,7 @@ def settled(
     """The kernels with what a job asks for and without what its layout rules out; and a note for each of these."""
     if job.cuda_graphs is not None or job.expert_overlap is not None:
         kernels = kernels.model_copy(update=asked_kernels(job, framework, model, chip, precision))
-        refuse_asked(job, layout)
+    refuse_asked(job, layout)
     full = layout.recompute_layers != 0
     gone = ruled_out(job, kernels, full, offload)
     why = "--recompute full" if full else "--offload activations"
@@ -187,9 +187,15 @@ ASKED: tuple[AskedRule, ...] = (
         lambda y: "--cuda-graphs modules does not go with --recompute full",
         "use --cuda-graphs iteration, or --recompute selective or none",
     ),
+    AskedRule(
+        lambda job: job.tp_comm_overlap is True,
+        lambda y: (y.tp == 1) | (y.sequence_parallel == 1),
+        lambda y: f"--tp-comm-overlap needs sequences sharded over tp {y.tp}",
+        "leave --no-sequence-parallel or --tp-mode out, or --tp-comm-overlap",
+    ),
 )
 """NVIDIA/Megatron-LM core/transformer/transformer_config.py, checks of overlap_moe_expert_parallel_comm and of
-cuda_graph_impl."""
+cuda_graph_impl; training/arguments.py, that of tp_comm_overlap."""
 
 
 def refuse_asked(job: Job, layout: Layout) -> None:

@@ -13,6 +13,7 @@ from distsim.engine.jobs.layout import layout_of, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, reading_notes
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import as_stored, framework_notes, job_kernels, optimizer_of, padded_vocab
+from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
 from distsim.engine.jobs.tuning import tuning_notes, tuning_of, tuning_options
 from distsim.engine.jobs.vocabulary import check_vocabulary
 from distsim.engine.timelines.schedule_chunks import chunks_of_stages, settle_chunks
@@ -112,7 +113,7 @@ class Setup:
             "global_batch": y.global_batch, "micro_batches": y.micro_batches,
             "recompute": self.recompute, "recompute_layers": y.recompute_layers,
             "attention": y.attention, "cuda_graphs": self.kernels.graphs,
-            "expert_overlap": self.kernels.expert_overlap,
+            "expert_overlap": self.kernels.expert_overlap, "tp_comm_overlap": overlapped(self),
             "dropout": self.job.dropout is not False, "precision": self.precision.name,
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning),
@@ -151,6 +152,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     if "framework" in job.model_fields_set and not given.get("framework"):
         refuse_unsupported(framework, model, layout, offload)
         refuse_missing_units(accelerator, precision, framework)
+    framework = with_overlap(job, framework, bool(filled["compile"]))
     kernels = job_kernels(framework, model, accelerator, precision.name, bool(filled["compile"]), filled["loss"])
     kernels, left_out = settled(job, kernels, framework, model, accelerator, precision, layout, offload)
     tuning = tuning_of(filled, job, framework, kernels, model, precision)

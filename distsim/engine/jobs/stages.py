@@ -93,14 +93,18 @@ class Stage:
         return self.parameters if self.mirror is None else self.parameters + self.mirror.parameters
 
 
-def stage_layer_indices(setup: Setup, stage: int) -> list[int]:
-    """Indices of the layers on a stage; with chunks, stage r holds chunks r, r + pp, r + 2 pp …, or the arms of a V."""
-    ends = [0, *accumulate(setup.chunk_layers)]
-    chunks: Sequence[int] = range(stage, len(setup.chunk_layers), setup.layout.pp)
+def chunks_of(setup: Setup, stage: int) -> Sequence[int]:
+    """Chunks of a stage in model order: stage r holds chunks r, r + pp, r + 2 pp …, or the arms of a V."""
     if folded(setup):
         placement = wave(setup.layout.pp, len(setup.chunk_layers) // setup.layout.pp)
-        chunks = [chunk for chunk, place in enumerate(placement) if place == stage]
-    return [layer for chunk in chunks for layer in range(ends[chunk], ends[chunk + 1])]
+        return [chunk for chunk, place in enumerate(placement) if place == stage]
+    return range(stage, len(setup.chunk_layers), setup.layout.pp)
+
+
+def stage_layer_indices(setup: Setup, stage: int) -> list[int]:
+    """Indices of the layers on a stage, all its chunks together."""
+    ends = [0, *accumulate(setup.chunk_layers)]
+    return [layer for chunk in chunks_of(setup, stage) for layer in range(ends[chunk], ends[chunk + 1])]
 
 
 def folded(setup: Setup) -> bool:

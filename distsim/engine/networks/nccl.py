@@ -9,6 +9,7 @@ from distsim.engine.networks.network import (
     Group,
     Network,
     direct_oversubscription,
+    fullest,
     ring_oversubscription,
 )
 from distsim.formulas import nccl as formulas
@@ -88,7 +89,7 @@ def fabric_rate(net: Network, local: Number, rings: bool = True) -> Number:
     if not net.pair_rate:
         return net.intra_rate
     used, most = net.mesh_links if rings else (), len(net.mesh_links) - 1
-    links = take(used, minimum(local, most)) if used else maximum(local - 1, 1)
+    links = take(used, minimum(fullest(local), most)) if used else maximum(local - 1, 1)
     return minimum(net.intra_rate, net.pair_rate * links)
 
 
@@ -97,7 +98,7 @@ def graph_of(group: Group, rings: bool = True) -> Graph:
     net, table = group.network, tables()
     speed = table["graph"]["channel"][net.generation]
     if net.rings:
-        count = take(net.rings, minimum(group.local, len(net.rings) - 1))
+        count = take(net.rings, minimum(fullest(group.local), len(net.rings) - 1))
         inside, channels = count * speed, maximum(1.0, count)
     else:
         rate = fabric_rate(net, group.local, rings)

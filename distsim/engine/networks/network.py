@@ -12,6 +12,12 @@ ON_CHIP_NICS = "ethernet"
 NVLS_GENERATION = 2  # Hopper is the first whose switch reduces (NCCL 2.30.7, src/transport/nvls.cc)
 
 
+def fullest(local: Number) -> Number:
+    """Ranks of a group on the domain that holds most of them, where ``local`` is their mean: three on two nodes have
+    two on one, whose links carry what the others send."""
+    return ceil_div(local, 1)
+
+
 class Factor(NamedTuple):
     """What measurement says of a link: multiples of predicted latency (LL; other protocols) and of bandwidth."""
 

@@ -87,7 +87,7 @@ def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: 
         job = terms.job_on(model, cluster, gpus)
         known[key] = best_options(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin)
     timed = [step_of(candidate_setup(terms, model, cluster, gpus, layout)) for layout in known[key]]
-    return _candidate(terms, model, sure_to_fit(timed)) if timed else None
+    return _candidate(terms, model, cluster, sure_to_fit(timed)) if timed else None
 
 
 def sure_to_fit(timed: Sequence[StepReport]) -> StepReport:
@@ -129,7 +129,8 @@ def checkpoint_of(report: StepReport, parameters: int) -> Checkpoint:
     return Checkpoint(total, held, rate or PLAIN_HOST_RATE, **links)
 
 
-def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidate:
+def _candidate(terms: Terms, model: LoadedModel, cluster: str, report: StepReport) -> Candidate:
+    """A timed layout on a cluster, by the name or file under which it was asked for and has its price."""
     setup = report.setup
     y = setup.layout
     saved = checkpoint_of(report, model.parameters)
@@ -147,7 +148,7 @@ def _candidate(terms: Terms, model: LoadedModel, report: StepReport) -> Candidat
     if terms.policy.pace == campaign_pace():
         low, high = (end * report.seconds for end in campaign_ends(low / report.seconds, high / report.seconds))
     return Candidate(
-        setup.cluster.name, setup.accelerator.name, y.gpus, layout, report.seconds, low, high, y.seq * sequences, kept,
+        cluster, setup.accelerator.name, y.gpus, layout, report.seconds, low, high, y.seq * sequences, kept,
         draw(setup.accelerator, setup.cluster, _campaign_utilisation(report, kept)), report.breakdown, report.mfu,
         sequences, saved.total_bytes, report.memory.peak / report.memory.capacity, spot, lacking(setup),
         setup.gpu_power, setup.framework.name,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from distsim import catalog
 from distsim.engine.plans.energy import Draw
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.prices import RESERVED_YEARS, Quote
@@ -90,6 +91,18 @@ class Option:
         hours = money.gpu_hours(self.candidate.gpus, max(years * money.YEAR_HOURS * HOUR, self.days * DAY))
         return float(money.rent_dollars(hours, self.quote.usd_per_gpu_hour))
 
+    @property
+    def payable_dollars(self) -> float:
+        """What has to be paid to run this: a reservation whole, else the rent of the run."""
+        return self.dollars if self.committed_dollars is None else self.committed_dollars
+
+    @property
+    def spare_dollars(self) -> float:
+        """What the spare nodes would cost at the same rate, where whoever rents the others pays for them too."""
+        one = self.candidate
+        spares = one.goodput.spares * catalog.load("clusters", one.cluster).gpus_per_node if one.goodput.spares else 0
+        return self.dollars * spares / one.gpus
+
     def interval(self, value: float | None) -> dict[str, float] | None:
         """90 % of a figure that grows with the days."""
         if value is None:
@@ -111,7 +124,8 @@ class Option:
             "days": self.days, "days_interval": self.interval(self.days),
             "gpu_hours": self.gpu_hours, "gpu_hours_interval": self.interval(self.gpu_hours),
             "dollars": self.dollars, "dollars_interval": self.interval(self.dollars),
-            "committed_dollars": self.committed_dollars,
+            "committed_dollars": self.committed_dollars, "payable_dollars": self.payable_dollars,
+            "spare_dollars": self.spare_dollars, "pace": one.goodput.pace,
             "energy_kwh": self.energy_kwh, "energy_kwh_interval": self.interval(self.energy_kwh),
             "tonnes_co2e": self.tonnes_co2e, "goodput": one.goodput.fraction,
             "tokens_per_dollar": self.tokens_per_dollar, "tokens_per_dollar_interval": {
@@ -168,7 +182,8 @@ def pareto(found: Sequence[Option]) -> list[int]:
 
 @dataclass(frozen=True)
 class Wish:
-    """What the plan has to keep to; None asks for nothing."""
+    """What the plan has to keep to; None asks for nothing. The budget holds for all that has to be paid: who reserves
+    for a year owes the year, however short the run."""
 
     days: float | None = None
     dollars: float | None = None
@@ -181,16 +196,20 @@ class Wish:
                     f"a {name} of {value:g} {unit} is out of range", f"valid: more than 0, at most {most:,.0f} {unit}"
                 )
 
+    def to_dict(self) -> dict[str, Any]:
+        """The limits with the fields of an option that are held against them."""
+        return {"days": self.days, "dollars": self.dollars, "compared": {"days": "days", "dollars": "payable_dollars"}}
+
     def met(self, option: Option) -> bool:
         """Whether an option keeps to both limits."""
         return (self.days is None or option.days <= self.days) and (
-            self.dollars is None or option.dollars <= self.dollars
+            self.dollars is None or option.payable_dollars <= self.dollars
         )
 
     def excess(self, option: Option) -> float:
         """How far an option is beyond the limits: 1 where one is missed by its double."""
         late = 0.0 if self.days is None else max(option.days / self.days - 1, 0)
-        dear = 0.0 if self.dollars is None else max(option.dollars / self.dollars - 1, 0)
+        dear = 0.0 if self.dollars is None else max(option.payable_dollars / self.dollars - 1, 0)
         return late + dear
 
     def lacks(self, option: Option) -> str:
@@ -198,8 +217,9 @@ class Wish:
         words = []
         if self.days is not None and option.days > self.days:
             words.append(f"{option.days - self.days:,.1f} days too late")
-        if self.dollars is not None and option.dollars > self.dollars:
-            words.append(f"${option.dollars - self.dollars:,.0f} too dear")
+        if self.dollars is not None and option.payable_dollars > self.dollars:
+            whole = "" if option.committed_dollars is None else ", as the whole term is owed"
+            words.append(f"${option.payable_dollars - self.dollars:,.0f} too dear{whole}")
         return ", ".join(words)
 
 

@@ -14,10 +14,11 @@ from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.tuning import tuning_notes
 from distsim.engine.plans.pace import campaign_pace
-from distsim.engine.plans.prices import Quote, covers
+from distsim.engine.plans.prices import RESERVED_YEARS, Quote, covers
 from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.job import Job
+from distsim.specs.price import TERMS
 from distsim.units import DAY, GIGA, count
 
 if TYPE_CHECKING:
@@ -122,15 +123,18 @@ def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
     named = {catalog.load("clusters", name).name for name in request.clusters}
     chosen = [
         cluster for cluster, gpu in sold.items()
-        if (not wanted or gpu in wanted) and (not named or cluster in named) and (wanted or named or _can_train(gpu))
+        if (not wanted or gpu in wanted) and (wanted or named or _can_train(gpu))
+        and (not named or catalog.load("clusters", cluster).name in named)
     ]  # fmt: skip
     if not chosen:
         asked = ", ".join([*request.gpus, *request.clusters]) or "the providers asked for"
+        rest = [term for term in TERMS if term not in request.price_terms]
+        other = f"other terms: --price {', '.join(rest)}; " if rest else ""
         raise DistsimError(
             f"nobody's {' or '.join(request.price_terms)} price for whole nodes of {asked} is known",
             *(_rented(name, sold) for name in sorted(request.clusters)),
             f"with such prices: {', '.join(sorted(set(sold.values()))) or 'none'}" if not named else "",
-            "other terms: --price on-demand, spot, reserved-1y; your own prices: presets/prices/NAME.toml",
+            f"{other}your own prices: presets/prices/NAME.toml",
         )
     return sorted(chosen)
 
@@ -183,6 +187,11 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int) -> list[str
         notes.append(
             f"{count(request.tokens)} tokens are compute-optimal for {count(model.parameters)} parameters "
             "(Chinchilla: about 20 per parameter); models that will serve long are trained on more"
+        )
+    if request.wish.dollars is not None and (bound := [term for term in request.price_terms if term in RESERVED_YEARS]):
+        notes.append(
+            f"the budget is held against what has to be paid: of {' and '.join(bound)} the whole term, of all else the "
+            "rent of the run; options are ranked by the rent of the run"
         )
     if "spot" in request.price_terms and request.terms.policy.node_preempted_every is None:
         notes.append(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import Stage, folded
+from distsim.engine.jobs.stages import Stage, chunks_of, folded
 from distsim.engine.kernels.compute import CLASSES, PHASES, stage_compute
 from distsim.engine.steps.compose import EXCHANGES, MicroBatch, gpu_seconds, product_seconds
 from distsim.engine.steps.copies import copied, copies_left
@@ -44,13 +44,20 @@ def pieces_of(setup: Setup, stage: Stage, chunks: int) -> tuple[Piece, ...]:
     """The chunks of a stage: each by itself where they are dealt in turn and unlike; else one that stands for all, as
     closed forms have it."""
     names = stage.names
-    sizes = list(setup.chunk_layers[stage.index :: setup.layout.pp])
     alike = len(set(setup.chunk_layers)) == 1 and not setup.model.mtp_trained
-    if alike or chunks == 1 or len(sizes) != chunks or folded(setup) or stage.mirror is not None:
+    held = len(setup.chunk_layers) // setup.layout.pp
+    if alike or chunks == 1 or held != chunks or folded(setup) or stage.mirror is not None:
         if chunks > 1:  # every kind in proportion
             names = tuple(block.name for block, count in stage.layers for _ in range(count))
         some, share = names[::chunks], 1 / chunks
         return (Piece(chunks, some, len(names) / len(some) * share if some else 0.0, share, share, share, True),)
+    return each_piece(setup, stage)
+
+
+def each_piece(setup: Setup, stage: Stage) -> tuple[Piece, ...]:
+    """The chunks of a stage, each by itself: the first of a stage with its embedding, the last with its head."""
+    names, sizes = stage.names, [setup.chunk_layers[chunk] for chunk in chunks_of(setup, stage.index)]
+    chunks = len(sizes)
     if stage.head is not None:
         sizes[-1] += setup.model.mtp_trained
     ends = list(accumulate(sizes, initial=0))
@@ -198,11 +205,10 @@ def _total(pairs: Iterable[Seconds]) -> Seconds:
     return sum(pair[0] for pair in listed), sum(pair[1] for pair in listed)
 
 
-def chunk_shares(setup: Setup, stage: Stage, timing: Mapping[str, float], chunks: int) -> list[Seconds]:
+def chunk_shares(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> list[Seconds]:
     """Which part of a stage's forward and backward each of its chunks does."""
-    pieces, priced = pieces_of(setup, stage, chunks), priced_blocks(setup, stage, timing)
-    each = [_total(_shares(stage, priced, piece)[1]) for piece in pieces]
-    return each if len(pieces) > 1 else each * chunks
+    priced = priced_blocks(setup, stage, timing)
+    return [_total(_shares(stage, priced, piece)[1]) for piece in each_piece(setup, stage)]
 
 
 def _seconds(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> Seconds:

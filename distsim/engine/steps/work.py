@@ -14,10 +14,10 @@ from distsim.engine.exchanges.hidden import beside_each
 from distsim.engine.jobs.models import refuse_untimed
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
+from distsim.engine.jobs.tp_overlap import without_tiles
 from distsim.engine.kernels.compute import BlockSums, StageCompute, stage_compute
 from distsim.engine.kernels.expert_load import busiest_exchange
 from distsim.engine.networks.network import Network
-from distsim.engine.networks.spread import spread
 from distsim.engine.steps.vocabulary import shared_part
 
 Link = Literal["tp_forward", "tp_backward", "tp_beside", "tp_step", "cp_forward", "cp_backward", "ep_forward",
@@ -131,17 +131,6 @@ def traffic_seconds(
         sums[often] = sums[often] + product(seconds, each)
         sums[once] = sums[once] + product(seconds, 1 - each)
     return sums
-
-
-def without_tiles(setup: Setup) -> Number:
-    """Whether tensor parallel exchanges stand apart from products where those of the framework's fitted runs do not:
-    userbuffers send tiles of sharded sequences between GPUs of one NVLink domain (NVIDIA/Megatron-LM arguments.py,
-    --tp-comm-overlap needs --sequence-parallel)."""
-    tiles, y = setup.framework.traffic.tp_tiles, setup.layout
-    if tiles != "fitted":
-        return tiles == "off"
-    domains, _ = spread(y.tp, 1, y.gpus, setup.cluster.domain, setup.cluster.gpus_per_node)
-    return (setup.accelerator.link is None) | (y.sequence_parallel == 0) | (domains > 1)
 
 
 def kind_of(flow: Flow) -> Link:

@@ -59,6 +59,11 @@ def check_size(stages: int, micro: int, chunks: int, splits: bool) -> None:
         )
 
 
+def stated_chunks(chunks: int | None, placement: Sequence[int] | None, stages: int | None) -> int | None:
+    """Chunks of each stage, as stated or as the ``placement`` of a given order has them."""
+    return chunks if chunks is not None or not placement or not stages else max(1, len(placement) // stages)
+
+
 def per_chunk(value: Time, schedule: Schedule, name: str) -> list[float]:
     """Seconds per chunk from one number for a whole stage, a list per stage, or a list per chunk in model order."""
     placement, stages = schedule.placement, len(schedule.orders)

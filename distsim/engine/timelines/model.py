@@ -4,43 +4,66 @@ from __future__ import annotations
 
 from typing import Any
 
+from distsim import catalog
 from distsim.engine.exchanges.pipeline import messages
 from distsim.engine.jobs.resolve import Setup, resolve
-from distsim.engine.jobs.stages import build_stages
+from distsim.engine.jobs.stages import build_stages, folded
 from distsim.engine.step import timing_of
 from distsim.engine.steps.compose import gpu_seconds, layout_numbers, micro_batch, product_seconds, stage_numbers
 from distsim.engine.steps.content import chunk_shares
 from distsim.engine.steps.weight_gradients import share_of
 from distsim.engine.steps.work import kinds_of, work_of
+from distsim.schedules.action import looped_chunk, wave_chunk
+from distsim.schedules.registry import chunks_for, find
 from distsim.specs.job import Job
 from distsim.specs.model import Model
+from distsim.specs.support import refuse_unsupported
 
 
-def model_setup(model: str | Model, stages: int, micro: int, chunks: int | None, **options: Any) -> Setup:
-    """One data-parallel replica of a model; ``options`` are further job options (gpu, tp, micro_batch, seq …)."""
+def model_setup(
+    model: str | Model, stages: int, micro: int, chunks: int | None, schedule: str | None = None, **options: Any
+) -> Setup:
+    """One data-parallel replica of a model; ``options`` are further job options (gpu, tp, micro_batch, seq …).
+
+    A schedule decides which stage holds which chunks; it is drawn for a framework that has not got it too. Where copies
+    of the model run in two directions, the stages are those of one: the simulation puts two on each device.
+    """
     stated = {name: value for name, value in options.items() if value is not None}
     tp, sequences = stated.get("tp", 1), stated.get("micro_batch", 1)
     gpus = tp * stages * stated.get("cp", 1)
     degrees = {"pp": stages, "vpp": chunks or 1, "gpus": gpus}
+    if schedule is not None and stages > 1 and find(schedule).placement != "bidirectional":
+        degrees["vpp"] = chunks_for(schedule, chunks)
+        stated["schedule"] = schedule
     job = Job.read({**stated, **degrees, "model": model, "global_batch": sequences * micro})
-    return resolve(job)
+    if schedule is None or "framework" not in stated:
+        return resolve(job)
+    framework = catalog.load("frameworks", job.framework)
+    any_schedule = framework.supports.model_copy(update={"schedules": None})
+    setup = resolve(job, {"framework": framework.model_copy(update={"supports": any_schedule})})
+    refuse_unsupported(setup.framework, setup.model, setup.layout, setup.offload)
+    return setup
 
 
-def model_times(model: str, stages: int, micro: int, chunks: int | None, **options: Any) -> dict[str, Any]:
-    """Seconds of each pass of one micro-batch through each whole stage, and of one hop between neighbours.
+def model_times(
+    model: str, stages: int, micro: int, chunks: int | None, schedule: str | None = None, **options: Any
+) -> dict[str, Any]:
+    """Seconds of each pass of one micro-batch through each stage (or chunk), and of one hop between neighbours.
 
-    An uneven first or last stage, embedding and loss included, shows in the lists of ``stages`` numbers.
+    An uneven first or last stage, embedding and loss included, shows in the lists of numbers.
     """
-    return pass_times(model_setup(model, stages, micro, chunks, **options))
+    return pass_times(model_setup(model, stages, micro, chunks, schedule, **options))
 
 
-def pass_times(setup: Setup, by_chunk: bool = False) -> dict[str, Any]:
-    """Forward, input gradient, weight gradient and full backward of every stage, in seconds; and the longest hop. With
-    ``by_chunk`` of every chunk in model order, where chunks are not alike."""
+def pass_times(setup: Setup) -> dict[str, Any]:
+    """Forward, input gradient, weight gradient and full backward, in seconds, of every stage, or where stages hold
+    several of every chunk in model order: the first with the embedding, the last with head and loss, whichever stages
+    hold these. And the longest hop."""
     timing, y = timing_of(setup).model_dump(), layout_numbers(setup)
     work, hops = work_of(setup), [0.0]
-    unlike = by_chunk and len(set(setup.chunk_layers)) > 1
-    chunks = len(setup.chunk_layers) // y["pp"] if unlike else 1
+    pp = int(y["pp"])
+    chunks = len(setup.chunk_layers) // pp
+    place_of = wave_chunk if folded(setup) else looped_chunk
     found: dict[int, tuple[float, float, float]] = {}
     stages = build_stages(setup)
     kinds = kinds_of(stages)
@@ -54,9 +77,9 @@ def pass_times(setup: Setup, by_chunk: bool = False) -> dict[str, Any]:
         weight = float(product_seconds(stage, "backward", timing)) * share_of(setup, [stages[one_of.index]]) * share
         after = (phases["backward"] + phases["recompute"]) * share
         for each in alike:
-            parts = chunk_shares(setup, each, timing, chunks) if unlike else [(1.0, 1.0)]
+            parts = chunk_shares(setup, each, timing) if chunks > 1 else [(1.0, 1.0)]
             for turn, (before, behind) in enumerate(parts):
-                place = turn * int(y["pp"]) + each.index
+                place = place_of(turn, each.index, pp)
                 found[place] = (phases["forward"] * share * before, (after - weight) * behind, weight * behind)
         hops.append(hop / max(messages(setup, one_of.index), 1))
     forward, inputs, weights = (list(column) for column in zip(*(found[i] for i in sorted(found)), strict=True))
