@@ -61,8 +61,8 @@ def test_a_larger_accelerator_does_not_end_the_search_for_what_costs_nothing() -
 
 def test_three_changes_that_cost_nothing_come_before_a_larger_accelerator() -> None:
     """Two consumer cards and a quantised model of 70B, which a card of 141 GB would hold, too."""
-    job = {"model": "llama-3-70b", "gpu": "rtx-4090", "gpus": 2, "framework": "huggingface", "lora_rank": 16,
-           "quantize": "nf4", "seq": 1024}  # fmt: skip
+    job = {"model": "llama-3-70b", "gpu": "rtx-5090", "gpus": 2, "framework": "huggingface", "lora_rank": 16,
+           "quantize": "nf4", "seq": 4096}  # fmt: skip
     found = mend(distsim.memory(**job)).fitting
     first = found[0]
     assert len(first.changes) == 3 and not {"gpu", "gpus"} & set(first.shown)
