@@ -78,3 +78,12 @@ def test_explanations_are_as_narrow_as_the_terminal(name: str, monkeypatch: pyte
     wide = {"model": "deepseek-v3", "gpu": "h200-sxm", "gpus": 512, "pp": 8, "ep": 32, "zero": 1}
     told = lines(distsim.step(**JOBS.get(name, wide)), PLAIN)
     assert max(map(len, map(bare, told))) <= 80
+
+
+def test_a_product_that_computes_little_is_explained_at_a_copys_rate() -> None:
+    """Of sixteen tokens: reading the weights takes as long as a copy of them would."""
+    report = distsim.step("llama-7b", gpu="a100-sxm4-80gb", gpus=1, seq=16)
+    found = [one for section in sections(report) for one in section.figures]
+    (product,) = [one for one in found if one.label.endswith("seconds at that share")]
+    assert product.arguments["bandwidth"] == 0.855 * 2.039e12
+    assert product.value == product.arguments["size_bytes"] / product.arguments["bandwidth"]

@@ -129,7 +129,7 @@ def _product(report: StepReport) -> Figures:
     rate, each = (chip.narrow_rate or 0.0, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
     share = product_share(m, n, k, batch, chip.units, chip.array)
     moved = (m * k + k * n + m * n) * batch * each
-    seconds = roofline_seconds(2 * m * n * k * batch, rate * share, moved, chip.bandwidth)
+    seconds = roofline_seconds(2 * m * n * k * batch, rate * share, moved, chip.product_bandwidth)
     if not math.isclose(seconds, sums.matmul8 if narrow else sums.matmul, rel_tol=1e-9):
         return figures
     told, source = "best measured product", "presets/gpus"
@@ -142,7 +142,7 @@ def _product(report: StepReport) -> Figures:
     else:
         figures.use(words, matmul_share, m=m, n=n, k=k, batch=batch, units=chip.units)
     figures.use(f"{largest.name}: seconds at that share", roofline_seconds, flops=2 * m * n * k * batch,
-                rate=rate * share, size_bytes=moved, bandwidth=chip.bandwidth)  # fmt: skip
+                rate=rate * share, size_bytes=moved, bandwidth=chip.product_bandwidth)  # fmt: skip
     return figures
 
 
