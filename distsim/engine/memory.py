@@ -198,12 +198,23 @@ def with_overhead(
     return {**parts, "framework": overhead + fragmentation}, fragmentation
 
 
+def _filled(categories: dict[str, Number], fragmentation: Number) -> tuple[dict[str, Number], Number]:
+    """The same where activations leave room in the place of gradients to come: what the allocator lost of all that
+    comes and goes is in it, and as far as that is too little, gradients are not all there."""
+    lack = -categories["activations"]
+    if not isinstance(lack, (int, float)) or lack <= 0:
+        return categories, fragmentation
+    lost = min(lack, fragmentation)
+    own = {"activations": 0, "framework": categories["framework"] - lost,
+           "gradients": categories["gradients"] - (lack - lost)}  # fmt: skip
+    return {**categories, **own}, fragmentation - lost
+
+
 def _stage(setup: Setup, stage: Stage) -> StageMemory:
     figures = Figures()
     parts, (held, saved, top, moments) = stage_parts(setup, stage, figures)
-    if isinstance(top.activations, (int, float)) and top.activations < 0:  # nothing in the place of gradients to come
-        parts = {**parts, "gradients": top.gradients + top.activations, "activations": 0}
     categories, fragmentation = with_overhead(setup, parts, top.churning, split_bytes(setup, stage), figures)
+    categories, fragmentation = _filled(categories, fragmentation)
     figures.note("activations", top.activations, "B", f"ledger, at the {top.name}")
     y = setup.layout
     return StageMemory(
