@@ -7,8 +7,8 @@ from caching_allocator import Allocator, Step, reserved_bytes
 
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.memory import held_by
-from distsim.engine.runs.profile import run_year
 from distsim.engine.runs.setup import setup_of
+from distsim.engine.runs.years import run_year
 from distsim.engine.validate import shipped_runs
 from distsim.interop.runs import read_runs
 from distsim.interop.runs.peaks import measured_peak_bytes

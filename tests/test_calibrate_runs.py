@@ -158,8 +158,8 @@ def test_a_run_never_vouches_for_itself() -> None:
 def test_every_run_is_found_in_its_table_and_left_out() -> None:
     """A table that writes fewer digits than a job has would let a run correct itself."""
     from distsim.engine.runs.likeness import correction_of, evidence
-    from distsim.engine.runs.profile import run_year
     from distsim.engine.runs.setup import setup_of
+    from distsim.engine.runs.years import run_year
 
     wanted = {"nemo-0030", "mbridge-0097", "mbridge-0242", "dgxc-0178", "vtrain-0001", "foundry-0023", "titan-0057"}
     for row in read_runs(PUBLISHED):

@@ -6,8 +6,8 @@ import pytest
 
 from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.runs.profile import run_year
 from distsim.engine.runs.setup import setup_of
+from distsim.engine.runs.years import run_year
 from distsim.interop.runs import MissingCell, Run, measured_step_seconds
 from distsim.interop.runs.peaks import measured_peak_bytes
 from distsim.units import GIB

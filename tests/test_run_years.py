@@ -8,8 +8,8 @@ import pytest
 
 import distsim
 from distsim.engine.runs.memory import held_by
-from distsim.engine.runs.profile import run_year
 from distsim.engine.runs.setup import setup_of
+from distsim.engine.runs.years import run_year
 from distsim.interop.runs import Run
 from distsim.interop.runs.release import stated_year
 

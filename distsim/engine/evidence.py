@@ -12,10 +12,11 @@ from distsim.engine.runs.fitting import assumed_to_fit
 from distsim.engine.runs.layout import assumed_batch, assumed_layout, idle_degrees
 from distsim.engine.runs.measured import measured_seconds, small_share
 from distsim.engine.runs.memory import peak_of_run
-from distsim.engine.runs.profile import assumed_software, run_year
+from distsim.engine.runs.profile import assumed_software
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.software import assumed_recompute
 from distsim.engine.runs.units import beyond, time_cell
+from distsim.engine.runs.years import run_year
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run
 from distsim.interop.runs import notes as run_notes

@@ -28,9 +28,10 @@ from distsim.engine.fitting.write import (
 )
 from distsim.engine.runs.likeness import FOLDER, evidence, own_sources
 from distsim.engine.runs.measured import measured_seconds
-from distsim.engine.runs.profile import as_one_software, assumed_software, run_year
+from distsim.engine.runs.profile import as_one_software, assumed_software
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.units import beyond, time_cell, unit_note
+from distsim.engine.runs.years import run_year
 from distsim.engine.step import timing_on
 from distsim.engine.steps.intervals import residuals_of
 from distsim.engine.validate import shipped_runs, unseen_runs

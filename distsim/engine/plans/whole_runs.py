@@ -19,8 +19,9 @@ from distsim.engine.plans.layouts import best_options, with_options
 from distsim.engine.plans.pace import campaign_pace
 from distsim.engine.runs.cluster import cluster_of
 from distsim.engine.runs.kernels import with_kernels_of
-from distsim.engine.runs.profile import framework_of, precision_of, run_year
+from distsim.engine.runs.profile import framework_of, precision_of
 from distsim.engine.runs.setup import setup_of
+from distsim.engine.runs.years import run_year
 from distsim.engine.step import StepReport, step_of, timed
 from distsim.errors import DistsimError
 from distsim.formulas.energy import energy_kwh

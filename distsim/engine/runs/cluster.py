@@ -15,11 +15,11 @@ from distsim.interop.runs.hits import hit
 from distsim.specs.cluster import Cluster
 from distsim.units import GIGA, parse
 
-NAMED: dict[str, dict[str, str]] = {
-    "/node, EFA": {"h100-sxm": "p5.48xlarge"},
-    "Jean Zay": {"a100-sxm4-80gb": "jean-zay-a100", "v100-sxm2-32gb": "jean-zay-v100-32gb",
-                 "v100-sxm2-16gb": "jean-zay-v100-16gb"},
-}  # fmt: skip
+NAMED: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
+    (re.compile("/node, EFA"), {"h100-sxm": "p5.48xlarge"}),
+    (re.compile("Jean[- ]Zay"), {"a100-sxm4-80gb": "jean-zay-a100", "v100-sxm2-32gb": "jean-zay-v100-32gb",
+                                 "v100-sxm2-16gb": "jean-zay-v100-16gb"}),
+)  # fmt: skip
 """What notes say of a machine or its network where it is no preset's name, and the presets of it by GPU."""
 _NAMES = re.compile(r"[a-z][a-z0-9]*(?:[-._][a-z0-9]+)*", re.IGNORECASE)
 """Words of notes that may be a preset's name."""
@@ -37,14 +37,7 @@ def cluster_of(run: Run) -> Cluster | None:
     name = run.text("gpu")
     assert name is not None
     told = " ".join((run.notes, *(home for who, home in HOMES.items() if run.source.startswith(who))))
-    said = next(
-        (
-            nodes[name]
-            for words, nodes in NAMED.items()
-            if words in told.replace("Jean-Zay", "Jean Zay") and name in nodes
-        ),
-        None,
-    )
+    said = next((nodes[name] for words, nodes in NAMED if name in nodes and words.search(told)), None)
     named = said or cluster_in(run) or _by_name(told, name)
     try:
         usual: Cluster = catalog.load("clusters", named) if named else catalog.usual_cluster(name)

@@ -12,8 +12,8 @@ from distsim.engine.jobs.graphs import GROUPED, ITERATION, graphed
 from distsim.engine.jobs.profile import recipe_kernels, recipes_of, with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.attention import own_softmax
-from distsim.engine.runs.profile import recipe_year, run_year, year_ended
 from distsim.engine.runs.software import layers_from, recomputation_of, tells_all_positions
+from distsim.engine.runs.years import recipe_year, run_year, year_ended
 from distsim.interop.runs import Run, expert_notes, loss_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes

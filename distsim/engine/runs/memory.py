@@ -12,7 +12,7 @@ from distsim.engine.jobs.profile import with_kernels
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import StageMemory, memory_of
 from distsim.engine.runs.likeness import correction_of
-from distsim.engine.runs.profile import year_ended
+from distsim.engine.runs.years import before_torch_2
 from distsim.interop.runs import Run
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
@@ -62,8 +62,6 @@ COUNTERS_IN_NOTES = {
 LOADED_WHOLE_UNTIL, LOADED_WHOLE_BYTES = 2024.0, 1.0e9
 """Software before this year has all kernels of its libraries in a larger context: 1.5 GB on an A100, of which the chip
 takes 0.5, as nvidia-smi showed in 52 runs of BLOOM's layout scan (presets/frameworks/megatron-deepspeed.toml)."""
-ZEROED_UNTIL = 2023.2
-"""Until torch 2.0 of March 2023, ``zero_grad`` filled gradients with zeros, so that they stayed from step to step."""
 QLORA_ON_DEEPSPEED, QLORA_BUCKETS_BYTES = 'method "Q-LoRA"', 2 * 2e8 * 2
 """Notes of runs of QwenLM/Qwen's finetune_qlora_single_gpu.sh, which DeepSpeed runs in fp16, the loss too; and two
 buckets of its ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as well."""
@@ -168,7 +166,7 @@ def _beside(run: Run, setup: Setup, year: float) -> Setup:
     context = LOADED_WHOLE_BYTES if year < LOADED_WHOLE_UNTIL else 0.0
     if hit(IN_BACKWARD, notes.lower()):
         buffers["steps_in_backward"] = True
-    if year_ended(run) <= ZEROED_UNTIL:
+    if before_torch_2(run):  # zero_grad filled gradients with zeros, so that they stayed from step to step
         buffers["gradients_grow"] = False
     if hit(READS_NARROW, notes):
         buffers["shard_gradients"] = False

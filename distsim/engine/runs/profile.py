@@ -12,6 +12,7 @@ from distsim.engine.jobs.lacking import COMPILED_ONLY, GRAPHS
 from distsim.engine.jobs.profile import BY_DEFAULT
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.software import chip_of, told_software
+from distsim.engine.runs.years import TODAY, before_torch_2, recipe_year, run_year
 from distsim.interop.runs import MissingCell, Run, expert_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
@@ -27,19 +28,12 @@ from distsim.interop.runs.names import (
     precision_like,
     rounds_products,
 )
-from distsim.interop.runs.release import release_year, stated_year
 from distsim.interop.runs.sharding import by_torch
 from distsim.specs.framework import Framework
 from distsim.specs.timing import family_of
 
-TODAY = 2026.0
-"""The year of the newest software that frameworks' presets describe."""
-MIDDLE = 0.5
-"""Of a year."""
 TF32_UNTIL = 2022.5
 """Until when PyTorch multiplied fp32 tensors on TF32 units unless told otherwise: release 1.12 of June 2022."""
-FOREACH_SINCE = 2023
-"""When torch's optimizers began to update all tensors of a GPU at once where nobody says: release 2.0 of March."""
 GRADIENT_BUFFERS = ("megatron",)
 """Families of frameworks that add gradients up in a buffer, in the parameters' format or in fp32 (Megatron-LM's
 --accumulate-allreduce-grads-in-fp32 and --main-grads-dtype, Megatron-Bridge's grad_reduce_in_fp32)."""
@@ -49,24 +43,6 @@ SPLITS = "splits_models"
 """A cell that rows are given where other rows tell it of their software."""
 UNKNOWN_SPLIT, UNKNOWN_TUNING, UNKNOWN = "megatron-lm", "huggingface", "fsdp"
 """Whose profile stands for unknown software that splits models, that fine-tunes adapters, and for any other."""
-
-
-def run_year(run: Run) -> float:
-    """The year of a run's software, to the month where a release is named; today's where nobody says, as for a job."""
-    return release_year(run) or stated_year(run) or TODAY
-
-
-def recipe_year(run: Run) -> float:
-    """The year by which a run's recipes are chosen: its middle where nobody says the month, since a table of a year
-    has the recipes of any of its releases, and its first is the least likely."""
-    year = run_year(run)
-    return year + MIDDLE if release_year(run) is None and run.text("year") and year == int(year) else year
-
-
-def year_ended(run: Run) -> float:
-    """The latest that a run's software may be: the end of its year where nobody says the month."""
-    year = run_year(run)
-    return year + 1 if year == int(year) else year
 
 
 def framework_of(run: Run) -> Framework:
@@ -276,7 +252,7 @@ def updated_by(run: Run, framework: Framework, named: str | None) -> str | None:
         return named
     if fuses_update(run):
         return f"{name}-fused"
-    return f"{name}-forloop" if run_year(run) < FOREACH_SINCE else named
+    return f"{name}-forloop" if before_torch_2(run) else named
 
 
 def checkpointed(run: Run, setup: Setup) -> Setup:

@@ -33,13 +33,13 @@ from distsim.engine.runs.profile import (
     checkpointed,
     framework_of,
     precision_of,
-    run_year,
     trained_whole,
     unpacked_then,
     updated_by,
     usual_of,
 )
 from distsim.engine.runs.software import compiled_zero, recomputation_of, sharding_group
+from distsim.engine.runs.years import run_year
 from distsim.interop.runs import MissingCell, Run, loss_notes
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.chips import with_chip

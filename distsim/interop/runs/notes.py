@@ -130,7 +130,7 @@ def deterministic(run: Run) -> bool:
 
 
 def blocking(run: Run) -> bool:
-    """Whether each launch of a kernel waited for its end."""
+    """Whether each launch of a kernel waited for its end (an environment variable of CUDA)."""
     return hit(_BLOCKING, run.notes) is not None
 
 

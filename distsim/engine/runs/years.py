@@ -1,0 +1,37 @@
+"""When a measured run's software was made, and what follows from it."""
+
+from __future__ import annotations
+
+from distsim.interop.runs import Run
+from distsim.interop.runs.release import release_year, stated_year
+
+TODAY = 2026.0
+"""The year of the newest software that frameworks' presets describe."""
+MIDDLE = 0.5
+"""Of a year."""
+TORCH_2 = 2023.2
+"""Release 2.0 of PyTorch, of March 2023: ``zero_grad`` lets gradients go, and optimizers update all tensors of a GPU at
+once where nobody says."""
+
+
+def run_year(run: Run) -> float:
+    """The year of a run's software, to the month where a release is named; today's where nobody says, as for a job."""
+    return release_year(run) or stated_year(run) or TODAY
+
+
+def recipe_year(run: Run) -> float:
+    """The year by which a run's recipes are chosen: its middle where nobody says the month, since a table of a year
+    has the recipes of any of its releases, and its first is the least likely."""
+    year = run_year(run)
+    return year + MIDDLE if release_year(run) is None and run.text("year") and year == int(year) else year
+
+
+def year_ended(run: Run) -> float:
+    """The latest that a run's software may be: the end of its year where nobody says the month."""
+    year = run_year(run)
+    return year + 1 if year == int(year) else year
+
+
+def before_torch_2(run: Run) -> bool:
+    """Whether a run's software is older than PyTorch 2.0."""
+    return year_ended(run) <= TORCH_2
