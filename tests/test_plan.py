@@ -198,6 +198,17 @@ def test_limits_that_nothing_meets() -> None:
     assert "too dear" in done.stdout
 
 
+def test_what_options_lack_folds_below_its_head() -> None:
+    text = run("llama-3-8b", "--tokens", "1T", "--gpu", "h200-sxm", "--price", "reserved-1y", "--deadline", "30d",
+               "--budget", "100k", COLUMNS="80").stdout.splitlines()  # fmt: skip
+    head = next(place for place, line in enumerate(text) if "what it lacks" in line)
+    start = text[head].index("what it lacks")
+    told = text[head + 1 : text.index("", head)]
+    assert max(map(len, told)) <= 80
+    below = [line for line in told if not line[:start].strip()]
+    assert below and all(line[start] != " " for line in below)
+
+
 def test_the_budget_has_to_pay_for_a_reservation_whole() -> None:
     """Machines of 8 x $1.50 for a year are $105,120, whatever part of it a run of ten days uses."""
     by_term = {"reserved-1y": 1.5, "on-demand": 2.0, "reserved": 1.8}

@@ -135,7 +135,8 @@ def _misses(made: Plan, term: Style) -> list[str]:
         for one in made.nearest
     ]  # fmt: skip
     head = ["nearest", "from", "days", "dollars", "what it lacks"]
-    return [term.ink("No option keeps to the limits.", VERMILLION), *columns(head, rows, left=(0, 1, 4))]
+    lines = columns(head, rows, left=(0, 1, 4))
+    return [term.ink("No option keeps to the limits.", VERMILLION), *folded(lines, lines[0].index(head[-1]))]
 
 
 def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
