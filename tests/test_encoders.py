@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from ledgers import one_gpu
+from recordings import as_recorded
 
 from distsim import catalog
 from distsim.engine.figures import Figures
@@ -71,11 +72,11 @@ def _masked(name: str, layers: int | None = None) -> Model:
 def test_against_torch(row: dict[str, str]) -> None:
     """What layers of BERT and its likes keep in 16 bits to the byte; peaks of all within 3 %, of these 0.3 %."""
     batch, exact = int(row["micro_batch"]), row["model"] in EXACT
-    setup = one_gpu(
+    setup = as_recorded(one_gpu(
         _masked(row["model"], int(row["layers"])), seq=int(row["seq"]), micro_batch=batch, global_batch=batch,
         attention="eager" if row["attn_impl"] == "eager" else "flash", precision=PRECISION[row["dtype_scheme"]],
         recompute=row["recompute"],
-    )  # fmt: skip
+    ))  # fmt: skip
     stage = build_stages(setup)[0]
     saved, held = saved_of(setup, stage), states(setup, stage.parameters, Figures())
     if row["dtype_scheme"] == "bf16" and exact:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recordings import as_recorded
 from test_saved_tensors import PRECISION
 from test_search import same_somewhere
 
@@ -39,7 +40,7 @@ PEFT = json.loads((ORACLES / "peft_counts.json").read_text())
 
 def _setup(config: dict[str, Any] | str, **options: Any) -> Setup:
     model = config if isinstance(config, str) else read_config(config).model
-    return resolve(Job(model=model, gpu="h200-sxm", gpus=1, framework="huggingface", **options))
+    return as_recorded(resolve(Job(model=model, gpu="h200-sxm", gpus=1, framework="huggingface", **options)))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["case"])

@@ -10,7 +10,8 @@ from distsim.engine.evidence import replay
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.launches import PLAIN_ISSUE, launches
-from distsim.engine.kernels.passes import HALVES_GATE, composed, moved_bytes
+from distsim.engine.kernels.passes import composed, moved_bytes
+from distsim.engine.kernels.plain_costs import HALVES_GATE
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.layers.head import head

@@ -49,14 +49,15 @@ def test_metrics_take_the_loss_once_more_each() -> None:
 
 
 def test_plain_torch_scales_masks_and_casts_scores() -> None:
-    """Bytes per score of GPT-2: scale, causal mask and mask of padding (12), cast (6), softmax (8), cast (6); backward
-    cast (6), softmax (12), cast (6), causal mask and scale (8). Compiled, scale and masks are part of the softmax."""
+    """Bytes per score of GPT-2: scale and causal mask (8), fp32 mask of padding (6, on a busy A100 less than a pass),
+    softmax (8), cast (6); backward cast (6), product and softmax (24), cast (6), causal mask and scale (8). Compiled,
+    scale and masks are part of the softmax."""
     setup = resolve(Job(model="gpt2", gpu="a100-sxm4-80gb", framework="torch-ddp", precision="amp-bf16",
                         attention="eager", dropout=False))  # fmt: skip
     softmax = next(o for o in build_stages(setup)[0].layers[0][0].operations if o.name == "attention.softmax")
     forward, backward = moved_bytes(setup, softmax)
     scores = softmax.shape[0]
-    assert (forward / scores, backward / scores) == (32, 32)
+    assert (forward / scores, backward / scores) == pytest.approx((28, 44), rel=0.06)
     compiled = resolve(Job(model="gpt2", gpu="a100-sxm4-80gb", framework="torch-compile", precision="amp-bf16",
                            attention="eager", dropout=False))  # fmt: skip
     assert moved_bytes(compiled, softmax)[0] / scores == 14

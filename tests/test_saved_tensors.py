@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recordings import as_recorded
 
 from distsim import catalog
 from distsim.engine.figures import Figures
@@ -106,7 +107,7 @@ def setup_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], tupl
             recompute=RECOMPUTE[row["recompute"]],
             optimizer="adamw-foreach" if unfused else row["optimizer"],
         )
-        setup = resolve(job)
+        setup = as_recorded(resolve(job))
         return setup, build_stages(setup)[0]
 
     return build

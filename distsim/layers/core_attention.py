@@ -210,9 +210,10 @@ def _products(ctx: Context, read: Heads, output: Tensor, flops: Number, math: bo
         shape, transient_forward=(raw,), transient_backward=(raw, query, key), recompute_class="core_attention",
     )  # fmt: skip
     wider = [t._replace(bytes_each=FP32_BYTES - raw.bytes_each) for t in kept if t.name == COMPOSED]
+    multiplied = (raw,) * (ctx.kernels.softmax_kernel == "steps" and ctx.kernels.softmax_product)
     softmax = Operation(
         "attention.softmax", "elementwise", 0, 0, raw.size_bytes, weights.size_bytes, (raw.elements,),
-        tuple(kept), transient_backward=(raw, raw, *wider, *wider), recompute_class="core_attention",
+        tuple(kept), transient_backward=(raw, raw, *multiplied, *wider, *wider), recompute_class="core_attention",
     )  # fmt: skip
     weighted = Operation(
         "attention.weighted_sum", "attention", flops / 2, flops, weights.size_bytes + value.size_bytes,

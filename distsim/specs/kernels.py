@@ -44,6 +44,9 @@ class Kernels(Spec):
     softmax_kernel: Literal["one", "compiled", "steps"] = "one"
     """One kernel with scale and mask, one for each of its reductions, as XLA makes them, or plain torch's steps: scale,
     mask, softmax, casts (engine/kernels/passes.py)."""
+    softmax_product: bool = True
+    """A plain softmax's backward multiplies weights by their gradients into a tensor of their own first, as torch's
+    kernels do; recordings of fake tensors, for which no kernel runs, have none."""
     mask_chosen: bool = False
     """Steps of a softmax in which a causal mask chooses between scores and the least number, beside the mask that is
     added (GPT-2 and its like in transformers)."""
@@ -103,6 +106,8 @@ class Kernels(Spec):
     """Flash attention keeps the log-sum-exp (fp32 per head and token)."""
     rope: Literal["fused", "eager"] = "fused"
     """``eager`` rotation makes new query and key tensors, and keeps tables of cosines and sines."""
+    rope_complex: bool = False
+    """An eager rotation is one product of complex numbers between two casts, not products with cosines and sines."""
     rope_scaled: Literal["fused", "composed"] = "fused"
     """Rotation that also scales: in the fused kernel, or of plain operations because that kernel cannot."""
     rope_tables: Natural = 2

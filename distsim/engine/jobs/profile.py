@@ -44,6 +44,7 @@ def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> K
     overrides = dict(framework.families.get(model.family) or {})
     where = f"framework {framework.name}, families.{model.family}"
     if compiled:
+        overrides |= {"softmax_kernel": "one"} if own.softmax_kernel == "steps" else {}
         overrides |= framework.compiled
         where += " and compiled"
     return with_kernels(own, overrides, where) if overrides else own

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distsim.arrays import Number, maximum, minimum, where
-from distsim.engine.kernels.passes import BACKWARD_BYTES
+from distsim.engine.kernels.plain_costs import BACKWARD_BYTES
 from distsim.formulas.compute import attention_share, causal_fraction, head_share, stream_seconds
 from distsim.layers.attention_kernel import FLASH_WIDTH, MASK
 from distsim.layers.ledger import Operation

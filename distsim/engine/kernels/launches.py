@@ -159,8 +159,12 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if not _plain_inside(setup, operation):
         before, after = (max(before, cost.kernels[0]), max(after, cost.kernels[1]))
     if operation.name.endswith(".softmax"):
-        more = composed_softmax(setup) * COMPOSED_SOFTMAX_KERNELS + plain_torch(setup) * SOFTMAX_STEPS_KERNELS
-        before, after = before + more, after + more
+        again, steps = composed_softmax(setup), plain_torch(setup)
+        more = (
+            again * composed + steps * plain
+            for composed, plain in zip(COMPOSED_SOFTMAX_KERNELS, SOFTMAX_STEPS_KERNELS, strict=True)
+        )
+        before, after = before + next(more), after + next(more)
     if operation.kind == "matmul" and not operation.weight_gradient:
         after = FROZEN_KERNELS
     calls = _calls(operation)

@@ -6,12 +6,34 @@ elementary step; each step reads its operands and writes its result. The counts 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from distsim.arrays import Number, maximum, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.expert_modules import picked_gradient_bytes
 from distsim.engine.kernels.expert_passes import ACTIVATION, EXCHANGES, bias_passes, by_indices, exchange_passes
+from distsim.engine.kernels.plain_costs import (
+    AUTOCAST_ACTIVATION,
+    BACKWARD_BYTES,
+    CLAMPED_GATE,
+    COMPILED_ADAPTER,
+    COMPILED_SLICE,
+    COMPLEX_ROPE,
+    COMPOSED_ACTIVATION,
+    EAGER_GATE,
+    EAGER_NORM,
+    EAGER_ROPE,
+    EAGER_SCALED_GATE,
+    FUSED_ROPE,
+    HALVES_GATE,
+    HALVES_SCALED_GATE,
+    NARROW_ACTIVATIONS,
+    SLICED,
+    SLICED_GATE,
+    STRIDED_PER_CYCLE,
+    SUMMED_IN_STEPS,
+    Cost,
+    plain_norm_bytes,
+    slowed,
+)
 from distsim.engine.kernels.softmax_passes import plain_torch, softmax_bytes
 from distsim.formulas.compute import reread_share
 from distsim.layers.layer_inputs import SLICE
@@ -19,8 +41,6 @@ from distsim.layers.ledger import Operation
 from distsim.layers.mlp import COMPOSED_ACTIVATIONS
 from distsim.units import FP32_BYTES
 
-BACKWARD_BYTES = 2.0
-"""Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
 NORM_BACKWARD = 2.5
 """The same of a norm: one kernel reads the output's gradient and the input and writes the input's gradient, another
 reads both again for the weight's gradient."""
@@ -52,60 +72,6 @@ SUMMED = 3
 """Passes over an element of a sum: two are read, one is written."""
 
 
-class Cost(NamedTuple):
-    """Factors on bytes (forward, backward) and launches (forward, backward) of a composed operation."""
-
-    forward: float = 1.0
-    backward: float = 1.0
-    kernels: tuple[int, int] = (0, 0)
-
-
-# RMSNorm in fp32: cast, square, mean, root, product, cast, weight: 36 bytes an element and twice that backward, where
-# one kernel moves 4 and 8 at two bytes. A gated activation in two kernels: 10 bytes for 6, 18 for 12.
-EAGER_NORM = Cost(9.0, 9.0, (7, 12))
-EAGER_GATE = Cost(10 / 6, 18 / 12, (2, 3))
-# The same where gate and up are halves of one product's output: kernels on rows with a stride take the slow path of
-# torch's elementwise loops, and backward puts both gradients side by side. 25.2 million elements on an H100 take 77 and
-# 80 us forward, 80, 49, 91 and 94 backward, of which the 49 are a product of whole tensors, 6 bytes an element (the
-# same profile): as 15.5 and 31 bytes at 2.48 TB/s.
-HALVES_GATE = Cost(15.5 / 6, 31 / 12, (2, 5))
-# The same of experts, and its product by the router's fp32 weight (6) and cast (6). Backward: cast (6), gradient of the
-# product and its cast (14), the weights' gradient and its sum (14).
-EAGER_SCALED_GATE = Cost(22 / 6, 52 / 12, (4, 8))
-HALVES_SCALED_GATE = Cost(27.5 / 6, 65 / 12, (4, 9))
-# A gated activation whose input is clamped in plain torch first: two clamps (4 bytes an element of the inner width)
-# and their concatenation (8), for 6. Backward: gradients of the clamps (comparison and choice, 8; two comparisons,
-# their conjunction and choice, 14) and of the two halves (8), for 12.
-CLAMPED_GATE = Cost(22 / 6, 42 / 12, (4, 8))
-# The same of plain torch on slices of every second column (GPT-OSS in torchtitan), which are read at half the rate: two
-# clamps (12), product by a constant (4), sigmoid (4), product (6), product and sum (8), for 6. Backward: gradients of
-# these (24 and 16 of the clamps, two sums 12), then of the slices, zeros written and added (42), for 12.
-SLICED_GATE = Cost(34 / 6, 94 / 12, (7, 16))
-SUMMED_IN_STEPS = Cost(1.0, 1.0, (5, 7))  # what experts give: bytes are in expert_passes.COMBINED
-# An activation of plain operations, each reading and writing two bytes an element, for 4 and 8 of one kernel. GELU by
-# tanh, 0.5 x (1 + tanh(c (x + d x^3))): half, power, product, sum, product, tanh, sum, product: 36 bytes; backward both
-# products (12), tanh (6), two scales (8), the power (14), half (4) and the sum of three gradients (12): 56. Autocast
-# makes powers in fp32, so that all that follows is as wide: 70 and 118, with the casts, and one more for the next
-# product (6).
-COMPOSED_ACTIVATION = Cost(36 / 4, 56 / 8, (8, 13))
-AUTOCAST_ACTIVATION = Cost(76 / 4, 118 / 8, (10, 16))
-# Without powers nothing becomes wide. Quick GELU, x sigmoid(1.702 x): scale (4), sigmoid (4), product (6); backward
-# both factors (12), sigmoid (6), scale (4) and the sum of both gradients (6). GELU by erf, x / 2 (1 + erf(x / 2^0.5)):
-# half, scale, erf, sum (4 each), product (6); backward both factors (12), half and scale (8), erf's square, minus,
-# exponential, scale and product (22) and the sum (6).
-NARROW_ACTIVATIONS = {"quick_gelu": Cost(14 / 4, 28 / 8, (3, 6)), "gelu_erf": Cost(22 / 4, 48 / 8, (5, 10))}
-# Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
-# products and a sum it moves them four times.
-FUSED_ROPE = Cost(1.0, 1.0, (1, 1))
-# Backward of a slice: zeros as large as what it was cut from, read and added to the other slices' gradients (three
-# more); a compiler puts all slices' gradients side by side once.
-SLICED = Cost(0.0, 4 / BACKWARD_BYTES)
-COMPILED_SLICE = Cost(0.0, 0.0)
-# An adapter's result is scaled (read, written) and added (two read, one written); compiled, both are one kernel.
-COMPILED_ADAPTER = Cost(3 / 5, 3 / 5)
-EAGER_ROPE = Cost(4.0, 4.0, (10, 10))
-
-
 def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Bytes through memory, forward and backward, of an operation that is no matrix product."""
     size = operation.bytes_read + operation.bytes_written
@@ -123,14 +89,24 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if operation.name.endswith(".heads"):
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
-        copied = _head_copies(setup, operation)
+        copied = _head_copies(setup, operation) * slowed(STRIDED_PER_CYCLE, setup.accelerator)
     cost, bias = composed(setup, operation), bias_passes(setup, operation)
     if operation.name in EXCHANGES:
         own = exchange_passes(setup, operation)
         picked = picked_gradient_bytes(setup) if operation.name == "mlp.dispatch" else 0.0
         return own.forward + bias.forward, own.backward + bias.backward + picked
+    slower = slowed(cost.per_cycle, setup.accelerator)
+    if operation.kind == "norm" and plain_norms(setup):
+        rows, width = operation.shape[:2]
+        return plain_norm_bytes(setup.model.norm == "rmsnorm", rows * width, operation.bytes_read, setup.accelerator)
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
-    return size * cost.forward + copied + bias.forward, size * again * cost.backward + copied + bias.backward
+    first, second = size * cost.forward * slower, size * again * cost.backward * slower
+    return first + copied + bias.forward, second + copied + bias.backward
+
+
+def plain_norms(setup: Setup) -> bool:
+    """Whether norms are those of plain torch: RMSNorm composed of elementary operations, layer norm by its kernels."""
+    return setup.kernels.norm == "eager" and not fuses_neighbours(setup)
 
 
 def _merged_bytes(setup: Setup, operation: Operation, way: int) -> Number:
@@ -269,6 +245,8 @@ def composed(setup: Setup, operation: Operation) -> Cost:
         return SLICED
     if operation.name == "attention.heads" and model.positions == "rotary":
         scaled = model.rotary_scaled and kernels.rope_scaled == "composed"
+        if kernels.rope == "eager" and kernels.rope_complex:
+            return COMPLEX_ROPE
         return EAGER_ROPE if scaled or kernels.rope == "eager" else FUSED_ROPE
     if clamped(setup, operation):
         return SLICED_GATE if kernels.expert_clamp == "sliced" else CLAMPED_GATE

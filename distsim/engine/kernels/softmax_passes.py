@@ -4,34 +4,38 @@ from __future__ import annotations
 
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.kernels.plain_costs import COMPOSED_PER_CYCLE, SOFTMAX_PER_CYCLE, slowed
 from distsim.layers import core_attention
 from distsim.layers.ledger import Operation
 from distsim.units import FP32_BYTES
 
 # Bytes per score that a softmax composed in fp32 moves beyond a fused one, forward and backward. Forward: cast (6),
-# scale (8), mask in place (9), softmax (8), cast (6), for 4. Backward: cast (6), softmax (12), mask (9), scale (8),
-# cast (6), for 6. Source of the steps: NVIDIA/Megatron-LM, fused_softmax.py, forward_torch_softmax.
-COMPOSED_SOFTMAX = (33.0, 35.0)
-COMPOSED_SOFTMAX_KERNELS = 4
-"""Launches beyond that of a fused softmax, each way."""
+# scale (8), mask in place (9), softmax (8), cast (6), for 4. Backward: cast (6), product (12), softmax (12), mask (9),
+# scale (8), cast (6), for 6. Source of the steps: NVIDIA/Megatron-LM, fused_softmax.py, forward_torch_softmax.
+COMPOSED_SOFTMAX = (33.0, 47.0)
+COMPOSED_SOFTMAX_KERNELS = (4, 5)
+"""Launches beyond that of a fused softmax, forward and backward."""
 SPILLED_SOFTMAX = (20.0, 20.0)
 """Bytes per score, forward and backward, of a softmax whose warps hold a row that does not fit their registers, as its
 arrays in fp32 lie in memory then. Forward: scores loaded (4), read for the maximum (4), for exponentials and their sum
 (8), and to be written (4); backward: weights and products with their gradients loaded (8), products read for their sum
 (4), both read to be written (8) (NVIDIA/TransformerEngine common/fused_softmax/scaled_masked_softmax.cu,
 scaled_masked_softmax_warp_forward and _backward)."""
-SOFTMAX_STEPS_KERNELS = 3
-"""Launches beyond that of a softmax, each way, where plain torch scales, masks and casts: about as many of each."""
+SOFTMAX_STEPS_KERNELS = (3, 4)
+"""Launches beyond that of a softmax, forward and backward, where plain torch scales, masks and casts: about as many of
+each, and backward a product."""
 
 
 def softmax_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Bytes through memory, forward and backward, of the softmax and of the steps around it."""
+    if plain_torch(setup):
+        return _steps_bytes(setup, operation)
     compiled = setup.kernels.softmax_kernel == "compiled"
     forward, backward = _reduced_bytes(operation) if compiled else _kept_bytes(operation)
-    again, spilled, steps = composed_softmax(setup), _spills(setup), _steps_bytes(setup)
+    again, spilled = composed_softmax(setup), _spills(setup)
     more, later = (
-        where(again > 0, composed, spilled * memory) + step
-        for composed, memory, step in zip(COMPOSED_SOFTMAX, SPILLED_SOFTMAX, steps, strict=True)
+        where(again > 0, composed, spilled * memory)
+        for composed, memory in zip(COMPOSED_SOFTMAX, SPILLED_SOFTMAX, strict=True)
     )
     return forward + operation.shape[0] * more, backward + operation.shape[0] * later
 
@@ -60,22 +64,33 @@ def _spills(setup: Setup) -> Number:
 def plain_torch(setup: Setup) -> bool:
     """Whether elementwise steps are kernels of their own, as plain torch runs them: scores are scaled and masked before
     their softmax is taken, each in one."""
-    return setup.kernels.softmax_kernel == "steps" and not setup.compiled
+    return setup.kernels.softmax_kernel == "steps"
 
 
-def _steps_bytes(setup: Setup) -> tuple[float, float]:
-    """Bytes per score, forward and backward, of the steps around a softmax of plain torch.
+def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+    """Bytes, forward and backward, of plain torch's softmax and of the kernels around it, one after the other.
 
-    Forward scale and mask, which read and write scores; backward the scale; both ways a causal mask that chooses.
-    Autocast casts what the softmax reads, and its gradient back; softmax(dtype=float32) reads narrow scores itself,
-    where ``_kept_bytes`` has wide ones.
+    Scale; mask (a sum, with an fp32 mask under autocast; a choice besides, where a causal mask chooses); cast to fp32,
+    which fp16 does without, as its kernel reads narrow scores itself; softmax; dropout, in the softmax's format; cast
+    for the product with values. Backward undoes each, and before the softmax's own kernel multiplies weights by their
+    gradients in another: ``tmp = grad * output`` of pytorch/pytorch aten/src/ATen/native/cuda/SoftMax.cu,
+    softmax_backward_cuda_out; fp16 alone is read as it is by aten/src/ATen/native/SoftMax.cpp, softmax.
     """
-    if not plain_torch(setup):
-        return 0.0, 0.0
-    narrow, autocast = setup.precision.activation_bytes, setup.precision.autocast
-    read = narrow + FP32_BYTES if autocast else narrow - FP32_BYTES if setup.kernels.softmax == "eager" else 0.0
-    chosen = 2 * narrow * setup.kernels.mask_chosen
-    return 4 * narrow + read + chosen, 2 * narrow + (2 * FP32_BYTES if autocast else 0.0) + chosen
+    narrow, autocast, scores = setup.precision.activation_bytes, setup.precision.autocast, operation.shape[0]
+    wide = FP32_BYTES if autocast or setup.kernels.softmax == "eager" else narrow
+    masked = wide if autocast else narrow
+    read = narrow if masked < wide and setup.precision.math == "fp16" else wide
+    cast, returned = (masked + read) * (read > masked), (narrow + masked) * (masked > narrow)
+    chosen, given = 2 * narrow * setup.kernels.mask_chosen, (wide + narrow) * (wide > narrow)
+    mask = sum(tensor.elements for tensor in operation.saved if tensor.name.endswith(".dropout_mask"))
+    dropped = 2 * wide * mask + mask
+    known = ("attention.probabilities", "attention.dropout_mask", core_attention.COMPOSED)
+    besides = sum(tensor.size_bytes for tensor in operation.saved if tensor.name not in known)
+    masks = (narrow + masked) * slowed(COMPOSED_PER_CYCLE, setup.accelerator)
+    softmax = (read + wide) * slowed(SOFTMAX_PER_CYCLE * (read + wide), setup.accelerator)
+    forward = 2 * narrow + masks + chosen + cast + softmax + given
+    backward = 2 * narrow + returned + chosen + cast + 3 * wide + 2 * wide + read + given
+    return scores * forward + dropped + 2 * besides, scores * backward + dropped + besides
 
 
 def _reduced_bytes(operation: Operation) -> tuple[Number, Number]:

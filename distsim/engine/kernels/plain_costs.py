@@ -1,0 +1,119 @@
+"""How much more than one kernel the operations move and launch that plain torch composes of elementary ones."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from distsim.arrays import Number, where
+from distsim.specs.accelerator import Accelerator
+from distsim.units import FP32_BYTES
+
+BACKWARD_BYTES = 2.0
+"""Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
+
+
+class Cost(NamedTuple):
+    """Factors on bytes (forward, backward) and launches (forward, backward) of a composed operation."""
+
+    forward: float = 1.0
+    backward: float = 1.0
+    kernels: tuple[int, int] = (0, 0)
+    per_cycle: float = 0.0
+    """Bytes that a unit of the chip moves in a cycle at most; 0 where memory is what limits its kernels."""
+
+
+# Torch's vectorised kernels are as fast as memory. Those that broadcast, reduce or step over rows with a stride compute
+# where each element lies, so what limits them is how many elements a unit takes a cycle: RMSNorm and rotation take the
+# same cycles on an A100, an H100 and a B200, whose memory is four times as fast (linkedin/Liger-Kernel benchmark/data,
+# medians of do_bench, 17 to 168 million elements: RMSNorm forward 28, 17 and 16 ps an element, rotation forward 23, 15
+# and 14, backward 28, 18 and 15; tests/test_plain_kernels.py). Bytes are those at the share of the bandwidth that
+# passes reach in the mean ("stream", presets/timing/fitted.toml).
+COMPOSED_PER_CYCLE = 11.0
+STRIDED_PER_CYCLE = 7.0
+LAYER_NORM_PER_CYCLE = 14.0
+HALVES_PER_CYCLE = 12.8  # as much as an H100's memory gives: its gates were measured there
+SOFTMAX_PER_CYCLE = 1.8
+"""Scores of a softmax that a unit of the chip takes a cycle at most, whatever their format, stated as above. Of 512 and
+1,024 keys in 16 bits an A100's take 1.6 (facebookresearch/xformers pull requests 387 and 405, column "vanilla" less its
+products) or 1.25 (fxmarty/efficient-attention-benchmark), at the share that passes reach 1.4 in the mean; small ones on
+an RTX 3090 and a B200 about 1 (linkedin/Liger-Kernel)."""
+# RMSNorm in fp32. Of 2-byte elements: cast (6), square (8), mean (4), product with the root (8), cast (6), weight (4).
+# Backward: weight (4), its gradient (6) and sum (2), cast (6), product with the root (8), the root's gradient (12) and
+# sum (4), the square's (24), sum of both (12), cast (6). Of fp32 elements: without casts, products twice as wide.
+EAGER_RMS_BYTES = {2: (36.0, 84.0), 4: (28.0, 84.0)}
+EAGER_NORM = Cost(kernels=(7, 12))
+# Layer norm as torch's own kernels make it, in passes over its input: forward reads it for its statistics and again for
+# its result; backward reads input and gradient for two sums and again for the result, and another kernel both for the
+# weights' gradients (pytorch/pytorch aten/src/ATen/native/cuda/layer_norm_kernel.cu). Of fp32 rows 2,048 to 16,384 wide
+# 11 to 13 and 26 to 28 bytes an element at 0.8 of the bandwidth on A100 and H100 (the same benchmark).
+LAYER_NORM_PASSES = (3, 7)
+# A gated activation in two kernels: 10 bytes for 6, 18 for 12.
+EAGER_GATE = Cost(10 / 6, 18 / 12, (2, 3))
+# The same where gate and up are halves of one product's output: kernels on rows with a stride take the slow path of
+# torch's elementwise loops, and backward puts both gradients side by side. 25.2 million elements on an H100 take 77 and
+# 80 us forward, 80, 49, 91 and 94 backward, of which the 49 are a product of whole tensors, 6 bytes an element (profile
+# of Qwen3 8B in BastiaanGroot/ML-Infrastructure-Engineer training/profiles): as 15.5 and 31 bytes at 2.48 TB/s.
+HALVES_GATE = Cost(15.5 / 6, 31 / 12, (2, 5), HALVES_PER_CYCLE)
+# The same of experts, and its product by the router's fp32 weight (6) and cast (6). Backward: cast (6), gradient of the
+# product and its cast (14), the weights' gradient and its sum (14).
+EAGER_SCALED_GATE = Cost(22 / 6, 52 / 12, (4, 8))
+HALVES_SCALED_GATE = Cost(27.5 / 6, 65 / 12, (4, 9), HALVES_PER_CYCLE)
+# A gated activation whose input is clamped in plain torch first: two clamps (4 bytes an element of the inner width)
+# and their concatenation (8), for 6. Backward: gradients of the clamps (comparison and choice, 8; two comparisons,
+# their conjunction and choice, 14) and of the two halves (8), for 12.
+CLAMPED_GATE = Cost(22 / 6, 42 / 12, (4, 8))
+# The same of plain torch on slices of every second column (GPT-OSS in torchtitan), which are read at half the rate: two
+# clamps (12), product by a constant (4), sigmoid (4), product (6), product and sum (8), for 6. Backward: gradients of
+# these (24 and 16 of the clamps, two sums 12), then of the slices, zeros written and added (42), for 12.
+SLICED_GATE = Cost(34 / 6, 94 / 12, (7, 16), HALVES_PER_CYCLE)
+SUMMED_IN_STEPS = Cost(1.0, 1.0, (5, 7))  # what experts give: bytes are in expert_passes.COMBINED
+# An activation of plain operations, each reading and writing two bytes an element, for 4 and 8 of one kernel. GELU by
+# tanh, 0.5 x (1 + tanh(c (x + d x^3))): half, power, product, sum, product, tanh, sum, product: 36 bytes; backward both
+# products (12), tanh (6), two scales (8), the power (14), half (4) and the sum of three gradients (12): 56. Autocast
+# makes powers in fp32, so that all that follows is as wide: 70 and 118, with the casts, and one more for the next
+# product (6).
+COMPOSED_ACTIVATION = Cost(36 / 4, 56 / 8, (8, 13))
+AUTOCAST_ACTIVATION = Cost(76 / 4, 118 / 8, (10, 16))
+# Without powers nothing becomes wide. Quick GELU, x sigmoid(1.702 x): scale (4), sigmoid (4), product (6); backward
+# both factors (12), sigmoid (6), scale (4) and the sum of both gradients (6). GELU by erf, x / 2 (1 + erf(x / 2^0.5)):
+# half, scale, erf, sum (4 each), product (6); backward both factors (12), half and scale (8), erf's square, minus,
+# exponential, scale and product (22) and the sum (6).
+NARROW_ACTIVATIONS = {"quick_gelu": Cost(14 / 4, 28 / 8, (3, 6)), "gelu_erf": Cost(22 / 4, 48 / 8, (5, 10))}
+# Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
+# products and a sum it moves them four times.
+FUSED_ROPE = Cost(1.0, 1.0, (1, 1))
+# Backward of a slice: zeros as large as what it was cut from, read and added to the other slices' gradients (three
+# more); a compiler puts all slices' gradients side by side once.
+SLICED = Cost(0.0, 4 / BACKWARD_BYTES)
+COMPILED_SLICE = Cost(0.0, 0.0)
+# An adapter's result is scaled (read, written) and added (two read, one written); compiled, both are one kernel.
+COMPILED_ADAPTER = Cost(3 / 5, 3 / 5)
+# Products with cosine and sine (4 each), halves turned (2) and put together (4), sum (6), for 4; backward products (8),
+# halves cut apart and put into zeros (8), turned (2), sum (6), for 8.
+EAGER_ROPE = Cost(20 / 4, 24 / 8, (10, 10), STRIDED_PER_CYCLE)
+
+# As complex numbers in fp32: cast (6), product (8), cast (6), and as much backward.
+COMPLEX_ROPE = Cost(20 / 4, 20 / 8, (4, 4), COMPOSED_PER_CYCLE)
+
+
+def slowed(per_cycle: float, chip: Accelerator) -> float:
+    """How much longer kernels take that move so many bytes a cycle and unit than their bytes at the bandwidth of
+    memory; not known of other vendors' chips."""
+    units, clock = chip.chip.units, chip.chip.clock
+    if not per_cycle or not units or not clock or chip.vendor != "NVIDIA":
+        return 1.0
+    return max(1.0, float(chip.bandwidth) / (per_cycle * units * float(clock)))
+
+
+def plain_norm_bytes(rms: bool, elements: Number, read: Number, chip: Accelerator) -> tuple[Number, Number]:
+    """Bytes, forward and backward, that memory would have moved meanwhile, of a norm of plain torch that reads
+    ``elements`` of ``read`` bytes in all."""
+    if not rms:
+        slower = slowed(LAYER_NORM_PER_CYCLE, chip)
+        return read * LAYER_NORM_PASSES[0] * slower, read * LAYER_NORM_PASSES[1] * slower
+    fp32 = where(read > 2 * elements, 1, 0)
+    forward, backward = (
+        elements * (narrow + fp32 * (wide - narrow)) * slowed(COMPOSED_PER_CYCLE, chip)
+        for narrow, wide in zip(EAGER_RMS_BYTES[2], EAGER_RMS_BYTES[FP32_BYTES], strict=True)
+    )
+    return forward, backward
