@@ -43,9 +43,8 @@ def ways(kernel: str, form: str, gpu: str) -> tuple[float, float]:
     setup, found = operation(kernel, form, gpu)
     elements = found.shape[0] * (found.shape[1] if found.kind == "norm" else 1)
     forward, backward = (float(one / elements) for one in moved_bytes(setup, found))
-    if kernel == "softmax":  # without the scale and the mask around it
-        each = 4.0
-        return forward - 2 * each - 2 * each * slowed(11.0, setup.accelerator), backward - 2 * each
+    if kernel == "softmax":  # without the scale before it; scores of images have no mask
+        return forward - 2 * 4.0, backward - 2 * 4.0
     if kernel == "rms_norm":
         slower = slowed(11.0, setup.accelerator)
         return forward + WIDER_WEIGHTS[0] * slower, backward + WIDER_WEIGHTS[1] * slower

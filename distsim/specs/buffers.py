@@ -18,8 +18,9 @@ class Buffers(Spec):
     head_unit: bool = False
     """FSDP: the output layer is a unit of its own, whose gradient is reduced while the last layer runs backward, not a
     part of the root's, where it waits for the embedding's."""
-    replica_buckets: bool = False
-    """DDP's buckets hold every gradient once more, as wide as parameters; but not of ZeRO with fp32 accumulation."""
+    replica_buckets: Natural | None = None
+    """ZeRO stage up to which DDP holds all gradients once more in its buckets, and copies them there and back; with
+    gradients wider than weights only replicas without ZeRO are wrapped."""
     step_gathers_lists: bool = False
     """The step of ZeRO 1 gathers parameters into a list of one tensor per rank, which torch flattens into one more;
     the caching allocator keeps their blocks (engine/footprint/kept.py)."""

@@ -6,7 +6,7 @@ from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.exchanges.exchange import exchange_of, gradients_wait, reduces_last
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.offloaded import HOST_GRADIENT, host_gradient_bytes, passes_host_buffer
-from distsim.engine.footprint.states import States, sharding_group
+from distsim.engine.footprint.states import States, in_buckets, sharding_group
 from distsim.engine.footprint.stored import shared_elements
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -170,7 +170,7 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
     if passes_host_buffer(setup):
         own = host_gradient_bytes(setup, stage)
         total = total + figures.note("gradient on its way to the host", own, "B", HOST_GRADIENT)
-    if rules.replica_buckets:
+    if rules.replica_buckets is not None:
         total = total + _replica_buckets(setup, held, figures)
     if rules.workspace_bytes:
         source = setup.framework.source_of("buffers") or "preset"
@@ -180,11 +180,10 @@ def buffer_bytes(setup: Setup, stage: Stage, held: States, figures: Figures) -> 
 
 def _replica_buckets(setup: Setup, held: States, figures: Figures) -> Number:
     """DDP's second copy of all gradients."""
-    y, precision = setup.layout, setup.precision
-    wrapped = (y.dp * y.cp > 1) & ((y.zero == 0) | (precision.gradient_bytes <= precision.parameter_bytes))
+    wrapped = in_buckets(setup)
     return 0 if not some(wrapped) else where(wrapped, 1, 0) * figures.use(
         "gradients in DDP's buckets", replica_bucket_bytes,
-        parameters=held.dense_parameters + held.expert_parameters, bytes_per_gradient=precision.parameter_bytes,
+        parameters=held.dense_parameters + held.expert_parameters, bytes_per_gradient=setup.precision.parameter_bytes,
     )  # fmt: skip
 
 

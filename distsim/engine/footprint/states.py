@@ -189,6 +189,15 @@ class _Fold:
         )  # fmt: skip
 
 
+def in_buckets(setup: Setup) -> Number:
+    """Whether DDP wraps the model, whose buckets hold all gradients once more."""
+    y, precision, until = setup.layout, setup.precision, setup.framework.buffers.replica_buckets
+    if until is None:
+        return False
+    narrow = precision.gradient_bytes <= precision.parameter_bytes
+    return (y.dp * y.cp > 1) & ((y.zero == 0) | ((y.zero <= until) & narrow))
+
+
 def gradients_in_host(setup: Setup) -> Number:
     """Whether gradients live in host memory: sharded ones go there with the optimizer that reads them; whole ones are
     reduced where backward makes them, on the GPU."""

@@ -70,15 +70,16 @@ def plain_torch(setup: Setup) -> bool:
 def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Bytes, forward and backward, of plain torch's softmax and of the kernels around it, one after the other.
 
-    Scale; mask (a sum, with an fp32 mask under autocast; a choice besides, where a causal mask chooses); cast to fp32,
-    which fp16 does without, as its kernel reads narrow scores itself; softmax; dropout, in the softmax's format; cast
+    Scale; mask, but of images (a sum, with an fp32 mask under autocast; a choice besides, where it chooses); cast to
+    fp32, which fp16 does without, as its kernel reads narrow scores; softmax; dropout, in the format of that; cast
     for the product with values. Backward undoes each, and before the softmax's own kernel multiplies weights by their
     gradients in another: ``tmp = grad * output`` of pytorch/pytorch aten/src/ATen/native/cuda/SoftMax.cu,
     softmax_backward_cuda_out; fp16 alone is read as it is by aten/src/ATen/native/SoftMax.cpp, softmax.
     """
     narrow, autocast, scores = setup.precision.activation_bytes, setup.precision.autocast, operation.shape[0]
     wide = FP32_BYTES if autocast or setup.kernels.softmax == "eager" else narrow
-    masked = wide if autocast else narrow
+    masks = setup.model.causal or setup.model.patches is None  # images have no padding
+    masked = wide if autocast and masks else narrow
     read = narrow if masked < wide and setup.precision.math == "fp16" else wide
     cast, returned = (masked + read) * (read > masked), (narrow + masked) * (masked > narrow)
     chosen, given = 2 * narrow * setup.kernels.mask_chosen, (wide + narrow) * (wide > narrow)
@@ -86,9 +87,9 @@ def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     dropped = 2 * wide * mask + mask
     known = ("attention.probabilities", "attention.dropout_mask", core_attention.COMPOSED)
     besides = sum(tensor.size_bytes for tensor in operation.saved if tensor.name not in known)
-    masks = (narrow + masked) * slowed(COMPOSED_PER_CYCLE, setup.accelerator)
+    summed = (narrow + masked) * slowed(COMPOSED_PER_CYCLE, setup.accelerator) * masks
     softmax = (read + wide) * slowed(SOFTMAX_PER_CYCLE * (read + wide), setup.accelerator)
-    forward = 2 * narrow + masks + chosen + cast + softmax + given
+    forward = 2 * narrow + summed + chosen + cast + softmax + given
     backward = 2 * narrow + returned + chosen + cast + 3 * wide + 2 * wide + read + given
     return scores * forward + dropped + 2 * besides, scores * backward + dropped + besides
 

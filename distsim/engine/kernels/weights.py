@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from distsim.arrays import Number, minimum, where
+from distsim.arrays import Number, minimum, some, where
 from distsim.engine.exchanges.exchange import exchange_of, gathers, gathers_once
-from distsim.engine.footprint.states import element_bytes, gradients_in_host, sharding_group, states_of
+from distsim.engine.footprint.states import element_bytes, gradients_in_host, in_buckets, sharding_group, states_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes, recipe_of, reduced_in
@@ -25,6 +25,10 @@ from distsim.specs.accelerator import HostLink
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 from distsim.units import FP32_BYTES
+
+BUCKET_PASSES = 4
+"""Passes over gradients that DDP copies into its buckets and back (pytorch/pytorch csrc/distributed/c10d/reducer.cpp,
+mark_variable_ready_dense and finalize_bucket_dense, where gradient_as_bucket_view is off)."""
 
 
 class WeightWork(NamedTuple):
@@ -151,6 +155,7 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
     y, precision, bandwidth = setup.layout, setup.precision, setup.accelerator.bandwidth
     partitioned, times = setup.framework.traffic.partitioned, _copied_times(setup)
     shards = _sums_shards(setup)
+    bucketed = in_buckets(setup)
     forward: Number = 0.0
     backward: Number = 0.0
     for parameter, elements, group in _held(setup, stage.parameters):
@@ -174,6 +179,9 @@ def weight_work(setup: Setup, stage: Stage) -> WeightWork:
             travels = precision.activation_bytes + DTYPE_BYTES[reduced_in(setup)]
             reduced = where(group > 1, travels, 0) * int(parameter.trains)
         moved = elements * (gathered * times.backward + reduced * times.reduced)
+        if some(bucketed) and parameter.trains:
+            width = recipe_of(parameter, precision, setup.tuning).parameter_bytes
+            moved = moved + elements * width * where(bucketed, BUCKET_PASSES / y.micro_batches, 0)
         backward = backward + stream_seconds(moved, bandwidth)
     return WeightWork(forward, backward, _hooks(setup, stage))
 
