@@ -37,6 +37,9 @@ GB300, TPU v6e and v7x (presets' ``copy_fraction``)."""
 FOUR_BIT_JOULES = 0.64
 """Energy of an operation of a 4-bit product over that of an 8-bit one: what the best of both on B200, GB200 and B300
 ask for (0.67, 0.55 and 0.70), where halving 16 bits leaves 0.54 (NARROW_SHARE)."""
+BATCHED_SHARES = {"volta": 0.72}
+"""Rate of large batched products in 16 bits over that of single ones, where they differ: 63 to 65 TFLOP/s for 88 on a
+V100, 210 to 240 for 230 to 255 on an A100 (EleutherAI/cookbook benchmarks/sizing/results/gemm_data)."""
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
 SCAN_AGES = {"blackwell": 0.5}
@@ -83,6 +86,7 @@ class Chip:
         self.bandwidth = chip.bandwidth
         # what limits a product that computes little is a copy's rate, not the datasheet's
         self.product_bandwidth = chip.bandwidth * (reached.copy_fraction or COPY_FRACTION)
+        self.batched_share = BATCHED_SHARES.get(chip.generation, 1.0) if wide == "fp16" else 1.0
         self.units, self.array = chip.chip.units or DEFAULT_UNITS, chip.chip.array or 0
         self.attention_block = setup.kernels.attention_block or chip.chip.attention_block or ATTENTION_TILE
         self.grid_kernels = grid_kernels(chip)

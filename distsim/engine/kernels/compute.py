@@ -289,7 +289,8 @@ def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) ->
     else:
         m, n, k = queries, value_width, keys
     moved = operation.bytes_read + operation.bytes_written
-    rate = where(width % TENSOR_CORE_MULTIPLE == 0, chip.rate, minimum(chip.rate, chip.vector_rate))
+    multiple = width % TENSOR_CORE_MULTIPLE == 0
+    rate = where(multiple, chip.rate * chip.batched_share, minimum(chip.rate, chip.vector_rate))
     times = _three(chip, rate, (m, n, k, batch), operation.flops_forward, moved)
     forward.matmul = times[0]
     backward.matmul = times[1] + times[2]
