@@ -37,6 +37,10 @@ SOFTMAX_PER_CYCLE = 1.8
 1,024 keys in 16 bits an A100's take 1.6 (facebookresearch/xformers pull requests 387 and 405, column "vanilla" less its
 products) or 1.25 (fxmarty/efficient-attention-benchmark), at the share that passes reach 1.4 in the mean; small ones on
 an RTX 3090 and a B200 about 1 (linkedin/Liger-Kernel)."""
+LANES = {"NVIDIA": 1.0, "AMD": 0.5}
+"""Threads whose instructions a unit starts in a cycle, over NVIDIA's 128: four schedulers of an SM 32 each, four SIMDs
+of a CU 16 each (CUDA C++ Programming Guide, compute capabilities 7.0 and on; AMD CDNA 3 ISA, section 1.2; recalled).
+Nobody measured these kernels alone on AMD's; 44 runs that nobody fitted agree (docs/findings/chips.md)."""
 # RMSNorm in fp32. Of 2-byte elements: cast (6), square (8), mean (4), product with the root (8), cast (6), weight (4).
 # Backward: weight (4), its gradient (6) and sum (2), cast (6), product with the root (8), the root's gradient (12) and
 # sum (4), the square's (24), sum of both (12), cast (6). Of fp32 elements: without casts, products twice as wide.
@@ -97,12 +101,12 @@ COMPLEX_ROPE = Cost(20 / 4, 20 / 8, (4, 4), COMPOSED_PER_CYCLE)
 
 
 def slowed(per_cycle: float, chip: Accelerator) -> float:
-    """How much longer kernels take that move so many bytes a cycle and unit than their bytes at the bandwidth of
-    memory; not known of other vendors' chips."""
-    units, clock = chip.chip.units, chip.chip.clock
-    if not per_cycle or not units or not clock or chip.vendor != "NVIDIA":
+    """How much longer kernels take that move so many bytes a cycle and unit of NVIDIA's than their bytes at the
+    bandwidth of memory; not known of other vendors' chips."""
+    units, clock, lanes = chip.chip.units, chip.chip.clock, LANES.get(chip.vendor)
+    if not per_cycle or not units or not clock or not lanes:
         return 1.0
-    return max(1.0, float(chip.bandwidth) / (per_cycle * units * float(clock)))
+    return max(1.0, float(chip.bandwidth) / (per_cycle * lanes * units * float(clock)))
 
 
 def plain_norm_bytes(rms: bool, elements: Number, read: Number, chip: Accelerator) -> tuple[Number, Number]:
