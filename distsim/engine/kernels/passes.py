@@ -95,10 +95,10 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         own = exchange_passes(setup, operation)
         picked = picked_gradient_bytes(setup) if operation.name == "mlp.dispatch" else 0.0
         return own.forward + bias.forward, own.backward + bias.backward + picked
-    slower = slowed(cost.per_cycle, setup.accelerator)
     if operation.kind == "norm" and plain_norms(setup):
         rows, width = operation.shape[:2]
         return plain_norm_bytes(setup.model.norm == "rmsnorm", rows * width, operation.bytes_read, setup.accelerator)
+    slower = slowed(cost.per_cycle, setup.accelerator)
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
     first, second = size * cost.forward * slower, size * again * cost.backward * slower
     return first + copied + bias.forward, second + copied + bias.backward
