@@ -12,7 +12,7 @@ import pytest
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.passes import moved_bytes
-from distsim.engine.kernels.plain_costs import slowed
+from distsim.engine.kernels.plain_costs import COMPOSED_PER_CYCLE, slowed
 from distsim.engine.step import timing_on
 from distsim.layers.ledger import Operation
 from distsim.specs.job import Job
@@ -46,7 +46,7 @@ def ways(kernel: str, form: str, gpu: str) -> tuple[float, float]:
     if kernel == "softmax":  # without the scale before it; scores of images have no mask
         return forward - 2 * 4.0, backward - 2 * 4.0
     if kernel == "rms_norm":
-        slower = slowed(11.0, setup.accelerator)
+        slower = slowed(COMPOSED_PER_CYCLE, setup.accelerator)
         return forward + WIDER_WEIGHTS[0] * slower, backward + WIDER_WEIGHTS[1] * slower
     return forward, backward
 

@@ -83,21 +83,19 @@ AUTOCAST_ACTIVATION = Cost(76 / 4, 118 / 8, (10, 16))
 # half, scale, erf, sum (4 each), product (6); backward both factors (12), half and scale (8), erf's square, minus,
 # exponential, scale and product (22) and the sum (6).
 NARROW_ACTIVATIONS = {"quick_gelu": Cost(14 / 4, 28 / 8, (3, 6)), "gelu_erf": Cost(22 / 4, 48 / 8, (5, 10))}
-# Rotation of queries and keys: one kernel reads and writes them once each way; composed of slices, a concatenation, two
-# products and a sum it moves them four times.
+# Rotation of queries and keys: one kernel reads and writes them once each way.
 FUSED_ROPE = Cost(1.0, 1.0, (1, 1))
+# Composed: products with cosine and sine (4 each), halves turned (2) and put together (4), sum (6), for 4; backward
+# products (8), halves cut apart and put into zeros (8), turned (2), sum (6), for 8.
+EAGER_ROPE = Cost(20 / 4, 24 / 8, (10, 10), STRIDED_PER_CYCLE)
+# As complex numbers in fp32: cast (6), product (8), cast (6), and as much backward.
+COMPLEX_ROPE = Cost(20 / 4, 20 / 8, (4, 4), COMPOSED_PER_CYCLE)
 # Backward of a slice: zeros as large as what it was cut from, read and added to the other slices' gradients (three
 # more); a compiler puts all slices' gradients side by side once.
 SLICED = Cost(0.0, 4 / BACKWARD_BYTES)
 COMPILED_SLICE = Cost(0.0, 0.0)
 # An adapter's result is scaled (read, written) and added (two read, one written); compiled, both are one kernel.
 COMPILED_ADAPTER = Cost(3 / 5, 3 / 5)
-# Products with cosine and sine (4 each), halves turned (2) and put together (4), sum (6), for 4; backward products (8),
-# halves cut apart and put into zeros (8), turned (2), sum (6), for 8.
-EAGER_ROPE = Cost(20 / 4, 24 / 8, (10, 10), STRIDED_PER_CYCLE)
-
-# As complex numbers in fp32: cast (6), product (8), cast (6), and as much backward.
-COMPLEX_ROPE = Cost(20 / 4, 20 / 8, (4, 4), COMPOSED_PER_CYCLE)
 
 
 def slowed(per_cycle: float, chip: Accelerator) -> float:
