@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError, did_you_mean, slipped
 from distsim.preset_kinds import KINDS, SPOKEN, SUFFIXES, kind_of
@@ -22,9 +22,17 @@ SHORTEST_MISTYPED = 4
 """Optimizers' names up to this long differ by a letter on purpose."""
 Listing = dict[str, tuple[str, str]]
 """Origin and file by plain name or alias."""
-_places: ContextVar[dict[tuple[str, str], tuple[str, Path] | None] | None] = ContextVar("_places", default=None)
-_listings: ContextVar[dict[str, Listing] | None] = ContextVar("_listings", default=None)
-_loaded: ContextVar[dict[tuple[str, str], Any] | None] = ContextVar("_loaded", default=None)
+
+
+class _Known(NamedTuple):
+    """What was found while nothing changes: places and presets by kind and name, listings by kind."""
+
+    places: dict[tuple[str, str], tuple[str, Path] | None]
+    listings: dict[str, Listing]
+    loaded: dict[tuple[str, str], Any]
+
+
+_known: ContextVar[_Known | None] = ContextVar("_known", default=None)
 _ALIASES = re.compile(r"^aliases\s*=\s*\[[^\]]*\]", re.MULTILINE)
 
 
@@ -124,14 +132,12 @@ def knows(kind: str, name: str) -> bool:
 @contextmanager
 def settled() -> Iterator[None]:
     """While it lasts no preset comes, goes or gets another name, so that each is looked for once: many runs name the
-    same few."""
-    places, listings, loaded = _places.set({}), _listings.set({}), _loaded.set({})
+    same few. Within another it is part of that one."""
+    known = _known.set(_known.get() or _Known({}, {}, {}))
     try:
         yield
     finally:
-        _places.reset(places)
-        _listings.reset(listings)
-        _loaded.reset(loaded)
+        _known.reset(known)
 
 
 def _find(kind: str, name: str) -> tuple[str, Path]:
@@ -159,12 +165,10 @@ def _near(kind: str, name: str) -> str:
 
 def _place(kind: str, name: str) -> tuple[str, Path] | None:
     """Origin and file of a preset; None where there is none."""
-    known = _places.get()
-    if known is None:
-        return _looked_for(kind, name)
-    if (kind, name) not in known:
-        known[kind, name] = _looked_for(kind, name)
-    return known[kind, name]
+    known = _known.get() or _Known({}, {}, {})
+    if (kind, name) not in known.places:
+        known.places[kind, name] = _looked_for(kind, name)
+    return known.places[kind, name]
 
 
 def _looked_for(kind: str, name: str) -> tuple[str, Path] | None:
@@ -184,16 +188,16 @@ def _looked_for(kind: str, name: str) -> tuple[str, Path] | None:
 
 def _listed(kind: str, wanted: str) -> Listing:
     """Presets by name and alias; aliases of all only where they are looked for more than once."""
-    known = _listings.get()
-    if known is not None and kind in known:
-        return known[kind]
+    known = _known.get()
+    if known is not None and kind in known.listings:
+        return known.listings[kind]
     files = _files(kind)
     found = dict(files)
     for place in files.values():
         for alias in _aliases(place[1], wanted if known is None else ""):
             found.setdefault(_plain(alias), place)
     if known is not None:
-        known[kind] = found
+        known.listings[kind] = found
     return found
 
 
@@ -260,17 +264,12 @@ def tables(kind: str, name: str, wanted: Callable[[str], bool]) -> dict[str, Any
 
 def load(kind: str, name: str) -> Any:
     """A preset as its spec; kinds without a spec class come as a dict."""
-    known = _loaded.get()
-    if known is None:
-        return _opened(kind_of(kind), name)
-    if (kind, name) not in known:
-        known[kind, name] = _opened(kind_of(kind), name)
-    return known[kind, name]
-
-
-def _opened(kind: str, name: str) -> Any:
-    file = path(kind, name)
-    return _load(kind, os.path.realpath(file), os.stat(file).st_mtime_ns, str(file))
+    known = _known.get() or _Known({}, {}, {})
+    if (kind, name) not in known.loaded:
+        file = path(kind, name)
+        own = kind_of(kind), os.path.realpath(file), os.stat(file).st_mtime_ns, str(file)
+        known.loaded[kind, name] = _load(*own)
+    return known.loaded[kind, name]
 
 
 @functools.lru_cache(maxsize=512)

@@ -169,6 +169,7 @@ def finish_dates(option: Option, seed: int = 0) -> Campaigns:
     return simulate(one.goodput, work, campaigns, seed, spread)
 
 
+@catalog.settled()  # every offer names its accelerator, and every layout its hardware
 def make_plan(request: Request, watch: Watch | None = None) -> Plan:
     """Time the clusters that are worth it and price them."""
     model = load_model(request.terms.job.model)

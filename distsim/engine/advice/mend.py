@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from distsim import catalog
 from distsim.engine.advice.changes import Change, changes, some_layers, together
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import MemoryReport, first_headroom, memory_of
@@ -90,6 +91,7 @@ def flag(name: str, value: Any) -> str:
     return f"--{spelled} {value}"
 
 
+@catalog.settled()  # hundreds of jobs that differ by an option or two
 def mend(report: MemoryReport, most: int = 6, margin: float = 0.0) -> Mended:
     """What makes a job fit that does not: one change where one is enough, else the fewest together. ``margin`` is the
     share of the memory that stays free."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from distsim import catalog
 from distsim.engine.advice.mend import Mended, mend
 from distsim.engine.search import Choice, SearchReport, search
 from distsim.errors import DistsimError
@@ -33,6 +34,7 @@ def mends(report: SearchReport) -> Mended | Quick | None:
     return quick(report) if report.fitting else mend(report.nearest[0].report.memory, margin=report.request.margin)
 
 
+@catalog.settled()
 def quick(report: SearchReport) -> Quick:
     """Search again with the same batch and twice, four times … as many GPUs until a step is short enough."""
     request = report.request
