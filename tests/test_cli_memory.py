@@ -301,7 +301,7 @@ def test_a_larger_gpu_is_no_slower_and_no_worse_joined(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    "words", ["comm llama-7b --gpus 8", "show models", "memory gpt2", "pipeline --stages 2 --micro 4"]
+    "words", ["comm llama-7b --gpus 8", "show gpus", "memory gpt2", "pipeline --stages 2 --micro 4"]
 )
 def test_nobody_who_reads_is_no_failure(words: str) -> None:
     """A reader that left, with or without the errors, and an output that was closed from the start."""

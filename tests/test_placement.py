@@ -248,7 +248,7 @@ def test_searched_layouts_are_those_of_step_and_memory(model: str, gpus: int, fr
 
 def test_a_search_pipelines_layers_that_do_not_divide() -> None:
     job = Job(model="deepseek-v3", gpu="h200-sxm", gpus=512, global_batch=2048, seq=4096, framework="megatron-core")
-    bounds = parse_bounds({"recompute": "none,full", "cp": "1", "micro_batch": "1", "zero": "1"}, [])
+    bounds = parse_bounds({"recompute": "none,full", "cp": "1", "micro_batch": "1", "zero": "1", "tp": "1..4"}, [])
     report = search(Request(job, (512,), bounds, top=3))
     best = report.best[0]
     assert best.report.setup.layout.pp > 1

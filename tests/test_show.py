@@ -12,11 +12,17 @@ from pathlib import Path
 import pytest
 
 from distsim import catalog, preset_kinds
+from tests.shell import Done, piped
 
 RUN = [sys.executable, "-c", "from distsim.cli import main; main()", "show"]
 
 
-def show(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def show(*words: str, **environment: str) -> Done:
+    return piped("show", *words, **environment)
+
+
+def at_a_shell(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The same in a process of its own, whose output may have colours."""
     terminal = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
     kept = {key: value for key, value in os.environ.items() if key not in terminal}
     return subprocess.run([*RUN, *words], capture_output=True, text=True, env={**kept, **environment}, check=False)
@@ -77,11 +83,11 @@ def test_user_preset_tells_where_it_was_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"COLUMNS": "60"}, {}])
 def test_no_escape_codes_when_piped(environment: dict[str, str]) -> None:
-    assert "\x1b" not in show("gpu", "t4", **environment).stdout
+    assert "\x1b" not in at_a_shell("gpu", "t4", **environment).stdout
 
 
 def test_colour_can_be_forced() -> None:
-    assert "\x1b[" in show("gpu", "t4", FORCE_COLOR="1", TERM="xterm-256color").stdout
+    assert "\x1b[" in at_a_shell("gpu", "t4", FORCE_COLOR="1", TERM="xterm-256color").stdout
 
 
 def test_width_is_obeyed_and_numbers_stay_whole() -> None:
