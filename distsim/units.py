@@ -10,8 +10,13 @@ from distsim.errors import DistsimError
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 MINUTE, HOUR, DAY, YEAR = 60.0, 3600.0, 86400.0, 365 * 86400.0
 YEAR_MONTHS = 12
+MONTH_HOURS = YEAR / HOUR / YEAR_MONTHS
+"""Of a month that is billed, 730 as providers reckon."""
+STATED_MONTH = 30 * DAY
+"""What somebody means who types ``3 months``."""
 MICROSECOND = 1e-6
 GIGA, TERA = 1e9, 1e12
+WATTS_PER_KILOWATT = KWH_PER_MWH = KILOGRAMS_PER_TONNE = 1000.0
 BITS_PER_BYTE, FP32_BYTES = 8, 4
 INDEX_BYTES, MASK_BYTES = 8, 1
 """Token ids, positions and experts are int64; a dropout mask is one byte per element."""
@@ -24,7 +29,7 @@ _TIMES = {
     "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9,
     "min": MINUTE, "minute": MINUTE, "minutes": MINUTE, "h": HOUR, "hour": HOUR, "hours": HOUR,
     "d": DAY, "day": DAY, "days": DAY, "w": 7 * DAY, "week": 7 * DAY, "weeks": 7 * DAY,
-    "month": 30 * DAY, "months": 30 * DAY, "y": YEAR, "year": YEAR, "years": YEAR,
+    "month": STATED_MONTH, "months": STATED_MONTH, "y": YEAR, "year": YEAR, "years": YEAR,
 }  # fmt: skip
 _NUMBER = re.compile(r"^\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$")
 _EXAMPLES = {

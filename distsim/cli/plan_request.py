@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from distsim.cli.signatures import splitting
 from distsim.errors import DistsimError
 
 if TYPE_CHECKING:
@@ -75,22 +76,10 @@ def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:
 
 def with_layouts(function: Callable[..., None]) -> Callable[..., None]:
     """Give ``function(stated, **own)`` the options of losses, job and layout too; ``stated`` holds theirs."""
-    taken = inspect.signature(function, eval_str=True).parameters
-    own = [p.replace(kind=p.KEYWORD_ONLY) for name, p in taken.items() if name != "stated"]
-    names = {p.name for p in own}
-
-    def command(**values: Any) -> None:
-        mine = {name: value for name, value in values.items() if name in names}
-        function({name: value for name, value in values.items() if name not in names}, **mine)
-
     options = {**LOSSES, **JOB, **MEMORY, **STORED}
     job = [_parameter(name, kind, text) for name, (kind, text) in options.items()]
     bounds = [_parameter(name, str, text) for name, text in BOUNDED.items()]
-    parameters = [*own, *job, *bounds]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    command.__doc__, command.__name__ = function.__doc__, function.__name__
-    return command
+    return splitting(function, "stated", lambda own: [*own, *job, *bounds])
 
 
 TAKEN = {name: kind for name, (kind, _) in JOB.items()} | dict.fromkeys(BOUNDED, str) | {

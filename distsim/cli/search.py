@@ -13,6 +13,7 @@ from distsim.cli import options as shared
 from distsim.cli import search_options as own
 from distsim.cli.search_pool import Dask, Jobs, pool
 from distsim.cli.search_varied import Vary, run_varied
+from distsim.cli.signatures import splitting
 from distsim.errors import DistsimError
 from distsim.report import talk
 
@@ -53,14 +54,6 @@ VARIED = {"global_batch": "batches", "precision": "precisions", "offload": "offl
 
 def _command(function: Callable[..., None]) -> Callable[..., None]:
     """Give ``function(stated, **own)`` MODEL, the bounds and the job options that a search takes."""
-    taken = inspect.signature(function, eval_str=True).parameters
-    mine = [p.replace(kind=p.KEYWORD_ONLY) for name, p in taken.items() if name != "stated"]
-    names = {p.name for p in mine}
-
-    def command(**values: Any) -> None:
-        known = {name: value for name, value in values.items() if name in names}
-        function({name: value for name, value in values.items() if name not in names}, **known)
-
     bounds = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
             str | None, typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=False)
@@ -68,11 +61,8 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
         for name, text in BOUNDED.items()
     ]  # fmt: skip
     fixed = [shared.parameter(name, *shared.JOB_OPTIONS[name]) for name in FIXED]
-    parameters = [shared.MODEL, *fixed[:2], *bounds, *fixed[2:], shared.JOB_FILE, *mine]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    command.__doc__, command.__name__ = function.__doc__, function.__name__
-    return command
+    job = [shared.MODEL, *fixed[:2], *bounds, *fixed[2:], shared.JOB_FILE]
+    return splitting(function, "stated", lambda own: [*job, *own])
 
 
 @_command

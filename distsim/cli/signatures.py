@@ -17,6 +17,22 @@ def with_signature(
     return command
 
 
+def splitting(
+    function: Callable[..., None], name: str, others: Callable[[Sequence[inspect.Parameter]], list[inspect.Parameter]]
+) -> Callable[..., None]:
+    """A command of ``function``, which has options of its own and takes all further ones as its argument ``name``;
+    ``others`` puts those around its own."""
+    taken = inspect.signature(function, eval_str=True).parameters
+    mine = [one.replace(kind=one.KEYWORD_ONLY) for one in taken.values() if one.name != name]
+    names = {one.name for one in mine}
+
+    def command(**values: Any) -> None:
+        own = {key: value for key, value in values.items() if key in names}
+        function({key: value for key, value in values.items() if key not in names}, **own)
+
+    return with_signature(command, others(mine), function)
+
+
 def gathering(name: str, options: Sequence[inspect.Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a function a command with ``options`` where it has the argument ``name``, as which it is given them."""
 

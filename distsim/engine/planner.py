@@ -15,6 +15,7 @@ from distsim.engine.plans import plan as plans
 from distsim.engine.plans.batch import StepBatch
 from distsim.engine.plans.besides import USUAL_KEPT, Besides, besides
 from distsim.engine.plans.candidates import Terms, Watch, candidates
+from distsim.engine.plans.layouts import USUAL_SEQUENCE
 from distsim.engine.plans.ownership import Ownership, ownership, system_for
 from distsim.engine.plans.plan import Option, Wish
 from distsim.engine.plans.prices import STALE_DAYS, Quote, best, price_lists, quotes, recent
@@ -28,12 +29,8 @@ from distsim.specs.price import Term
 if TYPE_CHECKING:
     from distsim.engine.plans.campaign import Campaigns
 
-MOST_TOKENS = 1e18
 Z90 = 1.645
 """Standard deviations from the middle to either end of a 90 % interval of a normal distribution."""
-LONGEST_USUAL_SEQUENCE = 8192
-"""Most tokens of a run are trained at no more than this, whatever the context in the end: Llama 3 (arXiv:2407.21783),
-sections 3.2 and 3.4."""
 MANY_FAILURES, FEW_CAMPAIGNS = 2_000, 500
 """Campaigns of very many failures are alike: fewer of them are simulated."""
 
@@ -138,14 +135,14 @@ def tokens_for(stated: float | None, compute_optimal: bool, model: LoadedModel) 
         return float(scaling.optimal_tokens(model.parameters))
     if stated is None:
         raise DistsimError("no tokens given", "e.g.: --tokens 2T", "or: --compute-optimal, for Chinchilla's number")
-    if not 0 < stated <= MOST_TOKENS:
+    if not 0 < stated <= plans.MOST_TOKENS:
         raise DistsimError(f"--tokens {stated:g} is out of range", "valid: more than 0, at most 1e18; e.g. --tokens 2T")
     return stated
 
 
 def sequence_of(model: LoadedModel) -> int:
     """Tokens per sequence of most of a run: the model's context where that is not a long one."""
-    return min(model.spec.context, LONGEST_USUAL_SEQUENCE)
+    return min(model.spec.context, USUAL_SEQUENCE)
 
 
 def step_batch(stated: int | None, job: Job, model: LoadedModel, tokens: float) -> StepBatch:

@@ -33,12 +33,11 @@ from distsim.engine.layouts.variants import base_setup as base_setup
 from distsim.engine.layouts.ways import without_stages
 from distsim.engine.networks.profile_use import unused_by_job
 from distsim.engine.networks.reach import refuse_beyond, straddling
+from distsim.engine.plans.batch import USUAL_STEP_TOKENS
 from distsim.engine.plans.pace import campaign_pace
 from distsim.errors import DistsimError, did_you_mean
 from distsim.units import count
 
-STEP_TOKENS = 4_000_000
-"""Tokens per optimizer step where no batch is stated: Llama 2 (arXiv:2307.09288), section 2.2."""
 KEPT = 64
 FRONT = 24
 """Points of the front that are re-evaluated and reported; of more, every so many."""
@@ -201,7 +200,7 @@ def _groups(request: Request, gpus: int, batches: Sequence[int]) -> list[Group]:
 
 def usual_batch(base: Setup, gpus: Sequence[int], notes: list[str]) -> int:
     """About four million tokens: the GPUs' odd factor times a power of two, so that data parallel ranks divide it."""
-    wanted = STEP_TOKENS / base.layout.seq
+    wanted = USUAL_STEP_TOKENS / base.layout.seq
     odd = max(number // (number & -number) for number in gpus)
     batch = odd * 2 ** max(round(math.log2(max(wanted / odd, 1))), 0)
     notes.append(f"--global-batch not given: {batch} sequences taken, {count(batch * base.layout.seq)} tokens per step")

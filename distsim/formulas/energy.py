@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, minimum
 from distsim.formula import formula
+from distsim.units import KILOGRAMS_PER_TONNE, WATTS_PER_KILOWATT
 
-WATTS_PER_KILOWATT = 1000.0
-KILOGRAMS_PER_TONNE = 1000.0
 LINE = "straight line between the draw of an accelerator that only waits for others and its full draw (presets/power)"
 PATTERSON = "Patterson et al. 2021 (arXiv:2104.10350), section 2"
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.formula import formula
-from distsim.formulas.energy import WATTS_PER_KILOWATT
-from distsim.units import GIGA, HOUR, YEAR, YEAR_MONTHS
+from distsim.units import GIGA, HOUR, MONTH_HOURS, WATTS_PER_KILOWATT, YEAR
 
 YEAR_HOURS = YEAR / HOUR
-MONTH_HOURS = YEAR_HOURS / YEAR_MONTHS
 MILLION = 1_000_000
 
 

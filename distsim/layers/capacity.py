@@ -12,9 +12,7 @@ from dataclasses import replace
 
 from distsim.arrays import Number, where
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
-
-MASK_BYTES = 1
-"""The mask that puts tokens into slots is kept as booleans (MaxText, layers/moe.py, generate_masks)."""
+from distsim.units import MASK_BYTES
 
 
 def slots_per_token(ctx: Context) -> Number:
@@ -95,7 +93,7 @@ def into_slots(ctx: Context, width: int, collectives: tuple[Collective, ...]) ->
         flops,
         flops,
         shape=(width, slots, tokens, batch),
-        saved=(_mask(ctx, "slots", MASK_BYTES),),
+        saved=(_mask(ctx, "slots", MASK_BYTES),),  # booleans (MaxText, layers/moe.py, generate_masks)
         transient_forward=(_mask(ctx, "slots_wide", ctx.activation),),
         transient_backward=(_mask(ctx, "slots_wide", ctx.activation),),
         collectives=collectives,

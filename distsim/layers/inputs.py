@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
+from distsim.layers.pointwise import pointwise
 
 PROJECTIONS = ("embedding.patches", "embedding.frames", "embedding.convolution")
 """How the names of the products here begin, which count as work although they stand in the embedding."""
@@ -60,16 +61,8 @@ def frame_rows(ctx: Context) -> list[Operation]:
     return [
         linear(ctx, f"{PROJECTIONS[1]}.first", heard, frames.taps * frames.bins, model.hidden, sound, bias=True,
                sharded=False),
-        _activated(f"{PROJECTIONS[1]}.first_activation", first),
+        pointwise(f"{PROJECTIONS[1]}.first_activation", first),
         linear(ctx, f"{PROJECTIONS[1]}.second", layout.tokens, frames.taps * model.hidden, model.hidden, middle,
                bias=True, sharded=False),
-        replace(_activated(f"{PROJECTIONS[1]}.second_activation", second), parameters=(positions,)),
+        replace(pointwise(f"{PROJECTIONS[1]}.second_activation", second), parameters=(positions,)),
     ]  # fmt: skip
-
-
-def _activated(name: str, kept: Tensor) -> Operation:
-    """An activation, with what its backward reads."""
-    return Operation(
-        name, "elementwise", bytes_read=kept.size_bytes, bytes_written=kept.size_bytes, shape=(kept.elements,),
-        saved=(kept,), transient_backward=(kept._replace(name=f"{name}.gradient"),),
-    )  # fmt: skip

@@ -10,6 +10,7 @@ from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
+from distsim.layers.pointwise import pointwise
 from distsim.specs.model import Model
 
 
@@ -44,7 +45,7 @@ def transform(ctx: Context) -> list[Operation]:
     before = Tensor("head.transform.preactivation", rows * width, act, "s b h")
     found = [
         linear(ctx, "head.transform", rows, hidden, width, source, bias=bias, sharded=False, cast_input=True),
-        _pointwise("head.transform.activation", before),
+        pointwise("head.transform.activation", before),
     ]
     if out.transform_norm:
         found.append(norm(ctx, "head.transform.norm", rows, width, before._replace(name="head.transform.activated")))
@@ -63,16 +64,8 @@ def pooler(ctx: Context) -> list[Operation]:
     pooled = Tensor("head.pooler.output", rows * hidden, act, "b h")
     found = [
         linear(ctx, "head.pooler", rows, hidden, hidden, first, bias=True, sharded=False, cast_input=True),
-        _pointwise("head.pooler.activation", pooled),
+        pointwise("head.pooler.activation", pooled),
     ]
     if out.sentence_classes:
         found.append(linear(ctx, "head.sentence", rows, hidden, out.sentence_classes, pooled, bias=True, sharded=False))
     return found
-
-
-def _pointwise(name: str, kept: Tensor) -> Operation:
-    """An activation, with what its backward reads."""
-    return Operation(
-        name, "elementwise", bytes_read=kept.size_bytes, bytes_written=kept.size_bytes, shape=(kept.elements,),
-        saved=(kept,), transient_backward=(kept._replace(name=f"{name}.gradient"),),
-    )  # fmt: skip

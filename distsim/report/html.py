@@ -16,7 +16,6 @@ from distsim.report.markup import Html, datum, element, items, joined, paragraph
 from distsim.report.plan import PARTS, layout_words, money_shares
 from distsim.report.plan_buying import HEAD, assumed, sentences
 from distsim.report.plan_words import (
-    KWH_PER_MWH,
     besides,
     carbon,
     days,
@@ -29,7 +28,7 @@ from distsim.report.plan_words import (
     owed,
     owed_whole,
 )
-from distsim.units import DAY, count, days_words, duration
+from distsim.units import DAY, KWH_PER_MWH, count, days_words, duration
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may load for the page: nothing but the style inside it."""

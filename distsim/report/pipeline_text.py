@@ -11,6 +11,7 @@ from distsim.engine.timelines.partition import Partition
 from distsim.formulas.schedule_forms import FORMS, Setting
 from distsim.report import gantt
 from distsim.report.gantt import Line, Span, show_count, show_seconds, show_time
+from distsim.report.terminal import NATURAL_WIDTH
 from distsim.schedules.registry import SCHEDULES
 from distsim.units import duration
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
 
 Show = Callable[[float], str]
-NATURAL_WIDTH = 4096
 
 _FULL = 0.5  # an exact chart that fills less of the width gives way to one that fills it
 _MEANING = {

@@ -13,7 +13,6 @@ from distsim.report.plan_buying import buying_lines
 from distsim.report.plan_plot import pareto_lines
 from distsim.report.plan_step import DEGREES, step_command
 from distsim.report.plan_words import (
-    KWH_PER_MWH,
     besides,
     carbon,
     days,
@@ -30,7 +29,7 @@ from distsim.report.plan_words import (
 )
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
-from distsim.units import DAY, count, days_words, duration
+from distsim.units import DAY, KWH_PER_MWH, count, days_words, duration
 
 WIDEST_BAR = 80
 DISPENSABLE = ("MFU", "goodput", "GPU-hours", "cluster", "MWh", "90%", "price age")

@@ -8,13 +8,11 @@ from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.planner import Plan
 from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.plan import Option
-from distsim.formulas.energy import KILOGRAMS_PER_TONNE
 from distsim.specs.dates import dated
-from distsim.units import DAY, days_words, decimal_bytes, duration
+from distsim.units import DAY, KILOGRAMS_PER_TONNE, KWH_PER_MWH, days_words, decimal_bytes, duration
 
 LEAST_TOLD = 0.01
 """Dollars below which an amount is told as less than that, not as nothing."""
-KWH_PER_MWH = 1000
 
 
 def dollars(amount: float) -> str:

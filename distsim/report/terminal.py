@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 DUMB_WIDTH = 80
+"""Columns of a terminal that does not say."""
+NATURAL_WIDTH = 4096
+"""Columns where nothing limits a line: a pipe gets every number whole."""
 
 
 def width(stream: TextIO | None = None) -> int | None:
@@ -35,10 +38,11 @@ def unicode() -> bool:
     return (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "").startswith("utf")
 
 
-def colour() -> bool:
-    """Whether a person may see colour: NO_COLOR and TERM=dumb forbid it, FORCE_COLOR asks for it."""
+def colour(stream: TextIO | None = None) -> bool:
+    """Whether a person may see colour on a stream, stdout when none is named: NO_COLOR and TERM=dumb forbid it,
+    FORCE_COLOR asks for it."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
         return True
-    return sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    return (stream or sys.stdout).isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")

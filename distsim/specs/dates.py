@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
+from distsim.units import DAY, HOUR, MONTH_HOURS
+
 _QUARTER = re.compile(r"^(\d{4})-Q([1-4])$")
 _MONTH = re.compile(r"^(\d{4})-(\d{2})$")
 _YEARS = re.compile(r"^(\d{4})(?:-(\d{4}))?$")
 EXAMPLES = "2026-09-20, 2026-09, 2026-Q3, 2026 or 2025-2026"
 FUTURE = "dated in the future"
-DAYS_PER_MONTH = 30.44  # 365.25 / 12
 
 
 def span(text: str) -> tuple[datetime.date, datetime.date]:
@@ -54,7 +55,7 @@ def age(stated: str, today: datetime.date) -> str:
     if first > today:
         return FUTURE
     days = (today - first).days
-    words = f"{days} days" if days < 60 else f"{days / DAYS_PER_MONTH:.0f} months"
+    words = f"{days} days" if days < 60 else f"{days * DAY / HOUR / MONTH_HOURS:.0f} months"
     return words if first == last else f"up to {words}"
 
 

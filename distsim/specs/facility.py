@@ -9,7 +9,8 @@ from distsim.specs.quantity import Dollars, Part, Ratio
 
 
 class Facility(Sourced):
-    """A data centre. ``pue`` is all power over the power of the machines."""
+    """A data centre. ``pue`` is all power over the power of the machines. What a user's own file leaves out is as in
+    presets/facilities/default.toml, which has the sources."""
 
     name: str
     aliases: tuple[str, ...] = ()

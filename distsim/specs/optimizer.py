@@ -3,6 +3,7 @@
 from typing import Literal
 
 from distsim.specs.base import Sourced, Spec
+from distsim.specs.precision import Precision
 from distsim.specs.quantity import Amount, Factor, MaybePositive, Natural
 
 
@@ -16,6 +17,10 @@ class State(Spec):
     """None means the precision recipe's ``state_bytes``."""
     of: Literal["all", "matrices", "vectors"] = "all"
     """``matrices`` are the two-dimensional weights inside the layers; ``vectors`` all others (embeddings, norms)."""
+
+    def bytes_under(self, precision: Precision) -> float:
+        """Bytes of an element under a recipe."""
+        return precision.state_bytes if self.bytes_per_element is None else self.bytes_per_element
 
 
 class Optimizer(Sourced):

@@ -77,7 +77,7 @@ def element_bytes(setup: Setup, precision: Precision, parameter: Parameter, stat
     if state.shape == "scalar":
         return 0
     rules, layout = setup.framework.buffers, setup.layout
-    each = precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
+    each = state.bytes_under(precision)
     flat = (layout.zero >= 1) & (sharding_group(layout, parameter.group) > 1) & rules.flat_shards
     if state.shape == "factored" and parameter.kind != "vector":
         return where(flat, each, 0) if rules.flat_shards else 0
@@ -96,7 +96,7 @@ def state_bytes(setup: Setup, precision: Precision, parameter: Parameter) -> Num
         if state.shape == "scalar":
             total = total + (parameter.copies if parameter.group == "dense" else 1) * counter
         elif state.shape == "factored" and parameter.kind != "vector":
-            wide = precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element
+            wide = state.bytes_under(precision)
             rows = factored_state_bytes(parameter.rows, parameter.columns, parameter.copies, wide)
             total = total + where(each > 0, 0, rows)
     return total

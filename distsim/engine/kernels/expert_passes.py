@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.kernels.plain_costs import BACKWARD_BYTES
 from distsim.layers.ledger import Operation
 
 EXCHANGES = ("mlp.dispatch", "mlp.combine")
 ACTIVATION = "mlp.experts.activation"
-BACKWARD_PASSES = 2.0
-"""Memory traffic of backward over forward's: gradients beside what was kept."""
 ORDERED_TWICE = 2.0
 """Passes over routed tokens on each side of an all-to-all, over one where what sends them orders them (Megatron core,
 moe/token_dispatcher.py: permute before, sort_chunks_by_idxs after; pytorch/torchtitan, the file of that name: its
@@ -59,7 +58,7 @@ def exchange_passes(setup: Setup, operation: Operation) -> Passes:
     size = operation.bytes_read + operation.bytes_written
     if not by_indices(setup):
         size = size * (ORDERED_TWICE if setup.kernels.expert_order == "around" else 1.0)
-        return Passes(size, size * BACKWARD_PASSES)
+        return Passes(size, size * BACKWARD_BYTES)
     routed, width = operation.shape
     experts = setup.model.experts
     assert experts is not None

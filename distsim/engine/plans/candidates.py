@@ -106,7 +106,7 @@ def checkpoint_bytes_per_parameter(setup: Setup) -> float:
     parts = network_parameters(plain_context(setup.model, setup.tuning)).values()
     trained = [(one, one.elements * times) for parameters, times in parts for one in parameters if one.trains]
     states = sum(
-        elements * (precision.state_bytes if state.bytes_per_element is None else state.bytes_per_element)
+        elements * state.bytes_under(precision)
         for one, elements in trained for state in states_of(optimizer, one) if state.shape == "full"
     )  # fmt: skip
     each = states / sum(elements for _, elements in trained)

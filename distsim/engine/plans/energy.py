@@ -11,8 +11,9 @@ from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
 from distsim.specs.power import PowerDraw
 
-UNMEASURED_UTILISATION = 0.4
-"""Of the peak, for a chip whose datasheet states no peak to hold the rate against: what good training reaches."""
+USUAL_UTILISATION = 0.4
+"""Of the peak: what good training reaches (PaLM 0.46, Llama 3 0.38 to 0.43: arXiv:2204.02311, arXiv:2407.21783), where
+nothing better is known: of a chip without a stated peak, of a plan before its layouts are timed."""
 
 
 class Draw(NamedTuple):
@@ -57,7 +58,7 @@ def draw(accelerator: Accelerator, cluster: Cluster, utilisation: float | None) 
     busy = figures.use(
         "accelerator", forms.accelerator_watts, full_watts=full, least_fraction=profile.least_fraction,
         full_utilisation=profile.full_utilisation,
-        utilisation=UNMEASURED_UTILISATION if utilisation is None else utilisation,
+        utilisation=USUAL_UTILISATION if utilisation is None else utilisation,
     )  # fmt: skip
     if accelerator.rated_power:
         busy = figures.use("accelerator, under its limit", forms.limited_watts, watts=busy, limit_watts=most)

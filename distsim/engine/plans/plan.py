@@ -18,6 +18,8 @@ from distsim.units import DAY, HOUR
 
 LONGEST_DAYS = 10 * 365.0
 """Plans that take longer are no plans."""
+MOST_TOKENS = 1e18
+"""More than anybody has: what is beyond is a slip of the keys."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def options(
     facility: Facility,
 ) -> list[Option]:
     """Every candidate at every quote for it, cheapest first; ``quotes`` are by cluster name and accelerators."""
-    if not 0 < tokens <= 1e18:
+    if not 0 < tokens <= MOST_TOKENS:
         raise DistsimError(f"{tokens:g} tokens cannot be planned", "give more than 0, e.g. --tokens 2T")
     found = [
         _option(rented, quote, tokens, facility)

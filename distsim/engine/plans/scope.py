@@ -13,6 +13,7 @@ from distsim.engine.jobs.lacking import other_software, unit_refusal
 from distsim.engine.jobs.models import LoadedModel
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.tuning import tuning_notes
+from distsim.engine.plans.energy import USUAL_UTILISATION
 from distsim.engine.plans.pace import campaign_pace
 from distsim.engine.plans.prices import RESERVED_YEARS, Quote, covers
 from distsim.errors import DistsimError
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from distsim.engine.planner import Request
 
 USUAL_DAYS = 30.0
-USUAL_UTILISATION = 0.4
+"""How long a run may take where no deadline is stated; sizes from half to four times of what that asks for are tried."""
 LEAST_MEMORY = 40 * GIGA
+"""Of accelerators that a plan looks at unless they are named: the least that pre-training was published on since 2020
+(A100 of 40 GB: presets/runs/whole.csv)."""
 LARGEST_CLUSTER = 32_768
 """Larger ones are tried only when --gpus asks for them."""
 GPU_VENDORS = ("NVIDIA", "AMD")

@@ -29,9 +29,8 @@ from distsim.formulas.money import gpu_hours
 from distsim.interop.runs import MissingCell, Run, read_runs
 from distsim.interop.runs.models import model_of
 from distsim.specs.job import Job
-from distsim.units import HOUR
+from distsim.units import HOUR, KWH_PER_MWH
 
-KWH_PER_MWH = 1000
 STEPS_ONLY = "steps"
 """``hours_count`` of runs whose published hours are steps times step time; those of others hold all that happened."""
 KNOWN = "known"
