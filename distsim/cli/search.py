@@ -252,5 +252,5 @@ def _print(report: SearchReport, as_json: bool, ranks: tuple[int, int] | None) -
     term = style()
     made = [*lines(report, term), *search_mend.lines(report, mended, term)]
     if ranks is not None and max(ranks) <= len(report.best):
-        made += ["", *diff_lines(report, *ranks, term)]
+        made += ["", *diff_lines(report, *ranks)]
     typer.echo("\n".join(term.plain(line) for line in made), color=True)

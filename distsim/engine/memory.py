@@ -19,6 +19,7 @@ from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.jobs.words import few
+from distsim.errors import DistsimError
 from distsim.specs.job import Job, job_of
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "buffers", "framework")
@@ -153,9 +154,22 @@ def memory_of(setup: Setup) -> MemoryReport:
     stages = build_stages(setup)
     waiting = exchange is not None and bool(some(gradients_wait(setup, exchange) | stays_whole(setup)))
     told = memory_notes(setup.job, exchange, waiting)
-    notes = (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *told)
+    notes = (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *told, *_apart(setup))
     setup = replace(setup, notes=notes)
     return MemoryReport(setup, tuple(_stage(setup, stage) for stage in stages))
+
+
+def _apart(setup: Setup) -> tuple[str, ...]:
+    """A note where nothing joins so many GPUs: their memory can be told, their traffic not."""
+    if setup.layout.gpus <= setup.cluster.domain:
+        return ()
+    from distsim.engine.networks.reach import refuse_beyond
+
+    try:
+        refuse_beyond(setup, setup.layout.gpus)
+    except DistsimError as error:
+        return (f"{error.problem}: memory is told, comm and step are not",)
+    return ()
 
 
 def first_headroom(setup: Setup) -> Number:

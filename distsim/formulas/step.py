@@ -8,7 +8,7 @@ from distsim.arrays import Number, log2, maximum, minimum, where
 from distsim.formula import formula
 
 SMOOTH = 6
-"""Sharpness of the change from waiting for the GPU to waiting for the host."""
+"""Sharpness of the change from waiting for the GPU to waiting for the host (assumed)."""
 CHECKED_SPANNING = 1.24
 """Time of a checked exchange of a group over several nodes, over one within a node."""
 SPANNING_SHARE, SPANNING_POWER = 0.09, 0.5

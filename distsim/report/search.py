@@ -174,7 +174,7 @@ def flags(options: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-def diff_lines(report: SearchReport, first: int, second: int, term: Style) -> list[str]:
+def diff_lines(report: SearchReport, first: int, second: int) -> list[str]:
     """Two ranked layouts side by side: what differs in them, and in their time and memory."""
     one, other = report.best[first - 1], report.best[second - 1]
     rows = [["layout", *(str(n) for n in (first, second)), "difference"]]

@@ -122,8 +122,3 @@ class Accelerator(Sourced):
     def capacity(self) -> int:
         """Bytes a program can be given: what the driver reports, or the label where nobody reported it."""
         return self.usable_memory if self.usable_memory is not None else self.memory
-
-    @property
-    def capacity_is_reported(self) -> bool:
-        """False when ``capacity`` is only the label, which a report should say."""
-        return self.usable_memory is not None

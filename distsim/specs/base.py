@@ -8,9 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from distsim.errors import DistsimError, did_you_mean
 
-RECALLED = "recalled"
-"""A source that begins with this word was not read again when the preset was checked."""
-
 
 def source_of(source: Mapping[str, str], figure: str) -> str | None:
     """The source of a dotted figure: its own, else its table's, else the one named ``other``."""

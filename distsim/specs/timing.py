@@ -5,6 +5,11 @@ from typing import Any
 from distsim.specs.base import Spec
 from distsim.specs.quantity import Amount, Positive
 
+MODULE_SECONDS, OPERATION_SECONDS, CORE_SECONDS = 5e-5, 3.5e-5, 1.6e-4
+"""Host time of an operation: in a module of plain torch; in plain torch where modules are counted one by one; in a
+module of Megatron core or Transformer Engine. Priors of ``kernel_issue_seconds``; their ratios hold for operations of
+one kind beside those of another."""
+
 
 class Timing(Spec):
     """Shares, factors and overheads of one framework on one kind of accelerator."""
@@ -22,7 +27,7 @@ class Timing(Spec):
     than are counted there, above 1 where fusion saves some."""
     kernel_gap_seconds: Amount = 4e-6
     """Idle time on the GPU between two kernels."""
-    kernel_issue_seconds: Amount = 50e-6
+    kernel_issue_seconds: Amount = MODULE_SECONDS
     """Time the host needs per kernel; it hides behind the GPU where kernels are long."""
     tensor_factor: Amount = 1.1
     """Exposed time of tensor parallel exchanges over their priced time: below 1 where they overlap with products."""

@@ -8,6 +8,7 @@ from distsim import catalog
 from distsim.engine.advice.changes import Change, changes, some_layers, together
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.memory import MemoryReport, first_headroom, memory_of
+from distsim.engine.networks.reach import refuse_beyond
 from distsim.errors import DistsimError
 
 MOST_AT_ONCE = 4
@@ -166,6 +167,8 @@ class Search:
         self.tried += 1
         try:
             setup = resolve(type(self.setup.job).read({**self._stated(), **fields}))
+            if setup.layout.gpus > self.setup.layout.gpus:
+                refuse_beyond(setup, setup.layout.gpus)
             if self._hopeless(setup):
                 return None
             report = memory_of(setup)

@@ -215,7 +215,7 @@ def _buckets(
     rules = setup.framework.traffic
     if rules.bucket_rule == "tensors":
         each = DTYPE_BYTES[reduced_in(setup)]
-        sizes = [t.elements for t in gradient_order(setup, stage) if sharing.holds(t, together)]
+        sizes = [t.elements for t in gradient_order(stage) if sharing.holds(t, together)]
         fill = bucket_items if all(isinstance(size, (int, float)) for size in sizes) else filled_bucket_arrays
         return fill(sizes, rules.first_bucket_bytes / each, rules.bucket_bytes / each)
     limit = where(

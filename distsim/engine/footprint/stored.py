@@ -89,7 +89,7 @@ def trained_units(stage: Stage) -> list[Unit]:
     return [unit for unit in units if unit.tensors]
 
 
-def gradient_order(setup: Setup, stage: Stage) -> list[Stored]:
+def gradient_order(stage: Stage) -> list[Stored]:
     """All tensors of a stage in the order in which backward makes their gradients: last used, first made."""
     layers = [block_tensors(block) for block, _ in stage.layers]
     forward = list(block_tensors(stage.embedding))

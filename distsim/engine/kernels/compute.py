@@ -38,7 +38,7 @@ TENSOR_CORE_MULTIPLE = 8
 Background User's Guide, section 3: 16 bytes): batched products of heads 108 or 150 wide run on fp32 units instead."""
 ALONE = 0.7
 """Part of the experts' products that is as fast as a dense one where a rank has a single expert: nothing is grouped
-then, but the busiest rank still has more tokens than the mean."""
+then, but the busiest rank still has more tokens than the mean (assumed)."""
 EXPERT_ACTIVATION = "mlp.experts.activation"
 HEAD = "head"
 """How the names of output layers end; their chunks of tokens follow one another."""

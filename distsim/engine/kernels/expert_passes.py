@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.kernels.plain_costs import BACKWARD_BYTES
+from distsim.engine.kernels.plain_costs import BACKWARD_BYTES, STRIDED_PER_CYCLE, slowed
 from distsim.layers.ledger import Operation
 
 EXCHANGES = ("mlp.dispatch", "mlp.combine")
@@ -31,11 +31,13 @@ INDEX_ADDED = 8.0
 sorts indices and adds up the rows of each one after another. 196,608 rows of 2,048 in bf16 take 1.85 ms on a B200 (6.7
 times; pytorch/ao pull request 4623), 65,536 rows of 4,096 from 8,192 tokens 2.3 ms where kernels written for it take
 0.2 (about 9.6 times, of an H100's bandwidth; DeepLink-org/DLBlas pull request 66)."""
-COMBINED = {"compiled": (10.0, 6.0), "eager": (26.0, 40.0)}
-"""Bytes per element of plain torch's weighted sum of what experts give. Forward: cast to fp32 (6), product by the
-router's weight (8), cast (6), or all in one kernel (4); rows added where their token is (two read, one written: 6).
-Backward: rows of the sum's gradient taken (4), cast (6), product (8), product for the weights' gradient and its sum
-(16), cast (6), or all in one kernel (6). Source: pytorch/torchtitan models/common/token_dispatcher.py, combine."""
+COMBINED = {"compiled": ((4.0, 6.0), (2.0, 4.0)), "eager": ((12.0, 14.0), (12.0, 28.0))}
+"""Bytes per element of plain torch's weighted sum of what experts give, forward and backward: of kernels as fast as
+memory, and of those that index rows or broadcast the router's weights. Forward: cast to fp32 (6), product by the
+router's weight (8, broadcast), cast (6), or all in one kernel (4); rows added where their token is (two read, one
+written: 6, indexed). Backward: rows of the sum's gradient taken (4, indexed), cast (6), product (8, broadcast), product
+for the weights' gradient and its sum (16, broadcast), cast (6), or all but the rows in one kernel (2). Source:
+pytorch/torchtitan models/common/token_dispatcher.py, combine."""
 REPEATED_BIAS = (8.0, 0.0)
 """Bytes per element of an expert's product where its bias is repeated for each token and added, beside the gradient's
 sum by expert: written (2), added (6). A compiler makes both part of what reads them."""
@@ -62,15 +64,18 @@ def exchange_passes(setup: Setup, operation: Operation) -> Passes:
     routed, width = operation.shape
     experts = setup.model.experts
     assert experts is not None
+    slower = slowed(STRIDED_PER_CYCLE, setup.accelerator)
     copied = 2 * routed * width * setup.precision.activation_bytes  # read and written
     padded = 1.0 if setup.kernels.expert_padding else 0.0
     again = where(setup.layout.ep > 1, ORDERED_TWICE - 1, padded)
     if operation.name == "mlp.dispatch":
         added = copied / 2 * (1 + 1 / experts.per_token) + again * copied
-        return Passes(copied * (1 + again + padded * PADDING_ROW), INDEX_ADDED * added)
+        return Passes(copied * (slower * (1 + again) + padded * PADDING_ROW), INDEX_ADDED * added)
     steps = COMBINED["compiled" if compiled_around(setup) else "eager"]
     wide = setup.precision.activation_bytes / 2
-    return Passes(*(routed * width * each * wide + again * copied for each in steps))
+    return Passes(*(
+        routed * width * (plain + slower * indexed) * wide + slower * again * copied for plain, indexed in steps
+    ))  # fmt: skip
 
 
 def compiled_around(setup: Setup) -> bool:

@@ -15,6 +15,7 @@ from distsim.engine.kernels.softmax_passes import (
     plain_torch,
 )
 from distsim.layers.ledger import EXPERTS, Operation
+from distsim.specs.timing import CORE_SECONDS, MODULE_SECONDS, OPERATION_SECONDS
 
 KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise": (1, 1), "embedding": (2, 2),
            "loss": (4, 2), "copy": (8, 8), "collective": (0, 0), "adapter": (3, 3), "unpack": (2, 2),
@@ -24,16 +25,15 @@ KERNELS = {"matmul": (1, 2), "attention": (1, 2), "norm": (1, 2), "elementwise":
 ROUTER_KERNELS = (12, 8)
 """What a router composed of plain operations launches beside its product: scores in fp32, the best of them, masks,
 counts, auxiliary loss."""
-PLAIN_ISSUE = 0.2
+PLAIN_ISSUE = OPERATION_SECONDS / CORE_SECONDS
 """Host time of a plain operation of torch, over that of one that goes through a module of Megatron or Transformer
-Engine: 35 us where nothing else runs, as in Hugging Face's models, against 160 (engine/fitting/fit.py)."""
+Engine."""
 PARALLEL_LINEAR_ISSUE = 0.55
 """Host time of a product in Megatron's own parallel linear layer over that of one in a module of Transformer Engine: in
 Megatron-LM's tests a layer of four products takes the host 0.7 ms longer with the latter, 175 us of 385 a product
 (docs/findings/finetuning.md)."""
-MODULE_ISSUE = 3.2
-"""Host time of an operation of a Transformer Engine layer over that of a module of plain torch: 160 us against 50
-(engine/fitting/fit.py)."""
+MODULE_ISSUE = CORE_SECONDS / MODULE_SECONDS
+"""Host time of an operation of a Transformer Engine layer over that of a module of plain torch."""
 IN_LAYERS = ("matmul", "norm", "attention", "elementwise")
 """Kinds of operations that Transformer Engine's layers hold; embedding and loss stay torch's."""
 DETERMINISTIC_ISSUE = 1.15
@@ -61,15 +61,16 @@ EXPERT_KERNELS = {"wide": (1, 2), "narrow": (4, 7)}
 """Kernels of one expert in a loop over a rank's experts: its products; in 8 or 4 bits with the quantisation of its
 tokens or their gradients and the reordering of both operands' scales for each product."""
 LOOP_ISSUE = 0.03
-"""Host time of a kernel that a loop in compiled code issues, over that of an operation issued from Python."""
+"""Host time of a kernel that a loop in compiled code issues, over that of an operation issued from Python: 5 us of 160
+(assumed)."""
 DYNAMIC = ("mlp.dispatch", "mlp.experts.up", "mlp.experts.activation", "mlp.experts.down", "mlp.combine")
 """Operations whose shapes depend on where the router sends tokens, so that no graph of a module holds them."""
 AFTER_COUNTS = 0.25
 """Part of a dispatch that the host issues while the GPU has nothing to do, once it has read how many tokens each expert
-got: what sorts tokens by expert; all later kernels are issued while that runs."""
+got: what sorts tokens by expert; all later kernels are issued while that runs (assumed: two of its eight kernels)."""
 UNGRAPHED_DISPATCH = 0.5
 """Part of a dispatch that comes after its preparation, which graphs of modules hold (--cuda-graph-scope
-moe_preprocess)."""
+moe_preprocess; assumed: half of its kernels)."""
 AFTER_COPY = 1.0
 """Operations that the host issues while the GPU has nothing to do, once it has waited for a copy to the GPU."""
 GRAPHED_GAP = 0.3

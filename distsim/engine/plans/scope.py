@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from distsim.engine.planner import Request
 
 USUAL_DAYS = 30.0
-"""How long a run may take where no deadline is stated; sizes from half to four times of what that asks for are tried."""
+"""How long a run may take where no deadline is stated; sizes from half to four times of what that asks for are
+tried."""
 LEAST_MEMORY = 40 * GIGA
 """Of accelerators that a plan looks at unless they are named: the least that pre-training was published on since 2020
 (A100 of 40 GB: presets/runs/whole.csv)."""

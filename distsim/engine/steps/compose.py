@@ -38,7 +38,8 @@ EXCHANGES = (
 )
 PRODUCT_KINDS = tuple(f"{phase}.{name}" for phase in PHASES for name in PRODUCTS)
 BACKWARD_ISSUE = 0.7
-"""Host time per kernel in backward over forward: autograd issues from C++; what is computed again is forward's code."""
+"""Host time per kernel in backward over forward: autograd issues from C++; what is computed again is forward's code
+(chosen when priors were, by leaving sources out: docs/findings/hosts-and-small-jobs.md)."""
 BACKWARD_SHARE = 2 / 3
 """Backward's share of a micro-batch: two products for each one of forward."""
 
@@ -97,7 +98,7 @@ def compose(
     micro-batch. Everything may be an array over jobs (stages that a job lacks have count 0). Parts that are not wanted
     ``apart`` are all in one."""
     each = [micro_batch(stage, y, timing) for stage in stages]
-    tails = [after_last(stage, y, timing, one) for stage, one in zip(stages, each, strict=True)]
+    tails = [after_last(stage, timing, one) for stage, one in zip(stages, each, strict=True)]
     totals = [where(stage["count"] > 0, one.seconds, 0.0) for stage, one in zip(stages, each, strict=True)]
     slowest, parts = _largest(totals, [one.parts() for one in each] if apart else [])
     after, tail = _largest(
@@ -267,9 +268,7 @@ def _exposed(exchange: Number, compute: Number, never: Number) -> Number:
     return 0.0 if nothing else exposed_seconds(exchange, compute, never)
 
 
-def after_last(
-    stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], last: MicroBatch
-) -> dict[str, Number]:
+def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], last: MicroBatch) -> dict[str, Number]:
     """What follows the last micro-batch: gradients that did not hide, the optimizer, gathered parameters (or what the
     next step's first micro-batch waits for them)."""
     reduce = product(stage["reduce"], timing["data_factor"])

@@ -77,7 +77,7 @@ def sections(report: StepReport) -> list[Section]:
     stages = []
     for work, numbers in zip(report.work.stages, stage_numbers(report.work), strict=True):
         batch = micro_batch(numbers, y, timing)
-        stages.append(_Stage(work.index, numbers, batch, after_last(numbers, y, timing, batch)))
+        stages.append(_Stage(work.index, numbers, batch, after_last(numbers, timing, batch)))
     slowest = max(stages, key=lambda stage: float(stage.batch.seconds))
     last = max(stages, key=lambda stage: float(sum(stage.tail.values())))
     several = len(stages) > 1

@@ -219,7 +219,7 @@ def _tail(
     flows: Mapping[str, list[Priced]],
 ) -> tuple[float, Track]:  # fmt: skip
     """Seconds of gradient reduction that hide behind the last backward, and what follows it."""
-    track, tail = Track(), after_last(numbers, layout_numbers(setup), timing, batch)
+    track, tail = Track(), after_last(numbers, timing, batch)
     ahead = float(ahead_seconds(numbers, timing, batch)[1])
     step = float(numbers["dp_step"]) * timing["data_factor"]
     reduce = float(numbers["reduce"]) * timing["data_factor"]
