@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from distsim.errors import DistsimError
 from distsim.specs.model import Model
+
+QUANTIZED = "quantization_config"
+"""Key of how a checkpoint's weights are stored, not of how it trains."""
 
 
 def read_model(name: str) -> Model:
@@ -54,9 +58,24 @@ def reading_notes(name: str) -> list[str]:
     output = reading.other_output
     counted = [f"{file}: {output} has no output layer over the vocabulary; one is counted"] if output else []
     left_out = [f"{file}: only the decoder of text is read, without {beside}"] if beside else []
+    weights = [key for key in reading.unused if key.startswith(f"{QUANTIZED}.")]
+    narrow = [f"{file}: {QUANTIZED} was not used: weights are as --precision or --quantize says"] if weights else []
     spare = [f"{file}: key {key!r} was not used; {'' if key in known else did_you_mean(key, known)}".removesuffix("; ")
-             for key in reading.unused]  # fmt: skip
-    return counted + left_out + lacking + spare
+             for key in reading.unused if key not in weights]  # fmt: skip
+    return [*counted, *left_out, *lacking, *(f"{file}: {words}" for words in _odd(reading.model)), *narrow, *spare]
+
+
+def _odd(model: Model) -> Iterator[str]:
+    """What a configuration states that may be a slip of the keys."""
+    from distsim.errors import did_you_mean
+    from distsim.interop.huggingface.aliases import ACTIVATIONS
+
+    if model.activation not in ACTIVATIONS:
+        meant = did_you_mean(model.activation, ACTIVATIONS)
+        yield f"activation {model.activation!r} is not known: taken as one kernel; {meant}".removesuffix("; ")
+    plain = model.heads > 0 and model.latent_attention is None
+    if plain and model.hidden % model.heads and model.head_dim == model.hidden // model.heads:
+        yield f"{model.heads} heads do not divide {model.hidden}: heads of {model.head_dim} taken"
 
 
 def _read(name: str) -> Model:

@@ -12,12 +12,12 @@ from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
-from distsim.specs.rules import listed
+from distsim.specs.rules import divisors, listed
 
 
 def layout_of(filled: Mapping[str, Any], model: Model, cluster: Cluster) -> tuple[Layout, list[str]]:
     """The layout of a job's options, and what a user should know of it."""
-    degrees, notes = _degrees(filled, cluster)
+    degrees, notes = _degrees(filled, model, cluster)
     sharers = degrees["dp"] * degrees["cp"]
     if filled["zero_group"] and not filled["zero"]:
         raise DistsimError(f"--zero-group {filled['zero_group']} has no effect with --zero 0", "add --zero 1, 2 or 3")
@@ -51,7 +51,7 @@ def usual_etp(filled: Mapping[str, Any], model: Model, framework: Framework) -> 
     return 1 if filled["ep"] > 1 and not framework.usual.get("experts_like_tp") else int(filled["tp"])
 
 
-def _degrees(filled: Mapping[str, Any], cluster: Cluster) -> tuple[dict[str, int], list[str]]:
+def _degrees(filled: Mapping[str, Any], model: Model, cluster: Cluster) -> tuple[dict[str, int], list[str]]:
     """tp, pp, cp, dp and gpus that agree; what is open follows from the rest."""
     tp, pp, cp, dp, gpus = (filled[name] for name in ("tp", "pp", "cp", "dp", "gpus"))
     parallel, notes = tp * pp * cp, []
@@ -62,17 +62,33 @@ def _degrees(filled: Mapping[str, Any], cluster: Cluster) -> tuple[dict[str, int
         if not dp and gpus != node:
             notes.append(f"--gpus not given: {gpus} taken, the fewest that {spelled} needs")
     if gpus % parallel:
-        near = sorted({gpus // parallel * parallel, -(-gpus // parallel) * parallel} - {0})
-        raise DistsimError(
-            f"{spelled} = {parallel} GPUs per model copy does not divide {gpus} GPUs",
-            f"valid --gpus nearby: {listed(near)}",
-        )
+        problem = f"{spelled} = {parallel} GPUs per model copy does not divide {gpus} GPUs"
+        raise DistsimError(problem, *_that_divide(filled, model, gpus, parallel))
     if dp is not None and dp * parallel != gpus:
         raise DistsimError(
             f"dp {dp} times {spelled} = {dp * parallel} GPUs, but --gpus says {gpus}",
             f"leave --dp out (it would be {gpus // parallel}), or use --gpus {dp * parallel}",
         )
     return {"tp": tp, "pp": pp, "cp": cp, "dp": gpus // parallel}, notes
+
+
+def _that_divide(filled: Mapping[str, Any], model: Model, gpus: int, parallel: int) -> list[str]:
+    """What would be right where a copy of the model does not divide the GPUs: other degrees, or as many GPUs nearby,
+    where the model can be cut so."""
+    most = {"tp": model.heads or model.hidden, "cp": filled["seq"] or model.context}
+
+    def fits(name: str, degree: int) -> bool:
+        return degree <= model.layers if name == "pp" else not most[name] % degree
+
+    found = []
+    for name in ("tp", "pp", "cp"):
+        left, rest = divmod(gpus * filled[name], parallel)
+        if filled[name] > 1 and not rest:
+            found.append(f"valid --{name}: {listed([one for one in divisors(left) if fits(name, one)])}")
+    if all(fits(name, filled[name]) for name in ("tp", "pp", "cp")):
+        near = sorted({gpus // parallel * parallel, -(-gpus // parallel) * parallel} - {0})
+        found.append(f"valid --gpus nearby: {listed(near)}")
+    return found
 
 
 def _recompute_layers(filled: Mapping[str, Any]) -> int:

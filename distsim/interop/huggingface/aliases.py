@@ -96,3 +96,11 @@ NAMES: dict[str, tuple[str, ...]] = {
     "shared_ffn": ("shared_expert_intermediate_size", "shared_intermediate_size"),
     "mtp_layers": ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers"),
 }
+
+_ACTIVATIONS = """
+    gelu gelu_10 gelu_accurate gelu_erf gelu_fast gelu_new gelu_python gelu_python_tanh gelu_pytorch_tanh gelu_tanh
+    geglu laplace leaky_relu linear mish prelu quick_gelu relu relu2 relu6 relu_squared sigmoid silu swiglu swish tanh
+    xielu
+"""
+ACTIVATIONS = tuple(_ACTIVATIONS.split())
+"""Names of activations (transformers activations.py, ACT2FN), and those that distsim's own presets use beside them."""
