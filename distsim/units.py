@@ -72,10 +72,11 @@ LARGEST_NUMBER = 1e300
 """Beyond every quantity; whole numbers may be longer than floats."""
 
 
-def parse_time(text: str, where: str) -> float:
+def parse_time(text: str, where: str, units: tuple[str, ...] = ("d", "h", "min")) -> float:
     """Seconds of a time with its unit; a bare number, which might be of days or hours, is refused."""
     if text.strip().lstrip("+-").replace(".", "", 1).isdigit():
-        raise DistsimError(f"{where} {text} has no unit", f"write e.g. {text}d, {text}h or {text}min")
+        *first, last = (f"{text}{unit}" for unit in units)
+        raise DistsimError(f"{where} {text} has no unit", f"write e.g. {', '.join(first)} or {last}")
     return parse(text, "s", where)
 
 

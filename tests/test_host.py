@@ -92,7 +92,7 @@ def test_updated_parameters_are_gathered_beside_the_next_forward() -> None:
     for setup in (ahead, after):
         numbers, y = stage_numbers(work_of(setup))[0], layout_numbers(setup)
         batch = micro_batch(numbers, y, TIMING)
-        times.append((numbers, batch, after_last(numbers, y, TIMING, batch)["data_parallel"]))
+        times.append((numbers, batch, after_last(numbers, TIMING, batch)["data_parallel"]))
     (numbers, batch, hidden), (late, _, shown) = times
     gather = numbers["dp_ahead"]
     assert 0 < gather < batch.forward and late["dp_ahead"] == 0

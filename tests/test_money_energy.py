@@ -11,6 +11,7 @@ from distsim import catalog
 from distsim.engine.plans.energy import draw
 from distsim.engine.plans.ownership import ownership, system_for
 from distsim.formulas import energy, money, scaling
+from distsim.specs.facility import Facility
 
 ORACLE = Path(__file__).parent / "oracles" / "whole_runs.csv"  # figures as published, each row with its source
 # dollars per GPU-hour that the sources state for their own runs
@@ -162,3 +163,9 @@ def test_the_same_machine_draws_the_same_whoever_rents_it_out() -> None:
         cluster = catalog.load("clusters", name)
         busiest = draw(catalog.load("gpus", cluster.gpu), cluster, 1.0)
         assert busiest is None or busiest.training <= busiest.rated * (1 + 1e-9), name
+
+
+def test_a_facility_of_ones_own_leaves_out_what_is_as_in_the_default() -> None:
+    usual, own = catalog.load("facilities", "default"), Facility.read({"name": "mine", "pue": 1.3})
+    for name in ("upkeep_fraction", "network_fraction", "lifetime_years", "residual_fraction", "utilisation"):
+        assert getattr(own, name) == getattr(usual, name), name

@@ -109,7 +109,7 @@ def test_what_is_gathered_once_hides_behind_the_first_forward_alone() -> None:
         assert numbers["gather_forward"] == 0 < numbers["gather_once"]
         gathers = numbers["gather_once"] * TIMING["gather_factor"]
         assert gathers > 1.5 * first.forward
-        exposed.append(after_last(numbers, y, TIMING, first)["data_parallel"])
+        exposed.append(after_last(numbers, TIMING, first)["data_parallel"])
         assert ahead_seconds(numbers, TIMING, first)[1] == pytest.approx(gathers - first.forward)
         assert first.others["data_parallel"] == 0
     assert exposed[1] == pytest.approx(exposed[0], rel=1e-3)

@@ -60,7 +60,8 @@ def _one(op: str, stated: dict[str, Any], single: dict[str, Any], json: bool, ex
     from distsim.errors import DistsimError
 
     place = {name: stated.pop(name, None) for name in ("gpu", "gpus", "cluster", "profile")}
-    left = [f"--{name.replace('_', '-')}" for name, value in stated.items() if value is not None]
+    left = ["MODEL" if name == "model" else f"--{name.replace('_', '-')}" for name, value in stated.items()
+            if value is not None]  # fmt: skip
     if explain:
         left.append("--explain")
     if left:

@@ -18,6 +18,8 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     hint = f"distsim {command} --help lists the options"
     if hasattr(wrong, "possibilities"):
         near = f"did you mean {', '.join(wrong.possibilities)}?" if wrong.possibilities else ""
+        if wrong.option_name == "--model":
+            near = f"a model stands by itself: distsim {command} llama-7b"
         return DistsimError(f"unknown option {wrong.option_name}", near, hint)
     if parser_says.startswith(SURPLUS):
         return DistsimError(

@@ -111,11 +111,15 @@ JOB_FILE = _flag("job", "--job", Path | None, "TOML file with any of these optio
 SHOW_CONFIG = _flag("show_config", "--show-config", bool, "print every option with where it comes from, and stop")
 
 
+JOBLESS = ("collective", "bytes", "sweep_from")
+"""Options of a command that answers without a job, too."""
+
+
 def job_command(function: Callable[..., None]) -> Callable[..., None]:
     """Give ``function(job, **own)`` the MODEL argument and all job options; it is called with a Job and its own.
 
     A function that takes ``origins`` is also told where each stated option comes from. One that takes ``stated`` also
-    answers without a job, when its own option ``--collective`` is given: then it gets None and the options as stated.
+    answers without a job, when one of its options ``JOBLESS`` is given: then it gets None and the options as stated.
     """
     taken = inspect.signature(function, eval_str=True).parameters
     own = [p.replace(kind=p.KEYWORD_ONLY) for name, p in taken.items() if name not in ("job", "origins", "stated")]
@@ -125,7 +129,7 @@ def job_command(function: Callable[..., None]) -> Callable[..., None]:
         mine = {name: value for name, value in values.items() if name in own_names}
         rest = {name: value for name, value in values.items() if name not in own_names}
         show = rest.pop("show_config", False)
-        if "stated" in taken and mine.get("collective") is not None:
+        if "stated" in taken and any(mine.get(name) is not None for name in JOBLESS):
             function(None, {}, rest, **mine)
             return
         job, origins = stated_job(rest)

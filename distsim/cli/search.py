@@ -133,7 +133,7 @@ def _request(
 ) -> Request:  # fmt: skip
     from distsim.engine.layouts.bounds import parse_bounds
     from distsim.engine.search import Request
-    from distsim.units import DAY, parse
+    from distsim.units import DAY, parse_time
 
     limits = {name: stated.pop(name) for name in BOUNDED}
     job, _ = shared.stated_job(stated)
@@ -148,7 +148,7 @@ def _request(
             limits[name] = ("on" if value else "off") if isinstance(value, bool) else str(value)
     gpus = limits.pop("gpus")
     job, tried = _tried(job, {name: limits.pop(name) for name in VARIED})
-    seconds = float("inf") if within is None else parse(within, "s", "--within")
+    seconds = float("inf") if within is None else parse_time(within, "--within", ("s", "ms"))
     if seconds <= 0:
         raise DistsimError(f"--within {within} leaves no time", "write e.g. --within 20s")
     if within is not None and seconds > 365 * DAY:

@@ -70,6 +70,11 @@ def search(
     refuse_beyond(base, max(request.gpus))
     batches = request.batches or (request.job.global_batch or usual_batch(base, request.gpus, notes),)
     limit = base.accelerator.capacity * (1 - request.margin)
+    if request.tokens is not None:
+        notes.append(
+            f"days and dollars of all tokens are at the pace of campaigns, whose steps take "
+            f"{campaign_pace():g} times as long as a benchmark's"
+        )
     rents = rents_of(request)
     notes += dict.fromkeys(rent.note for rent in rents.values() if rent.note)
     hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}

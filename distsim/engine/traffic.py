@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -63,6 +63,11 @@ class Row:
         return {**whole, "link": str(self.link), "algorithm": str(self.algorithm)}
 
 
+def sent_bytes(rows: Sequence[Row]) -> int:
+    """What rows send together, as the sum of what each is told to send."""
+    return sum(round(row.wire_bytes_per_rank) for row in rows)
+
+
 @dataclass(frozen=True, repr=False)
 class TrafficReport:
     """The answer of ``distsim comm``; ``collectives`` are those of the stage that sends most."""
@@ -90,8 +95,7 @@ class TrafficReport:
     @property
     def wire_bytes_per_rank(self) -> int:
         """All that one rank of that stage sends in a step."""
-        total: float = sum(row.wire_bytes_per_rank for row in self.collectives)
-        return round(total)
+        return sent_bytes(self.collectives)
 
     @property
     def seconds(self) -> float:
@@ -111,7 +115,7 @@ class TrafficReport:
             "wire_bytes_per_rank": self.wire_bytes_per_rank, "seconds": self.seconds,
             "exposed_seconds": self.exposed_seconds,
             "stages": [
-                {"stage": index, "wire_bytes_per_rank": round(sum(row.wire_bytes_per_rank for row in rows)),
+                {"stage": index, "wire_bytes_per_rank": sent_bytes(rows),
                  "seconds": float(sum(row.seconds for row in rows))}
                 for index, rows in enumerate(self.stages)
             ],

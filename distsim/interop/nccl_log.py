@@ -59,12 +59,17 @@ class Topology(NamedTuple):
     graphs: tuple[Graph, ...]
 
 
+WANTED = "give a text log written with NCCL_DEBUG=INFO"
+
+
 def read(path: str) -> Topology:
     """The topology in a log; raises with the line where an INFO line of a known kind cannot be understood."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DistsimError(f"cannot read {path}: {error}", "give a text log written with NCCL_DEBUG=INFO") from None
+    except OSError as error:
+        raise DistsimError(f"cannot read {path}: {error.strerror}", WANTED) from None
+    except UnicodeDecodeError:
+        raise DistsimError(f"cannot read {path}: it is not text", WANTED) from None
     return parse(text, path)
 
 

@@ -42,7 +42,11 @@ def link_lines(report: TrafficReport) -> list[str]:
         busy = f"{sent / seconds / rate:.0%}" if seconds and rate else "-"
         rows.append([link, decimal_bytes(sent), duration(seconds), decimal_bytes(rate, "B/s") if rate else "-", busy])
     header = ["link", "sent", "time", "rate per GPU", "utilisation"]
-    return ["Links, each by the collectives whose slowest link it is:", *columns(header, rows)] if rows else []
+    return (
+        ["Links, by the collectives whose slowest link each is, and what crosses it:", *columns(header, rows)]
+        if rows
+        else []
+    )
 
 
 def zero_lines(found: Sequence[ZeroTraffic], current: int, forward: bool, stays: bool) -> list[str]:

@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 
 from distsim.engine.traffic import Row, TrafficReport
 from distsim.report import terminal
+from distsim.report.job_words import flowed
 from distsim.report.style import bare, columns
 from distsim.units import decimal_bytes, duration
 
 RECOMPUTED = ", recomputed"
+EXPOSED = ("exposed: beyond all computation of the phase, at the chip's peak rate;",
+           "distsim step has the order of events")  # fmt: skip
 
 
 def _purpose(row: Row) -> str:
@@ -45,13 +48,15 @@ def row_lines(report: TrafficReport) -> list[str]:
     if not rows:
         return ["Nothing crosses a link: every group has one rank."]
     where = f" of stage {report.stage}, which sends most" if len(report.stages) > 1 else ""
-    made = _table(rows, _HEADER)
-    width = terminal.width()
+    header: Sequence[str] = _HEADER
+    made, width = _table(rows, header), terminal.width()
     for dropped in range(1, len(_SPARE) + 1):
         if width is None or max(len(bare(line)) for line in made) <= width:
             break
-        made = _table(rows, [name for name in _HEADER if name not in _SPARE[:dropped]])
-    return [f"Collectives of one rank{where} in one optimizer step:", *made]
+        header = [name for name in _HEADER if name not in _SPARE[:dropped]]
+        made = _table(rows, header)
+    meant = flowed([*EXPOSED], " ", width or terminal.NATURAL_WIDTH) if "exposed" in header else []
+    return [f"Collectives of one rank{where} in one optimizer step:", *made, *meant]
 
 
 def _table(rows: Sequence[Row], header: Sequence[str]) -> list[str]:

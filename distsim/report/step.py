@@ -50,13 +50,16 @@ def figures(report: StepReport, term: Style) -> list[str]:
             f"step time   {term.bold(duration(report.seconds))}   90% interval {span}", ", ",
             f"from {interval.basis}", term,
         ),
-        f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU; {rate} of the model per GPU",
+        *_beside(
+            f"throughput  {report.tokens_per_second:,.0f} tokens/s, {each:,.0f} per GPU", "; ",
+            f"{rate} of the model per GPU", term,
+        ),
         *([f"images      {images:,.0f} images/s, {images / y.gpus:,.0f} per GPU"] if images else []),
         *_beside(
             f"utilisation MFU {percent(report.mfu)}, HFU {percent(report.hfu)}", " ",
             f"({sums} + {attends})", term,
         ),
-        f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}{_doubt(report)}",
+        *_doubted(f"peak memory {gib(report.memory.peak)} of {gib(report.memory.capacity)}: {fits}", report, term),
         *_hosts(report, term),
     ]  # fmt: skip
 
@@ -70,11 +73,12 @@ def _hosts(report: StepReport, term: Style) -> list[str]:
     return host_lines(report.memory, term)
 
 
-def _doubt(report: StepReport) -> str:
-    """What speaks against a job that fits by little."""
+def _doubted(told: str, report: StepReport, term: Style) -> list[str]:
+    """Whether a job fits, and what speaks against it where it does by little."""
     known = report.memory.known
-    tight = report.memory.fits and known.fitting < TIGHT
-    return f", by little: {known.fitting:.0%} of {known.runs:,} measured peaks would" if tight else ""
+    if not report.memory.fits or known.fitting >= TIGHT:
+        return [told]
+    return _beside(f"{told}, by little", ": ", f"{known.fitting:.0%} of {known.runs:,} measured peaks would", term)
 
 
 def _beside(told: str, joint: str, origin: str, term: Style) -> list[str]:

@@ -145,7 +145,8 @@ def _bound(error: Any) -> tuple[str, str] | None:
             return wrong, f"it must be {right} {limits[key]:,}"
     if error["type"] == "literal_error":
         words = str(limits["expected"]).replace(" or ", ", ").replace("'", "")
-        return "is not one of the choices", f"choices: {words}"
+        near = did_you_mean(str(error["input"]), words.split(", "))
+        return "is not one of the choices", " ".join(filter(None, (near, f"choices: {words}")))
     kind = KINDS.get(error["type"])
     return (f"is not {kind}", "") if kind and not isinstance(error["input"], (dict, list, BaseModel)) else None
 

@@ -85,7 +85,7 @@ def _stated(given: Sequence[int], model: Model, layout: Layout) -> Chunks:
     if len(counts) != pp * vpp:
         raise DistsimError(
             f"--stage-layers names {len(counts)} stages, but pp {pp} * vpp {vpp} is {pp * vpp}",
-            f"give {pp * vpp} numbers, in model order" + (f", or {pp} for whole stages" if vpp > 1 else ""),
+            f"give {pp * vpp}, in model order" + (f", or {pp} for whole stages" if vpp > 1 else ""),
         )
     _check_sum(counts, model)
     return tuple(counts)
@@ -171,8 +171,9 @@ def _account_for(layers: int, chunks: int, ends: tuple[int, int]) -> Chunks:
 
 def _refuse_more_than(most: int, model: Model, pp: int, vpp: int) -> None:
     if pp * vpp > most:
+        chunks = f" of {vpp} chunks" if vpp > 1 else ""
         raise DistsimError(
-            f"{pp} pipeline stages of {vpp} chunk(s) need more than the {model.layers} layers of {model.name}",
+            f"{pp} pipeline stages{chunks} need more than the {model.layers} layers of {model.name}",
             f"pp * vpp may be at most {most}",
         )
 

@@ -1,0 +1,102 @@
+"""What a user is told whose words cannot be what was meant: degrees, choices, configurations, machines apart."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from distsim.cli.app import run
+
+ERRORS = [
+    # degrees that do not divide the GPUs: others that the model can be cut into, or as many GPUs
+    ("memory llama-7b --gpus 8 --tp 5", "valid --tp: 1, 2, 4, 8\n", "nearby"),
+    ("memory llama-7b --gpus 8 --tp 3 --pp 2", "valid --tp: 1, 2, 4\n", "nearby"),
+    ("memory llama-7b --gpus 8 --cp 3", "valid --cp: 1, 2, 4, 8\n", "nearby"),
+    ("memory llama-7b --gpus 8 --pp 3", "valid --gpus nearby: 6, 9", "chunk"),
+    ("step llama-7b --pp 64 --gpus 64", "64 pipeline stages need more than the 32 layers", "chunk"),
+    ("step llama-7b --stage-layers 3,4", "give 1, in model order", "numbers"),
+    # words that are nearly one of the choices
+    ("memory llama-7b --recompute ful", "did you mean full? choices: none, selective, full", ""),
+    ("memory llama-7b --attention flsh", "did you mean flash?", ""),
+    ("memory --model llama-7b", "a model stands by itself: distsim memory llama-7b", "--tp-mode"),
+    ("comm --bytes 1GB --gpus 16", "--bytes: only with --collective", "no model"),
+    ("comm llama-7b --collective all_reduce", "takes no MODEL", "--model"),
+    ("search llama-3-8b --gpus 8 --within 20", "--within 20 has no unit\n  write e.g. 20s or 20ms", "20d"),
+]
+
+
+@pytest.mark.parametrize(("words", "told", "not_told"), ERRORS, ids=lambda text: text[:40])
+def test_what_is_wrong_and_what_would_be_right(
+    words: str, told: str, not_told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert told in err and not out
+    assert not not_told or not_told not in err
+
+
+@pytest.mark.parametrize("words", [one[0] for one in ERRORS[:4]])
+def test_degrees_that_are_offered_run(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run(words.split())
+    for name, values in re.findall(r"valid --(\w+)(?: nearby)?: ([\d, ]+)", capsys.readouterr().err):
+        for value in values.split(", "):
+            assert run([*words.split(), f"--{name}", value, "--json"]) in (0, 1), (name, value)
+
+
+def test_odd_lines_of_a_configuration_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 30,
+              "intermediate_size": 11008, "vocab_size": 32000, "hidden_act": "sily",
+              "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert run(["memory", str(tmp_path), "--gpus", "8"]) == 0
+    told = capsys.readouterr().err
+    assert "activation 'sily' is not known: taken as one kernel; did you mean silu" in told
+    assert "30 heads do not divide 4096: heads of 136 taken" in told
+    assert told.count("quantization_config") == 1 and "quant_method" not in told
+
+
+def test_machines_that_nothing_joins(capsys: pytest.CaptureFixture[str]) -> None:
+    """Memory can be told of them; what is proposed to make a job fit is a job that the other commands can tell of."""
+    assert run(["memory", "llama-7b", "--gpu", "rtx-3060", "--gpus", "512", "--zero", "3", "--json"]) == 0
+    assert (
+        "cluster workstation-4x-rtx-3060 states none: memory is told, comm and step are not" in capsys.readouterr().err
+    )
+    assert run(["memory", "llama-2-70b", "--gpu", "rtx-3060", "--gpus", "1", "--json"]) == 1
+    mends = [one["flags"].split() for one in json.loads(capsys.readouterr().out)["mends"]]
+    assert mends
+    for flags in mends:
+        assert run(["comm", "llama-2-70b", "--gpu", "rtx-3060", "--gpus", "1", *flags, "--json"]) == 0, flags
+        capsys.readouterr()
+
+
+def test_tables_have_no_colour_where_none_is_wanted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run(["show", "gpu", "h100-sxm"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_lines_of_a_step_fold_to_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ("step llama-2-70b --gpu h100-sxm --gpus 64 --tp 2 --pp 8 --zero 1 --zero-group 4 --micro-batch 1 "
+             "--global-batch 1024 --recompute none")  # fmt: skip
+    assert run(words.split()) == 0
+    text = capsys.readouterr().out
+    assert "fits, by little\n" in text
+    figures = text.split("\n\n")[1]
+    assert max(map(len, figures.splitlines())) <= 80
+
+
+def test_days_of_a_search_are_those_of_a_campaign(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "search llama-7b --gpu h100-sxm --gpus 8 --global-batch 1024 --tp 1 --pp 1 --micro-batch 4 --top 1"
+    assert run([*words.split(), "--tokens", "100B", "--deadline", "900d", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "at the pace of campaigns" in err
+    assert any("at the pace of campaigns" in note for note in json.loads(out)["notes"])
