@@ -1,6 +1,7 @@
 """Accelerator-hours of whole training runs, published and predicted: python benchmarks/whole_runs.py [FILE.csv]
 
-With --fit instead of a file, the pace of campaigns is fitted to the shipped runs and written to presets/timing.
+With --fit instead of a file, the pace of campaigns is fitted to the shipped runs and written to presets/timing; with
+--docs the table in docs/plan.md gets what came out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from distsim.engine.fitting.write import spread
 from distsim.engine.plans.pace import PACE, campaign_pace, fitted_pace, left_one_out
 from distsim.engine.plans.whole_runs import WholeRun, median_error, shipped, whole_runs
 
+PAGE = Path(__file__).parent.parent / "docs" / "plan.md"
 HEAD = f"{'run':<20} {'layout':<9} {'hours':<11} {'published':>11} {'steps':>11} {'goodput':>11} {'error':>6}"
 
 
@@ -35,10 +37,29 @@ def line(one: WholeRun) -> str:
     return f"{start} {published:>11} {one.of_steps:>11,.0f} {one.with_failures:>11,.0f} {error:>6}{energy}"
 
 
+def table_row(one: WholeRun) -> str:
+    """The run's line of the table in docs/plan.md."""
+    run = one.run
+    cells = [run.id, run.text("layout") or "", run.text("hours_count") or "", f"{one.published or 0:,.0f}"]
+    if one.reason:
+        return "| " + " | ".join([*cells, "", "", "beyond the chip's peak"]) + " |"
+    error = f"{one.error or 0:+.0%}".replace("-", "−").replace("%", " %")
+    return "| " + " | ".join([*cells, f"{one.of_steps:,.0f}", f"{one.with_failures:,.0f}", error]) + " |"
+
+
+def put_table(found: list[WholeRun]) -> None:
+    """Write every run with published hours to its line in docs/plan.md."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    known = {one.run.id: table_row(one) for one in found if one.published}
+    told = [known.get(line.split("|")[1].strip(), line) if line.startswith("| ") else line for line in lines]
+    PAGE.write_text("\n".join(told) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Print every run, and medians."""
     fit = "--fit" in sys.argv
-    found = whole_runs(Path(sys.argv[1]) if len(sys.argv) > 1 and not fit else shipped())
+    files = [Path(word) for word in sys.argv[1:] if not word.startswith("--")]
+    found = whole_runs(files[0] if files and not fit else shipped())
     print(HEAD, *map(line, found), sep="\n")
     for name, some in (
         ("all", found),
@@ -54,6 +75,8 @@ def main() -> None:
                 print(f"pace fitted to all others, {name}: median error {out:.0%}")
             told = f"{len(judged)} runs, {inside} in the intervals of their steps"
             print(f"median error, {name}: {median_error(judged):.0%} ({told})")
+    if "--docs" in sys.argv:
+        put_table(found)
     if fit:
         write([one.published / one.judged for one in found if one.error is not None])
 

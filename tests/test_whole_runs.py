@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from distsim.engine.plans.whole_runs import WholeRun, median_error, shipped, who
 from distsim.interop.runs import read_runs
 
 ORACLE = Path(__file__).parent / "oracles" / "whole_runs.csv"  # figures as published, each row with its source
+SCRIPT = Path(__file__).parent.parent / "benchmarks" / "whole_runs.py"
 RUNS = read_runs(shipped())
 QUICK = ("llama-65b", "llama-2-13b", "deepseek-67b")  # searched ones that stand for the rest: a search takes a while
 
@@ -28,6 +30,18 @@ def test_hours_within_fifteen_per_cent_in_the_median(found: list[WholeRun]) -> N
         error = next(one for one in found if one.run.id == name).error
         assert error is not None
         assert abs(error) <= 0.25
+
+
+def test_the_docs_have_these_hours(found: list[WholeRun]) -> None:
+    """`python benchmarks/whole_runs.py --docs` writes the table."""
+    spec = importlib.util.spec_from_file_location("whole_runs_script", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    page = script.PAGE.read_text(encoding="utf-8").splitlines()
+    for one in found:
+        if one.published:
+            assert script.table_row(one) in page
 
 
 def test_hours_are_those_that_were_published() -> None:
@@ -90,6 +104,5 @@ def test_one_judged_run_has_no_others_to_fit_a_pace_to(tmp_path: Path) -> None:
     text = shipped().read_text(encoding="utf-8").splitlines()
     own = tmp_path / "mine.csv"
     own.write_text("\n".join([text[0], *[line for line in text if line.startswith("pythia-1b")]]), encoding="utf-8")
-    script = Path(__file__).parent.parent / "benchmarks" / "whole_runs.py"
-    told = subprocess.run([sys.executable, script, own], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run([sys.executable, SCRIPT, own], capture_output=True, text=True, check=True).stdout
     assert "median error, all" in told
