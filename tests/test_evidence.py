@@ -58,7 +58,10 @@ def test_the_docs_have_these_errors_of_peaks() -> None:
         rows = [run for run in RUNS if run.source == source and run.number("mem_peak_gb_per_gpu")]
         summary = summarise([replay(run) for run in rows])
         found = (summary.memory_median_abs_error, summary.memory_p90_abs_error, summary.memory_bias)
-        assert figures == [str(summary.memory_rows), *(f"{one:{sign}.1%}" for one, sign in zip(found, ("", "", "+"), strict=True))]
+        assert figures == [
+            str(summary.memory_rows),
+            *(f"{one:{sign}.1%}" for one, sign in zip(found, ("", "", "+"), strict=True)),
+        ]
 
 
 A_RUN = {"model": "llama-2-7b", "seq_len": 4096, "micro_batch": 1, "global_batch": 64, "precision": "bf16",

@@ -495,7 +495,7 @@ def test_long_sequences_are_cut_among_ranks_and_told() -> None:
              "--provider", "nebius")  # fmt: skip
     (free,), (whole,) = (json.loads(run(*words, "--json", *more).stdout)["options"] for more in ((), ("--cp", "1")))
     assert free["layout"]["cp"] > 1 and free["dollars"] < whole["dollars"]
-    assert f", cp {free['layout']['cp']}, dp " in run(*words).stdout
+    assert f"cp {free['layout']['cp']}, dp " in run(*words).stdout
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4])

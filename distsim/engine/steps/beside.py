@@ -1,9 +1,13 @@
-"""What products lose to exchanges of experts that run beside them."""
+"""What is left of exchanges that run beside computation, and what products lose to them."""
 
 from __future__ import annotations
 
-from distsim.arrays import Number, where
+from collections.abc import Mapping, Sequence
+
+from distsim.arrays import Number, product, where
 from distsim.engine.jobs.resolve import Setup
+from distsim.engine.kernels.compute import PHASES
+from distsim.formulas.step import exposed_seconds
 
 EXCHANGE_UNITS = 20
 """Units of the chip that send tokens to other nodes and pass on what comes from there, while products have the others
@@ -16,3 +20,33 @@ def hidden_share(setup: Setup) -> Number:
     y, units = setup.layout, setup.accelerator.chip.units
     lost = EXCHANGE_UNITS / units if units and units > EXCHANGE_UNITS else 0.0
     return 1 - where(y.ep * y.etp > setup.cluster.domain, lost, 0.0)
+
+
+def exposed(exchange: Number, compute: Number, never: Number) -> Number:
+    """What is left of an exchange; of none, nothing."""
+    nothing = isinstance(exchange, (int, float)) and exchange == 0
+    return 0.0 if nothing else exposed_seconds(exchange, compute, never)
+
+
+def beside_products(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
+    """What is left of a micro-batch's tensor parallel exchanges that run beside products of backward."""
+    exchange = product(stage["tp_beside"], timing["tensor_factor"] / y["micro_batches"])
+    return exposed(exchange, stage["backward.cover"] / timing["matmul"], timing["exposed_fraction"])
+
+
+def beside_attention(
+    exchanges: Sequence[Number], stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]
+) -> list[Number]:
+    """What is left of a ring's exchanges: keys and values of the next step travel while this one attends, and what is
+    computed again attends again."""
+    ring = y["ring"]
+    if isinstance(ring, (int, float)) and ring == 0:
+        return list(exchanges)
+    f, b, r = (stage[f"{phase}.attention"] / timing["attention"] * ring for phase in PHASES)
+    return [exposed(one, beside, timing["exposed_fraction"]) for one, beside in zip(exchanges, (f, b + r), strict=True)]
+
+
+def behind_first(setup: Setup) -> Number:
+    """Share of a ring's attention that other ranks' keys and values can arrive beside: all but its last step."""
+    y = setup.layout
+    return (y.cp - 1) / y.cp if y.cp_mode == "ring" else 0.0

@@ -9,7 +9,7 @@ from distsim.arrays import Number, largest, maximum, product, total, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.compute import CLASSES, PHASES, PRODUCTS
-from distsim.engine.steps.beside import hidden_share
+from distsim.engine.steps.beside import behind_first, beside_attention, beside_products, exposed, hidden_share
 from distsim.engine.steps.copies import copies_left, waited
 from distsim.engine.steps.vocabulary import passing_seconds, vocabulary_seconds
 from distsim.engine.steps.weight_gradients import per_input_gradient
@@ -88,7 +88,7 @@ def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
             "blocking": int(setup.kernels.launches == "blocking"),
             "gpus": y.gpus, "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
             "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp, per_input_gradient(setup)),
-            "paired": beside, "evaluated": setup.evaluated}  # fmt: skip
+            "paired": beside, "evaluated": setup.evaluated, "ring": behind_first(setup)}  # fmt: skip
 
 
 def compose(
@@ -191,17 +191,17 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
     reduces = product(stage["reduce_each"], timing["data_factor"] / m)
     passed, shared = vocabulary_seconds(stage, m, forward + backward, never)
     others = {
-        "data_parallel": _exposed(gathers[0], forward + before, never)
-        + _exposed(gathers[1] + reduces, backward + after, never),
+        "data_parallel": exposed(gathers[0], forward + before, never)
+        + exposed(gathers[1] + reduces, backward + after, never),
         "pipeline_transfer": product(stage["pp"], timing["pipeline_factor"] / m) + passed,
         "offload": sum(copies_left(stage, m, (forward + before, backward + after), never)) + waited(stage, m),
         "other": _stalls(stage, y, timing, forward + backward + before + after),
     }  # fmt: skip
-    exposed = {name: sum(pair) for name, pair in exchange.items()}
+    left = {name: sum(pair) for name, pair in exchange.items()}
     if not isinstance(y["paired"], (int, float)) or y["paired"]:
-        hidden = exposed["expert_parallel"] - exposed_seconds(exposed["expert_parallel"], forward + backward, 0.0)
-        exposed["expert_parallel"] = exposed["expert_parallel"] - hidden * where(y["paired"], y["paired"], 0.0)
-    return MicroBatch(forward, backward, (r, b + r), exposed, others, shared)
+        hidden = left["expert_parallel"] - exposed_seconds(left["expert_parallel"], forward + backward, 0.0)
+        left["expert_parallel"] = left["expert_parallel"] - hidden * where(y["paired"], y["paired"], 0.0)
+    return MicroBatch(forward, backward, (r, b + r), left, others, shared)
 
 
 def _paced(gpu: Number, host: Number, y: Mapping[str, Number]) -> Number:
@@ -235,6 +235,7 @@ def exchanged(
         for name, key, factor in EXCHANGES
     }
     queued["tensor_parallel"][1] = queued["tensor_parallel"][1] + beside_products(stage, y, timing)
+    queued["context_parallel"] = beside_attention(queued["context_parallel"], stage, y, timing)
     shares = []
     for index in (0, 1):
         waits = sum(pair[index] for pair in queued.values())
@@ -242,12 +243,6 @@ def exchanged(
         longer = 0.0 if nothing else _paced(gpu[index] + waits, host[index], y) - alone[index]
         shares.append(longer / maximum(waits, LEAST_SECONDS))
     return alone, {name: (pair[0] * shares[0], pair[1] * shares[1]) for name, pair in queued.items()}
-
-
-def beside_products(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
-    """What is left of a micro-batch's tensor parallel exchanges that run beside products of backward."""
-    exchange = product(stage["tp_beside"], timing["tensor_factor"] / y["micro_batches"])
-    return _exposed(exchange, stage["backward.cover"] / timing["matmul"], timing["exposed_fraction"])
 
 
 def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], busy: Number) -> Number:
@@ -262,18 +257,12 @@ def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mappin
     return stall_seconds(stall, y["state"] >= STALLED, nodes, y["pp"], y["micro_batches"]) + waits
 
 
-def _exposed(exchange: Number, compute: Number, never: Number) -> Number:
-    """What is left of an exchange; of none, nothing."""
-    nothing = isinstance(exchange, (int, float)) and exchange == 0
-    return 0.0 if nothing else exposed_seconds(exchange, compute, never)
-
-
 def after_last(stage: Mapping[str, Number], timing: Mapping[str, Number], last: MicroBatch) -> dict[str, Number]:
     """What follows the last micro-batch: gradients that did not hide, the optimizer, gathered parameters (or what the
     next step's first micro-batch waits for them)."""
     reduce = product(stage["reduce"], timing["data_factor"])
     hiding = (last.forward + last.backward + last.exchange["tensor_parallel"]) * BACKWARD_SHARE
-    data = _exposed(reduce, hiding, timing["exposed_fraction"])
+    data = exposed(reduce, hiding, timing["exposed_fraction"])
     averaged = stage["dp_step"] * timing["data_factor"] + stage["dp_stated"]  # a stated rate is no priced network's
     return {
         "data_parallel": data + averaged + ahead_seconds(stage, timing, last)[1],
@@ -289,7 +278,7 @@ def ahead_seconds(
     """What gathering parameters once a step takes, updated ones or those that stay gathered, and what of it the next
     step's first forward does not hide."""
     gather = product(stage["dp_ahead"], timing["data_factor"]) + product(stage["gather_once"], timing["gather_factor"])
-    return gather, _exposed(gather, first.forward, timing["exposed_fraction"])
+    return gather, exposed(gather, first.forward, timing["exposed_fraction"])
 
 
 def _orthogonal(stage: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from distsim.arrays import Number
 from distsim.engine.kernels.compute import PHASES
-from distsim.formulas.step import exposed_seconds
+from distsim.engine.steps.beside import exposed
 
 
 def copied(stage: Mapping[str, Number], micro_batches: Number) -> tuple[Number, Number]:
@@ -22,8 +22,7 @@ def copies_left(
     memory is given up only once a copy is there (NVIDIA/TransformerEngine pytorch/cpu_offload.py; pytorch/torchtune
     training/_activation_offloading.py), and backward waits for what it reads."""
     forward, backward = (
-        0.0 if isinstance(size, (int, float)) and size == 0 else exposed_seconds(size, work, never)
-        for size, work in zip(copied(stage, micro_batches), beside, strict=True)
+        exposed(size, work, never) for size, work in zip(copied(stage, micro_batches), beside, strict=True)
     )
     return forward, backward
 

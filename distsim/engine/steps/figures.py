@@ -16,13 +16,13 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import PHASES, operation_sums
 from distsim.engine.step import StepReport
+from distsim.engine.steps.beside import beside_products
 from distsim.engine.steps.compose import (
     BACKWARD_SHARE,
     EXCHANGES,
     MicroBatch,
     after_last,
     ahead_seconds,
-    beside_products,
     exchanged,
     gpu_seconds,
     host_seconds,
@@ -183,6 +183,8 @@ def _exchanges(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float])
                 source = f"{priced:.4g} s as distsim comm prices it x {factor} {timing[factor]:.4g} ({FITTED})"
                 if phase == "backward" and key == "tp" and numbers["tp_beside"]:
                     source += f" and {float(beside_products(numbers, y, timing)):.4g} s that products do not hide"
+                if key == "cp" and y["ring"]:
+                    source += ", less what hides behind attention in all but the ring's last step"
                 figures.note(f"{name.replace('_', ' ')}, {phase}", seconds, "s", f"{source}; less where the host waits")
                 beside[phase] += seconds
     _gathers(figures, stage, beside, y, timing)

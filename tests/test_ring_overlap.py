@@ -1,0 +1,66 @@
+"""Keys and values of a ring's next step travel beside the attention of this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import distsim
+from distsim.engine.step import StepReport
+from distsim.engine.steps.beside import beside_attention
+
+LONG: dict[str, Any] = {
+    "model": "llama-3-8b",
+    "gpu": "h100-sxm",
+    "gpus": 32,
+    "cp": 8,
+    "tp": 4,
+    "zero": 1,
+    "seq": 131_072,
+}
+TIMING = {"attention": 0.5, "exposed_fraction": 0.25}
+STAGE = {"forward.attention": 2.0, "backward.attention": 5.0, "recompute.attention": 0.0}
+
+
+def exposed(report: StepReport) -> float:
+    return float(report.breakdown["context_parallel"])
+
+
+def priced(**job: Any) -> float:
+    rows = distsim.comm(**job).collectives
+    return sum(float(row.seconds) for row in rows if row.group == "cp" and row.phase != "step")
+
+
+def test_what_hides_is_bounded_by_attention_and_by_what_always_shows() -> None:
+    """Four ranks attend in four steps, of which three have something to wait for."""
+    y = {"ring": 3 / 4}
+    assert beside_attention([1.0, 2.0], STAGE, y, TIMING) == pytest.approx([0.25, 0.5])
+    assert beside_attention([10.0, 2.0], STAGE, y, TIMING) == pytest.approx([10.0 - 0.75 * 3.0, 0.5])
+    again = {**STAGE, "backward.attention": 0.0, "recompute.attention": 2.0}
+    assert beside_attention([0.0, 10.0], again, y, TIMING) == pytest.approx([0.0, 10.0 - 0.75 * 3.0])
+
+
+def test_other_modes_wait() -> None:
+    assert beside_attention([1.0, 2.0], STAGE, {"ring": 0.0}, TIMING) == [1.0, 2.0]
+    job = {**LONG, "framework": "torchtitan", "zero": 3}
+    whole = distsim.step(**job)
+    assert whole.setup.layout.cp_mode == "all_gather"
+    assert exposed(whole) > 0.8 * priced(**job)
+
+
+def test_long_rings_hide_most_and_short_ones_little() -> None:
+    long, short = (exposed(distsim.step(**job)) / priced(**job) for job in (LONG, {**LONG, "seq": 16_384, "micro_batch": 8}))
+    assert long < 0.5 < short
+
+
+def test_step_and_comm_agree_that_a_long_ring_hides() -> None:
+    rows = [row for row in distsim.comm(**LONG).collectives if row.group == "cp" and row.phase != "step"]
+    assert sum(float(row.exposed_seconds) for row in rows) < 0.1 * priced(**LONG)
+
+
+def test_the_explanation_says_so() -> None:
+    from distsim.engine.steps.figures import sections
+
+    told = [figure.source for section in sections(distsim.step(**LONG)) for figure in section.figures]
+    assert any("less what hides behind attention" in source for source in told)
