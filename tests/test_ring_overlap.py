@@ -50,7 +50,8 @@ def test_other_modes_wait() -> None:
 
 
 def test_long_rings_hide_most_and_short_ones_little() -> None:
-    long, short = (exposed(distsim.step(**job)) / priced(**job) for job in (LONG, {**LONG, "seq": 16_384, "micro_batch": 8}))
+    other = {**LONG, "seq": 16_384, "micro_batch": 8}
+    long, short = (exposed(distsim.step(**job)) / priced(**job) for job in (LONG, other))
     assert long < 0.5 < short
 
 

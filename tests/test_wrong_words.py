@@ -100,3 +100,16 @@ def test_days_of_a_search_are_those_of_a_campaign(capsys: pytest.CaptureFixture[
     out, err = capsys.readouterr()
     assert "at the pace of campaigns" in err
     assert any("at the pace of campaigns" in note for note in json.loads(out)["notes"])
+
+
+def test_the_fewest_nodes_that_are_quick_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    """Eight GPUs are too few; 64 would do, and so do 48."""
+    words = "search llama-3-8b --gpu h100-sxm --gpus 8 --micro-batch 1,2 --recompute none --zero 1 --top 1 --json"
+    limits = ["--tokens", "1T", "--deadline", "30d"]
+    assert run([*words.split(), *limits]) == 1
+    fewest = json.loads(capsys.readouterr().out)["quick_enough"]["gpus"]
+    assert fewest % 8 == 0 and fewest not in (16, 32, 64)
+    batch = ["--global-batch", str(512)]
+    assert run([*words.replace("--gpus 8", f"--gpus {fewest}").split(), *limits, *batch]) == 0
+    capsys.readouterr()
+    assert run([*words.replace("--gpus 8", f"--gpus {fewest - 8}").split(), *limits, *batch]) in (1, 2)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from distsim import catalog
 from distsim.engine.advice.mend import Mended, mend
-from distsim.engine.search import Choice, SearchReport, search
+from distsim.engine.search import Choice, Request, SearchReport, search
 from distsim.errors import DistsimError
 
 DOUBLINGS = 4
@@ -16,7 +16,8 @@ DOUBLINGS = 4
 
 
 class Quick(NamedTuple):
-    """The fewest GPUs, doubled from what was asked, whose best layout is quick enough; and the quickest there is."""
+    """The fewest GPUs whose best layout is quick enough, doubled from what was asked and then narrowed by whole nodes;
+    and the quickest there is."""
 
     enough: Choice | None
     best: Choice | None
@@ -41,17 +42,39 @@ def quick(report: SearchReport) -> Quick:
     job = request.job.model_copy(update={"global_batch": report.global_batch})
     free = replace(request, job=job, brief=True, top=1, within=math.inf, deadline=math.inf)
     best = report.nearest[0]
+    longest = report.kept.longest(report.global_batch)
     for doubling in range(1, DOUBLINGS + 1):
-        gpus = (max(request.gpus) << doubling,)
-        try:
-            found = search(replace(free, gpus=gpus)).best
-        except DistsimError:  # so many do not divide the batch, or are more than the cluster has
-            continue
-        if found and found[0].report.seconds < best.report.seconds:
-            best = found[0]
-        if best.report.seconds <= report.kept.longest(report.global_batch):
-            return Quick(best, best)
+        found = _best(free, max(request.gpus) << doubling)
+        if found is not None and found.report.seconds < best.report.seconds:
+            best = found
+        if best.report.seconds <= longest:
+            fewest = _narrowed(free, max(request.gpus) << (doubling - 1), best, longest)
+            return Quick(fewest, fewest)
     return Quick(None, best)
+
+
+def _narrowed(free: Request, few: int, enough: Choice, longest: float) -> Choice:
+    """The fewest whole nodes found between so many GPUs, which are too few, and those of a layout that is quick
+    enough."""
+    node = enough.report.setup.cluster.gpus_per_node
+    low, high = few // node, int(enough.report.setup.layout.gpus) // node
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = _best(free, middle * node)
+        if found is not None and found.report.seconds <= longest:
+            enough, high = found, middle
+        else:
+            low = middle
+    return enough
+
+
+def _best(free: Request, gpus: int) -> Choice | None:
+    """The best layout of so many GPUs; None where they do not divide the batch, or are more than the cluster has."""
+    try:
+        found = search(replace(free, gpus=(gpus,))).best
+    except DistsimError:
+        return None
+    return found[0] if found else None
 
 
 def plain(mended: Mended | Quick | None) -> dict[str, Any]:
