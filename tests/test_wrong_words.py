@@ -113,3 +113,15 @@ def test_the_fewest_nodes_that_are_quick_enough(capsys: pytest.CaptureFixture[st
     assert run([*words.replace("--gpus 8", f"--gpus {fewest}").split(), *limits, *batch]) == 0
     capsys.readouterr()
     assert run([*words.replace("--gpus 8", f"--gpus {fewest - 8}").split(), *limits, *batch]) in (1, 2)
+
+
+def test_runs_with_nothing_measured_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are predicted, which may be what is wanted, and stand in no error."""
+    file = tmp_path / "mine.csv"
+    row = "{},llama-2-7b,4096,1,64,bf16,a100-sxm4-80gb,8,8,1,1,fsdp,{}\n"
+    head = "id,model,seq_len,micro_batch,global_batch,precision,gpu,n_gpus,dp,tp,pp,framework,step_time_s\n"
+    file.write_text(head + row.format("a", 18) + row.format("b", ""))
+    assert run(["validate", str(file), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "nothing measured to hold it against: 1 (b)" in err
+    assert json.loads(out)["summary"]["timed_rows"] == 1

@@ -48,9 +48,13 @@ class Validation:
 
     @property
     def odd(self) -> list[str]:
-        """Cells that hold no number where one is expected, and times that are in another unit."""
+        """Cells that hold no number where one is expected, times that are in another unit, runs with neither time nor
+        peak."""
         timed = [(time_cell(one.run), one.ratio) for one in self.replays if one.ratio is not None]
-        return [*odd_cells([one.run for one in self.replays]), *unit_note(timed)]
+        blank = [one.run.id for one in self.replays if not (one.reason or one.measured_seconds or one.measured_peak)]
+        names = ", ".join(blank[:3]) + (", …" if len(blank) > 3 else "")
+        bare = f"predicted, but with nothing measured to hold it against: {len(blank)} ({names})"
+        return [*odd_cells([one.run for one in self.replays]), *unit_note(timed), *([bare] if blank else [])]
 
     def by(self, group: str) -> dict[str, Summary]:
         """Over the runs of each source, gpu, framework or model, the largest group first."""
