@@ -42,11 +42,8 @@ def link_lines(report: TrafficReport) -> list[str]:
         busy = f"{sent / seconds / rate:.0%}" if seconds and rate else "-"
         rows.append([link, decimal_bytes(sent), duration(seconds), decimal_bytes(rate, "B/s") if rate else "-", busy])
     header = ["link", "sent", "time", "rate per GPU", "utilisation"]
-    return (
-        ["Links, by the collectives whose slowest link each is, and what crosses it:", *columns(header, rows)]
-        if rows
-        else []
-    )
+    title = "Links, by the collectives whose slowest link each is, and what crosses it:"
+    return [title, *columns(header, rows)] if rows else []
 
 
 def zero_lines(found: Sequence[ZeroTraffic], current: int, forward: bool, stays: bool) -> list[str]:
