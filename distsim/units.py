@@ -10,8 +10,8 @@ from distsim.errors import DistsimError
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 MINUTE, HOUR, DAY, YEAR = 60.0, 3600.0, 86400.0, 365 * 86400.0
 YEAR_MONTHS = 12
-MONTH_HOURS = YEAR / HOUR / YEAR_MONTHS
-"""Of a month that is billed, 730 as providers reckon."""
+MONTH = YEAR / YEAR_MONTHS
+"""As it is billed: 730 hours."""
 STATED_MONTH = 30 * DAY
 """What somebody means who types ``3 months``."""
 MICROSECOND = 1e-6

@@ -70,11 +70,6 @@ def search(
     refuse_beyond(base, max(request.gpus))
     batches = request.batches or (request.job.global_batch or usual_batch(base, request.gpus, notes),)
     limit = base.accelerator.capacity * (1 - request.margin)
-    if request.tokens is not None:
-        notes.append(
-            f"days and dollars of all tokens are at the pace of campaigns, whose steps take "
-            f"{campaign_pace():g} times as long as a benchmark's"
-        )
     rents = rents_of(request)
     notes += dict.fromkeys(rent.note for rent in rents.values() if rent.note)
     hourly = {gpus: rent.usd_per_hour for gpus, rent in rents.items()} if request.objective == COST else {}
@@ -100,8 +95,16 @@ def search(
         ),
         kept, rents, interrupted,
         (*base.notes, *lacking(base), *notes, *placed(best), *without_stages(base, max(request.gpus), request.bounds),
-         *support_notes(request, best), *unused_profile(best), *unread_options(request, best)),
+         *support_notes(request, best), *unused_profile(best), *unread_options(request, best), *pace_note(request)),
     )  # fmt: skip
+
+
+def pace_note(request: Request) -> list[str]:
+    """What days and dollars of a whole run rest on, where tokens are stated."""
+    if request.tokens is None:
+        return []
+    pace = f"{campaign_pace():g} times as long as a benchmark's"
+    return [f"days and dollars of all tokens are at the pace of campaigns, whose steps take {pace}"]
 
 
 def unused_profile(best: Sequence[Choice]) -> list[str]:

@@ -14,8 +14,7 @@ from distsim.formula import formula
 # the shares follow from operand traffic per product, which falls with the tile's area.
 TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.96), (128, 64, 0.88), (64, 64, 0.75))
 DEPTH_HALF = 64.0
-"""Depth (k) at which a product spends as long on filling and draining as on multiplying; 32 to 128 differ by 0.2 points
-(docs/findings/fit.md)."""
+"""Depth (k) at which a product fills and drains as long as it multiplies; 32 to 128 do alike (docs/findings/fit.md)."""
 WAVE_SHARE = 0.35
 """Share of a last, partly filled wave that is lost: libraries split along k to fill it (stream-k)."""
 ALIGNED_BYTES = 16

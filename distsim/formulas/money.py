@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.formula import formula
-from distsim.units import GIGA, HOUR, MONTH_HOURS, WATTS_PER_KILOWATT, YEAR
+from distsim.units import GIGA, HOUR, MONTH, WATTS_PER_KILOWATT, YEAR
 
 YEAR_HOURS = YEAR / HOUR
+MONTH_HOURS = MONTH / HOUR
 MILLION = 1_000_000
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from distsim.units import DAY, HOUR, MONTH_HOURS
+from distsim.units import DAY, MONTH
 
 _QUARTER = re.compile(r"^(\d{4})-Q([1-4])$")
 _MONTH = re.compile(r"^(\d{4})-(\d{2})$")
@@ -55,7 +55,7 @@ def age(stated: str, today: datetime.date) -> str:
     if first > today:
         return FUTURE
     days = (today - first).days
-    words = f"{days} days" if days < 60 else f"{days * DAY / HOUR / MONTH_HOURS:.0f} months"
+    words = f"{days} days" if days < 60 else f"{days * DAY / MONTH:.0f} months"
     return words if first == last else f"up to {words}"
 
 

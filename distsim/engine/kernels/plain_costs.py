@@ -29,7 +29,7 @@ class Cost(NamedTuple):
 # and 14, backward 28, 18 and 15; tests/test_plain_kernels.py). Bytes are those at the share of the bandwidth that
 # passes reach in the mean ("stream", presets/timing/fitted.toml).
 COMPOSED_PER_CYCLE = 11.0
-STRIDED_PER_CYCLE = 7.0  # also where rows are taken by an index: embeddings reach 0.4 of an H100's bandwidth
+STRIDED_PER_CYCLE = 7.0  # also where rows are taken by an index: embeddings reach 0.4 of an A100's bandwidth
 LAYER_NORM_PER_CYCLE = 14.0
 HALVES_PER_CYCLE = 12.8  # as much as an H100's memory gives: its gates were measured there
 SOFTMAX_PER_CYCLE = 1.8

@@ -29,8 +29,7 @@ USUAL_DAYS = 30.0
 """How long a run may take where no deadline is stated; sizes from half to four times of what that asks for are
 tried."""
 LEAST_MEMORY = 40 * GIGA
-"""Of accelerators that a plan looks at unless they are named: the least that pre-training was published on since 2020
-(A100 of 40 GB: presets/runs/whole.csv)."""
+"""Of accelerators that a plan looks at unless they are named: as the smallest GPUs in presets/runs/whole.csv have."""
 LARGEST_CLUSTER = 32_768
 """Larger ones are tried only when --gpus asks for them."""
 GPU_VENDORS = ("NVIDIA", "AMD")

@@ -37,8 +37,8 @@ ALIKE, SIMILAR = 0.7, 0.4
 """Likeness to the nearest run from which a job goes by these words."""
 FARTHEST = 50.0
 """Times that a step may take of what is predicted, or the other way round. Of the shipped runs, each predicted from all
-others, the one that is farthest off takes about 44 times as long (nanotron-1505, which waits); before
-any fit it is 29 (mlmci-0171)."""
+others, the one that is farthest off takes about 44 times as long (nanotron-1505, which waits); before any fit it is 29
+(mlmci-0171)."""
 FOLDER = "evidence"
 
 

@@ -39,7 +39,7 @@ EXCHANGES = (
 PRODUCT_KINDS = tuple(f"{phase}.{name}" for phase in PHASES for name in PRODUCTS)
 BACKWARD_ISSUE = 0.7
 """Host time per kernel in backward over forward: autograd issues from C++; what is computed again is forward's code
-(chosen when priors were, by leaving sources out: docs/findings/hosts-and-small-jobs.md)."""
+(assumed)."""
 BACKWARD_SHARE = 2 / 3
 """Backward's share of a micro-batch: two products for each one of forward."""
 
