@@ -17,7 +17,7 @@ from distsim.cli.app import run
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
 COMMANDS = {
-    "memory": "memory llama-65b --gpus 8 --zero 2 --offload optimizer",
+    "memory": "memory falcon-180b --gpus 4 --zero 3 --offload optimizer --offload-to nvme",
     "comm": "comm llama-7b --gpus 16 --tp 2",
     "pipeline": "pipeline --stages 2 --micro 2",
     "step": "step llama-7b --gpus 8 --zero 2",

@@ -38,8 +38,8 @@ def test_a_job_that_does_not_fit_may_leave_its_states_to_the_host() -> None:
 @pytest.mark.parametrize(
     ("framework", "offload", "trains"),
     [
-        ("huggingface", 3, {"precision", "adapters"}), ("litgpt", 3, {"precision", "adapters"}),
-        ("deepspeed", 3, {"adapters"}), ("megatron-core", 2, set()), ("nanotron", 0, set()), ("torchtitan", 3, set()),
+        ("huggingface", 4, {"precision", "adapters"}), ("litgpt", 3, {"precision", "adapters"}),
+        ("deepspeed", 4, {"adapters"}), ("megatron-core", 2, set()), ("nanotron", 0, set()), ("torchtitan", 3, set()),
     ],
 )  # fmt: skip
 def test_a_framework_is_told_of_what_it_has(framework: str, offload: int, trains: set[str]) -> None:

@@ -55,7 +55,7 @@ JOB_OPTIONS: dict[str, tuple[Any, str]] = {
     "precision": (str, "precision recipe (distsim show precisions) [default: bf16]"),
     "optimizer": (str, "optimizer (distsim show optimizers) [default: adamw]"),
     "offload": (str, "what leaves the GPU: none, optimizer, parameters, activations"),
-    "offload_to": (str, "where offloaded data goes: cpu"),
+    "offload_to": (str, "where offloaded states go: cpu, or on to nvme drives (DeepSpeed, ZeRO 3)"),
     "mtp": (int, "layers of multi-token prediction that train with the rest [default: none]"),
     "lora_rank": (int, "rank of LoRA adapters; only they train"),
     "lora_targets": (

@@ -109,7 +109,7 @@ def assumed_of(run: Run, setup: Setup, software: bool = True) -> str:
     told = (
         *((suffixes_read(run.cells), assumed_chip(run), assumed_software(run, setup)) if software else ()),
         assumed_model(run), assumed_attention(run), assumed_recompute(run, setup.framework),
-        run_notes.assumed_offload(run), assumed_rank(run, setup.framework.usual_tuning),
+        run_notes.assumed_offload(run, bool(setup.drives)), assumed_rank(run, setup.framework.usual_tuning),
         assumed_layout(run, setup.layout, setup.framework)
         or assumed_degrees(run, setup.layout, setup.framework),
         assumed_sharding(run, setup.layout.zero, setup.layout.zero_group, setup.layout.dp * setup.layout.cp),

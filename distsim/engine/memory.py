@@ -7,7 +7,7 @@ from distsim.arrays import Number, some
 from distsim.engine.exchanges.exchange import gradients_wait, memory_notes, stated_exchange, stays_whole
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import buffer_bytes, fragmentation_bytes, overhead_bytes, slack_of, split_bytes
-from distsim.engine.footprint.host import beyond_host, node_bytes
+from distsim.engine.footprint.host import NodeBytes, beyond_drives, beyond_host, drive_capacity, node_bytes
 from distsim.engine.footprint.kept import kept_bytes, pool_bytes
 from distsim.engine.footprint.moment import Moment, highest
 from distsim.engine.footprint.moments import moments_of
@@ -40,8 +40,8 @@ class StageMemory(NamedTuple):
     states: States
     fragmentation: Number
     figures: Figures
-    node_bytes: Number = 0
-    """What offloading needs of one node's memory, where all of its ranks are of this stage."""
+    node: NodeBytes = NodeBytes()
+    """What offloading needs of one node, where all of its ranks are of this stage."""
 
     def counted(self, by: str) -> Number:
         """The peak as a counter sees it: ``allocated`` and ``reserved`` are torch's, ``device`` is nvidia-smi's."""
@@ -111,12 +111,18 @@ class MemoryReport:
     @property
     def node_bytes(self) -> int:
         """Bytes that offloading needs of the fullest node's memory."""
-        return int(max(stage.node_bytes for stage in self.stages))
+        return int(max(stage.node.memory for stage in self.stages))
+
+    @property
+    def drive_bytes(self) -> int:
+        """Bytes that offloading needs on the fullest node's drives."""
+        return int(max(stage.node.drives for stage in self.stages))
 
     @property
     def fits_hosts(self) -> bool:
-        """Whether nodes have the memory that offloading needs; True where their cluster does not say what they have."""
-        return not beyond_host(self.setup, self.node_bytes)
+        """Whether nodes have the memory and drives that offloading needs; True where their cluster does not say what
+        they have."""
+        return not (beyond_host(self.setup, self.node_bytes) or beyond_drives(self.setup, self.drive_bytes))
 
     @property
     def fits(self) -> bool:
@@ -140,7 +146,10 @@ class MemoryReport:
     def _hosts(self) -> dict[str, Any]:
         if not self.setup.offload:
             return {}
-        return {"node_bytes": self.node_bytes, "node_capacity": self.setup.cluster.host_memory}
+        found = {"node_bytes": self.node_bytes, "node_capacity": self.setup.cluster.host_memory}
+        if self.setup.drives:
+            found |= {"drive_bytes": self.drive_bytes, "drive_capacity": drive_capacity(self.setup)}
+        return found
 
 
 def memory(job: Job | str | None = None, /, **options: Any) -> MemoryReport:

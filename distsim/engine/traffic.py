@@ -12,7 +12,7 @@ from distsim.engine.exchanges.all_flows import network_of, price_of, stage_flows
 from distsim.engine.exchanges.exchange import Exchange, exchange_of, reduces_last, timed_notes
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.exchanges.hidden import beside_each, hidden_fraction
-from distsim.engine.exchanges.variants import DOWN, UP
+from distsim.engine.exchanges.offloading import DOWN, READ, UP, WRITE
 from distsim.engine.jobs.filled import filled_experts
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
@@ -26,7 +26,8 @@ from distsim.specs.job import Job, job_of
 
 DIRECT = ("all_to_all", "scatter", "gather")
 PHASES = ("forward", "backward", "step")
-HOST_OPS = (DOWN, UP)
+GPU_OPS, DRIVE_OPS = (DOWN, UP), (WRITE, READ)
+HOST_OPS = (*GPU_OPS, *DRIVE_OPS)
 
 
 @dataclass(frozen=True, slots=True)

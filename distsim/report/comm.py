@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from distsim.engine.exchanges.compare import SyncCost, ZeroTraffic
 from distsim.engine.traffic import HOST_OPS, TrafficReport
 from distsim.report.comm_rows import row_lines
-from distsim.report.hierarchy import line_rate, picture
+from distsim.report.hierarchy import carried, line_rate, picture
 from distsim.report.job_words import flowed, job_lines
 from distsim.report.style import Style, columns
 from distsim.units import decimal_bytes, duration
@@ -34,7 +34,7 @@ def link_lines(report: TrafficReport) -> list[str]:
     for row in report.collectives:
         found = totals.setdefault(str(row.link), [0.0, 0.0])
         across = str(row.link) == report.network.inter and row.op not in HOST_OPS
-        found[0] += row.level_bytes[0] if across else row.wire_bytes_per_rank
+        found[0] += row.level_bytes[0] if across else carried(row)
         found[1] += row.seconds
     rows = []
     for link, (sent, seconds) in totals.items():

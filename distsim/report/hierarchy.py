@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from distsim.engine.exchanges.flows import SLOW_LINK
-from distsim.engine.traffic import HOST_OPS, TrafficReport
+from distsim.engine.exchanges.offloading import DRIVES, host_rate
+from distsim.engine.traffic import DRIVE_OPS, GPU_OPS, HOST_OPS, Row, TrafficReport
 from distsim.report.style import Style
 from distsim.units import decimal_bytes
 
@@ -42,7 +43,7 @@ def _bridges(report: TrafficReport) -> str:
 
 def line_rate(report: TrafficReport, link: str) -> float:
     """Bytes per second that one GPU's share of a link carries in one direction as its preset states it; 0: unknown."""
-    network, cluster, host = report.network, report.setup.cluster, report.setup.accelerator.host
+    network, cluster = report.network, report.setup.cluster
     if link == network.inter and cluster.network is not None:
         return cluster.network.node_bytes_per_second / cluster.gpus_per_node
     own = report.setup.accelerator.link
@@ -50,10 +51,15 @@ def line_rate(report: TrafficReport, link: str) -> float:
         return own.rate
     if link == network.intra:
         return cluster.fabric.rate or network.intra_rate
-    if link == SLOW_LINK:  # a replica's ranks share it, and nothing but its bytes takes time
+    if link in (SLOW_LINK, DRIVES):  # ranks share it, and nothing but its bytes takes time
         slow = [row for row in report.collectives if row.link == link]
-        return float(sum(row.wire_bytes_per_rank for row in slow) / sum(row.seconds for row in slow))
-    return float(host.measured or host.rate or 0) if host is not None else 0.0
+        return float(sum(map(carried, slow)) / sum(row.seconds for row in slow))
+    return float(host_rate(report.setup) or 0)
+
+
+def carried(row: Row) -> float:
+    """Bytes of one rank that a link carries: what is sent, or copied to and from the host in either direction."""
+    return float(row.bytes_per_call * row.calls if row.op in HOST_OPS else row.wire_bytes_per_rank)
 
 
 def _crossing(report: TrafficReport, level: int) -> str:
@@ -61,8 +67,10 @@ def _crossing(report: TrafficReport, level: int) -> str:
 
 
 def _gpu(report: TrafficReport) -> str:
-    moved = sum(row.bytes_per_call * row.calls for row in report.collectives if row.op in HOST_OPS)
-    host = f", {decimal_bytes(moved)} to and from host memory" if moved else ""
+    host = ""
+    for ops, place in ((GPU_OPS, "host memory"), (DRIVE_OPS, "drives")):
+        if moved := sum(carried(row) for row in report.collectives if row.op in ops):
+            host += f", {decimal_bytes(moved)} to and from {place}"
     return f"one {report.setup.accelerator.name}: {decimal_bytes(report.wire_bytes_per_rank)} sent{host}"
 
 

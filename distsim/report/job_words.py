@@ -56,8 +56,15 @@ def _software_words(setup: Setup) -> list[str]:
         *([OVERLAPS[overlapped(setup)]] if setup.job.tp_comm_overlap is not None and y.tp > 1 else []),
         *([f"{setup.job.loss} loss"] if setup.job.loss else []),
         *([f"{setup.model.mtp_trained} MTP"] if setup.model.mtp_trained else []),
-        *([f"{' and '.join(setup.offload)} in host memory"] if setup.offload else []),
+        *_offload_words(setup),
     ]  # fmt: skip
+
+
+def _offload_words(setup: Setup) -> list[str]:
+    """What leaves the GPU, and where to."""
+    hosts = [kind for kind in setup.offload if kind not in setup.drives]
+    places = ((setup.drives, "on NVMe drives"), (hosts, "in host memory"))
+    return [f"{' and '.join(kinds)} {place}" for kinds, place in places if kinds]
 
 
 def _tuning_words(setup: Setup) -> list[str]:

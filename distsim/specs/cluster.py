@@ -77,7 +77,8 @@ class Network(Spec):
 
 
 class LocalStorage(Spec):
-    """NVMe drives of one node; rates are of all drives together."""
+    """NVMe drives of one node; rates are what all drives together are rated for (formulas/drives.py: what of it is
+    reached, and what one is rated for where nobody says)."""
 
     drives: MaybeCount = None
     capacity: Bytes | None = None

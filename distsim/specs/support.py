@@ -51,6 +51,8 @@ class Supports(Spec):
     offload_optimizer: Literal["alone", "with parameters"] = "alone"
     """``with parameters``: torch moves shards to host memory, and the optimizer is where its shards are; an optimizer
     that lives there alone (torchao's) is for a single GPU."""
+    drives: bool = False
+    """Offloaded states and parameters may go on to NVMe drives."""
     cuda_graphs: tuple[Literal["modules", "iteration"], ...] = ()
     """CUDA graphs that switches turn on."""
     expert_overlap: bool = False

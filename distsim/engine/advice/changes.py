@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.lacking import lacking_units, sixteen_bits
 from distsim.engine.jobs.profile import fused_instead, losses_for
 from distsim.engine.jobs.resolve import Setup
@@ -143,7 +144,8 @@ def _optimizers(setup: Setup) -> Iterator[Change]:
 
 
 def _offloading(setup: Setup) -> Iterator[Change]:
-    """Optimizer states in host memory, sharded parameters with them, and what layers keep for backward."""
+    """Optimizer states in host memory, sharded parameters with them, and what layers keep for backward; states and
+    parameters on drives, where there are some that software knows of."""
     words = {"optimizer": "optimizer states", "optimizer,parameters": "optimizer states and parameters",
              "activations": "activations"}  # fmt: skip
     for step, kinds in enumerate(words):
@@ -151,6 +153,11 @@ def _offloading(setup: Setup) -> Iterator[Change]:
         if len(set(moved)) == len(moved) and leaves(setup.framework.supports, moved, setup.layout.gpus):
             value = ",".join(moved)
             yield Change("offload", step, f"{words[kinds]} in host memory", {"offload": value})
+    if setup.framework.supports.drives and not setup.drives and None not in node_rates(setup.cluster):
+        moved = tuple(dict.fromkeys((*setup.offload, *DRIVEN)))
+        shards = {} if setup.layout.zero == 3 else {"zero": 3}
+        shown = {**shards, "offload": ",".join(moved), "offload_to": "nvme"}
+        yield Change("offload", len(words), "states and parameters on NVMe drives", shown)
 
 
 def _training(setup: Setup) -> Iterator[Change]:

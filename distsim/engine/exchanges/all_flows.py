@@ -7,8 +7,9 @@ from distsim.engine.exchanges.data import data_flows, norm_flows
 from distsim.engine.exchanges.exchange import Exchange
 from distsim.engine.exchanges.flows import Fixed, Flow, present
 from distsim.engine.exchanges.model import model_flows, once_per_domain, replicated_gradient_flows
+from distsim.engine.exchanges.offloading import offload_flows
 from distsim.engine.exchanges.pipeline import pipeline_flows
-from distsim.engine.exchanges.variants import offload_flows, varied
+from distsim.engine.exchanges.variants import varied
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks import pricing

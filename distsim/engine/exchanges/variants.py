@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-from distsim.arrays import Number, maximum, minimum, where
+from distsim.arrays import Number, maximum, where
 from distsim.engine.exchanges.data import same_span, sharings
 from distsim.engine.exchanges.exchange import Exchange
 from distsim.engine.exchanges.flows import SLOW_LINK, Fixed, Flow, Span
-from distsim.engine.footprint.saved import saved_of
-from distsim.engine.footprint.states import sharding_group
 from distsim.engine.footprint.stored import Stored, trained_units
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
-from distsim.engine.jobs.tuning import recipe_of, weight_bytes
 from distsim.engine.networks.network import Network
 from distsim.errors import DistsimError
 from distsim.formulas.collectives import all_reduce_wire_bytes
 from distsim.formulas.traffic import (
     DTYPE_BYTES,
-    offload_transfer_bytes,
     parameter_server_seconds,
     powersgd_elements,
     quantised_bytes,
     slow_ring_seconds,
 )
-from distsim.layers.ledger import Parameter
 from distsim.units import FP32_BYTES
 
 # Elements that share one fp32 scale on the wire (Wang et al. 2023, ZeRO++, arXiv:2306.10209, section 3.1: block-based
 # quantisation; DeepSpeed csrc/quantization uses groups of this size).
 BLOCK_ELEMENTS = 2048
 INT8_BITS, INT4_BITS = 8, 4
-DOWN, UP = "device_to_host", "host_to_device"
 
 
 def varied(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow], network: Network) -> list[Flow]:
@@ -170,74 +162,3 @@ def _local_sgd(setup: Setup, exchange: Exchange, stage: Stage, flows: list[Flow]
             )
         )
     return out
-
-
-def offload_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
-    """Transfers over the host link (PCIe or NVLink-C2C) of offloaded states (arXiv:2101.06840, 2104.07857)."""
-    if not setup.offload:
-        return []
-    host = setup.accelerator.host
-    rate = None if host is None else host.measured or host.rate
-    if host is None or not rate:
-        raise DistsimError(f"the host link of {setup.accelerator.name} is not known", "leave --offload out")
-    link = f"{host.kind}-{host.generation}" if host.generation else host.kind
-    together = min(setup.cluster.host_link_sharers, setup.cluster.gpus_per_node)
-    if together > 1:  # all of a job's accelerators copy at once
-        rate = rate / minimum(setup.layout.gpus, together)
-    return [
-        Flow(
-            purpose,
-            op,
-            Span("host", 1, 1),
-            setup.precision.gather_dtype,
-            phase,
-            calls,
-            size,
-            hides=phase != "step" and not (kind == "activations" and setup.kernels.offload_waits),
-            fixed=Fixed(size / rate, size if op == DOWN else 0.0, link, "copy"),
-        )
-        for kind in setup.offload
-        for purpose, op, phase, calls, size in _transfers(setup, exchange, stage, kind)
-    ]
-
-
-def _transfers(setup: Setup, exchange: Exchange, stage: Stage, kind: str) -> list[tuple[str, str, str, Number, Number]]:
-    """(purpose, op, phase, calls, bytes) of one kind of offload."""
-    y, precision = setup.layout, setup.precision
-    if kind == "activations":
-        size = saved_of(setup, stage).leaving * setup.offload_share
-        return [("activations to host", DOWN, "forward", y.micro_batches, size),
-                ("activations from host", UP, "backward", y.micro_batches, size)]  # fmt: skip
-    if kind == "parameters":  # of the copy that a micro-batch visits
-        weights = _own_bytes(setup, stage.parameters, lambda one: weight_bytes(one, precision, setup.tuning))
-        return [("parameters from host", UP, phase, y.micro_batches, weights) for phase in ("forward", "backward")]
-    trained = [(one, count) for one, count in stage.held() if one.trains]
-    gradients = _own_bytes(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).gradient_bytes)
-    found = _gradient_transfers(setup, exchange, gradients)
-    if "parameters" not in setup.offload:  # else they stay where they are updated
-        weights = _own_bytes(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).parameter_bytes)
-        found.append(("parameters from host", UP, "step", 1, weights))
-    return found
-
-
-def _gradient_transfers(setup: Setup, exchange: Exchange, size: Number) -> list[tuple[str, str, str, Number, Number]]:
-    """Gradients on their way to an optimizer in host memory: once, or where they are sharded with each reduction, to
-    which a sum comes back that is kept there but made on the GPU."""
-    y, how = setup.layout, setup.framework.traffic.host_gradients
-    times: Number = 1 if how == "step" else where(y.zero >= 2, exchange.syncs(y.micro_batches), 1)
-    found = [("gradients to host", DOWN, "backward", times, size)]
-    if how == "summed":
-        found.append(("gradients from host", UP, "backward", times - 1, size))
-    return found
-
-
-def _own_bytes(
-    setup: Setup, parameters: Iterable[tuple[Parameter, int]], bytes_each: Callable[[Parameter], float]
-) -> Number:
-    """Bytes of what one rank owns of some parameters, each sharded over the ranks that share it."""
-    y = setup.layout
-    total: Number = 0
-    for one, count in parameters:
-        shards = where(y.zero >= 1, sharding_group(y, one.group), 1)
-        total = total + offload_transfer_bytes(one.elements * count, bytes_each(one), shards)
-    return total

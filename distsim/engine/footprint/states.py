@@ -10,6 +10,7 @@ from distsim import catalog
 from distsim.arrays import Number, maximum, minimum, where
 from distsim.engine.exchanges.exchange import stays_whole
 from distsim.engine.figures import Figures
+from distsim.engine.footprint.drives import Away, away
 from distsim.engine.footprint.stored import shared_elements
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
@@ -40,8 +41,8 @@ class States(NamedTuple):
     dense_parameters: Number
     """Elements that train on this rank before ZeRO shards them."""
     expert_parameters: Number
-    in_host: Number = 0
-    """What of the states lives in host memory."""
+    away: Away = Away(0, 0)
+    """What of the states lives in host memory, and on drives."""
 
 
 def stored(setup: Setup) -> Setup:
@@ -110,15 +111,18 @@ def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: F
         fold.add(setup, parameter, times)
     sums: dict[str, Number] = {"parameters": 0, "gradients": 0, "optimizer": 0}
     trained: dict[str, Number] = {"dense": 0, "expert": 0}
+    shards: dict[bool, Number] = {False: 0, True: 0}
     for group, held in sorted(folds, key=lambda key: (key[0] != "dense", key[1] != "trained")):
         if group == "expert" and setup.model.experts is None:
             continue
         fold = folds[group, held]
         fold.sum_up(setup, sums, figures)
-        if fold.sample.trains:
+        trains = fold.sample.trains
+        shards[trains] = shards[trains] + fold.filled / sharding_group(setup.layout, group)
+        if trains:
             trained[group] = trained[group] + fold.count
-    away = _offload(setup, sums, figures)
-    return States(**sums, dense_parameters=trained["dense"], expert_parameters=trained["expert"], in_host=away)
+    left = away(setup, _offload(setup, sums, figures), sum(shards.values()), shards[True], figures)
+    return States(**sums, dense_parameters=trained["dense"], expert_parameters=trained["expert"], away=left)
 
 
 _KINDS = {"trained": "parameters", "whole": "parameters trained whole", "adapter": "adapters",
@@ -204,13 +208,14 @@ def gradients_in_host(setup: Setup) -> Number:
     return (setup.layout.zero >= 2) & ("optimizer" in setup.offload)
 
 
-def _offload(setup: Setup, sums: dict[str, Number], figures: Figures) -> Number:
-    """Take what lives in host memory off the GPU, and tell how much that is."""
+def _offload(setup: Setup, sums: dict[str, Number], figures: Figures) -> dict[str, Number]:
+    """Take what lives elsewhere off the GPU, and tell how much of each kind that is."""
     moved = {"parameters": sums["parameters"] * ("parameters" in setup.offload)}
     if "optimizer" in setup.offload:
         moved["optimizer"] = sums["optimizer"]
         moved["gradients"] = where(gradients_in_host(setup), sums["gradients"], 0)
     for name, size in moved.items():
         if name in setup.offload or name == "gradients":
-            sums[name] = sums[name] - figures.note(f"{name} in host memory", size, "B", ZERO_OFFLOAD)
-    return sum(moved.values())
+            where_to = "on drives or in host memory" if name in setup.drives else "in host memory"
+            sums[name] = sums[name] - figures.note(f"{name} {where_to}", size, "B", ZERO_OFFLOAD)
+    return moved

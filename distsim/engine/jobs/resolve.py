@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
+from distsim.engine.jobs.drives import DRIVEN, refuse_drives
 from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
 from distsim.engine.jobs.lacking import refuse_missing_units
@@ -58,7 +59,7 @@ class Setup:
     """Where each option's value comes from: you, the framework, the model, or a default."""
     notes: tuple[str, ...] = ()
     offload: tuple[str, ...] = ()
-    """What lives in host memory: optimizer, parameters, activations."""
+    """What leaves the GPU for its host: optimizer, parameters, activations."""
     tuning: Tuning | None = None
     """Adapters on frozen weights; None where everything trains."""
     offload_share: float = 1.0
@@ -70,6 +71,11 @@ class Setup:
     def stage_layers(self) -> tuple[int, ...]:
         """Layers of each pipeline stage, all its chunks together."""
         return stage_sums(self.chunk_layers, self.layout.pp, self.layout.schedule)
+
+    @property
+    def drives(self) -> tuple[str, ...]:
+        """What of that lives on NVMe drives instead."""
+        return tuple(kind for kind in self.offload if kind in DRIVEN and self.job.offload_to == "nvme")
 
     @property
     def compiled(self) -> bool:
@@ -116,6 +122,7 @@ class Setup:
             "expert_overlap": self.kernels.expert_overlap, "tp_comm_overlap": overlapped(self),
             "dropout": self.job.dropout is not False, "precision": self.precision.name,
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
+            **({"offload_to": "nvme" if self.drives else "cpu"} if self.offload else {}),
             "vocab_padded": self.vocab_padded, **tuning_options(self.tuning),
             **asked_of(self.model, y, self.job),
             **({"vocab_parallel": y.vocab_parallel} if y.vocab_parallel else {}),
@@ -137,6 +144,7 @@ def resolve(job: Job, overrides: Mapping[str, Any] | None = None) -> Setup:
     check_capacity(filled, model.name, model.experts)
     model = as_asked(model, filled["mtp"] or 0, filled["lora_rank"], filled["decoder_seq"])
     accelerator, cluster, limit_notes = hardware(filled, given)
+    refuse_drives(filled, framework if "framework" in job.model_fields_set else None, cluster)
     filled["etp"] = filled["etp"] or usual_etp(filled, model, framework)
     layout, notes = layout_of(filled, model, cluster)
     check_vocabulary(model, layout)
@@ -208,8 +216,6 @@ def _refuse_unsupported(filled: Mapping[str, Any], framework: Framework) -> None
         raise DistsimError(
             f"--offload-to {filled['offload_to']} has no effect without --offload", "add --offload optimizer"
         )
-    if filled["offload_to"] == "nvme":
-        raise DistsimError("--offload-to nvme is not supported yet", "use --offload-to cpu, or leave it out")
     if "parameters" in filled["offload"] and filled["zero"] != 3:
         raise DistsimError(
             f"--offload parameters needs sharded parameters, but --zero is {filled['zero']}", "add --zero 3"

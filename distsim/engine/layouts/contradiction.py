@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from distsim.engine.footprint.host import drive_capacity
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.layouts.bounds import WORDS, Bounds
 from distsim.engine.layouts.space import Group, groups
@@ -29,9 +30,11 @@ def contradiction(request: Request, base: Setup, batches: Sequence[int]) -> Dist
     stated = [f"--{name.replace('_', '-')} {bound.text}" for name, bound in bounds.given.items()]
     stated += ["--exclude"] * bool(bounds.excluded)
     if base.offload and base.cluster.host_memory is not None and allowed_by(bounds):
+        drives = drive_capacity(base)
+        beside = "" if drives is None else f", or on drives more than their {gib(drives)},"
         return DistsimError(
             f"what {base.model.name} has in host memory is more than the {gib(base.cluster.host_memory)} of a node of "
-            f"{base.cluster.name} in every layout on {gpus} GPUs",
+            f"{base.cluster.name}{beside} in every layout on {gpus} GPUs",
             "use more GPUs, offload less, or name a --cluster whose nodes have more",
         )
     hints = []

@@ -13,7 +13,7 @@ import numpy
 from distsim.arrays import largest, total
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.buffers import fragmentation_bytes, overhead_bytes, slack_of, split_bytes
-from distsim.engine.footprint.host import beyond_host, node_bytes
+from distsim.engine.footprint.host import beyond_drives, beyond_host, node_bytes
 from distsim.engine.footprint.moment import heights
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
@@ -33,7 +33,7 @@ ROW = 16
 SHARED = 8
 
 Place = tuple[slice, ...]
-HOST, HELD = "host", "held"
+HOST, DRIVES, HELD = "host", "drives", "held"
 """What a stage's nodes hold of it, and what its GPU holds at all moments; all else are moments, of which the highest
 is its peak."""
 
@@ -85,7 +85,8 @@ class Folded:
         valid = cut({"": self.group.valid}, place)[""]
         for stage in stages:
             if HOST in stage:
-                valid = valid & ~numpy.asarray(beyond_host(self.group.setup, stage.pop(HOST)))
+                beyond = beyond_host(self.group.setup, stage.pop(HOST))
+                valid = valid & ~numpy.asarray(beyond | beyond_drives(self.group.setup, stage.pop(DRIVES)))
         peak = largest([stage.pop(HELD) + largest(stage.values()) for stage in stages])
         shape = tuple(one.stop - one.start for one in place)
         whole = [numpy.broadcast_to(one, shape) for one in (seconds, peak, valid)]
@@ -111,7 +112,10 @@ def _memory(setup: Setup, stage: Stage) -> dict[str, Any]:
     """A stage's peak in parts: what ZeRO shards, and the moments that grow with micro-batches in flight or do not."""
     figures = Figures()
     parts, held, saved, moments = stage_moments(setup, stage, figures)
-    hosts = {HOST: node_bytes(setup, held, saved.leaving, stage.in_flight)} if setup.offload else {}
+    hosts = {}
+    if setup.offload:
+        needed = node_bytes(setup, held, saved.leaving, stage.in_flight)
+        hosts = {HOST: needed.memory, DRIVES: needed.drives}
     tops = heights(moments, slack_of(setup), split_bytes(setup, stage))
     return {
         **hosts,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from distsim.engine.exchanges.exchange import traded_heads
+from distsim.engine.jobs.drives import needs_shards
 from distsim.engine.jobs.graphs import able, ruled_out
 from distsim.engine.jobs.profile import padded_vocab
 from distsim.engine.jobs.resolve import Setup
@@ -147,10 +148,10 @@ def trades_heads(base: Setup, tp: int, cp: int) -> bool:
     return base.layout.cp_mode != "all_to_all" or traded_heads(base.model, tp) % cp == 0
 
 
-def shardings(sharers: int, bounds: Bounds, offload: tuple[str, ...] = ()) -> list[tuple[int, int]]:
+def shardings(sharers: int, bounds: Bounds, away: bool = False) -> list[tuple[int, int]]:
     """(ZeRO stage, group) for so many data parallel ranks; a group of one rank shards nothing and is ZeRO 0, but for
-    parameters that leave the GPU, which is a kind of ZeRO 3, and where one rank is all there is and 0 was not asked."""
-    away = "parameters" in offload
+    parameters that leave the GPU, or states that go to drives: ``away``, which is a kind of ZeRO 3, and where one rank
+    is all there is and 0 was not asked."""
     stages = [stage for stage in bounds.choices("zero", [0, 1, 2, 3]) if stage == 3 or not away]
     found = [(0, sharers)] if 0 in stages and "zero_group" not in bounds.given else []
     alone = sharers == 1 and (away or 0 not in stages)
@@ -166,7 +167,8 @@ def bins(base: Setup, found: list[Mesh], bounds: Bounds, cells: int) -> Iterator
     shard like all else, the ledger merges their gradients with the others: such meshes are kept apart. ``cells`` is
     how many layouts there are of each mesh and ZeRO choice."""
     experts = base.model.experts is not None
-    lists = {sharers: shardings(sharers, bounds, base.offload) for sharers in {mesh.sharers for mesh in found}}
+    away = needs_shards(base.job)
+    lists = {sharers: shardings(sharers, bounds, away) for sharers in {mesh.sharers for mesh in found}}
     for merged in (True, False):
         mine = [(m, lists[m.sharers]) for m in found if (not experts or m.ep * m.etp == m.tp) == merged]
         split: list[Choices] = []

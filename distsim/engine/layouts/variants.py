@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.jobs.drives import DRIVEN, needs_shards
 from distsim.engine.jobs.graphs import OPEN, asked_kernels
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts.bounds import LARGEST, parse_bound
@@ -37,7 +38,7 @@ def unread(layout: Mapping[str, Any]) -> dict[str, None]:
 
 def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) -> Setup:
     """The setup whose layout is open: all on one rank, so that presets and options are checked."""
-    offloaded = "parameters" in (job.offload or "")
+    offloaded = needs_shards(job)
     one = {
         **dict.fromkeys(FIXED), "tp": 1, "pp": 1, "cp": 1, "ep": 1, "vpp": 1, "zero": 3 if offloaded else 0,
         "micro_batch": 1, "recompute": "none", "gpus": gpus, "global_batch": None,
@@ -55,7 +56,8 @@ def variants(
 ) -> Iterator[Setup]:
     """Open setups for each recipe and each kind of offloading; the job's own where none are named."""
     for precision, offload in itertools.product(precisions or (job.precision,), offloads or (job.offload,)):
-        one = job.model_copy(update={"precision": precision, "offload": offload})
+        drives = job.offload_to if not offloads or any(kind in (offload or "") for kind in DRIVEN) else None
+        one = job.model_copy(update={"precision": precision, "offload": offload, "offload_to": drives})
         yield base_setup(one, gpus, overrides)
 
 

@@ -1,13 +1,15 @@
-"""How much of its activations a measured run kept in host memory."""
+"""Where a measured run kept what left its GPUs: how much of its activations in host memory, its states on drives."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 
+from distsim.engine.jobs.drives import DRIVEN, node_rates
 from distsim.engine.jobs.resolve import Setup
 from distsim.interop.runs import Run
 from distsim.interop.runs.hits import hit
+from distsim.interop.runs.notes import on_drives
 
 _SHARE = re.compile(
     r"\boffload(?:ing|ed)?[-_ ](?:activations?[-_ ])?(?:ratio|share|fraction)[ =:]*"
@@ -29,3 +31,11 @@ def partly_offloaded(run: Run, setup: Setup) -> Setup:
     elif found := hit(_LAYERS, run.notes):
         share = int(found[1]) / max(setup.stage_layers)
     return replace(setup, offload_share=min(share, 1.0))
+
+
+def to_drives(run: Run, setup: Setup) -> Setup:
+    """The setup with its shards of ZeRO 3 on NVMe drives, where the cell says so and what the cluster's do is known."""
+    swaps = setup.layout.zero == 3 and set(setup.offload).intersection(DRIVEN)
+    if not on_drives(run) or not swaps or None in node_rates(setup.cluster):
+        return setup
+    return replace(setup, job=setup.job.model_copy(update={"offload_to": "nvme"}))

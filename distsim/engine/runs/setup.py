@@ -28,7 +28,7 @@ from distsim.engine.runs.layout import (
     unsaid_micro_batch,
     usual_chunks,
 )
-from distsim.engine.runs.offload import partly_offloaded
+from distsim.engine.runs.offload import partly_offloaded, to_drives
 from distsim.engine.runs.profile import (
     checkpointed,
     framework_of,
@@ -113,7 +113,7 @@ def _setup_of(run: Run, more: Mapping[str, Any] | None, degrees: dict[str, int])
     job = Job.read({**options, "model": model, "framework": framework.name})
     setup = with_kernels_of(run, resolve(job, {"cluster": cluster, "framework": framework}))
     setup = unpacked_then(run, recomputing_as_recipes(run, checkpointed(run, trained_whole(run, setup))))
-    setup = partly_offloaded(run, setup)
+    setup = to_drives(run, partly_offloaded(run, setup))
     return fitting(setup) if not again and recomputes_until_fits(setup) else setup
 
 

@@ -249,8 +249,8 @@ def _after(stage: _Stage, timing: Mapping[str, float]) -> Figures:
     source = f"{float(numbers['optimizer']):.4g} s at full bandwidth / optimizer {timing['optimizer']:.4g} ({FITTED})"
     figures.note("optimizer step", float(stage.tail["optimizer"]), "s", source)
     if numbers["offload_step"]:
-        words = "updated parameters from host memory"
-        figures.note(words, float(stage.tail["offload"]), "s", "as distsim comm has it; nothing runs beside them")
+        words = "copies of states and parameters, step"
+        figures.note(words, float(stage.tail["offload"]), "s", "as distsim comm has them; nothing runs beside them")
     return figures
 
 

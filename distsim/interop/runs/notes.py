@@ -30,7 +30,9 @@ _HUGGING_FACE = re.compile(r"section: HF \+ Deepspeed", re.IGNORECASE)
 _FULL_OFFLOAD = re.compile(r"\bfull offload\b", re.IGNORECASE)
 """Optimizer states and parameters in host memory (DeepSpeed's ZeRO-Infinity, without NVMe)."""
 _NOTHING_OFFLOADED = ("none", "no", "0", "false", "off", "n", "disabled")
-_SHARDS_OFFLOADED = ("cpu", "cpu offload", "cpu_offload", "cpu-offload", "cpuoffload", "1", "true", "yes", "on")
+_SHARDS_OFFLOADED = (
+    "cpu", "cpu offload", "cpu_offload", "cpu-offload", "cpuoffload", "1", "true", "yes", "on", "nvme", "nvme offload",
+)  # fmt: skip
 """Cells that name all that FSDP or ZeRO shards."""
 _OFFLOADERS = (
     (re.compile(r"zero[-_ ]?infinity"), ("optimizer", "parameters")),
@@ -112,10 +114,18 @@ def offloaded(run: Run) -> str | None:
     return ",".join(found)
 
 
-def assumed_offload(run: Run) -> str:
-    """What was taken to leave the GPU where the cell names DeepSpeed's way, which may write to NVMe too."""
+def on_drives(run: Run) -> bool:
+    """Whether the cell says that what leaves the GPU goes on to NVMe drives."""
+    return "nvme" in (run.text("offload") or "").lower()
+
+
+def assumed_offload(run: Run, drives: bool) -> str:
+    """What was taken to be in host memory: where the cell names DeepSpeed's way, which may write to NVMe too, or
+    ``drives`` whose rates nobody knows."""
     cell = run.text("offload") or ""
     moved = " and ".join(_OFFLOADERS[0][1])
+    if on_drives(run):
+        return "" if drives else f"offload {cell!r}: taken to be in host memory"
     return f"offload {cell!r}: {moved} taken to be in host memory" if _OFFLOADERS[0][0].search(cell.lower()) else ""
 
 

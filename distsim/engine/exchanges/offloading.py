@@ -1,0 +1,148 @@
+"""Transfers of what is offloaded: over a GPU's link to its host, and on to the drives of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from distsim.arrays import Number, minimum, where
+from distsim.engine.exchanges.exchange import Exchange
+from distsim.engine.exchanges.flows import Fixed, Flow, Span
+from distsim.engine.footprint.saved import saved_of
+from distsim.engine.footprint.states import sharding_group, state_bytes
+from distsim.engine.jobs.drives import drive_rates
+from distsim.engine.jobs.resolve import Setup
+from distsim.engine.jobs.stages import Stage
+from distsim.engine.jobs.tuning import recipe_of, weight_bytes
+from distsim.errors import DistsimError
+from distsim.formulas.drives import KEPT_ELEMENTS, driven_share
+from distsim.formulas.traffic import offload_transfer_bytes
+from distsim.layers.ledger import Parameter
+from distsim.units import FP32_BYTES
+
+DOWN, UP = "device_to_host", "host_to_device"
+WRITE, READ = "host_to_drive", "drive_to_host"
+DRIVES = "nvme"
+"""The link to all drives of a node."""
+
+
+class Transfer(NamedTuple):
+    """One kind of copy of one rank, ``calls`` times in a step."""
+
+    purpose: str
+    op: str
+    phase: str
+    calls: Number
+    size: Number
+    dtype: str = ""
+    """Of what is copied; empty: the recipe's of parameters."""
+
+
+def offload_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
+    """Transfers over the host link (PCIe or NVLink-C2C) of offloaded states (arXiv:2101.06840, 2104.07857), and what
+    goes on to drives."""
+    if not setup.offload:
+        return []
+    host, rate = setup.accelerator.host, host_rate(setup)
+    if host is None or rate is None:
+        raise DistsimError(f"the host link of {setup.accelerator.name} is not known", "leave --offload out")
+    link = f"{host.kind}-{host.generation}" if host.generation else host.kind
+    found = []
+    for kind in setup.offload:
+        waits = kind == "activations" and setup.kernels.offload_waits
+        found += [_flow(setup, one, rate, link, waits) for one in _transfers(setup, exchange, stage, kind)]
+    if setup.drives:
+        reads, writes = drive_rates(setup)
+        for one in _driven(setup, stage):
+            found.append(_flow(setup, one, reads if one.op == READ else writes, DRIVES))
+    return found
+
+
+def host_rate(setup: Setup) -> Number | None:
+    """Bytes per second of one GPU's share of the link to its host while all of a job's accelerators copy at once."""
+    host = setup.accelerator.host
+    rate = None if host is None else host.measured or host.rate
+    together = min(setup.cluster.host_link_sharers, setup.cluster.gpus_per_node)
+    return rate / minimum(setup.layout.gpus, together) if rate and together > 1 else rate or None
+
+
+def _flow(setup: Setup, one: Transfer, rate: Number, link: str, waits: bool = False) -> Flow:
+    """Copies beside a pass hide behind it, unless software ``waits`` for each."""
+    sent = one.size if one.op == DOWN else 0.0
+    dtype = one.dtype or setup.precision.gather_dtype
+    return Flow(
+        one.purpose, one.op, Span("host", 1, 1), dtype, one.phase, one.calls, one.size,
+        hides=one.phase != "step" and not waits, fixed=Fixed(one.size / rate, sent, link, "copy"),
+    )  # fmt: skip
+
+
+def _transfers(setup: Setup, exchange: Exchange, stage: Stage, kind: str) -> list[Transfer]:
+    """Of one kind of offload, between a GPU and its host."""
+    y, precision = setup.layout, setup.precision
+    if kind == "activations":
+        size = saved_of(setup, stage).leaving * setup.offload_share
+        return [Transfer("activations to host", DOWN, "forward", y.micro_batches, size),
+                Transfer("activations from host", UP, "backward", y.micro_batches, size)]  # fmt: skip
+    if kind == "parameters":  # of the copy that a micro-batch visits
+        weights = _own(setup, stage.parameters, lambda one: weight_bytes(one, precision, setup.tuning))
+        return [Transfer("parameters from host", UP, phase, y.micro_batches, weights) for phase in PASSES]
+    trained = _trained(stage)
+    gradients = _own(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).gradient_bytes)
+    found = _gradient_transfers(setup, exchange, gradients)
+    if "parameters" not in setup.offload:  # else they stay where they are updated
+        weights = _own(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).parameter_bytes)
+        found.append(Transfer("parameters from host", UP, "step", 1, weights))
+    return found
+
+
+PASSES = ("forward", "backward")
+
+
+def _gradient_transfers(setup: Setup, exchange: Exchange, size: Number) -> list[Transfer]:
+    """Gradients on their way to an optimizer in host memory: once, or where they are sharded with each reduction, to
+    which a sum comes back that is kept there but made on the GPU."""
+    y, how = setup.layout, setup.framework.traffic.host_gradients
+    times: Number = 1 if how == "step" else where(y.zero >= 2, exchange.syncs(y.micro_batches), 1)
+    found = [Transfer("gradients to host", DOWN, "backward", times, size)]
+    if how == "summed":
+        found.append(Transfer("gradients from host", UP, "backward", times - 1, size))
+    return found
+
+
+def _driven(setup: Setup, stage: Stage) -> list[Transfer]:
+    """Between a host and its drives (deepspeedai/DeepSpeed runtime/zero/stage3.py): gradients are written in fp32 as
+    the last micro-batch reduces them, and read with the states, which are updated in memory and written back, one group
+    after another; parameters are read ahead of each pass, and written once updated."""
+    found, y, precision = [], setup.layout, setup.precision
+    if "optimizer" in setup.drives:
+        trained = _trained(stage)
+        gradients = _own(setup, trained, lambda one: FP32_BYTES)
+        held = _own(
+            setup, trained,
+            lambda one: state_bytes(setup, recipe_of(one, precision, setup.tuning), one) / one.elements,
+        )  # fmt: skip
+        found += [Transfer("gradients to drives", WRITE, "backward", 1, gradients, "fp32"),
+                  Transfer("states, gradients from drives", READ, "step", 1, held + gradients, "fp32"),
+                  Transfer("states to drives", WRITE, "step", 1, held, "fp32")]  # fmt: skip
+    if "parameters" in setup.drives:
+        share = driven_share(_own(setup, stage.parameters, lambda one: 1), KEPT_ELEMENTS)
+        weights = share * _own(setup, stage.parameters, lambda one: weight_bytes(one, precision, setup.tuning))
+        updated = share * _own(setup, _trained(stage), lambda one: weight_bytes(one, precision, setup.tuning))
+        times = where(share > 0, y.micro_batches, 0)
+        found += [Transfer("parameters from drives", READ, phase, times, weights) for phase in PASSES]
+        found.append(Transfer("parameters to drives", WRITE, "step", where(share > 0, 1, 0), updated))
+    return found
+
+
+def _trained(stage: Stage) -> list[tuple[Parameter, int]]:
+    return [(one, count) for one, count in stage.held() if one.trains]
+
+
+def _own(setup: Setup, parameters: Iterable[tuple[Parameter, int]], bytes_each: Callable[[Parameter], float]) -> Number:
+    """Bytes of what one rank owns of some parameters, each sharded over the ranks that share it."""
+    y = setup.layout
+    total: Number = 0
+    for one, count in parameters:
+        shards = where(y.zero >= 1, sharding_group(y, one.group), 1)
+        total = total + offload_transfer_bytes(one.elements * count, bytes_each(one), shards)
+    return total

@@ -1,0 +1,42 @@
+"""What of the offloaded states is in host memory, and what on the drives of the node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from distsim.arrays import Number, maximum
+from distsim.engine.figures import Figures
+from distsim.engine.jobs.resolve import Setup
+from distsim.formulas import drives as forms
+from distsim.units import FP32_BYTES
+
+SWAPPED = "deepspeedai/DeepSpeed runtime/zero/stage3.py: fp32 gradients are written beside the states they update"
+FETCHED = "deepspeedai/DeepSpeed runtime/zero/offload_config.py: buffer_count x buffer_size of offload_param"
+
+
+class Away(NamedTuple):
+    """Bytes of one rank's states that are not on its GPU."""
+
+    host: Number
+    drives: Number
+
+
+def away(setup: Setup, moved: Mapping[str, Number], elements: Number, trained: Number, figures: Figures) -> Away:
+    """Where the states that left the GPU are, ``moved`` by kind: of ``elements`` parameters of one rank, of which
+    ``trained`` train."""
+    host, drives = sum(moved.values()), 0
+    if "optimizer" in setup.drives:
+        gradients = figures.note("fp32 gradients on drives", trained * FP32_BYTES, "B", SWAPPED)
+        buffers = figures.use("buffers that states are updated in", forms.swap_buffer_bytes, elements=trained,
+                              sub_group_elements=forms.SUB_GROUP_ELEMENTS, buffers=forms.SWAP_BUFFERS)  # fmt: skip
+        host = host - moved["optimizer"] + buffers
+        drives = drives + moved["optimizer"] + gradients
+    if "parameters" in setup.drives:
+        share = figures.use("share of parameters on drives", forms.driven_share, elements=elements,
+                            kept_elements=forms.KEPT_ELEMENTS)  # fmt: skip
+        each = moved["parameters"] / maximum(elements, 1)
+        most = forms.PARAMETER_BUFFERS * forms.PARAMETER_BUFFER_ELEMENTS * each
+        host = host - moved["parameters"] * share + figures.note("buffers for parameters", most, "B", FETCHED)
+        drives = drives + moved["parameters"] * share
+    return Away(host, drives)

@@ -1,0 +1,80 @@
+"""The NVMe drives of a job's nodes: what they take, and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from distsim.arrays import Number, minimum
+from distsim.errors import DistsimError
+from distsim.formulas.drives import REACHED_SHARE, READ_RATES, WRITE_RATES, drive_rate
+from distsim.specs.cluster import Cluster
+from distsim.specs.framework import Framework
+from distsim.specs.job import Job
+
+if TYPE_CHECKING:
+    from distsim.engine.jobs.resolve import Setup
+
+DRIVEN = ("optimizer", "parameters")
+"""What software writes to drives; activations stay in host memory."""
+
+
+def needs_shards(job: Job) -> bool:
+    """Whether what a job offloads is shards of ZeRO 3: parameters, and whatever goes to drives."""
+    return "parameters" in (job.offload or "") or job.offload_to == "nvme"
+
+
+def refuse_drives(filled: Mapping[str, Any], framework: Framework | None, cluster: Cluster) -> None:
+    """Raise what keeps offloaded states from going on to drives: the software that somebody named, the layout, or nodes
+    without any."""
+    if filled["offload_to"] != "nvme":
+        return
+    if framework is not None and not framework.supports.drives:
+        source = framework.source.get("supports.offload")
+        raise DistsimError(
+            f"{framework.name} writes nothing to NVMe drives", "use --offload-to cpu, or --framework deepspeed",
+            *([f"source: {source}"] if source else []),
+        )  # fmt: skip
+    if not any(kind in filled["offload"] for kind in DRIVEN):
+        raise DistsimError(
+            f"--offload-to nvme has no effect on {filled['offload']}, which stay in host memory",
+            "add optimizer or parameters to --offload, or leave --offload-to out",
+        )
+    if filled["zero"] != 3:
+        raise DistsimError(
+            f"--offload-to nvme needs ZeRO 3, but --zero is {filled['zero']}",
+            "add --zero 3: only its states are swapped to drives",
+        )
+    if None in node_rates(cluster):
+        raise DistsimError(
+            f"cluster {cluster.name} does not say what its NVMe drives do",
+            "name a --cluster that does, or a TOML file of your own with [storage]: drives, capacity, or read_rate and "
+            "write_rate of all drives of a node",
+        )
+
+
+def node_rates(cluster: Cluster, generation: int | None = None) -> tuple[float | None, float | None]:
+    """Bytes per second that all drives of a node are rated to read and to write: as stated, or by their number and the
+    generation of PCIe of the host."""
+    storage = cluster.storage
+    if storage is None:
+        return None, None
+    reads, writes = (_rated(table, generation) for table in (READ_RATES, WRITE_RATES))
+    drives = storage.drives or 0
+    rated = storage.read_rate or drives * reads
+    return rated or None, storage.write_rate or min(drives * writes, rated) or None
+
+
+def _rated(table: Mapping[int, float], generation: int | None) -> float:
+    """What one drive is rated for; later hosts' drives are taken to be the last that is known."""
+    known = sorted(table)
+    return table[max((one for one in known if generation is None or one <= generation), default=known[0])]
+
+
+def drive_rates(setup: Setup) -> tuple[Number, Number]:
+    """Bytes per second that one rank reads from drives, and writes to them, while all of its node do."""
+    host = setup.accelerator.host
+    reads, writes = node_rates(setup.cluster, None if host is None else host.generation)
+    assert reads is not None and writes is not None  # refuse_drives has seen to it
+    sharers = minimum(setup.layout.gpus, setup.cluster.gpus_per_node)
+    return drive_rate(reads, REACHED_SHARE, sharers), drive_rate(writes, REACHED_SHARE, sharers)
