@@ -126,6 +126,21 @@ def test_links_are_busy_for_as_long_as_their_traffic_takes(name: str) -> None:
         assert all(any(p.start < h.end and h.start < p.end for p in path) for h in hidden)
 
 
+@pytest.mark.parametrize(("name", "stream"), [("3d", "tp"), ("experts", "ep"), ("context", "cp")])
+def test_exchanges_of_layers_are_drawn_whole(name: str, stream: str) -> None:
+    """What hides beside products and attention too: as long as their traffic takes, with what is fitted of it."""
+    step = laid_out(name)
+    report = step.report
+    work = next(one for one in report.work.stages if one.index == step.slowest)
+    factor = {"tp": "tensor_factor", "ep": "expert_factor", "cp": "context_factor"}[stream]
+    kinds = (f"{stream}_forward", f"{stream}_backward", *(["tp_beside"] if stream == "tp" else []))
+    whole = sum(work.traffic[kind] for kind in kinds) * getattr(report.timing, factor) * step.scale
+    drawn = [one for one in step.segments(step.slowest) if one.stream == stream and one.micro is not None]
+    assert summed(drawn) / step.squeeze == pytest.approx(whole, rel=1e-6)
+    hidden = [one for one in drawn if not one.exposed]
+    assert bool(hidden) == (name != "experts")  # which travel in the GPU's queue there
+
+
 def test_the_composed_pipeline_is_the_simulated_one_where_its_closed_form_is_exact() -> None:
     for name in ("zero 3", "3d", "selective", "all forwards first"):
         assert abs(laid_out(name).slack) <= 2e-3 * laid_out(name).seconds

@@ -166,6 +166,8 @@ class MicroBatch(NamedTuple):
     again: tuple[Number, Number]
     """Seconds on the GPU of what is computed again, and of all of backward."""
     exchange: dict[str, Number]
+    queued: dict[str, tuple[Number, Number]]
+    """The same by pass, as if no other micro-batch hid any of it."""
     others: dict[str, Number]
     shared: Number = 0.0
     """Seconds for a vocabulary that all stages share."""
@@ -201,7 +203,7 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
     if not isinstance(y["paired"], (int, float)) or y["paired"]:
         hidden = left["expert_parallel"] - exposed_seconds(left["expert_parallel"], forward + backward, 0.0)
         left["expert_parallel"] = left["expert_parallel"] - hidden * where(y["paired"], y["paired"], 0.0)
-    return MicroBatch(forward, backward, (r, b + r), left, others, shared)
+    return MicroBatch(forward, backward, (r, b + r), left, exchange, others, shared)
 
 
 def _paced(gpu: Number, host: Number, y: Mapping[str, Number]) -> Number:

@@ -82,11 +82,13 @@ def content_of(
     forward = float(batch.forward)
     weight = _weight_share(setup, stage, numbers, timing) * float(batch.backward)
     names, shares = _shares(stage, priced, piece)
-    exchanges = _exchanges(names, parts, flows, piece)
+    exchanges = _exchanges(names, parts, batch, flows, piece)
+    whole = _whole(names, timing, y.micro_batches, flows, piece)
     units = tuple(
-        Unit(name, forward * f, (parts["compute"] - forward) * b, parts["recompute"] * b, weight * b, exchanged)
-        for (name, _), (f, b), exchanged in zip(names, shares, exchanges, strict=True)
-    )
+        Unit(name, forward * f, (parts["compute"] - forward) * b, parts["recompute"] * b, weight * b, exchanged,
+             _left_of(all_of_them, exchanged))
+        for (name, _), (f, b), exchanged, all_of_them in zip(names, shares, exchanges, whole, strict=True)
+    )  # fmt: skip
     own = piece.layers_share
     parts = {name: seconds * own for name, seconds in parts.items()} | {
         "pipeline_transfer": parts["pipeline_transfer"] / piece.of
@@ -219,20 +221,58 @@ def _seconds(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> Seconds
     return forward, backward
 
 
+Exchanged = dict[str, list[tuple[str, Flow, float]]]
+"""A unit's exchanges by phase: stream, exchange, seconds."""
+
+
 def _exchanges(
-    names: Sequence[tuple[str, str]], parts: Mapping[str, float], flows: Mapping[str, Sequence[Priced]], piece: Piece
-) -> list[dict[str, list[tuple[str, Flow, float]]]]:
-    """Every unit's own exchanges: those of embedding, head and loss with them, the others shared by the layers."""
-    shares = {"embedding": piece.embedding, "head": piece.head, "layers": piece.layers_share}
-    found: list[dict[str, list[tuple[str, Flow, float]]]] = [{"forward": [], "backward": []} for _ in names]
+    names: Sequence[tuple[str, str]], parts: Mapping[str, float], batch: MicroBatch,
+    flows: Mapping[str, Sequence[Priced]], piece: Piece,
+) -> list[Exchanged]:  # fmt: skip
+    """What every unit waits for of its own exchanges."""
+    found: list[Exchanged] = [{"forward": [], "backward": []} for _ in names]
     for part, key, _ in EXCHANGES:
-        phases = ("forward", "backward")
-        total = sum(seconds for phase in phases for _, seconds in flows[f"{key}_{phase}"])
-        for phase in phases:
-            for flow, seconds in flows[f"{key}_{phase}"]:
-                where = "head" if "head" in flow.purpose or "loss" in flow.purpose else ""
-                where = "embedding" if "embedding" in flow.purpose else where or "layers"
-                mine = [i for i, (_, kind) in enumerate(names) if kind == where] or list(range(len(names)))
-                for i in mine if shares[where] else ():
-                    found[i][phase].append((key, flow, parts[part] * shares[where] * seconds / total / len(mine)))
+        whole = float(sum(batch.queued[part])) or 1.0
+        for phase, waits in zip(PHASES[:2], batch.queued[part], strict=True):
+            own = flows[f"{key}_{phase}"]
+            total = sum(seconds for _, seconds in own)
+            for flow, seconds in own:
+                waited = parts[part] * float(waits) / whole * seconds / total
+                for unit, share in _dealt(names, piece, flow):
+                    found[unit][phase].append((key, flow, waited * share))
+    return found
+
+
+def _whole(
+    names: Sequence[tuple[str, str]], timing: Mapping[str, float], micro_batches: float,
+    flows: Mapping[str, Sequence[Priced]], piece: Piece,
+) -> list[Exchanged]:  # fmt: skip
+    """All of them, waited for or not, as they are priced and fitted."""
+    found: list[Exchanged] = [{"forward": [], "backward": []} for _ in names]
+    for _, key, factor in EXCHANGES:
+        own = [priced for phase in PHASES[:2] for priced in flows[f"{key}_{phase}"]]
+        for flow, seconds in [*own, *(flows["tp_beside"] if key == "tp" else ())]:
+            for unit, share in _dealt(names, piece, flow):
+                found[unit][flow.phase].append((key, flow, seconds * timing[factor] / micro_batches * share))
+    return found
+
+
+def _dealt(names: Sequence[tuple[str, str]], piece: Piece, flow: Flow) -> list[tuple[int, float]]:
+    """Units that share an exchange, and how: those of embedding, head and loss have their own, layers all others."""
+    shares = {"embedding": piece.embedding, "head": piece.head, "layers": piece.layers_share}
+    where = "head" if "head" in flow.purpose or "loss" in flow.purpose else ""
+    where = "embedding" if "embedding" in flow.purpose else where or "layers"
+    mine = [i for i, (_, kind) in enumerate(names) if kind == where] or list(range(len(names)))
+    return [(i, shares[where] / len(mine)) for i in mine] if shares[where] else []
+
+
+def _left_of(whole: Exchanged, waited: Exchanged) -> Exchanged:
+    """What nothing waits for of a unit's exchanges, by stream in equal shares."""
+    found: Exchanged = {}
+    for phase, rows in whole.items():
+        sums, gone = ({key: sum(s for name, _, s in some if name == key) for _, key, _ in EXCHANGES}
+                      for some in (rows, waited[phase]))  # fmt: skip
+        found[phase] = [
+            (key, flow, seconds * (1 - gone[key] / sums[key])) for key, flow, seconds in rows if sums[key] > gone[key]
+        ]
     return found

@@ -1,9 +1,9 @@
 """One micro-batch on one stage, laid out in time: what engine/steps/compose.py adds up, as segments of streams.
 
 Seconds are those of the composition; this only says in which order they run. A forward goes through embedding, layers
-and head, a backward the other way. Exchanges that the path waits for follow the layers that need them. Shards are
-gathered beside the layers before, gradients reduced beside the layers after, as far as the composition lets them hide;
-the rest is a wait of the same share before (gathers) or after (reductions) each.
+and head, a backward the other way. Exchanges that the path waits for follow the layers that need them; what of them
+hides runs beside these. Shards are gathered beside the layers before, gradients reduced beside the layers after, as far
+as the composition lets them hide; the rest is a wait of the same share before (gathers) or after (reductions) each.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Unit(NamedTuple):
     """Part of backward that makes gradients of weights."""
     exchanges: Mapping[str, Sequence[tuple[str, Flow, float]]]
     """By phase: stream, exchange, seconds."""
+    hidden: Mapping[str, Sequence[tuple[str, Flow, float]]]
+    """The same of what runs beside the unit's own computation."""
 
 
 class Beside(NamedTuple):
@@ -76,6 +78,14 @@ class Track:
         """The same, ending now."""
         self.beside(stream, kind, name, self.now - seconds, seconds, flow)
 
+    def within(self, room: float, exchanges: Sequence[tuple[str, Flow, float]]) -> None:
+        """Streams work beside the last ``room`` seconds, each one exchange after another, as far as they go there."""
+        free: dict[str, float] = {}
+        for stream, flow, seconds in exchanges:
+            start = free.get(stream, self.now - room)
+            free[stream] = min(start + seconds, self.now)
+            self.beside(stream, "exchange", flow.purpose, start, free[stream] - start, flow)
+
 
 class Content(NamedTuple):
     """All that one micro-batch does on one chunk of a stage."""
@@ -104,6 +114,7 @@ def forward_pass(content: Content) -> Track:
         share = _forward_seconds(unit) / whole if whole else 0.0
         track.run("dp", "gather", GATHER, gather.exposed * share, gather.flow)
         track.run("compute", "forward", unit.name, unit.forward)
+        track.within(unit.forward, unit.hidden["forward"])
         for stream, flow, seconds in unit.exchanges["forward"]:
             track.run(stream, "exchange", flow.purpose, seconds, flow)
         track.before("dp", "gather", GATHER, gather.hidden * share, gather.flow)
@@ -122,7 +133,9 @@ def backward_pass(content: Content, weights: bool = True) -> Track:
         track.run("dp", "gather", GATHER, gather.exposed * share, gather.flow)
         track.beside("dp", "reduce", REDUCE, track.now, reduce.hidden * beside, reduce.flow)
         track.run("compute", "recompute", unit.name, unit.again)
-        track.run("compute", "backward", unit.name, unit.backward - (0 if weights else unit.weight))
+        computed = unit.backward - (0 if weights else unit.weight)
+        track.run("compute", "backward", unit.name, computed)
+        track.within(unit.again + computed, unit.hidden["backward"])
         for stream, flow, seconds in unit.exchanges["backward"]:
             track.run(stream, "exchange", flow.purpose, seconds, flow)
         track.before("dp", "gather", GATHER, gather.hidden * beside, gather.flow)
