@@ -237,7 +237,7 @@ def _exchanges(
             own = flows[f"{key}_{phase}"]
             total = sum(seconds for _, seconds in own)
             for flow, seconds in own:
-                waited = parts[part] * float(waits) / whole * seconds / total
+                waited = parts[part] * float(waits) / whole * seconds / (total or 1.0)
                 for unit, share in _dealt(names, piece, flow):
                     found[unit][phase].append((key, flow, waited * share))
     return found
