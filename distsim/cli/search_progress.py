@@ -1,4 +1,5 @@
-"""How far a long search has come, on stderr, and only where a person watches."""
+"""How far a long search has come, on stderr: a line that is written over where a person watches, else a note now and
+then."""
 
 from __future__ import annotations
 
@@ -7,27 +8,36 @@ import shutil
 import sys
 import time
 
+from distsim.report import talk
 from distsim.units import duration, stated
 
 PATIENCE = 0.5
 """Seconds before anything is shown, and a tenth of a second between updates after that."""
 BETWEEN = 0.1
 BAR = 20
+SILENCE = 10.0
+"""Seconds without a word where nobody watches; each further note takes twice as long."""
 
 
 class Progress:
-    """One line that is written over."""
+    """One line that is written over, or a few notes."""
 
     def __init__(self, what: str = "layouts") -> None:
         self.what = what
         self.began = self.last = time.monotonic()
         self.shown = False
+        self.silence = SILENCE
         self.watched = sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
     def show(self, done: int, whole: int) -> None:
         """So many of so many are done."""
         now = time.monotonic()
-        if not self.watched or now - self.began < PATIENCE or now - self.last < BETWEEN:
+        if not self.watched:
+            if now - self.began >= self.silence and done < whole:
+                self.silence = 2 * (now - self.began)
+                talk.note(told(done, whole, now - self.began, self.what))
+            return
+        if now - self.began < PATIENCE or now - self.last < BETWEEN:
             return
         self.last, self.shown = now, True
         text = line(done, whole, now - self.began, self.what, shutil.get_terminal_size().columns - 1, _unicode())
@@ -42,15 +52,21 @@ class Progress:
 
 
 def line(done: int, whole: int, seconds: float, what: str, width: int, unicode: bool) -> str:
-    """A bar where there is room for it, how much of how much is done, at which rate, and how long the rest takes."""
-    rate, share = done / max(seconds, 1e-9), min(done / max(whole, 1), 1.0)
-    left = stated(duration((whole - done) / max(rate, 0.01)))
-    pace = f"{rate:,.0f} per second, " if rate >= 1 else ""
-    text = f"{share:4.0%}  {done:,} of {whole:,} {what}, {pace}{left} left"
+    """A bar where there is room for it, and what is told."""
+    share = min(done / max(whole, 1), 1.0)
+    text = f"{share:4.0%}  {told(done, whole, seconds, what)}"
     full, empty = ("█", "░") if unicode else ("#", ".")
     cells = round(share * BAR)
     bar = full * cells + empty * (BAR - cells)
     return f"{bar} {text}" if len(text) + BAR + 1 <= width else text[: max(width, 1)]
+
+
+def told(done: int, whole: int, seconds: float, what: str) -> str:
+    """How much of how much is done, at which rate, and how long the rest takes."""
+    rate = done / max(seconds, 1e-9)
+    left = stated(duration((whole - done) / max(rate, 0.01)))
+    pace = f"{rate:,.0f} per second, " if rate >= 1 else ""
+    return f"{done:,} of {whole:,} {what}, {pace}{left} left"
 
 
 def _unicode() -> bool:
