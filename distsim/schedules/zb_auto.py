@@ -116,6 +116,7 @@ class _Greedy:
         for s in range(1, self.stages):
             while extra[s] > 0 and extra[s] >= extra[s - 1] and 1 + extra[s] < self.micro:
                 extra[s] -= 1
+            extra[s] = min(extra[s], extra[s - 1])  # with all of them run ahead, none before the stage above has
         return extra
 
     def _forwards_wanted(self) -> list[int]:

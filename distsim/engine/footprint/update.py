@@ -39,7 +39,7 @@ def _sharded(setup: Setup, stage: Stage) -> Number:
 def _of_one_parameter(setup: Setup, stage: Stage, precision: Precision) -> Number:
     """What an update of one parameter after the other holds beside the largest of them, or a rank's shard of it."""
     optimizer, ranks = setup.optimizer, _sharers(setup)
-    largest = maximum(*(p.elements / p.copies / ranks[p.group] for p, _ in stage.parameters if p.trains))
+    largest = maximum(0, *(p.elements / p.copies / ranks[p.group] for p, _ in stage.parameters if p.trains))
     if not optimizer.widens:
         return optimizer.step_tensors * precision.state_bytes * largest
     copies = 2 * ((precision.master_bytes or precision.parameter_bytes) < FP32_BYTES)  # of parameter and gradient

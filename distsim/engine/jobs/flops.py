@@ -166,11 +166,22 @@ def least_flops(setup: Setup) -> Number:
     """FLOPs of one token that no kernel can avoid: attention to what it sees within its windows, nothing recomputed."""
     model, seen = setup.model, setup.layout.together
     latent = model.latent_attention
-    reach = min(seen, model.window) if model.window else seen / 2 if model.causal else seen
+    reach = _least_reach(model, seen)
     if latent and reads_less(setup):
         reach = chosen_keys(seen, latent.index_keys)
     layers, keys = attended(model, setup.layout.seq, reach)
     return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
+
+
+def _least_reach(model: Model, seen: Number) -> Number:
+    """Keys that a mean token has to meet in a mean layer: those of its window where the layer has one, and of causal
+    attention those before it."""
+    whole = seen / 2 if model.causal else seen
+    if model.window is None:
+        return whole
+    within = chosen_keys(seen, model.window) if model.causal else minimum(seen, model.window)
+    share = sum(map(model.is_windowed, range(model.layers))) / model.layers
+    return share * within + (1 - share) * whole
 
 
 def stated_flops(setup: Setup, convention: str) -> Number | None:

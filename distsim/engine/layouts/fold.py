@@ -151,11 +151,17 @@ def thin(values: Mapping[str, Any], zero: slice) -> dict[str, Any]:
 
 
 def distinct(stages: list[Stage]) -> list[Stage]:
-    """One of all stages that hold the same layers, with the most micro-batches that any of them has in flight."""
+    """One of all stages that hold the same layers in the same order (which tells those that are computed again), with
+    the most micro-batches that any of them has in flight."""
     found: dict[tuple[Any, ...], Stage] = {}
     for stage in stages:
         key = tuple(
-            (one.embedding is None, tuple((block.name, count) for block, count in one.layers), one.head is None)
+            (
+                one.embedding is None,
+                one.order,
+                tuple((block.name, count) for block, count in one.layers),
+                one.head is None,
+            )
             for one in (stage, stage.mirror)
             if one is not None
         )

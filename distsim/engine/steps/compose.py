@@ -192,18 +192,21 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
     gathers = [product(stage[f"gather_{phase}"], timing["gather_factor"] / m) for phase in PHASES[:2]]
     reduces = product(stage["reduce_each"], timing["data_factor"] / m)
     passed, shared = vocabulary_seconds(stage, m, forward + backward, never)
+    work = forward + before, backward + after
+    left = exposed(gathers[0], work[0], never), exposed(gathers[1] + reduces, work[1], never)
+    beside = work[0] + left[0], work[1] + left[1]  # copies to the host take another link than gathers
     others = {
-        "data_parallel": exposed(gathers[0], forward + before, never)
-        + exposed(gathers[1] + reduces, backward + after, never),
+        "data_parallel": left[0] + left[1],
         "pipeline_transfer": product(stage["pp"], timing["pipeline_factor"] / m) + passed,
-        "offload": sum(copies_left(stage, m, (forward + before, backward + after), never)) + waited(stage, m),
+        "offload": sum(copies_left(stage, m, beside, never)) + waited(stage, m),
         "other": _stalls(stage, y, timing, forward + backward + before + after),
     }  # fmt: skip
-    left = {name: sum(pair) for name, pair in exchange.items()}
+    queued = {name: sum(pair) for name, pair in exchange.items()}
     if not isinstance(y["paired"], (int, float)) or y["paired"]:
-        hidden = left["expert_parallel"] - exposed_seconds(left["expert_parallel"], forward + backward, 0.0)
-        left["expert_parallel"] = left["expert_parallel"] - hidden * where(y["paired"], y["paired"], 0.0)
-    return MicroBatch(forward, backward, (r, b + r), left, exchange, others, shared)
+        whole = queued["expert_parallel"]
+        hidden = whole - exposed_seconds(whole, forward + backward, 0.0)
+        queued["expert_parallel"] = whole - hidden * where(y["paired"], y["paired"], 0.0)
+    return MicroBatch(forward, backward, (r, b + r), queued, exchange, others, shared)
 
 
 def _paced(gpu: Number, host: Number, y: Mapping[str, Number]) -> Number:

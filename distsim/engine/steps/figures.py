@@ -187,7 +187,8 @@ def _exchanges(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float])
                     source += ", less what hides behind attention in all but the ring's last step"
                 figures.note(f"{name.replace('_', ' ')}, {phase}", seconds, "s", f"{source}; less where the host waits")
                 beside[phase] += seconds
-    _gathers(figures, stage, beside, y, timing)
+    for phase, seconds in _gathers(figures, stage, beside, y, timing).items():
+        beside[phase] += seconds  # copies to the host take another link
     left = copies_left(numbers, m, tuple(beside.values()), timing["exposed_fraction"])
     for (phase, work), size, seconds in zip(beside.items(), copied(numbers, m), left, strict=True):
         if size:
@@ -208,20 +209,23 @@ def _exchanges(stage: _Stage, y: Mapping[str, Any], timing: Mapping[str, float])
 
 def _gathers(
     figures: Figures, stage: _Stage, beside: Mapping[str, float], y: Mapping[str, Any], timing: Mapping[str, float]
-) -> None:
+) -> dict[str, float]:
     """What gathered parameters and gradients that each micro-batch reduces leave of themselves beside each pass."""
     numbers, m = stage.numbers, y["micro_batches"]
     gathers = {phase: float(numbers[f"gather_{phase}"]) * timing["gather_factor"] / m for phase in beside}
     gathers["backward"] += float(numbers["reduce_each"]) * timing["data_factor"] / m
-    left = {phase: exposed_seconds(gathers[phase], beside[phase], timing["exposed_fraction"]) for phase in beside}
+    left = {
+        phase: float(exposed_seconds(gathers[phase], beside[phase], timing["exposed_fraction"])) for phase in beside
+    }
     whole = float(stage.batch.others["data_parallel"])
     if not math.isclose(sum(left.values()), whole, rel_tol=1e-9, abs_tol=1e-15):
         figures.note("gathers and reductions that do not hide", whole, "s", COMPOSED)
-        return
+        return left
     for phase, words in (("forward", "gathers"), ("backward", "gathers and reductions")):
         if gathers[phase]:
             figures.use(f"{words} that do not hide in {phase}", exposed_seconds, exchange_seconds=gathers[phase],
                         compute_seconds=beside[phase], exposed_fraction=timing["exposed_fraction"])  # fmt: skip
+    return left
 
 
 def _after(stage: _Stage, timing: Mapping[str, float]) -> Figures:
