@@ -21,6 +21,7 @@ from distsim.engine.networks.profile_use import unused_by_job
 from distsim.engine.networks.reach import refuse_beyond, straddling
 from distsim.engine.runs.likeness import Correction, correction_of, unlike_own
 from distsim.engine.steps.compose import PARTS, compose, layout_numbers, stage_numbers
+from distsim.engine.steps.simulated import simulated_note
 from distsim.engine.steps.work import Work, work_of
 from distsim.formulas.flops import flops_utilisation
 from distsim.specs.job import Job, job_of
@@ -89,7 +90,7 @@ class StepReport:
         """Like ``mfu``, with recomputed operations counted as work."""
         return None if self.mfu is None else self.mfu * recompute_factor(self.work)
 
-    @property
+    @functools.cached_property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the job and the accelerator."""
         found = (
@@ -98,6 +99,7 @@ class StepReport:
             unlike_own(self.setup),
             few_threads(self.setup),
             overlap_note(self.setup),
+            simulated_note(self),
         )
         return (*self.setup.notes, *lacking(self.setup), *filled_experts(self.setup), *filter(None, found),
                 *straddling(self.setup), *unused_by_job(self.setup))  # fmt: skip

@@ -11,7 +11,6 @@ from typing import Any
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts import alike as search_alike
 from distsim.engine.layouts import money as search_money
-from distsim.engine.layouts import schedules as search_schedules
 from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.bounds import Bounds
 from distsim.engine.layouts.fold import setup_at
@@ -20,6 +19,7 @@ from distsim.engine.layouts.ranking import Found
 from distsim.engine.layouts.variants import FIXED
 from distsim.engine.plans.pace import campaign_pace
 from distsim.engine.step import StepReport, step_of
+from distsim.engine.steps.simulated import simulated_seconds
 from distsim.formulas.money import MILLION
 from distsim.specs.job import Job
 from distsim.units import DAY
@@ -71,7 +71,7 @@ class Choice:
     @cached_property
     def simulated_seconds(self) -> float | None:
         """The step with its pipeline run by the event simulation."""
-        return search_schedules.simulated_seconds(self.report)
+        return simulated_seconds(self.report)
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract, with what its time is made of."""

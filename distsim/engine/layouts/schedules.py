@@ -9,7 +9,6 @@ from distsim.engine.layouts.best import Kept
 from distsim.engine.layouts.bounds import SIMULATED, Bound, Bounds
 from distsim.engine.layouts.ranking import ALIKE, Found
 from distsim.engine.layouts.space import Group, groups
-from distsim.engine.step import StepReport
 from distsim.errors import DistsimError
 from distsim.schedules.registry import SCHEDULES
 
@@ -17,8 +16,6 @@ SEEDS = 12
 """Best layouts, and as many that nearly fit, under whose degrees each schedule is tried."""
 STAND_INS = ("1f1b", "interleaved-1f1b", "zb-v")
 """Schedules under which layouts are sought where only simulated ones are asked for."""
-MOST_ACTIONS = 50_000
-"""Passes of a pipeline that are simulated within some tens of milliseconds."""
 
 
 def asked(bounds: Bounds) -> list[str]:
@@ -82,14 +79,3 @@ def _under(seed: Found, name: str, bounds: Bounds) -> Iterator[Group]:
         yield from groups(setup, gpus, seed.group.batch, Bounds({**bounds.given, **exact}, bounds.excluded), (name,))
     except DistsimError:  # sizes that the schedule cannot take
         return
-
-
-def simulated_seconds(report: StepReport) -> float | None:
-    """The step with its pipeline run by the event simulation, each stage in its own time; None without a pipeline, or
-    where it has too many passes."""
-    from distsim.engine.steps.timeline import timeline_of
-
-    y = report.setup.layout
-    if y.pp == 1 or 2 * y.pp * y.micro_batches * max(y.vpp, 1) > MOST_ACTIONS:
-        return None
-    return report.seconds - timeline_of(report).slack

@@ -1,0 +1,50 @@
+"""A step whose pipeline is run by the event simulation, where the composition's closed form only stands for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distsim.schedules.registry import SCHEDULES
+from distsim.units import duration
+
+if TYPE_CHECKING:
+    from distsim.engine.step import StepReport
+
+MOST_ACTIONS = 50_000
+"""Passes of a pipeline that are simulated within some tens of milliseconds."""
+WORTH_TELLING = 0.02
+"""How far a simulated step is from a composed one before that is told: what alike runs differ by."""
+
+
+def simulated_seconds(report: StepReport) -> float | None:
+    """The step with its pipeline run by the event simulation, each stage in its own time; None without a pipeline, or
+    where it has too many passes."""
+    from distsim.engine.steps.timeline import timeline_of
+
+    y = report.setup.layout
+    if y.pp == 1 or 2 * y.pp * y.micro_batches * max(y.vpp, 1) > MOST_ACTIONS:
+        return None
+    return report.seconds - timeline_of(report).slack
+
+
+def in_doubt(report: StepReport) -> bool:
+    """Whether the composition's bubble is of passes that this pipeline does not have: split backwards whose two parts
+    and forward take as long, chunks of a V or in turn that are alike."""
+    y, kind = report.setup.layout, SCHEDULES.get(report.setup.layout.schedule)
+    if y.pp == 1 or kind is None:
+        return False
+    unlike = y.vpp > 1 and len(set(report.setup.chunk_layers)) > 1
+    return kind.splits or kind.placement == "wave" or unlike
+
+
+def simulated_note(report: StepReport) -> str:
+    """What the event simulation makes of a pipeline whose closed form is in doubt, where that is another time."""
+    seconds = simulated_seconds(report) if in_doubt(report) else None
+    off = 0.0 if seconds is None else seconds / report.seconds - 1
+    if seconds is None or abs(off) < WORTH_TELLING:
+        return ""
+    name = report.setup.layout.schedule
+    return (
+        f"by the event simulation of {name} with these passes the step takes {duration(seconds)} ({off:+.0%}): its "
+        f"bubble is counted for passes and chunks that take as long as each other; --schedule 1f1b has no such doubt"
+    )

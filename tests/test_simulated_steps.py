@@ -1,0 +1,87 @@
+"""What the event simulation makes of a step is told where the composition's closed form is in doubt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import distsim
+from distsim.engine.jobs.flops import least_flops, model_flops
+from distsim.engine.jobs.resolve import resolve
+from distsim.engine.jobs.stages import build_stages
+from distsim.engine.layouts.fold import distinct
+from distsim.engine.steps.simulated import in_doubt, simulated_seconds
+from distsim.specs.job import Job
+
+JOB: dict[str, Any] = {"model": "mathstral-7b", "gpu": "h100-sxm", "gpus": 4, "pp": 4, "global_batch": 64, "seq": 8192}
+
+
+def told(**options: Any) -> list[str]:
+    return [note for note in distsim.step(**{**JOB, **options}).notes if "by the event simulation" in note]
+
+
+def test_uneven_parts_of_a_split_backward_are_told() -> None:
+    report = distsim.step(**JOB, schedule="v-min")
+    seconds = simulated_seconds(report)
+    assert seconds is not None and seconds > 1.1 * report.seconds
+    (note,) = told(schedule="v-min")
+    assert f"({seconds / report.seconds - 1:+.0%})" in note
+    later = simulated_seconds(distsim.step(**{**JOB, "seq": 32768}, schedule="v-min"))
+    assert later is not None and later / distsim.step(**{**JOB, "seq": 32768}, schedule="v-min").seconds > 1.3
+
+
+def test_what_is_exact_is_not() -> None:
+    for options in ({"schedule": "1f1b"}, {"schedule": "interleaved-1f1b", "vpp": 2}, {"schedule": "gpipe"}):
+        assert not told(**options)
+        assert not in_doubt(distsim.step(**{**JOB, **options}))
+    assert not in_doubt(distsim.step(**{**JOB, "pp": 1}))
+
+
+def test_chunks_that_are_not_alike_are_told() -> None:
+    job = {"model": "gemma-2-9b", "gpu": "h100-sxm", "gpus": 8, "pp": 8, "vpp": 4, "global_batch": 16, "seq": 1024}
+    assert told(**job)
+
+
+@pytest.mark.parametrize("framework", ["maxtext", "torchtitan"])
+def test_more_tokens_never_shorten_a_step_with_states_on_the_host(framework: str) -> None:
+    """Gathers and copies take different links: what one leaves exposed hides the other."""
+    offload = "parameters" if framework == "maxtext" else "optimizer,parameters"
+    times = [
+        distsim.step("llama-3-70b", gpu="h100-sxm", gpus=16, zero=3, offload=offload, framework=framework, seq=seq)
+        for seq in (64, 256, 512, 1024)
+    ]  # fmt: skip
+    assert [one.seconds for one in times] == sorted(one.seconds for one in times)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"model": "gpt2", "lora_rank": 8, "optimizer": "adam-forloop"},
+     {"model": "nomic-embed-text-v1.5", "optimizer": "adam-forloop"}],
+)  # fmt: skip
+def test_a_stage_without_anything_to_train_updates_nothing(options: dict[str, Any]) -> None:
+    assert distsim.memory(**options, gpus=8, pp=8).peak > 0
+
+
+def test_zb_auto_warms_up_no_further_than_the_stage_before() -> None:
+    report = distsim.pipeline(3, 3, "zb-auto", forward=[3, 1, 1], memory_limit=3)
+    assert report.makespan > 0
+    for micro in range(1, 7):
+        distsim.pipeline(4, micro, "zb-auto", forward=[3, 1, 2, 1], memory_limit=4)
+
+
+def test_stages_with_the_same_layers_in_another_order_are_apart() -> None:
+    """Of a hybrid, the first layers of a stage are computed again: which those are is the order's."""
+    job = Job(model="nemotron-h-56b", gpu="h100-sxm", gpus=64, tp=2, pp=8, vpp=1, global_batch=64)
+    stages = build_stages(resolve(job))
+    assert len(distinct(stages)) >= len({stage.order for stage in stages[1:-1]})
+
+
+def test_the_least_work_counts_windows_layer_by_layer() -> None:
+    def least(model: str, seq: int) -> float:
+        setup = resolve(Job(model=model, gpu="h100-sxm", gpus=1, seq=seq))
+        return float(least_flops(setup) / model_flops(setup))
+
+    assert least("mistral-7b", 4096) < 0.97  # causal within its window, too
+    wide = least("gemma-2-9b", 131_072)  # half of its layers see everything before them
+    assert 0.26 < wide < 0.5
