@@ -22,9 +22,8 @@ def key_tokens(ctx: Context) -> Number:
     """Keys that a query can see at most: its sequence, or packed sample of it, or the sliding window."""
     if ctx.keys is not None:
         return ctx.keys
-    if ctx.model.is_windowed(ctx.layer):
-        return minimum(ctx.layout.together, ctx.model.window)
-    return ctx.layout.together
+    own = ctx.layout.seq if ctx.kernels.packed == "masked" else ctx.layout.together
+    return minimum(own, ctx.model.window) if ctx.model.is_windowed(ctx.layer) else own
 
 
 class Heads(NamedTuple):
@@ -55,7 +54,7 @@ def core_attention(ctx: Context, read: Heads) -> list[Operation]:
     own = key.elements
     key, value, mask = with_mask(ctx, query, key, value)
     saved = [output]
-    packed = layout.seq / layout.together if layout.sample_tokens else 1
+    packed = layout.seq / layout.together if layout.sample_tokens and ctx.kernels.packed == "lengths" else 1
     if ctx.kernels.attention_lse:
         padded = layout.tokens
         if ctx.kernels.sdpa and sdpa_choice(ctx) == "efficient":

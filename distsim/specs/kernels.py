@@ -227,6 +227,9 @@ class Kernels(Spec):
     kept: tuple[KeptPart, ...] | None = None
     """Products whose outputs ``--recompute selective`` keeps, of a layer of which all else is computed again where
     backward needs it (XLA's policies of names); None: as ``selective`` says."""
+    packed: Literal["lengths", "masked"] = "lengths"
+    """Attention in one kernel reads where packed samples begin and passes others by, or computes all blocks of a
+    causal sequence and masks what is of another sample."""
     offloads: Literal["all", "marked", "products"] = "all"
     """What of a layer's saved tensors offloaded activations are: all, those that modules mark (Transformer Engine
     before 2.10), or what a policy names, beside which a layer's input stays (XLA)."""

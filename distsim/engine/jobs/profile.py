@@ -50,6 +50,12 @@ def kernels_for(framework: Framework, model: Model, compiled: bool = False) -> K
     return with_kernels(own, overrides, where) if overrides else own
 
 
+MASKED = "masked"
+"""What Pallas's Splash kernel does with packed samples: which blocks run is decided by the static mask alone, segments
+only mask scores inside of them (jax-ml/jax experimental/pallas/ops/tpu/splash_attention/splash_attention_kernel.py,
+_next_nonzero and _apply_mask_and_soft_cap)."""
+
+
 def job_kernels(
     framework: Framework, model: Model, chip: Accelerator, precision: str, compiled: bool, loss: str | None
 ) -> Kernels:
@@ -58,6 +64,8 @@ def job_kernels(
     kernels = kernels_for(framework, model, compiled)
     if special := recipe_kernels(framework, model, chip, precision):
         kernels = with_kernels(kernels, special, f"framework {framework.name}, recipes")
+    if chip.chip.attention_block:  # Pallas
+        kernels = kernels.model_copy(update={"packed": MASKED})
     return kernels if loss is None else with_loss(kernels, loss, model, compiled)
 
 
