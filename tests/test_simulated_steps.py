@@ -10,7 +10,9 @@ import distsim
 from distsim.engine.jobs.flops import least_flops, model_flops
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import distinct
+from distsim.engine.search import Request, search
 from distsim.engine.steps.simulated import in_doubt, simulated_seconds
 from distsim.specs.job import Job
 
@@ -29,6 +31,23 @@ def test_uneven_parts_of_a_split_backward_are_told() -> None:
     assert f"({seconds / report.seconds - 1:+.0%})" in note
     later = simulated_seconds(distsim.step(**{**JOB, "seq": 32768}, schedule="v-min"))
     assert later is not None and later / distsim.step(**{**JOB, "seq": 32768}, schedule="v-min").seconds > 1.3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"seq": 8192}, {"seq": 32768, "global_batch": 8}, {"recompute": "full", "seq": 4096}, {"seq": 1024}],
+)
+def test_zb_h1_is_counted_by_the_lengths_of_its_parts(options: dict[str, Any]) -> None:
+    report = distsim.step(**{**JOB, **options}, schedule="zb-h1")
+    assert simulated_seconds(report) == pytest.approx(report.seconds, rel=0.01)
+    assert not told(**options, schedule="zb-h1")
+
+
+def test_searches_count_it_alike() -> None:
+    bounds = parse_bounds({"schedule": "zb-h1", "pp": "4"}, [])
+    job = Job(model="mathstral-7b", gpu="h100-sxm", global_batch=64, seq=8192)
+    for one in search(Request(job, (8,), bounds, top=5)).best:
+        assert one.simulated_seconds == pytest.approx(one.report.seconds, rel=0.02)
 
 
 def test_what_is_exact_is_not() -> None:

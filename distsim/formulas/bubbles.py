@@ -102,6 +102,13 @@ def zb_h1_makespan(
     return where(micro >= stages, long, short)
 
 
+@formula(unit="1", source="zb_h1_makespan from p micro-batches up: p - 1 times F + max(0, I - W)")
+def zb_h1_ramp_share(forward_share: Number, weight_share: Number) -> Number:
+    """ZB-H1's idle time over that of stages paid once each, by the shares of a micro-batch that are its forward and its
+    weights' gradients."""
+    return maximum(forward_share, 1 - 2 * weight_share)
+
+
 def zb_h1_exact(
     stages: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number
 ) -> Number:

@@ -12,7 +12,8 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.likeness import Likeness, fullness_of, likeness_of
 from distsim.engine.runs.own_runs import OWN
 from distsim.engine.runs.stalls import SEVERAL, distinct_state
-from distsim.engine.steps.compose import compose, layout_numbers, products_of, stage_numbers
+from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
+from distsim.engine.steps.stage_seconds import products_of
 from distsim.engine.steps.work import work_of
 from distsim.specs.timing import STATES
 

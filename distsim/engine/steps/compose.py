@@ -8,13 +8,15 @@ from typing import NamedTuple
 from distsim.arrays import Number, largest, maximum, product, total, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
-from distsim.engine.kernels.compute import CLASSES, PHASES, PRODUCTS
+from distsim.engine.kernels.compute import CLASSES, PHASES
 from distsim.engine.steps.beside import behind_first, beside_attention, beside_products, exposed, hidden_share
 from distsim.engine.steps.copies import copies_left, waited
+from distsim.engine.steps.ramp import ramp_of
+from distsim.engine.steps.stage_seconds import gpu_seconds
 from distsim.engine.steps.vocabulary import passing_seconds, vocabulary_seconds
-from distsim.engine.steps.weight_gradients import per_input_gradient
+from distsim.engine.steps.weight_gradients import per_input_gradient, whole_share
 from distsim.engine.steps.work import Work, kinds_of
-from distsim.engine.timelines.schedule_shape import both_ways, interleaved_share, paired, ramp_share
+from distsim.engine.timelines.schedule_shape import both_ways, drains_weights, interleaved_share, paired, ramp_share
 from distsim.formulas.step import (
     BLOCKING_SECONDS,
     LEAST_SECONDS,
@@ -36,7 +38,6 @@ EXCHANGES = (
     ("expert_parallel", "ep", "expert_factor"),
     ("context_parallel", "cp", "context_factor"),
 )
-PRODUCT_KINDS = tuple(f"{phase}.{name}" for phase in PHASES for name in PRODUCTS)
 BACKWARD_ISSUE = 0.7
 """Host time per kernel in backward over forward: autograd issues from C++; what is computed again is forward's code
 (assumed)."""
@@ -82,13 +83,15 @@ def _of_devices(setup: Setup, found: list[dict[str, Number]]) -> list[dict[str, 
 def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
     """What composing a step needs of the layout; ``state`` is that of the software (specs/timing.py)."""
     y = setup.layout
-    overlaps = setup.kernels.expert_overlap
+    overlaps, weights = setup.kernels.expert_overlap, whole_share(setup)
     beside = product(interleaved_share(y) if overlaps else paired(y.schedule, y.pp), hidden_share(setup))
     return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "micro_batches": y.micro_batches, "state": state,
             "blocking": int(setup.kernels.launches == "blocking"),
             "gpus": y.gpus, "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
-            "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp, per_input_gradient(setup)),
-            "paired": beside, "evaluated": setup.evaluated, "ring": behind_first(setup)}  # fmt: skip
+            "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp, per_input_gradient(weights)),
+            "drains": drains_weights(y.schedule, y.pp, y.micro_batches),
+            "weights": weights, "paired": beside,
+            "evaluated": setup.evaluated, "ring": behind_first(setup)}  # fmt: skip
 
 
 def compose(
@@ -109,7 +112,7 @@ def compose(
     if not apart:
         parts, tail = {"other": slowest}, {"other": after}
     answer = {name: seconds * y["micro_batches"] for name, seconds in parts.items()}
-    answer["pipeline_bubble"] = ramp_seconds(summed, longest, y["vpp"]) * y["ramp"]
+    answer["pipeline_bubble"] = ramp_seconds(summed, longest, y["vpp"]) * ramp_of(stages, each, y, timing)
     if not isinstance(y["evaluated"], float) or y["evaluated"]:
         answer["other"] = answer.get("other", 0.0) + evaluation_seconds(
             total(*answer.values()), sum(one.forward for one in each), sum(one.backward for one in each), y["evaluated"]
@@ -136,27 +139,6 @@ def _largest(totals: list[Number], parts: list[dict[str, Number]]) -> tuple[Numb
     return best, found
 
 
-def product_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Number]) -> Number:
-    """Matrix products with weights, dense and grouped."""
-    wide = stage[f"{phase}.matmul"] + stage[f"{phase}.grouped"] / timing["grouped"]
-    narrow = stage[f"{phase}.matmul8"] + stage[f"{phase}.grouped8"] / timing["grouped"]
-    return (wide + narrow / timing["matmul_narrow"]) / timing["matmul"]
-
-
-def products_of(stages: Sequence[Mapping[str, Number]], micro_batches: Number) -> Number:
-    """Seconds of a step that the products of the busiest stage take at the best measured rates."""
-    return micro_batches * maximum(0.0, *(sum(stage[kind] for kind in PRODUCT_KINDS) for stage in stages))
-
-
-def gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Number]) -> Number:
-    return (
-        product_seconds(stage, phase, timing)
-        + stage[f"{phase}.attention"] / timing["attention"] + stage[f"{phase}.memory"] / timing["stream"]
-        + stage[f"{phase}.kernels"] * timing["kernel_gap_seconds"]
-        + stage[f"{phase}.waits"] * timing["kernel_issue_seconds"]
-    )  # fmt: skip
-
-
 class MicroBatch(NamedTuple):
     """One micro-batch on one stage, forward and backward."""
 
@@ -171,6 +153,12 @@ class MicroBatch(NamedTuple):
     others: dict[str, Number]
     shared: Number = 0.0
     """Seconds for a vocabulary that all stages share."""
+
+    @property
+    def passes(self) -> tuple[Number, Number]:
+        """Forward and backward with the exchanges inside of their layers."""
+        before, after = (sum(pair[index] for pair in self.queued.values()) for index in (0, 1))
+        return self.forward + before, self.backward + after
 
     @property
     def seconds(self) -> Number:

@@ -11,9 +11,10 @@ from distsim.engine.exchanges.flows import Flow
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, chunks_of, folded
 from distsim.engine.kernels.compute import CLASSES, PHASES, stage_compute
-from distsim.engine.steps.compose import EXCHANGES, MicroBatch, gpu_seconds, product_seconds
+from distsim.engine.steps.compose import EXCHANGES, MicroBatch
 from distsim.engine.steps.copies import copied, copies_left
 from distsim.engine.steps.passes import Beside, Content, Unit
+from distsim.engine.steps.stage_seconds import gpu_seconds, product_seconds
 from distsim.engine.steps.weight_gradients import share_of
 from distsim.formulas.step import exposed_seconds
 

@@ -24,13 +24,14 @@ from distsim.engine.steps.compose import (
     after_last,
     ahead_seconds,
     exchanged,
-    gpu_seconds,
     host_seconds,
     layout_numbers,
     micro_batch,
     stage_numbers,
 )
 from distsim.engine.steps.copies import copied, copies_left, waited
+from distsim.engine.steps.ramp import ramp_of
+from distsim.engine.steps.stage_seconds import gpu_seconds
 from distsim.formulas.compute import array_share, matmul_share, product_share, roofline_seconds
 from distsim.formulas.flops import flops_utilisation, model_flops_per_token
 from distsim.formulas.step import exposed_seconds, jitter_share, paced_seconds, ramp_seconds
@@ -272,7 +273,8 @@ def _step(
         if layout.vocab_parallel:
             words = "one micro-batch without the shared vocabulary"
             figures.note(words, max(passes), "s", "while the pipeline fills and drains no stage has logits to share")
-        figures.use(f"ramp of the pipeline (x {float(y['ramp']):.4g} for {layout.schedule})", ramp_seconds,
+        ramp = float(ramp_of([stage.numbers for stage in stages], [stage.batch for stage in stages], y, timing))
+        figures.use(f"ramp of the pipeline (x {ramp:.4g} for {layout.schedule})", ramp_seconds,
                     sum_of_stages=summed, slowest_stage=max(passes), chunks=y["vpp"])  # fmt: skip
     figures.use("jitter, as a share of all before", jitter_share, jitter=timing["jitter"], gpus=y["gpus"])
     figures.note("a step whatever its size", timing["step_seconds"], "s", f"step_seconds ({FITTED})")

@@ -15,7 +15,8 @@ from typing import Any
 from distsim import catalog
 from distsim.engine.runs.likeness import Correction
 from distsim.engine.step import Interval
-from distsim.engine.steps.compose import products_of, stage_numbers
+from distsim.engine.steps.compose import stage_numbers
+from distsim.engine.steps.stage_seconds import products_of
 from distsim.engine.steps.work import Work
 from distsim.specs.timing import family_of, timed_like
 

@@ -31,7 +31,11 @@ def _mean(value: Number) -> float:
     return float(value) if isinstance(value, (int, float)) else float(value.mean())
 
 
-def per_input_gradient(setup: Setup) -> float:
-    """Seconds of weight gradients per second of input gradients, over the whole model: 1 where everything trains."""
-    share = share_of(setup, [] if setup.tuning is None else build_stages(setup))
+def whole_share(setup: Setup) -> float:
+    """The same over the whole model: half where everything trains."""
+    return share_of(setup, [] if setup.tuning is None else build_stages(setup))
+
+
+def per_input_gradient(share: float) -> float:
+    """Seconds of weight gradients per second of input gradients, where they are that share of both."""
     return share / (1 - share)

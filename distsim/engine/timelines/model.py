@@ -9,8 +9,9 @@ from distsim.engine.exchanges.pipeline import messages
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages, folded
 from distsim.engine.step import timing_of
-from distsim.engine.steps.compose import gpu_seconds, layout_numbers, micro_batch, product_seconds, stage_numbers
+from distsim.engine.steps.compose import layout_numbers, micro_batch, stage_numbers
 from distsim.engine.steps.content import chunk_shares
+from distsim.engine.steps.stage_seconds import gpu_seconds, product_seconds
 from distsim.engine.steps.weight_gradients import share_of
 from distsim.engine.steps.work import kinds_of, work_of
 from distsim.schedules.action import looped_chunk, wave_chunk

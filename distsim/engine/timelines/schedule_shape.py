@@ -37,6 +37,13 @@ def ramp_share(schedule: Number, stages: int, micro: Number, chunks: Number, wei
     return _by_name(schedule, lambda name: _ramp_share(name, stages, micro, chunks, weights))
 
 
+def drains_weights(schedule: Number, stages: int, micro: Number) -> Number:
+    """1 where gradients of weights fill the drain of ZB-H1, whose idle time is known for parts of any length."""
+    if stages == 1:
+        return 0
+    return _by_name(schedule, lambda name: where(micro >= stages, 1, 0) if name == "zb-h1" else 0)
+
+
 def in_flight(schedule: Number, stages: int, micro: Number, chunks: Number, stage: int) -> Number:
     """Micro-batches that a stage holds at once, in whole-stage units."""
     if stages == 1:

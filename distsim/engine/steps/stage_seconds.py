@@ -1,0 +1,31 @@
+"""Seconds of a stage's work on the GPU, from its flat numbers and what is fitted of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from distsim.arrays import Number, maximum
+from distsim.engine.kernels.compute import PHASES, PRODUCTS
+
+PRODUCT_KINDS = tuple(f"{phase}.{name}" for phase in PHASES for name in PRODUCTS)
+
+
+def product_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Number]) -> Number:
+    """Matrix products with weights, dense and grouped."""
+    wide = stage[f"{phase}.matmul"] + stage[f"{phase}.grouped"] / timing["grouped"]
+    narrow = stage[f"{phase}.matmul8"] + stage[f"{phase}.grouped8"] / timing["grouped"]
+    return (wide + narrow / timing["matmul_narrow"]) / timing["matmul"]
+
+
+def products_of(stages: Sequence[Mapping[str, Number]], micro_batches: Number) -> Number:
+    """Seconds of a step that the products of the busiest stage take at the best measured rates."""
+    return micro_batches * maximum(0.0, *(sum(stage[kind] for kind in PRODUCT_KINDS) for stage in stages))
+
+
+def gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Number]) -> Number:
+    return (
+        product_seconds(stage, phase, timing)
+        + stage[f"{phase}.attention"] / timing["attention"] + stage[f"{phase}.memory"] / timing["stream"]
+        + stage[f"{phase}.kernels"] * timing["kernel_gap_seconds"]
+        + stage[f"{phase}.waits"] * timing["kernel_issue_seconds"]
+    )  # fmt: skip
