@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import distsim
 from distsim import catalog, comm, memory, step
+from distsim.cli.app import run
 from distsim.engine.advice.mend import mend
 from distsim.engine.exchanges.offloading import READ, WRITE
 from distsim.engine.jobs.drives import drive_rates, node_rates
@@ -145,6 +147,18 @@ def test_mends_and_searches_know_of_drives() -> None:
     assert best.report.memory.fits
     assert best.report.setup.layout.zero == 3
     assert best.report.memory.drive_bytes > 14 * 405e9
+
+
+def test_searches_take_drives_where_something_goes_there(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["search", "llama-3.1-70b", "--gpus", "8", "--gpu", "h100-sxm", "--framework", "deepspeed", "--seq", "2048",
+            "--global-batch", "8", "--top", "3", "--json", "--offload-to", "nvme", "--offload"]  # fmt: skip
+    assert run([*line, "none,optimizer+parameters"]) == 0
+    found = json.loads(capsys.readouterr().out)["layouts"]
+    assert {one["layout"].get("offload_to") for one in found} <= {None, "nvme"}
+    assert run([*line, "optimizer"]) == 0
+    assert {one["layout"]["offload_to"] for one in json.loads(capsys.readouterr().out)["layouts"]} == {"nvme"}
+    assert run([*line, "none"]) == 2
+    assert "has no effect without --offload" in capsys.readouterr().err
 
 
 def test_replays_read_nvme() -> None:

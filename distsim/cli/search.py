@@ -46,7 +46,7 @@ BOUNDED: dict[str, str] = {
 FIXED = ("gpu", "cluster", "gpu_power", "profile", "framework", "seq", "decoder_seq", "sample_tokens", "attention",
          "compile", "cuda_graphs", "expert_overlap", "tp_comm_overlap", "dropout", "optimizer", "mtp",
          "lora_rank", "lora_targets", "lora_dropout", "lora_whole", "quantize", "loss", "loss_parallel", "no_sync",
-         "clip", "expert_imbalance", "capacity_factor", "cp_mode")  # fmt: skip
+         "clip", "expert_imbalance", "capacity_factor", "cp_mode", "offload_to")  # fmt: skip
 """Job options that hold for all layouts."""
 VARIED = {"global_batch": "batches", "precision": "precisions", "offload": "offloads"}
 """Options of which a list is tried, with the names of the lists in a request."""
@@ -169,6 +169,8 @@ def _tried(job: Job, texts: dict[str, str | None]) -> tuple[Job, dict[str, Any]]
         if text is not None:
             found = variants.PARSERS[name](text, job)
             first[name], tried[VARIED[name]] = found[0], found
+    if job.offload_to == "nvme":  # one that goes there, if any does
+        first["offload"] = next((one for one in tried.get("offloads", ()) if variants.driven(one)), first["offload"])
     return job.model_copy(update=first), tried
 
 

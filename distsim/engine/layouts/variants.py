@@ -51,12 +51,17 @@ def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) 
     return replace(base, job=stated, kernels=base.kernels.model_copy(update=own))
 
 
+def driven(offload: str | None) -> bool:
+    """Whether some of what is offloaded may go on to drives."""
+    return any(kind in (offload or "") for kind in DRIVEN)
+
+
 def variants(
     job: Job, gpus: int, precisions: tuple[str, ...], offloads: tuple[str, ...], overrides: Mapping[str, Any]
 ) -> Iterator[Setup]:
     """Open setups for each recipe and each kind of offloading; the job's own where none are named."""
     for precision, offload in itertools.product(precisions or (job.precision,), offloads or (job.offload,)):
-        drives = job.offload_to if not offloads or any(kind in (offload or "") for kind in DRIVEN) else None
+        drives = job.offload_to if not offloads or driven(offload) else None
         one = job.model_copy(update={"precision": precision, "offload": offload, "offload_to": drives})
         yield base_setup(one, gpus, overrides)
 

@@ -23,6 +23,7 @@ def products_of(stages: Sequence[Mapping[str, Number]], micro_batches: Number) -
 
 
 def gpu_seconds(stage: Mapping[str, Number], phase: str, timing: Mapping[str, Number]) -> Number:
+    """All of a phase of one micro-batch, exchanges apart."""
     return (
         product_seconds(stage, phase, timing)
         + stage[f"{phase}.attention"] / timing["attention"] + stage[f"{phase}.memory"] / timing["stream"]
