@@ -150,15 +150,20 @@ def test_mends_and_searches_know_of_drives() -> None:
 
 
 def test_searches_take_drives_where_something_goes_there(capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["search", "llama-3.1-70b", "--gpus", "8", "--gpu", "h100-sxm", "--framework", "deepspeed", "--seq", "2048",
-            "--global-batch", "8", "--top", "3", "--json", "--offload-to", "nvme", "--offload"]  # fmt: skip
-    assert run([*line, "none,optimizer+parameters"]) == 0
-    found = json.loads(capsys.readouterr().out)["layouts"]
-    assert {one["layout"].get("offload_to") for one in found} <= {None, "nvme"}
-    assert run([*line, "optimizer"]) == 0
-    assert {one["layout"]["offload_to"] for one in json.loads(capsys.readouterr().out)["layouts"]} == {"nvme"}
-    assert run([*line, "none"]) == 2
-    assert "has no effect without --offload" in capsys.readouterr().err
+    line = ["search", "llama-3-8b", "--gpus", "8", "--gpu", "h100-sxm", "--framework", "deepspeed", "--seq", "2048",
+            "--global-batch", "8", "--top", "3", "--json", "--offload"]  # fmt: skip
+
+    def places(*words: str) -> list[str | None]:
+        assert run([*line, *words]) == 0
+        return [one["layout"].get("offload_to") for one in json.loads(capsys.readouterr().out)["layouts"]]
+
+    both = places("none,optimizer+parameters", "--offload-to", "nvme")
+    assert both[0] is None and set(both) == {None, "nvme"}  # the best leaves all on the GPU, the smallest do not
+    assert set(places("optimizer", "--offload-to", "nvme")) == {"nvme"}
+    assert places("none,optimizer", "--offload-to", "cpu")[0] is None
+    for place in ("nvme", "cpu"):
+        assert run([*line, "none", "--offload-to", place]) == 2
+        assert "has no effect without --offload" in capsys.readouterr().err
 
 
 def test_replays_read_nvme() -> None:

@@ -169,8 +169,11 @@ def _tried(job: Job, texts: dict[str, str | None]) -> tuple[Job, dict[str, Any]]
         if text is not None:
             found = variants.PARSERS[name](text, job)
             first[name], tried[VARIED[name]] = found[0], found
-    if job.offload_to == "nvme":  # one that goes there, if any does
-        first["offload"] = next((one for one in tried.get("offloads", ()) if variants.driven(one)), first["offload"])
+    if job.offload_to:  # one that goes there, if any does
+        from distsim.engine.jobs.drives import goes_to
+
+        there = (one for one in tried.get("offloads", ()) if goes_to(one, job.offload_to))
+        first["offload"] = next(there, first["offload"])
     return job.model_copy(update=first), tried
 
 

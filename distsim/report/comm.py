@@ -41,7 +41,7 @@ def link_lines(report: TrafficReport) -> list[str]:
         rate = line_rate(report, link)
         busy = f"{sent / seconds / rate:.0%}" if seconds and rate else "-"
         rows.append([link, decimal_bytes(sent), duration(seconds), decimal_bytes(rate, "B/s") if rate else "-", busy])
-    header = ["link", "sent", "time", "rate per GPU", "utilisation"]
+    header = ["link", "carried", "time", "rate per GPU", "utilisation"]
     title = "Links, by the collectives whose slowest link each is, and what crosses it:"
     return [title, *columns(header, rows)] if rows else []
 

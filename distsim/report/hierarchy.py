@@ -67,11 +67,11 @@ def _crossing(report: TrafficReport, level: int) -> str:
 
 
 def _gpu(report: TrafficReport) -> str:
-    host = ""
-    for ops, place in ((GPU_OPS, "host memory"), (DRIVE_OPS, "drives")):
-        if moved := sum(carried(row) for row in report.collectives if row.op in ops):
-            host += f", {decimal_bytes(moved)} to and from {place}"
-    return f"one {report.setup.accelerator.name}: {decimal_bytes(report.wire_bytes_per_rank)} sent{host}"
+    host, drives = (sum(carried(row) for row in report.collectives if row.op in ops) for ops in (GPU_OPS, DRIVE_OPS))
+    copied = f", {decimal_bytes(host)} to and from host memory" if host else ""
+    if drives:  # both in one line of a terminal
+        copied = f", {decimal_bytes(host)} host memory, {decimal_bytes(drives)} drives"
+    return f"one {report.setup.accelerator.name}: {decimal_bytes(report.wire_bytes_per_rank)} sent{copied}"
 
 
 def _nested(levels: list[str], term: Style) -> list[str]:

@@ -24,6 +24,7 @@ DOWN, UP = "device_to_host", "host_to_device"
 WRITE, READ = "host_to_drive", "drive_to_host"
 DRIVES = "nvme"
 """The link to all drives of a node."""
+PASSES = ("forward", "backward")
 
 
 class Transfer(NamedTuple):
@@ -63,7 +64,9 @@ def host_rate(setup: Setup) -> Number | None:
     host = setup.accelerator.host
     rate = None if host is None else host.measured or host.rate
     together = min(setup.cluster.host_link_sharers, setup.cluster.gpus_per_node)
-    return rate / minimum(setup.layout.gpus, together) if rate and together > 1 else rate or None
+    if not rate:
+        return None
+    return rate / minimum(setup.layout.gpus, together) if together > 1 else rate
 
 
 def _flow(setup: Setup, one: Transfer, rate: Number, link: str, waits: bool = False) -> Flow:
@@ -93,9 +96,6 @@ def _transfers(setup: Setup, exchange: Exchange, stage: Stage, kind: str) -> lis
         weights = _own(setup, trained, lambda one: recipe_of(one, precision, setup.tuning).parameter_bytes)
         found.append(Transfer("parameters from host", UP, "step", 1, weights))
     return found
-
-
-PASSES = ("forward", "backward")
 
 
 def _gradient_transfers(setup: Setup, exchange: Exchange, size: Number) -> list[Transfer]:

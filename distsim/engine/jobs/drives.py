@@ -19,6 +19,13 @@ DRIVEN = ("optimizer", "parameters")
 """What software writes to drives; activations stay in host memory."""
 
 
+def goes_to(offload: str | None, place: str | None) -> bool:
+    """Whether some of what is offloaded goes to a place that somebody named: what is to leave at all, and of it to
+    drives what software writes there."""
+    words = (offload or "none").split(",")
+    return any(word in DRIVEN if place == "nvme" else word != "none" for word in words)
+
+
 def needs_shards(job: Job) -> bool:
     """Whether what a job offloads is shards of ZeRO 3: parameters, and whatever goes to drives."""
     return "parameters" in (job.offload or "") or job.offload_to == "nvme"
@@ -35,7 +42,7 @@ def refuse_drives(filled: Mapping[str, Any], framework: Framework | None, cluste
             f"{framework.name} writes nothing to NVMe drives", "use --offload-to cpu, or --framework deepspeed",
             *([f"source: {source}"] if source else []),
         )  # fmt: skip
-    if not any(kind in filled["offload"] for kind in DRIVEN):
+    if not goes_to(filled["offload"], "nvme"):
         raise DistsimError(
             f"--offload-to nvme has no effect on {filled['offload']}, which stay in host memory",
             "add optimizer or parameters to --offload, or leave --offload-to out",

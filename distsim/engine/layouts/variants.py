@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from distsim import catalog
-from distsim.engine.jobs.drives import DRIVEN, needs_shards
+from distsim.engine.jobs.drives import goes_to, needs_shards
 from distsim.engine.jobs.graphs import OPEN, asked_kernels
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts.bounds import LARGEST, parse_bound
@@ -51,18 +51,13 @@ def base_setup(job: Job, gpus: int, overrides: Mapping[str, Any] | None = None) 
     return replace(base, job=stated, kernels=base.kernels.model_copy(update=own))
 
 
-def driven(offload: str | None) -> bool:
-    """Whether some of what is offloaded may go on to drives."""
-    return any(kind in (offload or "") for kind in DRIVEN)
-
-
 def variants(
     job: Job, gpus: int, precisions: tuple[str, ...], offloads: tuple[str, ...], overrides: Mapping[str, Any]
 ) -> Iterator[Setup]:
     """Open setups for each recipe and each kind of offloading; the job's own where none are named."""
     for precision, offload in itertools.product(precisions or (job.precision,), offloads or (job.offload,)):
-        drives = job.offload_to if not offloads or driven(offload) else None
-        one = job.model_copy(update={"precision": precision, "offload": offload, "offload_to": drives})
+        place = job.offload_to if not offloads or goes_to(offload, job.offload_to) else None
+        one = job.model_copy(update={"precision": precision, "offload": offload, "offload_to": place})
         yield base_setup(one, gpus, overrides)
 
 

@@ -271,9 +271,10 @@ def _left_of(whole: Exchanged, waited: Exchanged) -> Exchanged:
     """What nothing waits for of a unit's exchanges, by stream in equal shares."""
     found: Exchanged = {}
     for phase, rows in whole.items():
-        sums, gone = ({key: sum(s for name, _, s in some if name == key) for _, key, _ in EXCHANGES}
-                      for some in (rows, waited[phase]))  # fmt: skip
-        found[phase] = [
-            (key, flow, seconds * (1 - gone[key] / sums[key])) for key, flow, seconds in rows if sums[key] > gone[key]
-        ]
+        gone = {key: _of_stream(waited[phase], key) / (_of_stream(rows, key) or 1.0) for _, key, _ in EXCHANGES}
+        found[phase] = [(key, flow, seconds * (1 - gone[key])) for key, flow, seconds in rows if gone[key] < 1]
     return found
+
+
+def _of_stream(rows: Iterable[tuple[str, Flow, float]], stream: str) -> float:
+    return sum(seconds for name, _, seconds in rows if name == stream)
