@@ -14,6 +14,7 @@ from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import distinct
 from distsim.engine.search import Request, search
 from distsim.engine.steps.simulated import in_doubt, simulated_seconds
+from distsim.engine.timelines.ramps import UNEVEN
 from distsim.specs.job import Job
 
 JOB: dict[str, Any] = {"model": "mathstral-7b", "gpu": "h100-sxm", "gpus": 4, "pp": 4, "global_batch": 64, "seq": 8192}
@@ -23,24 +24,31 @@ def told(**options: Any) -> list[str]:
     return [note for note in distsim.step(**{**JOB, **options}).notes if "by the event simulation" in note]
 
 
-def test_uneven_parts_of_a_split_backward_are_told() -> None:
-    report = distsim.step(**JOB, schedule="v-min")
-    seconds = simulated_seconds(report)
-    assert seconds is not None and seconds > 1.1 * report.seconds
-    (note,) = told(schedule="v-min")
-    assert f"({seconds / report.seconds - 1:+.0%})" in note
-    later = simulated_seconds(distsim.step(**{**JOB, "seq": 32768}, schedule="v-min"))
-    assert later is not None and later / distsim.step(**{**JOB, "seq": 32768}, schedule="v-min").seconds > 1.3
+USUAL = (
+    {"seq": 1024}, {"seq": 8192}, {"seq": 32768, "global_batch": 16}, {"seq": 4096, "recompute": "full"},
+    {"seq": 4096, "lora_rank": 16},
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"seq": 8192}, {"seq": 32768, "global_batch": 8}, {"recompute": "full", "seq": 4096}, {"seq": 1024}],
-)
-def test_zb_h1_is_counted_by_the_lengths_of_its_parts(options: dict[str, Any]) -> None:
-    report = distsim.step(**{**JOB, **options}, schedule="zb-h1")
-    assert simulated_seconds(report) == pytest.approx(report.seconds, rel=0.01)
-    assert not told(**options, schedule="zb-h1")
+@pytest.mark.parametrize("name", UNEVEN)
+def test_idle_time_follows_the_lengths_of_the_passes(name: str) -> None:
+    """Of a model whose last stage works 3 to 15% longer, in jobs whose input gradient takes 1 to 2 forwards and whose
+    weights' gradients next to none to one: as simulated within 2%, or somewhat longer, since idle time of other stages
+    is added to the slowest one's work (zb-v with few micro-batches 4%). What differs is told."""
+    for options in USUAL:
+        report = distsim.step(**{**JOB, **options}, schedule=name)
+        seconds = simulated_seconds(report)
+        assert seconds is not None and 0.955 < seconds / report.seconds < 1.02, options
+        assert len(told(**options, schedule=name)) == int(abs(seconds / report.seconds - 1) >= 0.02)
+
+
+def test_what_goes_around_between_stages_is_idle_in_every_round() -> None:
+    """V-Min of long samples, whose input gradients take most of the time, idles more with every micro-batch."""
+    few, many = (distsim.step(**{**JOB, "seq": 32768, "global_batch": m}, schedule="v-min") for m in (16, 64))
+    shares = [report.breakdown["pipeline_bubble"] / report.seconds for report in (few, many)]
+    assert shares[1] > 0.3 and shares[1] > 0.9 * shares[0]
+    plain = distsim.step(**{**JOB, "seq": 32768}, schedule="1f1b")
+    assert many.seconds > 1.4 * plain.seconds
 
 
 def test_searches_count_it_alike() -> None:

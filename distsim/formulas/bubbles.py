@@ -91,49 +91,62 @@ def looped_bfs_exact(
     return (hop == 0) | (((micro <= stages) | hidden) & (stages > 1))
 
 
-@formula(unit="s", source=_ZB)
+@formula(unit="s", source=f"{_ZB}; lengths that differ are {_DERIVED}")
 def zb_h1_makespan(
-    stages: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number
-) -> Number:
-    """ZB-H1: the weight gradient fills the drain as far as the input gradient is longer (no hops)."""
-    work = micro * (forward + input_gradient + weight_gradient)
-    long = work + (stages - 1) * (forward + maximum(0, input_gradient - weight_gradient))
-    short = work + (stages - 1) * (forward + input_gradient) - (micro - 1) * weight_gradient
-    return where(micro >= stages, long, short)
-
-
-@formula(unit="1", source="zb_h1_makespan from p micro-batches up: p - 1 times F + max(0, I - W)")
-def zb_h1_ramp_share(forward_share: Number, weight_share: Number) -> Number:
-    """ZB-H1's idle time over that of stages paid once each, by the shares of a micro-batch that are its forward and its
-    weights' gradients."""
-    return maximum(forward_share, 1 - 2 * weight_share)
-
-
-def zb_h1_exact(
-    stages: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number
-) -> Number:
-    """Exact for m >= p where the weight or the input gradient is not longer than the forward; below, where the weight
-    gradient is longer than neither."""
-    long = (micro >= stages) & ((weight_gradient <= forward) | (input_gradient <= forward))
-    return long | ((weight_gradient <= input_gradient) & (weight_gradient <= forward))
-
-
-@formula(unit="s", source=f"{_ZB}; fewer than 2p-1 micro-batches {_DERIVED}")
-def zero_bubble_makespan(
     stages: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number, chunks: Number = 1
 ) -> Number:
-    """ZB-H2 and ZB-V (two chunks): from 2p-1 micro-batches up stages never wait inside their span and only start one
-    after the other; with fewer, the first one's way there and back shows."""
-    starts = (stages - 1) * forward / chunks
-    way = (stages - 1) * (forward + input_gradient) - (micro - 1) * weight_gradient
-    return micro * (forward + input_gradient + weight_gradient) + maximum(starts, way)
+    """ZB-H1 for passes of any length, and from 2p micro-batches up the same over several chunks (interleaved zero
+    bubble): of the way there and back, others of the shortest passes fill as many as there are (no hops)."""
+    filled = minimum(micro - 1, stages - 1) * minimum(forward, input_gradient, weight_gradient)
+    ramp = (stages - 1) * (forward + input_gradient) - filled
+    return micro * (forward + input_gradient + weight_gradient) + ramp / chunks
 
 
-def zero_bubble_exact(
+@formula(unit="s", source=f"{_ZB}; lengths that differ are {_DERIVED}")
+def zb_h2_makespan(
     stages: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number
 ) -> Number:
-    """Exact where the three passes take the same time (no hops)."""
-    return (forward == input_gradient) & (forward == weight_gradient)
+    """ZB-H2: twice as many passes fill the way there and back, so that stages only start one after the other where all
+    passes take the same time (no hops)."""
+    filled = minimum(micro - 1, 2 * (stages - 1)) * minimum(forward, weight_gradient)
+    ramp = maximum((stages - 1) * forward, (stages - 1) * (forward + input_gradient) - filled)
+    return micro * (forward + input_gradient + weight_gradient) + ramp
+
+
+def zb_h2_exact(
+    stages: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number
+) -> Number:
+    """Exact from p micro-batches up; below, where the input gradient is not the shortest pass."""
+    return (micro >= stages) | (input_gradient >= minimum(forward, weight_gradient))
+
+
+@formula(unit="s", source=f"{_ZB}, section 6; fewer than 2p-1 micro-batches and lengths that differ are {_DERIVED}")
+def zb_v_makespan(
+    stages: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number
+) -> Number:
+    """ZB-V over two chunks: the longest of eight chains of passes, that of all stages' first forwards where the three
+    take the same time; with fewer than 2p-1 micro-batches the first one's way there and back (no hops)."""
+    gaps = stages - 1
+    longest = maximum(
+        forward / 2 + (gaps - 1) / 2 * weight_gradient,
+        input_gradient / 2 + (gaps - 1) / 2 * weight_gradient,
+        gaps * input_gradient / 2,
+        gaps * (input_gradient - weight_gradient),
+        gaps * (forward - input_gradient / 2) - weight_gradient / 2,
+        (gaps - 0.5) * forward - (gaps - 1) / 2 * input_gradient,
+        gaps * forward - (gaps + 0.5) * weight_gradient,
+        (gaps - 0.5) * forward + input_gradient / 2 - gaps * weight_gradient,
+    )
+    few = maximum(gaps * forward / 2, gaps * (forward + input_gradient) - (micro - 1) * weight_gradient)
+    ramp = where(stages > 1, where(micro >= 2 * stages - 1, longest, few), 0)
+    return micro * (forward + input_gradient + weight_gradient) + ramp
+
+
+def zb_v_exact(
+    stages: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number
+) -> Number:
+    """Exact for passes of any length from 2p-1 micro-batches up; below, where all take the same time (no hops)."""
+    return (micro >= 2 * stages - 1) | ((forward == input_gradient) & (forward == weight_gradient))
 
 
 @formula(unit="s", source=f"Li and Hoefler 2021, arXiv:2107.06925; units concatenated directly, {_DERIVED}")
@@ -160,18 +173,16 @@ def hanayo_exact(stages: Number, micro: Number, forward: Number, backward: Numbe
     return (micro % stages == 0) & (backward == 2 * forward) & (stages > 1)
 
 
-@formula(unit="s", source="DeepSeek-AI 2024, DualPipe README; DeepSeek-V3 technical report, section 3.2.1")
+@formula(unit="s", source="DeepSeek-AI 2024, DualPipe README; DeepSeek-V3 technical report, section 3.2.1; lengths "
+         f"that differ are {_DERIVED}")  # fmt: skip
 def dualpipe_makespan(
-    turns: Number, micro: Number, forward: Number, backward: Number, weight_gradient: Number, chunks: Number = 1
+    turns: Number, micro: Number, forward: Number, input_gradient: Number, weight_gradient: Number, chunks: Number = 1
 ) -> Number:
-    """DualPipe and DualPipeV with atomic fused blocks as long as their halves (no hops). ``turns`` is p/2 - 1 for
-    DualPipe and p - 1 for DualPipeV."""
-    return micro * (forward + backward) + turns * (forward + 2 * backward - 3 * weight_gradient) / chunks
-
-
-def dualpipe_exact(forward: Number, input_gradient: Number, weight_gradient: Number) -> Number:
-    """Exact where the input gradient is as long as the forward and the weight gradient not longer."""
-    return (input_gradient == forward) & (weight_gradient <= forward)
+    """DualPipe and DualPipeV with atomic fused blocks as long as their halves, for passes of any length (no hops).
+    ``turns`` is p/2 - 1 for DualPipe and p - 1 for DualPipeV."""
+    way = maximum(2 * turns * forward, (turns - 1) * forward + turns * input_gradient)
+    idle = way + turns * maximum(0, input_gradient - weight_gradient)
+    return micro * (forward + input_gradient + weight_gradient) + where(turns > 0, idle / chunks, 0)
 
 
 @formula(unit="activations", source=_MEGATRON)

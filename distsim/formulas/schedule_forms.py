@@ -35,8 +35,20 @@ def _always(s: Setting) -> Number:
     return s.stages >= 1
 
 
-def _zero_bubble(s: Setting) -> Number:
-    return bubbles.zero_bubble_exact(*_passes(s)) & (s.hop == 0)
+def _unhopped(s: Setting) -> Number:
+    return (s.stages >= 1) & (s.hop == 0)
+
+
+def _in_rounds(s: Setting) -> Number:
+    return (s.micro % s.stages == 0) & (s.micro >= 2 * s.stages) & (s.hop == 0)
+
+
+def _dual(s: Setting) -> Number:
+    return (s.micro >= 2 * s.stages) & (s.hop == 0)
+
+
+def _dual_ways(s: Setting) -> Number:
+    return _dual(s) & (s.stages % 2 == 0) & (s.micro % 2 == 0)
 
 
 def _passes(s: Setting) -> tuple[Number, Number, Number, Number, Number]:
@@ -49,10 +61,6 @@ def _both(s: Setting) -> tuple[Number, ...]:
 
 def _chunked(s: Setting) -> tuple[Number, ...]:
     return s.stages, s.micro, s.chunks, s.forward, s.backward, s.hop
-
-
-def _dual(s: Setting) -> Number:
-    return bubbles.dualpipe_exact(s.forward, s.input_gradient, s.weight_gradient) & (s.hop == 0)
 
 
 _1F1B = Form(lambda s: bubbles.one_f_one_b_makespan(*_both(s)), _always)
@@ -70,17 +78,16 @@ FORMS: dict[str, Form] = {
     "looped-bfs": Form(
         lambda s: bubbles.looped_bfs_makespan(*_chunked(s)), lambda s: bubbles.looped_bfs_exact(*_chunked(s))
     ),
-    "zb-h1": Form(
-        lambda s: bubbles.zb_h1_makespan(*_passes(s)), lambda s: bubbles.zb_h1_exact(*_passes(s)) & (s.hop == 0)
+    "zb-h1": Form(lambda s: bubbles.zb_h1_makespan(*_passes(s)), _unhopped),
+    "zb-h2": Form(
+        lambda s: bubbles.zb_h2_makespan(*_passes(s)), lambda s: bubbles.zb_h2_exact(*_passes(s)) & (s.hop == 0)
     ),
-    "zb-h2": Form(lambda s: bubbles.zero_bubble_makespan(*_passes(s)), _zero_bubble),
-    "zb-v": Form(lambda s: bubbles.zero_bubble_makespan(*_passes(s), chunks=2), _zero_bubble),
-    "dualpipe": Form(
-        lambda s: bubbles.dualpipe_makespan(s.stages / 2 - 1, s.micro, s.forward, s.backward, s.weight_gradient), _dual
+    "zb-v": Form(
+        lambda s: bubbles.zb_v_makespan(*_passes(s)), lambda s: bubbles.zb_v_exact(*_passes(s)) & (s.hop == 0)
     ),
-    "dualpipe-v": Form(
-        lambda s: bubbles.dualpipe_makespan(s.stages - 1, s.micro, s.forward, s.backward, s.weight_gradient, 2), _dual
-    ),
+    "interleaved-zb": Form(lambda s: bubbles.zb_h1_makespan(*_passes(s), s.chunks), _in_rounds),
+    "dualpipe": Form(lambda s: bubbles.dualpipe_makespan(s.stages / 2 - 1, *_passes(s)[1:]), _dual_ways),
+    "dualpipe-v": Form(lambda s: bubbles.dualpipe_makespan(s.stages - 1, *_passes(s)[1:], 2), _dual),
     "chimera": Form(
         lambda s: bubbles.chimera_makespan(s.stages, s.micro, s.forward, s.backward),
         lambda s: bubbles.chimera_exact(s.stages, s.micro, s.forward, s.backward) & (s.hop == 0),

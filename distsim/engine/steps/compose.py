@@ -14,9 +14,10 @@ from distsim.engine.steps.copies import copies_left, waited
 from distsim.engine.steps.ramp import ramp_of
 from distsim.engine.steps.stage_seconds import gpu_seconds
 from distsim.engine.steps.vocabulary import passing_seconds, vocabulary_seconds
-from distsim.engine.steps.weight_gradients import per_input_gradient, whole_share
+from distsim.engine.steps.weight_gradients import whole_share
 from distsim.engine.steps.work import Work, kinds_of
-from distsim.engine.timelines.schedule_shape import both_ways, drains_weights, interleaved_share, paired, ramp_share
+from distsim.engine.timelines.ramps import even_ramp, uneven_number
+from distsim.engine.timelines.schedule_shape import both_ways, interleaved_share, paired
 from distsim.formulas.step import (
     BLOCKING_SECONDS,
     LEAST_SECONDS,
@@ -88,8 +89,8 @@ def layout_numbers(setup: Setup, state: Number = PLAIN) -> dict[str, Number]:
     return {"tp": y.tp, "pp": y.pp, "vpp": y.vpp, "micro_batches": y.micro_batches, "state": state,
             "blocking": int(setup.kernels.launches == "blocking"),
             "gpus": y.gpus, "nodes": y.gpus / setup.cluster.gpus_per_node, "node_size": setup.cluster.gpus_per_node,
-            "ramp": ramp_share(y.schedule, y.pp, y.micro_batches, y.vpp, per_input_gradient(weights)),
-            "drains": drains_weights(y.schedule, y.pp, y.micro_batches),
+            "ramp": even_ramp(y.schedule, y.pp, y.micro_batches, y.vpp),
+            "uneven": uneven_number(y.schedule, y.pp),
             "weights": weights, "paired": beside,
             "evaluated": setup.evaluated, "ring": behind_first(setup)}  # fmt: skip
 

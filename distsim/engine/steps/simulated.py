@@ -28,8 +28,8 @@ def simulated_seconds(report: StepReport) -> float | None:
 
 
 def in_doubt(report: StepReport) -> bool:
-    """Whether the composition's bubble is of passes that this pipeline does not have: split backwards whose two parts
-    and forward take as long, chunks of a V or in turn that are alike."""
+    """Whether the composition's bubble may be of another pipeline: of alike stages under split backwards and in a V,
+    of alike chunks in turn."""
     y, kind = report.setup.layout, SCHEDULES.get(report.setup.layout.schedule)
     if y.pp == 1 or kind is None:
         return False
@@ -45,6 +45,6 @@ def simulated_note(report: StepReport) -> str:
         return ""
     name = report.setup.layout.schedule
     return (
-        f"by the event simulation of {name} with these passes the step takes {duration(seconds)} ({off:+.0%}): its "
-        f"bubble is counted for passes and chunks that take as long as each other; --schedule 1f1b has no such doubt"
+        f"by the event simulation of {name} with these stages the step takes {duration(seconds)} ({off:+.0%}): its "
+        f"bubble is counted for stages and chunks that are alike; --schedule 1f1b has no such doubt"
     )

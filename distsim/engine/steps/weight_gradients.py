@@ -34,8 +34,3 @@ def _mean(value: Number) -> float:
 def whole_share(setup: Setup) -> float:
     """The same over the whole model: half where everything trains."""
     return share_of(setup, [] if setup.tuning is None else build_stages(setup))
-
-
-def per_input_gradient(share: float) -> float:
-    """Seconds of weight gradients per second of input gradients, where they are that share of both."""
-    return share / (1 - share)

@@ -1,4 +1,4 @@
-"""What a named schedule makes of a pipeline of alike stages: its ramp, and the micro-batches that each stage holds.
+"""What a named schedule makes of a pipeline: the way of its chunks, and the micro-batches that each stage holds.
 
 Closed forms where there are any, the event simulation elsewhere; for one layout or for arrays of them.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from distsim.arrays import Number, each, maximum, some, where
-from distsim.formulas.schedule_forms import FORMS, PEAKS, Setting
+from distsim.arrays import Number, each, maximum, where
+from distsim.formulas.schedule_forms import PEAKS, Setting
 from distsim.schedules.registry import SCHEDULES, find
 from distsim.specs.layout import Layout
 
@@ -19,43 +19,23 @@ ANY_NUMBER = ("naive", "gpipe", "1f1b", "pipedream", "pipedream-2bw", "interleav
 refuses what they cannot run."""
 STEADY = ("v-half", "v-min", "1f1b-v", "interleaved-zb", "dualpipe", "dualpipe-v")
 """Simulated schedules of which a further round of micro-batches, after ``ROUNDS`` rounds of as many as there are
-stages, lengthens neither the ramp nor what a stage holds (tests/test_schedule_shape.py)."""
+stages, does not change what a stage holds (tests/test_schedule_shape.py)."""
 ROUNDS = 4
 ALL_FORWARDS_FIRST = ("gpipe", "looped-bfs")
-BESIDE_WEIGHTS = 2.0
-"""Forward and input gradient of one micro-batch on a whole stage, a second each."""
-
-ALIKE = 1.0
-"""Gradients of weights that take as long as each of the two, as where all of a stage trains."""
-
-
-def ramp_share(schedule: Number, stages: int, micro: Number, chunks: Number, weights: float = ALIKE) -> Number:
-    """What a schedule idles over ``ramp_seconds``, for stages that are alike, whose forward and input gradient take a
-    second each and the gradients of weights ``weights`` of one: less where most are frozen."""
-    if stages == 1:
-        return 1.0
-    return _by_name(schedule, lambda name: _ramp_share(name, stages, micro, chunks, weights))
-
-
-def drains_weights(schedule: Number, stages: int, micro: Number) -> Number:
-    """1 where gradients of weights fill the drain of ZB-H1, whose idle time is known for parts of any length."""
-    if stages == 1:
-        return 0
-    return _by_name(schedule, lambda name: where(micro >= stages, 1, 0) if name == "zb-h1" else 0)
 
 
 def in_flight(schedule: Number, stages: int, micro: Number, chunks: Number, stage: int) -> Number:
     """Micro-batches that a stage holds at once, in whole-stage units."""
     if stages == 1:
         return 1
-    return _by_name(schedule, lambda name: _held(name, stages, micro, chunks, stage))
+    return by_name(schedule, lambda name: _held(name, stages, micro, chunks, stage))
 
 
 def head_in_flight(schedule: Number, stages: int, micro: Number) -> Number:
     """Micro-batches whose logits are held: one where backward follows forward at once."""
     if stages == 1:
         return 1
-    return _by_name(schedule, lambda name: micro if name in ALL_FORWARDS_FIRST else 1)
+    return by_name(schedule, lambda name: micro if name in ALL_FORWARDS_FIRST else 1)
 
 
 def names_of(schedule: Number) -> list[str]:
@@ -82,7 +62,7 @@ def paired(schedule: Number, stages: int) -> Number:
     exchanges hide behind the other's computation (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1)."""
     if stages == 1:
         return 0
-    return _by_name(schedule, lambda name: 1 if name in SCHEDULES and SCHEDULES[name].fused else 0)
+    return by_name(schedule, lambda name: 1 if name in SCHEDULES and SCHEDULES[name].fused else 0)
 
 
 def interleaved_share(y: Layout) -> Number:
@@ -97,7 +77,7 @@ def interleaved_share(y: Layout) -> Number:
     return where((y.pp == 1) | chunks, share, paired(y.schedule, y.pp))
 
 
-def _by_name(schedule: Number, value: Callable[[str], Number]) -> Number:
+def by_name(schedule: Number, value: Callable[[str], Number]) -> Number:
     """A value of each layout by its schedule's name."""
     names = names_of(schedule)
     found = value(names[0])
@@ -106,31 +86,18 @@ def _by_name(schedule: Number, value: Callable[[str], Number]) -> Number:
     return found
 
 
-def _ramp_share(name: str, stages: int, micro: Number, chunks: Number, weights: float) -> Number:
-    whole = BESIDE_WEIGHTS + weights
-    least = whole * (stages - 1) / chunks
-    here = Setting(stages, micro, chunks, weight_gradient=weights)
-    if name in ANY_NUMBER and (weights == ALIKE or not some(1 - FORMS[name].exact(here))):
-        return (FORMS[name].makespan(here) - whole * micro) / least
-    return each(lambda m, v: _simulated(name, stages, m, v, weights)[0], micro, chunks) / least
-
-
 def _held(name: str, stages: int, micro: Number, chunks: Number, stage: int) -> Number:
     if name in ANY_NUMBER:
         return PEAKS[name](Setting(stages, micro, chunks), stage)
-    return each(lambda m, v: _simulated(name, stages, m, v, ALIKE)[1][stage], micro, chunks)
+    return each(lambda m, v: _simulated(name, stages, m, v)[stage], micro, chunks)
 
 
 @functools.lru_cache(maxsize=4096)
-def _simulated(name: str, stages: int, micro: int, chunks: int, weights: float) -> tuple[float, tuple[float, ...]]:
-    """Ramp in seconds and micro-batches held per stage, by the event simulation."""
+def _simulated(name: str, stages: int, micro: int, chunks: int) -> tuple[float, ...]:
+    """Micro-batches held per stage, by the event simulation."""
     from distsim.engine.pipeline import pipeline
 
     if name in STEADY and micro % stages == 0:
         micro = min(micro, ROUNDS * stages)
     usual = find(name).default_chunks if chunks == 1 else chunks  # the schedule's own chunks where none are stated
-    run = pipeline(
-        stages=stages, micro=micro, schedule=name, chunks=usual, forward=1.0, backward=1.0 + weights,
-        input_gradient=1.0, weight_gradient=weights,
-    )  # fmt: skip
-    return run.makespan - (BESIDE_WEIGHTS + weights) * micro, run.peak_in_flight
+    return pipeline(stages=stages, micro=micro, schedule=name, chunks=usual).peak_in_flight

@@ -7,6 +7,7 @@ block, so the work is linear in the actions and nothing but the start of each is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from distsim.engine.timelines.order_check import explain_deadlock
@@ -30,8 +31,12 @@ class Timeline(NamedTuple):
         return max(self.last_end)
 
 
-def simulate(schedule: Schedule, micro: int, costs: Costs, transfers: Transfers | None = None) -> Timeline:
-    """Run a complete schedule (see ``order_check``) of at most ``micro`` micro-batches per chain."""
+def simulate(
+    schedule: Schedule, micro: int, costs: Costs, transfers: Transfers | None = None,
+    later: Callable[..., Any] = max,
+) -> Timeline:  # fmt: skip
+    """Run a complete schedule (see ``order_check``) of at most ``micro`` micro-batches per chain. With numpy's maximum
+    for ``later``, costs may be arrays, and times of the result are."""
     ways = Wiring(schedule, micro, costs, transfers or Transfers()).ways(schedule.chains)
     blocking = bool(transfers and transfers.blocking)
     stages = len(schedule.orders)
@@ -42,7 +47,7 @@ def simulate(schedule: Schedule, micro: int, costs: Costs, transfers: Transfers 
     ready = list(range(stages - 1, -1, -1))
     while ready:
         stage = ready.pop()
-        blocked = _advance(schedule.orders[stage], starts[stage], ways, now, ends, stage, blocking)
+        blocked = _advance(schedule.orders[stage], starts[stage], ways, now, ends, stage, blocking, later)
         still = []
         for waiter in waiting[stage]:
             if waiter[1][waiter[2]] is None:
@@ -64,7 +69,7 @@ def simulate(schedule: Schedule, micro: int, costs: Costs, transfers: Transfers 
 
 def _advance(
     order: list[tuple[Any, ...]], starts: list[float], ways: Ways, clock: list[float], ends: list[float], stage: int,
-    blocking: bool,
+    blocking: bool, later: Callable[..., Any],
 ) -> Wait | None:  # fmt: skip
     """Run a stage until it ends or blocks; returns what it waits for."""
     now, end = clock[stage], ends[stage]
@@ -73,7 +78,7 @@ def _advance(
         action = order[position]
         kind = action[0]
         if kind == "FB":
-            blocked, now, end = _run_fused(action, starts, ways, now, end, blocking)
+            blocked, now, end = _run_fused(action, starts, ways, now, end, blocking, later)
             if blocked is not None:
                 break
             continue
@@ -84,13 +89,11 @@ def _advance(
             if arrival is None:
                 blocked = (owner, inputs, i)
                 break
-            if arrival > now:
-                now = arrival
+            now = later(now, arrival)
             if pull:
-                now += pull
+                now = now + pull
         starts.append(now)
-        now += duration
-        end = now
+        end = now = now + duration
         if outputs is not None:
             if link is None and not blocking:
                 outputs[i] = now + push
@@ -101,7 +104,13 @@ def _advance(
 
 
 def _run_fused(
-    action: tuple[Any, ...], starts: list[float], ways: Ways, now: float, end: float, blocking: bool
+    action: tuple[Any, ...],
+    starts: list[float],
+    ways: Ways,
+    now: float,
+    end: float,
+    blocking: bool,
+    later: Callable[..., Any],
 ) -> tuple[Wait | None, float, float]:
     """One fused block: it starts when both inputs are there, and both results appear at its end."""
     halves = (("F", action[1], action[2]), ("B", action[3], action[4]))
@@ -113,12 +122,12 @@ def _run_fused(
             arrival = way.inputs[i]
             if arrival is None:
                 return (owner, way.inputs, i), now, end
-            begin = max(begin, arrival)
+            begin = later(begin, arrival)
             pulled = max(pulled, way.pull)
     starts.append(begin + pulled)
     (whole, summed), forward, backward = ways["FB"][action[1]], ways["F"][action[1]][0], ways["B"][action[3]][0]
     end = begin + pulled + (forward.duration + backward.duration if summed else whole.duration)
-    now = max(_publish(ways[kind][chunk][0], i, end, blocking) for kind, chunk, i in halves)
+    now = later(*(_publish(ways[kind][chunk][0], i, end, blocking) for kind, chunk, i in halves))
     return None, now, end
 
 
