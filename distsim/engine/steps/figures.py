@@ -30,7 +30,7 @@ from distsim.engine.steps.compose import (
     stage_numbers,
 )
 from distsim.engine.steps.copies import copied, copies_left, waited
-from distsim.engine.steps.ramp import ramp_of
+from distsim.engine.steps.ramp import lengths_of, ramp_of
 from distsim.engine.steps.stage_seconds import gpu_seconds
 from distsim.formulas.compute import array_share, matmul_share, product_share, roofline_seconds
 from distsim.formulas.flops import flops_utilisation, model_flops_per_token
@@ -273,7 +273,13 @@ def _step(
         if layout.vocab_parallel:
             words = "one micro-batch without the shared vocabulary"
             figures.note(words, max(passes), "s", "while the pipeline fills and drains no stage has logits to share")
-        ramp = float(ramp_of([stage.numbers for stage in stages], [stage.batch for stage in stages], y, timing))
+        parts = [stage.numbers for stage in stages], [stage.batch for stage in stages], y, timing
+        ramp = float(ramp_of(*parts))
+        if y["uneven"]:
+            lengths = lengths_of(*parts)
+            words = f"idle time of {layout.schedule}, over 1F1B's with as many chunks"
+            figures.note(words, ramp, "1", f"forward {lengths.forward:.3f} and weight gradients {lengths.weights:.3f} "
+                         "of a micro-batch; docs/pipeline.md, passes of any length")  # fmt: skip
         figures.use(f"ramp of the pipeline (x {ramp:.4g} for {layout.schedule})", ramp_seconds,
                     sum_of_stages=summed, slowest_stage=max(passes), chunks=y["vpp"])  # fmt: skip
     figures.use("jitter, as a share of all before", jitter_share, jitter=timing["jitter"], gpus=y["gpus"])

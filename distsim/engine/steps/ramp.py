@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from distsim.arrays import Number, largest, some, where
 from distsim.engine.steps.stage_seconds import product_seconds
@@ -13,14 +13,20 @@ if TYPE_CHECKING:
     from distsim.engine.steps.compose import MicroBatch
 
 
-def ramp_of(
+class Lengths(NamedTuple):
+    """Of a micro-batch in the mean of the stages: the shares that are its forward and its weights' gradients, and what
+    the slowest stage takes longer than that mean."""
+
+    forward: Number
+    weights: Number
+    slower: Number
+
+
+def lengths_of(
     stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch], y: Mapping[str, Number],
     timing: Mapping[str, Number],
-) -> Number:  # fmt: skip
-    """What the schedule idles over stages that are paid once each, by the real lengths of a micro-batch's parts in the
-    mean of the stages."""
-    if not some(y["uneven"] > 0):
-        return y["ramp"]
+) -> Lengths:  # fmt: skip
+    """How long the parts of a micro-batch are."""
     counts = [stage["count"] for stage in stages]
     whole = sum(count * one.seconds for count, one in zip(counts, each, strict=True))
     forward = sum(count * one.passes[0] for count, one in zip(counts, each, strict=True))
@@ -29,6 +35,16 @@ def ramp_of(
         * y["weights"]
     )
     slowest = largest([where(count > 0, one.seconds, 0.0) for count, one in zip(counts, each, strict=True)])
-    slower = slowest * sum(counts) / whole - 1
-    found = uneven_ramp(y["uneven"], y["pp"], y["micro_batches"], y["vpp"], forward / whole, weights / whole, slower)
+    return Lengths(forward / whole, weights / whole, slowest * sum(counts) / whole - 1)
+
+
+def ramp_of(
+    stages: Sequence[Mapping[str, Number]], each: Sequence[MicroBatch], y: Mapping[str, Number],
+    timing: Mapping[str, Number],
+) -> Number:  # fmt: skip
+    """What the schedule idles over stages that are paid once each, by the real lengths of a micro-batch's parts."""
+    if not some(y["uneven"] > 0):
+        return y["ramp"]
+    lengths = lengths_of(stages, each, y, timing)
+    found = uneven_ramp(y["uneven"], y["pp"], y["micro_batches"], y["vpp"], *lengths)
     return where(y["uneven"] > 0, found, y["ramp"])
