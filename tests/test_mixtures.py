@@ -212,7 +212,7 @@ def test_streams_go_from_stage_to_stage() -> None:
         Model.read({**model.model_dump(), "norms_per_layer": 4})
 
 
-STRANGE = {"deepseek_v4": "compressed keys", "glm5_next": "pooled keys"}
+STRANGE = {"glm5_next": "pooled keys", "hymba": "hybrid"}
 
 
 @pytest.mark.parametrize(("name", "words"), STRANGE.items())

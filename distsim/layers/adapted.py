@@ -25,6 +25,7 @@ Matrix = tuple[str, set[str], Number]
 
 _SINGLE = {
     "attention.query": {"q"}, "attention.query_down": {"q", "q_a_proj"}, "attention.query_up": {"q", "q_b_proj"},
+    "attention.key": {"k", "v", "kv_proj"},
     "attention.kv_down": {"k", "v", "kv_a_proj_with_mqa"}, "attention.kv_up": {"k", "v", "kv_b_proj"},
     "attention.index.query": {"wq_b"}, "attention.index.key": {"wk"}, "attention.index.weight": {"weights_proj"},
     "attention.gate_projection": {"g_proj"},

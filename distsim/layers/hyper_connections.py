@@ -1,5 +1,6 @@
 """Several residual streams, which each sublayer reads as a sum and writes to by weights that a small product of all of
-them gives token by token (hyper-connections, arXiv:2409.19606; independent ones as in Hy4, which mix no streams)."""
+them gives token by token (hyper-connections, arXiv:2409.19606). They go on by themselves (Hy4), or mixed by a matrix
+whose rows and columns sum to one, which the product gives, too (DeepSeek-V4)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,10 @@ from distsim.units import FP32_BYTES
 SMALL = 8
 """Numbers per stream and token that the eager code keeps around its sigmoids: products twice for reading and writing
 together, scaled and not, sums, and both weights."""
+NORMALISED = 2
+"""Times that each step towards a doubly stochastic matrix divides it, by the sums of its rows and of its columns."""
+STREAM_WEIGHTS = ".stream_weights"
+"""How the names of rows end that make the weights of streams."""
 END_SMALL = 4
 """The same where streams are read for the last time."""
 
@@ -18,7 +23,9 @@ def read_streams(ctx: Context, name: str, streams: Tensor) -> tuple[list[Operati
     """What a sublayer reads of the streams; the stream itself where there is one."""
     if ctx.model.residual_streams == 1:
         return [], streams
-    return [_weights(ctx, name, streams, 2, SMALL), *_sum(ctx, name, streams)], _mixed(ctx, name)
+    return [_weights(ctx, name, streams, 2, SMALL, ctx.model.stream_mixing), *_sum(ctx, name, streams)], _mixed(
+        ctx, name
+    )
 
 
 def write_streams(ctx: Context, name: str) -> list[Operation]:
@@ -26,7 +33,7 @@ def write_streams(ctx: Context, name: str) -> list[Operation]:
     count, one = ctx.model.residual_streams, _mixed(ctx, name)
     if count == 1:
         return []
-    each = FP32_BYTES if ctx.kernels.norm == "eager" else ctx.activation
+    each = FP32_BYTES if ctx.kernels.norm == "eager" and not ctx.model.stream_mixing else ctx.activation
     branch = Tensor(f"{name}.branch_output", one.elements, each, "s b h")
     return [
         Operation(
@@ -54,22 +61,27 @@ def _mixed(ctx: Context, name: str) -> Tensor:
     return Tensor(f"{name}.mixed", ctx.sharded_tokens * ctx.model.hidden, ctx.precision.stream_bytes, "s b h")
 
 
-def _weights(ctx: Context, name: str, streams: Tensor, kinds: int, small: int) -> Operation:
-    """A narrow product of all streams, in fp32 and scaled by what an RMSNorm would divide by, and its sigmoids."""
-    count, rows = ctx.model.residual_streams, ctx.sharded_tokens
-    wide, outer = count * ctx.model.hidden, kinds * count
+def _weights(ctx: Context, name: str, streams: Tensor, kinds: int, small: int, mixing: int = 0) -> Operation:
+    """A narrow product of all streams, in fp32 and scaled by what an RMSNorm would divide by, and its sigmoids; with so
+    many steps of ``mixing`` also the matrix between streams, whose product reads them divided."""
+    count, rows, eager = ctx.model.residual_streams, ctx.sharded_tokens, ctx.kernels.norm == "eager"
+    wide, outer = count * ctx.model.hidden, kinds * count + (count**2 if mixing else 0)
     saved = [Tensor(f"{name}.stream_weights", rows * count * small + rows, FP32_BYTES, "s b n")]
-    if ctx.kernels.norm == "eager":
+    if eager:
         saved.append(Tensor(f"{name}.streams_fp32", streams.elements, FP32_BYTES, "s b n h fp32"))
         saved.append(Tensor(f"{name}.stream_product_fp32", wide * outer, FP32_BYTES, "n h fp32"))
+    if eager and mixing:
+        steps = NORMALISED * mixing * (count**2 + count)
+        saved.append(Tensor(f"{name}.streams_divided", streams.elements, FP32_BYTES, "s b n h fp32"))
+        saved.append(Tensor(f"{name}.stream_matrices", rows * steps, FP32_BYTES, "s b n n fp32"))
     flops = 2 * rows * wide * outer
     return Operation(
-        f"{name}.stream_weights", "matmul", flops, 2 * flops, streams.size_bytes, rows * outer * FP32_BYTES,
+        f"{name}{STREAM_WEIGHTS}", "matmul", flops, 2 * flops, streams.size_bytes, rows * outer * FP32_BYTES,
         (rows, outer, wide, 1), tuple(saved), weight_gradient=True,
         parameters=(
             Parameter(f"{name}.stream_product.weight", wide * outer, "matrix", wide, outer, 1, "dense", False),
             Parameter(f"{name}.stream_product.bias", outer, "vector", tensor_parallel=False),
-            Parameter(f"{name}.stream_product.scale", kinds, "vector", tensor_parallel=False),
+            Parameter(f"{name}.stream_product.scale", kinds + bool(mixing), "vector", tensor_parallel=False),
         ),
     )  # fmt: skip
 

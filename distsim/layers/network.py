@@ -9,6 +9,7 @@ from dataclasses import replace
 from distsim.arrays import Number
 from distsim.layers.adapters import first_tuned, tuned, untrained
 from distsim.layers.attention import attention, residual, sink_parameters
+from distsim.layers.compressed_attention import compressed_attention
 from distsim.layers.cross_attention import cross_attention
 from distsim.layers.delta import delta
 from distsim.layers.embedding import embedding
@@ -41,10 +42,10 @@ Mixer = Callable[[Context, Tensor], list[Operation]]
 def layer_kind(model: Model, layer: int) -> str:
     """Layers of one kind have the same operations: ``dense`` or ``moe``, ``+window`` where attention is local,
     ``+chosen`` where it is to keys that an earlier layer's indexer chose, ``+unrotated`` where others rotate,
-    ``+blocks`` where it is to chosen blocks of keys, ``+mamba`` and the like (``RECURRENT``) where that stands in its
-    place, ``+borrowed`` where keys are an earlier layer's, ``+cutoff`` where the MLP has one; in hybrids of single
-    mixers ``mamba``, ``attention``, ``moe`` or ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where
-    there are both."""
+    ``+blocks`` where it is to chosen blocks of keys, ``+4-to-1`` where one of them stands for so many tokens,
+    ``+mamba`` and the like (``RECURRENT``) where that stands in its place, ``+borrowed`` where keys are an earlier
+    layer's, ``+cutoff`` where the MLP has one; in hybrids of single mixers ``mamba``, ``attention``, ``moe`` or
+    ``mlp``; ``encoder`` and ``decoder``, or ``image`` and ``text``, where there are both."""
     if model.pattern:
         return model.mixer(layer)
     if model.text:
@@ -57,6 +58,9 @@ def layer_kind(model: Model, layer: int) -> str:
     if (latent := model.latent_attention) and not model.is_windowed(layer):
         chosen = "+chosen" if latent.index_heads and not latent.chooses(layer) else ""
         return feed + chosen + ("" if latent.rotates(layer) else "+unrotated")
+    if model.compressed_attention:
+        ratio = model.compressed_attention.ratio(layer)
+        return f"{feed}+{ratio}-to-1" if ratio else f"{feed}+window"
     if model.block_indexer and model.block_indexer.chooses(layer):
         return f"{feed}+blocks"
     kind = f"{feed}+window" if model.is_windowed(layer) else feed
@@ -134,6 +138,8 @@ def _attend(model: Model, layer: int) -> Mixer:
     """What comes before a layer's MLP."""
     if model.is_recurrent(layer):
         return _recurrent
+    if model.compressed_attention:
+        return compressed_attention
     return latent_attention if model.latent_attention else attention
 
 

@@ -44,6 +44,13 @@ class Model(Shape, defer_build=False):
             self.pattern or self.recurrent or self.parallel_blocks or self.norms_per_layer != 2
         ):
             raise ValueError("residual_streams go with layers of attention and an MLP, a norm before each")
+        if self.stream_mixing and self.residual_streams == 1:
+            raise ValueError("stream_mixing needs several residual_streams")
+        if self.compressed_attention and (
+            self.kv_heads != 1 or self.latent_attention or self.window or self.pattern or self.recurrent
+            or self.encoder_layers or self.heads * self.head_dim % self.compressed_attention.output_groups
+        ):  # fmt: skip
+            raise ValueError("compressed_attention goes with one head of keys, a window of its own and causal layers")
         if not self.causal and (self.pattern or self.mtp_layers):
             raise ValueError("causal is false, which goes with neither a pattern of mixers nor mtp_layers")
         return self
@@ -200,6 +207,8 @@ class Model(Shape, defer_build=False):
         """Elements of a head that are rotated; in the mean of both kinds of layers where their heads differ."""
         if self.latent_attention:
             return self.latent_attention.rope_dim
+        if self.compressed_attention:
+            return self.compressed_attention.rope_dim
         other = self.global_attention.head_dim if self.global_attention else self.head_dim
         return (self.head_dim + other) / 2 * self.rotary_fraction
 

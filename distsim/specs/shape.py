@@ -6,6 +6,7 @@ from pydantic import Field
 
 from distsim.specs.base import Sourced
 from distsim.specs.block_indexer import BlockIndexer
+from distsim.specs.compressed import CompressedAttention
 from distsim.specs.disentangled import Disentangled
 from distsim.specs.experts import Experts
 from distsim.specs.inputs import Frames, Patches, TextTower
@@ -62,6 +63,9 @@ class Shape(Sourced, defer_build=True):  # only models are ever read: its own va
     """The residual stream is fp32 whatever else is (Mamba)."""
     residual_streams: Count = 1
     """Streams that go from layer to layer, of which each sublayer reads a sum and writes to all (Hy4)."""
+    stream_mixing: Natural = 0
+    """Steps of the iteration that makes a matrix between those streams doubly stochastic, by which each sublayer mixes
+    them (DeepSeek-V4's hyper-connections); 0 where they go on by themselves."""
     parallel_blocks: bool = False
     """Attention and MLP read the same residual (GPT-J, GPT-NeoX, Falcon, Phi)."""
     final_norm: bool = True
@@ -153,6 +157,7 @@ class Shape(Sourced, defer_build=True):  # only models are ever read: its own va
     streams: Streams | None = None
     experts: Experts | None = None
     latent_attention: LatentAttention | None = None
+    compressed_attention: CompressedAttention | None = None
     block_indexer: BlockIndexer | None = None
     mamba: Mamba | None = None
     delta: DeltaNet | None = None

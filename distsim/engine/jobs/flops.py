@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from distsim.engine.kernels.compute import PHASES
 from distsim.formulas.attention import chosen_keys
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
 from distsim.last import for_last
+from distsim.layers.compressed_attention import Seen, keys_seen, most_keys, reads_window
 from distsim.layers.inputs import PROJECTIONS
 from distsim.layers.layer_inputs import NAME as LAYER_INPUTS
 from distsim.layers.ledger import Parameter
@@ -144,15 +146,23 @@ def flops_convention(setup: Setup) -> str:
 
 
 def reads_less(setup: Setup) -> bool:
-    """Whether attention reads chosen keys alone."""
-    return reads_chosen(setup.model, setup.layout, setup.kernels)
+    """Whether attention reads chosen keys alone, or those of a window and compressed ones."""
+    setting = setup.model, setup.layout, setup.kernels
+    return reads_chosen(*setting) or reads_window(*setting)
 
 
 def reach_of(setup: Setup) -> Number:
     """Tokens of its own sequence that a token attends to, as FLOPs are counted: the whole square of what kernels
     read."""
-    seen, latent = setup.layout.together, setup.model.latent_attention
+    seen, latent, table = setup.layout.together, setup.model.latent_attention, setup.model.compressed_attention
+    if table and reads_less(setup):
+        return _mean_keys(setup.model, lambda layer: most_keys(table, layer, seen))
     return minimum(seen, latent.index_keys) if latent and reads_less(setup) else seen
+
+
+def _mean_keys(model: Model, seen: Callable[[int], Seen]) -> Number:
+    """Keys of a query in the mean of all layers."""
+    return sum(sum(seen(layer)) for layer in range(model.layers)) / model.layers
 
 
 def model_flops(setup: Setup) -> Number:
@@ -169,6 +179,8 @@ def least_flops(setup: Setup) -> Number:
     reach = _least_reach(model, seen)
     if latent and reads_less(setup):
         reach = chosen_keys(seen, latent.index_keys)
+    if table := model.compressed_attention:
+        reach = _mean_keys(model, lambda layer: keys_seen(table, layer, seen))
     layers, keys = attended(model, setup.layout.seq, reach)
     return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
 
@@ -194,7 +206,8 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
     counted = COUNTED.search(convention)
     if counted is None:
         return None
-    reach = seq / 2 if CAUSAL.search(convention) and model.causal else seq
+    whole = reach_of(setup) if model.compressed_attention else seq
+    reach = whole / 2 if CAUSAL.search(convention) and model.causal else whole
     once = model_flops_per_token(
         active_parameters(setup), model.layers + model.mtp_trained, model.heads, model.head_dim, reach
     )

@@ -157,7 +157,8 @@ def known_error(chip: Accelerator, framework: Framework) -> str:
 def wide_heads(chip: Accelerator, attention: str, model: Model) -> str:
     """A note on heads that flash attention on GPUs is too narrow for, or nothing."""
     widest = max(model.head_dim, model.global_attention.head_dim if model.global_attention else 0)
-    if attention != "flash" or chip.chip.array or model.latent_attention or widest <= FLASH_WIDTH:
+    others = model.latent_attention or model.compressed_attention
+    if attention != "flash" or chip.chip.array or others or widest <= FLASH_WIDTH:
         return ""
     return (
         f"{model.name} has heads {widest} wide, and flash attention on GPUs takes {FLASH_WIDTH} at most: what is told "

@@ -67,7 +67,7 @@ def as_asked(model: Model, layers: int, lora_rank: int | None, decoder_seq: int 
         raise DistsimError(f"--mtp {layers}: {model.name} is an encoder, which predicts no later tokens")
     reasons = (
         (bool(model.pattern), f"{model.name} is a hybrid"),
-        (model.residual_streams > 1, f"{model.name} has several residual streams"),
+        (model.residual_streams > 1 and not model.stream_mixing, f"{model.name} has several residual streams"),
         (model.experts is not None and model.experts.beside_dense, f"{model.name}'s layers are two each"),
         (bool(lora_rank), "only adapters train"),
     )

@@ -8,6 +8,7 @@ from typing import Any
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
 from distsim.errors import DistsimError
+from distsim.layers.compressed_attention import reads_window
 from distsim.layers.sparse_attention import reads_chosen
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
@@ -123,7 +124,8 @@ NVIDIA, cuDNN frontend, deepseek_sparse_attention)."""
 def recipe_kernels(framework: Framework, model: Model, chip: Accelerator, precision: str) -> dict[str, Any]:
     """What the framework's recipes set for this model on this accelerator."""
     latent = model.latent_attention
-    older = latent is not None and latent.index_heads > 0 and chip.generation not in SPARSE_CHIPS
+    chooses = model.compressed_attention is not None or (latent is not None and latent.index_heads > 0)
+    older = chooses and chip.generation not in SPARSE_CHIPS
     found: dict[str, Any] = {"sparse_attention": "dense"} if older else {}
     return found | {name: value for recipe in recipes_of(framework, model, chip, precision)
                     for name, value in recipe.kernels.items()}  # fmt: skip
@@ -143,6 +145,11 @@ def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str
     if blocks is not None and blocks.keys < layout.together:
         chosen = f"{model.name} attends to {blocks.blocks} blocks of {blocks.block} keys that its indexer chooses"
         return [f"{chosen}; its attention is counted dense, to all keys"]
+    if table := model.compressed_attention:
+        seen = f"{model.name} attends to the last {table.window} tokens and to keys that stand for several each"
+        if reads_window(model, layout, kernels):
+            return [f"{seen}, by kernels that read no others"]
+        return [f"{seen}; its attention is counted as products over all of both: no flash kernel takes its heads"]
     if latent is None or not latent.index_heads or (not reads_chosen(model, layout, kernels)
                                                     and latent.index_keys >= layout.together):  # fmt: skip
         return []

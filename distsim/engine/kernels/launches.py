@@ -14,6 +14,7 @@ from distsim.engine.kernels.softmax_passes import (
     composed_softmax,
     plain_torch,
 )
+from distsim.layers.hyper_connections import STREAM_WEIGHTS
 from distsim.layers.ledger import EXPERTS, Operation
 from distsim.specs.timing import CORE_SECONDS, MODULE_SECONDS, OPERATION_SECONDS
 
@@ -76,6 +77,10 @@ AFTER_COPY = 1.0
 GRAPHED_GAP = 0.3
 """Time between two kernels of a CUDA graph, over that between two that were issued one by one: about 1.5 us against 5
 (NVIDIA, Constant Time Launch for Straight-Line CUDA Graphs, 2024; recalled)."""
+MIXING_KERNELS = (6, 8)
+"""Launches of plain torch for each step towards a doubly stochastic matrix between streams: sums of rows and columns, a
+small number added to each, two divisions; backward the gradients of both factors (transformers 5.23, models/
+deepseek_v4)."""
 
 
 class Launches(NamedTuple):
@@ -166,6 +171,9 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
             for composed, plain in zip(COMPOSED_SOFTMAX_KERNELS, SOFTMAX_STEPS_KERNELS, strict=True)
         )
         before, after = before + next(more), after + next(more)
+    if operation.name.endswith(STREAM_WEIGHTS) and setup.model.stream_mixing and plain_torch(setup):
+        before, after = (count + setup.model.stream_mixing * each
+                         for count, each in zip((before, after), MIXING_KERNELS, strict=True))  # fmt: skip
     if operation.kind == "matmul" and not operation.weight_gradient:
         after = FROZEN_KERNELS
     calls = _calls(operation)

@@ -13,6 +13,9 @@ from distsim.interop.huggingface.fields import Fields
 COUNTS = re.compile(r"(ffn_config\.)?(moe_)?(num|n)_((local|routed|moe)_)?experts")
 """Keys that say how many experts a layer has, in whatever family."""
 
+SPARSE = ("sparse", "moe", "hash_moe")
+"""Kinds of MLPs that are experts (DeepSeek-V4's first ones send a word to the same experts wherever it stands)."""
+
 
 def refuse_experts(fields: Fields, family: Family) -> None:
     """An error where the configuration of a dense family has experts, whose layers nothing here describes."""
@@ -76,7 +79,7 @@ def dense_layers(fields: Fields, layers: int) -> tuple[int, ...]:
     """Layers whose MLP is dense, by whichever rule the configuration follows."""
     fields.settled("first_k_dense_replace", "interleave_moe_layer_step")  # where a list names the layers
     if (kinds := fields.row("mlp_layer_types", length=layers)) is not None:
-        return tuple(layer for layer, kind in enumerate(kinds) if kind != "sparse")
+        return tuple(layer for layer, kind in enumerate(kinds) if kind not in SPARSE)
     name, sparse = fields.find("moe_layers", "moe_layers_enum")
     if isinstance(sparse, str):  # Step 3.5 writes "3,4,5"
         sparse = [int(one) if one.strip().isdigit() else one for one in sparse.split(",") if one.strip()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from distsim.errors import DistsimError
 from distsim.interop.huggingface.families import Family
@@ -38,7 +38,10 @@ def read_recurrent(fields: Fields, family: Family, values: dict[str, Any]) -> di
     return {"recurrent": shortest(layers), field: mixer} if any(layers) else {}
 
 
-def shortest(layers: tuple[bool, ...]) -> tuple[bool, ...]:
+Kind = TypeVar("Kind", bool, int)
+
+
+def shortest(layers: tuple[Kind, ...]) -> tuple[Kind, ...]:
     """The pattern whose repetition these layers are."""
     return next(
         layers[:period] for period in range(1, len(layers) + 1)

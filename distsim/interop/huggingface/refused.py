@@ -10,7 +10,6 @@ _SHARED = "a hybrid of Mamba with attention whose layers share their weights"
 _VISION = "a vision network"
 _SPEECH = "a speech network"
 _MULTI = "a network of several modalities without one text configuration"
-_COMPRESSED = "a decoder of residual streams that mix (hyper-connections), with attention to compressed keys"
 _POOLED = "a hybrid of residual streams that mix (hyper-connections), with attention to pooled keys"
 _OTHER = "a decoder whose layers differ from one another in ways that no formula here covers"
 
@@ -26,7 +25,6 @@ _GROUPS: dict[str, str] = {
     "musicgen_melody speech_to_text bark moshi",
     _MULTI: "blip blip-2 flava git trocr align",
     _OTHER: "gemma4_assistant gemma4_unified_assistant",
-    _COMPRESSED: "deepseek_v4",
     _POOLED: "glm5_next glm5_next_text",
 }
 REFUSED: dict[str, str] = {

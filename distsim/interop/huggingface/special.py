@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from distsim.interop.huggingface.compressed import deepseek_v4
 from distsim.interop.huggingface.encoders import bert, deberta, distilbert, esm, modernbert, roberta, t5
 from distsim.interop.huggingface.fields import Fields
 from distsim.interop.huggingface.layer_shapes import gemma3n, gemma4
@@ -207,6 +208,7 @@ SPECIAL: Mapping[str, Callable[[Fields, Values], Values]] = {
     "chatglm": chatglm,
     "clip": clip,
     "deberta": deberta,
+    "deepseek_v4": deepseek_v4,
     "distilbert": distilbert,
     "dots3": dots3,
     "esm": esm,

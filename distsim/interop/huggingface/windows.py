@@ -11,7 +11,9 @@ from distsim.interop.huggingface.fields import Fields
 
 LOCAL = {"sliding_attention", "chunked_attention", "local", "local_attention", "sliding", "sliding_window"}
 BLOCKS = "minimax_m3_sparse"
-GLOBAL = {"full_attention", "global", "attention", "global_attention", "full", "indexed_attention", BLOCKS,
+COMPRESSED = ("compressed_sparse_attention", "heavily_compressed_attention")
+"""Kinds of DeepSeek-V4's layers beside those with a window alone."""
+GLOBAL = {"full_attention", "global", "attention", "global_attention", "full", "indexed_attention", BLOCKS, *COMPRESSED,
           "reference_sliding_attention"}  # fmt: skip
 """The last sees a window and all that comes before the answer (Unlimited-OCR): the whole prompt."""
 
