@@ -173,3 +173,20 @@ def test_measured_steps(gpu: str, seconds: float) -> None:
     }  # fmt: skip
     found = replay(Run(cells, 2))
     assert found.error is not None and -0.15 < found.error < 0.1
+
+
+def test_tensor_parallel_ranks_share_out_heads_and_groups() -> None:
+    """Shards of queries and outputs sum to the whole; keys, compressors and indexers are on every rank."""
+
+    def held(tp: int) -> dict[str, float]:
+        stage = build_stages(resolve(Job(model="deepseek-v4-flash", gpu="b200-sxm", gpus=8, tp=tp)))[0]
+        rows = [one for block, _ in stage.layers for one in block.operations if one.name.startswith("attention")]
+        return {parameter.name: float(parameter.elements) for one in rows for parameter in one.parameters}
+
+    whole, part = held(1), held(4)
+    shared = {name for name in whole if part[name] != whole[name]}
+    assert all(part[name] * 4 == whole[name] for name in shared)
+    assert {name.split(".")[1] for name in shared} >= {"query_up", "output_down", "projection"}
+    assert not any(word in name for name in shared for word in ("key", "compressed", "index"))
+    with pytest.raises(DistsimError, match="16 does not divide 8 groups of heads"):
+        resolve(Job(model="deepseek-v4-flash", gpu="b200-sxm", gpus=16, tp=16))

@@ -2,7 +2,8 @@
 
 DeepSeek-AI 2024, arXiv:2412.19437, section 2.2: a module joins the hidden state with the embedding of the next token,
 projects both to the hidden width, runs one layer, and shares embedding and output layer with the model. Its layer is
-one more on the last stage (engine/jobs/stages.py); the rest is part of the head.
+one more on the last stage (engine/jobs/stages.py); the rest is part of the head. A hybrid's module has one layer for
+each letter of ``mtp_pattern``; a repeated one has its weights once, however many tokens ahead it predicts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ SHARED_EMBEDDING = "mtp.embedding.weight"
 
 def predictions(ctx: Context, head: list[Operation]) -> list[Operation]:
     """All modules without their layers; ``head`` are the rows whose matrix they share."""
-    return [row for depth in range(ctx.model.mtp_trained) for row in _prediction(ctx, head, depth)]
+    found = [row for depth in range(ctx.model.mtp_trained) for row in _prediction(ctx, head, depth)]
+    if not (found and ctx.model.mtp_repeated):
+        return found
+    own = len(found) // ctx.model.mtp_trained
+    return found[:own] + [replace(row, parameters=()) for row in found[own:]]
 
 
 def _prediction(ctx: Context, head: list[Operation], depth: int) -> list[Operation]:

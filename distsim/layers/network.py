@@ -219,6 +219,11 @@ def untied(block: Block, ctx: Context) -> Block:
     return block._replace(operations=operations)
 
 
+def weightless(block: Block) -> Block:
+    """A block once more with the weights of another: what it computes and keeps, but nothing of its own to hold."""
+    return block._replace(operations=tuple(replace(operation, parameters=()) for operation in block.operations))
+
+
 def plain_context(model: Model, tuning: Tuning | None = None) -> Context:
     """One token on one rank: all that counting parameters needs."""
     precision = Precision(
@@ -230,9 +235,10 @@ def plain_context(model: Model, tuning: Tuning | None = None) -> Context:
 def network_parameters(ctx: Context) -> dict[str, tuple[list[Parameter], int]]:
     """Parameters of each part with the number of layers that own them; tied matrices once."""
     parts: dict[str, tuple[list[Parameter], int]] = {"embedding": (parameters_of(embedding_block(ctx).operations), 1)}
-    last = layer_kind(ctx.model, ctx.model.layers - 1)
+    module = [layer_kind(ctx.model, layer) for layer in ctx.model.mtp_module]
+    modules = min(ctx.model.mtp_trained, 1) if ctx.model.mtp_repeated else ctx.model.mtp_trained
     for kind, (block, layers) in layer_blocks(ctx).items():
-        parts[kind] = (parameters_of(block.operations), len(layers) + (ctx.model.mtp_trained if kind == last else 0))
+        parts[kind] = (parameters_of(block.operations), len(layers) + modules * module.count(kind))
     parts["head"] = (parameters_of(untied(head_block(ctx), ctx).operations), 1)
     return parts
 

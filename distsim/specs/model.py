@@ -51,6 +51,10 @@ class Model(Shape, defer_build=False):
             or self.encoder_layers or self.heads * self.head_dim % self.compressed_attention.output_groups
         ):  # fmt: skip
             raise ValueError("compressed_attention goes with one head of keys, a window of its own and causal layers")
+        if (set(self.mtp_pattern) - set(self.pattern)) or (
+            self.pattern and bool(self.mtp_layers) != bool(self.mtp_pattern)
+        ):
+            raise ValueError("mtp_layers of a hybrid go with mtp_pattern, of letters that pattern has")
         if not self.causal and (self.pattern or self.mtp_layers):
             raise ValueError("causal is false, which goes with neither a pattern of mixers nor mtp_layers")
         return self
@@ -151,6 +155,13 @@ class Model(Shape, defer_build=False):
     def mixer(self, layer: int) -> str:
         """What a layer (from 0) of a hybrid consists of; empty where it has attention and MLP."""
         return MIXERS[self.pattern[layer]] if self.pattern else ""
+
+    @property
+    def mtp_module(self) -> tuple[int, ...]:
+        """Layers (from 0) that those of one module of multi-token prediction are like."""
+        if not self.mtp_pattern:
+            return (self.layers - 1,)
+        return tuple(self.pattern.rindex(letter) for letter in self.mtp_pattern)
 
     def is_decoder_layer(self, layer: int) -> bool:
         """Whether this layer (from 0) attends to an encoder's output."""

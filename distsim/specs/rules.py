@@ -63,6 +63,11 @@ def _passed_on(model: Model) -> str:
     return "inputs made beside the embedding that all layers" if model.layer_inputs else ""
 
 
+def _output_groups(model: Model) -> int:
+    """Groups of heads whose outputs are projected together; 0 where heads are projected at once."""
+    return model.compressed_attention.output_groups if model.compressed_attention else 0
+
+
 def _groups(model: Model) -> int:
     """Groups of Mamba-2 mixers; any degree divides those of a model that has none."""
     return model.mamba.groups if model.mamba and model.mamba.step_rank is None else 0
@@ -166,6 +171,14 @@ RULES: tuple[Rule, ...] = (
         lambda m, y: _linear_heads(m) % y.tp == 0,
         lambda m, y: f"tensor parallel degree {y.tp} does not divide {_linear_heads(m)} linear heads of {m.name}",
         lambda m, y: f"valid degrees: {listed(divisors(_linear_heads(m)))}",
+    ),
+    Rule(
+        "tp divides output groups",
+        lambda m, y: _output_groups(m) % y.tp == 0,
+        lambda m, y: (
+            f"tensor parallel degree {y.tp} does not divide {_output_groups(m)} groups of heads of {m.name}'s outputs"
+        ),
+        lambda m, y: f"valid degrees: {listed(divisors(_output_groups(m)))}",
     ),
     Rule(
         "one stage where there are two stacks",

@@ -172,6 +172,10 @@ class Shape(Sourced, defer_build=True):  # only models are ever read: its own va
     """Layers of one mixer each, in Nemotron-H's letters: M Mamba-2, * attention, E experts, - MLP. Empty: attention and
     MLP in every layer."""
     mtp_layers: Natural = 0
-    """Multi-token-prediction layers after the last one (DeepSeek-V3), which train only where a job says so."""
+    """Modules of multi-token prediction after the last layer (DeepSeek-V3), which train only where a job says so."""
+    mtp_pattern: str = ""
+    """Layers of one such module in the letters of ``pattern``; empty: one layer of the last one's kind."""
+    mtp_repeated: bool = False
+    """Whether all modules are one: the same weights once for every further token (Nemotron 3 Super)."""
     mtp_trained: Natural = 0
-    """How many such layers the job trains (``--mtp``)."""
+    """How many such modules the job trains (``--mtp``)."""

@@ -55,7 +55,8 @@ def active_parameters(setup: Setup) -> Number:
     """
     model, total, layers = setup.model, 0.0, layer_kinds(setup.model)
     routed = model.experts.working_per_token / model.experts.count if model.experts is not None else 1.0
-    for part, (parameters, times) in _parts(model, setup.tuning).items():
+    used = model.model_copy(update={"mtp_repeated": False}) if model.mtp_repeated else model
+    for part, (parameters, times) in _parts(used, setup.tuning).items():
         for parameter in parameters:
             if part == "embedding" and not _works(model, parameter):
                 continue
@@ -112,7 +113,8 @@ def attended(model: Model, seq: Number, reach: Number) -> tuple[Number, Number]:
     if kind := model.disentangled:
         reach = reach + kind.terms * kind.rows / 2  # a score with each distance, and no sum over them
     if not model.encoder_layers:
-        return model.attention_layers * _head_share(model) + model.mtp_trained, reach
+        own = model.mtp_pattern.count("*") if model.mtp_pattern else 1
+        return model.attention_layers * _head_share(model) + model.mtp_trained * own, reach
     behind = model.decoder_context or 0
     decoders = model.layers - model.encoder_layers
     return 1, model.encoder_layers * seq + decoders * behind / seq * (behind * reach / seq + seq)
@@ -209,7 +211,11 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
     whole = reach_of(setup) if model.compressed_attention else seq
     reach = whole / 2 if CAUSAL.search(convention) and model.causal else whole
     once = model_flops_per_token(
-        active_parameters(setup), model.layers + model.mtp_trained, model.heads, model.head_dim, reach
+        active_parameters(setup),
+        model.layers + model.mtp_trained * len(model.mtp_module),
+        model.heads,
+        model.head_dim,
+        reach,
     )
     if not counted["hardware"]:
         return once

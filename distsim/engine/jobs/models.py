@@ -66,7 +66,7 @@ def as_asked(model: Model, layers: int, lora_rank: int | None, decoder_seq: int 
     if layers and not model.causal:
         raise DistsimError(f"--mtp {layers}: {model.name} is an encoder, which predicts no later tokens")
     reasons = (
-        (bool(model.pattern), f"{model.name} is a hybrid"),
+        (bool(model.pattern) and not model.mtp_pattern, f"{model.name} is a hybrid whose modules no mtp_pattern names"),
         (model.residual_streams > 1 and not model.stream_mixing, f"{model.name} has several residual streams"),
         (model.experts is not None and model.experts.beside_dense, f"{model.name}'s layers are two each"),
         (bool(lora_rank), "only adapters train"),

@@ -13,7 +13,15 @@ from distsim.engine.jobs.vocabulary import held_with_vocabulary, shared_rows
 from distsim.engine.timelines.schedule_shape import both_ways, head_in_flight, in_flight, turns_back
 from distsim.last import for_last
 from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
-from distsim.layers.network import embedding_block, first_block, head_block, kinds_of_layers, layer_block, untied
+from distsim.layers.network import (
+    embedding_block,
+    first_block,
+    head_block,
+    kinds_of_layers,
+    layer_block,
+    untied,
+    weightless,
+)  # fmt: skip
 from distsim.schedules.action import wave
 from distsim.specs.layout import Layout
 
@@ -131,14 +139,18 @@ def _built(setup: Setup) -> list[Stage]:
     stages = []
     for index in range(y.pp):
         indices = stage_layer_indices(setup, index)
-        if index == last:
-            indices += [setup.model.layers - 1] * setup.model.mtp_trained
+        modules = setup.model.mtp_trained if index == last else 0
+        repeated = (modules - 1) * len(setup.model.mtp_module) if setup.model.mtp_repeated and modules else 0
+        indices += setup.model.mtp_module * modules
         here = []
         for layer in indices:
             kind = kinds[layer]
             if kind not in blocks:
                 blocks[kind] = layer_block(replace(ctx, layer=layer))
             here.append(blocks[kind])
+        if repeated:
+            again = {id(block): weightless(block) for block in here}
+            here[-repeated:] = [again[id(block)] for block in here[-repeated:]]
         embedding, head = _ends(ctx, index == 0, index == last)
         layers, order = _counted(_with_first(ctx, index, embedding, here))
         stages.append(

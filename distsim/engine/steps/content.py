@@ -60,7 +60,7 @@ def each_piece(setup: Setup, stage: Stage) -> tuple[Piece, ...]:
     names, sizes = stage.names, [setup.chunk_layers[chunk] for chunk in chunks_of(setup, stage.index)]
     chunks = len(sizes)
     if stage.head is not None:
-        sizes[-1] += setup.model.mtp_trained
+        sizes[-1] += setup.model.mtp_trained * len(setup.model.mtp_module)
     ends = list(accumulate(sizes, initial=0))
     return tuple(
         Piece(

@@ -135,8 +135,19 @@ def nemotron_h(fields: Fields, values: Values) -> Values:
         "convolution": fields.needed("conv_kernel"), "bias": fields.flag("use_bias"),
         "convolution_bias": fields.flag("use_conv_bias", "mamba_conv_bias", default=True),
     }  # fmt: skip
-    fields.settled("expand", "chunk_size", "layers_block_type", "layer_types", "mtp_hybrid_override_pattern")
-    return {"pattern": pattern, "layers": len(pattern), "mamba": mamba if "M" in pattern else None}
+    fields.settled("expand", "chunk_size", "layers_block_type", "layer_types", "mtp_layers_block_type")
+    return {"pattern": pattern, "layers": len(pattern), "mamba": mamba if "M" in pattern else None,
+            **_predictions(fields, values["mtp_layers"])}  # fmt: skip
+
+
+def _predictions(fields: Fields, modules: int) -> Values:
+    """The layers of a module of multi-token prediction, where a configuration names any."""
+    name, letters = fields.find("mtp_hybrid_override_pattern")
+    if letters is None:
+        return {"mtp_layers": 0}
+    if not isinstance(letters, str) or set(letters) - set(MIXERS.values()):
+        raise fields.wrong(name, letters, "letters of M * E - are needed")
+    return {"mtp_layers": modules if letters else 0, "mtp_pattern": letters if modules else ""}
 
 
 def granite_hybrid(fields: Fields, values: Values) -> Values:
