@@ -164,7 +164,7 @@ def test_streams_are_mixed() -> None:
 @pytest.mark.parametrize(("gpu", "seconds"), [("gb200", 8.428), ("gb200", 8.135), ("gb300", 7.840)])
 def test_measured_steps(gpu: str, seconds: float) -> None:
     """Megatron-Bridge's performance summary of 26.08 and its verified configurations (6 and 13 August 2026): 128 GPUs,
-    experts over 64, MXFP8, graphs of whole steps. Predicted 5 to 11% too fast; nothing was fitted to them."""
+    experts over 64, MXFP8, graphs of whole steps. Predicted 5 to 11% too fast before the first was fitted to."""
     cells = {
         "id": "one", "source": "NVIDIA-NeMo/Megatron-Bridge", "year": "2026-08", "model": "DeepSeekV4 Flash",
         "seq_len": "4096", "gpu": gpu, "n_gpus": "128", "gpus_per_node": "4", "tp": "1", "pp": "1", "cp": "1",

@@ -128,6 +128,16 @@ def _uncut(model: Model) -> str:
     return _single(model)
 
 
+def _tp_divides(name: str, count: Callable[[Model], int], what: Callable[[Model], str]) -> Rule:
+    """The rule that tensor parallel ranks have whole ones of what is counted, 0 where a model has none."""
+    return Rule(
+        f"tp divides {name}",
+        lambda m, y: count(m) % y.tp == 0,
+        lambda m, y: f"tensor parallel degree {y.tp} does not divide {count(m)} {what(m)}",
+        lambda m, y: f"valid degrees: {listed(divisors(count(m)))}",
+    )
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "tp divides heads",
@@ -152,34 +162,10 @@ RULES: tuple[Rule, ...] = (
         ),
         lambda m, y: f"valid degrees: {listed([d for d in divisors(_heads(m)) if all(f % d == 0 for f in _inner(m))])}",
     ),
-    Rule(
-        "tp divides mamba groups",
-        lambda m, y: _groups(m) % y.tp == 0,
-        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_groups(m)} groups of {m.name}'s Mamba-2 mixers",
-        lambda m, y: f"valid degrees: {listed(divisors(_groups(m)))}",
-    ),
-    Rule(
-        "tp divides key heads",
-        lambda m, y: _key_heads(m) % y.tp == 0,
-        lambda m, y: (
-            f"tensor parallel degree {y.tp} does not divide {_key_heads(m)} key heads of {m.name}'s delta rule"
-        ),
-        lambda m, y: f"valid degrees: {listed(divisors(_key_heads(m)))}",
-    ),
-    Rule(
-        "tp divides linear attention",
-        lambda m, y: _linear_heads(m) % y.tp == 0,
-        lambda m, y: f"tensor parallel degree {y.tp} does not divide {_linear_heads(m)} linear heads of {m.name}",
-        lambda m, y: f"valid degrees: {listed(divisors(_linear_heads(m)))}",
-    ),
-    Rule(
-        "tp divides output groups",
-        lambda m, y: _output_groups(m) % y.tp == 0,
-        lambda m, y: (
-            f"tensor parallel degree {y.tp} does not divide {_output_groups(m)} groups of heads of {m.name}'s outputs"
-        ),
-        lambda m, y: f"valid degrees: {listed(divisors(_output_groups(m)))}",
-    ),
+    _tp_divides("mamba groups", _groups, lambda m: f"groups of {m.name}'s Mamba-2 mixers"),
+    _tp_divides("key heads", _key_heads, lambda m: f"key heads of {m.name}'s delta rule"),
+    _tp_divides("linear attention", _linear_heads, lambda m: f"linear heads of {m.name}"),
+    _tp_divides("output groups", _output_groups, lambda m: f"groups of heads of {m.name}'s outputs"),
     Rule(
         "one stage where there are two stacks",
         lambda m, y: (y.pp * y.cp == 1) | (not _two_stacks(m)),

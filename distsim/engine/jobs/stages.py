@@ -21,7 +21,7 @@ from distsim.layers.network import (
     layer_block,
     untied,
     weightless,
-)  # fmt: skip
+)
 from distsim.schedules.action import wave
 from distsim.specs.layout import Layout
 
