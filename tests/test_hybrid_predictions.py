@@ -7,6 +7,7 @@ TFLOP per token are those that Megatron-Bridge's tables imply: reported TFLOP/s 
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from distsim.engine.jobs.flops import active_parameters
 from distsim.engine.jobs.models import load_model
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
+from distsim.engine.kernels.narrow import wide_here, wide_share
+from distsim.engine.step import step_of
 from distsim.errors import DistsimError
 from distsim.interop.huggingface import read_config
 from distsim.specs.job import Job
@@ -87,6 +90,26 @@ def test_reported_tflops_tell_of_two_modules(name: str, modules: int) -> None:
         told = float(row["tflops_per_gpu_reported"]) * 1e12 / float(row["tokens_per_s_per_gpu"])
         assert counted(modules) / told == pytest.approx(1, abs=0.02), row["id"]
         assert 0.85 < counted(0) / told < 0.94, row["id"]
+
+
+def test_modules_and_last_layers_stay_in_sixteen_bits() -> None:
+    """Under 8 and 4 bits modules do, and 14 of Super's 88 layers under 4; in bf16 nothing is narrow."""
+    shares = {
+        (precision, mtp): wide_share(_setup(precision=precision, mtp=mtp))
+        for precision in ("mxfp8-parameters", "nvfp4-bf16-grads") for mtp in (0, 2)
+    }  # fmt: skip
+    assert shares == pytest.approx({
+        ("mxfp8-parameters", 0): 0, ("mxfp8-parameters", 2): 4 / 92, ("nvfp4-bf16-grads", 0): 14 / 88,
+        ("nvfp4-bf16-grads", 2): 18 / 92,
+    })  # fmt: skip
+    setup = _setup(precision="mxfp8-parameters", mtp=2)
+    assert wide_here(setup, "mtp2.project") and not wide_here(setup, "attention.projection")
+    for precision, more in (("bf16", 0.0), ("mxfp8-parameters", 0.015), ("nvfp4-bf16-grads", 0.045)):
+        job = Job(model="nemotron-3-super", **{**SUPER, "precision": precision}, mtp=2)
+        setup = resolve(job)
+        narrow = replace(setup, kernels=setup.kernels.model_copy(update={"wide_layers": 0, "wide_predictions": False}))
+        seconds = [step_of(one).breakdown["compute"] for one in (narrow, setup)]
+        assert seconds[1] / seconds[0] - 1 == pytest.approx(more, abs=0.02), precision
 
 
 def test_configurations_name_the_layers_of_a_module() -> None:

@@ -129,6 +129,10 @@ class Kernels(Spec):
     ``autocast``: only there, since an fp32 buffer is added to them (BART)."""
     predicted_share: Share = 1.0
     """Share of the positions whose logits an encoder's training computes: all, or those that are masked."""
+    wide_layers: Natural = 0
+    """Layers at the end whose products a recipe of 8 or 4 bits leaves in 16."""
+    wide_predictions: bool = False
+    """Modules of multi-token prediction stay in 16 bits whatever the recipe (Megatron's keep_mtp_spec_in_bf16)."""
     narrow_head: bool = False
     """Output layers multiply in the recipe's 8 or 4 bits, from weights that stay in 16."""
     loss_chunks: Count = 1

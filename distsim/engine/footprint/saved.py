@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
+from distsim.engine.kernels.narrow import wide_share
 from distsim.last import for_parts_of_last
 from distsim.layers.ledger import Block, Operation, distinct_saved, saved_bytes
 from distsim.layers.recompute import named_bytes, op_level_bytes
@@ -61,7 +62,7 @@ def _all_saved_bytes(setup: Setup, block: Block) -> Number:
 def _op_level(setup: Setup, block: Block) -> Number:
     """What op-level recomputation keeps of a layer, in the mean of all layers where the last ones stay in 16 bits."""
     kept = op_level_bytes(block, setup.kernels, setup.precision.math)
-    wide = setup.precision.wide_share(setup.model.layers)
+    wide = wide_share(setup)
     return kept + wide * (op_level_bytes(block, setup.kernels) - kept) if wide else kept
 
 

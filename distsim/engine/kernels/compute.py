@@ -14,7 +14,7 @@ from distsim.engine.kernels.expert_load import busiest_rank, expert_spread, slot
 from distsim.engine.kernels.expert_rates import expert_rates
 from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.kernels.launches import CALL_KERNELS, launches
-from distsim.engine.kernels.narrow import wide_here
+from distsim.engine.kernels.narrow import wide_here, wide_share
 from distsim.engine.kernels.orthogonal import Orthogonal, orthogonal_work
 from distsim.engine.kernels.passes import autocast_bytes, bias_bytes, bias_gradient_bytes, fused_share, moved_bytes
 from distsim.engine.kernels.quantise import frozen_casts, trained_casts
@@ -209,7 +209,7 @@ def _three(
 
 def _products(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
     """A product with weights, in the mean of all layers where the last ones stay in 16 bits."""
-    wide = setup.precision.wide_share(setup.model.layers)
+    wide = wide_share(setup)
     if not wide:
         _matmul(setup, chip, operation, forward, backward)
         return

@@ -7,6 +7,8 @@ from distsim.engine.jobs.resolve import Setup
 NARROW = ("fp8", "fp4")
 INPUTS = "embedding"
 """How tables and projections of inputs are called."""
+PREDICTION = "mtp"
+"""How the names of rows of multi-token prediction begin."""
 WIDE_PRODUCTS = ("head", "head.transform", "head.pooler", "head.sentence", "mlp.router", "mlp.shared.gate")
 """Output layers and routers, which are no modules of Transformer Engine (NVIDIA/Megatron-LM core)."""
 
@@ -14,13 +16,23 @@ WIDE_PRODUCTS = ("head", "head.transform", "head.pooler", "head.sentence", "mlp.
 def stays_wide(operation: str) -> bool:
     """Whether a product, by its name in the ledger, is one of 16 bits whatever the recipe; so are what makes inputs and
     all heads of multi-token prediction."""
-    more = operation.startswith("mtp") and operation.endswith(".head")
+    more = operation.startswith(PREDICTION) and operation.endswith(".head")
     return operation in WIDE_PRODUCTS or operation.startswith(INPUTS) or more
 
 
 def wide_here(setup: Setup, operation: str) -> bool:
     """The same of a job, whose software may multiply its output layer in the recipe's format, too."""
+    if setup.kernels.wide_predictions and operation.startswith(PREDICTION):
+        return True
     return stays_wide(operation) and not (setup.kernels.narrow_head and operation.endswith("head"))
+
+
+def wide_share(setup: Setup) -> float:
+    """Part of the layers, those of multi-token prediction among them, whose products all stay in 16 bits."""
+    model, kernels = setup.model, setup.kernels
+    more = model.mtp_trained * len(model.mtp_module)
+    wide = kernels.wide_layers + more * kernels.wide_predictions
+    return max(setup.precision.wide_share(model.layers), min(1.0, wide / (model.layers + more)))
 
 
 def narrow_weight(name: str, matrix: bool) -> bool:
