@@ -1,7 +1,7 @@
 """Accelerator-hours of whole training runs, published and predicted: python benchmarks/whole_runs.py [FILE.csv]
 
-With --fit instead of a file, the pace of campaigns is fitted to the shipped runs and written to presets/timing; with
---docs the table in docs/plan.md gets what came out.
+With --fit instead of a file, the pace of campaigns is fitted to the shipped runs first and written to presets/timing;
+with --docs the table in docs/plan.md gets what came out.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ def main() -> None:
     """Print every run, and medians."""
     fit = "--fit" in sys.argv
     files = [Path(word) for word in sys.argv[1:] if not word.startswith("--")]
+    if fit:
+        write([one.published / one.judged for one in whole_runs(shipped()) if one.error is not None])
     found = whole_runs(files[0] if files and not fit else shipped())
     print(HEAD, *map(line, found), sep="\n")
     for name, some in (
@@ -77,8 +79,6 @@ def main() -> None:
             print(f"median error, {name}: {median_error(judged):.0%} ({told})")
     if "--docs" in sys.argv:
         put_table(found)
-    if fit:
-        write([one.published / one.judged for one in found if one.error is not None])
 
 
 def write(ratios: list[float]) -> None:
