@@ -52,8 +52,8 @@ def test_repeated_weights_count_once() -> None:
     none, one, two = (_parameters(_setup(mtp=modules)) for modules in (0, 1, 2))
     h, latent, experts = 4096, 1024, 512 / 64  # of 64 ranks' experts, this one's
     attention = h * (4096 + 2 * 256) + 4096 * h + h
-    moe = h + 512 * h + 512 + 2 * h * latent + 2 * 5376 * h + experts * 2 * 2688 * latent
-    assert one - none == pytest.approx(attention + moe + 2 * h * h + 3 * h, abs=512)
+    moe = h + 512 * h + 2 * h * latent + 2 * 5376 * h + experts * 2 * 2688 * latent
+    assert one - none == attention + moe + 2 * h * h + 3 * h
     assert two == one
     apart = load_model("nemotron-3-super").spec.model_copy(update={"mtp_repeated": False})
     assert _parameters(_setup(apart, mtp=2)) - none == 2 * (one - none)
@@ -104,12 +104,12 @@ def test_modules_and_last_layers_stay_in_sixteen_bits() -> None:
     })  # fmt: skip
     setup = _setup(precision="mxfp8-parameters", mtp=2)
     assert wide_here(setup, "mtp2.project") and not wide_here(setup, "attention.projection")
-    for precision, more in (("bf16", 0.0), ("mxfp8-parameters", 0.015), ("nvfp4-bf16-grads", 0.045)):
+    for precision, more in (("bf16", 0.0), ("mxfp8-parameters", 0.009), ("nvfp4-bf16-grads", 0.064)):
         job = Job(model="nemotron-3-super", **{**SUPER, "precision": precision}, mtp=2)
         setup = resolve(job)
         narrow = replace(setup, kernels=setup.kernels.model_copy(update={"wide_layers": 0, "wide_predictions": False}))
         seconds = [step_of(one).breakdown["compute"] for one in (narrow, setup)]
-        assert seconds[1] / seconds[0] - 1 == pytest.approx(more, abs=0.02), precision
+        assert seconds[1] / seconds[0] - 1 == pytest.approx(more, abs=0.004), precision
 
 
 def test_configurations_name_the_layers_of_a_module() -> None:

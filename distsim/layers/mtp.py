@@ -8,6 +8,7 @@ each letter of ``mtp_pattern``; a repeated one has its weights once, however man
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from distsim.layers.embedding import embedding
@@ -26,7 +27,12 @@ def predictions(ctx: Context, head: list[Operation]) -> list[Operation]:
     if not (found and ctx.model.mtp_repeated):
         return found
     own = len(found) // ctx.model.mtp_trained
-    return found[:own] + [replace(row, parameters=()) for row in found[own:]]
+    return [*found[:own], *weightless(found[own:])]
+
+
+def weightless(rows: Iterable[Operation]) -> tuple[Operation, ...]:
+    """Rows once more with the weights of others: what they compute and keep, but nothing of their own to hold."""
+    return tuple(replace(row, parameters=()) for row in rows)
 
 
 def _prediction(ctx: Context, head: list[Operation], depth: int) -> list[Operation]:

@@ -219,11 +219,6 @@ def untied(block: Block, ctx: Context) -> Block:
     return block._replace(operations=operations)
 
 
-def weightless(block: Block) -> Block:
-    """A block once more with the weights of another: what it computes and keeps, but nothing of its own to hold."""
-    return block._replace(operations=tuple(replace(operation, parameters=()) for operation in block.operations))
-
-
 def plain_context(model: Model, tuning: Tuning | None = None) -> Context:
     """One token on one rank: all that counting parameters needs."""
     precision = Precision(

@@ -24,18 +24,6 @@ class Model(Shape, defer_build=False):
             raise ValueError("windowed goes with a window, and has latent_attention where the model has")
         if self.experts and any(not 0 <= layer < self.layers for layer in self.experts.dense_layers):
             raise ValueError(f"experts.dense_layers names a layer outside 0..{self.layers - 1}")
-        if self.pattern and (len(self.pattern) != self.layers or set(self.pattern) - set(MIXERS)):
-            raise ValueError(f"pattern must have one of {' '.join(MIXERS)} for each of {self.layers} layers")
-        mamba_alone = self.mamba is not None and not self.recurrent
-        if ("M" in self.pattern) != mamba_alone or ("E" in self.pattern and self.experts is None):
-            raise ValueError("pattern and mamba or experts do not go together")
-        mixers = [name for name in RECURRENT if getattr(self, name) is not None]
-        if not mamba_alone and (len(mixers) > 1 or bool(mixers) != any(self.recurrent)):
-            raise ValueError(f"recurrent names layers, and one of {', '.join(RECURRENT)} says what they have")
-        if self.recurrent and (self.pattern or self.encoder_layers or self.text or not self.causal):
-            raise ValueError("recurrent goes with one stack of layers that each have an MLP and see what is before")
-        if self.mixer_beside and not self.recurrent:
-            raise ValueError("mixer_beside needs recurrent, which says in which layers")
         if (self.positions in ("learned", "relative")) != (self.position_rows > 0):
             raise ValueError("position_rows must be given for learned and relative positions, and only for them")
         if self.tied_embeddings and not self.output.over_vocabulary:
@@ -51,12 +39,28 @@ class Model(Shape, defer_build=False):
             or self.encoder_layers or self.heads * self.head_dim % self.compressed_attention.output_groups
         ):  # fmt: skip
             raise ValueError("compressed_attention goes with one head of keys, a window of its own and causal layers")
+        if not self.causal and (self.pattern or self.mtp_layers):
+            raise ValueError("causal is false, which goes with neither a pattern of mixers nor mtp_layers")
+        return self
+
+    @model_validator(mode="after")
+    def _mixers(self) -> Self:
+        if self.pattern and (len(self.pattern) != self.layers or set(self.pattern) - set(MIXERS)):
+            raise ValueError(f"pattern must have one of {' '.join(MIXERS)} for each of {self.layers} layers")
+        mamba_alone = self.mamba is not None and not self.recurrent
+        if ("M" in self.pattern) != mamba_alone or ("E" in self.pattern and self.experts is None):
+            raise ValueError("pattern and mamba or experts do not go together")
+        mixers = [name for name in RECURRENT if getattr(self, name) is not None]
+        if not mamba_alone and (len(mixers) > 1 or bool(mixers) != any(self.recurrent)):
+            raise ValueError(f"recurrent names layers, and one of {', '.join(RECURRENT)} says what they have")
+        if self.recurrent and (self.pattern or self.encoder_layers or self.text or not self.causal):
+            raise ValueError("recurrent goes with one stack of layers that each have an MLP and see what is before")
+        if self.mixer_beside and not self.recurrent:
+            raise ValueError("mixer_beside needs recurrent, which says in which layers")
         if (set(self.mtp_pattern) - set(self.pattern)) or (
             self.pattern and bool(self.mtp_layers) != bool(self.mtp_pattern)
         ):
             raise ValueError("mtp_layers of a hybrid go with mtp_pattern, of letters that pattern has")
-        if not self.causal and (self.pattern or self.mtp_layers):
-            raise ValueError("causal is false, which goes with neither a pattern of mixers nor mtp_layers")
         return self
 
     @model_validator(mode="after")

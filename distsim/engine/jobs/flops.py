@@ -208,15 +208,10 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
     counted = COUNTED.search(convention)
     if counted is None:
         return None
-    whole = reach_of(setup) if model.compressed_attention else seq
-    reach = whole / 2 if CAUSAL.search(convention) and model.causal else whole
-    once = model_flops_per_token(
-        active_parameters(setup),
-        model.layers + model.mtp_trained * len(model.mtp_module),
-        model.heads,
-        model.head_dim,
-        reach,
-    )
+    seen = reach_of(setup) if model.compressed_attention else seq
+    reach = seen / 2 if CAUSAL.search(convention) and model.causal else seen
+    layers = model.layers + model.mtp_trained * len(model.mtp_module)
+    once = model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, reach)
     if not counted["hardware"]:
         return once
     from distsim.engine.steps.work import work_of

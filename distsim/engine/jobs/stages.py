@@ -13,15 +13,8 @@ from distsim.engine.jobs.vocabulary import held_with_vocabulary, shared_rows
 from distsim.engine.timelines.schedule_shape import both_ways, head_in_flight, in_flight, turns_back
 from distsim.last import for_last
 from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
-from distsim.layers.network import (
-    embedding_block,
-    first_block,
-    head_block,
-    kinds_of_layers,
-    layer_block,
-    untied,
-    weightless,
-)
+from distsim.layers.mtp import weightless
+from distsim.layers.network import embedding_block, first_block, head_block, kinds_of_layers, layer_block, untied
 from distsim.schedules.action import wave
 from distsim.specs.layout import Layout
 
@@ -134,23 +127,22 @@ def build_stages(setup: Setup) -> list[Stage]:
 @for_last
 def _built(setup: Setup) -> list[Stage]:
     ctx = setup.context()
-    blocks: dict[str, Block] = {}
+    blocks: dict[tuple[str, bool], Block] = {}
     y, last, kinds = setup.layout, head_stage(setup), kinds_of_layers(setup.model)
+
+    def block_of(layer: int, own: bool = True) -> Block:
+        key = kinds[layer], own
+        if key not in blocks:
+            block = layer_block(replace(ctx, layer=layer))
+            blocks[key] = block if own else block._replace(operations=weightless(block.operations))
+        return blocks[key]
+
     stages = []
     for index in range(y.pp):
-        indices = stage_layer_indices(setup, index)
-        modules = setup.model.mtp_trained if index == last else 0
-        repeated = (modules - 1) * len(setup.model.mtp_module) if setup.model.mtp_repeated and modules else 0
-        indices += setup.model.mtp_module * modules
-        here = []
-        for layer in indices:
-            kind = kinds[layer]
-            if kind not in blocks:
-                blocks[kind] = layer_block(replace(ctx, layer=layer))
-            here.append(blocks[kind])
-        if repeated:
-            again = {id(block): weightless(block) for block in here}
-            here[-repeated:] = [again[id(block)] for block in here[-repeated:]]
+        here = [block_of(layer) for layer in stage_layer_indices(setup, index)]
+        for depth in range(setup.model.mtp_trained if index == last else 0):
+            own = depth == 0 or not setup.model.mtp_repeated
+            here += [block_of(layer, own) for layer in setup.model.mtp_module]
         embedding, head = _ends(ctx, index == 0, index == last)
         layers, order = _counted(_with_first(ctx, index, embedding, here))
         stages.append(
