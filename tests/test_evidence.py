@@ -343,6 +343,8 @@ def test_quantile() -> None:
         ('docs "26.04.01 NeMo Container / Pre-Training"', 2026.25), ("container NeMo 24.07, DGX", 2024.5),
         ("example output (tag v25.10)", 2025.75), ("NeMo container 25.07, Megatron-Bridge 0.1", 2025.5),
         ("nvcr.io/nvidia/nemo:25.04", 2025.25), ("run of 2025-10-03", None), ("NeMo 25.13", None),
+        ("Megatron-LM CI golden values (dev env): median after step 5 (19 values); x", 2025.5),
+        ("Megatron-LM CI golden values (dev env): median after step 5 (95 values); x", None),
         ("MP mode PURE precision label bf16; x", 2023 + 4 / 12), ("MP mode DEFAULT precision label amp_bf16", None),
     ],
 )  # fmt: skip

@@ -14,6 +14,7 @@ from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import distinct
 from distsim.engine.search import Request, search
 from distsim.engine.steps.simulated import in_doubt, simulated_seconds
+from distsim.engine.steps.timeline import timeline_of
 from distsim.engine.timelines.ramps import UNEVEN
 from distsim.specs.job import Job
 
@@ -68,6 +69,25 @@ def test_what_is_exact_is_not() -> None:
 def test_chunks_that_are_not_alike_are_told() -> None:
     job = {"model": "gemma-2-9b", "gpu": "h100-sxm", "gpus": 8, "pp": 8, "vpp": 4, "global_batch": 16, "seq": 1024}
     assert told(**job)
+
+
+def test_chunks_of_unlike_kinds_are_told_and_drawn_one_by_one() -> None:
+    """A hybrid's chunks of one layer each are as many, but Mamba, experts and attention take their own time."""
+    job = {"model": "nemotron-3-super-120b-a12b", "gpu": "gh200-96gb", "gpus": 64, "tp": 2, "pp": 8, "vpp": 11,
+           "global_batch": 256, "seq": 8192, "framework": "megatron-bridge"}  # fmt: skip
+    assert told(**job)
+    assert not told(**job | {"vpp": 1})
+    assert {len(part.passes) for part in timeline_of(distsim.step(**job)).parts} == {11}
+
+
+def test_layers_paced_by_the_host_take_as_long_beside_the_head() -> None:
+    """The head keeps the GPU busy, not the host: it does not shorten its stage's layers."""
+    job = {"model": "nemotron-3-nano-30b-a3b", "gpu": "h100-sxm", "gpus": 32, "tp": 8, "pp": 4, "vpp": 13,
+           "global_batch": 64, "seq": 4096}  # fmt: skip
+    parts = timeline_of(distsim.step(**job)).parts
+    shortest = [min(one["F"].now + one["B"].now for one in part.passes) for part in parts]
+    assert shortest == pytest.approx([sum(shortest) / len(shortest)] * len(shortest), rel=0.05)
+    assert not told(**job)
 
 
 @pytest.mark.parametrize("framework", ["maxtext", "torchtitan"])

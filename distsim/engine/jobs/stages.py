@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from distsim.arrays import Number, minimum, take, where
 from distsim.engine.jobs.resolve import Setup
@@ -106,6 +106,13 @@ def stage_layer_indices(setup: Setup, stage: int) -> list[int]:
     """Indices of the layers on a stage, all its chunks together."""
     ends = [0, *accumulate(setup.chunk_layers)]
     return [layer for chunk in chunks_of(setup, stage) for layer in range(ends[chunk], ends[chunk + 1])]
+
+
+def alike_chunks(setup: Setup) -> bool:
+    """Whether all chunks of the pipeline hold the same kinds of layers in the same order, embedding and head apart."""
+    kinds = kinds_of_layers(setup.model)
+    ends = [0, *accumulate(setup.chunk_layers)]
+    return len({tuple(kinds[first:last]) for first, last in pairwise(ends)}) == 1 and not setup.model.mtp_trained
 
 
 def folded(setup: Setup) -> bool:

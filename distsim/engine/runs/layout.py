@@ -50,10 +50,11 @@ TRAINERS = ("huggingface", "deepspeed", "deepspeed-2021", "torch-ddp", "torchtun
 
 def usual_chunks(options: dict[str, Any], model: Model) -> int | None:
     """A model chunk per layer, as recipes of deep pipelines have it, where layers and micro-batches divide; two layers
-    to a chunk where those of a dense model divide only with embedding and loss counted as one each."""
+    to a chunk where those of a dense model divide only with embedding and loss counted as one each. None of hybrids,
+    whose chunks Megatron asks to be marked in the pattern of layers."""
     stages, layers = options.get("pp") or 1, model.layers
     micro = options["global_batch"] // (options["micro_batch"] * options["dp"])
-    if stages == 1 or micro % stages:
+    if stages == 1 or micro % stages or model.pattern:
         return None
     if layers % stages == 0:
         return layers // stages

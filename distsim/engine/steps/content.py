@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.jobs.stages import Stage, chunks_of, folded
+from distsim.engine.jobs.stages import Stage, alike_chunks, chunks_of, folded
 from distsim.engine.kernels.compute import CLASSES, PHASES, stage_compute
-from distsim.engine.steps.compose import EXCHANGES, MicroBatch
+from distsim.engine.steps.compose import EXCHANGES, MicroBatch, host_seconds, layout_numbers
 from distsim.engine.steps.copies import copied, copies_left
 from distsim.engine.steps.passes import Beside, Content, Unit
 from distsim.engine.steps.stage_seconds import gpu_seconds, product_seconds
 from distsim.engine.steps.weight_gradients import share_of
-from distsim.formulas.step import exposed_seconds
+from distsim.formulas.step import exposed_seconds, paced_seconds
 
 MOST_UNITS = 64
 """Embedding, layers (grouped where there are more) and head of one chunk."""
@@ -45,9 +45,8 @@ def pieces_of(setup: Setup, stage: Stage, chunks: int) -> tuple[Piece, ...]:
     """The chunks of a stage: each by itself where they are dealt in turn and unlike; else one that stands for all, as
     closed forms have it."""
     names = stage.names
-    alike = len(set(setup.chunk_layers)) == 1 and not setup.model.mtp_trained
     held = len(setup.chunk_layers) // setup.layout.pp
-    if alike or chunks == 1 or held != chunks or folded(setup) or stage.mirror is not None:
+    if chunks == 1 or held != chunks or folded(setup) or stage.mirror is not None or alike_chunks(setup):
         if chunks > 1:  # every kind in proportion
             names = tuple(block.name for block, count in stage.layers for _ in range(count))
         some, share = names[::chunks], 1 / chunks
@@ -215,11 +214,12 @@ def chunk_shares(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> lis
 
 
 def _seconds(setup: Setup, stage: Stage, timing: Mapping[str, float]) -> Seconds:
-    """Forward and backward of what a stage holds, on the GPU alone."""
+    """Forward and backward of what a stage holds, on the GPU or on the host, whichever takes longer."""
     sums = stage_compute(setup, stage).phases
     flat = {f"{phase}.{name}": getattr(sums[phase], name) for phase in PHASES for name in CLASSES}
-    forward, backward = (float(gpu_seconds(flat, phase, timing)) for phase in ("forward", "backward"))
-    return forward, backward
+    forward, backward = (gpu_seconds(flat, phase, timing) for phase in ("forward", "backward"))
+    hosts = host_seconds(flat, layout_numbers(setup), timing)
+    return float(paced_seconds(forward, hosts[0])), float(paced_seconds(backward, hosts[1]))
 
 
 Exchanged = dict[str, list[tuple[str, Flow, float]]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from distsim.engine.jobs.stages import alike_chunks
 from distsim.schedules.registry import SCHEDULES
 from distsim.units import duration
 
@@ -33,8 +34,7 @@ def in_doubt(report: StepReport) -> bool:
     y, kind = report.setup.layout, SCHEDULES.get(report.setup.layout.schedule)
     if y.pp == 1 or kind is None:
         return False
-    unlike = y.vpp > 1 and len(set(report.setup.chunk_layers)) > 1
-    return kind.splits or kind.placement == "wave" or unlike
+    return kind.splits or kind.placement == "wave" or (y.vpp > 1 and not alike_chunks(report.setup))
 
 
 def simulated_note(report: StepReport) -> str:

@@ -16,9 +16,13 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 
-_LABELS = {"MP mode PURE precision label bf16": 2023 + 4 / 12}
-"""Labels that a release gave up: the benchmarks of mosaicml/llm-foundry name the precision bf16 in the tables of May
-2023, which its README of 2024 carries on beside newer ones, and amp_bf16 from then on."""
+_SIGNS = {
+    re.compile("MP mode PURE precision label bf16"): 2023 + 4 / 12,
+    re.compile(r"Megatron-LM CI golden values\b.*\((?:2|9|19) values\)"): 2025.5,
+}
+"""By what a table shows of its release. The benchmarks of mosaicml/llm-foundry name the precision bf16 in the tables of
+May 2023, which its README of 2024 carries on beside newer ones, and amp_bf16 from then on. Megatron-LM's tests recorded
+every fifth step in 2025, all steps since (its pull request 4238)."""
 _CELL = re.compile(r"(?P<year>20\d\d)(?P<part>\.\d+)?(?:[-/](?P<month>0?[1-9]|1[0-2])(?!\d))?")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _NAMED_MONTH = re.compile(rf"\b({'|'.join(_MONTHS)})[a-z]*\b", re.IGNORECASE)
@@ -28,7 +32,7 @@ def release_year(run: Run) -> float | None:
     """The year with its months as a fraction, e.g. 2025.75 for 25.10; None where no release is named."""
     found = hit(_NAMED, f"{run.text('source') or ''} | {run.notes}")
     if found is None:
-        return next((year for label, year in _LABELS.items() if label in run.notes), None)
+        return next((year for sign, year in _SIGNS.items() if hit(sign, run.notes)), None)
     year, month = (int(part) for part in found.groups() if part is not None)
     return 2000 + year + (month - 1) / 12
 
