@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distsim.errors import DistsimError, did_you_mean
+from distsim.errors import DistsimError
+from distsim.other_names import meant
 
 PROJECT_FILE = "distsim.toml"
 # Either of two says what the other would: the one stated closer to the command line silences the other.
@@ -42,7 +43,7 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     named = {name.replace("-", "_"): value for name, value in data.items()}
     for name in named:
         if name not in known:
-            hint = did_you_mean(name, known) or "options: as on the command line, e.g. gpu, gpus, tp, zero"
+            hint = meant(name, known) or "options: as on the command line, e.g. gpu, gpus, tp, zero"
             raise DistsimError(f"unknown option {name!r}", hint, where=str(path))
     return named
 

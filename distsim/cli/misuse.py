@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from distsim.errors import DistsimError
+from distsim.other_names import here, meant
 
 KINDS = {"valid integer": "a whole number", "valid number": "a number"}
 """What the parser says a text should be, in plain words."""
+SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "per_token")
+"""What other tools take as options and a model states."""
 SURPLUS = "Got unexpected extra argument"
 
 
@@ -17,14 +21,10 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
     parser_says = str(wrong.format_message())
     hint = f"distsim {command} --help lists the options"
     if hasattr(wrong, "possibilities"):
-        near = f"did you mean {', '.join(wrong.possibilities)}?" if wrong.possibilities else ""
-        if wrong.option_name == "--model":
-            near = f"a model stands by itself: distsim {command} llama-7b"
-        return DistsimError(f"unknown option {wrong.option_name}", near, hint)
+        return DistsimError(f"unknown option {wrong.option_name}", _instead(wrong, command), hint)
     if parser_says.startswith(SURPLUS):
-        return DistsimError(
-            f"unexpected argument {parser_says.partition(' (')[2].removesuffix('.').removesuffix(')')}", hint
-        )
+        surplus = parser_says.partition(" (")[2].removesuffix(".").removesuffix(")")
+        return DistsimError(f"unexpected argument {surplus}", _valueless(surplus, wrong, arguments), hint)
     kind = next((words for text, words in KINDS.items() if text in parser_says), None)
     flag = parser_says.partition("'")[2].partition("'")[0]
     given = _value_of(flag, arguments)
@@ -35,6 +35,27 @@ def as_error(wrong: Any, command: str, arguments: Sequence[str]) -> DistsimError
         return DistsimError(parser_says.rstrip("."), hint)
     example = _written_out(given) if kind == KINDS["valid integer"] else ""
     return DistsimError(f"{flag} {given!r} is not {kind}", example, hint)
+
+
+def _instead(wrong: Any, command: str) -> str:
+    """What an option that is not there may have been meant to be."""
+    name = wrong.option_name
+    flags = (flag for one in wrong.ctx.command.params for flag in (*one.opts, *one.secondary_opts))
+    known = [flag.strip("-").replace("-", "_") for flag in flags if flag.startswith("--")]
+    if name == "--model" or (here(name, ("model",)) and "model" not in known):
+        return f"a model stands by itself: distsim {command} llama-7b"
+    if here(name, SHAPE) and not here(name, known):
+        return "a network's shape is its preset's, its TOML's or its config.json's: distsim show models"
+    return meant(name, known, option=True)
+
+
+def _valueless(surplus: str, wrong: Any, arguments: Sequence[str]) -> str:
+    """The switch that a word follows as if it were its value."""
+    switches = {flag: one for one in wrong.ctx.command.params if getattr(one, "is_flag", False) for flag in one.opts}
+    for word, following in pairwise(arguments):
+        if following == surplus and word in switches:
+            return f"a switch takes no value: {' or '.join((word, *switches[word].secondary_opts))}"
+    return ""
 
 
 def _value_of(flag: str, arguments: Sequence[str]) -> str | None:

@@ -107,8 +107,10 @@ def _sentence(error: Any, spec: type[BaseModel]) -> tuple[str, str]:
     location = tuple(part for part in error["loc"] if not str(part).startswith("function-"))
     name = ".".join(str(part) for part in location)
     if error["type"] == "extra_forbidden":
+        from distsim.other_names import meant
+
         fields = list(_table_at(spec, location).model_fields)
-        return f"unknown field {name!r}", did_you_mean(str(location[-1]), fields) or f"fields: {', '.join(fields)}"
+        return f"unknown field {name!r}", meant(str(location[-1]), fields) or f"fields: {', '.join(fields)}"
     if error["type"] == "missing":
         return f"field {name!r} is missing", _wanted(spec, location)
     if name and (plain := _bound(error)):

@@ -1,0 +1,155 @@
+"""What other tools call what a job or a model states here, for whoever types a name of theirs.
+
+The names are arguments of Megatron-LM and torchrun, keys of DeepSpeed's and accelerate's configurations, fields of
+transformers' TrainingArguments and config.json, of torchtitan, torchtune, nanotron, NeMo, axolotl and LLaMA-Factory
+(looked up in their sources, 2026-11), and words that people say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from distsim.errors import nearest
+
+
+class Here(NamedTuple):
+    """A name of distsim's for what another tool calls otherwise."""
+
+    name: str
+    value: str = ""
+    """What it is set to, where the other name says that too."""
+    why: str = ""
+
+    def as_option(self) -> str:
+        """As it is typed on the command line."""
+        return " ".join(filter(None, (f"--{self.name.replace('_', '-')}", self.value, self.why)))
+
+    def as_field(self) -> str:
+        """As it is written in a TOML file."""
+        value = self.value if self.value.isdigit() else f'"{self.value}"'
+        return " ".join(filter(None, (self.name, self.value and f"= {value}", self.why)))
+
+
+_BATCH = "batch-size batch bs bsz"
+_VIRTUAL = (
+    "virtual-pipeline-model-parallel-size virtual-pipeline-parallel-size num-virtual-stages-per-pipeline-rank "
+    "num-layers-per-virtual-pipeline-stage virtual-stages interleave"
+)
+_DEGREES = {"tp": "tensor", "pp": "pipeline", "stages": "pipeline", "cp": "context", "ep": "expert",
+            "etp": "expert-tensor", "dp": "data"}  # fmt: skip
+_ENDINGS = ("parallel", "parallelism", "parallel-size", "parallel-degree", "parallel-dim", "model-parallel-size")
+_NAMES: dict[str, str] = {
+    "model": "model-name model-name-or-path base-model model-id model-type pretrained",
+    "gpu": "gpu-type gpu-name gpu-model device device-type hardware accelerator chip card",
+    "gpus": "num-gpus n-gpus ngpus gpu-count num-devices n-devices devices world-size num-processes nproc",
+    "gpu_power": "power power-limit tdp",
+    "framework": "backend software library trainer",
+    "micro": "num-micro-batches num-microbatches micro-batches microbatches",
+    "chunks": f"vpp {_VIRTUAL}",
+    "vpp": _VIRTUAL,
+    "tp": "model-parallel-size megatron-lm-tp-degree autotp-size",
+    "pp": "megatron-lm-pp-degree num-stages",
+    "stages": "pp num-stages n-stages",
+    "schedule": "pipeline-schedule pipeline-parallel-schedule pp-schedule pp-engine",
+    "sequence_parallel": "sp sequence-parallelism enable-sequence-parallel",
+    "seq": "seq-len seqlen seq-length sequence-length sequence-len max-seq-len max-seq-length max-sequence-length "
+    "max-length model-max-length cutoff-len context context-length context-len max-context-length block-size n-ctx "
+    "max-position-embeddings tokens-per-sequence",
+    "micro_batch": f"{_BATCH} micro-batch-size mbs train-micro-batch-size-per-gpu per-device-train-batch-size "
+    "per-device-batch-size local-batch-size device-train-microbatch-size microbatch microbatch-size",
+    "global_batch": f"{_BATCH} global-batch-size gbs train-batch-size global-train-batch-size total-batch-size",
+    "zero": "zero-stage zero-optimization deepspeed-stage sharding-strategy fsdp-sharding-strategy "
+    "data-parallel-sharding-strategy reshard-after-forward fsdp-reshard-after-forward",
+    "zero_group": "dp-shard dp-shard-size data-parallel-shard-degree mics-shard-size hsdp-size",
+    "recompute": "recompute-granularity recomputation remat",
+    "recompute_layers": "recompute-num-layers",
+    "precision": "dtype torch-dtype param-dtype data-type mixed-precision amp fp8-format",
+    "optimizer": "optim optimizer-type optimizer-name",
+    "lora_rank": "lora-r lora-dim rank",
+    "lora_targets": "target-modules lora-target-modules lora-target lora-attn-modules",
+    "quantize": "quantization quantization-bit",
+    "attention": "attn-implementation attention-backend attn-impl",
+    "compile": "torch-compile use-torch-compile",
+    "cuda_graphs": "cuda-graph enable-cuda-graph cuda-graph-impl",
+    "mtp": "mtp-num-layers num-nextn-predict-layers",
+    "expert_overlap": "overlap-moe-expert-parallel-comm moe-a2a-overlap",
+    "capacity_factor": "moe-expert-capacity-factor expert-capacity-factor moe-capacity-factor",
+    "clip": "clip-grad grad-clip gradient-clipping gradient-clip-val max-grad-norm",
+    "tokens": "num-tokens train-tokens total-tokens max-tokens n-tokens",
+    "within": "step-time max-step-time",
+    "deadline": "within days time max-days max-time duration",
+    "budget": "cost max-cost dollars usd",
+    "provider": "cloud vendor",
+    "layers": "num-layers num-hidden-layers n-layer n-layers num-decoder-layers",
+    "hidden": "hidden-size n-embd d-model dim model-dim embed-dim hidden-dim",
+    "heads": "num-attention-heads n-head n-heads num-heads",
+    "kv_heads": "num-key-value-heads num-kv-heads n-kv-heads num-query-groups n-head-kv",
+    "head_dim": "kv-channels attention-head-dim d-kv",
+    "ffn": "intermediate-size ffn-hidden-size ffn-dim n-inner moe-intermediate-size moe-ffn-hidden-size",
+    "vocab": "vocab-size padded-vocab-size n-vocab",
+    "context": "max-position-embeddings n-positions n-ctx max-seq-len seq-length",
+    "tied_embeddings": "tie-word-embeddings tie-embeddings",
+    "gated": "swiglu glu",
+    "norm": "normalization norm-type",
+    "activation": "hidden-act activation-function",
+    "experts": "num-experts num-local-experts n-routed-experts moe-num-experts",
+    "count": "num-experts num-local-experts n-routed-experts moe-num-experts",
+    "per_token": "num-experts-per-tok num-experts-per-token experts-per-token top-k moe-router-topk moe-top-k",
+}  # fmt: skip
+"""Name here -> the others' names for it, with hyphens."""
+_VALUED: dict[tuple[str, str], str] = {
+    **{("precision", name): name for name in ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4")},
+    ("zero", "3"): "fsdp use-fsdp fully-shard",
+    ("zero", "1"): "use-distributed-optimizer distributed-optimizer",
+    ("recompute", "full"): "activation-checkpointing activation-checkpoint gradient-checkpointing checkpointing ac "
+    "enable-activation-checkpointing checkpoint-activations fsdp-activation-checkpointing",
+    ("recompute", "selective"): "recompute-activations",
+    ("offload", "optimizer"): "cpu-offload offload-optimizer optimizer-cpu-offload cpu-offload-optimizer",
+    ("offload", "parameters"): "cpu-offload offload-param offload-params fsdp-offload-params fsdp-cpu-offload",
+    ("offload", "activations"): "activation-offloading enable-activation-offloading cpu-checkpointing",
+    ("lora_rank", "16"): "lora peft use-lora",
+    ("quantize", "nf4"): "qlora load-in-4bit",
+    ("quantize", "int8"): "load-in-8bit",
+    ("attention", "flash"): "flash flash-attn flash-attention use-flash-attn use-flash-attention",
+}  # fmt: skip
+"""Name and value here -> the others' names that mean both."""
+_PRODUCTS: dict[tuple[str, str], str] = {
+    ("global_batch", "(micro-batch x dp x accumulation)"): "gradient-accumulation-steps gradient-accumulation "
+    "grad-accum grad-acc accumulation accumulation-steps accumulate-grad-batches batch-accumulation-per-replica "
+    "num-micro-batches num-microbatches micro-batches microbatches",
+    ("gpus", "(nodes x GPUs of a node)"): "nodes num-nodes nnodes n-nodes num-machines nproc-per-node gpus-per-node",
+    ("tokens", "(steps x global batch x sequence)"): "steps train-iters train-steps max-steps train-samples",
+}  # fmt: skip
+"""Name here, and how it is made -> the others' names for a part of it."""
+
+
+def all_names() -> Iterator[tuple[str, Here]]:
+    """Every name of another tool, with hyphens, and what it is here."""
+    for name, names in _NAMES.items():
+        yield from ((other, Here(name)) for other in names.split())
+    for name, long in _DEGREES.items():
+        short = "pp" if name == "stages" else name
+        yield from ((f"{long}-{ending}", Here(name)) for ending in _ENDINGS)
+        yield from ((f"{short}-{ending}", Here(name)) for ending in ("size", "degree"))
+    for (name, value), names in _VALUED.items():
+        yield from ((other, Here(name, value)) for other in names.split())
+    for (name, made), names in _PRODUCTS.items():
+        yield from ((other, Here(name, why=made)) for other in names.split())
+
+
+def here(name: str, known: Iterable[str]) -> list[Here]:
+    """What another tool's name is called here, of the names in ``known``; spelt with underscores or hyphens."""
+    spelt, some = name.strip("-").lower().replace("_", "-"), frozenset(known)
+    return [found for other, found in all_names() if other == spelt and found.name in some]
+
+
+def meant(name: str, known: Iterable[str], option: bool = False) -> str:
+    """A hint line: what another tool's name is called here, else the names most like it; empty where none is. As an
+    ``option`` of the command line, or as a field of a file."""
+    known = list(known)
+    plain = name.strip("-").replace("-", "_")
+    least = 0.6 if option else 0.5
+    found = here(name, known) or [Here(one) for one in nearest(plain, known, least=least)]
+    words = [one.as_option() if option else one.as_field() for one in found]
+    return f"did you mean {', '.join(words)}?" if words else ""

@@ -1,0 +1,91 @@
+"""Names of other tools, told by what they are here."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from distsim.cli import app
+from distsim.errors import DistsimError
+from distsim.other_names import Here, all_names, here, meant
+from distsim.specs.experts import Experts
+from distsim.specs.job import Job
+from distsim.specs.model import Model
+
+COMMANDS = ("memory", "comm", "step", "search", "plan", "pipeline")
+
+
+def options() -> set[str]:
+    """All options of all commands that price something, by their parameters' names."""
+    found = set()
+    for name in COMMANDS:
+        module = __import__(f"distsim.cli.{name}", fromlist=[name])
+        found |= {parameter.strip("_") for parameter in inspect.signature(getattr(module, name)).parameters}
+    return found
+
+
+def test_what_a_name_is_told_to_be_exists() -> None:
+    fields = {*Job.model_fields, *Model.model_fields, *Experts.model_fields, *options()}
+    assert {found.name for _, found in all_names()} <= fields
+
+
+def test_no_field_of_a_job_is_taken_for_another_tools_name() -> None:
+    """But for the degrees, which a pipeline drawn by itself calls stages and chunks."""
+    spelt = {name.replace("_", "-") for name in Job.model_fields}
+    assert {(other, found.name) for other, found in all_names() if other in spelt} == {
+        ("pp", "stages"),
+        ("vpp", "chunks"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("tensor_model_parallel_size", [Here("tp")]),
+        ("--per-device-train-batch-size", [Here("micro_batch")]),
+        ("batch_size", [Here("micro_batch"), Here("global_batch")]),
+        ("expert-tensor-parallel-size", [Here("etp")]),
+        ("use_distributed_optimizer", [Here("zero", "1")]),
+        ("gradient_accumulation_steps", [Here("global_batch", why="(micro-batch x dp x accumulation)")]),
+        ("hidden_size", []),
+        ("tp", []),
+    ],
+)
+def test_a_job_has_another_name_for_it(name: str, told: list[Here]) -> None:
+    assert here(name, Job.model_fields) == told
+
+
+def test_fields_are_told_as_files_have_them_and_options_as_they_are_typed() -> None:
+    assert meant("bf16", Job.model_fields) == 'did you mean precision = "bf16"?'
+    assert meant("fsdp", Job.model_fields) == "did you mean zero = 3?"
+    assert meant("--bf16", Job.model_fields, option=True) == "did you mean --precision bf16?"
+    assert meant("--micro_batch_size", Job.model_fields, option=True) == "did you mean --micro-batch?"
+    assert meant("num_hidden_layers", Model.model_fields) == "did you mean layers?"
+    assert meant("xyzzy", Job.model_fields) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["memory", "llama-7b", "--batch-size", "4"], "did you mean --micro-batch, --global-batch?"),
+        (["step", "llama-7b", "--dtype", "bf16"], "did you mean --precision?"),
+        (["comm", "llama-7b", "--nnodes", "4"], "did you mean --gpus (nodes x GPUs of a node)?"),
+        (["plan", "llama-7b", "--tokens", "1T", "--within", "30d"], "did you mean --deadline?"),
+        (["search", "llama-7b", "--steps", "9"], "did you mean --tokens (steps x global batch x sequence)?"),
+        (["pipeline", "--pp", "4"], "did you mean --stages?"),
+        (["memory", "llama-7b", "--hidden-size", "64"], "a network's shape is its preset's, its TOML's or"),
+        (["memory", "--model_name", "llama-7b"], "a model stands by itself: distsim memory llama-7b"),
+        (["memory", "llama-7b", "--dropout", "0.1"], "a switch takes no value: --dropout or --no-dropout"),
+    ],
+)
+def test_options_of_other_tools(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(words) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.splitlines()[1].strip().startswith(told)
+
+
+def test_a_program_is_told_too() -> None:
+    with pytest.raises(DistsimError, match="did you mean micro_batch, global_batch"):
+        Job(model="llama-7b", batch_size=4)
