@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from distsim.errors import nearest
+from distsim.errors import did_you_mean, nearest
 
 
 class Here(NamedTuple):
@@ -123,6 +123,18 @@ _PRODUCTS: dict[tuple[str, str], str] = {
 }  # fmt: skip
 """Name here, and how it is made -> the others' names for a part of it."""
 
+_CHOICES: dict[str, str] = {
+    "flash": "sdpa flash-attn flash-attention flash-attention-2 flash-attention-3 flash2 flash3 fa2 fa3 fused xformers "
+    "memory-efficient",
+    "eager": "math naive unfused manual",
+    "full": "true on yes",
+    "none": "false off no",
+    "optimizer": "cpu nvme",
+    "parameters": "params param weights",
+    "activations": "activation acts",
+}
+"""Choice here -> the others' words for it."""
+
 
 def all_names() -> Iterator[tuple[str, Here]]:
     """Every name of another tool, with hyphens, and what it is here."""
@@ -142,6 +154,14 @@ def here(name: str, known: Iterable[str]) -> list[Here]:
     """What another tool's name is called here, of the names in ``known``; spelt with underscores or hyphens."""
     spelt, some = name.strip("-").lower().replace("_", "-"), frozenset(known)
     return [found for other, found in all_names() if other == spelt and found.name in some]
+
+
+def choice_meant(word: str, choices: Iterable[str]) -> str:
+    """A hint line for a word that is none of an option's choices: the choice that another tool calls so, else the most
+    like; empty where none is."""
+    spelt, some = word.lower().replace("_", "-"), list(choices)
+    found = next((one for one in some if spelt in _CHOICES.get(one, "").split()), "")
+    return f"did you mean {found}?" if found else did_you_mean(word, some)
 
 
 def meant(name: str, known: Iterable[str], option: bool = False) -> str:

@@ -86,6 +86,25 @@ def test_options_of_other_tools(words: list[str], told: str, capsys: pytest.Capt
     assert err.splitlines()[1].strip().startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["memory", "llama-7b", "--attention", "sdpa"], "did you mean flash? choices: flash, eager"),
+        (["memory", "llama-7b", "--attention", "flash_attention_2"], "did you mean flash? choices: flash, eager"),
+        (["memory", "llama-7b", "--recompute", "on"], "did you mean full? choices: none, selective, full"),
+        (["search", "llama-7b", "--recompute", "true"], "did you mean full?"),
+        (["step", "llama-7b", "--offload", "params"], "did you mean parameters?"),
+        (["search", "llama-7b", "--offload", "cpu"], "did you mean optimizer?"),
+        (["memory", "llama-7b", "--recompute", "xyzzy"], "choices: none, selective, full"),
+    ],
+)
+def test_words_of_other_tools(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(words) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.splitlines()[1].strip() == told
+
+
 def test_a_program_is_told_too() -> None:
     with pytest.raises(DistsimError, match="did you mean micro_batch, global_batch"):
         Job(model="llama-7b", batch_size=4)

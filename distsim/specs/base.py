@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from distsim.errors import DistsimError, did_you_mean
+from distsim.errors import DistsimError
 
 
 def source_of(source: Mapping[str, str], figure: str) -> str | None:
@@ -134,6 +134,8 @@ KINDS = {
 def _bound(error: Any) -> tuple[str, str] | None:
     """A number out of its range, a word out of its list or a value of another kind, as (what is wrong, what would be
     right)."""
+    from distsim.other_names import choice_meant
+
     limits: dict[str, Any] = error.get("ctx") or {}
     if isinstance(error["input"], float) and error["input"] != error["input"]:
         return "is no number", ""
@@ -147,7 +149,7 @@ def _bound(error: Any) -> tuple[str, str] | None:
             return wrong, f"it must be {right} {limits[key]:,}"
     if error["type"] == "literal_error":
         words = str(limits["expected"]).replace(" or ", ", ").replace("'", "")
-        near = did_you_mean(str(error["input"]), words.split(", "))
+        near = choice_meant(str(error["input"]), words.split(", "))
         return "is not one of the choices", " ".join(filter(None, (near, f"choices: {words}")))
     kind = KINDS.get(error["type"])
     return (f"is not {kind}", "") if kind and not isinstance(error["input"], (dict, list, BaseModel)) else None

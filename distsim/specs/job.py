@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from distsim.errors import DistsimError, did_you_mean
+from distsim.errors import DistsimError
 from distsim.specs import stage_layers
 from distsim.specs.base import Spec, explain
 from distsim.specs.model import Model
@@ -126,7 +126,9 @@ class Job(Spec):
         words = value.replace(",", " ").lower().split()
         unknown = [word for word in words if word not in (*OFFLOADS, "none")]
         if unknown or not words or ("none" in words and len(words) > 1):
-            near = did_you_mean(unknown[0], OFFLOADS) if unknown else ""
+            from distsim.other_names import choice_meant
+
+            near = choice_meant(unknown[0], (*OFFLOADS, "none")) if unknown else ""
             choices = f"choices: none, {', '.join(OFFLOADS)}, joined by commas"
             raise ValueError(f"{value!r} is not a choice; {near or choices}")
         return ",".join(word for word in (*OFFLOADS, "none") if word in words)

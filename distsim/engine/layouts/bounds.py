@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from distsim.errors import DistsimError, did_you_mean
+from distsim.other_names import choice_meant
 
 NUMBERS = ("gpus", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "zero_group", "micro_batch", "recompute_layers")
 USUAL = ("1f1b", "gpipe", "interleaved-1f1b")
@@ -48,7 +49,7 @@ def parse_bound(name: str, text: str) -> Bound:
         for part in parts:
             if part not in WORDS[name]:
                 raise DistsimError(
-                    f"{flag}: {part!r} is not a choice of a search", did_you_mean(part, WORDS[name]),
+                    f"{flag}: {part!r} is not a choice of a search", choice_meant(part, WORDS[name]),
                     f"choices: {', '.join(WORDS[name])}",
                 )  # fmt: skip
         return Bound(text, words=tuple(parts))

@@ -12,7 +12,8 @@ from distsim.engine.jobs.drives import goes_to, needs_shards
 from distsim.engine.jobs.graphs import OPEN, asked_kernels
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.layouts.bounds import LARGEST, parse_bound
-from distsim.errors import DistsimError, did_you_mean
+from distsim.errors import DistsimError
+from distsim.other_names import choice_meant
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.job import OFFLOADS, Job
@@ -111,7 +112,7 @@ def parse_offloads(text: str, job: Job) -> tuple[str, ...]:
         if unknown or ("none" in parts and len(parts) > 1):
             wrong = unknown[0] if unknown else word
             raise DistsimError(
-                f"--offload {text}: {wrong!r} is not a choice", did_you_mean(wrong, (*OFFLOADS, "none", ALL)),
+                f"--offload {text}: {wrong!r} is not a choice", choice_meant(wrong, (*OFFLOADS, "none", ALL)),
                 f"choices: none, {', '.join(OFFLOADS)}, joined by + where they leave together, or all",
             )  # fmt: skip
         found.append(",".join(name for name in (*OFFLOADS, "none") if name in parts))
