@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from distsim.errors import DistsimError
-from distsim.other_names import meant
 
 PROJECT_FILE = "distsim.toml"
 # Either of two says what the other would: the one stated closer to the command line silences the other.
@@ -43,6 +42,8 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     named = {name.replace("-", "_"): value for name, value in data.items()}
     for name in named:
         if name not in known:
+            from distsim.other_names import meant
+
             hint = meant(name, known) or "options: as on the command line, e.g. gpu, gpus, tp, zero"
             raise DistsimError(f"unknown option {name!r}", hint, where=str(path))
     return named
