@@ -1,7 +1,7 @@
 """Field types of specs: text with a unit in, a checked SI number out (``"80 GiB"`` becomes 85899345920)."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo
 
@@ -60,3 +60,5 @@ MaybeNatural = Annotated[int | None, Field(ge=0)]
 MaybePositive = Annotated[float | None, Field(gt=0)]
 MaybeAmount = Annotated[float | None, Field(ge=0)]
 MaybeFraction = Annotated[float | None, Field(ge=0, lt=1)]
+
+QueryKeyNorm = Literal["none", "head", "unit", "full"]
