@@ -37,11 +37,8 @@ _WEIGHT_GRADIENT_ONLY = (".normalised", UNSCALED, RATE_GRADIENT_ONLY)
 """What an eager norm, a scale or a scan keeps for the gradient of its weight alone."""
 
 
-def tuned(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
-    """The rows of a block as adapters on frozen weights have them; unchanged where everything trains."""
-    tuning = ctx.tuning
-    if tuning is None:
-        return tuple(operations)
+def tuned(ctx: Context, tuning: Tuning, operations: Iterable[Operation]) -> tuple[Operation, ...]:
+    """The rows of a block as adapters on frozen weights have them."""
     found: list[Operation] = []
     for operation in operations:
         if _trains_whole(ctx, tuning, operation):
@@ -73,8 +70,6 @@ def first_tuned(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operat
 def untrained(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """The rows of the embedding: silent where none of it trains, but for what all layers read. Under recomputation
     its output is made to need a gradient (peft), so that what follows the lookup keeps what it does elsewhere."""
-    if ctx.tuning is None:
-        return operations
     again = where(ctx.layout.recompute_layers != 0, 1, 0)
     tables = [
         tuple(t if t.name.endswith(_READ_BY_LAYERS) else t._replace(elements=t.elements * again) for t in one.saved)

@@ -20,8 +20,7 @@ TERMS = ("content_position", "position_content")
 def distance_table(ctx: Context) -> list[Operation]:
     """The table of distances with its norm, and the convolution beside the first layer, once for all layers."""
     model, kind = ctx.model, ctx.model.disentangled
-    if kind is None:
-        return []
+    assert kind is not None
     table = Parameter(
         "embedding.distance_weight", kind.rows * model.hidden, "embedding", kind.rows, model.hidden,
         tensor_parallel=False,
@@ -61,8 +60,7 @@ def _convolution(ctx: Context, taps: int) -> list[Operation]:
 def distance_scores(ctx: Context, key: Tensor, heads: Number) -> list[Operation]:
     """Projected distances, their products with queries and keys, and the picking of scores, in one layer."""
     kind = ctx.model.disentangled
-    if kind is None:
-        return []
+    assert kind is not None
     scaled = key._replace(name="attention.key_scaled")
     pairs = ctx.layout.micro_batch * ctx.layout.seq**2
     mask = Tensor("attention.pair_mask", pairs, MASK_BYTES, "b s s mask")

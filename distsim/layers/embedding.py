@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.layers.core_attention import rope_table
-from distsim.layers.disentangled import distance_table
-from distsim.layers.inputs import frame_rows, patch_rows, table
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
@@ -20,8 +18,12 @@ def embedding(ctx: Context) -> list[Operation]:
     model = ctx.model
     behind = replace(ctx, layer=model.layers - 1).side
     if model.patches:
+        from distsim.layers.inputs import patch_rows
+
         rows = [*patch_rows(ctx), *_dropped(ctx)]
     elif model.frames:
+        from distsim.layers.inputs import frame_rows
+
         rows = [_lookup(behind), *frame_rows(ctx)]
     else:
         rows = [_lookup(ctx), *_second(ctx, behind)]
@@ -35,7 +37,17 @@ def embedding(ctx: Context) -> list[Operation]:
         rows.append(linear(ctx, "embedding.project_in", tokens, width, model.hidden, source, bias=bias, sharded=False))
     if model.text:
         rows.append(replace(_lookup(behind), name="embedding.text"))
-    return rows + distance_table(ctx)
+    if model.disentangled:
+        from distsim.layers.disentangled import distance_table
+
+        rows += distance_table(ctx)
+    return rows
+
+
+def table(name: str, rows: int, width: int, *, trains: bool = True) -> Parameter:
+    """A small table that every tensor-parallel rank holds."""
+    whole = Parameter(name, rows * width, "embedding", rows, width, tensor_parallel=False)
+    return whole if trains else whole._replace(held="frozen")
 
 
 def table_width(model: Model) -> int:

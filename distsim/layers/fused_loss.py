@@ -9,9 +9,6 @@ from distsim.formulas.loss import loss_chunk_tokens
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.units import FP32_BYTES
 
-TOGETHER = ("with-head", "cut")
-"""Losses that make the product of an output layer over the vocabulary themselves."""
-
 
 def together(ctx: Context, product: Operation, loss: Operation) -> list[Operation]:
     """The rows of the output layer and of the loss; what the two keep stands with the loss, which reads or makes it

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distsim.arrays import Number, ceil_div, some, where
-from distsim.layers.contrast import contrast
-from distsim.layers.fused_loss import TOGETHER, together
 from distsim.layers.hyper_connections import collected
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
@@ -15,6 +13,9 @@ from distsim.layers.norm import norm
 from distsim.layers.prediction import own_positions, pooler, positions, told_width, transform
 from distsim.layers.tensor_parallel import column_collectives
 from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
+
+TOGETHER = ("with-head", "cut")
+"""Losses that make the product of an output layer over the vocabulary themselves."""
 
 
 def head(ctx: Context) -> list[Operation]:
@@ -26,6 +27,8 @@ def head(ctx: Context) -> list[Operation]:
 
 def _head(ctx: Context) -> list[Operation]:
     if ctx.model.text:
+        from distsim.layers.contrast import contrast
+
         return contrast(ctx)
     before, ctx = _encoder_end(ctx), replace(ctx, layer=ctx.model.layers - 1).side
     model, layout = ctx.model, ctx.layout
@@ -41,6 +44,8 @@ def _head(ctx: Context) -> list[Operation]:
         operations.append(linear(ctx, "head.project_out", layout.tokens, model.hidden, width, source, sharded=False))
     operations += [*pooler(ctx), *transform(ctx), *_output(ctx, width), _loss(ctx)]
     if ctx.kernels.loss in TOGETHER and model.output.over_vocabulary:
+        from distsim.layers.fused_loss import together
+
         operations[-2:] = together(ctx, *operations[-2:])
     return _with_unused(operations, model.output.unused)
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from distsim.arrays import Number, minimum
 from distsim.formulas.attention import chosen_keys
+from distsim.layers.attention_kernel import reads_chosen
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
-from distsim.layers.sparse_attention import reads_chosen
 from distsim.layers.tensor_parallel import sequence_gathers
 from distsim.units import FP32_BYTES, INDEX_BYTES
 

@@ -12,13 +12,14 @@ from dataclasses import replace
 
 from distsim.arrays import Number
 from distsim.layers.attention import gate_projection, output_gate, output_projection
+from distsim.layers.attention_kernel import reads_chosen
 from distsim.layers.context_parallel import beside_gathered, context_exchange
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.indexer import indexer
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
-from distsim.layers.sparse_attention import absorbed, reads_chosen, sparse_core
+from distsim.layers.sparse_attention import absorbed, sparse_core
 from distsim.layers.tensor_parallel import column_collectives, sequence_gathers
 from distsim.specs.latent import LatentAttention
 from distsim.units import FP32_BYTES

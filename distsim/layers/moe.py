@@ -10,14 +10,13 @@ from distsim.layers.attention import residual
 from distsim.layers.ledger import EXPERTS, Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import mlp
+from distsim.layers.names import IDLE
 from distsim.layers.router import ROUTER_BYTES, router
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
 INDEXED_GRADIENTS = 3
 """Tensors of all copies of tokens that plain torch has while it puts gradients in the experts' order, and while it
 multiplies these by routers' weights and by outputs."""
-IDLE = ".idle"
-"""Ends the name of a parameter that nothing reads."""
 
 
 def routed_tokens(ctx: Context) -> Number:

@@ -13,9 +13,8 @@ from distsim.layers.attention import residual
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.mlp import mlp
 from distsim.layers.moe import moe
+from distsim.layers.names import SECOND
 
-SECOND = "second."
-"""Begins the names of what the second half keeps and owns."""
 Feed = Callable[[Context, Tensor], list[Operation]]
 
 

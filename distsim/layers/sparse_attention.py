@@ -14,20 +14,10 @@ from distsim.arrays import Number, ceil_div
 from distsim.formulas.attention import chosen_keys, gathered_bytes
 from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES, heads_operation
 from distsim.layers.ledger import Context, Operation, Tensor
-from distsim.specs.kernels import Kernels
-from distsim.specs.layout import Layout
-from distsim.specs.model import Model
 
 HEAD_TILE = 16
 """Heads of a query that a kernel multiplies at least: fewer are padded (tile-ai/tilelang examples/deepseek_v32,
 sparse_mla_fwd.py; NVIDIA/cudnn-frontend has backward for 16, 32, 64 and more; FlashMLA alone takes 64 or 128)."""
-
-
-def reads_chosen(model: Model, layout: Layout, kernels: Kernels) -> bool:
-    """Whether kernels that read chosen keys alone run where a model has indexers."""
-    latent = model.latent_attention
-    absorbed = kernels.sparse_attention == "absorbed" and layout.attention == "flash"
-    return absorbed and latent is not None and latent.index_heads > 0
 
 
 def absorbed(ctx: Context, row: Operation, query: Tensor) -> tuple[Operation, Tensor, Tensor]:

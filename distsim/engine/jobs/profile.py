@@ -8,8 +8,7 @@ from typing import Any
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
 from distsim.errors import DistsimError
-from distsim.layers.compressed_attention import reads_window
-from distsim.layers.sparse_attention import reads_chosen
+from distsim.layers.attention_kernel import reads_chosen, reads_window
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
