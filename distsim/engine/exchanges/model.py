@@ -12,7 +12,6 @@ from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
 from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies
 from distsim.layers.ledger import Block, Collective, Operation, dropped_by
-from distsim.layers.recompute import kept_operations
 from distsim.specs.layout import Layout
 
 PURPOSES = {
@@ -86,6 +85,8 @@ def _dropped(setup: Setup, operation: Operation) -> bool:
     """Whether selective recomputation runs an operation again."""
     kernels = setup.kernels
     if kernels.kept is not None:
+        from distsim.layers.recompute import kept_operations
+
         return operation.name not in kept_operations(kernels.kept)
     return dropped_by(operation, kernels.selective)
 

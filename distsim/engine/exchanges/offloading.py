@@ -15,7 +15,6 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
 from distsim.errors import DistsimError
-from distsim.formulas.drives import KEPT_ELEMENTS, driven_share
 from distsim.formulas.traffic import offload_transfer_bytes
 from distsim.layers.ledger import Parameter
 from distsim.units import FP32_BYTES
@@ -125,6 +124,8 @@ def _driven(setup: Setup, stage: Stage) -> list[Transfer]:
                   Transfer("states, gradients from drives", READ, "step", 1, held + gradients, "fp32"),
                   Transfer("states to drives", WRITE, "step", 1, held, "fp32")]  # fmt: skip
     if "parameters" in setup.drives:
+        from distsim.formulas.drives import KEPT_ELEMENTS, driven_share
+
         share = driven_share(_own(setup, stage.parameters, lambda one: 1), KEPT_ELEMENTS)
         weights = share * _own(setup, stage.parameters, lambda one: weight_bytes(one, precision, setup.tuning))
         updated = share * _own(setup, _trained(stage), lambda one: weight_bytes(one, precision, setup.tuning))

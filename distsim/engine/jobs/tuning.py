@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.engine.jobs.tuning_targets import experts_of, splits_fused, target_notes, targets_of
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Parameter
 from distsim.specs.framework import Framework
@@ -46,6 +45,8 @@ def tuning_of(
             f"--lora-rank {rank} is more than the {model.hidden} columns of {model.name}'s products",
             "ranks of 8 to 256 are usual",
         )
+    from distsim.engine.jobs.tuning_targets import experts_of, splits_fused, targets_of
+
     rules, whole = framework.adapters, frozenset((filled["lora_whole"] or "").split(",")) - {""}
     adapter = _plain(precision, FP32_BYTES) if rules.fp32 else _without_copies(precision)
     mixed = precision.master_bytes > 0 or precision.autocast
@@ -86,6 +87,8 @@ def tuning_notes(
     """What a user may not expect of adapters, and of quantised experts; ``asked`` are the targets of the job itself."""
     if tuning is None:
         return []
+    from distsim.engine.jobs.tuning_targets import target_notes
+
     told = [*target_notes(asked, tuning, framework, model), *_packed_notes(tuning, model, kernels, framework.name)]
     if tuning.others_fp32 and precision.activation_bytes < tuning.product_bytes:
         told.append(AS_GIVEN)
