@@ -5,7 +5,6 @@ from __future__ import annotations
 from distsim.arrays import Number, where
 from distsim.engine.exchanges.exchange import Exchange, gradients_wait
 from distsim.engine.exchanges.flows import Flow, Span, dtype_name
-from distsim.engine.exchanges.grids import grid_flows
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks.links import link_rate
@@ -53,8 +52,12 @@ def _block_flows(setup: Setup, exchange: Exchange, block: Block, count: Number, 
     flows: list[Flow] = []
     last = _last_exchange(block) if setup.framework.traffic.recompute_stops_early else None
     for operation in block.operations:
-        grid = grid_flows(setup, exchange, operation, y.micro_batches, count, again)
-        flows += grid
+        grid: list[Flow] = []
+        if exchange.tp_mode != "1d" and operation.kind == "matmul":
+            from distsim.engine.exchanges.grids import grid_flows
+
+            grid = grid_flows(setup, exchange, operation, y.micro_batches, count, again)
+            flows += grid
         dropped = _dropped(setup, operation)
         for collective in operation.collectives:
             if collective.group == "tp" and grid:

@@ -41,8 +41,6 @@ class Transfer(NamedTuple):
 def offload_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """Transfers over the host link (PCIe or NVLink-C2C) of offloaded states (arXiv:2101.06840, 2104.07857), and what
     goes on to drives."""
-    if not setup.offload:
-        return []
     host, rate = setup.accelerator.host, host_rate(setup)
     if host is None or rate is None:
         raise DistsimError(f"the host link of {setup.accelerator.name} is not known", "leave --offload out")
