@@ -7,7 +7,6 @@ product they adapt, and quantised weights are unpacked before it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Literal
 
 from distsim.arrays import Number, where
@@ -53,7 +52,7 @@ def tuned(ctx: Context, tuning: Tuning, operations: Iterable[Operation]) -> tupl
         frozen, adapters = _frozen(ctx, operation, packed), _adapters(ctx, tuning, operation)
         if _passed_by(ctx, operation):
             idle = parameters_of(adapters)
-            found.append(replace(frozen, parameters=(*frozen.parameters, *idle)))
+            found.append(frozen._replace(parameters=(*frozen.parameters, *idle)))
         else:
             found += [frozen, *adapters]
     return tuple(found)
@@ -76,7 +75,7 @@ def untrained(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operatio
         for one in operations
     ]
     return tuple(
-        one if changed.backward else replace(changed, saved=kept)
+        one if changed.backward else changed._replace(saved=kept)
         for one, changed, kept in zip(operations, _silent_start(operations), tables, strict=True)
     )  # fmt: skip
 
@@ -90,8 +89,8 @@ def _silent_start(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
 
 def _silent(operation: Operation) -> Operation:
     forward = tuple(one for one in operation.collectives if one.phase == "forward")
-    return replace(
-        operation, backward=False, weight_gradient=False, flops_backward=0, saved=(), transient_backward=(),
+    return operation._replace(
+        backward=False, weight_gradient=False, flops_backward=0, saved=(), transient_backward=(),
         collectives=forward,
     )  # fmt: skip
 
@@ -106,7 +105,7 @@ def _trains_whole(ctx: Context, tuning: Tuning, operation: Operation) -> bool:
 
 
 def _held(operation: Operation, held: Held) -> Operation:
-    return replace(operation, parameters=tuple(p._replace(held=held) for p in operation.parameters))
+    return operation._replace(parameters=tuple(p._replace(held=held) for p in operation.parameters))
 
 
 def _frozen(ctx: Context, operation: Operation, packed: bool) -> Operation:
@@ -129,8 +128,8 @@ def _frozen(ctx: Context, operation: Operation, packed: bool) -> Operation:
     held: Held = "quantised" if packed else "frozen"
     parameters = tuple(p._replace(held=held if p.kind == "matrix" else "frozen") for p in operation.parameters)
     product = operation.kind == "matmul"
-    return replace(
-        operation, saved=saved, transient_backward=transit, transient_forward=forward, parameters=parameters,
+    return operation._replace(
+        saved=saved, transient_backward=transit, transient_forward=forward, parameters=parameters,
         flops_backward=operation.flops_forward if product else operation.flops_backward,
         weight_gradient=not product,
         collectives=tuple(one for one in operation.collectives if not _for_weight_gradient(one)),

@@ -6,8 +6,6 @@ kernel does so; rows and tensors are those of transformers' DeBERTa-v2.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number, where
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
@@ -84,8 +82,8 @@ def _projection(ctx: Context, heads: Number) -> Operation:
     if dropped:
         saved += (Tensor("attention.distance_mask", kind.rows * model.hidden, MASK_BYTES, "2k h mask"),)
     if not kind.own_projections:
-        return replace(row, parameters=(), saved=tuple(one for one in saved if not one.weight_copy))
-    return replace(row, saved=saved)
+        return row._replace(parameters=(), saved=tuple(one for one in saved if not one.weight_copy))
+    return row._replace(saved=saved)
 
 
 def _term(ctx: Context, name: str, heads: Number) -> list[Operation]:

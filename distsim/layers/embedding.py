@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.layers.core_attention import rope_table
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
@@ -16,7 +14,7 @@ from distsim.units import INDEX_BYTES, MASK_BYTES
 def embedding(ctx: Context) -> list[Operation]:
     """What each stack reads, with its positions, norm and dropout."""
     model = ctx.model
-    behind = replace(ctx, layer=model.layers - 1).side
+    behind = ctx._replace(layer=model.layers - 1).side
     if model.patches:
         from distsim.layers.inputs import patch_rows
 
@@ -36,7 +34,7 @@ def embedding(ctx: Context) -> list[Operation]:
         source = Tensor("embedding.narrow", tokens * width, ctx.precision.kept_input_bytes, "s b w")
         rows.append(linear(ctx, "embedding.project_in", tokens, width, model.hidden, source, bias=bias, sharded=False))
     if model.text:
-        rows.append(replace(_lookup(behind), name="embedding.text"))
+        rows.append(_lookup(behind)._replace(name="embedding.text"))
     if model.disentangled:
         from distsim.layers.disentangled import distance_table
 

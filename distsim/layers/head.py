@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number, ceil_div, some, where
 from distsim.layers.hyper_connections import collected
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
@@ -30,7 +28,7 @@ def _head(ctx: Context) -> list[Operation]:
         from distsim.layers.contrast import contrast
 
         return contrast(ctx)
-    before, ctx = _encoder_end(ctx), replace(ctx, layer=ctx.model.layers - 1).side
+    before, ctx = _encoder_end(ctx), ctx._replace(layer=ctx.model.layers - 1).side
     model, layout = ctx.model, ctx.layout
     stream = Tensor("head.input", ctx.sharded_tokens * model.hidden, ctx.stream_bytes, "s b h")
     operations = [*before, *collected(ctx)]
@@ -61,7 +59,7 @@ def _encoder_end(ctx: Context) -> list[Operation]:
     if not model.final_norm:  # the last layer ends in a norm (BART)
         return [Operation("encoder.end", "copy", saved=kept)]
     last = norm(ctx, "encoder.norm", ctx.sharded_tokens, model.hidden, stream)
-    return [replace(last, saved=(*last.saved, *kept)), *_end_dropout(ctx, "encoder")]
+    return [last._replace(saved=(*last.saved, *kept)), *_end_dropout(ctx, "encoder")]
 
 
 def _end_dropout(ctx: Context, name: str) -> list[Operation]:
@@ -105,7 +103,7 @@ def _with_unused(operations: list[Operation], unused: int) -> list[Operation]:
         return operations
     first = operations[0]
     held = Parameter("head.unused.weight", unused, "vector", tensor_parallel=False)
-    return [replace(first, parameters=(*first.parameters, held)), *operations[1:]]
+    return [first._replace(parameters=(*first.parameters, held)), *operations[1:]]
 
 
 def _logits(ctx: Context) -> tuple[Number, Number, Number]:

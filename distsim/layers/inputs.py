@@ -5,8 +5,6 @@ Dosovitskiy et al. 2020 (arXiv:2010.11929), section 3.1; Radford et al. 2022 (ar
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.layers.embedding import table
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
@@ -57,5 +55,5 @@ def frame_rows(ctx: Context) -> list[Operation]:
         pointwise(f"{PROJECTIONS[1]}.first_activation", first),
         linear(ctx, f"{PROJECTIONS[1]}.second", layout.tokens, frames.taps * model.hidden, model.hidden, middle,
                bias=True, sharded=False),
-        replace(pointwise(f"{PROJECTIONS[1]}.second_activation", second), parameters=(positions,)),
+        pointwise(f"{PROJECTIONS[1]}.second_activation", second)._replace(parameters=(positions,)),
     ]  # fmt: skip

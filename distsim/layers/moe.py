@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number
 from distsim.layers import capacity
 from distsim.layers.attention import residual
@@ -126,7 +124,7 @@ def _with_idle(up: Operation, idle: Number) -> Operation:
     """The first product with the weights of so many experts that nothing reads."""
     weight = up.parameters[0]
     unread = weight._replace(name=weight.name + IDLE, elements=weight.elements / weight.copies * idle, copies=idle)
-    return replace(up, parameters=(*up.parameters, unread))
+    return up._replace(parameters=(*up.parameters, unread))
 
 
 def _sent(ctx: Context, routed: Number) -> tuple[Tensor, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 from distsim.arrays import Number
 from distsim.layers.attention import sink_parameters
@@ -101,7 +100,7 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[O
     second = Tensor("mlp.input", entering, kept, "s b h")
     experts = model.experts if model.is_moe_layer(ctx.layer) else None
     attending = attend(model, ctx.layer)(ctx, first)
-    attending[0] = replace(attending[0], parameters=attending[0].parameters + sink_parameters(ctx))
+    attending[0] = attending[0]._replace(parameters=attending[0].parameters + sink_parameters(ctx))
     mixing, read = read_streams(ctx, "attention", boundary)
     read = slice_of_all(ctx, "streams.predicted") if model.streams else read
     operations = [
@@ -153,7 +152,7 @@ def first_block(ctx: Context, block: Block) -> Block:
 def layer_blocks(ctx: Context) -> dict[str, tuple[Block, list[int]]]:
     """One block per kind of layer, with the layers that are of this kind."""
     return {
-        kind: (layer_block(replace(ctx, layer=layers[0])), layers) for kind, layers in layer_kinds(ctx.model).items()
+        kind: (layer_block(ctx._replace(layer=layers[0])), layers) for kind, layers in layer_kinds(ctx.model).items()
     }
 
 
@@ -175,7 +174,7 @@ def head_block(ctx: Context) -> Block:
 def untied(block: Block, ctx: Context) -> Block:
     """The head without the matrix it shares with an embedding on the same stage."""
     operations = tuple(
-        replace(operation, parameters=tuple(p for p in operation.parameters if not tied_parameter(p, ctx)))
+        operation._replace(parameters=tuple(p for p in operation.parameters if not tied_parameter(p, ctx)))
         for operation in block.operations
     )
     return block._replace(operations=operations)

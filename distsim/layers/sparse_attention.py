@@ -8,8 +8,6 @@ that would else make keys and values. A pair of query and key takes products ove
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number, ceil_div
 from distsim.formulas.attention import chosen_keys, gathered_bytes
 from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES, heads_operation
@@ -30,7 +28,7 @@ def absorbed(ctx: Context, row: Operation, query: Tensor) -> tuple[Operation, Te
     wider = query._replace(name="attention.query_absorbed", elements=tokens * heads * wide)
     keys = Tensor("attention.key", tokens * wide, act, "s b c")
     each = (tokens, mla.kv_rank, mla.nope_dim + mla.value_dim, heads)
-    return replace(row, saved=(), output=None, shape=each), wider, keys
+    return row._replace(saved=(), output=None, shape=each), wider, keys
 
 
 def sparse_core(ctx: Context, query: Tensor, wider: Tensor, key: Tensor) -> list[Operation]:

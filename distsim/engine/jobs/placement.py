@@ -6,7 +6,6 @@ This is the one place that decides it; memory, traffic, time, search and replays
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import groupby
 
 from distsim.arrays import Number
@@ -242,7 +241,7 @@ def balanced(model: Model, layout: Layout) -> Chunks:
     last stage holds it."""
     from distsim.engine.timelines.partition import split
 
-    ctx = replace(plain_context(model), layout=layout)
+    ctx = plain_context(model)._replace(layout=layout)
     costs = {kind: float(flops_forward(block.operations)) for kind, (block, _) in layer_blocks(ctx).items()}
     layers = [costs[kind] for kind in kinds_of_layers(model)]
     head = 0.0 if layout.vocab_parallel else float(flops_forward(head_block(ctx).operations))

@@ -19,13 +19,7 @@ from distsim.engine.kernels.orthogonal import Orthogonal, orthogonal_work
 from distsim.engine.kernels.passes import autocast_bytes, bias_bytes, bias_gradient_bytes, fused_share, moved_bytes
 from distsim.engine.kernels.quantise import frozen_casts, trained_casts
 from distsim.engine.kernels.weights import optimizer_seconds, weight_work
-from distsim.formulas.compute import (
-    CUT_SHARE,
-    cached_share,
-    product_share,
-    roofline_seconds,
-    stream_seconds,
-)
+from distsim.formulas.compute import CUT_SHARE, cached_share, product_share, roofline_seconds, stream_seconds
 from distsim.formulas.traffic import boundary_calls
 from distsim.layers.ledger import EXPERTS, Block, Operation, dropped_by
 
@@ -149,10 +143,8 @@ def _dropped(setup: Setup, block: Block, needed: int) -> list[bool]:
     if parts is not None:
         kept = kept_operations(parts)
         return [place < needed and one.name not in kept for place, one in enumerate(block.operations)]
-    found, products = [], 0
-    for place, one in enumerate(
-        block.operations
-    ):  # by rows; layers/recompute.py counts a row's products, as torch does
+    found, products = [], 0  # by rows; layers/recompute.py counts the separate products of a row, as torch does
+    for place, one in enumerate(block.operations):
         counted = counted_product(one)
         products += counted
         due = products % 2 == 0 if counted else place < needed
