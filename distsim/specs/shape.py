@@ -4,7 +4,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from distsim.specs.base import Sourced
 from distsim.specs.output import Output
 from distsim.specs.parts import (
     BlockIndexer,
@@ -37,7 +36,7 @@ RECURRENT = ("mamba", "delta", "convolution", "lightning", "recurrence")
 """Fields of what may stand in attention's place."""
 
 
-class Shape(Sourced, defer_build=True):  # only models are ever read: its own validator is never needed
+class Shape:
     """A transformer of one kind of layers: a decoder, or an encoder where ``causal`` is off. Counts are plain numbers;
     widths are in elements."""
 
