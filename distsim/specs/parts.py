@@ -1,5 +1,5 @@
-"""Parts of a network that most models do not have: a model's fields name them, and only where one is stated is its spec
-loaded and built (start-up)."""
+"""Parts that most models and frameworks do not have: fields name them, and only where one is stated is its spec loaded
+and built (start-up)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from distsim.specs.mixers import LinearRecurrence as LinearRecurrence
     from distsim.specs.mixers import Mamba as Mamba
     from distsim.specs.mixers import ShortConvolution as ShortConvolution
+    from distsim.specs.scripts import Remat as Remat
+    from distsim.specs.scripts import Script as Script
     from distsim.specs.windowed import Windowed as Windowed
 else:
     from distsim.specs.base import later
@@ -44,4 +46,6 @@ else:
     LinearRecurrence = later("mixers", "LinearRecurrence")
     Mamba = later("mixers", "Mamba")
     ShortConvolution = later("mixers", "ShortConvolution")
+    Remat = later("scripts", "Remat")
+    Script = later("scripts", "Script")
     Windowed = later("windowed", "Windowed")

@@ -61,4 +61,6 @@ MaybePositive = Annotated[float | None, Field(gt=0)]
 MaybeAmount = Annotated[float | None, Field(ge=0)]
 MaybeFraction = Annotated[float | None, Field(ge=0, lt=1)]
 
+KeptPart = Literal["qkv", "context", "out", "up", "down"]
+"""Queries, keys and values; what attention makes of them; its projection; the two products of an MLP or of experts."""
 QueryKeyNorm = Literal["none", "head", "unit", "full"]

@@ -12,11 +12,12 @@ from distsim.specs.framework import Framework
 from distsim.specs.kernels import Kernels
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
-from distsim.specs.tuning import LETTERS, WHOLE, Quantization, Tuning
+from distsim.specs.tuning import LETTERS, WHOLE, Tuning
 from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
+    from distsim.specs.quantization import Quantization
 
 EXPERTS = "experts"
 """What follows a quantization's name, after a plus, where experts are quantised though they are no linear layers."""
