@@ -38,10 +38,10 @@ ONCE_PER_SEQUENCE = ("head.pooler", "head.sentence", "head.unused")
 """Parameters of the head that a token does not pass through."""
 
 
-NARAYANAN = re.compile(r"96 ?\*? ?b(?!\d)|\bsc.?21\b|bigscience|megatron\S* formula", re.IGNORECASE)
+NARAYANAN = r"(?i)96 ?\*? ?b(?!\d)|\bsc.?21\b|bigscience|megatron\S* formula"
 """How sources name the count of Narayanan et al. 2021: a GPT with plain MLPs, every layer computed twice."""
-COUNTED = re.compile(r"\b(?:(?P<hardware>hardware|hw|hfu)|model|mfu|causal)\b", re.IGNORECASE)
-CAUSAL = re.compile(r"(?<!non-)(?<!non )(?<!not )\bcausal", re.IGNORECASE)
+COUNTED = r"(?i)\b(?:(?P<hardware>hardware|hw|hfu)|model|mfu|causal)\b"
+CAUSAL = r"(?i)(?<!non-)(?<!non )(?<!not )\bcausal"
 """Words of a convention: who counts, and whether attention counts half."""
 
 
@@ -206,13 +206,13 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
     Hardware FLOPs are the model's with what the setup computes again, layers counted whole wherever repeating them
     stops, but for those who name another formula."""
     model, seq = setup.model, setup.layout.seq
-    if NARAYANAN.search(convention):
+    if re.search(NARAYANAN, convention):
         return hardware_flops_per_token(model.layers, model.hidden, model.vocab, seq)
-    counted = COUNTED.search(convention)
+    counted = re.search(COUNTED, convention)
     if counted is None:
         return None
     seen = reach_of(setup) if model.compressed_attention else seq
-    reach = seen / 2 if CAUSAL.search(convention) and model.causal else seen
+    reach = seen / 2 if re.search(CAUSAL, convention) and model.causal else seen
     layers = model.layers + model.mtp_trained * len(model.mtp_module)
     once = model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, reach)
     if not counted["hardware"]:
