@@ -60,10 +60,10 @@ class Sums:
 
     def add(self, other: Sums, times: Number = 1) -> None:
         """Add ``times`` times another."""
-        mine = vars(self)
+        mine, once = vars(self), isinstance(times, int) and times == 1
         for name, value in vars(other).items():
             if not isinstance(value, (int, float)) or value:  # most kernels are of one kind
-                mine[name] = mine[name] + product(times, value)
+                mine[name] = mine[name] + (value if once else product(times, value))
 
 
 @dataclass(repr=False, eq=False)
