@@ -21,7 +21,7 @@ def _plain(*values: Number) -> bool:
 
 def where(condition: Number, yes: Number, no: Number) -> Number:
     """``yes`` where the condition holds, else ``no``; both are evaluated, so guard divisions."""
-    if isinstance(condition, (bool, int)):
+    if isinstance(condition, int):
         return yes if condition else no
     import numpy
 

@@ -13,7 +13,7 @@ KINDS: dict[str, tuple[str, str] | None] = {
     "frameworks": ("distsim.specs.framework", "Framework"),
     "precisions": ("distsim.specs.precision", "Precision"),
     "optimizers": ("distsim.specs.optimizer", "Optimizer"),
-    "quantizations": ("distsim.specs.tuning", "Quantization"),
+    "quantizations": ("distsim.specs.quantization", "Quantization"),
     "losses": ("distsim.specs.loss", "Loss"),
     "prices": ("distsim.specs.price", "Price"),
     "storage": ("distsim.specs.storage", "Storage"),

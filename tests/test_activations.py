@@ -89,7 +89,7 @@ def test_outside_the_layers() -> None:
     ctx = context(gpt(hidden, 96), tp=TP, sequence_parallel=1)
     names = distinct_saved(embedding_block(ctx).operations)
     assert names["embedding.dropout_mask"] == SEQ * BATCH * hidden / TP
-    ctx = replace(ctx, vocab_padded=51200)
+    ctx = ctx._replace(vocab_padded=51200)
     head = saved_bytes(head_block(ctx).operations)
     assert head == pytest.approx(4 * SEQ * BATCH * hidden / TP * (1 + 51200 / hidden), rel=1e-12)
 

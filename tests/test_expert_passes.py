@@ -31,7 +31,7 @@ def titan(**more: Any) -> Setup:
 def with_rows(setup: Setup, rows: int, width: int) -> Operation:
     """The dispatch of so many rows."""
     size = rows * width * 2.0
-    return replace(operation(setup, "mlp.dispatch"), bytes_read=size, bytes_written=size, shape=(rows, width))
+    return operation(setup, "mlp.dispatch")._replace(bytes_read=size, bytes_written=size, shape=(rows, width))
 
 
 def test_adding_rows_by_index_takes_about_what_was_measured_on_b200() -> None:

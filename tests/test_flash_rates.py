@@ -103,8 +103,8 @@ def kernel_seconds(row: dict[str, str]) -> tuple[float, float]:
     flops = 2 * batch * heads * tokens * keys * (width + value_width)
     size = 2 * batch * tokens * heads * (width + value_width)
     shape = (batch, heads, tokens, keys, width, value_width)
-    own = replace(core, shape=shape, flops_forward=flops, flops_backward=FLASH_BACKWARD * flops, causal=True)
-    forward, backward = flash_seconds(Chip(setup), replace(own, bytes_read=1.5 * size, bytes_written=0.5 * size))
+    own = core._replace(shape=shape, flops_forward=flops, flops_backward=FLASH_BACKWARD * flops, causal=True)
+    forward, backward = flash_seconds(Chip(setup), own._replace(bytes_read=1.5 * size, bytes_written=0.5 * size))
     return float(forward), float(backward)
 
 
@@ -135,8 +135,8 @@ def test_no_length_is_slower_than_a_longer_one(gpu: str, window: int) -> None:
     for tokens in range(8, 4200, 8):
         keys = min(window or tokens, tokens)
         flops, size = 4.0 * 16 * 32 * tokens * keys * 128, 2 * 16 * 32 * tokens * 128 * 2
-        one = replace(
-            core, shape=(16, 32, tokens, keys, 128, 128), bytes_read=size, bytes_written=size / 2,
+        one = core._replace(
+            shape=(16, 32, tokens, keys, 128, 128), bytes_read=size, bytes_written=size / 2,
             flops_forward=flops, flops_backward=2.5 * flops,
         )  # fmt: skip
         found.append(sum(flash_seconds(chip, one)))

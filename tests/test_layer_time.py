@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,7 +100,7 @@ def test_heads_that_tensor_cores_cannot_read_are_slow() -> None:
     even = _operation(setup, "attention.scores")
     chip = Chip(setup)
     batch, heads, queries, keys, width, value = even.shape
-    odd = replace(even, shape=(batch, heads, queries, keys, width - 4, value - 4))
+    odd = even._replace(shape=(batch, heads, queries, keys, width - 4, value - 4))
     assert operation_sums(setup, chip, odd)[1].matmul > 5 * operation_sums(setup, chip, even)[1].matmul
 
 
@@ -111,7 +110,7 @@ def test_passes_of_softmax_and_dropout_over_scores() -> None:
     softmax = _operation(setup, "attention.softmax")
     n = softmax.shape[0]
     assert moved_bytes(setup, softmax) == (9 * n, 11 * n)
-    plain = replace(softmax, saved=softmax.saved[:1], bytes_written=softmax.saved[0].size_bytes)
+    plain = softmax._replace(saved=softmax.saved[:1], bytes_written=softmax.saved[0].size_bytes)
     assert moved_bytes(setup, plain) == (4 * n, 6 * n)
 
 

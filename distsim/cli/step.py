@@ -77,13 +77,13 @@ def step(
 
 def _print(report: Any, explain: bool, origins: dict[str, str]) -> None:
     from distsim.engine.advice.faster import advise
-    from distsim.report.explain import option_lines
     from distsim.report.step import lines
     from distsim.report.style import style
 
     term = style()
     made = lines(report, advise(report), term)
     if explain:
+        from distsim.report.explain import option_lines
         from distsim.report.step_explain import lines as explained
 
         made += ["", *explained(report, term), "", *option_lines(report.setup, origins)]

@@ -7,7 +7,6 @@ product they adapt, and quantised weights are unpacked before it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Literal
 
 from distsim.arrays import Number, where
@@ -37,11 +36,8 @@ _WEIGHT_GRADIENT_ONLY = (".normalised", UNSCALED, RATE_GRADIENT_ONLY)
 """What an eager norm, a scale or a scan keeps for the gradient of its weight alone."""
 
 
-def tuned(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...]:
-    """The rows of a block as adapters on frozen weights have them; unchanged where everything trains."""
-    tuning = ctx.tuning
-    if tuning is None:
-        return tuple(operations)
+def tuned(ctx: Context, tuning: Tuning, operations: Iterable[Operation]) -> tuple[Operation, ...]:
+    """The rows of a block as adapters on frozen weights have them."""
     found: list[Operation] = []
     for operation in operations:
         if _trains_whole(ctx, tuning, operation):
@@ -56,7 +52,7 @@ def tuned(ctx: Context, operations: Iterable[Operation]) -> tuple[Operation, ...
         frozen, adapters = _frozen(ctx, operation, packed), _adapters(ctx, tuning, operation)
         if _passed_by(ctx, operation):
             idle = parameters_of(adapters)
-            found.append(replace(frozen, parameters=(*frozen.parameters, *idle)))
+            found.append(frozen._replace(parameters=(*frozen.parameters, *idle)))
         else:
             found += [frozen, *adapters]
     return tuple(found)
@@ -73,15 +69,13 @@ def first_tuned(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operat
 def untrained(ctx: Context, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """The rows of the embedding: silent where none of it trains, but for what all layers read. Under recomputation
     its output is made to need a gradient (peft), so that what follows the lookup keeps what it does elsewhere."""
-    if ctx.tuning is None:
-        return operations
     again = where(ctx.layout.recompute_layers != 0, 1, 0)
     tables = [
         tuple(t if t.name.endswith(_READ_BY_LAYERS) else t._replace(elements=t.elements * again) for t in one.saved)
         for one in operations
     ]
     return tuple(
-        one if changed.backward else replace(changed, saved=kept)
+        one if changed.backward else changed._replace(saved=kept)
         for one, changed, kept in zip(operations, _silent_start(operations), tables, strict=True)
     )  # fmt: skip
 
@@ -95,8 +89,8 @@ def _silent_start(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
 
 def _silent(operation: Operation) -> Operation:
     forward = tuple(one for one in operation.collectives if one.phase == "forward")
-    return replace(
-        operation, backward=False, weight_gradient=False, flops_backward=0, saved=(), transient_backward=(),
+    return operation._replace(
+        backward=False, weight_gradient=False, flops_backward=0, saved=(), transient_backward=(),
         collectives=forward,
     )  # fmt: skip
 
@@ -111,7 +105,7 @@ def _trains_whole(ctx: Context, tuning: Tuning, operation: Operation) -> bool:
 
 
 def _held(operation: Operation, held: Held) -> Operation:
-    return replace(operation, parameters=tuple(p._replace(held=held) for p in operation.parameters))
+    return operation._replace(parameters=tuple(p._replace(held=held) for p in operation.parameters))
 
 
 def _frozen(ctx: Context, operation: Operation, packed: bool) -> Operation:
@@ -134,8 +128,8 @@ def _frozen(ctx: Context, operation: Operation, packed: bool) -> Operation:
     held: Held = "quantised" if packed else "frozen"
     parameters = tuple(p._replace(held=held if p.kind == "matrix" else "frozen") for p in operation.parameters)
     product = operation.kind == "matmul"
-    return replace(
-        operation, saved=saved, transient_backward=transit, transient_forward=forward, parameters=parameters,
+    return operation._replace(
+        saved=saved, transient_backward=transit, transient_forward=forward, parameters=parameters,
         flops_backward=operation.flops_forward if product else operation.flops_backward,
         weight_gradient=not product,
         collectives=tuple(one for one in operation.collectives if not _for_weight_gradient(one)),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from distsim.arrays import Number, maximum
 from distsim.layers.attention_kernel import flash_kernel, masked
-from distsim.layers.block_indexer import block_indexer
 from distsim.layers.context_parallel import beside_gathered, context_exchange
 from distsim.layers.core_attention import Heads, core_attention
-from distsim.layers.disentangled import distance_scores
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Bias, Weights, linear
 from distsim.layers.norm import inner_norm, norm, shared
@@ -57,7 +55,14 @@ def attention(ctx: Context, source: Tensor) -> list[Operation]:
     operations += _query_key_norm(ctx, query, key, heads, kv_heads)
     operations += _value_norm(ctx, value, tokens * kv_heads, made)
     operations += context_exchange(ctx, query, key, value, values)
-    operations += [*block_indexer(ctx), *distance_scores(ctx, key, heads)]
+    if model.block_indexer:
+        from distsim.layers.block_indexer import block_indexer
+
+        operations += block_indexer(ctx)
+    if model.disentangled:
+        from distsim.layers.disentangled import distance_scores
+
+        operations += distance_scores(ctx, key, heads)
     core = core_attention(ctx, Heads(query, key, value, heads, width, values, tokens * outer))
     operations += beside_gathered(ctx, core, key, value)
     if model.attention_gate:

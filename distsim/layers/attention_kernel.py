@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from distsim.arrays import Number, where
 from distsim.layers.ledger import Context, Tensor
+from distsim.specs.kernels import Kernels
+from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 
 MASK = "attention.mask"
@@ -17,6 +19,21 @@ def flash_kernel(ctx: Context) -> bool:
     """Whether attention is one kernel whose output has the queries' order in memory."""
     possible = ctx.layout.attention == "flash" and not ctx.model.composed_attention
     return possible and (not ctx.kernels.sdpa or sdpa_choice(ctx) == "flash")
+
+
+def reads_chosen(model: Model, layout: Layout, kernels: Kernels) -> bool:
+    """Whether kernels that read chosen keys alone run where a model has indexers."""
+    latent = model.latent_attention
+    return latent is not None and latent.index_heads > 0 and _absorbed(layout, kernels)
+
+
+def reads_window(model: Model, layout: Layout, kernels: Kernels) -> bool:
+    """Whether kernels run that read a query's own keys alone, those of its window and compressed ones."""
+    return model.compressed_attention is not None and _absorbed(layout, kernels)
+
+
+def _absorbed(layout: Layout, kernels: Kernels) -> bool:
+    return kernels.sparse_attention == "absorbed" and layout.attention == "flash"
 
 
 def too_wide(model: Model) -> bool:

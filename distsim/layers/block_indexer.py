@@ -15,7 +15,8 @@ from distsim.units import FP32_BYTES, INDEX_BYTES
 def block_indexer(ctx: Context) -> list[Operation]:
     """Operations of one indexer, held whole by every rank; none where the layer attends to all keys."""
     index, tokens, act, layout = ctx.model.block_indexer, ctx.layout.tokens, ctx.activation, ctx.layout
-    if index is None or not index.chooses(ctx.layer):
+    assert index is not None
+    if not index.chooses(ctx.layer):
         return []
     hidden, heads, width, seen = ctx.model.hidden, index.heads, index.dim, layout.together
     samples, rows = layout.micro_batch * layout.seq / seen, seen / layout.cp

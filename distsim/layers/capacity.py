@@ -8,8 +8,6 @@ sequence: each token meets every slot of its own sequence.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number, where
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
 from distsim.units import MASK_BYTES
@@ -54,8 +52,7 @@ def with_room(ctx: Context, operations: list[Operation]) -> list[Operation]:
 
 def _with_rows(one: Operation, kept: Number, passing: Number) -> Operation:
     """An operation whose kept and passing tensors have so many times their rows."""
-    return replace(
-        one,
+    return one._replace(
         saved=_wider(one.saved, kept),
         transient_forward=_wider(one.transient_forward, passing),
         transient_backward=_wider(one.transient_backward, passing),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, ceil_div, minimum
 from distsim.formulas.attention import chosen_keys, gathered_bytes
 from distsim.layers.attention import residual
+from distsim.layers.attention_kernel import reads_window
 from distsim.layers.compressor import compressor
 from distsim.layers.context_parallel import context_exchange
 from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES
@@ -23,9 +24,6 @@ from distsim.layers.norm import norm
 from distsim.layers.sparse_attention import HEAD_TILE
 from distsim.layers.tensor_parallel import column_collectives, row_collectives, sequence_gathers
 from distsim.specs.compressed import CompressedAttention
-from distsim.specs.kernels import Kernels
-from distsim.specs.layout import Layout
-from distsim.specs.model import Model
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
 ROTATIONS = 3
@@ -56,13 +54,6 @@ def most_keys(table: CompressedAttention, layer: int, tokens: Number) -> Seen:
     ratio = table.ratio(layer)
     there = tokens / ratio if ratio else 0.0
     return Seen(minimum(tokens, table.window), minimum(there, table.index_keys) if table.chooses(layer) else there)
-
-
-def reads_window(model: Model, layout: Layout, kernels: Kernels) -> bool:
-    """Whether kernels run that read a query's own keys alone."""
-    return model.compressed_attention is not None and kernels.sparse_attention == "absorbed" and (
-        layout.attention == "flash"
-    )  # fmt: skip
 
 
 def compressed_attention(ctx: Context, source: Tensor) -> list[Operation]:

@@ -6,8 +6,6 @@ arXiv:2407.21783, section 3.3.2). All-to-all: heads are traded for tokens (Jacob
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number, maximum, where
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
 from distsim.units import FP32_BYTES
@@ -44,8 +42,8 @@ def beside_gathered(ctx: Context, core: list[Operation], key: Tensor, value: Ten
     whole = tuple(one._replace(name=f"{one.name}_gathered", elements=one.elements * ranks) for one in (key, value))
     gradients = tuple(one._replace(name=f"{one.name}_gradient") for one in whole)
     return [
-        replace(
-            row, transient_forward=(*row.transient_forward, *whole),
+        row._replace(
+            transient_forward=(*row.transient_forward, *whole),
             transient_backward=(*row.transient_backward, *whole, *gradients),
         ) if row.recompute_class == "core_attention" else row
         for row in core

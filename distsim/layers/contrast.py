@@ -6,8 +6,6 @@ transformers; implementations that gather the features of all ranks exchange and
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
@@ -16,7 +14,7 @@ from distsim.units import FP32_BYTES
 
 def contrast(ctx: Context) -> list[Operation]:
     """Norms at the end of both stacks, projections of one token of each, similarities, loss."""
-    behind = replace(ctx, layer=ctx.model.layers - 1).side
+    behind = ctx._replace(layer=ctx.model.layers - 1).side
     assert ctx.model.text is not None
     width = ctx.model.text.projection
     return [*_end(ctx, "image", width), *_end(behind, "text", width), _loss(ctx)]

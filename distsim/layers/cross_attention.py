@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.layers.attention import heads_per_rank, residual
 from distsim.layers.attention_kernel import flash_kernel, masked
 from distsim.layers.core_attention import Heads, core_attention
@@ -25,7 +23,7 @@ def cross_attention(ctx: Context, whole: Context) -> list[Operation]:
     key = Tensor("attention.key", others * kv_heads * width, act, "s b k d/t")
     value = Tensor("attention.value", others * kv_heads * width, act, "s b k d/t")
     read = Heads(query, key, value, heads, width, width, value.elements)
-    core = core_attention(replace(ctx, keys=whole.layout.seq), read)
+    core = core_attention(ctx._replace(keys=whole.layout.seq), read)
     kept = Tensor("attention.output", tokens * heads * width, ctx.precision.kept_input_bytes, "s b a d/t")
     if ctx.kernels.attention_output_copy and flash_kernel(ctx):
         kept = kept._replace(name="attention.output_copy", elements=kept.elements * (1 - masked(ctx)))
@@ -55,8 +53,8 @@ def _own(tensor: Tensor) -> Tensor:
 
 def _renamed(operation: Operation) -> Operation:
     """The row under this block's name, so that a layer keeps its tensors beside those of its own attention."""
-    return replace(
-        operation, name=operation.name.replace("attention", NAME, 1), saved=tuple(map(_own, operation.saved)),
+    return operation._replace(
+        name=operation.name.replace("attention", NAME, 1), saved=tuple(map(_own, operation.saved)),
         output=None if operation.output is None else _own(operation.output),
         transient_forward=tuple(map(_own, operation.transient_forward)),
         transient_backward=tuple(map(_own, operation.transient_backward)),

@@ -6,8 +6,6 @@ kernel does so; rows and tensors are those of transformers' DeBERTa-v2.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number, where
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
@@ -20,8 +18,7 @@ TERMS = ("content_position", "position_content")
 def distance_table(ctx: Context) -> list[Operation]:
     """The table of distances with its norm, and the convolution beside the first layer, once for all layers."""
     model, kind = ctx.model, ctx.model.disentangled
-    if kind is None:
-        return []
+    assert kind is not None
     table = Parameter(
         "embedding.distance_weight", kind.rows * model.hidden, "embedding", kind.rows, model.hidden,
         tensor_parallel=False,
@@ -61,8 +58,7 @@ def _convolution(ctx: Context, taps: int) -> list[Operation]:
 def distance_scores(ctx: Context, key: Tensor, heads: Number) -> list[Operation]:
     """Projected distances, their products with queries and keys, and the picking of scores, in one layer."""
     kind = ctx.model.disentangled
-    if kind is None:
-        return []
+    assert kind is not None
     scaled = key._replace(name="attention.key_scaled")
     pairs = ctx.layout.micro_batch * ctx.layout.seq**2
     mask = Tensor("attention.pair_mask", pairs, MASK_BYTES, "b s s mask")
@@ -86,8 +82,8 @@ def _projection(ctx: Context, heads: Number) -> Operation:
     if dropped:
         saved += (Tensor("attention.distance_mask", kind.rows * model.hidden, MASK_BYTES, "2k h mask"),)
     if not kind.own_projections:
-        return replace(row, parameters=(), saved=tuple(one for one in saved if not one.weight_copy))
-    return replace(row, saved=saved)
+        return row._replace(parameters=(), saved=tuple(one for one in saved if not one.weight_copy))
+    return row._replace(saved=saved)
 
 
 def _term(ctx: Context, name: str, heads: Number) -> list[Operation]:

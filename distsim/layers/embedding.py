@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.layers.core_attention import rope_table
-from distsim.layers.disentangled import distance_table
-from distsim.layers.inputs import frame_rows, patch_rows, table
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
@@ -18,10 +14,14 @@ from distsim.units import INDEX_BYTES, MASK_BYTES
 def embedding(ctx: Context) -> list[Operation]:
     """What each stack reads, with its positions, norm and dropout."""
     model = ctx.model
-    behind = replace(ctx, layer=model.layers - 1).side
+    behind = ctx._replace(layer=model.layers - 1).side
     if model.patches:
+        from distsim.layers.inputs import patch_rows
+
         rows = [*patch_rows(ctx), *_dropped(ctx)]
     elif model.frames:
+        from distsim.layers.inputs import frame_rows
+
         rows = [_lookup(behind), *frame_rows(ctx)]
     else:
         rows = [_lookup(ctx), *_second(ctx, behind)]
@@ -34,8 +34,18 @@ def embedding(ctx: Context) -> list[Operation]:
         source = Tensor("embedding.narrow", tokens * width, ctx.precision.kept_input_bytes, "s b w")
         rows.append(linear(ctx, "embedding.project_in", tokens, width, model.hidden, source, bias=bias, sharded=False))
     if model.text:
-        rows.append(replace(_lookup(behind), name="embedding.text"))
-    return rows + distance_table(ctx)
+        rows.append(_lookup(behind)._replace(name="embedding.text"))
+    if model.disentangled:
+        from distsim.layers.disentangled import distance_table
+
+        rows += distance_table(ctx)
+    return rows
+
+
+def table(name: str, rows: int, width: int, *, trains: bool = True) -> Parameter:
+    """A small table that every tensor-parallel rank holds."""
+    whole = Parameter(name, rows * width, "embedding", rows, width, tensor_parallel=False)
+    return whole if trains else whole._replace(held="frozen")
 
 
 def table_width(model: Model) -> int:

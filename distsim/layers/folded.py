@@ -8,8 +8,6 @@ if W trained, before it gets that of A and B.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number
 from distsim.layers.adapted import ROUTER
 from distsim.layers.ledger import Context, Held, Operation, Parameter, Tensor
@@ -55,8 +53,8 @@ def _reading(ctx: Context, operation: Operation, elements: Number, quantised: bo
     whole = Tensor(f"{operation.name}.folded", elements, act, "E f h")
     wide = whole._replace(bytes_each=act if quantised else max(act, ctx.precision.parameter_bytes))
     saved = tuple(tensor for tensor in operation.saved if not tensor.weight_copy)
-    return replace(
-        operation, saved=(*saved, whole),
+    return operation._replace(
+        saved=(*saved, whole),
         transient_forward=(*operation.transient_forward, wide._replace(name=f"{operation.name}.plain")),
         transient_backward=(*operation.transient_backward, wide._replace(name=f"{operation.name}.folded_gradient")),
         parameters=tuple(p._replace(held=held if p.kind == "matrix" else "frozen") for p in operation.parameters),

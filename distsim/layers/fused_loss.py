@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import minimum
 from distsim.formulas.loss import loss_chunk_tokens
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.units import FP32_BYTES
-
-TOGETHER = ("with-head", "cut")
-"""Losses that make the product of an output layer over the vocabulary themselves."""
 
 
 def together(ctx: Context, product: Operation, loss: Operation) -> list[Operation]:
@@ -23,8 +18,8 @@ def together(ctx: Context, product: Operation, loss: Operation) -> list[Operatio
         kept = source, Tensor("loss.log_sum_exp", tokens, FP32_BYTES, "s b")
         transit = product.transient_backward[1:]
         return [
-            replace(product, saved=copies, output=None, bytes_written=0, transient_backward=transit),
-            replace(loss, saved=kept, transient_forward=(), transient_backward=(), bytes_read=0, bytes_written=0),
+            product._replace(saved=copies, output=None, bytes_written=0, transient_backward=transit),
+            loss._replace(saved=kept, transient_forward=(), transient_backward=(), bytes_read=0, bytes_written=0),
         ]  # fmt: skip
     stated, parts = ctx.kernels.loss_chunk_tokens, ctx.kernels.loss_chunks
     chunk = minimum(tokens, stated) if stated else loss_chunk_tokens(tokens, words, width)
@@ -40,13 +35,13 @@ def together(ctx: Context, product: Operation, loss: Operation) -> list[Operatio
         # a slice's gradient is as large as what it was cut from, that of a chunk's weight as the weight: both are added
         sums = (made, made, *(weights if _trains(ctx) else ()))
         return [
-            replace(product, shape=chunks, saved=copies, output=logits, transient_backward=()),
-            replace(loss, saved=(source,), transient_forward=(logits, *wide),
+            product._replace(shape=chunks, saved=copies, output=logits, transient_backward=()),
+            loss._replace(saved=(source,), transient_forward=(logits, *wide),
                     transient_backward=(logits, *wide, logits, *sums)),
         ]  # fmt: skip
     return [
-        replace(product, shape=chunks, saved=copies, output=logits, transient_backward=()),
-        replace(loss, saved=(made,), transient_forward=(logits, *wide, *(weights if _trains(ctx) else ())),
+        product._replace(shape=chunks, saved=copies, output=logits, transient_backward=()),
+        loss._replace(saved=(made,), transient_forward=(logits, *wide, *(weights if _trains(ctx) else ())),
                 transient_backward=()),
     ]  # fmt: skip
 

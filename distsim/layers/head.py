@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number, ceil_div, some, where
-from distsim.layers.contrast import contrast
-from distsim.layers.fused_loss import TOGETHER, together
 from distsim.layers.hyper_connections import collected
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
@@ -15,6 +11,9 @@ from distsim.layers.norm import norm
 from distsim.layers.prediction import own_positions, pooler, positions, told_width, transform
 from distsim.layers.tensor_parallel import column_collectives
 from distsim.units import FP32_BYTES, INDEX_BYTES, MASK_BYTES
+
+TOGETHER = ("with-head", "cut")
+"""Losses that make the product of an output layer over the vocabulary themselves."""
 
 
 def head(ctx: Context) -> list[Operation]:
@@ -26,8 +25,10 @@ def head(ctx: Context) -> list[Operation]:
 
 def _head(ctx: Context) -> list[Operation]:
     if ctx.model.text:
+        from distsim.layers.contrast import contrast
+
         return contrast(ctx)
-    before, ctx = _encoder_end(ctx), replace(ctx, layer=ctx.model.layers - 1).side
+    before, ctx = _encoder_end(ctx), ctx._replace(layer=ctx.model.layers - 1).side
     model, layout = ctx.model, ctx.layout
     stream = Tensor("head.input", ctx.sharded_tokens * model.hidden, ctx.stream_bytes, "s b h")
     operations = [*before, *collected(ctx)]
@@ -41,6 +42,8 @@ def _head(ctx: Context) -> list[Operation]:
         operations.append(linear(ctx, "head.project_out", layout.tokens, model.hidden, width, source, sharded=False))
     operations += [*pooler(ctx), *transform(ctx), *_output(ctx, width), _loss(ctx)]
     if ctx.kernels.loss in TOGETHER and model.output.over_vocabulary:
+        from distsim.layers.fused_loss import together
+
         operations[-2:] = together(ctx, *operations[-2:])
     return _with_unused(operations, model.output.unused)
 
@@ -56,7 +59,7 @@ def _encoder_end(ctx: Context) -> list[Operation]:
     if not model.final_norm:  # the last layer ends in a norm (BART)
         return [Operation("encoder.end", "copy", saved=kept)]
     last = norm(ctx, "encoder.norm", ctx.sharded_tokens, model.hidden, stream)
-    return [replace(last, saved=(*last.saved, *kept)), *_end_dropout(ctx, "encoder")]
+    return [last._replace(saved=(*last.saved, *kept)), *_end_dropout(ctx, "encoder")]
 
 
 def _end_dropout(ctx: Context, name: str) -> list[Operation]:
@@ -100,7 +103,7 @@ def _with_unused(operations: list[Operation], unused: int) -> list[Operation]:
         return operations
     first = operations[0]
     held = Parameter("head.unused.weight", unused, "vector", tensor_parallel=False)
-    return [replace(first, parameters=(*first.parameters, held)), *operations[1:]]
+    return [first._replace(parameters=(*first.parameters, held)), *operations[1:]]
 
 
 def _logits(ctx: Context) -> tuple[Number, Number, Number]:

@@ -7,13 +7,11 @@ trained to agree with the attention that it chooses for. Its parameters are few,
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number, minimum
 from distsim.formulas.attention import chosen_keys
+from distsim.layers.attention_kernel import reads_chosen
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
-from distsim.layers.sparse_attention import reads_chosen
 from distsim.layers.tensor_parallel import sequence_gathers
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
@@ -87,7 +85,7 @@ def _sparse_scores(ctx: Context, shape: tuple[Number, ...], read: Number, chosen
 def fixed(row: Operation) -> Operation:
     """A row without gradients: it keeps nothing, and its parameters have neither gradient nor states."""
     parameters = tuple(one._replace(held="frozen") for one in row.parameters)
-    return replace(
-        row, flops_backward=0, saved=(), transient_backward=(), parameters=parameters, weight_gradient=False,
+    return row._replace(
+        flops_backward=0, saved=(), transient_backward=(), parameters=parameters, weight_gradient=False,
         backward=False,
     )  # fmt: skip

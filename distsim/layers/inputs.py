@@ -5,20 +5,11 @@ Dosovitskiy et al. 2020 (arXiv:2010.11929), section 3.1; Radford et al. 2022 (ar
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from distsim.layers.ledger import Context, Operation, Parameter, Tensor
+from distsim.layers.embedding import table
+from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.linear import linear
+from distsim.layers.names import PROJECTIONS
 from distsim.layers.pointwise import pointwise
-
-PROJECTIONS = ("embedding.patches", "embedding.frames", "embedding.convolution")
-"""How the names of the products here begin, which count as work although they stand in the embedding."""
-
-
-def table(name: str, rows: int, width: int, *, trains: bool = True) -> Parameter:
-    """A small table that every tensor-parallel rank holds."""
-    whole = Parameter(name, rows * width, "embedding", rows, width, tensor_parallel=False)
-    return whole if trains else whole._replace(held="frozen")
 
 
 def patch_rows(ctx: Context) -> list[Operation]:
@@ -64,5 +55,5 @@ def frame_rows(ctx: Context) -> list[Operation]:
         pointwise(f"{PROJECTIONS[1]}.first_activation", first),
         linear(ctx, f"{PROJECTIONS[1]}.second", layout.tokens, frames.taps * model.hidden, model.hidden, middle,
                bias=True, sharded=False),
-        replace(pointwise(f"{PROJECTIONS[1]}.second_activation", second), parameters=(positions,)),
+        pointwise(f"{PROJECTIONS[1]}.second_activation", second)._replace(parameters=(positions,)),
     ]  # fmt: skip

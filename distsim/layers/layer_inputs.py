@@ -5,8 +5,6 @@ Every tensor-parallel rank holds the projections whole; the table is shared out 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import where
 from distsim.layers.attention import residual
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
@@ -82,5 +80,5 @@ def branch(ctx: Context) -> list[Operation]:
                   transient_backward=(before._replace(name="layer_input.gradient"), whole, whole)),
         linear(ctx, "layer_input.widen", tokens, inputs.width, model.hidden, product, sharded=False),
         norm(ctx, "layer_input.norm", tokens, model.hidden, wide),
-        *(replace(one, saved=()) for one in residual(ctx, "layer_input.residual")),
+        *(one._replace(saved=()) for one in residual(ctx, "layer_input.residual")),
     ]  # fmt: skip

@@ -4,7 +4,6 @@ Every field of a row is a number or a numpy array over layouts; all else in dist
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
 from distsim.arrays import Number, some, where
@@ -84,8 +83,7 @@ class Collective(NamedTuple):
     """Products that read the input; some frameworks gather it, or reduce its gradient, for each one by itself."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Operation:
+class Operation(NamedTuple):
     """One row of the ledger."""
 
     name: str
@@ -115,8 +113,7 @@ class Operation:
     """Attention computes the scores of earlier keys alone."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Context:
+class Context(NamedTuple):
     """Everything a layer needs to state its operations."""
 
     model: Model
@@ -143,11 +140,11 @@ class Context:
         model = self.model
         if model.is_text_layer(self.layer):
             text = model.text_model
-            return replace(self, model=text, layout=self.layout.with_(seq=text.context), vocab_padded=text.vocab)
+            return self._replace(model=text, layout=self.layout.with_(seq=text.context), vocab_padded=text.vocab)
         if not model.is_decoder_layer(self.layer):
             own = model.in_layer(self.layer)
-            return self if own is model else replace(self, model=own)
-        return replace(self, layout=self.layout.with_(seq=model.decoder_context))
+            return self if own is model else self._replace(model=own)
+        return self._replace(layout=self.layout.with_(seq=model.decoder_context))
 
     @property
     def sharded_tokens(self) -> Number:

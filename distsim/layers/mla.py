@@ -8,17 +8,16 @@ DTensors) gathers the hidden state before them.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number
 from distsim.layers.attention import gate_projection, output_gate, output_projection
+from distsim.layers.attention_kernel import reads_chosen
 from distsim.layers.context_parallel import beside_gathered, context_exchange
 from distsim.layers.core_attention import Heads, core_attention
 from distsim.layers.indexer import indexer
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import linear
 from distsim.layers.norm import norm
-from distsim.layers.sparse_attention import absorbed, reads_chosen, sparse_core
+from distsim.layers.sparse_attention import absorbed, sparse_core
 from distsim.layers.tensor_parallel import column_collectives, sequence_gathers
 from distsim.specs.latent import LatentAttention
 from distsim.units import FP32_BYTES
@@ -60,7 +59,7 @@ def _gated(ctx: Context, mla: LatentAttention, heads: Number, source: Tensor) ->
     if gate and not mla.fused_gate:
         made = gate_projection(ctx, heads if gate == "head" else inner, source)
         alone = mla.q_rank and ctx.kernels.regather_input  # else queries or latents gather its input
-        operations.append(replace(made, collectives=column_collectives(ctx)) if alone else made)
+        operations.append(made._replace(collectives=column_collectives(ctx)) if alone else made)
     if gate:
         each = FP32_BYTES if mla.fused_gate else None
         operations.append(output_gate(ctx, ctx.layout.tokens * inner, heads, each))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number
 from distsim.layers import capacity
 from distsim.layers.attention import residual
 from distsim.layers.ledger import EXPERTS, Collective, Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.mlp import mlp
+from distsim.layers.names import IDLE
 from distsim.layers.router import ROUTER_BYTES, router
 from distsim.units import FP32_BYTES, INDEX_BYTES
 
 INDEXED_GRADIENTS = 3
 """Tensors of all copies of tokens that plain torch has while it puts gradients in the experts' order, and while it
 multiplies these by routers' weights and by outputs."""
-IDLE = ".idle"
-"""Ends the name of a parameter that nothing reads."""
 
 
 def routed_tokens(ctx: Context) -> Number:
@@ -127,7 +124,7 @@ def _with_idle(up: Operation, idle: Number) -> Operation:
     """The first product with the weights of so many experts that nothing reads."""
     weight = up.parameters[0]
     unread = weight._replace(name=weight.name + IDLE, elements=weight.elements / weight.copies * idle, copies=idle)
-    return replace(up, parameters=(*up.parameters, unread))
+    return up._replace(parameters=(*up.parameters, unread))
 
 
 def _sent(ctx: Context, routed: Number) -> tuple[Tensor, ...]:

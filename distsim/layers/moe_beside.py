@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.layers.attention import residual
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.mlp import mlp
@@ -36,10 +34,10 @@ def _routing(ctx: Context, middle: Tensor) -> list[Operation]:
     before = norm(ctx, "mlp.router.norm", rows, model.hidden, middle, affine=False)
     kept = Tensor("mlp.router.input", rows * model.hidden, ctx.precision.kept_input_bytes, "s b h")
     if ctx.kernels.norm == "eager":
-        before = replace(before, saved=(*before.saved, kept._replace(name="mlp.router.normalised")))
+        before = before._replace(saved=(*before.saved, kept._replace(name="mlp.router.normalised")))
     choice = router(ctx, kept)
     scales = tuple(
         Parameter(f"mlp.router.{name}", size, "vector", tensor_parallel=False)
         for name, size in (("scale", model.hidden), ("expert_scale", experts.count))
     )
-    return [before, replace(choice, parameters=(*choice.parameters, *scales))]
+    return [before, choice._replace(parameters=(*choice.parameters, *scales))]

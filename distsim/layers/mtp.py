@@ -9,7 +9,6 @@ each letter of ``mtp_pattern``; a repeated one has its weights once, however man
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from distsim.layers.embedding import embedding
 from distsim.layers.ledger import Context, Operation, Tensor
@@ -32,7 +31,7 @@ def predictions(ctx: Context, head: list[Operation]) -> list[Operation]:
 
 def weightless(rows: Iterable[Operation]) -> tuple[Operation, ...]:
     """Rows once more with the weights of others: what they compute and keep, but nothing of their own to hold."""
-    return tuple(replace(row, parameters=()) for row in rows)
+    return tuple(row._replace(parameters=()) for row in rows)
 
 
 def _prediction(ctx: Context, head: list[Operation], depth: int) -> list[Operation]:
@@ -56,13 +55,13 @@ def _lookup(ctx: Context, name: str, depth: int) -> Operation:
     """The next tokens looked up in the embedding's copy, which all modules share; a tied output layer is that copy."""
     row = embedding(ctx)[0]
     weight = row.parameters[0]._replace(name=SHARED_EMBEDDING)
-    return replace(_again(row, name), parameters=() if depth or ctx.model.tied_embeddings else (weight,))
+    return _again(row, name)._replace(parameters=() if depth or ctx.model.tied_embeddings else (weight,))
 
 
 def _again(row: Operation, name: str) -> Operation:
     """A row of the head once more: with a norm of its own, the matrix shared."""
     own = row.parameters if row.kind == "norm" else ()
-    return replace(
-        row, name=f"{name}.{row.name}", saved=tuple(t._replace(name=f"{name}.{t.name}") for t in row.saved),
+    return row._replace(
+        name=f"{name}.{row.name}", saved=tuple(t._replace(name=f"{name}.{t.name}") for t in row.saved),
         parameters=tuple(p._replace(name=f"{name}.{p.name}") for p in own),
     )  # fmt: skip

@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import replace
 
 from distsim.arrays import Number
-from distsim.layers.adapters import first_tuned, tuned, untrained
-from distsim.layers.attention import attention, residual, sink_parameters
-from distsim.layers.compressed_attention import compressed_attention
-from distsim.layers.cross_attention import cross_attention
-from distsim.layers.delta import delta
+from distsim.layers.attention import sink_parameters
 from distsim.layers.embedding import embedding
 from distsim.layers.gated_norm import norm_gate
 from distsim.layers.head import head, tied_parameter
 from distsim.layers.hyper_connections import read_streams, stream_elements, write_streams
 from distsim.layers.layer_inputs import branch, lookup_rows
 from distsim.layers.ledger import Block, Context, Operation, Parameter, Tensor, parameters_of
-from distsim.layers.lightning import lightning
-from distsim.layers.linear_recurrence import linear_recurrence
-from distsim.layers.mamba import mamba
-from distsim.layers.mla import latent_attention
-from distsim.layers.mlp import mlp
-from distsim.layers.moe import moe
-from distsim.layers.moe_beside import experts_beside_mlp
+from distsim.layers.mixers import Mixer, attend, feed, single
 from distsim.layers.norm import norm
-from distsim.layers.selective_scan import selective_scan
-from distsim.layers.short_convolution import short_convolution
-from distsim.layers.shortcut import twice
 from distsim.layers.streams import bypass, correct, gather, predict, slice_of_all, spread, stream_count
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.tuning import Tuning
-
-Mixer = Callable[[Context, Tensor], list[Operation]]
 
 
 def layer_kind(model: Model, layer: int) -> str:
@@ -89,25 +72,35 @@ def layer_block(ctx: Context) -> Block:
     whole, ctx = ctx, ctx.side
     boundary = Tensor("layer.input", stream_elements(ctx), ctx.precision.stream_bytes, "s b h")
     if ctx.model.experts and ctx.model.experts.beside_dense:
-        operations = twice(ctx, lambda feed: _layer(ctx, whole, boundary, feed))
+        from distsim.layers.shortcut import twice
+
+        operations = twice(ctx, lambda half: _layer(ctx, whole, boundary, half))
     else:
-        operations = _layer(ctx, whole, boundary, _feed(ctx.model, ctx.layer))
+        operations = _layer(ctx, whole, boundary, feed(ctx.model, ctx.layer))
     entered = boundary._replace(elements=boundary.elements * stream_count(ctx))
-    return Block(layer_kind(whole.model, ctx.layer), tuned(ctx, operations), entered)
+    return Block(layer_kind(whole.model, ctx.layer), _as_trained(ctx, operations), entered)
 
 
-def _layer(ctx: Context, whole: Context, boundary: Tensor, feed: Mixer) -> list[Operation]:
+def _as_trained(ctx: Context, operations: list[Operation]) -> tuple[Operation, ...]:
+    """The rows of a block, with adapters on frozen weights where only those train."""
+    if ctx.tuning is None:
+        return tuple(operations)
+    from distsim.layers.adapters import tuned
+
+    return tuned(ctx, ctx.tuning, operations)
+
+
+def _layer(ctx: Context, whole: Context, boundary: Tensor, fed: Mixer) -> list[Operation]:
     """Attention, or what stands in its place, and an MLP or experts, each with its norms."""
     model, rows = ctx.model, ctx.sharded_tokens
     stream = rows * model.hidden
-    attend = _attend(model, ctx.layer)
     kept = ctx.precision.kept_input_bytes
     entering = stream if ctx.kernels.regather_input else ctx.layout.tokens * model.hidden
     first = Tensor("attention.input", entering, kept, "s b h")
     second = Tensor("mlp.input", entering, kept, "s b h")
     experts = model.experts if model.is_moe_layer(ctx.layer) else None
-    attending = attend(ctx, first)
-    attending[0] = replace(attending[0], parameters=attending[0].parameters + sink_parameters(ctx))
+    attending = attend(model, ctx.layer)(ctx, first)
+    attending[0] = attending[0]._replace(parameters=attending[0].parameters + sink_parameters(ctx))
     mixing, read = read_streams(ctx, "attention", boundary)
     read = slice_of_all(ctx, "streams.predicted") if model.streams else read
     operations = [
@@ -119,6 +112,8 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, feed: Mixer) -> list[
             norm(ctx, "attention.post_norm", rows, model.hidden, Tensor("attention.branch", stream, kept, "s b h"))
         )
     if model.is_decoder_layer(ctx.layer):
+        from distsim.layers.cross_attention import cross_attention
+
         operations += cross_attention(ctx, whole)
     if model.norms_per_layer >= 2:
         source = boundary if model.parallel_blocks else boundary._replace(name="layer.middle")
@@ -128,47 +123,10 @@ def _layer(ctx: Context, whole: Context, boundary: Tensor, feed: Mixer) -> list[
         operations += norm_gate(ctx, "mlp.norm") if experts else []
     else:
         second = first
-    operations += [*feed(ctx, second), *write_streams(ctx, "mlp")]
+    operations += [*fed(ctx, second), *write_streams(ctx, "mlp")]
     if model.norms_per_layer == 4 or (experts and experts.output_norm):
         operations.append(norm(ctx, "mlp.post_norm", rows, model.hidden, Tensor("mlp.branch", stream, kept, "s b h")))
     return [*predict(ctx), *operations, *bypass(ctx, first), *correct(ctx), *branch(ctx)]
-
-
-def _attend(model: Model, layer: int) -> Mixer:
-    """What comes before a layer's MLP."""
-    if model.is_recurrent(layer):
-        return _recurrent
-    if model.compressed_attention:
-        return compressed_attention
-    return latent_attention if model.latent_attention else attention
-
-
-def _feed(model: Model, layer: int) -> Mixer:
-    """A layer's MLP, its experts, or both side by side."""
-    if not model.is_moe_layer(layer):
-        return mlp
-    return experts_beside_mlp if model.experts is not None and model.experts.beside_mlp else moe
-
-
-def _recurrent(ctx: Context, source: Tensor) -> list[Operation]:
-    """A mixer that is no attention, and the addition to the residual stream; attention too where it stands beside."""
-    kind = ctx.model.recurrent_mixer
-    if ctx.model.mixer_beside:  # each reads a copy of the input, scaled by a factor of its own
-        return [*_mamba(ctx, source._replace(name="mamba.input")), *attention(ctx, source)]
-    if kind == "mamba":
-        return _mamba(ctx, source)
-    return [*_MIXERS[kind](ctx, source), *residual(ctx, f"{kind}.residual")]
-
-
-_MIXERS: dict[str, Callable[[Context, Tensor], list[Operation]]] = {
-    "delta": delta, "convolution": short_convolution, "lightning": lightning, "recurrence": linear_recurrence,
-}  # fmt: skip
-
-
-def _mamba(ctx: Context, source: Tensor) -> list[Operation]:
-    """Mamba-1 or Mamba-2, and the addition to the residual stream."""
-    mixer = selective_scan if ctx.model.mamba is not None and ctx.model.mamba.step_rank else mamba
-    return [*mixer(ctx, source), *residual(ctx, "mamba.residual")]
 
 
 def _single_mixer(ctx: Context) -> Block:
@@ -180,40 +138,43 @@ def _single_mixer(ctx: Context) -> Block:
     kind = model.mixer(ctx.layer)
     place = "mlp" if kind in ("moe", "mlp") else "attention"
     source = Tensor(f"{place}.input", entering * model.hidden, ctx.precision.kept_input_bytes, "s b h")
-    if kind == "mamba":
-        operations = _mamba(ctx, source)
-    else:
-        operations = {"attention": attention, "moe": moe, "mlp": mlp}[kind](ctx, source)
     first = norm(ctx, f"{place}.norm", rows, model.hidden, read)
-    return Block(kind, tuned(ctx, [first, *operations]), boundary)
+    return Block(kind, _as_trained(ctx, [first, *single(kind)(ctx, source)]), boundary)
 
 
 def first_block(ctx: Context, block: Block) -> Block:
     """The first layer where only adapters train and nothing before it does: backward ends at its first adapter."""
+    from distsim.layers.adapters import first_tuned
+
     return block._replace(operations=first_tuned(ctx, block.operations))
 
 
 def layer_blocks(ctx: Context) -> dict[str, tuple[Block, list[int]]]:
     """One block per kind of layer, with the layers that are of this kind."""
     return {
-        kind: (layer_block(replace(ctx, layer=layers[0])), layers) for kind, layers in layer_kinds(ctx.model).items()
+        kind: (layer_block(ctx._replace(layer=layers[0])), layers) for kind, layers in layer_kinds(ctx.model).items()
     }
 
 
 def embedding_block(ctx: Context) -> Block:
     """Token and position embeddings."""
-    return Block("embedding", untrained(ctx, tuned(ctx, [*embedding(ctx), *lookup_rows(ctx), *spread(ctx)])))
+    operations = _as_trained(ctx, [*embedding(ctx), *lookup_rows(ctx), *spread(ctx)])
+    if ctx.tuning is not None:
+        from distsim.layers.adapters import untrained
+
+        operations = untrained(ctx, operations)
+    return Block("embedding", operations)
 
 
 def head_block(ctx: Context) -> Block:
     """Final norm, output layer, loss. A tied matrix counts here only where the embedding is on another stage."""
-    return Block("head", tuned(ctx, [*gather(ctx), *head(ctx)]))
+    return Block("head", _as_trained(ctx, [*gather(ctx), *head(ctx)]))
 
 
 def untied(block: Block, ctx: Context) -> Block:
     """The head without the matrix it shares with an embedding on the same stage."""
     operations = tuple(
-        replace(operation, parameters=tuple(p for p in operation.parameters if not tied_parameter(p, ctx)))
+        operation._replace(parameters=tuple(p for p in operation.parameters if not tied_parameter(p, ctx)))
         for operation in block.operations
     )
     return block._replace(operations=operations)

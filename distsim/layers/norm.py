@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.units import FP32_BYTES
@@ -98,4 +96,4 @@ def inner_norm(
 
 def shared(made: Operation) -> Operation:
     """A norm whose width, and with it its weights, tensor-parallel ranks share."""
-    return replace(made, parameters=tuple(one._replace(tensor_parallel=True) for one in made.parameters))
+    return made._replace(parameters=tuple(one._replace(tensor_parallel=True) for one in made.parameters))

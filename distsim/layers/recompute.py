@@ -6,7 +6,7 @@ import functools
 
 from distsim.arrays import Number
 from distsim.layers.ledger import Block, Operation, Tensor
-from distsim.layers.shortcut import SECOND
+from distsim.layers.names import SECOND
 from distsim.specs.kernels import Kernels
 
 KEPT_OF_ATTENTION = ("attention.lse", "attention.rng")

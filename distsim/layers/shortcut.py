@@ -7,15 +7,13 @@ at the end, so that what they exchange can hide behind the second half.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from distsim.layers.attention import residual
 from distsim.layers.ledger import Context, Operation, Tensor
 from distsim.layers.mlp import mlp
 from distsim.layers.moe import moe
+from distsim.layers.names import SECOND
 
-SECOND = "second."
-"""Begins the names of what the second half keeps and owns."""
 Feed = Callable[[Context, Tensor], list[Operation]]
 
 
@@ -35,8 +33,8 @@ def _second(row: Operation) -> Operation:
     def own(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(tensor._replace(name=SECOND + tensor.name) for tensor in tensors)
 
-    return replace(
-        row, saved=own(row.saved), output=None if row.output is None else own((row.output,))[0],
+    return row._replace(
+        saved=own(row.saved), output=None if row.output is None else own((row.output,))[0],
         transient_forward=own(row.transient_forward), transient_backward=own(row.transient_backward),
         parameters=tuple(one._replace(name=SECOND + one.name) for one in row.parameters),
     )  # fmt: skip

@@ -8,26 +8,14 @@ that would else make keys and values. A pair of query and key takes products ove
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number, ceil_div
 from distsim.formulas.attention import chosen_keys, gathered_bytes
 from distsim.layers.core_attention import FLASH_BACKWARD, LSE_BYTES, heads_operation
 from distsim.layers.ledger import Context, Operation, Tensor
-from distsim.specs.kernels import Kernels
-from distsim.specs.layout import Layout
-from distsim.specs.model import Model
 
 HEAD_TILE = 16
 """Heads of a query that a kernel multiplies at least: fewer are padded (tile-ai/tilelang examples/deepseek_v32,
 sparse_mla_fwd.py; NVIDIA/cudnn-frontend has backward for 16, 32, 64 and more; FlashMLA alone takes 64 or 128)."""
-
-
-def reads_chosen(model: Model, layout: Layout, kernels: Kernels) -> bool:
-    """Whether kernels that read chosen keys alone run where a model has indexers."""
-    latent = model.latent_attention
-    absorbed = kernels.sparse_attention == "absorbed" and layout.attention == "flash"
-    return absorbed and latent is not None and latent.index_heads > 0
 
 
 def absorbed(ctx: Context, row: Operation, query: Tensor) -> tuple[Operation, Tensor, Tensor]:
@@ -40,7 +28,7 @@ def absorbed(ctx: Context, row: Operation, query: Tensor) -> tuple[Operation, Te
     wider = query._replace(name="attention.query_absorbed", elements=tokens * heads * wide)
     keys = Tensor("attention.key", tokens * wide, act, "s b c")
     each = (tokens, mla.kv_rank, mla.nope_dim + mla.value_dim, heads)
-    return replace(row, saved=(), output=None, shape=each), wider, keys
+    return row._replace(saved=(), output=None, shape=each), wider, keys
 
 
 def sparse_core(ctx: Context, query: Tensor, wider: Tensor, key: Tensor) -> list[Operation]:

@@ -6,8 +6,6 @@ small matrices whole.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.norm import norm
@@ -75,7 +73,7 @@ def correct(ctx: Context) -> list[Operation]:
     coefficients = linear(ctx, f"{NAME}.correct.coefficients", tokens, count, count, given, sharded=False)
     mixed = (_stream(ctx, f"{NAME}.innovation", count), given._replace(name=f"{NAME}.correct.coefficients"))
     scale = Parameter(f"{NAME}.scale", ctx.model.hidden, "vector", tensor_parallel=False)
-    routed = (replace(one, parameters=()) for one in _routing(ctx, "correct", _stream(ctx, f"{NAME}.activated")))
+    routed = (one._replace(parameters=()) for one in _routing(ctx, "correct", _stream(ctx, f"{NAME}.activated")))
     one = _stream(ctx, f"{NAME}{UNSCALED}")
     scaling = Operation(
         f"{NAME}.scaling", "elementwise", bytes_read=one.size_bytes, bytes_written=one.size_bytes,
@@ -92,7 +90,7 @@ def _routing(ctx: Context, when: str, source: Tensor) -> list[Operation]:
     product = linear(ctx, f"{NAME}.{when}.router", tokens, hidden, count, kept, sharded=False)
     return [
         norm(ctx, f"{NAME}.{when}.norm", tokens, hidden, source),
-        replace(product, saved=(*product.saved, routed)),
+        product._replace(saved=(*product.saved, routed)),
     ]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distsim.engine.advice.faster import Faster
-from distsim.engine.advice.mend import flag
 from distsim.engine.footprint.peak_error import TIGHT
 from distsim.engine.jobs.flops import reads_less
+from distsim.engine.jobs.words import flag
 from distsim.engine.step import StepReport
 from distsim.engine.steps.compose import PARTS
 from distsim.report.job_words import job_lines

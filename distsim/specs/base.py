@@ -1,10 +1,12 @@
 """What every spec shares: frozen, no unknown fields, provenance, and errors a person can act on."""
 
 import datetime
+import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import CoreSchema, core_schema
 
 from distsim.errors import DistsimError
 
@@ -35,6 +37,27 @@ class Spec(BaseModel):
             raise explain(error, cls, where) from None
         except DistsimError as error:  # of a spec that explains its mistakes itself
             raise DistsimError(error.problem, *error.hints, where=where or error.where) from None
+
+
+class Later:
+    """Stands for a spec as the type of a field: its module is loaded where somebody states the field (start-up)."""
+
+    place: str
+
+    @classmethod
+    def spec(cls) -> type[Spec]:
+        """The spec itself."""
+        found: type[Spec] = getattr(importlib.import_module(cls.place), cls.__name__)
+        return found
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(lambda value: cls.spec().model_validate(value))
+
+
+def later(file: str, name: str) -> type[Later]:
+    """What stands for the spec of that name in a file beside this one."""
+    return type(name, (Later,), {"place": f"{__package__}.{file}"})
 
 
 class Sourced(Spec):
@@ -78,6 +101,8 @@ def _numbers(spec: BaseModel, prefix: str) -> Iterator[tuple[str, Any]]:
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
+    elif isinstance(annotation, type) and issubclass(annotation, Later):
+        yield annotation.spec()
     for part in get_args(annotation):
         yield from _models_in(part)
 

@@ -1,11 +1,9 @@
 """The mixture-of-experts part of a model's MLPs."""
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 from pydantic import model_validator
 
-from distsim.errors import DistsimError
 from distsim.specs.base import Spec
 from distsim.specs.quantity import Count, MaybeCount, Natural
 
@@ -85,19 +83,3 @@ class Experts(Spec):
                 f"shared {self.shared} and shared_ffn {self.shared_ffn} must be both zero or both positive"
             )
         return self
-
-
-def check_capacity(options: Mapping[str, Any], model: str, experts: Experts | None) -> None:
-    """Raise DistsimError for a capacity factor or an imbalance that nothing reads, or that contradict each other."""
-    for name in ("capacity_factor", "expert_imbalance"):
-        if options[name] is not None and experts is None:
-            flag = f"--{name.replace('_', '-')} {options[name]:g}"
-            raise DistsimError(f"{flag} has no effect: {model} has no experts", "leave it out")
-    factor = options["capacity_factor"]
-    if factor is None:
-        return
-    if options["expert_imbalance"] is not None:
-        raise DistsimError(
-            f"--expert-imbalance has no effect with --capacity-factor {factor:g}: every expert has as many slots",
-            "keep one of them",
-        )

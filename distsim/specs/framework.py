@@ -10,9 +10,9 @@ from distsim.specs.base import Sourced
 from distsim.specs.buffers import Buffers, Overhead
 from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels
+from distsim.specs.parts import Remat, Script
 from distsim.specs.quantity import Natural
 from distsim.specs.recipes import Recipe
-from distsim.specs.scripts import Remat, Script
 from distsim.specs.support import Supports
 from distsim.specs.traffic import Traffic
 

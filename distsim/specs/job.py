@@ -10,7 +10,7 @@ from distsim.errors import DistsimError
 from distsim.specs import stage_layers
 from distsim.specs.base import Spec, explain
 from distsim.specs.model import Model
-from distsim.specs.quantity import MaybeFraction, Watts
+from distsim.specs.quantity import MaybeFraction, Once, Watts
 from distsim.specs.tuning import WHOLE, targets_named
 
 OFFLOADS = ("optimizer", "parameters", "activations")
@@ -18,8 +18,8 @@ OFFLOADS = ("optimizer", "parameters", "activations")
 SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "tp_comm_overlap", "dropout", "loss_parallel", "no_sync",
             "clip")  # fmt: skip
 LARGEST_DEGREE = 10_000_000  # beyond any machine: a typing slip, not a plan
-Degree = Annotated[int | None, Field(ge=1, le=LARGEST_DEGREE)]
-Size = Annotated[int | None, Field(ge=1, le=1_000_000_000)]
+Degree = Annotated[int | None, Once(Field(ge=1, le=LARGEST_DEGREE))]
+Size = Annotated[int | None, Once(Field(ge=1, le=1_000_000_000))]
 
 
 class Job(Spec):

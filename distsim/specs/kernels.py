@@ -5,8 +5,17 @@ from typing import Literal
 from pydantic import Field
 
 from distsim.specs.base import Spec
-from distsim.specs.quantity import Amount, Count, Factor, MaybeAmount, MaybeCount, MaybeNatural, Natural, Share
-from distsim.specs.scripts import KeptPart
+from distsim.specs.quantity import (
+    Amount,
+    Count,
+    Factor,
+    KeptPart,
+    MaybeAmount,
+    MaybeCount,
+    MaybeNatural,
+    Natural,
+    Share,
+)
 
 
 class Kernels(Spec):

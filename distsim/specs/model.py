@@ -4,10 +4,11 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
+from distsim.specs.base import Sourced
 from distsim.specs.shape import MIXERS, RECURRENT, Shape
 
 
-class Model(Shape, defer_build=False):
+class Model(Shape, Sourced):
     """A network whose fields hold together, with what its layers are."""
 
     @model_validator(mode="after")

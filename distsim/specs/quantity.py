@@ -1,9 +1,10 @@
 """Field types of specs: text with a unit in, a checked SI number out (``"80 GiB"`` becomes 85899345920)."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationInfo
+from pydantic_core import CoreSchema
 
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES
@@ -35,6 +36,19 @@ def _wire_format(value: Any) -> Any:
     return value
 
 
+class Once:
+    """Bounds of a plain number that many fields have: pydantic works out once what they ask for, not for each field."""
+
+    def __init__(self, bounds: Any) -> None:
+        self.bounds = bounds
+        self.schema: CoreSchema | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        if self.schema is None:
+            self.schema = handler.generate_schema(Annotated[source, self.bounds])
+        return self.schema
+
+
 Bytes = Annotated[int, BeforeValidator(_whole("B")), Field(gt=0)]
 BytesPerSecond = Annotated[float, BeforeValidator(_number("B/s")), Field(gt=0)]
 FlopPerSecond = Annotated[float, BeforeValidator(_number("FLOP/s")), Field(gt=0)]
@@ -48,15 +62,19 @@ WireFormat = Annotated[str, BeforeValidator(_wire_format)]
 Dollars = Annotated[float, BeforeValidator(_number("USD")), Field(ge=0)]
 
 # Plain numbers by their bounds. Shared types take pydantic two thirds of the time of a ``Field`` for each (start-up).
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-Amount = Annotated[float, Field(ge=0)]
-Factor = Annotated[float, Field(ge=1)]
-Share = Annotated[float, Field(gt=0, le=1)]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-MaybeCount = Annotated[int | None, Field(ge=1)]
-MaybeNatural = Annotated[int | None, Field(ge=0)]
-MaybePositive = Annotated[float | None, Field(gt=0)]
-MaybeAmount = Annotated[float | None, Field(ge=0)]
-MaybeFraction = Annotated[float | None, Field(ge=0, lt=1)]
+Count = Annotated[int, Once(Field(ge=1))]
+Natural = Annotated[int, Once(Field(ge=0))]
+Positive = Annotated[float, Once(Field(gt=0))]
+Amount = Annotated[float, Once(Field(ge=0))]
+Factor = Annotated[float, Once(Field(ge=1))]
+Share = Annotated[float, Once(Field(gt=0, le=1))]
+Fraction = Annotated[float, Once(Field(ge=0, lt=1))]
+MaybeCount = Annotated[int | None, Once(Field(ge=1))]
+MaybeNatural = Annotated[int | None, Once(Field(ge=0))]
+MaybePositive = Annotated[float | None, Once(Field(gt=0))]
+MaybeAmount = Annotated[float | None, Once(Field(ge=0))]
+MaybeFraction = Annotated[float | None, Once(Field(ge=0, lt=1))]
+
+KeptPart = Literal["qkv", "context", "out", "up", "down"]
+"""Queries, keys and values; what attention makes of them; its projection; the two products of an MLP or of experts."""
+QueryKeyNorm = Literal["none", "head", "unit", "full"]

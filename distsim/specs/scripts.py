@@ -3,10 +3,7 @@
 from typing import Literal
 
 from distsim.specs.base import Spec
-from distsim.specs.quantity import MaybeCount, MaybePositive
-
-KeptPart = Literal["qkv", "context", "out", "up", "down"]
-"""Queries, keys and values; what attention makes of them; its projection; the two products of an MLP or of experts."""
+from distsim.specs.quantity import KeptPart, MaybeCount, MaybePositive
 
 
 class Script(Spec):

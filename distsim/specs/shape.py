@@ -4,18 +4,28 @@ from typing import Literal
 
 from pydantic import Field
 
-from distsim.specs.base import Sourced
-from distsim.specs.block_indexer import BlockIndexer
-from distsim.specs.compressed import CompressedAttention
-from distsim.specs.disentangled import Disentangled
-from distsim.specs.experts import Experts
-from distsim.specs.inputs import Frames, Patches, TextTower
-from distsim.specs.latent import LatentAttention
-from distsim.specs.layer_shapes import GlobalAttention, LayerInputs, SharedKeys, Streams
-from distsim.specs.mixers import DeltaNet, Lightning, LinearRecurrence, Mamba, ShortConvolution
 from distsim.specs.output import Output
-from distsim.specs.quantity import Count, Fraction, MaybeCount, Natural, Share
-from distsim.specs.windowed import QueryKeyNorm, Windowed
+from distsim.specs.parts import (
+    BlockIndexer,
+    CompressedAttention,
+    DeltaNet,
+    Disentangled,
+    Experts,
+    Frames,
+    GlobalAttention,
+    LatentAttention,
+    LayerInputs,
+    Lightning,
+    LinearRecurrence,
+    Mamba,
+    Patches,
+    SharedKeys,
+    ShortConvolution,
+    Streams,
+    TextTower,
+    Windowed,
+)
+from distsim.specs.quantity import Count, Fraction, MaybeCount, Natural, QueryKeyNorm, Share
 
 Norm = Literal["layernorm", "rmsnorm"]
 Positions = Literal["rotary", "learned", "relative", "sinusoidal", "alibi", "none"]
@@ -26,7 +36,7 @@ RECURRENT = ("mamba", "delta", "convolution", "lightning", "recurrence")
 """Fields of what may stand in attention's place."""
 
 
-class Shape(Sourced, defer_build=True):  # only models are ever read: its own validator is never needed
+class Shape:
     """A transformer of one kind of layers: a decoder, or an encoder where ``causal`` is off. Counts are plain numbers;
     widths are in elements."""
 

@@ -10,10 +10,11 @@ BALANCED = (-2,)
 """Stands for the split that makes the slowest stage as fast as possible."""
 MOST = 100_000
 """Chunks or layers, beyond any model: a typing slip."""
-_COUNT = re.compile(r"(\d{1,6})(?:\*(\d{1,6}))?")
-_LETTER = re.compile(r"([EtmL|])\*(\d{1,6})")
-_GROUP = re.compile(r"\(([EtmL|]*)\)(?:\*(\d{1,6}))?")
-_CHUNK = re.compile(r"E?t*m*L?")
+# Patterns as text: re compiles and keeps them where a job has such an option, not at each start.
+_COUNT = r"(\d{1,6})(?:\*(\d{1,6}))?"
+_LETTER = r"([EtmL|])\*(\d{1,6})"
+_GROUP = r"\(([EtmL|]*)\)(?:\*(\d{1,6}))?"
+_CHUNK = r"E?t*m*L?"
 EXAMPLES = "7,8,8,9 or 4*15,1 or 3,...,2 or balanced or Et*3|(tt|)*29m|L"
 
 
@@ -37,7 +38,7 @@ def _counts(text: str) -> tuple[int, ...]:
     counts: list[int] = []
     words = text.replace(",", " ").split()
     for word in words:
-        match = _COUNT.fullmatch(word)
+        match = re.fullmatch(_COUNT, word)
         if word == "..." and REST not in counts:
             counts.append(REST)
         elif match is None or len(counts) > MOST:
@@ -54,7 +55,7 @@ def _layout(text: str) -> tuple[int, ...]:
     """Layers in each chunk of a layout string; what it says of embedding and loss has to be where they are."""
     chunks = _expanded(text).split("|")
     for index, chunk in enumerate(chunks):
-        if _CHUNK.fullmatch(chunk) is None:
+        if re.fullmatch(_CHUNK, chunk) is None:
             raise ValueError(f"{text!r}: part {index} is {chunk!r}, not embedding E, layers t, MTP m, loss L")
     whole = "".join(chunks)
     ends = chunks[0].startswith("E") and chunks[-1].endswith("L")
@@ -76,7 +77,7 @@ def _expanded(text: str) -> str:
 
     short = re.sub(r"[\s,]", "", text)
     for pattern in (_LETTER, _GROUP):
-        while (longer := pattern.sub(repeat, short)) != short:
+        while (longer := re.sub(pattern, repeat, short)) != short:
             if len(longer) > MOST:
                 raise ValueError(f"{text!r} names more than {MOST} stages or layers")
             short = longer

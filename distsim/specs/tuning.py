@@ -1,13 +1,12 @@
 """Parameter-efficient fine-tuning: adapters on frozen weights (LoRA), which may be quantised (QLoRA)."""
 
-from typing import Literal, NamedTuple
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from distsim.errors import did_you_mean
-from distsim.specs.base import Sourced
 from distsim.specs.precision import Precision
-from distsim.specs.quantity import Amount, WireFormat
+
+if TYPE_CHECKING:
+    from distsim.specs.quantization import Quantization
 
 MIXERS = ("in_proj", "in_proj_qkvz", "in_proj_qkv", "qkv_proj", "in_proj_z", "in_proj_ba", "in_proj_b", "in_proj_a",
           "x_proj", "dt_proj", "a_proj", "b_proj", "f_proj", "f_a_proj", "f_b_proj", "g_proj", "g_a_proj", "g_b_proj",
@@ -39,26 +38,6 @@ _CHOICES = (
 )
 WHOLE = ("embedding", "head", "norms")
 """Parts that can train whole beside adapters."""
-
-
-class Quantization(Sourced):
-    """How frozen weights of matrix products are stored."""
-
-    aliases: tuple[str, ...] = ()
-    weight_bytes: float = Field(gt=0, le=2)
-    """Bytes per weight, scales included."""
-    dtype: WireFormat
-    """Name of the format on the wire."""
-    unpack_bytes: Amount = 0
-    """Memory traffic per weight of unpacking it, beside reading the weight and writing the result."""
-    older_unpack_bytes: Amount = 0
-    """The same of releases until ``older_until``, for replays of measured runs."""
-    older_until: Amount = 0
-    """Last year, to the month, of releases that unpacked in another way."""
-    linear_only: bool = False
-    """Replaces linear layers, and nothing else that holds weights (bitsandbytes)."""
-    leaves_others: bool = False
-    """What is not quantised stays in the format it is stored in, where a framework otherwise makes it fp32."""
 
 
 class ExpertAdapters(NamedTuple):
@@ -94,7 +73,7 @@ class Tuning(NamedTuple):
     """Each adapter casts its input anew, and keeps the copy."""
     splits_fused: bool
     """A fused projection of queries, keys and values can have adapters for some of them."""
-    quantization: Quantization | None
+    quantization: "Quantization | None"
     quantises_head: bool
     gathers_outputs: bool = False
     """Adapters of row-parallel products gather their output whole over tensor parallel ranks."""

@@ -1,12 +1,8 @@
 """What attention within a sliding window has otherwise than attention to all tokens of the same model."""
 
-from typing import Literal
-
 from distsim.specs.base import Spec
 from distsim.specs.latent import LatentAttention
-from distsim.specs.quantity import MaybeCount
-
-QueryKeyNorm = Literal["none", "head", "unit", "full"]
+from distsim.specs.quantity import MaybeCount, QueryKeyNorm
 
 
 class Windowed(Spec):

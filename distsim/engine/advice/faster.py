@@ -187,13 +187,13 @@ def changes(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def _recomputed(setup: Setup) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Less recomputation."""
-    from distsim.engine.advice.changes import some_layers
-
     fewer = "" if setup.job.recompute_layers is None else " (and no --recompute-layers)"
     if setup.recompute != "none":
         yield "recompute", f"no recomputation{fewer}", {"recompute": "none", "recompute_layers": None}
     if setup.recompute == "full":
         yield "recompute", f"recompute attention only{fewer}", {"recompute": "selective", "recompute_layers": None}
+        from distsim.engine.advice.changes import some_layers
+
         for count, layers in _fewer_layers(setup):
             yield "recompute", some_layers(count, layers), {"recompute_layers": count}
 

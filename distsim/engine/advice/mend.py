@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from distsim import catalog
 from distsim.engine.advice.changes import Change, changes, some_layers, together
 from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.words import flag
 from distsim.engine.memory import MemoryReport, first_headroom, memory_of
 from distsim.engine.networks.reach import refuse_beyond
 from distsim.errors import DistsimError
@@ -82,14 +83,6 @@ class Mended(NamedTuple):
     fitting: list[Mend]
     nearest: Mend | None
     tried: int
-
-
-def flag(name: str, value: Any) -> str:
-    """A job's option as a user types it."""
-    spelled = name.replace("_", "-")
-    if isinstance(value, bool):
-        return f"--{spelled}" if value else f"--no-{spelled}"
-    return f"--{spelled} {value}"
 
 
 @catalog.settled()  # hundreds of jobs that differ by an option or two

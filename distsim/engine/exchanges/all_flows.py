@@ -7,9 +7,7 @@ from distsim.engine.exchanges.data import data_flows, norm_flows
 from distsim.engine.exchanges.exchange import Exchange
 from distsim.engine.exchanges.flows import Fixed, Flow, present
 from distsim.engine.exchanges.model import model_flows, once_per_domain, replicated_gradient_flows
-from distsim.engine.exchanges.offloading import offload_flows
 from distsim.engine.exchanges.pipeline import pipeline_flows
-from distsim.engine.exchanges.variants import varied
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks import pricing
@@ -24,12 +22,20 @@ def network_of(setup: Setup) -> Network:
 
 def stage_flows(setup: Setup, exchange: Exchange, network: Network, stage: Stage) -> list[Flow]:
     """All that one rank of a stage exchanges, unpriced; layout fields may be arrays (all but pp)."""
-    shared = varied(setup, exchange, stage, present(data_flows(setup, exchange, stage)), network)
+    shared = present(data_flows(setup, exchange, stage))
+    if not exchange.plain:
+        from distsim.engine.exchanges.variants import varied
+
+        shared = varied(setup, exchange, stage, shared, network)
     flows = model_flows(setup, exchange, stage)
     if setup.framework.traffic.expert_copies == "once" and setup.kernels.expert_order == "fused":
         flows = [once_per_domain(setup, flow, network) for flow in flows]
     flows += replicated_gradient_flows(setup, exchange, stage) + shared
-    flows += pipeline_flows(setup, stage) + norm_flows(setup, exchange, stage) + offload_flows(setup, exchange, stage)
+    flows += pipeline_flows(setup, stage) + norm_flows(setup, exchange, stage)
+    if setup.offload:
+        from distsim.engine.exchanges.offloading import offload_flows
+
+        flows += offload_flows(setup, exchange, stage)
     return present(flows)
 
 

@@ -4,7 +4,6 @@ import math
 from typing import Any, NamedTuple
 
 from distsim.arrays import Number, minimum, where
-from distsim.engine.exchanges.zeropp import zeropp_of
 from distsim.engine.jobs.resolve import Setup
 from distsim.errors import DistsimError
 from distsim.specs.job import Job
@@ -45,6 +44,11 @@ class Exchange(NamedTuple):
     no_sync: Number = True
     """True (or an array of it) where only the last micro-batch reduces gradients."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether replicas agree on gradients as they are, by collectives of every step."""
+        return not self.zeropp and self.compress == "none" and self.sync == "allreduce"
+
     def syncs(self, micro_batches: Number) -> Number:
         """How often gradients are reduced per step."""
         return where(self.no_sync, 1, micro_batches)
@@ -57,6 +61,15 @@ class Exchange(NamedTuple):
             "sync_every": self.sync_every, "servers": self.servers, "expert_imbalance": self.expert_imbalance,
             "clip": self.clip, "no_sync": self.no_sync,
         }  # fmt: skip
+
+
+def _zeropp(setup: Setup) -> frozenset[str]:
+    """The parts of ZeRO++ that a job states."""
+    if not setup.job.zeropp:
+        return frozenset()
+    from distsim.engine.exchanges.zeropp import zeropp_of
+
+    return zeropp_of(setup, setup.job.zeropp)
 
 
 def exchange_of(setup: Setup) -> Exchange:
@@ -73,7 +86,7 @@ def exchange_of(setup: Setup) -> Exchange:
     if rules.no_sync_keeps_gathered and setup.kernels.graphs == "iteration":
         usual = usual | (y.zero == 2)
     return Exchange(
-        job.tp_mode or "1d", job.tp_depth or 1, compress, rank, zeropp_of(setup), job.sync or "allreduce",
+        job.tp_mode or "1d", job.tp_depth or 1, compress, rank, _zeropp(setup), job.sync or "allreduce",
         job.sync_every or 1, parse(f"{job.sync_gbps or 0} Gb/s", "B/s"), job.servers or 0, job.expert_imbalance or 1.0,
         _stated(setup, "clip", rules.clip), _stated(setup, "no_sync", usual) | reduces_last(setup),
     )  # fmt: skip

@@ -20,10 +20,8 @@ PURPOSE = "tensor parallel layers"
 def grid_flows(
     setup: Setup, exchange: Exchange, operation: Operation, micro_batches: Number, count: Number, again: Number
 ) -> list[Flow]:
-    """Flows of one matrix product on a grid; none in one-dimensional tensor parallelism or for other operations."""
+    """Flows of one matrix product on a grid; none for those that all ranks make whole, and for experts'."""
     tp = setup.layout.tp
-    if exchange.tp_mode == "1d" or operation.kind != "matmul":
-        return []
     if not any(parameter.tensor_parallel and parameter.group == "dense" for parameter in operation.parameters):
         return []
     source, weight, product = _matrices(setup, operation)

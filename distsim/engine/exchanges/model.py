@@ -5,14 +5,12 @@ from __future__ import annotations
 from distsim.arrays import Number, where
 from distsim.engine.exchanges.exchange import Exchange, gradients_wait
 from distsim.engine.exchanges.flows import Flow, Span, dtype_name
-from distsim.engine.exchanges.grids import grid_flows
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.networks.links import link_rate
 from distsim.engine.networks.network import Network
 from distsim.formulas.traffic import DTYPE_BYTES, distinct_copies
 from distsim.layers.ledger import Block, Collective, Operation, dropped_by
-from distsim.layers.recompute import kept_operations
 from distsim.specs.layout import Layout
 
 PURPOSES = {
@@ -54,8 +52,12 @@ def _block_flows(setup: Setup, exchange: Exchange, block: Block, count: Number, 
     flows: list[Flow] = []
     last = _last_exchange(block) if setup.framework.traffic.recompute_stops_early else None
     for operation in block.operations:
-        grid = grid_flows(setup, exchange, operation, y.micro_batches, count, again)
-        flows += grid
+        grid: list[Flow] = []
+        if exchange.tp_mode != "1d" and operation.kind == "matmul":
+            from distsim.engine.exchanges.grids import grid_flows
+
+            grid = grid_flows(setup, exchange, operation, y.micro_batches, count, again)
+            flows += grid
         dropped = _dropped(setup, operation)
         for collective in operation.collectives:
             if collective.group == "tp" and grid:
@@ -86,6 +88,8 @@ def _dropped(setup: Setup, operation: Operation) -> bool:
     """Whether selective recomputation runs an operation again."""
     kernels = setup.kernels
     if kernels.kept is not None:
+        from distsim.layers.recompute import kept_operations
+
         return operation.name not in kept_operations(kernels.kept)
     return dropped_by(operation, kernels.selective)
 

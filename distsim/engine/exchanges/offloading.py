@@ -15,7 +15,6 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import recipe_of, weight_bytes
 from distsim.errors import DistsimError
-from distsim.formulas.drives import KEPT_ELEMENTS, driven_share
 from distsim.formulas.traffic import offload_transfer_bytes
 from distsim.layers.ledger import Parameter
 from distsim.units import FP32_BYTES
@@ -42,8 +41,6 @@ class Transfer(NamedTuple):
 def offload_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     """Transfers over the host link (PCIe or NVLink-C2C) of offloaded states (arXiv:2101.06840, 2104.07857), and what
     goes on to drives."""
-    if not setup.offload:
-        return []
     host, rate = setup.accelerator.host, host_rate(setup)
     if host is None or rate is None:
         raise DistsimError(f"the host link of {setup.accelerator.name} is not known", "leave --offload out")
@@ -125,6 +122,8 @@ def _driven(setup: Setup, stage: Stage) -> list[Transfer]:
                   Transfer("states, gradients from drives", READ, "step", 1, held + gradients, "fp32"),
                   Transfer("states to drives", WRITE, "step", 1, held, "fp32")]  # fmt: skip
     if "parameters" in setup.drives:
+        from distsim.formulas.drives import KEPT_ELEMENTS, driven_share
+
         share = driven_share(_own(setup, stage.parameters, lambda one: 1), KEPT_ELEMENTS)
         weights = share * _own(setup, stage.parameters, lambda one: weight_bytes(one, precision, setup.tuning))
         updated = share * _own(setup, _trained(stage), lambda one: weight_bytes(one, precision, setup.tuning))

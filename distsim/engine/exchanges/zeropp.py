@@ -10,11 +10,9 @@ and _get_local_all_to_all_group): neighbouring ranks of the job are taken for co
 tensor, pipeline or expert parallelism, and nodes are whole."""
 
 
-def zeropp_of(setup: Setup) -> frozenset[str]:
-    """The parts that a job states; raises DistsimError where its layout has none of them."""
-    text, y = setup.job.zeropp, setup.layout
-    if not text:
-        return frozenset()
+def zeropp_of(setup: Setup, text: str) -> frozenset[str]:
+    """The parts that a job states in ``text``; raises DistsimError where its layout has none of them."""
+    y = setup.layout
     parts = frozenset(text.replace(",", " ").lower().split())
     if unknown := sorted(parts - set(ZEROPP)):
         raise DistsimError(f"unknown part of ZeRO++: {', '.join(unknown)}", f"parts: {', '.join(ZEROPP)}")

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from distsim.arrays import Number, maximum
 from distsim.engine.figures import Figures
 from distsim.engine.jobs.resolve import Setup
-from distsim.formulas import drives as forms
 from distsim.units import FP32_BYTES
 
 SWAPPED = "deepspeedai/DeepSpeed runtime/zero/stage3.py: fp32 gradients are written beside the states they update"
@@ -26,6 +25,10 @@ def away(setup: Setup, moved: Mapping[str, Number], elements: Number, trained: N
     """Where the states that left the GPU are, ``moved`` by kind: of ``elements`` parameters of one rank, of which
     ``trained`` train."""
     host, drives = sum(moved.values()), 0
+    if not setup.drives:
+        return Away(host, drives)
+    from distsim.formulas import drives as forms
+
     if "optimizer" in setup.drives:
         gradients = figures.note("fp32 gradients on drives", trained * FP32_BYTES, "B", SWAPPED)
         buffers = figures.use("buffers that states are updated in", forms.swap_buffer_bytes, elements=trained,

@@ -10,7 +10,6 @@ from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.narrow import wide_share
 from distsim.last import for_parts_of_last
 from distsim.layers.ledger import Block, Operation, distinct_saved, saved_bytes
-from distsim.layers.recompute import named_bytes, op_level_bytes
 
 
 class Saved(NamedTuple):
@@ -53,6 +52,8 @@ def _all_saved_bytes(setup: Setup, block: Block) -> Number:
     """What a layer keeps that is not wholly recomputed; stages and moments ask for the same layers again."""
     whole = saved_bytes(block.operations, setup.layout.selective, setup.kernels)
     if setup.kernels.kept is not None:
+        from distsim.layers.recompute import named_bytes
+
         whole = where(setup.layout.selective, named_bytes(block, setup.kernels.kept), whole)
     elif "op" in setup.kernels.selective:
         whole = where(setup.layout.selective, _op_level(setup, block), whole)
@@ -61,6 +62,8 @@ def _all_saved_bytes(setup: Setup, block: Block) -> Number:
 
 def _op_level(setup: Setup, block: Block) -> Number:
     """What op-level recomputation keeps of a layer, in the mean of all layers where the last ones stay in 16 bits."""
+    from distsim.layers.recompute import op_level_bytes
+
     kept = op_level_bytes(block, setup.kernels, setup.precision.math)
     wide = wide_share(setup)
     return kept + wide * (op_level_bytes(block, setup.kernels) - kept) if wide else kept

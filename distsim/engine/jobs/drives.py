@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from distsim.arrays import Number, minimum
 from distsim.errors import DistsimError
-from distsim.formulas.drives import REACHED_SHARE, READ_RATES, WRITE_RATES, drive_rate
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
@@ -66,6 +65,8 @@ def node_rates(cluster: Cluster, generation: int | None = None) -> tuple[float |
     storage = cluster.storage
     if storage is None:
         return None, None
+    from distsim.formulas.drives import READ_RATES, WRITE_RATES
+
     reads, writes = (_rated(table, generation) for table in (READ_RATES, WRITE_RATES))
     drives = storage.drives or 0
     rated = storage.read_rate or drives * reads
@@ -80,6 +81,8 @@ def _rated(table: Mapping[int, float], generation: int | None) -> float:
 
 def drive_rates(setup: Setup) -> tuple[Number, Number]:
     """Bytes per second that one rank reads from drives, and writes to them, while all of its node do."""
+    from distsim.formulas.drives import REACHED_SHARE, drive_rate
+
     host = setup.accelerator.host
     reads, writes = node_rates(setup.cluster, None if host is None else host.generation)
     assert reads is not None and writes is not None  # refuse_drives has seen to it

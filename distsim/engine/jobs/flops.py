@@ -15,20 +15,19 @@ from distsim.engine.kernels.compute import PHASES
 from distsim.formulas.attention import chosen_keys
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
 from distsim.last import for_last
-from distsim.layers.compressed_attention import Seen, keys_seen, most_keys, reads_window
-from distsim.layers.inputs import PROJECTIONS
+from distsim.layers.attention_kernel import reads_chosen, reads_window
 from distsim.layers.layer_inputs import NAME as LAYER_INPUTS
 from distsim.layers.ledger import Parameter
-from distsim.layers.moe import IDLE
+from distsim.layers.names import IDLE, PROJECTIONS
 from distsim.layers.network import layer_kinds, network_parameters, plain_context
 from distsim.layers.prediction import positions
-from distsim.layers.sparse_attention import reads_chosen
 from distsim.layers.streams import NAME as STREAMS
 from distsim.specs.model import Model
 from distsim.specs.tuning import Tuning
 
 if TYPE_CHECKING:
     from distsim.engine.steps.work import Work
+    from distsim.layers.compressed_attention import Seen
 
 FROZEN_SHARE = 2 / 3
 """Work of a frozen matrix over that of a trained one: output and input gradient, no weight gradient."""
@@ -39,10 +38,10 @@ ONCE_PER_SEQUENCE = ("head.pooler", "head.sentence", "head.unused")
 """Parameters of the head that a token does not pass through."""
 
 
-NARAYANAN = re.compile(r"96 ?\*? ?b(?!\d)|\bsc.?21\b|bigscience|megatron\S* formula", re.IGNORECASE)
+NARAYANAN = r"(?i)96 ?\*? ?b(?!\d)|\bsc.?21\b|bigscience|megatron\S* formula"
 """How sources name the count of Narayanan et al. 2021: a GPT with plain MLPs, every layer computed twice."""
-COUNTED = re.compile(r"\b(?:(?P<hardware>hardware|hw|hfu)|model|mfu|causal)\b", re.IGNORECASE)
-CAUSAL = re.compile(r"(?<!non-)(?<!non )(?<!not )\bcausal", re.IGNORECASE)
+COUNTED = r"(?i)\b(?:(?P<hardware>hardware|hw|hfu)|model|mfu|causal)\b"
+CAUSAL = r"(?i)(?<!non-)(?<!non )(?<!not )\bcausal"
 """Words of a convention: who counts, and whether attention counts half."""
 
 
@@ -158,6 +157,8 @@ def reach_of(setup: Setup) -> Number:
     read."""
     seen, latent, table = setup.layout.together, setup.model.latent_attention, setup.model.compressed_attention
     if table and reads_less(setup):
+        from distsim.layers.compressed_attention import most_keys
+
         return _mean_keys(setup.model, lambda layer: most_keys(table, layer, seen))
     return minimum(seen, latent.index_keys) if latent and reads_less(setup) else seen
 
@@ -182,6 +183,8 @@ def least_flops(setup: Setup) -> Number:
     if latent and reads_less(setup):
         reach = chosen_keys(seen, latent.index_keys)
     if table := model.compressed_attention:
+        from distsim.layers.compressed_attention import keys_seen
+
         reach = _mean_keys(model, lambda layer: keys_seen(table, layer, seen))
     layers, keys = attended(model, setup.layout.seq, reach)
     return model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, keys)
@@ -203,13 +206,13 @@ def stated_flops(setup: Setup, convention: str) -> Number | None:
     Hardware FLOPs are the model's with what the setup computes again, layers counted whole wherever repeating them
     stops, but for those who name another formula."""
     model, seq = setup.model, setup.layout.seq
-    if NARAYANAN.search(convention):
+    if re.search(NARAYANAN, convention):
         return hardware_flops_per_token(model.layers, model.hidden, model.vocab, seq)
-    counted = COUNTED.search(convention)
+    counted = re.search(COUNTED, convention)
     if counted is None:
         return None
     seen = reach_of(setup) if model.compressed_attention else seq
-    reach = seen / 2 if CAUSAL.search(convention) and model.causal else seen
+    reach = seen / 2 if re.search(CAUSAL, convention) and model.causal else seen
     layers = model.layers + model.mtp_trained * len(model.mtp_module)
     once = model_flops_per_token(active_parameters(setup), layers, model.heads, model.head_dim, reach)
     if not counted["hardware"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsim.arrays import round_up
 from distsim.engine.jobs.models import length_notes, packed_samples
@@ -13,6 +13,9 @@ from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.rules import divisors, listed
+
+if TYPE_CHECKING:
+    from distsim.specs.experts import Experts
 
 
 def layout_of(filled: Mapping[str, Any], model: Model, cluster: Cluster) -> tuple[Layout, list[str]]:
@@ -41,6 +44,22 @@ def layout_of(filled: Mapping[str, Any], model: Model, cluster: Cluster) -> tupl
     )  # fmt: skip
     layout = packed_samples(filled["sample_tokens"], model, layout)
     return layout, [*notes, *length_notes(model, layout, filled["seq"] is not None)]
+
+
+def check_capacity(options: Mapping[str, Any], model: str, experts: Experts | None) -> None:
+    """Raise DistsimError for a capacity factor or an imbalance that nothing reads, or that contradict each other."""
+    for name in ("capacity_factor", "expert_imbalance"):
+        if options[name] is not None and experts is None:
+            flag = f"--{name.replace('_', '-')} {options[name]:g}"
+            raise DistsimError(f"{flag} has no effect: {model} has no experts", "leave it out")
+    factor = options["capacity_factor"]
+    if factor is None:
+        return
+    if options["expert_imbalance"] is not None:
+        raise DistsimError(
+            f"--expert-imbalance has no effect with --capacity-factor {factor:g}: every expert has as many slots",
+            "keep one of them",
+        )
 
 
 def usual_etp(filled: Mapping[str, Any], model: Model, framework: Framework) -> int:

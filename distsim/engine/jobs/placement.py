@@ -6,11 +6,9 @@ This is the one place that decides it; memory, traffic, time, search and replays
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import groupby
 
 from distsim.arrays import Number
-from distsim.engine.timelines.partition import split
 from distsim.engine.timelines.schedule_shape import turns_back
 from distsim.errors import DistsimError
 from distsim.layers.ledger import flops_forward
@@ -200,6 +198,8 @@ def even_else_parameters(model: Model, pp: int, vpp: int) -> Chunks:
     chunks = pp * vpp
     if model.layers % chunks == 0:
         return even(model, pp, vpp)
+    from distsim.engine.timelines.partition import split
+
     _refuse_more_than(model.layers + 2, model, pp, vpp)
     sizes = {
         part: float(sum(parameter.elements for parameter in parameters))
@@ -239,7 +239,9 @@ def by_compute(model: Model, pp: int, vpp: int = 1, closes_ties: bool = True) ->
 def balanced(model: Model, layout: Layout) -> Chunks:
     """The chunks whose slowest computes least: floating-point operations of layers, and of the output layer where the
     last stage holds it."""
-    ctx = replace(plain_context(model), layout=layout)
+    from distsim.engine.timelines.partition import split
+
+    ctx = plain_context(model)._replace(layout=layout)
     costs = {kind: float(flops_forward(block.operations)) for kind, (block, _) in layer_blocks(ctx).items()}
     layers = [costs[kind] for kind in kinds_of_layers(model)]
     head = 0.0 if layout.vocab_parallel else float(flops_forward(head_block(ctx).operations))

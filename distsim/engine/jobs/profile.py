@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
 from distsim.errors import DistsimError
-from distsim.layers.compressed_attention import reads_window
-from distsim.layers.sparse_attention import reads_chosen
+from distsim.layers.attention_kernel import reads_chosen, reads_window
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
-from distsim.specs.loss import Loss
 from distsim.specs.model import Model
 from distsim.specs.optimizer import Optimizer
 from distsim.specs.precision import Precision
 from distsim.specs.recipes import Recipe
+
+if TYPE_CHECKING:
+    from distsim.specs.loss import Loss
 
 BY_DEFAULT = "-foreach"
 """What torch takes where nobody says and all tensors are on the GPU (torch 2.13 optim/optimizer.py,

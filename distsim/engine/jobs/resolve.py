@@ -10,7 +10,7 @@ from distsim.engine.jobs.drives import DRIVEN, refuse_drives
 from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
 from distsim.engine.jobs.lacking import refuse_missing_units
-from distsim.engine.jobs.layout import layout_of, usual_etp
+from distsim.engine.jobs.layout import check_capacity, layout_of, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, reading_notes
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import as_stored, framework_notes, job_kernels, optimizer_of, padded_vocab
@@ -22,7 +22,6 @@ from distsim.errors import DistsimError
 from distsim.layers.ledger import Context
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
-from distsim.specs.experts import check_capacity
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels

@@ -140,7 +140,7 @@ def _built(setup: Setup) -> list[Stage]:
     def block_of(layer: int, own: bool = True) -> Block:
         key = kinds[layer], own
         if key not in blocks:
-            block = layer_block(replace(ctx, layer=layer))
+            block = layer_block(ctx._replace(layer=layer))
             blocks[key] = block if own else block._replace(operations=weightless(block.operations))
         return blocks[key]
 

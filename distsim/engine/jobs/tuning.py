@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
-from distsim.engine.jobs.tuning_targets import experts_of, splits_fused, target_notes, targets_of
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Parameter
 from distsim.specs.framework import Framework
 from distsim.specs.kernels import Kernels
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
-from distsim.specs.tuning import LETTERS, WHOLE, Quantization, Tuning
+from distsim.specs.tuning import LETTERS, WHOLE, Tuning
 from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
+    from distsim.specs.quantization import Quantization
 
 EXPERTS = "experts"
 """What follows a quantization's name, after a plus, where experts are quantised though they are no linear layers."""
@@ -46,6 +46,8 @@ def tuning_of(
             f"--lora-rank {rank} is more than the {model.hidden} columns of {model.name}'s products",
             "ranks of 8 to 256 are usual",
         )
+    from distsim.engine.jobs.tuning_targets import experts_of, splits_fused, targets_of
+
     rules, whole = framework.adapters, frozenset((filled["lora_whole"] or "").split(",")) - {""}
     adapter = _plain(precision, FP32_BYTES) if rules.fp32 else _without_copies(precision)
     mixed = precision.master_bytes > 0 or precision.autocast
@@ -86,6 +88,8 @@ def tuning_notes(
     """What a user may not expect of adapters, and of quantised experts; ``asked`` are the targets of the job itself."""
     if tuning is None:
         return []
+    from distsim.engine.jobs.tuning_targets import target_notes
+
     told = [*target_notes(asked, tuning, framework, model), *_packed_notes(tuning, model, kernels, framework.name)]
     if tuning.others_fp32 and precision.activation_bytes < tuning.product_bytes:
         told.append(AS_GIVEN)

@@ -5,8 +5,6 @@ The ends of a pipeline hold the vocabulary otherwise, and a large one makes the 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distsim.arrays import Number, minimum
 from distsim.errors import DistsimError
 from distsim.layers.ledger import Operation
@@ -58,7 +56,7 @@ def shared_rows(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """Of embedding or head, what a stage does that only shares the vocabulary's rows: look up, multiply, loss."""
     kept = [one for one in operations if one.name in ("embedding", "head", "loss")]
     return tuple(
-        replace(one, saved=one.saved[:1], parameters=one.parameters[:1], collectives=())
+        one._replace(saved=one.saved[:1], parameters=one.parameters[:1], collectives=())
         if one.name == "embedding" else one
         for one in kept
     )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 from distsim.engine.jobs.lacking import narrow_units, wide_units
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.attention_rates import attention_rates, efficient_rates, fp32_rates, narrow_attention
-from distsim.engine.plans.energy import profile_of
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
@@ -75,7 +74,7 @@ class Chip:
         exactly = fp32_rates(setup, self.rate, peak.tf32 * share) if _in_three(setup) and peak.tf32 else None
         self.attention, self.efficient = exactly or attention_rates(setup), exactly or efficient_rates(setup)
         if chip.power and chip.rated_power:
-            limit = power_limited_share(chip.power, chip.rated_power, profile_of(chip).idle_fraction)
+            limit = power_limited_share(chip.power, chip.rated_power, _idle_fraction(chip))
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit
         self.scan_rate = self.rate * SCAN_SHARE * SCAN_AGES.get(chip.generation, 1.0)
         self.narrow_attention = narrow_attention(setup)
@@ -117,7 +116,14 @@ def usual_share(chip: Accelerator) -> float:
     watts = chip.rated_power or chip.power
     if joules is None or watts is None or not peak:
         return TYPICAL_SHARES.get(kind, TYPICAL_SHARE)
-    return float(sustained_share(watts, peak, joules, profile_of(chip).idle_fraction))
+    return float(sustained_share(watts, peak, joules, _idle_fraction(chip)))
+
+
+def _idle_fraction(chip: Accelerator) -> float:
+    """What a chip draws when it is idle, over what it is rated for."""
+    from distsim.engine.plans.energy import profile_of
+
+    return profile_of(chip).idle_fraction
 
 
 def narrow_share(chip: Accelerator, units: str, wide: float) -> float:

@@ -19,16 +19,9 @@ from distsim.engine.kernels.orthogonal import Orthogonal, orthogonal_work
 from distsim.engine.kernels.passes import autocast_bytes, bias_bytes, bias_gradient_bytes, fused_share, moved_bytes
 from distsim.engine.kernels.quantise import frozen_casts, trained_casts
 from distsim.engine.kernels.weights import optimizer_seconds, weight_work
-from distsim.formulas.compute import (
-    CUT_SHARE,
-    cached_share,
-    product_share,
-    roofline_seconds,
-    stream_seconds,
-)
+from distsim.formulas.compute import CUT_SHARE, cached_share, product_share, roofline_seconds, stream_seconds
 from distsim.formulas.traffic import boundary_calls
 from distsim.layers.ledger import EXPERTS, Block, Operation, dropped_by
-from distsim.layers.recompute import counted_product, kept_by_kind, kept_operations
 
 PHASES = ("forward", "backward", "recompute")
 PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
@@ -67,10 +60,10 @@ class Sums:
 
     def add(self, other: Sums, times: Number = 1) -> None:
         """Add ``times`` times another."""
-        mine = vars(self)
+        mine, once = vars(self), isinstance(times, int) and times == 1
         for name, value in vars(other).items():
             if not isinstance(value, (int, float)) or value:  # most kernels are of one kind
-                mine[name] = mine[name] + product(times, value)
+                mine[name] = mine[name] + (value if once else product(times, value))
 
 
 @dataclass(repr=False, eq=False)
@@ -127,28 +120,35 @@ def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None
 def _block_sums(setup: Setup, chip: Chip, block: Block) -> BlockSums:
     """Sums over the operations of one block: how often it happens is an array along other axes of a search than its
     seconds."""
-    kinds, parts = setup.kernels.selective, setup.kernels.kept
-    kept = None if parts is None else kept_operations(parts)
     needed = _needed(setup, block)
     found = BlockSums(Sums(), Sums(), Sums(), Sums())
-    products = 0
-    for place, operation in enumerate(block.operations):
+    for place, (operation, repeated) in enumerate(zip(block.operations, _dropped(setup, block, needed), strict=True)):
         forward, backward = operation_sums(setup, chip, operation)
         found.forward.add(forward)
         found.backward.add(backward)
         if place < needed:
             found.again.add(forward)
-        if kept is not None:
-            repeated: Number = place < needed and operation.name not in kept
-        elif "op" in kinds:  # by rows; layers/recompute.py counts the separate products of a row, as torch does
-            counted = counted_product(operation)
-            products += counted
-            due = products % 2 == 0 if counted else place < needed
-            repeated = due and not kept_by_kind(operation)
-        else:
-            repeated = dropped_by(operation, kinds)
         if repeated:
             found.dropped.add(forward)
+    return found
+
+
+def _dropped(setup: Setup, block: Block, needed: int) -> list[bool]:
+    """Which operations of a block selective recomputation repeats, of those ``needed`` at most."""
+    kinds, parts = setup.kernels.selective, setup.kernels.kept
+    if parts is None and "op" not in kinds:
+        return [dropped_by(one, kinds) for one in block.operations]
+    from distsim.layers.recompute import counted_product, kept_by_kind, kept_operations
+
+    if parts is not None:
+        kept = kept_operations(parts)
+        return [place < needed and one.name not in kept for place, one in enumerate(block.operations)]
+    found, products = [], 0  # by rows; layers/recompute.py counts the separate products of a row, as torch does
+    for place, one in enumerate(block.operations):
+        counted = counted_product(one)
+        products += counted
+        due = products % 2 == 0 if counted else place < needed
+        found.append(due and not kept_by_kind(one))
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distsim.arrays import Number, maximum, take, where
-from distsim.engine.networks import nccl, textbook
+from distsim.engine.networks import nccl
 from distsim.engine.networks.link_factors import FAMILIES
 from distsim.engine.networks.network import Factor, Group, Network, Priced
 from distsim.errors import DistsimError, did_you_mean
@@ -158,8 +158,12 @@ def least_seconds(op: str, size_bytes: Number, group: Group) -> tuple[Number, Nu
     family = FAMILIES[op]
     latency_factor = factor_of(group, family)
     rates = inside_factor(group, family).bandwidth, across_factor(group, family).bandwidth
-    ways = nccl if group.network.backend in nccl.BACKENDS else textbook
-    found = ways.candidates(op, size_bytes, group)
+    if group.network.backend in nccl.BACKENDS:
+        found = nccl.candidates(op, size_bytes, group)
+    else:
+        from distsim.engine.networks import textbook
+
+        found = textbook.candidates(op, size_bytes, group)
     best: Number = None
     chosen: Number = 0
     for index, one in enumerate(found):

@@ -96,7 +96,7 @@ def peak_of_run(run: Run, setup: Setup, year: float) -> float:
 def _with_kept_samples(setup: Setup, last: StageMemory, mean: int, counts: str) -> float:
     """The last stage's peak at the loss with what the allocator's cache keeps of logits of other lengths; it gives them
     back before it fails."""
-    loss = head(replace(setup.context(), layout=setup.layout.with_(seq=mean)))[-1]
+    loss = head(setup.context()._replace(layout=setup.layout.with_(seq=mean)))[-1]
     kept = sum(tensor.size_bytes for tensor in (*loss.saved, *loss.transient_forward))
     during = max(moment.total for moment in last.moments if moment.name.startswith("loss"))
     highest = next(moment.total for moment in last.moments if moment.name == last.peak_moment)
