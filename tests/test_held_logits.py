@@ -30,7 +30,8 @@ def test_a_loop_of_ones_own_holds_the_logits(precision: str, sequences: int, mib
     cells = {**BERT, "precision": precision, "micro_batch": str(sequences), "global_batch": str(sequences)}
     own, trainers = (replay(Run({**cells, "notes": notes}, 2)).predicted_peak or 0 for notes in (LOOP, ""))
     assert own / MIB == pytest.approx(mib, rel=0.003)
-    assert own - trainers == sequences * 512 * 30522 * (4 if precision == "fp32" else 2)
+    logits = sequences * 512 * 30522 * (4 if precision == "fp32" else 2)
+    assert own - trainers == pytest.approx(logits, rel=1e-3)  # fused updates keep a counter for each tensor
 
 
 def test_fsdp_holds_wide_logits_of_older_transformers() -> None:

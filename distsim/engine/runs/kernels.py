@@ -55,6 +55,7 @@ TOLD: Told = (
     (expert_notes.fuses_routers, {"routing": "fused"}),
     (run_notes.deterministic, {"deterministic": True}),
     (run_notes.blocking, {"launches": "blocking"}),
+    (run_notes.masks_densely, {"attention_mask": "always"}),
 )
 """What notes may say, and the kernels that it means; the later wins."""
 TOLD_OF_MEGATRON: Told = ((compiles_loss, {"loss_kernel": "steps"}), (composes_rotation, {"rope": "eager"}))

@@ -16,7 +16,7 @@ from distsim.engine.runs.years import before_torch_2
 from distsim.interop.runs import Run
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
-from distsim.interop.runs.notes import ON_DEEPSPEED
+from distsim.interop.runs.notes import ON_DEEPSPEED, keeps_loss_alone, own_loop
 from distsim.interop.runs.recipes import compiles_loss
 from distsim.interop.runs.tuning import lengths_of
 from distsim.layers.head import head
@@ -65,9 +65,6 @@ takes 0.5, as nvidia-smi showed in 52 runs of BLOOM's layout scan (presets/frame
 QLORA_ON_DEEPSPEED, QLORA_BUCKETS_BYTES = 'method "Q-LoRA"', 2 * 2e8 * 2
 """Notes of runs of QwenLM/Qwen's finetune_qlora_single_gpu.sh, which DeepSpeed runs in fp16, the loss too; and two
 buckets of its ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as well."""
-OWN_LOOP = re.compile(affirmed("(?:plain|bare|own|hand-?written|custom) (?:torch|pytorch|training) loop"))
-"""Notes of loops that nobody's trainer runs, as PyTorch's tutorials write them: what the model gave, the logits too,
-has a name (``outputs``) until the next micro-batch's takes it."""
 RETURNS_LOSS = "nanochat"
 """Models of scripts whose compiled module gives the loss alone (karpathy/nanochat gpt.py), not the logits beside it."""
 OWN_SUM = "params+grads+optimizer + activations"
@@ -183,7 +180,7 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     notes = run.notes.lower()
     if setup.framework.name == "torch-compile" and (run.text("model") or "").lower().startswith(RETURNS_LOSS):
         return {"loss_transit_bytes": None}
-    if hit(OWN_LOOP, notes):
+    if own_loop(run) and not keeps_loss_alone(run):
         return {"loss_holds_logits": "narrow"}
     if QLORA_ON_DEEPSPEED.lower() in notes:
         return {"loss_upcast": False}

@@ -24,6 +24,7 @@ from distsim.interop.runs.names import (
     MIXED,
     PRECISIONS,
     fuses_update,
+    loops_over_tensors,
     nearest_profile,
     precision_like,
     rounds_products,
@@ -245,14 +246,17 @@ def trained_whole(run: Run, setup: Setup) -> Setup:
 
 
 def updated_by(run: Run, framework: Framework, named: str | None) -> str | None:
-    """The optimizer that a row names, or none, as torch made it then where a framework leaves that to torch: fused
-    where the row says so, one tensor after the other before release 2.0 of March 2023 made foreach the default."""
-    name = named or "adamw"
-    if not framework.optimizers.get(name, "").endswith(BY_DEFAULT) or "optimizer" in (run_notes.offloaded(run) or ""):
+    """The optimizer that a row names, or none, as torch made it then where that is left to torch (by a framework, or in
+    a loop of one's own around transformers' models): fused where the row says so, one tensor after the other before
+    release 2.0 of March 2023 made foreach the default."""
+    name, own = named or "adamw", framework.optimizers.get(named or "adamw", "")
+    if framework.name == "huggingface" and run_notes.own_loop(run) and name in ("adam", "adamw"):
+        own = f"{name}{BY_DEFAULT}"
+    if not own.endswith(BY_DEFAULT) or "optimizer" in (run_notes.offloaded(run) or ""):
         return named
     if fuses_update(run):
         return f"{name}-fused"
-    return f"{name}-forloop" if before_torch_2(run) else named
+    return f"{name}-forloop" if before_torch_2(run) or loops_over_tensors(run) else own
 
 
 def checkpointed(run: Run, setup: Setup) -> Setup:

@@ -124,6 +124,14 @@ def optimizer_named(text: str | None) -> str | None:
 _FUSED = re.compile(affirmed(r"fused[-_ ]?(?:torch[-_ ]?)?adamw?|adamw?(?:_torch)?[-_ ]fused"), re.IGNORECASE)
 
 
+_LOOPED = re.compile(affirmed(r"adamw?[-_ ]for[-_ ]?loop|foreach ?= ?False"), re.IGNORECASE)
+
+
+def loops_over_tensors(run: Run) -> bool:
+    """Whether one parameter is updated after the other, as a run's optimizer or its notes say."""
+    return hit(_LOOPED, f"{run.text('optimizer') or ''}; {run.notes}") is not None
+
+
 def fuses_update(run: Run) -> bool:
     """Whether one kernel updates parameters, as a run's optimizer or its notes say."""
     return "fused" in (run.text("optimizer") or "").lower() or hit(_FUSED, run.notes) is not None

@@ -67,6 +67,11 @@ _COMPOSED = re.compile(
 )
 _BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING\s*=\s*1\b")
 _DETERMINISTIC = re.compile(r"\bdeterministic mode\b|--deterministic-mode", re.IGNORECASE)
+_OWN_LOOP = re.compile(
+    affirmed("(?:plain|bare|own|hand-?written|custom) (?:torch|pytorch|training) loop"), re.IGNORECASE
+)
+_LOSS_ALONE = re.compile(affirmed("keeps the loss alone"), re.IGNORECASE)
+_DENSE_MASK = re.compile(affirmed("dense (?:attention |causal )?mask"), re.IGNORECASE)
 _UNPACKED = re.compile(r"\bunpacked\b", re.IGNORECASE)
 _SCHEDULES = tuple(
     (name, re.compile(rf"\b{words}\b", re.IGNORECASE))
@@ -193,6 +198,23 @@ def pipeline_options(run: Run) -> dict[str, str]:
     if hit(_REDISTRIBUTED, notes):
         found["stage_layers"] = "balanced"
     return found
+
+
+def own_loop(run: Run) -> bool:
+    """Whether nobody's trainer runs the loop, but one as PyTorch's tutorials write them: what the model gave, the
+    logits too, has a name (``outputs``) until the next micro-batch's takes it."""
+    return hit(_OWN_LOOP, run.notes) is not None
+
+
+def keeps_loss_alone(run: Run) -> bool:
+    """Whether notes tell that nothing but the loss outlives forward."""
+    return hit(_LOSS_ALONE, run.notes) is not None
+
+
+def masks_densely(run: Run) -> bool:
+    """Whether notes tell that attention is given a mask of all queries and keys, as compiled models of transformers
+    give it from 4.53 of June 2025 on, with torch before 2.14 (its masking_utils.py, _ignore_causal_mask_sdpa)."""
+    return hit(_DENSE_MASK, run.notes) is not None
 
 
 def recompute_options(run: Run, layers: int) -> dict[str, str | int]:
