@@ -15,7 +15,7 @@ from distsim.engine.kernels.compute import operation_sums
 from distsim.engine.kernels.expert_passes import COMBINED, INDEX_ADDED, REPEATED_BIAS, bias_passes, exchange_passes
 from distsim.engine.kernels.launches import CALL_KERNELS, DTENSOR_ISSUE, REDISTRIBUTE_ISSUE, launches
 from distsim.engine.kernels.passes import moved_bytes
-from distsim.engine.kernels.plain_costs import STRIDED_PER_CYCLE, slowed
+from distsim.engine.kernels.plain_costs import STRIDED_PACE, slowed
 from distsim.layers.ledger import Operation
 from tests.test_recipes import changed, operation
 
@@ -47,7 +47,7 @@ def test_rows_of_one_token_are_added_where_it_is_and_behind_an_all_to_all_once_m
     setup = titan()
     dispatch = operation(setup, "mlp.dispatch")
     size = dispatch.shape[0] * dispatch.shape[1] * 2
-    slower = slowed(STRIDED_PER_CYCLE, setup.accelerator)
+    slower = slowed(STRIDED_PACE, setup.accelerator)
     assert slower > 2
     assert exchange_passes(setup, dispatch) == pytest.approx((2 * slower * size, INDEX_ADDED * size * (1 + 1 / 8)))
     sent = titan(ep=8)
@@ -61,7 +61,7 @@ def test_a_compiler_takes_in_what_stands_beside_the_indexing_but_not_in_older_re
     elements = combine.shape[0] * combine.shape[1]
     older = changed(titan(compile=True), expert_index="eager")
     for setup, kind in ((titan(), "eager"), (titan(compile=True), "compiled"), (older, "eager")):
-        slower = slowed(STRIDED_PER_CYCLE, setup.accelerator)
+        slower = slowed(STRIDED_PACE, setup.accelerator)
         expected = [elements * (plain + slower * indexed) for plain, indexed in COMBINED[kind]]
         assert moved_bytes(setup, combine) == pytest.approx(expected)
     assert catalog.load("frameworks", "torchtitan").earlier[2025]["expert_index"] == "eager"
@@ -155,5 +155,5 @@ def test_padding_of_2025_moves_tokens_once_more_where_experts_are_not_spread() -
         dispatch = operation(setup, "mlp.dispatch")
         size = dispatch.shape[0] * dispatch.shape[1] * 2
         padded = exchange_passes(changed(setup, expert_padding=True), dispatch)
-        slower = slowed(STRIDED_PER_CYCLE, setup.accelerator)
+        slower = slowed(STRIDED_PACE, setup.accelerator)
         assert padded == pytest.approx(((4 * slower + 2) * size, INDEX_ADDED * size * (3 + 1 / 8)))

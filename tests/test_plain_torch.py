@@ -11,8 +11,8 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums
-from distsim.engine.kernels.passes import autocast_bytes, bias_bytes, bias_gradient_bytes, moved_bytes
-from distsim.engine.kernels.plain_costs import STRIDED_PER_CYCLE, slowed
+from distsim.engine.kernels.passes import bias_bytes, bias_gradient_bytes, input_bytes, moved_bytes
+from distsim.engine.kernels.plain_costs import STRIDED_PACE, slowed
 from distsim.engine.runs.setup import setup_of
 from distsim.interop.runs import Run
 from distsim.layers.ledger import Operation
@@ -55,11 +55,11 @@ def test_autocast_casts_for_each_product_and_adds_their_gradients() -> None:
     """Three projections of a Llama cast the fp32 stream each (4 + 2 bytes); their gradients are two sums of fp32."""
     job: dict[str, Any] = {"model": "llama-7b", "framework": "huggingface"}
     setup, qkv, stream = _operation("attention.qkv", precision="amp-bf16", **job)
-    assert autocast_bytes(setup, qkv) == (3 * stream * 6, 3 * stream * 6 + 2 * stream * 12)
+    assert input_bytes(setup, qkv) == (3 * stream * 6, 3 * stream * 6 + 2 * stream * 12)
     _, down, _ = _operation("mlp.down", precision="amp-bf16", **job)
-    assert autocast_bytes(setup, down) == (0, 0)  # which reads what is in 16 bits already
+    assert input_bytes(setup, down) == (0, 0)  # which reads what is in 16 bits already
     plain, qkv, _ = _operation("attention.qkv", precision="bf16", **job)
-    assert autocast_bytes(plain, qkv) == (0, 0)
+    assert input_bytes(plain, qkv) == (0, 2 * stream * 6)  # sums of 2-byte gradients, with nothing cast
 
 
 def test_residual_additions() -> None:
@@ -79,7 +79,7 @@ def test_batched_products_copy_what_is_not_laid_out_by_heads(model: str, copies:
     flash, heads, stream = _operation("attention.heads", attention="flash", **options)
     composed, again, _ = _operation("attention.heads", attention="eager", **options)
     more = [b - a for a, b in zip(moved_bytes(flash, heads), moved_bytes(composed, again), strict=True)]
-    slower = slowed(STRIDED_PER_CYCLE, composed.accelerator)
+    slower = slowed(STRIDED_PACE, composed.accelerator)
     assert more == pytest.approx([copies * stream * 4 * slower] * 2)
 
 
@@ -121,7 +121,7 @@ def test_copies_for_batched_products_come_from_memory() -> None:
                                       micro_batch=64, precision="fp16")  # fmt: skip
     chip = Chip(setup)
     moved = moved_bytes(setup, heads)[0]
-    slower = slowed(STRIDED_PER_CYCLE, setup.accelerator)
+    slower = slowed(STRIDED_PACE, setup.accelerator)
     assert moved == pytest.approx(2 * 4 * 2 * 32 * stream * slower)  # queries, keys, values and the result, both ways
     assert operation_sums(setup, chip, heads)[0].memory > 0.9 * moved / chip.bandwidth
 

@@ -25,7 +25,7 @@ from distsim.engine.kernels.launches import (
     launches,
 )  # fmt: skip
 from distsim.engine.kernels.passes import moved_bytes
-from distsim.engine.kernels.plain_costs import STRIDED_PER_CYCLE, slowed
+from distsim.engine.kernels.plain_costs import STRIDED_PACE, slowed
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.runs.profile import framework_of, precision_of
 from distsim.engine.runs.setup import setup_of
@@ -198,7 +198,7 @@ def test_rotation_that_scales_is_composed() -> None:
     setup = job(model="gpt-oss-20b", gpus=8, ep=8)
     heads = operation(setup, "attention.heads")
     fused = moved_bytes(changed(setup, rope_scaled="fused"), heads)
-    slower = slowed(STRIDED_PER_CYCLE, setup.accelerator)
+    slower = slowed(STRIDED_PACE, setup.accelerator)
     assert moved_bytes(setup, heads) == pytest.approx([5 * slower * fused[0], 3 * slower * fused[1]])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number, minimum
 from distsim.formula import formula
-from distsim.formulas.compute import CACHE_RATE
+from distsim.formulas.caches import CACHE_RATE
 
 
 @formula(unit="tokens", source="DeepSeek-V3.2-Exp's report, section 2.1: a query attends to at most k keys before it")

@@ -15,15 +15,12 @@ from distsim.formula import formula
 TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.96), (128, 64, 0.88), (64, 64, 0.75))
 DEPTH_HALF = 64.0
 """Depth (k) at which a product fills and drains as long as it multiplies; 32 to 128 do alike (docs/findings/fit.md)."""
+SPLIT_TILE, SPLIT_DEPTH, SPLIT_SHARE = 64, 512.0, 0.8
+"""Tiles of products whose depth is cut, the least depth of a part (assumed), and what is left where all units get one,
+as parts are added up. Weight gradients of adapters of rank 16 in fp32 over 8,192 tokens take 61 and 6 us on an H100
+(cuBLAS' 32x64 tiles and the kernel that adds up); without it 230 had been counted."""
 WAVE_SHARE = 0.35
 """Share of a last, partly filled wave that is lost: libraries split along k to fill it (stream-k)."""
-ALIGNED_BYTES = 16
-UNALIGNED = ((8, 0.6), (4, 0.5), (2, 0.4))
-"""Rate of products whose rows start at multiples of so many bytes only, over that of multiples of 16: kernels load
-their operands in narrower pieces, not by the chip's copy engines. Output layers of profiled operators on an A100 reach
-110, 92 and 78 TFLOP/s with 12,564, 6,282 and 50,257 columns, 184 with 25,128 (VIA-Research/vTrain;
-docs/findings/chips.md). Netflix saw output layers take three times as long with odd vocabularies ("Scaling LLM
-Post-Training at Netflix", February 2026)."""
 POWER_EXPONENT = 0.65
 """How the rate of products follows power above idle, where voltage falls with the clock: between 1/3, voltage in
 proportion, and 1, none. Fitted: torchtitan's runs on a 700 W Hopper limited to 500 W."""
@@ -46,11 +43,6 @@ CUT_SHARE = 0.8
 """Rate of a loss that never has its logits in memory (Cut Cross Entropy) over that of the output layer's products:
 8,192 tokens of Gemma 2 2B take 46 and 89 ms on an A100, logits computed again in backward but for those that hardly
 count (apple/ml-cross-entropy README, benchmark); the products take 37 and 72."""
-CACHE_RATE = 2.5
-"""Bandwidth of the last cache over that of memory, on an A100 (5.1 against 2.0 TB/s; recalled)."""
-SOFTMAX_ROWS = 2
-"""Rows that each unit of a chip works on at once in torch's log-softmax over a wide row: a block of 1,024 threads each
-(pytorch/pytorch aten/src/ATen/native/cuda/SoftMax.cu)."""
 ATTENTION_TILE = 128
 """Query rows of one block of flash attention (Dao 2023, arXiv:2307.08691, section 3.3)."""
 ATTENTION_HALF = 700.0
@@ -137,7 +129,13 @@ def _tile_share(
 def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number, spread: Number = 0) -> Number:
     """Share of the sustained peak that a product of this shape can reach: tiles, waves of tiles, and depth. Of a batch
     of products ``m`` is the mean, from which they ``spread``."""
-    return _best_tile_share(m, n, batch, units, spread) * k / (k + DEPTH_HALF)
+    return _best_tile_share(m, n, batch, units, spread) * _split_gain(m, n, k, batch, units) * k / (k + DEPTH_HALF)
+
+
+def _split_gain(m: Number, n: Number, k: Number, batch: Number, units: Number) -> Number:
+    """How much faster a product becomes whose depth is cut among units that its few tiles leave idle."""
+    tiles = ceil_div(m, SPLIT_TILE) * ceil_div(n, SPLIT_TILE) * batch
+    return maximum(1.0, SPLIT_SHARE * minimum(units / maximum(tiles, 1), k / SPLIT_DEPTH))
 
 
 @kept
@@ -147,17 +145,6 @@ def _best_tile_share(m: Number, n: Number, batch: Number, units: Number, spread:
     for rows, columns, reuse in TILES:
         best = maximum(best, reuse * _tile_share(m, n, batch, units, rows, columns, spread))
     return best
-
-
-@formula(unit="1", source="NVIDIA, Matrix Multiplication Background User's Guide, section 3: 16-byte alignment")
-def aligned_share(n: Number, k: Number, element_bytes: Number) -> Number:
-    """Share of a product's rate that is left where rows of ``n`` or ``k`` elements do not start at whole 16 bytes.
-    Operands are ``m x k`` and ``k x n``; each of the three products of a layer reads or writes rows of both lengths."""
-    found: Number = UNALIGNED[-1][1]
-    for size, share in (*reversed(UNALIGNED[:-1]), (ALIGNED_BYTES, 1.0)):
-        whole = where((n * element_bytes) % size == 0, 1, 0) * where((k * element_bytes) % size == 0, 1, 0)
-        found = where(whole > 0, share, found)
-    return found
 
 
 @formula(unit="1", source="MaxText, docs/guides/optimization/custom_model.md; AWS Neuron, nki.isa.nc_matmul")
@@ -243,25 +230,6 @@ def attention_share(
     blocks = batch * heads * ceil_div(queries, ATTENTION_TILE)
     filled = (blocks / units) / maximum(ceil_div(blocks, units), 1)
     return depth * length * (filled + (1 - filled) * where(blocks > units, 0.5, 0.0))
-
-
-@formula(unit="1", source="a tensor is found again in the last cache the likelier the smaller it is; rates as measured")
-def cached_share(size_bytes: Number, cache_bytes: Number) -> Number:
-    """Time of traffic over tensors of a size, over what it takes at the bandwidth of memory."""
-    found = cache_bytes / maximum(cache_bytes + 2 * size_bytes, 1.0)
-    return 1 - found * (1 - 1 / CACHE_RATE)
-
-
-@formula(
-    unit="1",
-    source="rows in flight against the last cache; pytorch/pytorch aten/src/ATen/native/cuda/SoftMax.cu reads a row "
-    "for its largest, for its sum and for its result",
-)
-def reread_share(row_bytes: Number, units: Number, cache_bytes: Number) -> Number:
-    """Time of reading a row again soon after, over that of reading it from memory: what of the rows in flight fits the
-    last cache is found there."""
-    found = minimum(1.0, cache_bytes / maximum(SOFTMAX_ROWS * units * row_bytes, 1.0))
-    return 1 - found * (1 - 1 / CACHE_RATE)
 
 
 @formula(unit="1", source="Jordan et al. 2024, Muon: An optimizer for hidden layers in neural networks")

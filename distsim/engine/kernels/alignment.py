@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distsim.arrays import Number
-from distsim.formulas.compute import ALIGNED_BYTES, aligned_share
+from distsim.engine.kernels.attention_rates import NEWER
+from distsim.engine.kernels.chip import Chip
+from distsim.formulas.alignment import ALIGNED_BYTES, UNALIGNED, UNALIGNED_PER_CYCLE, aligned_share
 from distsim.units import FP32_BYTES
 
 if TYPE_CHECKING:
@@ -18,10 +20,19 @@ def pads_operands(setup: Setup) -> bool:
     return bool(not setup.accelerator.chip.units or setup.framework.traffic.partitioned or setup.compiled)
 
 
-def alignment(setup: Setup, n: Number, k: Number, element_bytes: float) -> Number:
-    """Share of the rate that rows of ``n`` and ``k`` elements leave a product; those in fp32 need no tensor cores."""
-    wide = element_bytes >= FP32_BYTES
-    return 1.0 if wide or pads_operands(setup) else aligned_share(n, k, element_bytes)
+def alignment(setup: Setup, n: Number, k: Number, element_bytes: float, rate: float) -> Number:
+    """Share of the ``rate`` of products that rows of ``n`` and ``k`` elements leave one; those in fp32 need no tensor
+    cores."""
+    exact = element_bytes >= FP32_BYTES and setup.precision.math != "tf32"
+    if exact or pads_operands(setup):
+        return 1.0
+    chip, shares = setup.accelerator, UNALIGNED
+    units, clock = chip.chip.units, chip.chip.clock
+    if chip.vendor == "NVIDIA" and chip.generation in NEWER and units and clock:
+        wide = max(UNALIGNED_PER_CYCLE) if element_bytes > min(UNALIGNED_PER_CYCLE) else min(UNALIGNED_PER_CYCLE)
+        eight, four, two = (each * units * float(clock) / rate for each in UNALIGNED_PER_CYCLE[wide])
+        shares = min(eight, 1.0), min(four, 1.0), min(two, 1.0)
+    return aligned_share(n, k, element_bytes, *shares)
 
 
 def odd_vocabulary(setup: Setup) -> str:
@@ -29,12 +40,12 @@ def odd_vocabulary(setup: Setup) -> str:
     if not setup.model.output.over_vocabulary:
         return ""
     columns, each = setup.vocab_padded / setup.layout.vocab_ranks, setup.precision.activation_bytes
-    share = alignment(setup, columns, setup.model.hidden, each)
+    share = alignment(setup, columns, setup.model.hidden, each, Chip(setup).rate)
     if share == 1:
         return ""
     whole = int(ALIGNED_BYTES // each) * setup.layout.vocab_ranks
     better = -(-setup.vocab_padded // whole) * whole
     return (
         f"rows of the output layer's {columns:,.0f} columns do not start at whole {ALIGNED_BYTES} bytes: its products "
-        f"run at {share:g} of their rate; with a vocabulary padded to {better:,} they would run at all of it"
+        f"run at {share:.2g} of their rate; with a vocabulary padded to {better:,} they would run at all of it"
     )

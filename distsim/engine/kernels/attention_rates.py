@@ -32,6 +32,10 @@ NARROW_ATTENTION = {
 forward and backward of heads up to 128 wide, and of latent attention's 192 and 128. Means of 4,096 and 8,192 tokens,
 causal, on GB200 and GB300 (NVIDIA/cudnn-frontend benchmark/sdpa_benchmark_training/results, llama3.1 and dsv3 of April
 2026: data_type bfloat16, fp8 and mxfp8)."""
+MASKED_SHARES = (0.52, 0.54)
+"""Rate of cuDNN's attention beside a dense mask, forward and backward, over that without any mask, all keys counted:
+4,096 tokens and heads 128 wide on an H100, 349 of 671 TFLOP/s and 300 of 556 (torch 2.11, cuDNN 9;
+tests/oracles/gpu_kernels.csv); torch's memory-efficient kernel there 130 and 124. Taken for Blackwell, too."""
 NARROW_CASTS = {"fp8": 5.0, "mxfp8": 4.1}
 """Bytes that are moved to quantise an element of queries, keys and values, and of the output's gradient, which such
 kernels read: 2 read for the largest value of a tensor, 2 read and 1 written; blocks need no first pass, but rows and
@@ -61,6 +65,14 @@ def efficient_rates(setup: Setup) -> tuple[float, float]:
     """The same of torch's memory-efficient kernel, which is of FlashAttention's age and as fast."""
     share = OLDER_ATTENTION["flash-1"][_age(setup)]
     return share, share * FLASH_BACKWARD_SHARE
+
+
+def masked_rates(setup: Setup) -> tuple[float, float]:
+    """The same beside a dense mask: where torch takes cuDNN, it does so with a mask, too."""
+    if setup.kernels.attention_kernel != "own" or not _age(setup):
+        return efficient_rates(setup)
+    forward, backward = attention_rates(setup)
+    return forward * MASKED_SHARES[0], backward * MASKED_SHARES[1]
 
 
 def _age(setup: Setup) -> int:

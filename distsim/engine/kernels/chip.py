@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from distsim.engine.jobs.lacking import narrow_units, wide_units
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.kernels.attention_rates import attention_rates, efficient_rates, fp32_rates, narrow_attention
+from distsim.engine.kernels.attention_rates import (
+    attention_rates,
+    efficient_rates,
+    fp32_rates,
+    masked_rates,
+    narrow_attention,
+)
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
@@ -39,6 +45,10 @@ ask for (0.67, 0.55 and 0.70), where halving 16 bits leaves 0.54 (NARROW_SHARE).
 BATCHED_SHARES = {"volta": 0.72}
 """Rate of large batched products in 16 bits over that of single ones, where they differ: 63 to 65 TFLOP/s for 88 on a
 V100, 210 to 240 for 230 to 255 on an A100 (EleutherAI/cookbook benchmarks/sizing/results/gemm_data)."""
+TF32_WEIGHT_SHARES = {"hopper": 0.69}
+"""Rate of weight gradients on TF32 units over that of forward and of input gradients: both operands lie the other way
+round, which the chip's instructions turn in 16 bits only. Median of 22 shapes on an H100: 0.69, and 0.99 of input
+gradients; in 16 bits 1.0 of both (tests/oracles/gpu_kernels.csv). Other architectures are not measured."""
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
 SCAN_AGES = {"blackwell": 0.5}
@@ -67,12 +77,14 @@ class Chip:
         exact = reached.matmul_fp32 or share
         own = {"fp32": exact, "tf32": reached.matmul_tf32}.get(units, reached.matmul_fp16 if wide == "fp16" else None)
         self.rate *= own or share
+        self.weight_share = TF32_WEIGHT_SHARES.get(chip.generation, 1.0) if units == "tf32" else 1.0
         narrow = narrow_units(peak, precision.math)
         self.narrow_rate = getattr(peak, narrow) * narrow_share(chip, narrow, share) if narrow else None
         if self.narrow_rate and precision.needs and getattr(peak, precision.needs):
             self.narrow_rate *= precision.scaled_share
         exactly = fp32_rates(setup, self.rate, peak.tf32 * share) if _in_three(setup) and peak.tf32 else None
         self.attention, self.efficient = exactly or attention_rates(setup), exactly or efficient_rates(setup)
+        self.masked = exactly or masked_rates(setup)
         if chip.power and chip.rated_power:
             limit = power_limited_share(chip.power, chip.rated_power, _idle_fraction(chip))
             self.rate, self.narrow_rate = self.rate * limit, self.narrow_rate and self.narrow_rate * limit

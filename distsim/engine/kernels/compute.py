@@ -16,10 +16,11 @@ from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.kernels.launches import CALL_KERNELS, launches
 from distsim.engine.kernels.narrow import wide_here, wide_share
 from distsim.engine.kernels.orthogonal import Orthogonal, orthogonal_work
-from distsim.engine.kernels.passes import autocast_bytes, bias_bytes, bias_gradient_bytes, fused_share, moved_bytes
+from distsim.engine.kernels.passes import bias_bytes, bias_gradient_bytes, fused_share, input_bytes, moved_bytes
 from distsim.engine.kernels.quantise import frozen_casts, trained_casts
 from distsim.engine.kernels.weights import optimizer_seconds, weight_work
-from distsim.formulas.compute import CUT_SHARE, cached_share, product_share, roofline_seconds, stream_seconds
+from distsim.formulas.caches import cached_share
+from distsim.formulas.compute import CUT_SHARE, product_share, roofline_seconds, stream_seconds
 from distsim.formulas.traffic import boundary_calls
 from distsim.layers.ledger import EXPERTS, Block, Operation, dropped_by
 
@@ -230,7 +231,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
     if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
         rate, each = chip.wide_rate, setup.tuning.product_bytes
     if not (narrow or adapter):  # recipes in 8 bits pad, adapters are narrower than any tile
-        rate = rate * alignment(setup, n, k, each)
+        rate = rate * alignment(setup, n, k, each, chip.rate)
     moved = (m * k + k * n + m * n) * batch * each
     streams = STREAMS.get(setup.kernels.expert_products)
     together = batch if streams is None else minimum(batch, streams)
@@ -245,6 +246,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         times = tiled_seconds(chip, rate, (m, n, k, batch), each, gates_apart(setup, operation))
     else:
         times = _three(chip, rate, *work)
+        times[2] = times[2] / chip.weight_share
     last = narrow and not setup.precision.wide_weight_gradient
     if narrow and not last:
         times[2] = _three(chip, chip.rate, *work)[2]
@@ -265,7 +267,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         casts = trained_casts if operation.weight_gradient else frozen_casts
         forward.memory, backward.memory = (stream_seconds(moved, chip.bandwidth) for moved in casts(setup, sizes))
     else:
-        first, second = autocast_bytes(setup, operation)
+        first, second = input_bytes(setup, operation)
         first, second = first + bias_bytes(setup, operation), second + bias_gradient_bytes(setup, operation)
         forward.memory, backward.memory = (stream_seconds(moved, chip.bandwidth) for moved in (first, second))
 

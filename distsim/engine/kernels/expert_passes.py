@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.kernels.plain_costs import BACKWARD_BYTES, STRIDED_PER_CYCLE, slowed
+from distsim.engine.kernels.plain_costs import BACKWARD_BYTES, STRIDED_PACE, slowed
 from distsim.layers.ledger import Operation
 
 EXCHANGES = ("mlp.dispatch", "mlp.combine")
@@ -64,7 +64,7 @@ def exchange_passes(setup: Setup, operation: Operation) -> Passes:
     routed, width = operation.shape
     experts = setup.model.experts
     assert experts is not None
-    slower = slowed(STRIDED_PER_CYCLE, setup.accelerator)
+    slower = slowed(STRIDED_PACE, setup.accelerator)
     copied = 2 * routed * width * setup.precision.activation_bytes  # read and written
     padded = 1.0 if setup.kernels.expert_padding else 0.0
     again = where(setup.layout.ep > 1, ORDERED_TWICE - 1, padded)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def flash_seconds(chip: Chip, operation: Operation) -> tuple[Number, Number]:
-    """Forward and backward, by torch's memory-efficient kernel where a dense mask rules flash out: it passes over all
-    keys then, whatever the mask lets a query see."""
+    """Forward and backward, by the kernel that torch takes where a dense mask rules flash out: it passes over all keys
+    then, whatever the mask lets a query see."""
     dense = _dense(operation) if chip.sdpa else 0
     if isinstance(dense, int) and not dense:
         return _kernel_seconds(chip, operation)
@@ -40,8 +40,10 @@ def _kernel_seconds(chip: Chip, operation: Operation, masked: Number | None = No
     reached, steps = _in_blocks(chip, operation, keys * part, block, causal)
     moved = stream_seconds(operation.bytes_read + operation.bytes_written, chip.bandwidth)
     widest = max(width, value_width)
-    efficient = masked is not None or (chip.sdpa and not chip.array and widest > FLASH_WIDTH)
-    before, after = (reached * share for share in (chip.efficient if efficient else chip.attention))
+    too_wide = chip.sdpa and not chip.array and widest > FLASH_WIDTH
+    efficient = masked is not None or too_wide
+    rates = chip.efficient if too_wide else chip.masked if efficient else chip.attention
+    before, after = (reached * share for share in rates)
     casts: tuple[Number, Number] = (0.0, 0.0)
     if chip.narrow_attention is not None and not efficient:
         faster = chip.narrow_attention.of(widest)

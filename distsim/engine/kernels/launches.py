@@ -7,7 +7,8 @@ from typing import NamedTuple
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels import expert_modules
-from distsim.engine.kernels.passes import clamped, composed, fuses_neighbours, halves
+from distsim.engine.kernels.passes import clamped, composed, fuses_neighbours, halves, matrices
+from distsim.engine.kernels.plain_costs import SOFTCAP_KERNELS
 from distsim.engine.kernels.softmax_passes import (
     COMPOSED_SOFTMAX_KERNELS,
     SOFTMAX_STEPS_KERNELS,
@@ -133,20 +134,13 @@ def _on_dtensors(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if setup.compiled or not setup.framework.traffic.input_gradient_per_matrix:
         return 0.0, 0.0
     forward, backward = DTENSOR_ISSUE.get(operation.kind, (0.0, 0.0)) if operation.parameters else (0.0, 0.0)
-    modules = 0 if operation.name in EXPERTS else _matrices(setup, operation)
+    modules = 0 if operation.name in EXPERTS else matrices(setup, operation)
     calls = _calls(operation)
     sharded = where(setup.layout.tp > 1, 1, 0)
     return (
         sharded * (modules * forward + calls[0] * REDISTRIBUTE_ISSUE),
         sharded * (modules * backward + calls[1] * REDISTRIBUTE_ISSUE),
     )
-
-
-def _matrices(setup: Setup, operation: Operation) -> int:
-    """Modules that an operation stands for."""
-    if operation.name == "attention.qkv":
-        return setup.kernels.qkv_matrices
-    return 2 if operation.name == "mlp.up" and setup.model.gated and not setup.kernels.gate_up_fused else 1
 
 
 def _calls(operation: Operation) -> tuple[Number, Number]:
@@ -167,8 +161,10 @@ def _single(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if operation.name.endswith(".softmax"):
         again, steps = composed_softmax(setup), plain_torch(setup)
         more = (
-            again * composed + steps * plain
-            for composed, plain in zip(COMPOSED_SOFTMAX_KERNELS, SOFTMAX_STEPS_KERNELS, strict=True)
+            again * composed + steps * (plain + capped * setup.model.attention_softcap)
+            for composed, plain, capped in zip(
+                COMPOSED_SOFTMAX_KERNELS, SOFTMAX_STEPS_KERNELS, SOFTCAP_KERNELS, strict=True
+            )
         )
         before, after = before + next(more), after + next(more)
     if operation.name.endswith(STREAM_WEIGHTS) and setup.model.stream_mixing and plain_torch(setup):
@@ -219,7 +215,7 @@ def _casts(setup: Setup, operation: Operation) -> int:
     narrows = setup.precision.autocast and not fuses_neighbours(setup)
     if not narrows or operation.kind != "matmul" or not operation.parameters:
         return 0
-    return AUTOCAST_KERNELS * _matrices(setup, operation)
+    return AUTOCAST_KERNELS * matrices(setup, operation)
 
 
 def _module_issue(setup: Setup, operation: Operation) -> float:

@@ -28,14 +28,15 @@ from distsim.engine.kernels.plain_costs import (
     NARROW_ACTIVATIONS,
     SLICED,
     SLICED_GATE,
-    STRIDED_PER_CYCLE,
+    SOFTCAP_PASSES,
+    STRIDED_PACE,
     SUMMED_IN_STEPS,
     Cost,
     plain_norm_bytes,
     slowed,
 )
 from distsim.engine.kernels.softmax_passes import plain_torch, softmax_bytes
-from distsim.formulas.compute import reread_share
+from distsim.formulas.caches import reread_share
 from distsim.layers.layer_inputs import SLICE
 from distsim.layers.ledger import Operation
 from distsim.layers.mlp import COMPOSED_ACTIVATIONS
@@ -89,7 +90,7 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if operation.name.endswith(".heads"):
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
-        copied = _head_copies(setup, operation) * slowed(STRIDED_PER_CYCLE, setup.accelerator)
+        copied = _head_copies(setup, operation) * slowed(STRIDED_PACE, setup.accelerator)
     cost, bias = composed(setup, operation), bias_passes(setup, operation)
     if operation.name in EXCHANGES:
         own = exchange_passes(setup, operation)
@@ -98,7 +99,7 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if operation.kind == "norm" and plain_norms(setup):
         rows, width = operation.shape[:2]
         return plain_norm_bytes(setup.model.norm == "rmsnorm", rows * width, operation.bytes_read, setup.accelerator)
-    slower = slowed(cost.per_cycle, setup.accelerator)
+    slower = slowed(cost.pace, setup.accelerator)
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
     first, second = size * cost.forward * slower, size * again * cost.backward * slower
     return first + copied + bias.forward, second + copied + bias.backward
@@ -164,16 +165,27 @@ def bias_gradient_bytes(setup: Setup, operation: Operation) -> Number:
     return operation.shape[0] * _biases(operation, trained=True) * setup.precision.activation_bytes
 
 
-def autocast_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
+def input_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Casts of what autocast finds in fp32 before a product, forward; backward those of the gradients, and the sum of
-    the gradients of separate modules."""
-    if not setup.precision.autocast or fuses_neighbours(setup):
+    the gradients of separate modules, which there is without autocast, too."""
+    if fuses_neighbours(setup):
         return 0.0, 0.0
+    if not setup.precision.autocast:
+        tokens, _, inner, copies = operation.shape
+        more = matrices(setup, operation) - 1
+        return 0.0, SUMMED * more * tokens * inner * copies * setup.precision.activation_bytes
     cast = sum(tensor.elements for tensor in operation.saved if tensor.name.endswith(".input_cast"))
     each = FP32_BYTES + setup.precision.activation_bytes
     tokens, _, inner, copies = operation.shape
     sums = SUMMED * FP32_BYTES * maximum(cast - tokens * inner * copies, 0.0)
     return cast * each, cast * each + sums
+
+
+def matrices(setup: Setup, operation: Operation) -> int:
+    """Modules that an operation stands for."""
+    if operation.name == "attention.qkv":
+        return setup.kernels.qkv_matrices
+    return 2 if operation.name == "mlp.up" and setup.model.gated and not setup.kernels.gate_up_fused else 1
 
 
 def fused_share(setup: Setup, operation: Operation) -> float:
@@ -203,6 +215,9 @@ def _loss_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         each = FP32_BYTES if setup.kernels.loss_upcast is True else setup.precision.activation_bytes
         forward = forward + where(setup.layout.micro_batch > 1, SHIFTED[0] * each, 0)
         backward = backward + SHIFTED[1] * each
+    if setup.model.logit_softcap and kernel in LOSS_AGAIN:
+        each = setup.precision.activation_bytes
+        forward, backward = forward + SOFTCAP_PASSES[0] * each, backward + SOFTCAP_PASSES[1] * each
     return tokens * words * forward, tokens * words * backward
 
 

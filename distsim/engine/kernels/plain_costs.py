@@ -12,26 +12,36 @@ BACKWARD_BYTES = 2.0
 """Memory traffic of an elementwise operation's backward over its forward's: gradients beside what was kept."""
 
 
+class Pace(NamedTuple):
+    """Bytes that a unit takes a cycle at most, of the part of what moves that such kernels move."""
+
+    bytes_per_cycle: float
+    part: float = 1.0
+
+
 class Cost(NamedTuple):
     """Factors on bytes (forward, backward) and launches (forward, backward) of a composed operation."""
 
     forward: float = 1.0
     backward: float = 1.0
     kernels: tuple[int, int] = (0, 0)
-    per_cycle: float = 0.0
-    """Bytes that a unit of the chip moves in a cycle at most; 0 where memory is what limits its kernels."""
+    pace: Pace | None = None
+    """What limits its kernels where memory does not."""
 
 
 # Torch's vectorised kernels are as fast as memory. Those that broadcast, reduce or step over rows with a stride compute
-# where each element lies, so what limits them is how many elements a unit takes a cycle: RMSNorm and rotation take the
-# same cycles on an A100, an H100 and a B200, whose memory is four times as fast (linkedin/Liger-Kernel benchmark/data,
-# medians of do_bench, 17 to 168 million elements: RMSNorm forward 28, 17 and 16 ps an element, rotation forward 23, 15
-# and 14, backward 28, 18 and 15; tests/test_plain_kernels.py). Bytes are those at the share of the bandwidth that
-# passes reach in the mean ("stream", presets/timing/fitted.toml).
-COMPOSED_PER_CYCLE = 11.0
-STRIDED_PER_CYCLE = 7.0  # also where rows are taken by an index: embeddings reach 0.4 of an A100's bandwidth
-LAYER_NORM_PER_CYCLE = 14.0
-HALVES_PER_CYCLE = 12.8  # as much as an H100's memory gives: its gates were measured there
+# where each element lies, so what limits them is how many elements a unit takes a cycle. What plain torch composes has
+# some of both: an H200, whose memory is 1.43 times as fast as an H100's, takes 0.8 of its time for RMSNorm and 0.91 for
+# rotation (tests/oracles/gpu_kernels.csv); an A100, an H100 and a B200 28, 17 and 16 ps an element for RMSNorm forward,
+# 23, 15 and 14 for rotation forward, 28, 18 and 15 backward (linkedin/Liger-Kernel benchmark/data, medians of do_bench,
+# 17 to 168 million elements; tests/test_plain_kernels.py). Bytes are those at the share of the bandwidth that passes
+# reach in the mean ("stream", presets/timing/fitted.toml).
+
+
+COMPOSED_PACE = Pace(8.5, 0.4)
+STRIDED_PACE = Pace(5.7, 0.7)  # also where rows are taken by an index: embeddings reach 0.4 of an A100's bandwidth
+LAYER_NORM_PACE = Pace(16.0)
+HALVES_PACE = Pace(12.8)  # as much as an H100's memory gives: its gates were measured there
 SOFTMAX_PER_CYCLE = 1.8
 """Scores of a softmax that a unit of the chip takes a cycle at most, whatever their format, stated as above. Of 512 and
 1,024 keys in 16 bits an A100's take 1.6 (facebookresearch/xformers pull requests 387 and 405, column "vanilla" less its
@@ -57,11 +67,11 @@ EAGER_GATE = Cost(10 / 6, 18 / 12, (2, 3))
 # torch's elementwise loops, and backward puts both gradients side by side. 25.2 million elements on an H100 take 77 and
 # 80 us forward, 80, 49, 91 and 94 backward, of which the 49 are a product of whole tensors, 6 bytes an element (profile
 # of Qwen3 8B in BastiaanGroot/ML-Infrastructure-Engineer training/profiles): as 15.5 and 31 bytes at 2.48 TB/s.
-HALVES_GATE = Cost(15.5 / 6, 31 / 12, (2, 5), HALVES_PER_CYCLE)
+HALVES_GATE = Cost(15.5 / 6, 31 / 12, (2, 5), HALVES_PACE)
 # The same of experts, and its product by the router's fp32 weight (6) and cast (6). Backward: cast (6), gradient of the
 # product and its cast (14), the weights' gradient and its sum (14).
 EAGER_SCALED_GATE = Cost(22 / 6, 52 / 12, (4, 8))
-HALVES_SCALED_GATE = Cost(27.5 / 6, 65 / 12, (4, 9), HALVES_PER_CYCLE)
+HALVES_SCALED_GATE = Cost(27.5 / 6, 65 / 12, (4, 9), HALVES_PACE)
 # A gated activation whose input is clamped in plain torch first: two clamps (4 bytes an element of the inner width)
 # and their concatenation (8), for 6. Backward: gradients of the clamps (comparison and choice, 8; two comparisons,
 # their conjunction and choice, 14) and of the two halves (8), for 12.
@@ -69,7 +79,7 @@ CLAMPED_GATE = Cost(22 / 6, 42 / 12, (4, 8))
 # The same of plain torch on slices of every second column (GPT-OSS in torchtitan), which are read at half the rate: two
 # clamps (12), product by a constant (4), sigmoid (4), product (6), product and sum (8), for 6. Backward: gradients of
 # these (24 and 16 of the clamps, two sums 12), then of the slices, zeros written and added (42), for 12.
-SLICED_GATE = Cost(34 / 6, 94 / 12, (7, 16), HALVES_PER_CYCLE)
+SLICED_GATE = Cost(34 / 6, 94 / 12, (7, 16), HALVES_PACE)
 SUMMED_IN_STEPS = Cost(1.0, 1.0, (5, 7))  # what experts give: bytes are in expert_passes.COMBINED
 # An activation of plain operations, each reading and writing two bytes an element, for 4 and 8 of one kernel. GELU by
 # tanh, 0.5 x (1 + tanh(c (x + d x^3))): half, power, product, sum, product, tanh, sum, product: 36 bytes; backward both
@@ -83,13 +93,16 @@ AUTOCAST_ACTIVATION = Cost(76 / 4, 118 / 8, (10, 16))
 # half, scale, erf, sum (4 each), product (6); backward both factors (12), half and scale (8), erf's square, minus,
 # exponential, scale and product (22) and the sum (6).
 NARROW_ACTIVATIONS = {"quick_gelu": Cost(14 / 4, 28 / 8, (3, 6)), "gelu_erf": Cost(22 / 4, 48 / 8, (5, 10))}
+# A soft cap of scores or logits: quotient, tanh, product (two passes each); backward product, tanh (three), quotient.
+SOFTCAP_PASSES = (6, 7)
+SOFTCAP_KERNELS = (3, 3)
 # Rotation of queries and keys: one kernel reads and writes them once each way.
 FUSED_ROPE = Cost(1.0, 1.0, (1, 1))
 # Composed: products with cosine and sine (4 each), halves turned (2) and put together (4), sum (6), for 4; backward
 # products (8), halves cut apart and put into zeros (8), turned (2), sum (6), for 8.
-EAGER_ROPE = Cost(20 / 4, 24 / 8, (10, 10), STRIDED_PER_CYCLE)
+EAGER_ROPE = Cost(20 / 4, 24 / 8, (10, 10), STRIDED_PACE)
 # As complex numbers in fp32: cast (6), product (8), cast (6), and as much backward.
-COMPLEX_ROPE = Cost(20 / 4, 20 / 8, (4, 4), COMPOSED_PER_CYCLE)
+COMPLEX_ROPE = Cost(20 / 4, 20 / 8, (4, 4), COMPOSED_PACE)
 # Backward of a slice: zeros as large as what it was cut from, read and added to the other slices' gradients (three
 # more); a compiler puts all slices' gradients side by side once.
 SLICED = Cost(0.0, 4 / BACKWARD_BYTES)
@@ -98,24 +111,25 @@ COMPILED_SLICE = Cost(0.0, 0.0)
 COMPILED_ADAPTER = Cost(3 / 5, 3 / 5)
 
 
-def slowed(per_cycle: float, chip: Accelerator) -> float:
-    """How much longer kernels take that move so many bytes a cycle and unit of NVIDIA's than their bytes at the
-    bandwidth of memory; not known of other vendors' chips."""
+def slowed(pace: Pace | None, chip: Accelerator) -> float:
+    """How much longer kernels take of which a part moves so many bytes a cycle and unit of NVIDIA's at most, than their
+    bytes at the bandwidth of memory; not known of other vendors' chips."""
     units, clock, lanes = chip.chip.units, chip.chip.clock, LANES.get(chip.vendor)
-    if not per_cycle or not units or not clock or not lanes:
+    if pace is None or not units or not clock or not lanes:
         return 1.0
-    return max(1.0, float(chip.bandwidth) / (per_cycle * lanes * units * float(clock)))
+    longer = float(chip.bandwidth) / (pace.bytes_per_cycle * lanes * units * float(clock))
+    return 1.0 + pace.part * max(0.0, longer - 1.0)
 
 
 def plain_norm_bytes(rms: bool, elements: Number, read: Number, chip: Accelerator) -> tuple[Number, Number]:
     """Bytes, forward and backward, that memory would have moved meanwhile, of a norm of plain torch that reads
     ``elements`` of ``read`` bytes in all."""
     if not rms:
-        slower = slowed(LAYER_NORM_PER_CYCLE, chip)
+        slower = slowed(LAYER_NORM_PACE, chip)
         return read * LAYER_NORM_PASSES[0] * slower, read * LAYER_NORM_PASSES[1] * slower
     fp32 = where(read > 2 * elements, 1, 0)
     forward, backward = (
-        elements * (narrow + fp32 * (wide - narrow)) * slowed(COMPOSED_PER_CYCLE, chip)
+        elements * (narrow + fp32 * (wide - narrow)) * slowed(COMPOSED_PACE, chip)
         for narrow, wide in zip(EAGER_RMS_BYTES[2], EAGER_RMS_BYTES[FP32_BYTES], strict=True)
     )
     return forward, backward

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distsim.arrays import Number, where
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.kernels.plain_costs import COMPOSED_PER_CYCLE, SOFTMAX_PER_CYCLE, slowed
+from distsim.engine.kernels.plain_costs import COMPOSED_PACE, SOFTCAP_PASSES, SOFTMAX_PER_CYCLE, Pace, slowed
 from distsim.layers import core_attention
 from distsim.layers.ledger import Operation
 from distsim.units import FP32_BYTES
@@ -70,11 +70,12 @@ def plain_torch(setup: Setup) -> bool:
 def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Bytes, forward and backward, of plain torch's softmax and of the kernels around it, one after the other.
 
-    Scale; mask, but of images (a sum, with an fp32 mask under autocast; a choice besides, where it chooses); cast to
-    fp32, which fp16 does without, as its kernel reads narrow scores; softmax; dropout, in the format of that; cast
-    for the product with values. Backward undoes each, and before the softmax's own kernel multiplies weights by their
-    gradients in another: ``tmp = grad * output`` of pytorch/pytorch aten/src/ATen/native/cuda/SoftMax.cu,
-    softmax_backward_cuda_out; fp16 alone is read as it is by aten/src/ATen/native/SoftMax.cpp, softmax.
+    Scale and soft cap; mask, but of images (a sum, with an fp32 mask under autocast; a choice besides, where it
+    chooses); cast to fp32, which fp16 does without, as its kernel reads narrow scores; softmax; dropout, in the format
+    of that; cast for the product with values. Backward undoes each, and before the softmax's own kernel multiplies
+    weights by their gradients in another: ``tmp = grad * output`` of pytorch/pytorch
+    aten/src/ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out; fp16 alone is read as it is by
+    aten/src/ATen/native/SoftMax.cpp, softmax.
     """
     narrow, autocast, scores = setup.precision.activation_bytes, setup.precision.autocast, operation.shape[0]
     wide = FP32_BYTES if autocast or setup.kernels.softmax == "eager" else narrow
@@ -85,12 +86,13 @@ def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     chosen, given = 2 * narrow * setup.kernels.mask_chosen, (wide + narrow) * (wide > narrow)
     mask = sum(tensor.elements for tensor in operation.saved if tensor.name.endswith(".dropout_mask"))
     dropped = 2 * wide * mask + mask
-    known = ("attention.probabilities", "attention.dropout_mask", core_attention.COMPOSED)
+    known = ("attention.probabilities", "attention.dropout_mask", "attention.softcap", core_attention.COMPOSED)
     besides = sum(tensor.size_bytes for tensor in operation.saved if tensor.name not in known)
-    summed = (narrow + masked) * slowed(COMPOSED_PER_CYCLE, setup.accelerator) * masks
-    softmax = (read + wide) * slowed(SOFTMAX_PER_CYCLE * (read + wide), setup.accelerator)
-    forward = 2 * narrow + summed + chosen + cast + softmax + given
-    backward = 2 * narrow + returned + chosen + cast + 3 * wide + 2 * wide + read + given
+    summed = (narrow + masked) * slowed(COMPOSED_PACE, setup.accelerator) * masks
+    softmax = (read + wide) * slowed(Pace(SOFTMAX_PER_CYCLE * (read + wide)), setup.accelerator)
+    capped = [passes * narrow * setup.model.attention_softcap for passes in SOFTCAP_PASSES]
+    forward = capped[0] + 2 * narrow + summed + chosen + cast + softmax + given
+    backward = capped[1] + 2 * narrow + returned + chosen + cast + 3 * wide + 2 * wide + read + given
     return scores * forward + dropped + 2 * besides, scores * backward + dropped + besides
 
 
