@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.arrays import Number, round_up, where
 from distsim.errors import DistsimError
-from distsim.layers.attention_kernel import reads_chosen, reads_window
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
 from distsim.specs.job import Job
 from distsim.specs.kernels import Kernels
-from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.optimizer import Optimizer
-from distsim.specs.precision import Precision
 from distsim.specs.recipes import Recipe
 
 if TYPE_CHECKING:
@@ -140,82 +136,6 @@ def padded_vocab(framework: Framework, model: Model, tp: Number) -> Number:
     return round_up(model.vocab, where(multiple % tp, multiple * tp, multiple))
 
 
-def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str]:
-    """What a user should know of attention to chosen keys: whether all are read, and what reading fewer costs."""
-    latent, blocks = model.latent_attention, model.block_indexer
-    if blocks is not None and blocks.keys < layout.together:
-        chosen = f"{model.name} attends to {blocks.blocks} blocks of {blocks.block} keys that its indexer chooses"
-        return [f"{chosen}; its attention is counted dense, to all keys"]
-    if table := model.compressed_attention:
-        seen = f"{model.name} attends to the last {table.window} tokens and to keys that stand for several each"
-        if reads_window(model, layout, kernels):
-            return [f"{seen}, by kernels that read no others"]
-        return [f"{seen}; its attention is counted as products over all of both: no flash kernel takes its heads"]
-    if latent is None or not latent.index_heads or (not reads_chosen(model, layout, kernels)
-                                                    and latent.index_keys >= layout.together):  # fmt: skip
-        return []
-    chosen = f"{model.name} attends to the {latent.index_keys:,} keys that its indexer chooses for each query"
-    if reads_chosen(model, layout, kernels):
-        return [f"{chosen}, by kernels that read no others and work on the {latent.kv_rank} wide narrow layer itself"]
-    return [f"{chosen}; its attention is counted dense, to all keys"]
-
-
-def framework_notes(
-    framework: Framework, model: Model, layout: Layout, kernels: Kernels, origins: Mapping[str, str],
-    precision: Precision, job: Job, whole_model: bool,
-) -> list[str]:  # fmt: skip
-    """What a user should know of a framework: that nobody trains with it, what it shards or gathers where nobody says
-    and distsim does not or does, in how many bytes it adds up gradients, the loss of its recipes; and how it attends to
-    chosen keys. ``whole_model`` tells that no adapters train."""
-    own = [*_usual_notes(framework, layout, origins), *_sharding_notes(framework, layout, origins, precision.name),
-           *_wider_gradients(framework, precision, job), *_other_optimizer(framework, job),
-           *_composed_update(framework, job, whole_model), *_paged_states(job)]  # fmt: skip
-    if whole_model and precision.master_bytes and layout.zero < framework.supports.master_zero:
-        own.append(
-            f"{framework.name} keeps no fp32 master copy unless DeepSpeed does (--zero 1): a model loaded in 16 bits "
-            "trains in them (--precision pure-bf16), one in fp32 under autocast (amp-bf16)"
-        )
-    whole = kernels.loss == framework.kernels.loss and kernels.loss_chunks == framework.kernels.loss_chunks
-    if framework.usual_loss_chunks and whole and has_words(model):
-        own.append(
-            f"the loss is taken over all tokens at once; recipes of {framework.name} take it with --loss chunked"
-        )
-    return [*own, *_attention_notes(model, layout, kernels)]
-
-
-def _usual_notes(framework: Framework, layout: Layout, origins: Mapping[str, str]) -> list[str]:
-    name, usual = framework.name, framework.usual.get("zero", 0)
-    if framework.stands_for:
-        return [f"nobody trains with {name}, which replays published sums; use --framework {framework.stands_for}"]
-    if usual < FULL or origins.get("zero") != "default" or layout.dp * layout.cp == 1:
-        return []
-    usual = framework.usual.get("pipelined_zero", usual) if layout.pp > 1 else usual
-    return [f"--zero not given: 0 taken, every GPU holds all states; {name} usually runs with --zero {usual}"]
-
-
-def _wider_gradients(framework: Framework, precision: Precision, job: Job) -> list[str]:
-    """A note for a job that names its framework and no recipe, where that framework's own has wider gradients."""
-    usual = framework.usual.get(f"precision_{precision.name}")
-    named = "framework" in job.model_fields_set and job.precision is None and job.lora_rank is None
-    if not named or usual is None or framework.stands_for:
-        return []
-    wide = catalog.load("precisions", str(usual)).gradient_bytes
-    if wide <= precision.gradient_bytes:
-        return []
-    return [
-        f"--precision not given: {precision.name} taken, with gradients of {precision.gradient_bytes:g} bytes; "
-        f"{framework.name} usually adds them up in {wide:g}: --precision {usual}"
-    ]
-
-
-def _other_optimizer(framework: Framework, job: Job) -> list[str]:
-    """A note where the framework's users mean another optimizer by the name."""
-    usual = framework.usual.get(f"optimizer_{job.optimizer}")
-    if usual is None:
-        return []
-    return [f"--optimizer {job.optimizer} is torch's; {framework.name}'s own of that name is --optimizer {usual}"]
-
-
 def fused_instead(framework: Framework, job: Job) -> str:
     """The name of an optimizer's fused update where a framework leaves to torch how it is made and the job takes what
     torch does by default; else nothing."""
@@ -224,45 +144,9 @@ def fused_instead(framework: Framework, job: Job) -> str:
     return f"{name}-fused" if framework.optimizers.get(name, "").endswith(BY_DEFAULT) and not on_host else ""
 
 
-def _composed_update(framework: Framework, job: Job, whole_model: bool) -> list[str]:
-    """A note where torch's default stands for what a user may have fused, of a framework that he named."""
-    fused = fused_instead(framework, job)
-    if not (fused and whole_model and "framework" in job.model_fields_set):
-        return []
-    return [
-        f"--optimizer {fused.removesuffix('-fused')} is torch's default (foreach), which makes temporaries as large as "
-        f"a state at each step; --optimizer {fused} is fused=True"
-    ]
-
-
-def _paged_states(job: Job) -> list[str]:
-    """A note for paged optimizers of bitsandbytes (documentation, reference/optim: unified memory moves states from the
-    GPU to the host when GPU memory is exhausted)."""
-    name = job.optimizer or ""
-    if not name.replace("-", "_").lower().startswith("paged_"):
-        return []
-    return [
-        f"{name}: its states are counted on the GPU, where they are as long as they fit; where they do not, CUDA moves "
-        "them to the host and back in each step, which is not timed, and torch's counters of memory never see them"
-    ]
-
-
 def least_zero(framework: Framework, precision: str) -> int:
     """The ZeRO stage that a framework runs a recipe at where nobody asks for any."""
     return int(framework.usual.get("zero_of_bf16", 0)) if precision.startswith("bf16") else 0
-
-
-def _sharding_notes(framework: Framework, layout: Layout, origins: Mapping[str, str], precision: str) -> list[str]:
-    found, name = [], framework.name
-    least = least_zero(framework, precision)
-    if layout.zero < least and layout.dp > 1:
-        found.append(f"{name} shards the states of bf16 over replicas even without ZeRO: --zero {least} is what runs")
-    gathers = origins.get("loss_parallel", "").startswith("framework") and not layout.loss_parallel
-    if gathers and layout.tp > 1 and framework.usual.get("loss_parallel"):
-        found.append(
-            f"logits are gathered, as by torch's tensor parallelism; {name} keeps them sharded: --loss-parallel"
-        )
-    return found
 
 
 def _base(framework: Framework, model: Model) -> Kernels:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from distsim import catalog
 from distsim.engine.jobs.drives import DRIVEN, refuse_drives
+from distsim.engine.jobs.framework_notes import framework_notes
 from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
 from distsim.engine.jobs.lacking import refuse_missing_units
 from distsim.engine.jobs.layout import check_capacity, layout_of, usual_etp
 from distsim.engine.jobs.models import as_asked, asked_of, load_model, reading_notes
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
-from distsim.engine.jobs.profile import as_stored, framework_notes, job_kernels, optimizer_of, padded_vocab
+from distsim.engine.jobs.profile import as_stored, job_kernels, optimizer_of, padded_vocab
 from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
 from distsim.engine.jobs.tuning import tuning_notes, tuning_of, tuning_options
 from distsim.engine.jobs.vocabulary import check_vocabulary
