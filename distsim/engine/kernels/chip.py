@@ -11,6 +11,7 @@ from distsim.engine.kernels.attention_rates import (
     masked_rates,
     narrow_attention,
 )
+from distsim.engine.kernels.softmax_passes import plain_torch
 from distsim.errors import DistsimError
 from distsim.formulas.compute import (
     ATTENTION_HALF_RATE,
@@ -49,6 +50,10 @@ TF32_WEIGHT_SHARES = {"hopper": 0.69}
 """Rate of weight gradients on TF32 units over that of forward and of input gradients: both operands lie the other way
 round, which the chip's instructions turn in 16 bits only. Median of 22 shapes on an H100: 0.69, and 0.99 of input
 gradients; in 16 bits 1.0 of both (tests/oracles/gpu_kernels.csv). Other architectures are not measured."""
+WIDE_PASSES = 0.88
+"""Time of plain torch's passes over 4-byte elements, over what they take at the share of the bandwidth that passes
+reach in the mean ("stream"): where nothing is narrow nothing is cast, and kernels reach 0.91 of an H100's bandwidth,
+casts from 16 to 32 bits 0.58. Passes of six steps in fp32 and TF32 take 0.80 to 0.90 of it (docs/findings)."""
 DEFAULT_UNITS = 1
 """Units of an accelerator that does not state them: waves of tiles then cost nothing."""
 SCAN_AGES = {"blackwell": 0.5}
@@ -95,6 +100,8 @@ class Chip:
         self.wide_rate = peak.fp32 * exact if peak.fp32 else stated * share
         self.vector_rate = peak.fp32 or stated
         self.bandwidth = chip.bandwidth
+        wide_passes = plain_torch(setup) and precision.activation_bytes > FLASH_BYTES and chip.vendor == "NVIDIA"
+        self.pass_bandwidth = chip.bandwidth / (WIDE_PASSES if wide_passes else 1.0)
         # what limits a product that computes little is a copy's rate, not the datasheet's
         self.product_bandwidth = chip.bandwidth * (reached.copy_fraction or COPY_FRACTION)
         self.batched_share = BATCHED_SHARES.get(chip.generation, 1.0) if wide == "fp16" else 1.0

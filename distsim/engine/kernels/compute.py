@@ -18,6 +18,7 @@ from distsim.engine.kernels.narrow import wide_here, wide_share
 from distsim.engine.kernels.orthogonal import Orthogonal, orthogonal_work
 from distsim.engine.kernels.passes import bias_bytes, bias_gradient_bytes, fused_share, input_bytes, moved_bytes
 from distsim.engine.kernels.quantise import frozen_casts, trained_casts
+from distsim.engine.kernels.softmax_passes import plain_torch
 from distsim.engine.kernels.weights import optimizer_seconds, weight_work
 from distsim.formulas.caches import cached_share
 from distsim.formulas.compute import CUT_SHARE, product_share, roofline_seconds, stream_seconds
@@ -173,7 +174,7 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
     elif operation.kind == "attention" and operation.name.endswith(".core"):
         forward.attention, backward.attention = flash_seconds(chip, operation)
     elif operation.kind == "attention":
-        _batched(chip, operation, forward, backward)
+        _batched(setup, chip, operation, forward, backward)
     else:
         if operation.kind == "scan":
             forward.attention = operation.flops_forward / chip.scan_rate
@@ -191,7 +192,7 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
 
 def _passed(chip: Chip, moved: Number, flops: Number, kind: str) -> Number:
     """Seconds of a pass over memory, or of its arithmetic on vector units where that takes longer (Mamba-1's scan)."""
-    seconds = stream_seconds(moved, chip.bandwidth)
+    seconds = stream_seconds(moved, chip.pass_bandwidth)
     if kind != "elementwise" or (isinstance(flops, (int, float)) and not flops):
         return seconds
     return maximum(seconds, flops / chip.vector_rate)
@@ -282,15 +283,16 @@ def _cover(operation: Operation, times: list[Number]) -> Number:
     return found
 
 
-def _batched(chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
-    """Scores and weighted sum as batched products over the whole score matrix."""
+def _batched(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums) -> None:
+    """Scores and weighted sum as batched products over the whole score matrix, which plain torch widens afterwards."""
     micro, heads, queries, keys, width, value_width = operation.shape
     batch = micro * heads
     if operation.name.endswith(".scores"):
         m, n, k = queries, keys, width
+        written = batch * queries * keys * chip.element_bytes if plain_torch(setup) else operation.bytes_written
     else:
-        m, n, k = queries, value_width, keys
-    moved = operation.bytes_read + operation.bytes_written
+        m, n, k, written = queries, value_width, keys, operation.bytes_written
+    moved = operation.bytes_read + written
     multiple = width % TENSOR_CORE_MULTIPLE == 0
     rate = where(multiple, chip.rate * chip.batched_share, minimum(chip.rate, chip.vector_rate))
     times = _three(chip, rate, (m, n, k, batch), operation.flops_forward, moved)
