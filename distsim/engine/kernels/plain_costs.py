@@ -36,8 +36,6 @@ class Cost(NamedTuple):
 # 23, 15 and 14 for rotation forward, 28, 18 and 15 backward (linkedin/Liger-Kernel benchmark/data, medians of do_bench,
 # 17 to 168 million elements; tests/test_plain_kernels.py). Bytes are those at the share of the bandwidth that passes
 # reach in the mean ("stream", presets/timing/fitted.toml).
-
-
 COMPOSED_PACE = Pace(8.5, 0.4)
 STRIDED_PACE = Pace(5.7, 0.7)  # also where rows are taken by an index: embeddings reach 0.4 of an A100's bandwidth
 LAYER_NORM_PACE = Pace(16.0)
