@@ -19,7 +19,7 @@ from plain import PLAIN
 from torch.profiler import ProfilerActivity, profile
 
 KINDS = (  # kernels by words of their names, the first that fits
-    ("attention", ("flash", "fmha", "sdpa", "attention", "mha_")),
+    ("attention", ("flash", "fmha", "sdpa", "attention", "mha_", "cudnn::fusion")),
     ("optimizer", ("multi_tensor_apply", "fused_adam")),
     ("products", ("gemm", "nvjet", "cutlass", "xmma", "cublas", "s16816", "splitk", "wgmma", "gemv")),
     ("copies", ("memcpy", "memset")),
