@@ -139,3 +139,14 @@ def test_tensor_parallel_torch_splits_no_sequence_unless_told(framework: str, sp
     job: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm", "gpus": 8, "tp": 4, "framework": framework}
     assert resolve(Job.read(job)).layout.sequence_parallel == split
     assert resolve(Job.read({**job, "sequence_parallel": True})).layout.sequence_parallel == 1
+
+
+def test_biases_of_relative_positions_gather_gradients_of_all_layers() -> None:
+    """T5 adds each layer's gradient of its scores to that of the biases, all samples apart: three passes, in fp32 under
+    autocast; attention to the encoder has none. A mask of its own has BERT, but no gradient of it."""
+    job: dict[str, Any] = {"framework": "huggingface", "attention": "eager", "dropout": False}
+    for precision, more in (("pure-bf16", 6), ("fp32", 12), ("amp-bf16", 18)):
+        t5, own, _ = _operation("attention.softmax", model="t5-base", precision=precision, **job)
+        bert, other, _ = _operation("attention.softmax", model="bert-base", precision=precision, **job)
+        ways = [moved_bytes(one, row)[1] / row.shape[0] for one, row in ((t5, own), (bert, other))]
+        assert ways[0] - ways[1] == pytest.approx(more)

@@ -21,6 +21,10 @@ arrays in fp32 lie in memory then. Forward: scores loaded (4), read for the maxi
 (8), and to be written (4); backward: weights and products with their gradients loaded (8), products read for their sum
 (4), both read to be written (8) (NVIDIA/TransformerEngine common/fused_softmax/scaled_masked_softmax.cu,
 scaled_masked_softmax_warp_forward and _backward)."""
+RELATIVE_PASSES = 3
+"""Passes that add a layer's gradient of relative positions' biases, which all layers share, to that of those before it,
+as large as the scores of all samples; under autocast in fp32, to which it is cast (transformers models/t5: the mask is
+part of the biases)."""
 SOFTMAX_STEPS_KERNELS = (3, 4)
 """Launches beyond that of a softmax, forward and backward, where plain torch scales, masks and casts: about as many of
 each, and backward a product."""
@@ -90,9 +94,11 @@ def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     besides = sum(tensor.size_bytes for tensor in operation.saved if tensor.name not in known)
     summed = (narrow + masked) * slowed(COMPOSED_PACE, setup.accelerator) * masks
     softmax = (read + wide) * slowed(Pace(SOFTMAX_PER_CYCLE * (read + wide)), setup.accelerator)
+    relative = RELATIVE_PASSES * narrow + (narrow + wide + RELATIVE_PASSES * (wide - narrow)) * autocast
+    biased = relative * (setup.model.positions == "relative" and not operation.name.startswith("cross"))
     capped = [passes * narrow * setup.model.attention_softcap for passes in SOFTCAP_PASSES]
     forward = capped[0] + 2 * narrow + summed + chosen + cast + softmax + given
-    backward = capped[1] + 2 * narrow + returned + chosen + cast + 3 * wide + 2 * wide + read + given
+    backward = biased + capped[1] + 2 * narrow + returned + chosen + cast + 3 * wide + 2 * wide + read + given
     return scores * forward + dropped + 2 * besides, scores * backward + dropped + besides
 
 
