@@ -26,6 +26,11 @@ KINDS = (  # kernels by words of their names, the first that fits
 )
 
 
+SKIPS_MASKS = "2.14"
+"""The release of torch from which on compiled models of transformers leave a causal mask to attention's kernel."""
+UNMASKED = ("bert-large-uncased", "vit-large-patch16-224")
+
+
 def kind_of(name: str) -> str:
     """The kind of a kernel by its name; what moves bytes is the rest."""
     low = name.lower()
@@ -49,6 +54,8 @@ def row_of(case: Case, seconds: float, peak: float, told: list[str]) -> dict[str
     notes = [case.name, f"torch {torch.__version__}, transformers {transformers.__version__}", loops[case.loop], *told]
     if case.precision == "pure-bf16":
         notes.append("weights bfloat16, no autocast")
+    if case.compiled and case.loop != "hand" and case.model not in UNMASKED and torch.__version__ < SKIPS_MASKS:
+        notes.append("dense causal mask")
     framework = "huggingface" if case.loop != "hand" else "torch-compile" if case.compiled else "torch-ddp"
     row: dict[str, Any] = {"model": "" if case.changes else case.model}
     if case.loop == "hand":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+CROSS = "cross"
+"""Begins the names of a decoder's attention to an encoder, which no positions bias."""
 IDLE = ".idle"
 """Ends the name of an expert's parameter that nothing reads."""
 PROJECTIONS = ("embedding.patches", "embedding.frames", "embedding.convolution")

@@ -7,6 +7,7 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.plain_costs import COMPOSED_PACE, SOFTCAP_PASSES, SOFTMAX_PER_CYCLE, Pace, slowed
 from distsim.layers import core_attention
 from distsim.layers.ledger import Operation
+from distsim.layers.names import CROSS
 from distsim.units import FP32_BYTES
 
 # Bytes per score that a softmax composed in fp32 moves beyond a fused one, forward and backward. Forward: cast (6),
@@ -76,9 +77,9 @@ def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
 
     Scale and soft cap; mask, but of images (a sum, with an fp32 mask under autocast; a choice besides, where it
     chooses); cast to fp32, which fp16 does without, as its kernel reads narrow scores; softmax; dropout, in the format
-    of that; cast for the product with values. Backward undoes each, and before the softmax's own kernel multiplies
-    weights by their gradients in another: ``tmp = grad * output`` of pytorch/pytorch
-    aten/src/ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out; fp16 alone is read as it is by
+    of that; cast for the product with values. Backward undoes each, gathers gradients of relative positions' biases,
+    and before the softmax's own kernel multiplies weights by their gradients in another: ``tmp = grad * output`` of
+    pytorch/pytorch aten/src/ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out; fp16 alone is read as it is by
     aten/src/ATen/native/SoftMax.cpp, softmax.
     """
     narrow, autocast, scores = setup.precision.activation_bytes, setup.precision.autocast, operation.shape[0]
@@ -94,8 +95,8 @@ def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     besides = sum(tensor.size_bytes for tensor in operation.saved if tensor.name not in known)
     summed = (narrow + masked) * slowed(COMPOSED_PACE, setup.accelerator) * masks
     softmax = (read + wide) * slowed(Pace(SOFTMAX_PER_CYCLE * (read + wide)), setup.accelerator)
-    relative = RELATIVE_PASSES * narrow + (narrow + wide + RELATIVE_PASSES * (wide - narrow)) * autocast
-    biased = relative * (setup.model.positions == "relative" and not operation.name.startswith("cross"))
+    relative = setup.model.positions == "relative" and not operation.name.startswith(CROSS)
+    biased = relative * (RELATIVE_PASSES * (FP32_BYTES if autocast else narrow) + (narrow + FP32_BYTES) * autocast)
     capped = [passes * narrow * setup.model.attention_softcap for passes in SOFTCAP_PASSES]
     forward = capped[0] + 2 * narrow + summed + chosen + cast + softmax + given
     backward = biased + capped[1] + 2 * narrow + returned + chosen + cast + 3 * wide + 2 * wide + read + given
