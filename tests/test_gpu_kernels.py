@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import statistics
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,15 @@ from typing import Any
 import pytest
 
 from distsim.engine.jobs.resolve import Setup, resolve
+from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.alignment import alignment
 from distsim.engine.kernels.attention_rates import MASKED_SHARES
 from distsim.engine.kernels.chip import Chip
-from distsim.engine.kernels.passes import LOSS_BYTES, plain_norm_bytes
-from distsim.engine.kernels.plain_costs import EAGER_GATE, EAGER_ROPE, slowed
+from distsim.engine.kernels.compute import BIAS_SUM_SECONDS
+from distsim.engine.kernels.loss_passes import LOSS_AGAIN, LOSS_BYTES
+from distsim.engine.kernels.passes import moved_bytes
+from distsim.engine.kernels.plain_costs import EAGER_GATE, EAGER_ROPE, Pace, plain_norm_bytes, slowed
+from distsim.engine.kernels.softmax_passes import FILLED_PER_CYCLE
 from distsim.formulas.caches import cached_share
 from distsim.formulas.compute import product_share
 from distsim.specs.job import Job
@@ -93,6 +98,72 @@ def test_what_was_just_written_is_found_in_the_cache() -> None:
         assert cached_share(moved, cache) * uncached == pytest.approx(seconds, rel=0.2)
 
 
+def in_steps(what: str, form: str = "bf16", way: str = "forward") -> list[dict[str, str]]:
+    return rows("in steps", what=what, format=form, way=way)
+
+
+def test_gradients_of_packed_queries_keys_and_values_are_put_side_by_side() -> None:
+    """By torch's concatenation, in networks whose attention is one kernel: each is read and written once."""
+    chip = setup("pure-bf16").accelerator
+    for row in in_steps("packed gradients", way="backward"):
+        seconds = 2 * 2 * float(row["work"]) / (float(chip.bandwidth) * REACHED)
+        assert seconds == pytest.approx(float(row["seconds"]), rel=0.08)
+
+
+def by_hand(model: str, **more: Any) -> Setup:
+    job = {"model": model, "gpu": "h100-sxm", "gpus": 1, "framework": "plain-torch", "micro_batch": 8, "seq": 1024}
+    return resolve(Job(**{**job, **more}))
+
+
+def backward_bytes(job: Setup, name: str) -> float:
+    (stage,) = build_stages(job)
+    (found,) = (one for block, _ in stage.layers for one in block.operations if one.name == name)
+    return float(moved_bytes(job, found)[1])
+
+
+def test_what_is_not_packed_is_not_put_together() -> None:
+    packed = by_hand("gpt2", precision="pure-bf16")
+    assert backward_bytes(packed, "attention.heads") == pytest.approx(2 * 3 * 8 * 1024 * 768 * 2)
+    apart = replace(packed, kernels=packed.kernels.model_copy(update={"qkv_matrices": 3}))
+    composed = by_hand("gpt2", precision="pure-bf16", attention="eager")
+    assert backward_bytes(apart, "attention.heads") == 0
+    assert backward_bytes(composed, "attention.heads") > 0  # copies of batched products, which are laid out by heads
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "h200-sxm"])
+@pytest.mark.parametrize("form", ["bf16", "fp32"])
+def test_sums_for_biases(gpu: str, form: str) -> None:
+    """As long beside their bytes whether they are few or many."""
+    chip = setup("pure-bf16", gpu).accelerator
+    for row in rows("passes", gpu, what="bias", format=form, way="backward"):
+        moved = float(row["work"]) * (2 if form == "bf16" else 4)
+        seconds = moved / (float(chip.bandwidth) * REACHED) + BIAS_SUM_SECONDS / 0.79
+        assert seconds == pytest.approx(float(row["seconds"]), rel=0.25)
+
+
+@pytest.mark.parametrize(("form", "width"), [("bf16", 2), ("fp32", 4)])
+def test_masks_written_into_scores(form: str, width: int) -> None:
+    """A copy of the scores, then the mask, which takes about as long in 32 bits as in 16."""
+    chip = setup("pure-bf16").accelerator
+    (fill,), (copy,) = in_steps("masked fill", form), in_steps("copy of scores", form)
+    measured = float(fill["seconds"]) + float(copy["seconds"])
+    each = 2 * width * (1 + slowed(Pace(FILLED_PER_CYCLE * 2 * width), chip))
+    assert each * float(fill["work"]) / (float(chip.bandwidth) * 0.79) == pytest.approx(measured, rel=0.15)
+
+
+def test_log_softmax_of_logits_as_they_are() -> None:
+    """In 16 bits where nothing widens them, under autocast, too: rows are found in the cache when they are read again,
+    and what autocast widens and narrows besides is 6 bytes each way, and a gradient in fp32."""
+    chip = setup("pure-bf16").accelerator
+    for way, at in (("forward", 0), ("backward", 1)):
+        (row,) = in_steps("log-softmax of logits", way=way)
+        own = LOSS_BYTES["narrow"][at] - LOSS_AGAIN["narrow"][at] - (0 if way == "forward" else 2)
+        seconds = own * float(row["work"]) / (float(chip.bandwidth) * 0.79)
+        assert seconds == pytest.approx(float(row["seconds"]), rel=0.2)
+    wider = [after - before for before, after in zip(LOSS_BYTES["narrow"], LOSS_BYTES["recast"], strict=True)]
+    assert wider == [6, 8]  # a cast; an fp32 gradient for one of 16 bits (2), and its cast (6)
+
+
 ELEMENTS = 16384 * 4096
 
 
@@ -102,7 +173,9 @@ def passed(what: str, form: str, gpu: str, shape: str) -> list[float]:
 
 
 @pytest.mark.parametrize("gpu", ["h100-sxm", "h200-sxm"])
-@pytest.mark.parametrize("what", ["rms_norm composed", "layer_norm", "silu x up", "rotation", "cross_entropy widened"])
+@pytest.mark.parametrize(
+    "what", ["rms_norm composed", "rms_norm torch", "layer_norm", "silu x up", "rotation", "cross_entropy widened"]
+)
 def test_passes(gpu: str, what: str) -> None:
     """Forward and backward of plain torch's kernels in 16 bits: what their steps move at the rate that one such step
     reaches, or what chips take a cycle where that is less: an H200, with 1.43 times the bandwidth, is 1.1 to 1.25 times
@@ -116,8 +189,9 @@ def test_passes(gpu: str, what: str) -> None:
         elements, shape = 8192 * 128256, "8192x128256"
     slower = slowed(EAGER_ROPE.pace, chip)
     moved: dict[str, tuple[Any, Any]] = {
-        "rms_norm composed": plain_norm_bytes(True, elements, 2 * elements, chip),
-        "layer_norm": plain_norm_bytes(False, elements, 2 * elements, chip),
+        "rms_norm composed": plain_norm_bytes("composed", elements, 2 * elements, chip),
+        "layer_norm": plain_norm_bytes("layernorm", elements, 2 * elements, chip),
+        "rms_norm torch": plain_norm_bytes("rmsnorm", elements, 2 * elements, chip),
         "silu x up": (6 * elements * EAGER_GATE.forward, 12 * elements * EAGER_GATE.backward),
         "rotation": (4 * elements * EAGER_ROPE.forward * slower, 8 * elements * EAGER_ROPE.backward * slower),
         "cross_entropy widened": (LOSS_BYTES["eager"][0] * elements, LOSS_BYTES["eager"][1] * elements),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import distsim
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.memory import peak_of_run
 from distsim.engine.runs.setup import setup_of
@@ -31,9 +32,32 @@ def _setup(notes: str = "own training loop", **cells: str) -> Setup:
 def test_softmax_and_loss_keep_the_format_of_what_they_are_given() -> None:
     """torch's functional softmax and cross entropy take fp16 and give fp16; transformers' ask for fp32."""
     own, theirs = _setup().kernels, _setup("GPT of Hugging Face, own training loop").kernels
-    assert (own.loss_upcast, own.softmax) == ("autocast", "fused")
+    assert (own.loss_upcast, own.softmax) == (False, "fused")
     assert (theirs.loss_upcast, theirs.softmax) == (True, "eager")
     assert _setup(model="gpt2-medium").kernels.loss_upcast is True  # a published model is taken to be transformers'
+
+
+def test_their_kernels_are_those_of_the_profile_for_them() -> None:
+    """Fused norms, complex rotation, masks written into scores; composed norms before torch 2.9, compiled ones where a
+    compiler runs; Transformer Engine's layers stay its own."""
+    now, then = _setup().kernels, _setup(year="2024-06").kernels
+    assert (now.norm, now.norm_kernel, now.rope_complex, now.mask_filled) == ("fused", "torch", True, True)
+    assert (then.norm, then.attention_kernel) == ("eager", "flash-2")
+    assert _setup(compile="1").kernels.loss == "fused"
+    narrow = _setup(precision="fp8", gpu="h100-sxm").kernels
+    assert (narrow.modules, narrow.mask_filled) == ("transformer-engine", False)
+
+
+def test_notes_may_say_that_a_network_is_written_by_hand() -> None:
+    told = _setup("transformers 5.17 installed; network written by hand").kernels
+    assert told.mask_filled and not _setup("transformers 5.17").kernels.mask_filled
+
+
+def test_a_user_may_ask_for_the_profile() -> None:
+    job = {"model": "gpt2", "gpu": "h100-sxm", "gpus": 1, "micro_batch": 16, "seq": 1024, "precision": "amp-bf16"}
+    theirs, own = (distsim.step(**job, framework=name) for name in ("torch-ddp", "plain-torch"))
+    assert own.seconds < theirs.seconds  # GELU in one kernel, no fp32 logits
+    assert own.memory.peak < theirs.memory.peak
 
 
 def test_a_gpt_in_fp16_all_through_peaks_where_it_was_measured() -> None:

@@ -11,8 +11,8 @@ import pytest
 from distsim import Job
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
-from distsim.engine.kernels.compute import PHASES
 from distsim.engine.kernels.launches import AUTOCAST_KERNELS, CALL_KERNELS, DETERMINISTIC_ISSUE, launches
+from distsim.engine.kernels.sums import PHASES
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.step import step_of
 from distsim.engine.steps.compose import (

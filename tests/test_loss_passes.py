@@ -11,7 +11,8 @@ from distsim import catalog
 from distsim.arrays import Number
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
-from distsim.engine.kernels.passes import LOSS_AGAIN, LOSS_BYTES, loss_kernel, moved_bytes
+from distsim.engine.kernels.loss_passes import LOSS_AGAIN, LOSS_BYTES, loss_kernel
+from distsim.engine.kernels.passes import moved_bytes
 from distsim.engine.runs.setup import setup_of
 from distsim.formulas.caches import CACHE_RATE, reread_share
 from distsim.interop.runs import Run

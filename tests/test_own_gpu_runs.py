@@ -34,6 +34,16 @@ def test_peaks_of_transformers_are_what_torch_allocated(replays: list[Replay]) -
     assert statistics.median(errors) < 0.004 and sorted(errors)[int(0.8 * len(errors))] < 0.01 and max(errors) < 0.03
 
 
+def test_networks_written_by_hand(replays: list[Replay]) -> None:
+    """GPT-2 and Llama in plain torch, eager and compiled: peaks and times, nothing fitted to any."""
+    hand = [one for one in replays if "written by hand" in one.run.notes]
+    peaks = [abs(one.memory_error) for one in hand if one.memory_error is not None]
+    times = [abs(one.error) for one in hand if one.error is not None]
+    assert len(peaks) == len(times) == 14
+    assert statistics.median(peaks) < 0.02 and max(peaks) < 0.08
+    assert statistics.median(times) < 0.08 and max(times) < 0.18
+
+
 def test_steps_that_fill_the_gpu(replays: list[Replay]) -> None:
     """Half within a tenth though nothing is fitted to them: no kind of kernel is far off in these."""
     full = [one for one in replays if one.error is not None and one.run.text("framework") == "huggingface"

@@ -196,6 +196,7 @@ def test_clamps_of_plain_torch_pass_over_the_activations_input_and_make_the_host
 
 def test_rotation_that_scales_is_composed() -> None:
     setup = job(model="gpt-oss-20b", gpus=8, ep=8)
+    setup = changed(setup, qkv_matrices=3)  # packed, gradients are put side by side besides
     heads = operation(setup, "attention.heads")
     fused = moved_bytes(changed(setup, rope_scaled="fused"), heads)
     slower = slowed(STRIDED_PACE, setup.accelerator)

@@ -13,8 +13,9 @@ from distsim.engine.exchanges.exchange import exchange_of
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.attention_rates import FLASH_BACKWARD_SHARE, HOPPER_BACKWARD_SHARE, attention_rates
-from distsim.engine.kernels.compute import Chip, StageCompute, stage_compute
+from distsim.engine.kernels.compute import Chip, stage_compute
 from distsim.engine.kernels.passes import moved_bytes
+from distsim.engine.kernels.sums import StageCompute
 from distsim.engine.memory import memory_of
 from distsim.engine.runs.kernels import with_kernels_of
 from distsim.engine.runs.profile import precision_of, unpacked_then

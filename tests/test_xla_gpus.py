@@ -14,7 +14,8 @@ from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.compute import operation_sums
-from distsim.engine.kernels.passes import LOSS_BYTES, fused_share, moved_bytes
+from distsim.engine.kernels.loss_passes import LOSS_BYTES
+from distsim.engine.kernels.passes import fused_share, moved_bytes
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.pricing import price
 from distsim.engine.runs.setup import setup_of

@@ -50,7 +50,8 @@ def kernels_of(step: Callable[[], None]) -> Iterator[tuple[str, str, int, float]
 def row_of(case: Case, seconds: float, peak: float, told: list[str]) -> dict[str, Any]:
     """A row in the columns of docs/runs.md."""
     plain = "own training loop that keeps the loss alone, no clipping"
-    loops = {"own": plain, "adapters": plain, "hand": f"{plain}, network written by hand", "trainer": "Trainer"}
+    hand = f"{plain}, network written by hand, no dropout"
+    loops = {"own": plain, "adapters": plain, "hand": hand, "trainer": "Trainer"}
     notes = [case.name, f"torch {torch.__version__}, transformers {transformers.__version__}", loops[case.loop], *told]
     if case.precision == "pure-bf16":
         notes.append("weights bfloat16, no autocast")

@@ -94,7 +94,7 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
     saved: list[Tensor] = []
     if model.gated:
         saved.append(before._replace(elements=2 * elements, shape="s b 2f/t"))
-        if kernels.activation == "eager":
+        if kernels.activation != "fused":
             made = FP32_BYTES if _squares_wide(ctx) else act
             saved.append(Tensor(f"{name}.activated", elements * kernels.gate_tensors, made, "s b f/t"))
     elif model.activation == "relu":

@@ -154,11 +154,11 @@ def _indices(ctx: Context, routed: Number) -> tuple[Tensor, ...]:
 def _expert_activation(ctx: Context, routed: Number, inner: Number) -> Operation:
     act, elements, model = ctx.activation, routed * inner, ctx.model
     saved = [Tensor("mlp.experts.preactivation", elements * (2 if model.gated else 1), act, "k s b 2f")]
-    if ctx.kernels.activation == "eager" and model.gated:
+    if ctx.kernels.activation != "fused" and model.gated:
         own = ctx.kernels.expert_gate_tensors
         beside = ctx.kernels.gate_tensors if own is None else own
         saved.append(Tensor("mlp.experts.activated", elements * beside, act, "k s b f"))
-    if ctx.kernels.expert_scale == "before" and (ctx.kernels.activation == "eager" or not model.gated):
+    if ctx.kernels.expert_scale == "before" and (ctx.kernels.activation != "fused" or not model.gated):
         saved.append(Tensor("mlp.experts.unscaled", elements, act, "k s b f"))  # gated, one kernel makes it again
     return Operation(
         "mlp.experts.activation",

@@ -24,6 +24,8 @@ class Kernels(Spec):
     norm: Literal["fused", "eager"] = "fused"
     """``fused`` keeps the input in the activation dtype; ``eager`` composes an RMSNorm of elementary operations and
     keeps the fp32 input and the normalised product besides. Layernorms are fused either way."""
+    norm_kernel: Literal["library", "torch"] = "library"
+    """A fused RMSNorm is a library's (Transformer Engine, Apex, Liger), or torch's, which passes more often."""
     norm_weight_fp32: bool = False
     """The eager RMSNorm multiplies by its weight before casting back (Gemma, OLMo 2): the kept product is fp32 too."""
     norm_weight_copy: bool = False
@@ -35,8 +37,8 @@ class Kernels(Spec):
     centred input twice and the normalised product, all in fp32 (Cohere)."""
     norm_statistics: bool = True
     """Mean and reciprocal deviation (fp32 per token) are counted."""
-    activation: Literal["fused", "eager"] = "fused"
-    """``eager`` keeps every intermediate of a composed activation (gelu_new: four) and of a gated product."""
+    activation: Literal["fused", "gates", "eager"] = "fused"
+    """``eager`` keeps all steps of a composed activation (gelu_new: four) and of a gated product, ``gates`` of that."""
     gate_tensors: Natural = 1
     """Tensors of the inner width that an eager gated activation keeps beside its two inputs and its product: the
     activated gate, or four where the product is clamped and composed (GPT-OSS)."""
@@ -67,6 +69,8 @@ class Kernels(Spec):
     softmax_registers: Natural = 0
     """Keys of a row that a fused softmax keeps in registers; what a thread has of longer ones spills to memory. 0: any
     number."""
+    mask_filled: bool = False
+    """Steps of a softmax that write a mask into a copy of the scores (masked_fill), zeros into their gradients'."""
     scores_fp32: bool = False
     """Eager attention multiplies fp32 copies of queries and keys (GPT-J, GPT-Neo)."""
     sinks: Literal["shifted", "column", "scale"] = "shifted"

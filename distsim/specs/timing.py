@@ -69,7 +69,7 @@ FAMILIES = {
     "megatron": ("megatron-core", "megatron-lm", "megatron-bridge", "nemo", "nemo-mlperf", "megatron-2021",
                  "megatron-deepspeed", "megatron-deepspeed-2021", "megatron-deepspeed-2022", "vtrain"),
     "torch": ("torchtitan", "fsdp", "llm-foundry", "torchtune", "litgpt", "huggingface", "torch-ddp", "deepspeed",
-              "deepspeed-2021", "torch-compile", "tinyllama", "fms-fsdp", "nemo-automodel", "prime-rl",
+              "deepspeed-2021", "torch-compile", "plain-torch", "tinyllama", "fms-fsdp", "nemo-automodel", "prime-rl",
               "kempnerforge", "mlperf-bert"),
     "jax": ("maxtext", "paxml", "alpa", "axlearn", "levanter", "t5x", "tensorflow"),
     "neuronx": ("neuronx", "neuronx-nemo"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from distsim.arrays import Number, minimum
 from distsim.engine.jobs.lacking import wide_units
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.kernels.compute import PHASES
+from distsim.engine.kernels.sums import PHASES
 from distsim.formulas.attention import chosen_keys
 from distsim.formulas.flops import hardware_flops_per_token, model_flops_per_token
 from distsim.last import for_last

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
-
 from distsim.arrays import Number, maximum, minimum, product, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -15,75 +12,41 @@ from distsim.engine.kernels.expert_rates import expert_rates
 from distsim.engine.kernels.flash import flash_seconds
 from distsim.engine.kernels.launches import CALL_KERNELS, launches
 from distsim.engine.kernels.narrow import wide_here, wide_share
-from distsim.engine.kernels.orthogonal import Orthogonal, orthogonal_work
-from distsim.engine.kernels.passes import bias_bytes, bias_gradient_bytes, fused_share, input_bytes, moved_bytes
+from distsim.engine.kernels.orthogonal import orthogonal_work
+from distsim.engine.kernels.passes import (
+    bias_bytes,
+    bias_gradient_bytes,
+    bias_sums,
+    fused_share,
+    input_bytes,
+    moved_bytes,
+    table_gradient_bytes,
+)
 from distsim.engine.kernels.quantise import frozen_casts, trained_casts
 from distsim.engine.kernels.softmax_passes import plain_torch
+from distsim.engine.kernels.sums import BlockSums, StageCompute, Sums
 from distsim.engine.kernels.weights import optimizer_seconds, weight_work
 from distsim.formulas.caches import cached_share
 from distsim.formulas.compute import CUT_SHARE, product_share, roofline_seconds, stream_seconds
 from distsim.formulas.traffic import boundary_calls
 from distsim.layers.ledger import EXPERTS, Block, Operation, dropped_by
 
-PHASES = ("forward", "backward", "recompute")
-PRODUCTS = ("matmul", "matmul8", "grouped", "grouped8", "attention")
-CLASSES = (*PRODUCTS, "memory", "kernels", "issued", "waits", "cover")
 TENSOR_CORE_MULTIPLE = 8
 """Elements that a row of 2-byte operands must be a multiple of for tensor cores (NVIDIA, Matrix Multiplication
 Background User's Guide, section 3: 16 bytes): batched products of heads 108 or 150 wide run on fp32 units instead."""
 ALONE = 0.7
 """Part of the experts' products that is as fast as a dense one where a rank has a single expert: nothing is grouped
 then, but the busiest rank still has more tokens than the mean (assumed)."""
+BIAS_SUM_SECONDS = 1.2e-5
+"""What torch's sum over all tokens takes beside its bytes, for the gradient of a bias: its parts are added up in a
+second phase. 8,192 and 16,384 rows of 1,024 and 4,096 in bf16 take an H100 24 and 62 us, an H200 20 and 49, in fp32 25
+and 104, 22 and 77 (tests/oracles/gpu_kernels.csv, "bias"): 16 us, stated at the mean share of passes."""
 EXPERT_ACTIVATION = "mlp.experts.activation"
 HEAD = "head"
 """How the names of output layers end; their chunks of tokens follow one another."""
 STREAMS = {"loop": 4, "modules": 1}
 """Products of experts that run at once where a loop issues them: on four streams (Transformer Engine, multi-stream
 cuBLAS), or one after another (modules of Python)."""
-
-
-@dataclass(repr=False)
-class Sums:
-    """Seconds of one micro-batch by kind of kernel, at datasheet rates, and the number of kernels."""
-
-    matmul: Number = 0.0
-    matmul8: Number = 0.0
-    grouped: Number = 0.0
-    grouped8: Number = 0.0
-    attention: Number = 0.0
-    memory: Number = 0.0
-    kernels: Number = 0.0
-    issued: Number = 0.0
-    """Work of the host, in operations issued from Python."""
-    waits: Number = 0.0
-    """The part of it during which the GPU has nothing to do."""
-    cover: Number = 0.0
-    """Of the products, those that an exchange of the same operation may run beside."""
-
-    def add(self, other: Sums, times: Number = 1) -> None:
-        """Add ``times`` times another."""
-        mine, once = vars(self), isinstance(times, int) and times == 1
-        for name, value in vars(other).items():
-            if not isinstance(value, (int, float)) or value:  # most kernels are of one kind
-                mine[name] = mine[name] + (value if once else product(times, value))
-
-
-@dataclass(repr=False, eq=False)
-class StageCompute:
-    """One stage's computation per micro-batch, and that of its optimizer step."""
-
-    phases: dict[str, Sums] = field(default_factory=lambda: {phase: Sums() for phase in PHASES})
-    optimizer: Number = 0.0
-    orthogonal: Orthogonal = field(default_factory=Orthogonal)
-
-
-class BlockSums(NamedTuple):
-    """Seconds of one block of the ledger: forward, backward, and what full and selective recomputation repeat."""
-
-    forward: Sums
-    backward: Sums
-    again: Sums
-    dropped: Sums
 
 
 def stage_compute(setup: Setup, stage: Stage, known: dict[int, BlockSums] | None = None) -> StageCompute:
@@ -184,7 +147,7 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
         tensors = operation.bytes_read + operation.bytes_written
         share = share * cached_share(where(tensors > 0, tensors, first), chip.cache)  # copies alone are no row's own
         share = share * (stated_rank(setup) if operation.name == EXPERT_ACTIVATION else 1.0)
-        first, second = first * share, second * share
+        first, second = first * share, second * share + table_gradient_bytes(setup, operation)
         forward.memory = _passed(chip, first, operation.flops_forward, operation.kind)
         backward.memory = _passed(chip, second, operation.flops_backward, operation.kind)
     return forward, backward if operation.backward else Sums()
@@ -271,6 +234,7 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         first, second = input_bytes(setup, operation)
         first, second = first + bias_bytes(setup, operation), second + bias_gradient_bytes(setup, operation)
         forward.memory, backward.memory = (stream_seconds(moved, chip.bandwidth) for moved in (first, second))
+        backward.memory = backward.memory + bias_sums(setup, operation) * BIAS_SUM_SECONDS
 
 
 def _cover(operation: Operation, times: list[Number]) -> Number:

@@ -10,6 +10,7 @@ from distsim.arrays import Number, maximum, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.expert_modules import picked_gradient_bytes
 from distsim.engine.kernels.expert_passes import ACTIVATION, EXCHANGES, bias_passes, by_indices, exchange_passes
+from distsim.engine.kernels.loss_passes import loss_bytes
 from distsim.engine.kernels.plain_costs import (
     AUTOCAST_ACTIVATION,
     BACKWARD_BYTES,
@@ -28,7 +29,6 @@ from distsim.engine.kernels.plain_costs import (
     NARROW_ACTIVATIONS,
     SLICED,
     SLICED_GATE,
-    SOFTCAP_PASSES,
     STRIDED_PACE,
     SUMMED_IN_STEPS,
     Cost,
@@ -36,7 +36,6 @@ from distsim.engine.kernels.plain_costs import (
     slowed,
 )
 from distsim.engine.kernels.softmax_passes import plain_torch, softmax_bytes
-from distsim.formulas.caches import reread_share
 from distsim.layers.layer_inputs import SLICE
 from distsim.layers.ledger import Operation
 from distsim.layers.mlp import COMPOSED_ACTIVATIONS
@@ -48,27 +47,10 @@ reads both again for the weight's gradient."""
 ONCE_MORE = ("adapter", "unpack")
 """Kinds whose backward moves what forward moves."""
 
-# Bytes per logit, forward and backward, and those of them that are read again at once. Composed cross entropy in fp32:
-# cast (6), log-softmax (three readings and one writing, 16); its gradient (4), that of the log-softmax (two readings of
-# both operands and a writing, 20), cast (6). Vocabulary-parallel: cast (6), maximum (4), difference (8), exponential
-# (8), sum (4), quotient (8); product (8), cast (6). One kernel: 2 or 4 each way. Composed on the 2-byte logits
-# themselves: log-softmax (8); its gradient (2), that of the log-softmax (10).
-# Compiled by XLA, whose kernels end at each reduction: fp32 logits written (2 more than 16 bits), read for their
-# maximum, for the sum of exponentials and for the target's (12); read again, the gradient written in 16 bits (6).
-# Cut: none leave the chip.
-# Steps: the same vocabulary-parallel one, each of its steps compiled by torch for itself (Megatron core's
-# fused_cross_entropy.py): cast and maximum, difference and exponential, quotient; target's share taken out of a copy,
-# product and cast. On an H100 671, 1,734 and 870 us, 825 and 1,046 us for 311 million logits (profile of Qwen3 8B in
-# BastiaanGroot/ML-Infrastructure-Engineer training/profiles): as many bytes at the 2.48 TB/s that passes reach there in
-# the mean (presets/timing/fitted.toml).
-LOSS_BYTES = {"eager": (22.0, 30.0), "narrow": (8.0, 12.0), "vocab-parallel": (38.0, 14.0), "one": (4.0, 4.0),
-              "compiled": (14.0, 6.0), "steps": (26.0, 15.0), "cut": (0.0, 0.0)}  # fmt: skip
-LOSS_AGAIN = {"eager": (8.0, 8.0), "narrow": (4.0, 4.0)}
-NARROW_LOGIT_BYTES = 2
-SHIFTED = (2, 3)
-"""Passes over logits without those of the last position: a copy, which of one sequence is a view; backward zeros, into
-which their gradient is copied."""
-
+COMPILED_TABLE_BYTES = 8.0
+"""Bytes of an element of a table of words beyond those of its gradient, where inductor sums the rows' gradients in an
+fp32 tensor: zeros (4), read again for a cast (4). On an H100 525 million elements take 637 and 1,021 us (profile of
+"llama-3-8b by hand" in benchmarks/gpu)."""
 SUMMED = 3
 """Passes over an element of a sum: two are read, one is written."""
 
@@ -77,7 +59,7 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Bytes through memory, forward and backward, of an operation that is no matrix product."""
     size = operation.bytes_read + operation.bytes_written
     if operation.kind == "loss":
-        return _loss_bytes(setup, operation)
+        return loss_bytes(setup, operation)
     if operation.name == "attention.exchange":
         return _merged_bytes(setup, operation, 0), _merged_bytes(setup, operation, 1)
     if operation.name.endswith(".softmax"):
@@ -87,10 +69,12 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     if operation.name == ACTIVATED and setup.kernels.product_epilogues and not setup.model.gated:
         return operation.bytes_written, operation.bytes_read
     copied: Number = 0.0
+    packed: Number = 0.0
     if operation.name.endswith(".heads"):
         rotated = setup.model.positions == "rotary"
         size = 2 * sum(t.size_bytes for t in operation.saved if t.name in ROTATED) * int(rotated)
         copied = _head_copies(setup, operation) * slowed(STRIDED_PACE, setup.accelerator)
+        packed = _packed_gradients(setup, operation)
     cost, bias = composed(setup, operation), bias_passes(setup, operation)
     if operation.name in EXCHANGES:
         own = exchange_passes(setup, operation)
@@ -98,16 +82,45 @@ def moved_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
         return own.forward + bias.forward, own.backward + bias.backward + picked
     if operation.kind == "norm" and plain_norms(setup):
         rows, width = operation.shape[:2]
-        return plain_norm_bytes(setup.model.norm == "rmsnorm", rows * width, operation.bytes_read, setup.accelerator)
+        return plain_norm_bytes(_norm_kernel(setup), rows * width, operation.bytes_read, setup.accelerator)
     slower = slowed(cost.pace, setup.accelerator)
     again = 1.0 if operation.kind in ONCE_MORE else NORM_BACKWARD if operation.kind == "norm" else BACKWARD_BYTES
     first, second = size * cost.forward * slower, size * again * cost.backward * slower
-    return first + copied + bias.forward, second + copied + bias.backward
+    return first + copied + bias.forward, second + copied + packed + bias.backward
+
+
+def table_gradient_bytes(setup: Setup, operation: Operation) -> Number:
+    """What the gradient of a table of words costs beside its rows: zeros as large as the table."""
+    if operation.kind != "embedding" or setup.kernels.compiler == "xla":
+        return 0.0
+    own = FP32_BYTES if setup.precision.autocast else setup.precision.activation_bytes
+    each = own + COMPILED_TABLE_BYTES * fuses_neighbours(setup)
+    return sum(one.elements for one in operation.parameters if one.trains) * each
+
+
+def _packed_gradients(setup: Setup, operation: Operation) -> Number:
+    """Gradients of queries, keys and values that become those of one product: torch's split is a view, its backward a
+    concatenation. Composed attention in plain torch copies them anyway, XLA places results where they are read."""
+    kernels, layout = setup.kernels, setup.layout
+    composed_here = layout.attention == "eager" and plain_torch(setup)
+    if kernels.qkv_matrices > 1 or kernels.compiler == "xla" or composed_here or setup.model.latent_attention:
+        return 0.0
+    sizes = [tensor.size_bytes for tensor in operation.saved if tensor.name in PACKED]
+    return 2 * sum(sizes)
 
 
 def plain_norms(setup: Setup) -> bool:
-    """Whether norms are those of plain torch: RMSNorm composed of elementary operations, layer norm by its kernels."""
-    return setup.kernels.norm == "eager" and not fuses_neighbours(setup)
+    """Whether norms are those of plain torch: RMSNorm by its kernels or composed of elementary operations, layer norm
+    by its kernels."""
+    own = setup.kernels.norm == "eager" or setup.kernels.norm_kernel == "torch"
+    return own and not fuses_neighbours(setup)
+
+
+def _norm_kernel(setup: Setup) -> str:
+    """Which of plain torch's norms a model has: a key of NORM_PASSES, or ``composed``."""
+    if setup.model.norm != "rmsnorm":
+        return "layernorm"
+    return "composed" if setup.kernels.norm == "eager" else "rmsnorm"
 
 
 def _merged_bytes(setup: Setup, operation: Operation, way: int) -> Number:
@@ -160,9 +173,15 @@ def _biases(operation: Operation, trained: bool = False) -> Number:
 
 def bias_gradient_bytes(setup: Setup, operation: Operation) -> Number:
     """Gradients of outputs that are read again for the gradient of a bias, which no product gives."""
-    if fuses_neighbours(setup) or setup.kernels.product_epilogues:
+    if setup.kernels.compiler == "xla" or setup.kernels.product_epilogues:
         return 0.0
     return operation.shape[0] * _biases(operation, trained=True) * setup.precision.activation_bytes
+
+
+def bias_sums(setup: Setup, operation: Operation) -> int:
+    """Kernels of plain torch that sum gradients of outputs over all tokens for those of biases."""
+    biased = any(p.name.endswith(".bias") and p.trains for p in operation.parameters)
+    return matrices(setup, operation) if biased and plain_torch(setup) and not fuses_neighbours(setup) else 0
 
 
 def input_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
@@ -198,39 +217,10 @@ def fused_share(setup: Setup, operation: Operation) -> float:
     return 1.0 if apart or called else kernels.pass_share
 
 
-def _loss_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
-    """The loss and the metrics that take it again pass over all logits."""
-    tokens, words = operation.shape[:2]
-    chip = setup.accelerator.chip
-
-    def passed(kernel: str, way: int) -> Number:
-        again = LOSS_AGAIN.get(kernel, (0.0, 0.0))[way]
-        row = words * (NARROW_LOGIT_BYTES if kernel == "narrow" else FP32_BYTES)
-        return LOSS_BYTES[kernel][way] - again * (1 - reread_share(row, chip.units or 0, float(chip.cache or 0)))
-
-    kernel, metrics = loss_kernel(setup), setup.kernels.loss_metrics
-    forward = passed(kernel, 0) + (metrics * passed("eager", 0) if metrics else 0.0)
-    backward = passed(kernel, 1) + (forward if setup.kernels.loss_chunk_again else 0.0)
-    if setup.kernels.loss_shifted and setup.model.causal and kernel in LOSS_AGAIN:
-        each = FP32_BYTES if setup.kernels.loss_upcast is True else setup.precision.activation_bytes
-        forward = forward + where(setup.layout.micro_batch > 1, SHIFTED[0] * each, 0)
-        backward = backward + SHIFTED[1] * each
-    if setup.model.logit_softcap and kernel in LOSS_AGAIN:
-        each = setup.precision.activation_bytes
-        forward, backward = forward + SOFTCAP_PASSES[0] * each, backward + SOFTCAP_PASSES[1] * each
-    return tokens * words * forward, tokens * words * backward
-
-
+PACKED = ("attention.query", "attention.key", "attention.value")
 ROTATED = ("attention.query", "attention.key")
 ACTIVATED = "mlp.activation"
 """The activation of an MLP that is no expert's."""
-
-
-def loss_kernel(setup: Setup) -> str:
-    """How the framework makes its loss: a key of LOSS_BYTES."""
-    kernels = setup.kernels
-    eager = "eager" if kernels.loss_upcast is True or setup.precision.autocast else "narrow"
-    return kernels.loss_kernel or (eager if kernels.loss in ("eager", "with-head") else "one")
 
 
 def clamped(setup: Setup, operation: Operation) -> bool:
@@ -267,13 +257,13 @@ def composed(setup: Setup, operation: Operation) -> Cost:
         return SLICED_GATE if kernels.expert_clamp == "sliced" else CLAMPED_GATE
     if operation.name == EXCHANGES[1] and by_indices(setup):
         return SUMMED_IN_STEPS
-    if operation.name.endswith(".activation") and kernels.activation == "eager":
+    if operation.name.endswith(".activation") and kernels.activation != "fused":
         if model.gated:
             scaled = operation.name == ACTIVATION and kernels.expert_scale == "before"
             if halves(setup):
                 return HALVES_SCALED_GATE if scaled else HALVES_GATE
             return EAGER_SCALED_GATE if scaled else EAGER_GATE
-        if model.activation not in COMPOSED_ACTIVATIONS:
+        if model.activation not in COMPOSED_ACTIVATIONS or kernels.activation == "gates":
             return Cost()
         wide = AUTOCAST_ACTIVATION if setup.precision.autocast else COMPOSED_ACTIVATION
         return NARROW_ACTIVATIONS.get(model.activation, wide)

@@ -58,7 +58,9 @@ EAGER_NORM = Cost(kernels=(7, 12))
 # its result; backward reads input and gradient for two sums and again for the result, and another kernel both for the
 # weights' gradients (pytorch/pytorch aten/src/ATen/native/cuda/layer_norm_kernel.cu). Of fp32 rows 2,048 to 16,384 wide
 # 11 to 13 and 26 to 28 bytes an element at 0.8 of the bandwidth on A100 and H100 (the same benchmark).
-LAYER_NORM_PASSES = (3, 7)
+# RMSNorm has one statistic less: 2.5 and 6.1 passes over rows 4,096 wide in bf16 and in fp32 at the mean share of the
+# bandwidth (tests/oracles/gpu_kernels.csv, "rms_norm torch").
+NORM_PASSES = {"layernorm": (3.0, 7.0), "rmsnorm": (2.5, 6.0)}
 # A gated activation in two kernels: 10 bytes for 6, 18 for 12.
 EAGER_GATE = Cost(10 / 6, 18 / 12, (2, 3))
 # The same where gate and up are halves of one product's output: kernels on rows with a stride take the slow path of
@@ -119,12 +121,12 @@ def slowed(pace: Pace | None, chip: Accelerator) -> float:
     return 1.0 + pace.part * max(0.0, longer - 1.0)
 
 
-def plain_norm_bytes(rms: bool, elements: Number, read: Number, chip: Accelerator) -> tuple[Number, Number]:
+def plain_norm_bytes(kind: str, elements: Number, read: Number, chip: Accelerator) -> tuple[Number, Number]:
     """Bytes, forward and backward, that memory would have moved meanwhile, of a norm of plain torch that reads
-    ``elements`` of ``read`` bytes in all."""
-    if not rms:
+    ``elements`` of ``read`` bytes in all: by kernels of its own, or ``composed``."""
+    if kind != "composed":
         slower = slowed(LAYER_NORM_PACE, chip)
-        return read * LAYER_NORM_PASSES[0] * slower, read * LAYER_NORM_PASSES[1] * slower
+        return read * NORM_PASSES[kind][0] * slower, read * NORM_PASSES[kind][1] * slower
     fp32 = where(read > 2 * elements, 1, 0)
     forward, backward = (
         elements * (narrow + fp32 * (wide - narrow)) * slowed(COMPOSED_PACE, chip)

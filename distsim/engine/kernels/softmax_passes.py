@@ -26,6 +26,10 @@ RELATIVE_PASSES = 3
 """Passes that add a layer's gradient of relative positions' biases, which all layers share, to that of those before it,
 as large as the scores of all samples; under autocast in fp32, to which it is cast (transformers models/t5: the mask is
 part of the biases)."""
+FILLED_PER_CYCLE = 1.65
+"""Scores that a unit of the chip masks a cycle at most where their mask is repeated for all heads, whatever their
+format, stated as SOFTMAX_PER_CYCLE: 201 million take an H100 586 us in bf16 and 676 in fp32, beside the copy into which
+they are written (profile of "gpt2 by hand" in benchmarks/gpu)."""
 SOFTMAX_STEPS_KERNELS = (3, 4)
 """Launches beyond that of a softmax, forward and backward, where plain torch scales, masks and casts: about as many of
 each, and backward a product."""
@@ -75,17 +79,18 @@ def plain_torch(setup: Setup) -> bool:
 def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     """Bytes, forward and backward, of plain torch's softmax and of the kernels around it, one after the other.
 
-    Scale and soft cap; mask, but of images (a sum, with an fp32 mask under autocast; a choice besides, where it
-    chooses); cast to fp32, which fp16 does without, as its kernel reads narrow scores; softmax; dropout, in the format
-    of that; cast for the product with values. Backward undoes each, gathers gradients of relative positions' biases,
-    and before the softmax's own kernel multiplies weights by their gradients in another: ``tmp = grad * output`` of
-    pytorch/pytorch aten/src/ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out; fp16 alone is read as it is by
-    aten/src/ATen/native/SoftMax.cpp, softmax.
+    Scale and soft cap; mask, but of images (a sum, with an fp32 mask under autocast, or written into a copy; a
+    choice besides, where it chooses); cast to fp32, which fp16 does without, as its kernel reads narrow scores;
+    softmax; dropout, in the format of that; cast for the product with values. Backward undoes each, gathers
+    gradients of relative positions' biases, and before the softmax's own kernel multiplies weights by their
+    gradients in another: ``tmp = grad * output`` of pytorch/pytorch aten/src/ATen/native/cuda/SoftMax.cu,
+    softmax_backward_cuda_out; fp16 alone is read as it is by aten/src/ATen/native/SoftMax.cpp, softmax.
     """
     narrow, autocast, scores = setup.precision.activation_bytes, setup.precision.autocast, operation.shape[0]
     wide = FP32_BYTES if autocast or setup.kernels.softmax == "eager" else narrow
     masks = setup.model.causal or setup.model.patches is None  # images have no padding
-    masked = wide if autocast and masks else narrow
+    fills = setup.kernels.mask_filled and masks
+    masked = wide if autocast and masks and not fills else narrow
     read = narrow if masked < wide and setup.precision.math == "fp16" else wide
     cast, returned = (masked + read) * (read > masked), (narrow + masked) * (masked > narrow)
     chosen, given = 2 * narrow * setup.kernels.mask_chosen, (wide + narrow) * (wide > narrow)
@@ -93,13 +98,15 @@ def _steps_bytes(setup: Setup, operation: Operation) -> tuple[Number, Number]:
     dropped = 2 * wide * mask + mask
     known = ("attention.probabilities", "attention.dropout_mask", "attention.softcap", core_attention.COMPOSED)
     besides = sum(tensor.size_bytes for tensor in operation.saved if tensor.name not in known)
-    summed = (narrow + masked) * slowed(COMPOSED_PACE, setup.accelerator) * masks
+    summed = (narrow + masked) * slowed(COMPOSED_PACE, setup.accelerator) * (masks and not fills)
+    filled = 2 * narrow * (1 + slowed(Pace(FILLED_PER_CYCLE * 2 * narrow), setup.accelerator)) * fills
     softmax = (read + wide) * slowed(Pace(SOFTMAX_PER_CYCLE * (read + wide)), setup.accelerator)
     relative = setup.model.positions == "relative" and not operation.name.startswith(CROSS)
     biased = relative * (RELATIVE_PASSES * (FP32_BYTES if autocast else narrow) + (narrow + FP32_BYTES) * autocast)
     capped = [passes * narrow * setup.model.attention_softcap for passes in SOFTCAP_PASSES]
-    forward = capped[0] + 2 * narrow + summed + chosen + cast + softmax + given
-    backward = biased + capped[1] + 2 * narrow + returned + chosen + cast + 3 * wide + 2 * wide + read + given
+    forward = capped[0] + 2 * narrow + summed + filled + chosen + cast + softmax + given
+    backward = biased + capped[1] + 2 * narrow + returned + filled + chosen + cast
+    backward = backward + 3 * wide + 2 * wide + read + given
     return scores * forward + dropped + 2 * besides, scores * backward + dropped + besides
 
 

@@ -18,11 +18,13 @@ from distsim.interop.runs import Run, expert_notes, loss_notes
 from distsim.interop.runs import graphs as run_graphs
 from distsim.interop.runs import notes as run_notes
 from distsim.interop.runs.attention import block_said, kernel_said, names_flash, narrow_attention
+from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.models import only_described
 from distsim.interop.runs.recipes import compiles_loss, composes_rotation
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.framework import Framework
+from distsim.specs.kernels import Kernels
 from distsim.specs.loss import Loss
 from distsim.specs.timing import family_of
 
@@ -35,11 +37,14 @@ COMPOSED = {
 (Ascend/AscendSpeed model/llama_model.py of 2023: RMSNorm, apply_rotary_pos_emb, LlamaParallelMLP; the fused norm of
 model/rms_norm.py came in December, off unless asked for)."""
 
-HAND_WRITTEN = {"loss_upcast": "autocast", "softmax": "fused"}
-"""What models that somebody wrote for plain torch do with what is 16 bits wide: torch's softmax and cross entropy keep
-the format of what they are given, outside autocast (torch.nn.functional), where transformers ask for fp32
-(loss/loss_utils.py, ForCausalLMLoss: logits.float(); softmax(dtype=torch.float32) of its decoders' composed
-attention)."""
+BY_HAND = "plain-torch"
+"""The profile of networks that somebody wrote for plain torch."""
+_BY_HAND = re.compile(
+    affirmed(
+        r"(?:network|model)s? (?:is |was )?(?:written by hand|of its own)|own (?:network|model|layers) (?:in|of) plain"
+    ),
+    re.IGNORECASE,
+)
 _TRANSFORMERS = re.compile(r"hugging ?face|\btransformers\b(?! layer)|\bhf\b", re.IGNORECASE)
 
 FLASH_2_SINCE = 2023.55
@@ -110,8 +115,8 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own |= _told(run, TOLD_OF_MEGATRON)
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
-    if hand_written(run, framework):
-        own |= HAND_WRITTEN
+    if hand_written(run, framework) and setup.kernels.modules == "own":
+        own |= _by_hand(setup, year)
     if own_softmax(run, framework):
         own |= {"softmax": "fused", "softmax_kernel": "one", "product_bias": "epilogue"}
     own |= composed_then(setup, year) | noted_kernels(run, framework, setup.accelerator)
@@ -123,10 +128,22 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
 
 
 def hand_written(run: Run, framework: Framework) -> bool:
-    """Whether somebody's own network stands where a wrapper's profile has transformers' modules: one that only cells
-    describe, and of which nothing says that it is theirs."""
+    """Whether somebody's own network stands where a wrapper's profile has transformers' modules: what
+    notes say is written by hand, or one that only cells describe, and of which nothing says that it is theirs."""
     theirs = hit(_TRANSFORMERS, f"{run.text('framework')} {run.source} {run.notes}") is not None
-    return framework.modules == "huggingface" and only_described(run) and not theirs
+    told = hit(_BY_HAND, run.notes) is not None
+    return framework.modules == "huggingface" and (told or (only_described(run) and not theirs))
+
+
+def _by_hand(setup: Setup, year: float) -> dict[str, Any]:
+    """Kernels of networks written for plain torch in the place of those that a wrapper's profile is given."""
+    assert setup.framework.modules is not None
+    written: Framework = catalog.load("frameworks", BY_HAND)
+    theirs: Framework = catalog.load("frameworks", setup.framework.modules)
+    given = {*theirs.kernels.model_fields_set, *theirs.families.get(setup.model.family, {})}
+    found = {name: Kernels.model_fields[name].default for name in given}
+    found |= written.kernels.model_dump(exclude_unset=True) | _until(written.earlier, year)
+    return found | (written.compiled if setup.compiled else {})
 
 
 def composed_then(setup: Setup, year: float) -> dict[str, Any]:

@@ -43,8 +43,8 @@ ENDS_CHUNK = 2
 llama31_405b config_GB200_640x4x24xtp4pp8cp2_cg_fp4.sh; Megatron-Bridge's recipes alike)."""
 
 
-TRAINERS = ("huggingface", "deepspeed", "deepspeed-2021", "torch-ddp", "torchtune", "litgpt", "tinyllama", "fsdp",
-            "fms-fsdp", "llm-foundry", "torch-compile", "prime-rl", "mlperf-bert")  # fmt: skip
+TRAINERS = ("huggingface", "deepspeed", "deepspeed-2021", "torch-ddp", "plain-torch", "torchtune", "litgpt",
+            "tinyllama", "fsdp", "fms-fsdp", "llm-foundry", "torch-compile", "prime-rl", "mlperf-bert")  # fmt: skip
 """Frameworks that train models whole where nobody says that they split them: every GPU has a replica, or shards."""
 
 

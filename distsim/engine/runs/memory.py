@@ -67,6 +67,8 @@ QLORA_ON_DEEPSPEED, QLORA_BUCKETS_BYTES = 'method "Q-LoRA"', 2 * 2e8 * 2
 buckets of its ds_config_zero2.json, which overlap_comm and contiguous_gradients make on one GPU as well."""
 RETURNS_LOSS = "nanochat"
 """Models of scripts whose compiled module gives the loss alone (karpathy/nanochat gpt.py), not the logits beside it."""
+NO_LOGITS = ("plain-torch", "torch-compile")
+"""Frameworks whose modules need not give logits beside the loss: a compiled gradient then takes their place."""
 OWN_SUM = "params+grads+optimizer + activations"
 """What a source adds up itself."""
 
@@ -180,7 +182,10 @@ def _loss_of(run: Run, setup: Setup) -> dict[str, Any]:
     notes = run.notes.lower()
     if setup.framework.name == "torch-compile" and (run.text("model") or "").lower().startswith(RETURNS_LOSS):
         return {"loss_transit_bytes": None}
-    if own_loop(run) and not keeps_loss_alone(run):
+    if keeps_loss_alone(run):
+        alone = {"loss_transit_bytes": 0.0} if setup.framework.name in NO_LOGITS else {}
+        return {"loss_holds_logits": False, **alone}
+    if own_loop(run):
         return {"loss_holds_logits": "narrow"}
     if QLORA_ON_DEEPSPEED.lower() in notes:
         return {"loss_upcast": False}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from distsim.arrays import Number, product, where
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.kernels.compute import PHASES
+from distsim.engine.kernels.sums import PHASES
 from distsim.formulas.step import exposed_seconds
 
 EXCHANGE_UNITS = 20

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, largest, maximum, product, total, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
-from distsim.engine.kernels.compute import CLASSES, PHASES
+from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.beside import behind_first, beside_attention, beside_products, exposed, hidden_share
 from distsim.engine.steps.copies import copies_left, waited
 from distsim.engine.steps.ramp import ramp_of

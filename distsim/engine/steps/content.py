@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from distsim.engine.exchanges.flows import Flow
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, alike_chunks, chunks_of, folded
-from distsim.engine.kernels.compute import CLASSES, PHASES, stage_compute
+from distsim.engine.kernels.compute import stage_compute
+from distsim.engine.kernels.sums import CLASSES, PHASES
 from distsim.engine.steps.compose import EXCHANGES, MicroBatch, host_seconds, layout_numbers
 from distsim.engine.steps.copies import copied, copies_left
 from distsim.engine.steps.passes import Beside, Content, Unit

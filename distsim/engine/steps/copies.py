@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from distsim.arrays import Number
-from distsim.engine.kernels.compute import PHASES
+from distsim.engine.kernels.sums import PHASES
 from distsim.engine.steps.beside import exposed
 
 

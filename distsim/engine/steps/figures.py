@@ -14,7 +14,8 @@ from distsim.engine.figures import Figures
 from distsim.engine.jobs.flops import active_parameters, attended, reach_of
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
-from distsim.engine.kernels.compute import PHASES, operation_sums
+from distsim.engine.kernels.compute import operation_sums
+from distsim.engine.kernels.sums import PHASES
 from distsim.engine.step import StepReport
 from distsim.engine.steps.beside import beside_products
 from distsim.engine.steps.compose import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from distsim.arrays import Number, maximum
-from distsim.engine.kernels.compute import PHASES, PRODUCTS
+from distsim.engine.kernels.sums import PHASES, PRODUCTS
 
 PRODUCT_KINDS = tuple(f"{phase}.{name}" for phase in PHASES for name in PRODUCTS)
 

@@ -16,7 +16,8 @@ from typing import Any
 from distsim.arrays import Number, maximum, product, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
-from distsim.engine.kernels.compute import PRODUCTS, StageCompute, stage_compute
+from distsim.engine.kernels.compute import stage_compute
+from distsim.engine.kernels.sums import PRODUCTS, StageCompute
 from distsim.formulas.step import exposed_seconds
 
 

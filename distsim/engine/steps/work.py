@@ -15,8 +15,9 @@ from distsim.engine.jobs.models import refuse_untimed
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage, build_stages
 from distsim.engine.jobs.tp_overlap import without_tiles
-from distsim.engine.kernels.compute import BlockSums, StageCompute, stage_compute
+from distsim.engine.kernels.compute import stage_compute
 from distsim.engine.kernels.expert_load import busiest_exchange
+from distsim.engine.kernels.sums import BlockSums, StageCompute
 from distsim.engine.networks.network import Network
 from distsim.engine.steps.vocabulary import shared_part
 
