@@ -254,12 +254,13 @@ def raw(kind: str, name: str) -> dict[str, Any]:
 
 def tables(kind: str, name: str, wanted: Callable[[str], bool]) -> dict[str, Any]:
     """Those tables of a plain preset whose names are ``wanted``, the others unread: long files of many small tables."""
-    parts = re.split(r"(?m)^(?=\[)", path(kind, name).read_text(encoding="utf-8"))
-    chosen = [one for one in parts if one.startswith("[") and wanted(one[1 : one.index("]")].replace('"', ""))]
+    file = path(kind, name)
     try:
-        return tomllib.loads("".join(chosen))
-    except tomllib.TOMLDecodeError:  # not that simple a file
-        return raw(kind, name)
+        first, *parts = re.split(r"(?m)^(?=\[)", file.read_text(encoding="utf-8"))
+        chosen = [one for one in parts if wanted(one[1 : one.index("]")].replace('"', ""))]
+        return tomllib.loads("".join([first, *chosen]))
+    except (ValueError, OSError):  # no text, not TOML, or not that simple a file
+        return _read(file)
 
 
 def load(kind: str, name: str) -> Any:

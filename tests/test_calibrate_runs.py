@@ -20,9 +20,9 @@ from distsim.engine.fitting.runs import FIRST_RATIO, _unread, examples_of
 from distsim.engine.fitting.table import Example
 from distsim.engine.fitting.write import score, spread
 from distsim.engine.jobs.resolve import resolve
-from distsim.engine.step import step_of, timed
+from distsim.engine.step import step_of, timed, timing_on
 from distsim.engine.steps.intervals import residuals_of
-from distsim.engine.validate import unseen_runs
+from distsim.engine.validate import unseen_runs, validate_file
 from distsim.interop.runs import Run, read_runs
 from distsim.specs.job import Job
 
@@ -243,3 +243,32 @@ def test_a_users_own_runs_correct_the_users_jobs(own_folder: Path) -> None:
     assert (
         run(["step", "llama-7b", "--gpu", "h100-sxm", "--gpus", "1024", "--framework", "deepspeed", "--zero", "3"]) == 0
     )
+
+
+@pytest.mark.parametrize("cells", [{"layers": "1e7"}, {"ffn_hidden": "1e300"}, {"n_gpus": "1e12"}])
+def test_impossible_sizes_are_skipped_and_lose_no_other_row(tmp_path: Path, cells: dict[str, str]) -> None:
+    row = {"id": "a", "model": "x", "family": "mpt", "layers": "40", "hidden": "5120", "ffn_hidden": "",
+           "seq_len": "2048", "gpu": "a100-sxm4-80gb", "n_gpus": "8", "framework": "llm-foundry", "micro_batch": "3",
+           "step_time_s": "3"}  # fmt: skip
+    odd = {**row, **cells}
+    table = tmp_path / "runs.csv"
+    table.write_text("\n".join([",".join(row), ",".join(odd.values()), ",".join({**row, "id": "b"}.values())]))
+    first, second = validate_file(table).replays
+    assert "typing slip" in first.reason and second.reason == "" and second.predicted_seconds
+
+
+@pytest.mark.parametrize("text", ["", "x = \n", "name = 'residuals'\n"])
+@pytest.mark.parametrize("name", ["fitted", "residuals"])
+def test_damaged_presets_are_named(own_folder: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = own_folder / "presets" / "timing"
+    folder.mkdir(parents=True)
+    (folder / f"{name}.toml").write_text(text)
+    for known in (residuals_of, timing_on):
+        known.cache_clear()
+    assert run(["step", "llama-7b", "--gpus", "8"]) == 2
+    assert f"presets/timing/{name}.toml" in capsys.readouterr().err
+
+
+def test_options_of_network_profiles_do_not_go_with_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["calibrate", "mine.csv", "--ranks", "4"]) == 2
+    assert "--ranks is for --nccl-tests" in capsys.readouterr().err

@@ -189,7 +189,7 @@ def test_narrow_terminals_lose_columns(
 
 
 def test_progress_has_a_bar_a_rate_and_the_time_left_and_fits_the_line() -> None:
-    from distsim.cli.search_progress import BAR, line
+    from distsim.cli.progress import BAR, line
 
     wide = line(2_500_000, 10_000_000, 2.0, "layouts", 120, True)
     assert wide == "█" * (BAR // 4) + "░" * (BAR * 3 // 4) + (

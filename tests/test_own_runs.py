@@ -18,7 +18,7 @@ from distsim.engine.layouts.bounds import parse_bounds
 from distsim.engine.layouts.fold import blocks, setup_at
 from distsim.engine.layouts.prices import Prices
 from distsim.engine.layouts.space import groups
-from distsim.engine.runs.likeness import FARTHEST, bounded
+from distsim.engine.runs.likeness import FARTHEST, Correction, bounded
 from distsim.engine.runs.own_runs import compared, kind_of_recipe
 from distsim.engine.runs.profile import as_one_software, assumed_profile
 from distsim.engine.runs.units import unit_of
@@ -123,6 +123,40 @@ def test_a_job_is_as_alike_as_its_row_in_the_table(own_folder: Path) -> None:
         elsewhere = report.correction._replace(familiar=False, own=False)
         outside = interval_of(report.work, report.seconds, elsewhere)
         assert report.interval.high / report.interval.low <= outside.high / outside.low, change
+
+
+def test_all_jobs_on_ones_own_cluster_share_what_its_runs_are_off_by(own_folder: Path) -> None:
+    """Also those that no run is like: else these would seem faster than what was measured, and be proposed for it."""
+    jobs = [JOB.model_copy(update=change) for change in (
+        {"recompute": "full"}, {"recompute": "selective"}, {"recompute": "none"}, {"gpus": 512, "global_batch": 2048},
+        {"gpu": "b200-sxm"}, {"model": "mixtral-8x7b", "ep": 8}, {"seq": 65536, "cp": 8},
+    )]  # fmt: skip
+    before = [seconds_of(resolve(job)) for job in jobs]
+    _write(own_folder / "mine.csv", _rows())
+    assert run(["calibrate", "mine.csv", "--alone", "--json"]) == 0
+    after = [seconds_of(resolve(job)) for job in jobs]
+    ratios = [new / old for new, old in zip(after, before, strict=True)]
+    assert min(ratios) > 1.1 and max(ratios) < 1.45, ratios
+    assert after[0] > after[1] > after[2]  # what is computed again costs time
+
+
+def test_what_nobody_measured_here_stays_as_unsure_as_it_was(own_folder: Path) -> None:
+    """Runs of one cluster tell nothing of other software, and few of them little of jobs like them."""
+    other = Job(model="llama-7b", gpu="a100-sxm4-80gb", gpus=8, framework="torchtitan")
+    before = step_of(resolve(other)).interval
+    _write(own_folder / "mine.csv", _rows())
+    assert run(["calibrate", "mine.csv", "--alone", "--json"]) == 0
+    after = step_of(resolve(other)).interval
+    assert after.high / after.low > 0.8 * before.high / before.low and "sources" in after.basis
+
+
+@pytest.mark.parametrize(("runs", "narrow"), [(1, False), (4, False), (5, True), (20, True)])
+def test_intervals_of_few_own_runs(runs: int, narrow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs left out a fifth at a time are off by says nothing of fewer than five."""
+    monkeypatch.setattr("distsim.engine.steps.intervals.own_count", lambda framework: runs)
+    report = step_of(resolve(JOB))
+    found = interval_of(report.work, report.seconds, Correction(0.0, 0.9, (), familiar=True, own=True))
+    assert ("measured runs" in found.basis) is narrow
 
 
 def test_searches_are_corrected_by_own_runs_as_steps_are(own_folder: Path) -> None:

@@ -54,6 +54,11 @@ def calibrate(
     if runs is not None:
         if nccl_tests is not None:
             raise DistsimError("RUNS and --nccl-tests exclude each other", "calibrate one after the other")
+        asked = {"--gpu": gpu, "--cluster": cluster, "--gpus-per-node": gpus_per_node, "--network": network,
+                 "--internode-gbps-per-gpu": internode_gbps_per_gpu, "--collective": collective, "--ranks": ranks,
+                 "--output": output}  # fmt: skip
+        if given := next((name for name, value in asked.items() if value is not None), None):
+            raise DistsimError(f"{given} is for --nccl-tests", "RUNS say what they ran on; --folder says where it goes")
         _runs(runs, folder or Path("presets") / "timing", alone, json)
         return
     if folder is not None or alone:
@@ -65,12 +70,18 @@ def calibrate(
 
 
 def _runs(runs: Path, folder: Path, alone: bool, json: bool) -> None:
+    from distsim.cli.progress import Later, Progress
     from distsim.engine.fitting.runs import calibrate as fit
     from distsim.engine.validate import shipped_runs
 
     shipped = shipped_runs()
     mine = runs.resolve() != shipped.resolve()
-    found = fit([shipped, runs] if mine and not alone else [runs], folder, mine)
+    reading, fitting = Progress("runs read"), Later("fits without some of the runs")
+    try:
+        found = fit([shipped, runs] if mine and not alone else [runs], folder, mine, reading.show, fitting.show)
+    finally:
+        reading.clear()
+        fitting.clear()
     for words in found.odd:
         talk.note(words)
     if json:

@@ -97,7 +97,7 @@ def plan(
 
 def _made(request: Request) -> Plan:
     """The plan, its notes told; that there is none at all is an answer, not a mistake."""
-    from distsim.cli.search_progress import Progress
+    from distsim.cli.progress import Progress
     from distsim.engine.planner import make_plan
 
     progress = Progress("clusters")

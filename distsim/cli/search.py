@@ -92,8 +92,8 @@ def search(
 
     Example: distsim search llama-70b --gpu h100-sxm --gpus 512 --tp 1..8
     """
+    from distsim.cli.progress import Progress
     from distsim.cli.search_files import check, every_layout, write_ranked
-    from distsim.cli.search_progress import Progress
     from distsim.engine.search import search as run
 
     asked = stated.get("gpus")

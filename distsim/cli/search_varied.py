@@ -32,7 +32,7 @@ def run_varied(
     as_json: bool,
 ) -> None:
     """Print the report; ``others`` are options that ask for one search's own files or ranks."""
-    from distsim.cli.search_progress import Progress
+    from distsim.cli.progress import Progress
     from distsim.engine.layouts.vary import field_of, vary
 
     name, text = asked

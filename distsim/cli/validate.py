@@ -42,6 +42,7 @@ def validate(
 
     Example: distsim validate mine.csv --by framework
     """
+    from distsim.cli.progress import shown
     from distsim.engine.validate import GROUPS, shipped_runs, unseen_runs, validate_file
     from distsim.errors import DistsimError, did_you_mean
 
@@ -54,7 +55,8 @@ def validate(
         raise DistsimError(f"--worst {worst} is negative", "give 0 or more")
     if unseen and runs is not None:
         raise DistsimError("RUNS and --unseen exclude each other", "validate one after the other")
-    result = validate_file(runs if runs is not None else unseen_runs() if unseen else shipped_runs())
+    with shown("runs") as show_done:
+        result = validate_file(runs if runs is not None else unseen_runs() if unseen else shipped_runs(), show_done)
     for words in result.odd:
         talk.note(words)
     if json:

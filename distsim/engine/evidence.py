@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from distsim.engine.jobs.resolve import Setup
@@ -80,6 +81,7 @@ class Replay:
 def replay(run: Run) -> Replay:
     """Predict one run. Never raises for what a row says or leaves out."""
     try:
+        run.refuse_slips()
         run = with_chip(run)
         setup = setup_of(run)
         predicted = peak_of_run(run, setup, run_year(run))
@@ -89,6 +91,8 @@ def replay(run: Run) -> Replay:
     except DistsimError as error:
         near = next((hint for hint in error.hints if hint.startswith("did you mean")), "")
         return Replay(run, reason="; ".join(filter(None, (error.problem, near))))
+    if not math.isfinite(timed[0]):
+        return Replay(run, reason="its sizes give no finite step time")
     seconds = measured_seconds(run, setup)
     try:
         check_possible(setup, seconds)

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from distsim import catalog
+from distsim.engine.calibrated import calibrated
 from distsim.engine.jobs.filled import filled_experts
 from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
 from distsim.engine.jobs.lacking import lacking
@@ -180,7 +180,7 @@ def timing_on(framework: str, architecture: str) -> Timing:
     def wanted(table: str) -> bool:
         return table in mine or table.startswith(tuple(f"{name}." for name in own))
 
-    return combined(catalog.tables("timing", FITTED, wanted), framework, architecture)
+    return combined(calibrated(FITTED, wanted, "general"), framework, architecture)
 
 
 def timing_of(setup: Setup) -> Timing:

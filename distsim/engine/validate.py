@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from distsim import catalog
+from distsim.engine.counted import Show, counted
 from distsim.engine.evidence import Replay, replay
 from distsim.engine.runs.profile import as_one_software
 from distsim.engine.runs.units import time_cell, unit_note
@@ -85,13 +86,13 @@ def unseen_runs() -> Path:
     return catalog.path("runs", "unseen")
 
 
-def validate_file(path: Path) -> Validation:
-    """Replay every run of a file; a user's own as ``distsim calibrate`` fits them."""
+def validate_file(path: Path, show: Show | None = None) -> Validation:
+    """Replay every run of a file; a user's own as ``distsim calibrate`` fits them. ``show`` hears how many are done."""
     runs = read_runs(path)
     if not any(path.samefile(shipped) for shipped in (shipped_runs(), unseen_runs())):
         runs = as_one_software(runs)
     with catalog.settled():
-        return Validation(tuple(map(replay, runs)))
+        return Validation(tuple(replay(run) for run in counted(runs, show)))
 
 
 def group_name(run: Run, group: str) -> str:

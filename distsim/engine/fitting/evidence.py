@@ -11,8 +11,8 @@ import numpy as np
 
 from distsim.engine.fitting.states import shares_of, voted, votes_of
 from distsim.engine.fitting.table import Example, in_state, nearest_states
-from distsim.engine.runs.likeness import DIFFERENCES, DOUBLINGS, NOISES, RANGE
-from distsim.engine.runs.own_runs import compared
+from distsim.engine.runs.likeness import DIFFERENCES, DOUBLINGS, NOISES, RANGE, shared
+from distsim.engine.runs.own_runs import OWN, compared
 from distsim.engine.runs.stalls import SEVERAL
 
 HALF_BUSY, LEAST_BUSY = 0.5, 0.05
@@ -31,6 +31,12 @@ def kernel(one: Sequence[Example], other: Sequence[Example]) -> Any:
         left, right = (np.array([names[place] for names in examples]) for examples in named)
         squared += far**2 * (left[:, None] != right[None, :])
     return np.exp(-np.sqrt(squared) / RANGE)
+
+
+def related(near: Any, one: Sequence[Example], other: Sequence[Example]) -> Any:
+    """Likeness of every pair as far as deviations go: a user's own runs share a part whatever they are."""
+    left, right = (np.array([e.likeness.names[-1].startswith(OWN) for e in runs], float) for runs in (one, other))
+    return shared(near, left[:, None] * right[None, :])
 
 
 def restless(own: Sequence[Example]) -> Any:
@@ -99,10 +105,11 @@ def _predicted(
     theirs, sure = np.zeros(len(new), int), np.ones(len(new))
     if framework in SEVERAL:
         theirs, sure = voted(known, shares_of(known, known_residuals), new)
-    weights, _ = solved(kernel(known, known) * (states[:, None] == states), -in_state(known_residuals, states), known)
-    near = kernel(new, known) * (theirs[:, None] == states)
+    among = related(kernel(known, known), known, known) * (states[:, None] == states)
+    weights, _ = solved(among, -in_state(known_residuals, states), known)
+    near, same = kernel(new, known), theirs[:, None] == states
     rest = in_state(new_residuals, theirs)
-    return LeftOut(rest, rest + near @ weights, near.max(axis=1) * sure)
+    return LeftOut(rest, rest + (related(near, new, known) * same) @ weights, (near * same).max(axis=1) * sure)
 
 
 def write_evidence(folder: Path, examples: Sequence[Example], residuals: Any) -> None:
@@ -127,9 +134,10 @@ def _lines(runs: Sequence[Example], residuals: Any, several: bool) -> Iterator[s
     if several:
         votes, theirs, sure = votes_of(runs, shares_of(runs, residuals))
     near, deviations = kernel(runs, runs), -in_state(residuals, states)
-    weights, alone = solved(near * (states[:, None] == states), deviations, runs)
+    among = related(near, runs, runs)
+    weights, alone = solved(among * (states[:, None] == states), deviations, runs)
     elsewhere = theirs != states
-    alone = np.where(elsewhere, (near * (theirs[:, None] == states)) @ weights, alone)
+    alone = np.where(elsewhere, (among * (theirs[:, None] == states)) @ weights, alone)
     nearest = ((near - np.eye(len(runs))) * (theirs[:, None] == states)).max(axis=1) * sure
     for i, e in enumerate(runs):
         cells = [e.id, f"{weights[i]:.4g}", f"{alone[i]:.4g}", f"{max(nearest[i], 0):.3g}"]

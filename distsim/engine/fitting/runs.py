@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from distsim import catalog
+from distsim.engine.counted import Show, counted
 from distsim.engine.evidence import assumed_of, check_possible
 from distsim.engine.fitting.evidence import corrected, write_evidence
 from distsim.engine.fitting.fit import Factors, Fit, fit, unfitted
@@ -71,18 +72,21 @@ class Calibration:
         return dict(Counter(example.framework for example in self.own).most_common())
 
 
-def examples_of(runs: Sequence[Run], mine: bool = False) -> tuple[list[Example], dict[str, int]]:
+def examples_of(
+    runs: Sequence[Run], mine: bool = False, show: Show | None = None
+) -> tuple[list[Example], dict[str, int]]:
     """Runs with a step time as numbers, and why the others are not among them. A user's own (``mine``) may be of
     software without a profile: whatever stands for it stands for the user's jobs, too."""
     with catalog.settled():
-        return _examples(as_one_software(runs) if mine else runs, mine)
+        return _examples(as_one_software(runs) if mine else runs, mine, show)
 
 
-def _examples(runs: Sequence[Run], mine: bool) -> tuple[list[Example], dict[str, int]]:
+def _examples(runs: Sequence[Run], mine: bool, show: Show | None) -> tuple[list[Example], dict[str, int]]:
     found: list[Example] = []
     reasons: Counter[str] = Counter()
-    for run in runs:
+    for run in counted(runs, show):
         try:
+            run.refuse_slips()
             setup = setup_of(run)
             seconds = measured_seconds(run, setup)
             if not seconds:
@@ -108,10 +112,10 @@ class _Read(NamedTuple):
     odd: list[str]
 
 
-def _read(file: Path, least: int, mine: bool = False) -> _Read:
+def _read(file: Path, least: int, mine: bool = False, show: Show | None = None) -> _Read:
     """The runs of a file, which must be of some use."""
     runs = read_runs(file)
-    found, skipped = examples_of(runs, mine)
+    found, skipped = examples_of(runs, mine, show)
     examples, beyond_all, units = _told_apart(found)
     skipped = dict((Counter(skipped) + beyond_all).most_common())
     if len(examples) < least:
@@ -136,12 +140,15 @@ def _told_apart(found: Sequence[Example]) -> tuple[list[Example], Counter[str], 
     return kept, Counter(filter(None, why)), unit_note(pairs)
 
 
-def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibration:
+def calibrate(
+    files: Sequence[Path], folder: Path, mine: bool = True, show: Show | None = None, fits: Show | None = None
+) -> Calibration:
     """Fit to all runs of the files and write the presets into a folder. The last file is the user's own if it is
-    ``mine``: what is wrong with it is told before the shipped runs are read and the minutes of a fit are spent."""
-    own = _read(files[-1], FEWEST if len(files) == 1 else 1, mine)
+    ``mine``: what is wrong with it is told before the shipped runs are read and the minutes of a fit are spent.
+    ``show`` hears how many runs are read, ``fits`` how many fits without some of them are made."""
+    own = _read(files[-1], FEWEST if len(files) == 1 else 1, mine, show)
     refuse_unwritable(folder)
-    read = [*(_read(file, FEWEST) for file in files[:-1]), own]
+    read = [*(_read(file, FEWEST, show=show) for file in files[:-1]), own]
     examples = [example for one in read for example in one.examples]
     theirs = {example.source for example in own.examples} if mine else set()
     marked = [as_own(example) if example.source in theirs else example for example in examples]
@@ -152,7 +159,7 @@ def calibrate(files: Sequence[Path], folder: Path, mine: bool = True) -> Calibra
     fitted = fit(table)
     after = fitted.residuals(table)
     parts, sources = folds(examples), [example.source for example in examples]
-    rows_out, sources_out = left_out(table, parts, fitted), left_out(table, sources, fitted)
+    rows_out, sources_out = left_out(table, parts, fitted, fits), left_out(table, sources, fitted, fits)
     near, far = corrected(marked, parts, rows_out), corrected(examples, sources, sources_out)
     scores = {
         "before: priors only": score(examples, in_state(before, nearest_states(examples, before))),

@@ -7,6 +7,7 @@ import datetime
 import json
 import re
 import tempfile
+import tomllib
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -16,10 +17,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distsim import catalog
+from distsim.engine.counted import Show, counted
 from distsim.engine.fitting.fit import PRIORS, Fit, fit, unfitted
 from distsim.engine.fitting.table import Example, Table
 from distsim.engine.runs.likeness import Correction
-from distsim.engine.steps.intervals import LEVEL, PACES, elsewhere_names, group_names, pace_name
+from distsim.engine.steps.intervals import (
+    ELSEWHERE,
+    FEW_SOURCES,
+    LEVEL,
+    PACES,
+    RESIDUALS,
+    elsewhere_names,
+    group_names,
+    pace_name,
+)
 from distsim.errors import DistsimError
 from distsim.specs.timing import NAMES, Timing
 
@@ -51,11 +62,11 @@ def score(examples: Sequence[Example], residuals: Any) -> Score:
     return Score(len(errors), float(np.median(errors)), float(np.quantile(errors, LEVEL)), means)
 
 
-def left_out(table: Table, labels: Sequence[Any], start: Fit) -> dict[Any, Any]:
+def left_out(table: Table, labels: Sequence[Any], start: Fit, show: Show | None = None) -> dict[Any, Any]:
     """Per label, the residuals of all examples in all states from a fit that saw none with that label; from the priors
     where no other examples are left."""
     found: dict[Any, Any] = {}
-    for label in sorted(set(labels)):
+    for label in counted(sorted(set(labels)), show):
         out = np.array([one == label for one in labels])
         found[label] = (unfitted(start.factors) if out.all() else fit(table.subset(~out), start)).residuals(table)
     return found
@@ -128,7 +139,8 @@ def residuals_toml(
             groups[name].append(float(near[0][index]))
     outside = [(example, float(far[index])) for index, example in enumerate(examples) if plain[index]]
     fitted = {example.architecture for example in examples}
-    groups_elsewhere = _elsewhere([*outside, *unseen], fitted)
+    alone = len({example.source for example in examples}) < FEW_SOURCES
+    groups_elsewhere = {} if alone else _elsewhere([*outside, *unseen], fitted)
     lines = [
         "# Written by distsim calibrate (make calibrate): how far predictions of runs left out of the fit were off.",
         "# over, under: 90% of the runs' times lie between predicted * exp(-over) and predicted * exp(under).",
@@ -141,9 +153,21 @@ def residuals_toml(
         sources, residuals = zip(*pairs, strict=True)
         lines += ["", f'[groups."{name}"]', f"runs = {len(pairs)}", f"sources = {len(set(sources))}"]
         lines += _bounds(np.array(residuals), sources)
+    lines += _shipped_elsewhere() if alone else []
     told = "cross-validation of presets/timing/fitted.toml: runs, or whole sources, left out"
     lines += ["", "[source]", f'other = "{told}"', _checked(), ""]
     return "\n".join(lines)
+
+
+def _shipped_elsewhere() -> list[str]:
+    """Groups of runs of unknown sources as the shipped residuals have them: runs of few sources tell of no other's."""
+    with (catalog.shipped_folder() / "timing" / f"{RESIDUALS}.toml").open("rb") as file:
+        groups = tomllib.load(file)["groups"]
+    lines = []
+    for name in sorted(name for name in groups if name.startswith(ELSEWHERE)):
+        own = [f"{key} = {_number(value)}" for key, value in groups[name].items()]
+        lines += ["", f'[groups."{name}"]', *own]
+    return lines
 
 
 def _elsewhere(found: Sequence[tuple[Example, float]], fitted: set[str]) -> dict[str, list[tuple[str, float]]]:

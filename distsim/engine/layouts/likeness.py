@@ -20,6 +20,7 @@ from distsim.engine.runs.likeness import (
     likeness_of,
     newest_year,
     own_source,
+    shared,
 )
 from distsim.engine.runs.own_runs import OWN, kind_of_stage
 from distsim.specs.timing import PLAIN
@@ -69,7 +70,8 @@ def _summed(runs: dict[Likeness, float], numbers: list[Any], names: tuple[str, .
             if place not in (zero, again) and name != other_name:
                 squared = squared + far[place] * far[place]
         named = run.names[zero], run.names[again]
-        sums[named] = sums[named] + weight * alike(numpy.sqrt(squared + unlike))
+        near = alike(numpy.sqrt(squared + unlike))
+        sums[named] = sums[named] + weight * shared(near, run.names[-1] == names[-1] == OWN)
     total: Any = 0.0
     kinds = [kind_of_stage(str(one)) if names[-1] == OWN else str(one) for one in STAGES]
     for (stage, word), found in sums.items():

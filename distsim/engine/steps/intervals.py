@@ -12,8 +12,8 @@ import functools
 import math
 from typing import Any
 
-from distsim import catalog
-from distsim.engine.runs.likeness import Correction
+from distsim.engine.calibrated import calibrated
+from distsim.engine.runs.likeness import Correction, own_count
 from distsim.engine.step import Interval
 from distsim.engine.steps.compose import stage_numbers
 from distsim.engine.steps.stage_seconds import products_of
@@ -25,8 +25,8 @@ RESIDUALS = "residuals"
 ELSEWHERE = "elsewhere"
 FEW_RUNS = 12
 """Groups with fewer runs than this say too little about a tenth of them."""
-
-
+FEW_OWN = 5
+"""The same of a user's own runs: of fewer none was left out a fifth at a time, as those whose spread this is were."""
 FEW_SOURCES = 10
 """The same of sources, which weigh alike: a twentieth on either side of fewer is one run of one of them."""
 PACES = {"busy": 0.35, "half-busy": 0.2, "waiting": 0.0}
@@ -42,7 +42,7 @@ def group_names(framework: str, architecture: str, word: str) -> list[str]:
 
 def pace_name(busy: float) -> str:
     """How busy a chip is, as a word; ``busy`` says what share of the predicted step is products."""
-    return next(pace for pace, least in PACES.items() if busy >= least)
+    return next((pace for pace, least in PACES.items() if busy >= least), next(reversed(PACES)))
 
 
 def elsewhere_names(pace: str, framework: str, fitted: bool) -> list[str]:
@@ -57,7 +57,7 @@ def residuals_of(names: tuple[str, ...]) -> dict[str, Any]:
     """Spread of residuals of ``groups``, and the ``architectures`` that runs are fitted on, as ``make calibrate``
     wrote it."""
     wanted = {"architectures", *(f"groups.{name}" for name in names)}
-    return catalog.tables("timing", RESIDUALS, wanted.__contains__)
+    return calibrated(RESIDUALS, wanted.__contains__, "architectures", "groups")
 
 
 def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
@@ -71,6 +71,8 @@ def interval_of(work: Work, seconds: float, correction: Correction) -> Interval:
     tables = residuals_of((*known, *elsewhere_names(pace, framework, fitted=True)))
     groups = tables["groups"]
     enough = [name for name in known if name in groups and groups[name]["runs"] >= FEW_RUNS][:1]
+    if correction.own and own_count(framework) < FEW_OWN:
+        enough = []
     found = [_around(seconds, groups[name], f"{groups[name]['runs']} measured runs ({name})") for name in enough]
     if found and not correction.own:
         return found[0]

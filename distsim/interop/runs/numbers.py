@@ -13,6 +13,8 @@ COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "n_exper
           "seq_len", "decoder_seq", "n_gpus", "gpus_per_node", "tp", "pp", "vpp", "cp", "ep", "etp", "dp",
           "micro_batch", "grad_accum", "global_batch", "lora_rank")  # fmt: skip
 """Columns of whole numbers from one on."""
+MOST, MOST_LAYERS, MOST_SAMPLES = 10_000_000, 10_000, 1_000_000_000
+"""Beyond any model, machine and batch: a typing slip."""
 MEASURED = ("n_params_b", "ffn_hidden", "capacity_factor",
             "internode_gbps_per_gpu", "gpu_power", "step_time_s", "tokens_per_s_per_gpu",
             "samples_per_s", "tflops_per_gpu_reported", "mfu_pct", "hfu_pct", "mem_peak_gb_per_gpu")  # fmt: skip

@@ -13,7 +13,18 @@ from pathlib import Path
 
 from distsim.errors import DistsimError
 from distsim.interop.runs.columns import in_units, read_as
-from distsim.interop.runs.numbers import COUNTS, FLAGS, FROM_ZERO, MEASURED, marks_of, number_in, plain_numbers
+from distsim.interop.runs.numbers import (
+    COUNTS,
+    FLAGS,
+    FROM_ZERO,
+    MEASURED,
+    MOST,
+    MOST_LAYERS,
+    MOST_SAMPLES,
+    marks_of,
+    number_in,
+    plain_numbers,
+)
 
 WORDS = ("id", "source", "year", "model", "family", "gpu", "fsdp_kind", "precision", "recompute", "attention",
          "optimizer", "offload", "framework", "cp_mode", "flops_kind", "mem_kind", "finetune_kind",
@@ -56,6 +67,14 @@ class Run:
         """A whole positive number, None when blank."""
         value = self.number(name)
         return int(value) if value is not None and value >= 1 and value == int(value) else None
+
+    def refuse_slips(self) -> None:
+        """Raise MissingCell where a size is beyond anything that is built."""
+        bounds = {"layers": MOST_LAYERS, "global_batch": MOST_SAMPLES}
+        for name in (*COUNTS, "ffn_hidden"):
+            value, most = self.number(name), bounds.get(name, MOST)
+            if value is not None and value > most:
+                raise MissingCell(f"{name} {value:.3g} is beyond {most:,}: a typing slip?")
 
     def flag(self, name: str) -> bool | None:
         """A cell of yes or no."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distsim.cli import search_progress
+from distsim.cli import progress
 
 
 def test_a_long_search_says_something_where_nobody_watches(
@@ -12,11 +12,11 @@ def test_a_long_search_says_something_where_nobody_watches(
 ) -> None:
     """After ten seconds, then after each twice as many; nothing once all is done."""
     clock = iter([0.0, 9.0, 11.0, 12.0, 23.0, 99.0])
-    monkeypatch.setattr(search_progress.time, "monotonic", lambda: next(clock))
-    progress = search_progress.Progress()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    told = progress.Progress()
     for done in (1, 250, 300, 600, 1000):
-        progress.show(done, 1000)
-    progress.clear()
+        told.show(done, 1000)
+    told.clear()
     captured = capsys.readouterr()
     notes = captured.err.splitlines()
     assert notes == [

@@ -1,12 +1,14 @@
-"""How far a long search has come, on stderr: a line that is written over where a person watches, else a note now and
+"""How far a long command has come, on stderr: a line that is written over where a person watches, else a note now and
 then."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator
 
 from distsim.report import talk
 from distsim.units import duration, stated
@@ -49,6 +51,34 @@ class Progress:
         if self.shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+class Later:
+    """The same of what begins later: its clock starts when the first of it is done."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.made: Progress | None = None
+
+    def show(self, done: int, whole: int) -> None:
+        """So many of so many are done."""
+        self.made = self.made or Progress(self.what)
+        self.made.show(done, whole)
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self.made is not None:
+            self.made.clear()
+
+
+@contextlib.contextmanager
+def shown(what: str) -> Iterator[Callable[[int, int], None]]:
+    """What tells how many are done while a command works."""
+    progress = Progress(what)
+    try:
+        yield progress.show
+    finally:
+        progress.clear()
 
 
 def line(done: int, whole: int, seconds: float, what: str, width: int, unicode: bool) -> str:
