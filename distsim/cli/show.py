@@ -88,6 +88,7 @@ def _show_preset(kind: str, name: str, json: bool) -> None:
     if kind == "models" and (config := _config_of(name)):
         return _show_config(name, config, json)
     spec = catalog.load(kind, name)  # checks the file even where the table below shows it as it is written
+    _tell_reading(kind, name)
     raw, origin, file = catalog.raw(kind, name), catalog.origin(kind, name), str(catalog.path(kind, name))
     if json:
         figures = spec if isinstance(spec, dict) else spec.model_dump(mode="json")
@@ -129,10 +130,9 @@ def _config_of(name: str) -> str | None:
 
 def _show_config(name: str, file: str, json: bool) -> None:
     """A model as it is read from its configuration: what that states, and what the family adds."""
-    from distsim.interop.models import read_model, reading_notes
+    from distsim.interop.models import read_model
 
-    for note in reading_notes(name):
-        talk.note(note)
+    _tell_reading("models", name)
     spec, counted = read_model(name), _counted(name)
     if json:
         told = {"kind": "models", "name": spec.name, "origin": "file", "file": file, **counted}
@@ -142,6 +142,15 @@ def _show_config(name: str, file: str, json: bool) -> None:
     figures = spec.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
     origin = "a configuration, with its family's defaults"
     return _print(report.preset(spec.name, origin, file, figures, report.counted_words(counted)))
+
+
+def _tell_reading(kind: str, name: str) -> None:
+    """What a user should know of how a model's file was read."""
+    if kind == "models":
+        from distsim.interop.models import reading_notes
+
+        for note in reading_notes(name):
+            talk.note(note)
 
 
 def _counted(model: str) -> dict[str, Any]:

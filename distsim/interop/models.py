@@ -6,9 +6,13 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distsim.errors import DistsimError
 from distsim.specs.model import Model
+
+if TYPE_CHECKING:
+    from distsim.interop.huggingface.reader import Reading
 
 QUANTIZED = "quantization_config"
 """Key of how a checkpoint's weights are stored, not of how it trains."""
@@ -41,19 +45,15 @@ def reading_notes(name: str) -> list[str]:
     memory or time, and each size that it leaves out, though files on the Hub state it."""
     file = config_file(str(name))
     if file is None:
-        return []
+        return _preset_notes(str(name))
     from distsim.errors import did_you_mean
     from distsim.interop.huggingface import read_config_file
     from distsim.interop.huggingface.aliases import NAMES
 
     known = [key for keys in NAMES.values() for key in keys]
     reading = read_config_file(file)
-    assumed = reading.assumed
-    sizes = [key for field in ("hidden", "layers", "heads", "vocab") for key in NAMES[field] if key in assumed]
-    if not reading.model.attention_layers:
-        sizes = [key for key in sizes if key not in NAMES["heads"]]
-    lacking = [f"{file}: {key} is not stated: {assumed[key]:,} taken, the default of {reading.model.family}"
-               for key in sizes]  # fmt: skip
+    lacking = [f"{file}: {key} is not stated: {value:,} taken, the default of {reading.model.family}"
+               for key, value in _assumed_sizes(reading)]  # fmt: skip
     beside = ", ".join(reading.beside)
     output = reading.other_output
     counted = [f"{file}: {output} has no output layer over the vocabulary; one is counted"] if output else []
@@ -65,14 +65,68 @@ def reading_notes(name: str) -> list[str]:
     return [*counted, *left_out, *lacking, *(f"{file}: {words}" for words in _odd(reading.model)), *narrow, *spare]
 
 
-def _odd(model: Model) -> Iterator[str]:
-    """What a configuration states that may be a slip of the keys."""
+def _assumed_sizes(reading: Reading) -> Iterator[tuple[str, int]]:
+    """Sizes of the model that its file leaves out, with the family's defaults. Not those of CLIP's two towers: nested
+    configurations are saved without what equals a default."""
+    from distsim.interop.huggingface.aliases import NAMES
+
+    model = reading.model
+    heads, ffn = ["heads"] * (model.attention_layers > 0), ["ffn"] * _has_ffn(model)
+    experts = ["experts", "experts_per_token", "expert_ffn"] if model.experts else []
+    fields = ["hidden", "layers", *heads, "vocab", *ffn, *experts]
+    keys = [key for field in fields for key in (*reading.family.names.get(field, ()), *NAMES[field])]
+    for key in dict.fromkeys(keys):
+        if isinstance(value := reading.assumed.get(key), int) and not key.startswith("vision_config."):
+            yield key, value
+
+
+def _has_ffn(model: Model) -> bool:
+    """Whether any MLP is as wide as ``ffn``: none is where all layers have experts of a width of their own."""
+    if model.pattern:
+        return "-" in model.pattern
+    if model.experts is None or model.experts.beside_dense or model.experts.dense_layers:
+        return True
+    return model.experts.ffn == model.ffn
+
+
+def _preset_notes(name: str) -> list[str]:
+    """The same of a TOML beside the shipped ones: of its words that are free, those that nothing knows."""
+    from distsim import catalog
+
+    preset = _preset_of(hub) if (hub := hub_name(name)) else name
+    if all(origin == "shipped" for origin, _ in catalog.folders("models")) and not preset.lower().endswith(".toml"):
+        return []  # looked at first: it is cheap, and nearly always so
+    if not catalog.knows("models", preset) or catalog.origin("models", preset) == "shipped":
+        return []
+    model = read_model(name)
+    return [
+        f"{catalog.path('models', preset)}: {words}" for words in (*_unknown_family(model), *_unknown_activation(model))
+    ]
+
+
+def _unknown_family(model: Model) -> Iterator[str]:
+    from distsim.errors import did_you_mean
+    from distsim.interop.huggingface.families import LIKE, UNREAD, supported
+
+    known = (*supported(), *UNREAD)
+    if model.family not in known:
+        meant = did_you_mean(model.family, known, LIKE)
+        told = f"family {model.family!r} is not known: nothing that software does for one family is counted"
+        yield f"{told}; {meant}".removesuffix("; ")
+
+
+def _unknown_activation(model: Model) -> Iterator[str]:
     from distsim.errors import did_you_mean
     from distsim.interop.huggingface.aliases import ACTIVATIONS
 
     if model.activation not in ACTIVATIONS:
         meant = did_you_mean(model.activation, ACTIVATIONS)
         yield f"activation {model.activation!r} is not known: taken as one kernel; {meant}".removesuffix("; ")
+
+
+def _odd(model: Model) -> Iterator[str]:
+    """What a configuration states that may be a slip of the keys."""
+    yield from _unknown_activation(model)
     plain = model.heads > 0 and model.latent_attention is None
     if plain and model.hidden % model.heads and model.head_dim == model.hidden // model.heads:
         yield f"{model.heads} heads do not divide {model.hidden}: heads of {model.head_dim} taken"

@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from distsim.errors import DistsimError
@@ -75,6 +75,13 @@ class Sourced(Spec):
             source = dict(data["source"])
             data = {**data, "checked": source.pop("checked"), "source": source}
         return data
+
+    @field_validator("name")
+    @classmethod
+    def _not_blank(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError(f"name {value!r} is empty; give one, or leave it out: a file's own name is taken")
+        return value
 
     def __hash__(self) -> int:
         """By kind and name, so that a spec can be a key although ``source`` is a dict."""

@@ -18,6 +18,8 @@ from distsim.interop.huggingface.refused import REFUSED
 FOLDER = Path(__file__).parent / "families"
 LIKE = 0.75
 """How like another name must be to be hinted at: a family of unlike layers is a worse hint than none."""
+UNREAD = ("palm",)
+"""Families of shipped models for which transformers has no ``model_type``."""
 
 
 @dataclass(frozen=True)
