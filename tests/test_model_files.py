@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
 from shell import piped
 
 from distsim import catalog
+from distsim.engine.jobs.models import load_model
+from distsim.errors import DistsimError
+from distsim.interop.huggingface.reader import read_config
 from distsim.interop.huggingface.refused import REFUSED
 from distsim.interop.models import reading_notes
 
@@ -109,3 +113,41 @@ def test_configurations_that_transformers_writes_leave_no_size_out(tmp_path: Pat
     assert len(configs) > 300
     for name, config in configs.items():
         assert sizes_told(tmp_path, config) == [], name
+
+
+META_8B = {"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256, "multiple_of": 1024,
+           "ffn_dim_multiplier": 1.3, "norm_eps": 1e-05, "rope_theta": 500000.0}  # fmt: skip
+META = [
+    # as Meta publishes them, and what models of transformers' classes count of the same shape
+    ("llama-3-8b", META_8B, 8_030_261_248),
+    ("llama-3-70b", META_8B | {"dim": 8192, "n_layers": 80, "n_heads": 64, "multiple_of": 4096}, 70_553_706_496),
+    ("llama-2-7b", {"dim": 4096, "n_layers": 32, "n_heads": 32, "multiple_of": 256, "norm_eps": 1e-05,
+                    "vocab_size": -1}, 6_738_415_616),
+    ("llama-3.2-1b", META_8B | {"dim": 2048, "n_layers": 16, "multiple_of": 256, "ffn_dim_multiplier": 1.5,
+                                "use_scaled_rope": True, "tie_word_embeddings": True}, 1_235_814_400),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("folder", "params", "total"), META, ids=[one[0] for one in META])
+def test_params_of_meta(tmp_path: Path, folder: str, params: dict[str, object], total: int) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "params.json").write_text(json.dumps(params), encoding="utf-8")
+    model = load_model(str(tmp_path / folder))
+    assert (model.name, model.parameters) == (folder, total)
+    notes = " ".join(reading_notes(str(tmp_path / folder)))
+    assert f"intermediate_size {model.spec.ffn:,} follows from dim {params['dim']:,}" in notes
+    assert "not used" not in notes
+    assert ("two matrices" in notes) == ("tie_word_embeddings" not in params)
+    assert ("vocab_size is not stated: 32,000 taken" in notes) == (params["vocab_size"] == -1)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [({"moe_args": {"num_experts": 16}}, "moe_args: experts of Meta's params.json are not read"),
+     ({"vision_num_cross_attention_layers": 8}, "layers that attend to images"),
+     ({"multiple_of": "1024"}, "multiple_of is '1024'; a whole number"),
+     ({"ffn_dim_multiplier": 0}, "ffn_dim_multiplier is 0; a number from")],
+)  # fmt: skip
+def test_params_of_meta_that_are_refused(change: dict[str, object], told: str) -> None:
+    with pytest.raises(DistsimError, match=re.escape(told)):
+        read_config(META_8B | change, "params.json")

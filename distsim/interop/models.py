@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 QUANTIZED = "quantization_config"
 """Key of how a checkpoint's weights are stored, not of how it trains."""
+IN_FOLDERS = ("config.json", "params.json")
+"""Names of a configuration in a model's folder: Hugging Face's, Meta's own."""
 
 
 def read_model(name: str) -> Model:
@@ -62,7 +64,16 @@ def reading_notes(name: str) -> list[str]:
     narrow = [f"{file}: {QUANTIZED} was not used: weights are as --precision or --quantize says"] if weights else []
     spare = [f"{file}: key {key!r} was not used; {'' if key in known else did_you_mean(key, known)}".removesuffix("; ")
              for key in reading.unused if key not in weights]  # fmt: skip
-    return [*counted, *left_out, *lacking, *(f"{file}: {words}" for words in _odd(reading.model)), *narrow, *spare]
+    derived = [f"{file}: {words}" for words in reading.derived]
+    return [
+        *counted,
+        *left_out,
+        *derived,
+        *lacking,
+        *(f"{file}: {words}" for words in _odd(reading.model)),
+        *narrow,
+        *spare,
+    ]
 
 
 def _assumed_sizes(reading: Reading) -> Iterator[tuple[str, int]]:
@@ -200,8 +211,8 @@ def config_file(name: str) -> Path | None:
         return cached
     path = Path(name).expanduser()
     if path.is_dir():
-        if (path / "config.json").is_file():
-            return path / "config.json"
+        if found := next((path / one for one in IN_FOLDERS if (path / one).is_file()), None):
+            return found
         raise DistsimError("the folder holds no config.json", where=name)
     if looks_like_json and not path.exists():
         raise DistsimError(f"no file {name!r}", "a Hugging Face config.json, or the folder that holds it, is needed")
@@ -212,8 +223,8 @@ def _beside_presets(folder: str) -> Path | None:
     """The config.json in a folder that is named without a slash; a preset of that name goes first."""
     from distsim import catalog
 
-    file = Path(folder) / "config.json"
-    return file if file.is_file() and not catalog.knows("models", folder) else None
+    file = next((one for name in IN_FOLDERS if (one := Path(folder) / name).is_file()), None)
+    return file if file and not catalog.knows("models", folder) else None
 
 
 def _cached(name: str) -> Path | None:

@@ -9,6 +9,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "kv_heads": (
         "num_key_value_heads",
         "num_kv_heads",
+        "n_kv_heads",
         "n_head_kv",
         "multi_query_group_num",
         "num_query_groups",

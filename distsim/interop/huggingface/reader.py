@@ -16,6 +16,7 @@ from distsim.interop.huggingface.fields import Fields, look
 from distsim.interop.huggingface.flat import OTHERS, flat_decoder, flat_networks
 from distsim.interop.huggingface.harmless import matters
 from distsim.interop.huggingface.latent import read_latent_attention
+from distsim.interop.huggingface.meta import from_meta
 from distsim.interop.huggingface.recurrent import read_recurrent
 from distsim.interop.huggingface.special import SPECIAL
 from distsim.interop.huggingface.windows import read_window
@@ -54,17 +55,20 @@ class Reading:
     """Networks of other modalities that stand beside the decoder and were left out."""
     other_output: str = ""
     """The class of a decoder that computes no logits over the vocabulary, which are counted all the same."""
+    derived: tuple[str, ...] = ()
+    """What follows from the file by a rule of its own kind, told in words."""
 
 
 def read_config_file(path: Path) -> Reading:
     """The model that a config.json describes, named after its folder (or its own file name)."""
-    stem = path.stem if path.stem != "config" else path.resolve().parent.name
+    stem = path.resolve().parent.name if path.stem in ("config", "params") else path.stem
     return read_config(read_json(path), where=str(path), name=stem)
 
 
 def read_config(data: Mapping[str, Any], where: str = "config.json", name: str = "") -> Reading:
     """The model that a configuration describes."""
     refuse(data.get("model_type"), where)
+    data, derived = from_meta(data, where)
     wrapped = data if data.get("model_type") in WHOLE else unwrap(data, where)
     flat = flat_decoder(data, where) if wrapped is data else ""
     family = load_family(flat or model_type(wrapped, data, where), where)
@@ -105,7 +109,8 @@ def read_config(data: Mapping[str, Any], where: str = "config.json", name: str =
     if flat:
         others += flat_networks(data)
         unused = tuple(key for key in unused if not OTHERS.fullmatch(key))
-    return Reading(model, family, unused, dict(fields.assumed), others, other_output(model, data.get("architectures")))
+    other = other_output(model, data.get("architectures"))
+    return Reading(model, family, unused, dict(fields.assumed), others, other, derived)
 
 
 def unwrap(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
