@@ -127,6 +127,24 @@ def test_a_profile_that_nobody_named_refuses_nothing() -> None:
     assert distsim.memory(Job(model="llama-7b", gpus=8, pp=2, zero=3)).peak > 0
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"zero": 3, "pp": 2}, "megatron-core does not run ZeRO 3 with 2 pipeline stages"),
+        ({"pp": 4, "schedule": "zb-h1"}, "megatron-core has no pipeline schedule zb-h1"),
+        ({"zero": 3, "offload": "parameters"}, "megatron-core does not offload parameters"),
+    ],
+)
+def test_what_a_profile_that_nobody_named_would_refuse_is_told(options: dict[str, Any], told: str) -> None:
+    note = f"{told}; computed all the same, as no --framework is given"
+    for command in (distsim.memory, distsim.step, distsim.comm):
+        report = command("llama-7b", gpus=16, **options)
+        assert report.to_dict()["notes"].count(note) == 1
+        assert not any(one.startswith(told) for one in command("llama-7b", gpus=16).to_dict()["notes"])
+    with pytest.raises(DistsimError, match=told):
+        distsim.memory("llama-7b", gpus=16, framework="megatron-core", **options)
+
+
 @pytest.mark.parametrize("framework", ["megatron-core", "deepspeed", "nanotron", "torchtitan", "llm-foundry"])
 def test_a_search_holds_exactly_what_is_supported(framework: str, tmp_path: Path) -> None:
     spec = catalog.load("frameworks", framework)

@@ -15,6 +15,7 @@ from distsim.engine.footprint.peak_error import PeakError, peak_error
 from distsim.engine.footprint.saved import Saved, saved_of
 from distsim.engine.footprint.states import States, states, stored
 from distsim.engine.jobs.filled import filled_experts
+from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import Stage, build_stages
@@ -163,7 +164,14 @@ def memory_of(setup: Setup) -> MemoryReport:
     stages = build_stages(setup)
     waiting = exchange is not None and bool(some(gradients_wait(setup, exchange) | stays_whole(setup)))
     told = memory_notes(setup.job, exchange, waiting)
-    notes = (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *told, *_apart(setup))
+    notes = (
+        *setup.notes,
+        *beyond_default(setup),
+        *lacking(setup, timed=False),
+        *filled_experts(setup),
+        *told,
+        *_apart(setup),
+    )
     setup = replace(setup, notes=notes)
     return MemoryReport(setup, tuple(_stage(setup, stage) for stage in stages))
 

@@ -14,6 +14,7 @@ from distsim.engine.exchanges.flows import Flow
 from distsim.engine.exchanges.hidden import beside_each, hidden_fraction
 from distsim.engine.exchanges.offloading import DOWN, READ, UP, WRITE
 from distsim.engine.jobs.filled import filled_experts
+from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.stages import Stage, build_stages
@@ -137,8 +138,8 @@ def comm_of(setup: Setup, change: Callable[[Exchange], Exchange] | None = None) 
     network = network_of(setup)
     refuse_beyond(setup, setup.layout.gpus)
     stages = tuple(tuple(stage_rows(setup, exchange, network, stage)) for stage in build_stages(setup))
-    notes = (*setup.notes, *lacking(setup, timed=False), *filled_experts(setup), *_notes(setup, exchange),
-             *straddling(setup), *unused_by_job(setup))  # fmt: skip
+    notes = (*setup.notes, *beyond_default(setup), *lacking(setup, timed=False), *filled_experts(setup),
+             *_notes(setup, exchange), *straddling(setup), *unused_by_job(setup))  # fmt: skip
     return TrafficReport(setup, exchange, network, stages, notes)
 
 

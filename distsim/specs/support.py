@@ -248,16 +248,25 @@ def _offload_problems(name: str, supports: Supports, offload: tuple[str, ...], g
     return [(problem, f"use --zero 3 --offload {both}")]
 
 
-def refuse_unsupported(framework: "Framework", model: Model, layout: Layout, offload: tuple[str, ...]) -> None:
-    """Raise what a framework cannot run of one layout, with where that is written."""
+def lacks(framework: "Framework", model: Model, layout: Layout, offload: tuple[str, ...]) -> list[tuple[str, str]]:
+    """What a framework cannot run of one layout, each with what it runs instead."""
     name, supports = framework.name, framework.supports
     broken = unsupported(supports, model, layout)
-    lacking = [(rule.problem(name, supports, model, layout), rule.mend(supports, model, layout)) for rule in broken]
-    moved = _offload_problems(name, supports, offload, layout.gpus)
-    lacking += moved
-    if lacking:
+    told = [(rule.problem(name, supports, model, layout), rule.mend(supports, model, layout)) for rule in broken]
+    return told + _offload_problems(name, supports, offload, layout.gpus)
+
+
+def refuse_unsupported(framework: "Framework", model: Model, layout: Layout, offload: tuple[str, ...]) -> None:
+    """Raise what a framework cannot run of one layout, with where that is written."""
+    if lacking := lacks(framework, model, layout, offload):
         (problem, mend), *more = lacking
-        figure = broken[0].figure if broken else "offload" if moved else ""
+        broken = unsupported(framework.supports, model, layout)
+        figure = broken[0].figure if broken else "offload"
         found = framework.source.get(f"supports.{figure}") or framework.source.get("supports")
         source = [f"source: {found}"] if found else []
         raise DistsimError(problem, mend, *(f"also: {other}" for other, _ in more), *source)
+
+
+def all_the_same(problem: str) -> str:
+    """A note on what the default framework would refuse if somebody named it."""
+    return f"{problem}; computed all the same, as no --framework is given"

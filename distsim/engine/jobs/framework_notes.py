@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from distsim import catalog
 from distsim.engine.jobs.profile import FULL, fused_instead, has_words, least_zero
@@ -13,6 +14,10 @@ from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
+from distsim.specs.support import all_the_same, lacks
+
+if TYPE_CHECKING:
+    from distsim.engine.jobs.resolve import Setup
 
 COMPILED_MASK = (
     "compiled models of transformers pass attention a dense mask with torch before 2.14 or transformers before 5.24, "
@@ -88,6 +93,14 @@ def _wider_gradients(framework: Framework, precision: Precision, job: Job) -> li
         f"--precision not given: {precision.name} taken, with gradients of {precision.gradient_bytes:g} bytes; "
         f"{framework.name} usually adds them up in {wide:g}: --precision {usual}"
     ]
+
+
+def beyond_default(setup: Setup) -> list[str]:
+    """Notes on what the default framework, which nobody named, would refuse by name: its rules hold only then."""
+    if "framework" in setup.job.model_fields_set:
+        return []
+    found = lacks(setup.framework, setup.model, setup.layout, setup.offload)
+    return [all_the_same(problem) for problem, _ in found]
 
 
 def _other_optimizer(framework: Framework, job: Job) -> list[str]:

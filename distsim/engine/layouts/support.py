@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distsim import catalog
 from distsim.engine.layouts.bounds import LARGEST, WORDS, Bound, Bounds
 from distsim.specs.framework import Framework
-from distsim.specs.support import Supports, unsupported
+from distsim.specs.support import Supports, all_the_same, unsupported
 
 if TYPE_CHECKING:
     from distsim.engine.search import Choice, Request
@@ -65,7 +65,7 @@ def notes(request: Request, found: tuple[Choice, ...]) -> list[str]:
         rule.dimensions: rule.problem(framework.name, framework.supports, one.model, one.layout)
         for one in setups for rule in unsupported(framework.supports, one.model, one.layout)
     }  # fmt: skip
-    return [f"{problem}; computed all the same, as no --framework is given" for problem in told.values()]
+    return [all_the_same(problem) for problem in told.values()]
 
 
 def _left_out(request: Request) -> Iterator[str]:
