@@ -128,6 +128,7 @@ def _look(name: str, arguments: list[str]) -> type[TyperCommand] | None:
 def _call(name: str, arguments: list[str]) -> int:
     import typer
 
+    from distsim.cli import places
     from distsim.cli.narrow import narrowed
 
     module = importlib.import_module(f"distsim.cli.{name}")
@@ -136,7 +137,8 @@ def _call(name: str, arguments: list[str]) -> int:
     wants_words = getattr(module, "NO_ARGS_IS_HELP", False)
     app.command(name=name, cls=_look(name, arguments), no_args_is_help=wants_words)(function)
     try:
-        code = app(arguments, prog_name=f"distsim {name}", standalone_mode=False)
+        with places.named():
+            code = app(arguments, prog_name=f"distsim {name}", standalone_mode=False)
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # which the library below takes for a failure
             return _unread()

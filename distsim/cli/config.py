@@ -13,6 +13,11 @@ from distsim.errors import DistsimError
 PROJECT_FILE = "distsim.toml"
 # Either of two says what the other would: the one stated closer to the command line silences the other.
 RIVALS = {"gpu": "cluster", "cluster": "gpu", "gpus": "dp", "dp": "gpus"}
+PREFIX = "DISTSIM_"
+OTHERS = {"DISTSIM_PRESETS"}
+"""Variables that are no options."""
+MEANT = 0.6
+"""How like an option's name a variable must be for the option to be hinted at."""
 TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -51,13 +56,26 @@ def read_options(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
 
 def from_environment(known: Mapping[str, Any]) -> dict[str, Any]:
     """``DISTSIM_GPU``, ``DISTSIM_TP`` and so on: one variable per option of ``known`` (name -> type)."""
+    _tell_unknown(known)
     found: dict[str, Any] = {}
     for name, kind in known.items():
-        variable = f"DISTSIM_{name.upper()}"
+        variable = f"{PREFIX}{name.upper()}"
         text = os.environ.get(variable, "").strip()
         if text:
             found[name] = _value(text, kind, variable)
     return found
+
+
+def _tell_unknown(known: Mapping[str, Any]) -> None:
+    """A note on each variable that is named like an option and is none."""
+    variables = {f"{PREFIX}{name.upper()}" for name in known} | OTHERS
+    for name in sorted(name for name in os.environ if name.startswith(PREFIX) and name not in variables):
+        from distsim.errors import nearest
+        from distsim.report import talk
+
+        near = nearest(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in variables], least=MEANT)
+        meant = f"; did you mean {', '.join(PREFIX + one for one in near)}?" if near else ""
+        talk.note(f"{name} was not used: it is no option{meant}")
 
 
 def _value(text: str, kind: Any, variable: str) -> Any:
@@ -93,5 +111,5 @@ def merge(command_line: Mapping[str, Any], under: list[Stated]) -> tuple[dict[st
         for name, value in options.items():
             if value is not None and name not in merged and name not in silenced:
                 merged[name] = value
-                origins[name] = f"environment DISTSIM_{name.upper()}" if origin == "environment" else origin
+                origins[name] = f"environment {PREFIX}{name.upper()}" if origin == "environment" else origin
     return merged, origins

@@ -150,10 +150,12 @@ def job_command(function: Callable[..., None]) -> Callable[..., None]:
 def with_places(typed: dict[str, Any], file: Path | None = None) -> tuple[dict[str, Any], dict[str, str]]:
     """Job options as typed, under them those of a job file, the environment, the project's file and the user's; and
     where each comes from."""
-    from distsim.cli import config
+    from distsim.cli import config, places
 
     known = {"model": str, **{name: kind for name, (kind, _) in JOB_OPTIONS.items()}}
-    return config.merge(typed, config.places(known, file))
+    merged, origins = config.merge(typed, config.places(known, file))
+    places.remember(merged, origins)
+    return merged, origins
 
 
 def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
@@ -165,9 +167,8 @@ def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     merged, origins = with_places(options, Path(file) if file is not None else None)
     if "model" not in merged:
         raise DistsimError("no model named", "e.g.: llama-7b, after the command", "list them with: distsim show models")
-    where = str(file) if file is not None else ""
     try:
-        return Job.read(merged, where), origins
+        return Job.read(merged), origins
     except DistsimError as error:
         raise _as_typed(error, options) from None
 

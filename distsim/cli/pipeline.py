@@ -47,7 +47,8 @@ def pipeline(
     shape = {"stages": stages, "micro": micro, "chunks": each}
     options.refuse_two_times(model, balance)
     named = None if compare or order else schedule or "1f1b"
-    times, setup = options.times_of_model(model, shape, named, job, times)
+    under = options.complete(model, job)
+    times, setup = options.times_of_model(model, shape, named, under, times)
     given: dict[str, Any] = {
         "stages": stages, "micro": micro, "chunks": chunks, "p2p": p2p, "overlap": not blocking, **times,
         "contention": contention, "loss": loss, "optimizer": optimizer, "optimizer_sync": 0.0 if sync else None,
@@ -59,7 +60,7 @@ def pipeline(
     }  # fmt: skip
     if compare:
         options.refuse_with_compare({**single, "balance": balance, "svg": svg, "trace": trace})
-        return _compare(given, json, setup, options.times_by_schedule(model, shape, job))
+        return _compare(given, json, setup, options.times_by_schedule(model, shape, under))
     return _one({**given, **single}, balance, svg, trace, json, setup)
 
 

@@ -97,10 +97,7 @@ def times_of_model(
     model: str | None, shape: dict[str, int | None], schedule: str | None, job: dict[str, Any], given: dict[str, Any]
 ) -> tuple[dict[str, Any], Setup | None]:
     """The times of ``--model`` with its setup, or those given where no model is named; both at once are refused."""
-    stated = [f"--{name.replace('_', '-')}" for name, value in job.items() if value is not None]
     if model is None:
-        if stated:
-            raise DistsimError(f"{', '.join(stated)}: only with --model", "e.g. --model llama-70b")
         return given, None
     own = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     if own:
@@ -111,7 +108,7 @@ def times_of_model(
     from distsim.engine.timelines.model import model_setup, pass_times
 
     p, m, chunks = shape["stages"] or 1, shape["micro"] or 1, shape["chunks"]
-    setup = model_setup(model, p, m, chunks, schedule, **_complete(job))
+    setup = model_setup(model, p, m, chunks, schedule, **job)
     for note in setup.notes:
         talk.note(note)
     return pass_times(setup), setup
@@ -123,9 +120,8 @@ def times_by_schedule(model: str | None, shape: dict[str, int | None], job: dict
         return None
     from distsim.engine.timelines.model import model_times
 
-    stated = _complete(job)
     p, m = shape["stages"] or 1, shape["micro"] or 1
-    return lambda schedule, chunks: model_times(model, p, m, chunks, schedule, **stated)
+    return lambda schedule, chunks: model_times(model, p, m, chunks, schedule, **job)
 
 
 def chunks_of(chunks: int | None, placement: str | None, stages: int | None) -> int | None:
@@ -139,8 +135,13 @@ OF_THE_PIPELINE = ("model", "pp", "vpp", "gpus", "dp", "global_batch", "schedule
 """Job options that ``distsim pipeline`` sets itself."""
 
 
-def _complete(job: dict[str, Any]) -> dict[str, Any]:
-    """Job options as typed, and under them those that stay."""
+def complete(model: str | None, job: dict[str, Any]) -> dict[str, Any]:
+    """Job options as typed, and under them those that stay; none without a model."""
+    if model is None:
+        typed = [f"--{name.replace('_', '-')}" for name, value in job.items() if value is not None]
+        if typed:
+            raise DistsimError(f"{', '.join(typed)}: only with --model", "e.g. --model llama-70b")
+        return {}
     from distsim.cli.options import with_places
 
     merged, _ = with_places(job)

@@ -100,7 +100,7 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     if stray:
         where = ", ".join(dict.fromkeys(origins[name] for name in stray))
         raise DistsimError(f"a plan does not take {', '.join(stray)} ({where})", "leave it out for a plan")
-    Job.read({"model": given["model"], **under}, ", ".join(dict.fromkeys(origins[name] for name in under)))
+    Job.read({"model": given["model"], **under})
     return given | {name: value if TAKEN[name] in (int, bool) else str(value) for name, value in under.items()}
 
 
