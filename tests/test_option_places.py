@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from shell import Done, piped
+
+from distsim import catalog
 
 COMMANDS = {
     "memory": ("memory", "llama-7b"),
@@ -59,3 +62,50 @@ def test_a_misspelled_variable_is_told(tmp_path: Path) -> None:
     assert "DISTSIM_PRESETS" not in done.stderr
     done = told(tmp_path, "", *COMMANDS["pipeline"], "--compare", DISTSIM_GPUSS="4")
     assert done.stderr.count("DISTSIM_GPUSS") == 1
+
+
+@pytest.mark.parametrize("listed", ['["optimizer", "activations"]', '["activations", "optimizer"]'])
+def test_lists_say_what_words_with_commas_say(tmp_path: Path, listed: str) -> None:
+    plain = told(tmp_path, 'offload = "optimizer,activations"', "memory", "llama-7b", "--json")
+    assert told(tmp_path, f"offload = {listed}", "memory", "llama-7b", "--json") == plain
+    assert '"offload": "optimizer,activations"' in plain.stdout
+    adapters = told(tmp_path, 'lora_rank = 8\nlora_targets = ["v", "q"]', "memory", "llama-7b", "--json")
+    assert '"lora_targets": "q,v"' in adapters.stdout
+
+
+def test_what_a_file_offloads_together_a_search_does_too(tmp_path: Path) -> None:
+    done = told(tmp_path, 'offload = ["optimizer", "activations"]', "search", "llama-7b", "--gpus", "8", "--json")
+    layouts = json.loads(done.stdout)["layouts"]
+    assert {one["layout"]["offload"] for one in layouts} == {"optimizer,activations"}
+
+
+@pytest.mark.parametrize(
+    ("line", "problem", "hint"),
+    [
+        ('gpus = "8"', "gpus '8' is not a whole number", "write it without quotes: 8"),
+        ('zero = "3"', "zero '3' is not one of the choices", "did you mean 3? choices: 0, 1, 2, 3"),
+        ('expert_imbalance = "1.5"', "expert_imbalance '1.5' is not a number", "write it without quotes: 1.5"),
+        ('mtp = "two"', "mtp 'two' is not a whole number", ""),
+        ("gpus = [8]", "gpus [8] is not a whole number", ""),
+        ("offload = [1]", "offload [1] is not a text", ""),
+        ("recompute = true", "recompute takes a value, not true", "did you mean full? choices: none, selective, full"),
+        ("cp_mode = false", "cp_mode takes a value, not false", "choices: ring, all_to_all, all_gather"),
+        ("offload = true", "offload takes a value, not true", "choices: none, optimizer, parameters, activations"),
+        ("tp = true", "tp takes a value, not true", "write e.g. tp = 2"),
+        ("gpu_power = true", "gpu_power takes a value, not true", "write e.g. gpu_power = 500"),
+    ],
+)
+def test_values_of_another_kind(tmp_path: Path, line: str, problem: str, hint: str) -> None:
+    done = told(tmp_path, line, "memory", "llama-7b")
+    assert done.returncode == 2
+    assert done.stderr == f"error: distsim.toml: {problem}\n" + f"  {hint}\n" * bool(hint)
+
+
+def test_a_number_in_quotes_is_refused_in_a_model_of_either_format(tmp_path: Path) -> None:
+    text = catalog.path("models", "llama-7b").read_text(encoding="utf-8")
+    done = told(tmp_path, text.replace("hidden = 4096", 'hidden = "4096"'), "memory", "./my.toml", file="my.toml")
+    assert done.stderr.startswith("error: my.toml: hidden '4096' is not a whole number\n")
+    done = told(
+        tmp_path, '{"model_type": "llama", "hidden_size": "4096"}', "memory", "./config.json", file="config.json"
+    )
+    assert "hidden_size is '4096'; a whole number" in done.stderr

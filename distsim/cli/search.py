@@ -146,6 +146,8 @@ def _request(
         value = getattr(job, name)
         if limits[name] is None and value is not None:
             limits[name] = ("on" if value else "off") if isinstance(value, bool) else str(value)
+            if name == "offload":  # what a job moves together; a comma here means either
+                limits[name] = value.replace(",", "+")
     gpus = limits.pop("gpus")
     job, tried = _tried(job, {name: limits.pop(name) for name in VARIED})
     seconds = float("inf") if within is None else parse_time(within, "--within", ("s", "ms"))

@@ -161,6 +161,8 @@ KINDS = {
     "bool_type": "true or false", "string_type": "a text",
 }  # fmt: skip
 """What a value should be, by pydantic's name for the mistake."""
+LONGEST_SHOWN = 200
+"""Letters of a wrong value that is shown."""
 
 
 def _bound(error: Any) -> tuple[str, str] | None:
@@ -184,7 +186,18 @@ def _bound(error: Any) -> tuple[str, str] | None:
         near = choice_meant(str(error["input"]), words.split(", "))
         return "is not one of the choices", " ".join(filter(None, (near, f"choices: {words}")))
     kind = KINDS.get(error["type"])
-    return (f"is not {kind}", "") if kind and not isinstance(error["input"], (dict, list, BaseModel)) else None
+    if kind is None or isinstance(error["input"], (dict, BaseModel)) or len(repr(error["input"])) > LONGEST_SHOWN:
+        return None
+    return f"is not {kind}", _unquoted(error["input"]) if "number" in kind else ""
+
+
+def _unquoted(value: Any) -> str:
+    """What to write for a number in quotes."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return ""
+    return f"write it without quotes: {value.strip()}" if isinstance(value, str) else ""
 
 
 def explain(error: ValidationError, spec: type[BaseModel], where: str = "") -> DistsimError:

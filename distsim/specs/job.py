@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -17,6 +17,8 @@ OFFLOADS = ("optimizer", "parameters", "activations")
 """What can live in host memory instead of the GPU's."""
 SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "tp_comm_overlap", "dropout", "loss_parallel", "no_sync",
             "clip")  # fmt: skip
+EXAMPLES = {"gpu_power": "500", "stage_layers": '"7,8,8,9"'}
+"""Values of fields whose types do not tell what they are like."""
 LARGEST_DEGREE = 10_000_000  # beyond any machine: a typing slip, not a plan
 Degree = Annotated[int | None, Once(Field(ge=1, le=LARGEST_DEGREE))]
 Size = Annotated[int | None, Once(Field(ge=1, le=1_000_000_000))]
@@ -68,7 +70,7 @@ class Job(Spec):
     micro_batch: Degree = None
     global_batch: Size = None
     recompute: Literal["none", "selective", "full"] | None = None
-    recompute_layers: int | None = Field(default=None, ge=1, le=1_000_000)
+    recompute_layers: Annotated[int | None, Once(Field(ge=1, le=1_000_000))] = None
     attention: Literal["flash", "eager"] | None = None
     compile: bool | None = None
     """torch.compile fuses what the framework's plain code composes."""
@@ -84,7 +86,7 @@ class Job(Spec):
     optimizer: str | None = None
     offload: str | None = None
     offload_to: Literal["cpu", "nvme"] | None = None
-    mtp: int | None = Field(default=None, ge=0, le=64)
+    mtp: Annotated[int | None, Once(Field(ge=0, le=64))] = None
     """Layers of multi-token prediction that train with the rest."""
     lora_rank: Degree = None
     """Adapters of this rank train; all other weights are frozen."""
@@ -101,9 +103,9 @@ class Job(Spec):
     tp_depth: Degree = None
     """Layers of the 2.5D grid of tensor parallel ranks."""
     cp_mode: Literal["ring", "all_to_all", "all_gather"] | None = None
-    expert_imbalance: float | None = Field(default=None, ge=1, le=1e6)
+    expert_imbalance: Annotated[float | None, Once(Field(ge=1, le=1e6))] = None
     """Tokens of the busiest expert rank over the mean."""
-    capacity_factor: float | None = Field(default=None, gt=0, le=1e4)
+    capacity_factor: Annotated[float | None, Once(Field(gt=0, le=1e4))] = None
     """Slots of each expert over the mean number of its tokens: what is beyond is dropped, empty ones are computed."""
     no_sync: bool | None = None
     """False reduces gradients after every micro-batch."""
@@ -113,9 +115,16 @@ class Job(Spec):
     sync: Literal["allreduce", "parameter-server", "local-sgd"] | None = None
     sync_every: Degree = None
     """Optimizer steps between two synchronisations of replicas (local SGD, DiLoCo)."""
-    sync_gbps: float | None = Field(default=None, gt=0, le=1e6)
+    sync_gbps: Annotated[float | None, Once(Field(gt=0, le=1e6))] = None
     """Rate of the slow link of each replica, in Gb/s."""
     servers: Degree = None
+
+    @field_validator("offload", "lora_targets", "lora_whole", "zeropp", mode="before")
+    @classmethod
+    def _joined(cls, value: Any) -> Any:
+        """A list of words is as good as words with commas."""
+        listed = isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)
+        return ",".join(value) if listed else value
 
     @field_validator("offload")
     @classmethod
@@ -156,8 +165,22 @@ class Job(Spec):
         """``tp = true`` in a file is a slip, not one rank."""
         for name, value in options.items() if isinstance(options, dict) else ():
             if isinstance(value, bool) and name in cls.model_fields and name not in SWITCHES:
-                raise ValueError(f"{name} takes a value, not {str(value).lower()}; write e.g. {name} = 2")
+                raise ValueError(f"{name} takes a value, not {str(value).lower()}; {cls._instead(name, value)}")
         return options
+
+    @classmethod
+    def _instead(cls, name: str, switch: bool) -> str:
+        """What to write for true or false in a field that is no switch."""
+        from distsim.other_names import choice_meant
+
+        kinds = get_args(cls.model_fields[name].annotation)
+        choices = [str(one) for kind in kinds if get_origin(kind) is Literal for one in get_args(kind)]
+        choices = ["none", *OFFLOADS] if name == "offload" else choices
+        if choices:
+            near = choice_meant(str(switch).lower(), choices)
+            return f"{near} choices: {', '.join(choices)}".lstrip()
+        number = "2" if int in kinds or float in kinds else '"…"'
+        return f"write e.g. {name} = {EXAMPLES.get(name, number)}"
 
     @model_validator(mode="before")
     @classmethod

@@ -1,10 +1,10 @@
 """Field types of specs: text with a unit in, a checked SI number out (``"80 GiB"`` becomes 85899345920)."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationInfo
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, PydanticKnownError
 
 from distsim.errors import DistsimError
 from distsim.formulas.traffic import DTYPE_BYTES
@@ -36,6 +36,17 @@ def _wire_format(value: Any) -> Any:
     return value
 
 
+def _plain(kind: Literal["int_type", "float_type"]) -> Callable[[Any], Any]:
+    """A validator that refuses numbers in quotes, which pydantic would read and a config.json may not have either."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, str):
+            raise PydanticKnownError(kind)
+        return value
+
+    return read
+
+
 class Once:
     """Bounds of a plain number that many fields have: pydantic works out once what they ask for, not for each field."""
 
@@ -45,7 +56,8 @@ class Once:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         if self.schema is None:
-            self.schema = handler.generate_schema(Annotated[source, self.bounds])
+            plain = _plain("float_type" if float in (source, *get_args(source)) else "int_type")
+            self.schema = handler.generate_schema(Annotated[source, self.bounds, BeforeValidator(plain)])
         return self.schema
 
 
