@@ -41,3 +41,18 @@ def test_pages_that_messages_name_exist() -> None:
     for file in (ROOT / "distsim").rglob("*.py"):
         for page in re.findall(r"\bdocs/[\w-]+\.md", file.read_text(encoding="utf-8")):
             assert (ROOT / page).exists(), f"{file}: {page}"
+
+
+def test_rows_have_every_key_of_the_contract(tmp_path: Path) -> None:
+    found = re.search(r"```csv\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    file = tmp_path / "mine.csv"
+    lines = found[1].splitlines()
+    columns = lines[0].split(",")
+    blank = ["bare" if name == "id" else "" for name in columns]
+    file.write_text("\n".join([*lines, ",".join(blank)]), encoding="utf-8")
+    *answered, bare = validate_file(file).to_dict()["rows"]
+    keys = {"id", "status", "reason", "measured", "predicted", "interval", "error", "memory_error"}
+    assert all(keys <= row.keys() and row["status"] == "ok" and row["reason"] is None for row in answered)
+    assert bare["status"] == "skipped" and bare["reason"]
+    assert {key for key in keys if bare[key] is None} == keys - {"id", "status", "reason"}

@@ -13,6 +13,7 @@ import pytest
 from shell import Done, piped
 
 from distsim import catalog
+from distsim.cli.app import COMMANDS
 from distsim.engine.footprint.peak_error import TIGHT, peak_error
 from distsim.engine.plans.prices import price_lists, quotes
 from distsim.errors import DistsimError
@@ -44,7 +45,7 @@ def run(*words: str) -> Done:
     [
         (("--deadline", "30"), "--deadline 30 has no unit\n  write e.g. 30d, 30h or 30min"),
         (("--maintenance-every", "7"), "--maintenance-every 7 has no unit"),
-        (("--gpus", "100000000"), "each 1 to 10,000,000"),
+        (("--gpus", "100000000"), "the least is 1, the largest 10,000,000"),
         (("--facility", "nowhere"), "unknown facility 'nowhere'"),
         (("--failures", "none"), "unknown failures preset 'none'"),
         (("--provider", "coreweav"), "unknown price list 'coreweav'\n  did you mean coreweave"),
@@ -330,14 +331,48 @@ def test_options_that_stay_hold_for_plans(tmp_path: Path) -> None:
     assert gpus == {"h200-sxm"}
 
 
-@pytest.mark.parametrize(
-    ("written", "told"),
-    [("zero = 9", "distsim.toml: zero 9"), ("compile = true", "a plan does not take compile (project distsim.toml)")],
-)
-def test_a_configuration_that_a_plan_cannot_take_is_refused(tmp_path: Path, written: str, told: str) -> None:
-    (tmp_path / "distsim.toml").write_text(written)
+def test_a_configuration_that_is_wrong_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "distsim.toml").write_text("zero = 9")
     done = piped("plan", *ASKED, folder=tmp_path)
-    assert done.returncode == 2 and told in done.stderr and not done.stdout
+    assert done.returncode == 2 and "distsim.toml: zero 9" in done.stderr and not done.stdout
+
+
+def test_options_of_other_commands_are_passed_over_with_a_note(tmp_path: Path) -> None:
+    """All commands read these files, and not each has every option."""
+    asked = {"plan": ("plan", *ASKED), "search": ("search", "llama-7b", "--gpus", "8", "--tp", "1", "--json")}
+    for command, written, name in (
+        ("plan", "compile = true", "compile"),
+        ("search", 'stage_layers = "16,16"', "stage_layers"),
+    ):
+        plain = piped(*asked[command], folder=tmp_path)
+        (tmp_path / "distsim.toml").write_text(written)
+        done = piped(*asked[command], folder=tmp_path)
+        assert done.returncode == plain.returncode
+        assert f"note: {name} (project distsim.toml) was not used: distsim {command} has no such option" in done.stderr
+        if command == "plan":
+            assert done.stdout == plain.stdout
+        (tmp_path / "distsim.toml").unlink()
+    (tmp_path / "job.toml").write_text('stage_layers = "16,16"')
+    done = piped(*asked["search"], "--job", str(tmp_path / "job.toml"))
+    assert done.returncode == 2 and "a search does not take stage_layers" in done.stderr
+
+
+def test_switches_of_a_plan_s_csv_are_those_of_a_search(tmp_path: Path) -> None:
+    csv_of = csv.DictReader(piped("plan", *ASKED, "--csv").stdout.splitlines())
+    assert {row["sequence_parallel"] for row in csv_of} <= {"0", "1"}
+
+
+def test_gpus_of_a_plan_are_those_of_a_search() -> None:
+    words = ("plan", "gpt2", "--tokens", "10B", "--gpu", "h100-sxm", "--json")
+    assert piped(*words, "--gpus", "8..40").stdout == piped(*words, "--gpus", "8,16,32").stdout
+    done = piped(*words, "--gpus", "8..")
+    assert done.returncode == 2 and "--gpus 8.. has no end" in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_its_help_by_one_letter(command: str) -> None:
+    assert piped(command, "-h") == piped(command, "--help")
+    assert "Usage" in piped(command, "-h").stdout
 
 
 def test_the_step_command_runs_where_all_layers_are_recomputed() -> None:

@@ -108,6 +108,7 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] in ("--version", "-V"):
         print(_version())
         return 0
+    arguments = ["--help" if one == "-h" else one for one in arguments]
     name = arguments[0]
     if name not in available():
         raise DistsimError(

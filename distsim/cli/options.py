@@ -158,6 +158,14 @@ def with_places(typed: dict[str, Any], file: Path | None = None) -> tuple[dict[s
     return merged, origins
 
 
+def tell_unused(origins: dict[str, str], command: str) -> None:
+    """Note options of files and variables that one of the commands that read them does not have."""
+    from distsim.report import talk
+
+    for name, origin in origins.items():
+        talk.note(f"{name} ({origin}) was not used: distsim {command} has no such option")
+
+
 def stated_job(values: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     """A Job from the command line and what lies under it, and where each stated option comes from."""
     from distsim.specs.job import Job

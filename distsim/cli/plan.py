@@ -46,7 +46,7 @@ def plan(
     gpu: Annotated[
         Text, _option("--gpu", "accelerators to look at, e.g. h100-sxm,h200-sxm [default: all GPUs]")
     ] = None,
-    gpus: Annotated[Text, _option("--gpus", "how many, e.g. 512,1024 [default: around what the deadline asks]")] = None,
+    gpus: Annotated[Text, _option("--gpus", "how many: 512,1024; 64..512 doubles [default: for the deadline]")] = None,
     cluster: Annotated[Text, _option("--cluster", "clusters to look at, instead of --gpu")] = None,
     provider: Annotated[Text, _option("--provider", "price lists to use: names or TOML files [default: all]")] = None,
     price: Annotated[

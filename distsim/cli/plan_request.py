@@ -89,18 +89,16 @@ TAKEN = {name: kind for name, (kind, _) in JOB.items()} | dict.fromkeys(BOUNDED,
 
 
 def complete(given: dict[str, Any]) -> dict[str, Any]:
-    """Options as typed, and under them those that stay, of which a plan must be able to take every one."""
-    from distsim.cli.options import with_places
+    """Options as typed, and under them those that stay, of which a plan takes what it can."""
+    from distsim.cli.options import tell_unused, with_places
     from distsim.specs.job import Job
 
     typed = {name: given[name] for name in TAKEN}
     merged, origins = with_places(typed)
     under = {name: value for name, value in merged.items() if name != "model" and typed.get(name) is None}
-    stray = sorted(under.keys() - TAKEN.keys())
-    if stray:
-        where = ", ".join(dict.fromkeys(origins[name] for name in stray))
-        raise DistsimError(f"a plan does not take {', '.join(stray)} ({where})", "leave it out for a plan")
     Job.read({"model": given["model"], **under})
+    tell_unused({name: origins[name] for name in sorted(under.keys() - TAKEN.keys())}, "plan")
+    under = {name: value for name, value in under.items() if name in TAKEN}
     return given | {name: value if TAKEN[name] in (int, bool) else str(value) for name, value in under.items()}
 
 
@@ -203,11 +201,6 @@ def _words(text: str | None) -> tuple[str, ...]:
 
 
 def _sizes(text: str | None) -> tuple[int, ...]:
-    from distsim.specs.job import LARGEST_DEGREE
+    from distsim.engine.layouts.bounds import gpu_counts
 
-    for word in _words(text):
-        if not word.isdigit() or not 1 <= int(word) <= LARGEST_DEGREE:
-            raise DistsimError(
-                f"--gpus {text!r} is not a list of counts", f"write e.g. --gpus 512,1024; each 1 to {LARGEST_DEGREE:,}"
-            )
-    return tuple(int(word) for word in _words(text))
+    return gpu_counts(text) if text is not None else ()

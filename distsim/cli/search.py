@@ -136,12 +136,7 @@ def _request(
     from distsim.units import DAY, parse_time
 
     limits = {name: stated.pop(name) for name in BOUNDED}
-    job, _ = shared.stated_job(stated)
-    stray = [name for name in job.model_fields_set - {"model", *FIXED, *BOUNDED} if getattr(job, name) is not None]
-    if stray:
-        raise DistsimError(
-            f"a search does not take {', '.join(sorted(stray))}", "leave it out; distsim step takes it for one layout"
-        )
+    job = _without_others(*shared.stated_job(stated))
     for name in BOUNDED:  # a job file may fix what the command line leaves open
         value = getattr(job, name)
         if limits[name] is None and value is not None:
@@ -159,6 +154,19 @@ def _request(
     share = _margin(margin)
     plain = Request(job, _gpus(gpus, job), bounds, objective, share, seconds, top, price=price, all_ranks=all_ranks)
     return replace(plain, **tried)
+
+
+def _without_others(job: Job, origins: dict[str, str]) -> Job:
+    """The job without options that a search does not have: an error in a job file, which is of this command, and a note
+    on those of files that all commands read."""
+    named = sorted(job.model_fields_set - {"model", *FIXED, *BOUNDED})
+    stray = {name: origins.get(name, "") for name in named if getattr(job, name) is not None}
+    if own := [name for name, origin in stray.items() if origin.startswith("job file")]:
+        raise DistsimError(
+            f"a search does not take {', '.join(own)}", "leave it out; distsim step takes it for one layout"
+        )
+    shared.tell_unused(stray, "search")
+    return job.model_copy(update=dict.fromkeys(stray))
 
 
 def _tried(job: Job, texts: dict[str, str | None]) -> tuple[Job, dict[str, Any]]:
@@ -190,20 +198,11 @@ def _wish(price: str | None, provider: str | None) -> Wish | None:
 
 
 def _gpus(text: str | None, job: Any) -> tuple[int, ...]:
-    """Numbers of GPUs: as listed, or doubling through a range."""
-    from distsim.engine.layouts.bounds import LARGEST, parse_bound
+    """Numbers of GPUs as asked for, or those of one node."""
+    from distsim.engine.layouts.bounds import gpu_counts
     from distsim.engine.layouts.variants import base_setup
 
-    if text is None:
-        return (int(base_setup(job, 1).cluster.gpus_per_node),)
-    numbers: set[int] = set()
-    for low, high in parse_bound("gpus", text).ranges:
-        if high == LARGEST and low != high:
-            raise DistsimError(f"--gpus {text} has no end", f"write e.g. --gpus {low}..{low * 8}")
-        while low <= high:
-            numbers.add(low)
-            low *= 2
-    return tuple(sorted(numbers))
+    return (int(base_setup(job, 1).cluster.gpus_per_node),) if text is None else tuple(sorted(gpu_counts(text)))
 
 
 def _training(request: Request, tokens: str | None, deadline: str | None) -> Request:

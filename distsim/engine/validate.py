@@ -131,10 +131,14 @@ def summarise(replays: Sequence[Replay]) -> Summary:
     )  # fmt: skip
 
 
+FIGURES = ("measured", "predicted", "interval", "error", "memory_error")
+"""Keys of a row that a skipped one has as null."""
+
+
 def _row(one: Replay) -> dict[str, Any]:
-    data: dict[str, Any] = {"id": one.run.id, "status": "skipped" if one.reason else "ok"}
+    data: dict[str, Any] = {"id": one.run.id, "status": "skipped" if one.reason else "ok", "reason": one.reason or None}
     if one.reason:
-        return {**data, "reason": one.reason}
+        return {**data, **dict.fromkeys(FIGURES)}
     if one.assumed:
         data["assumed"] = one.assumed
     return {

@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 from collections.abc import Sequence
+from typing import Any
 
 from distsim.engine.planner import Plan, finish_dates
 from distsim.engine.plans.plan import Option
@@ -234,6 +235,11 @@ def _plain(value: float) -> str:
     return text if "e" not in text else f"{value:,.0f}" if abs(value) >= 1 else f"{value:.9f}".rstrip("0")
 
 
+def _number(value: Any) -> Any:
+    """A switch as 1 or 0, as the files of a search have it."""
+    return int(value) if isinstance(value, bool) else value
+
+
 def csv_lines(made: Plan) -> Sequence[str]:
     """The options as CSV, SI units in the headers."""
     keys = ("cluster", "gpu", "gpus", "global_batch", "days", "gpu_hours", "dollars", "energy_kwh", "tonnes_co2e",
@@ -253,6 +259,6 @@ def csv_lines(made: Plan) -> Sequence[str]:
         told = [quote.provider, quote.term, quote.usd_per_gpu_hour, quote.date, int(index in front),
                 int(made.request.wish.met(option)), row["committed_dollars"], row["memory_fraction"]]  # fmt: skip
         bounds = [(row[f"{name}_interval"] or {}).get(end) for name in spread for end in ("low", "high")]
-        rest = (*(row["layout"][key] for key in further), *(row[key] for key in added))
+        rest = (*(_number(row["layout"][key]) for key in further), *(row[key] for key in added))
         writer.writerow([*(row[key] for key in keys), *(row["layout"][key] for key in layout), *told, *bounds, *rest])
     return out.getvalue().splitlines()

@@ -72,6 +72,18 @@ def _range(flag: str, part: str, least: int) -> tuple[int, int]:
     return first, last
 
 
+def gpu_counts(text: str) -> tuple[int, ...]:
+    """Numbers of GPUs: as listed, or doubling through a range."""
+    numbers: list[int] = []
+    for low, high in parse_bound("gpus", text).ranges:
+        if high == LARGEST and low != high:
+            raise DistsimError(f"--gpus {text} has no end", f"write e.g. --gpus {low}..{low * 8}")
+        while low <= high:
+            numbers.append(low)
+            low *= 2
+    return tuple(dict.fromkeys(numbers))
+
+
 @dataclass(frozen=True)
 class Bounds:
     """The bounds of all dimensions; one that has none is free. Each exclusion is a set of bounds that hold together."""
