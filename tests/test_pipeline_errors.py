@@ -136,3 +136,20 @@ def test_an_array_is_no_value_of_a_job() -> None:
     np = pytest.importorskip("numpy")
     with pytest.raises(DistsimError, match=r"micro_batch .* is not a whole number"):
         distsim.step("llama-7b", gpus=8, micro_batch=np.array([1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("words", "problem", "hint"),
+    [
+        ("--stages 4 --model t5-large", "--stages 4 given, but t5-large is an encoder with a decoder, which only tp",
+         "--stages 1 is all that it has"),
+        ("--stages 64 --model llama-7b", "64 pipeline stages need more than the 32 layers of llama-7b",
+         "--stages * --chunks may be at most 34"),
+    ],
+)  # fmt: skip
+def test_errors_of_a_model_are_in_this_command_s_words(
+    words: str, problem: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["pipeline", "--micro", "8", *words.split()]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {problem}") and told.endswith(f"\n  {hint}\n")

@@ -44,6 +44,8 @@ def run(*words: str) -> Done:
     ("words", "told"),
     [
         (("--deadline", "30"), "--deadline 30 has no unit\n  write e.g. 30d, 30h or 30min"),
+        (("--maintenance-every", "30min"), "--maintenance-every 30min: planned pauses are at least an hour apart"),
+        (("--cluster", "dgx-a100-80gb"), "cluster dgx-a100-80gb has a100-sxm4-80gb, but --gpu says h100-sxm"),
         (("--maintenance-every", "7"), "--maintenance-every 7 has no unit"),
         (("--gpus", "100000000"), "the least is 1, the largest 10,000,000"),
         (("--facility", "nowhere"), "unknown facility 'nowhere'"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,10 +111,33 @@ def times_of_model(
     from distsim.engine.timelines.model import model_setup, pass_times
 
     p, m, chunks = shape["stages"] or 1, shape["micro"] or 1, shape["chunks"]
-    setup = model_setup(model, p, m, chunks, schedule, **job)
+    with _own_words():
+        setup = model_setup(model, p, m, chunks, schedule, **job)
     for note in setup.notes:
         talk.note(note)
     return pass_times(setup), setup
+
+
+_HERE = {
+    r"leave --pp( and --cp)? out": "--stages 1 is all that it has", r"--pp\b|(?<!-)\bpp\b": "--stages",
+    r"--vpp\b|(?<!-)\bvpp\b": "--chunks",
+}  # fmt: skip
+"""What a job calls otherwise, with its name in this command."""
+
+
+@contextmanager
+def _own_words() -> Iterator[None]:
+    """While it lasts, errors of a job have the names that ``distsim pipeline`` has for its degrees."""
+
+    def renamed(text: str) -> str:
+        for other, here in _HERE.items():
+            text = re.sub(other, here, text)
+        return text
+
+    try:
+        yield
+    except DistsimError as error:
+        raise DistsimError(renamed(error.problem), *map(renamed, error.hints), where=error.where) from None
 
 
 def times_by_schedule(model: str | None, shape: dict[str, int | None], job: dict[str, Any]) -> TimesOf | None:
@@ -121,7 +147,12 @@ def times_by_schedule(model: str | None, shape: dict[str, int | None], job: dict
     from distsim.engine.timelines.model import model_times
 
     p, m = shape["stages"] or 1, shape["micro"] or 1
-    return lambda schedule, chunks: model_times(model, p, m, chunks, schedule, **job)
+
+    def timed(schedule: str, chunks: int | None) -> dict[str, Any]:
+        with _own_words():
+            return model_times(model, p, m, chunks, schedule, **job)
+
+    return timed
 
 
 def chunks_of(chunks: int | None, placement: str | None, stages: int | None) -> int | None:

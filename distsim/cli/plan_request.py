@@ -171,7 +171,8 @@ def _policy(given: dict[str, Any], pauses_per_day: float) -> Policy:
         raise DistsimError(f"--preempted-every {given['preempted_every']} leaves no time to train", "e.g. 10d")
     pause = _quantity(given, "maintenance_every", "s")
     if pause is not None and pause < HOUR:
-        raise DistsimError(f"--maintenance-every {given['maintenance_every']} leaves no time to train", "e.g. 7d")
+        problem = f"--maintenance-every {given['maintenance_every']}: planned pauses are at least an hour apart"
+        raise DistsimError(problem, "write e.g. 7d")
     if pause is not None:
         pauses_per_day = DAY / pause
     spread = share("stragglers", given["stragglers"], "of the mean speed")

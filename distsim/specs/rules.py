@@ -83,6 +83,11 @@ def _linear_heads(model: Model) -> int:
     return model.lightning.heads if model.lightning else 0
 
 
+def _splits(layout: Layout) -> list[str]:
+    """Of pipeline and context parallelism what one layout has."""
+    return [name for name in ("pp", "cp") if getattr(layout, name) > 1]
+
+
 def _two_stacks(model: Model) -> str:
     """What a model of two stacks is; empty where there is one."""
     return "an encoder with a decoder" if model.encoder_layers else "two stacks side by side" if model.text else ""
@@ -169,8 +174,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "one stage where there are two stacks",
         lambda m, y: (y.pp * y.cp == 1) | (not _two_stacks(m)),
-        lambda m, y: f"pp {y.pp} and cp {y.cp} given, but {m.name} is {_two_stacks(m)}, which only tp splits",
-        lambda m, y: "leave --pp and --cp out",
+        lambda m, y: (
+            f"{' and '.join(f'{name} {getattr(y, name)}' for name in _splits(y))} given, but {m.name} is "
+            f"{_two_stacks(m)}, which only tp splits"
+        ),
+        lambda m, y: f"leave {' and '.join(f'--{name}' for name in _splits(y))} out",
     ),
     Rule(
         "stages pass on hidden states alone",

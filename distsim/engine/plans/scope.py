@@ -124,6 +124,7 @@ def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
     """Of the clusters that are sold those asked for, or all that can train."""
     wanted = {catalog.load("gpus", name).name for name in request.gpus}
     named = {catalog.load("clusters", name).name for name in request.clusters}
+    _agree(wanted, {name: catalog.load("clusters", name).gpu for name in request.clusters})
     chosen = [
         cluster for cluster, gpu in sold.items()
         if (not wanted or gpu in wanted) and (wanted or named or _can_train(gpu))
@@ -140,6 +141,16 @@ def _clusters(request: Request, sold: dict[str, str]) -> list[str]:
             f"{other}your own prices: presets/prices/NAME.toml",
         )
     return sorted(chosen)
+
+
+def _agree(gpus: set[str], clusters: dict[str, str]) -> None:
+    """Refuses accelerators beside clusters of which none has them."""
+    if gpus and clusters and not gpus & {catalog.load("gpus", gpu).name for gpu in clusters.values()}:
+        name, gpu = next(iter(clusters.items()))
+        raise DistsimError(
+            f"cluster {name} has {gpu}, but --gpu says {', '.join(sorted(gpus))}",
+            "give one of the two, or a cluster with that GPU",
+        )
 
 
 def _running(clusters: Sequence[str], job: Job) -> tuple[list[str], list[str]]:
