@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from distsim import catalog, preset_kinds
+from distsim.report.prices import SPARE
 from tests.shell import Done, piped
 
 RUN = [sys.executable, "-c", "from distsim.cli import main; main()", "show"]
@@ -110,6 +111,16 @@ def test_lists_fit_eighty_columns_with_every_number_whole(kind: str) -> None:
     assert max(map(len, narrow.splitlines())) <= 80
     number = r"(?<![\w.-])\d[\d.]*(?![\w-])"
     assert set(re.findall(number, narrow)) <= set(re.findall(number, wide))
+
+
+@pytest.mark.parametrize("name", catalog.names("prices"))
+def test_price_lists_fit_eighty_columns_with_every_word_whole(name: str) -> None:
+    narrow, wide = show("prices", name, COLUMNS="80").stdout, show("prices", name).stdout
+    assert max(map(len, narrow.splitlines())) <= 80
+    left_out = {word + comma for word in ("for a wider terminal, or --json:", *SPARE) for comma in ("", ",")}
+    allowed = {*wide.split(), *re.findall("─+", narrow), *" ".join(left_out).split()}
+    assert set(narrow.split()) <= allowed
+    assert "for a wider terminal" not in wide
 
 
 def test_headings_and_figures_are_not_broken_within_words() -> None:

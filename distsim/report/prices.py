@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Collection
 
 from rich.console import RenderableType
 from rich.markup import escape
 
+from distsim.report import terminal
 from distsim.report.console import table
 from distsim.specs.dates import age
 from distsim.specs.price import TERMS, Price
 
 NONE = "-"
 PER = "USD per accelerator and hour"
+NOTES = "notes"
+FOLDED = {"instance": 12, "item": 12, "besides": 12, NOTES: 24}
+"""Columns that are folded between words, with the width at which they still read well."""
+SPARE = ("age", "GPUs", "kind", "reserved-3y", "reserved-1y", "reserved", "date", "spot", "region")
+"""Columns that a narrow terminal does without; those at the end have room before the others."""
+GAP = 3
+"""Blanks between two columns."""
 
 
 def price_list(prices: Price, origin: str, file: str, today: datetime.date) -> list[RenderableType]:
@@ -21,9 +30,9 @@ def price_list(prices: Price, origin: str, file: str, today: datetime.date) -> l
     if prices.offers:
         made += [*_offers(prices, today), ""]
     if prices.purchases:
-        made += [_purchases(prices, today), ""]
+        made += [*_purchases(prices, today), ""]
     if prices.services:
-        made += [_services(prices, today), ""]
+        made += [*_services(prices, today), ""]
     if prices.exchange is not None:
         rate = prices.exchange
         made.append(
@@ -35,32 +44,56 @@ def price_list(prices: Price, origin: str, file: str, today: datetime.date) -> l
 
 def _offers(prices: Price, today: datetime.date) -> list[RenderableType]:
     terms = [term for term in TERMS if any(offer.rate(term) is not None for offer in prices.offers)]
-    made = table(
-        "instance", "accelerator", "GPUs", "region", *terms, "date", "age", title=f"{prices.provider}: {PER}",
-        numbers=("GPUs", *terms),
-    )  # fmt: skip
     doubts: dict[str, str] = {}
+    rows = []
     for offer in prices.offers:
         rates = [prices.usd_per_gpu_hour(offer, term) for term in terms]
         mark = doubts.setdefault(offer.doubt, f" [{len(doubts) + 1}]") if offer.doubt else ""
         told = [offer.instance + mark, offer.gpu, str(offer.gpus), offer.region or NONE]
         told += [NONE if rate is None else f"{rate:,.3f}" for rate in rates]
-        made.add_row(*map(escape, [*told, offer.date, age(offer.date, today)]))
-    return [made, *(escape(f"{mark.strip()} not planned with: {doubt}") for doubt, mark in doubts.items())]
+        rows.append([*told, offer.date, age(offer.date, today)])
+    header = ["instance", "accelerator", "GPUs", "region", *terms, "date", "age"]
+    made = _fitting(header, rows, f"{prices.provider}: {PER}", numbers=("GPUs", *terms))
+    return [*made, *(escape(f"{mark.strip()} not planned with: {doubt}") for doubt, mark in doubts.items())]
 
 
-def _services(prices: Price, today: datetime.date) -> RenderableType:
-    made = table("besides", "USD", "per", "date", "age", "notes", numbers=("USD",))
+def _services(prices: Price, today: datetime.date) -> list[RenderableType]:
+    rows = []
     for one in prices.services:
         price, per = f"{one.price * prices.usd_per_unit:g}", "GB-month" if one.kind == "storage" else "GB that leaves"
-        made.add_row(*map(escape, [one.item, price, per, one.date, age(one.date, today), one.notes]))
-    return made
+        rows.append([one.item, price, per, one.date, age(one.date, today), one.notes])
+    return _fitting(["besides", "USD", "per", "date", "age", NOTES], rows, numbers=("USD",))
 
 
-def _purchases(prices: Price, today: datetime.date) -> RenderableType:
-    made = table("item", "kind", "USD", "per", "date", "age", "notes", numbers=("USD",))
-    rate = prices.usd_per_unit
+def _purchases(prices: Price, today: datetime.date) -> list[RenderableType]:
+    rows, rate = [], prices.usd_per_unit
     for one in prices.purchases:
         span = f"{one.low * rate:,.0f}" + (f" - {one.high * rate:,.0f}" if one.high > one.low else "")
-        made.add_row(*map(escape, [one.item, one.kind, span, one.per, one.date, age(one.date, today), one.notes]))
-    return made
+        rows.append([one.item, one.kind, span, one.per, one.date, age(one.date, today), one.notes])
+    return _fitting(["item", "kind", "USD", "per", "date", "age", NOTES], rows, numbers=("USD",))
+
+
+def _least_width(name: str, cells: list[str]) -> int:
+    """The width below which a column's words or figures would be broken."""
+    most = max(map(len, [name, *cells]))
+    if name not in FOLDED:
+        return most
+    return max([min(most, FOLDED[name]), *(len(word) for cell in cells for word in cell.split())])
+
+
+def _fitting(
+    header: list[str], rows: list[list[str]], title: str = "", numbers: Collection[str] = ()
+) -> list[RenderableType]:
+    """A table without the columns for which the terminal is too narrow, and a line that names them."""
+    room = terminal.width() or terminal.NATURAL_WIDTH
+    widths = {name: _least_width(name, [row[at] for row in rows]) for at, name in enumerate(header)}
+    kept = [name for name in header if name not in SPARE]
+    for name in reversed([one for one in SPARE if one in header]):
+        if sum(widths[one] + GAP for one in (*kept, name)) - GAP <= room:
+            kept.append(name)
+    kept = [name for name in header if name in kept]
+    made = table(*kept, title=title, numbers=numbers, whole=[name for name in kept if name not in FOLDED])
+    for row in rows:
+        made.add_row(*(escape(cell) for name, cell in zip(header, row, strict=True) if name in kept))
+    left = ", ".join(name for name in header if name not in kept)
+    return [made, escape(f"for a wider terminal, or --json: {left}")] if left else [made]
