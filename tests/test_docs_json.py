@@ -55,6 +55,14 @@ def test_documented_keys_are_those_of_the_answer(command: str, monkeypatch: pyte
     assert {key for key in real if "." not in key} - EVERYWHERE <= told
 
 
+def test_kinds_and_fields_of_actions_are_documented() -> None:
+    row = next(line for line in PAGE.splitlines() if line.startswith("| `actions` |"))
+    fused = distsim.pipeline(stages=4, micro=8, schedule="dualpipe", optimizer=0.5).to_dict()["actions"]
+    split = distsim.pipeline(stages=2, micro=4, schedule="zb-h1").to_dict()["actions"]
+    assert {one["kind"] for one in (*fused, *split)} <= set(re.findall(r"\b[A-Z]{1,2}\b", row))
+    assert {name for one in fused for name in one} <= set(re.findall(r"`(\w+)`", row))
+
+
 def test_the_readme_leads_to_every_page() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     missing = [page.name for page in (ROOT / "docs").glob("*.md") if f"docs/{page.name}" not in readme]

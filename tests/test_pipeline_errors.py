@@ -112,6 +112,7 @@ def test_micro_batches_of_an_order_are_counted() -> None:
         "--stages 4 --micro 8 --forward 1,1,1,1 --balance 1*8",
         "--order /nowhere/order.txt",
         "--stages 4 --micro 8 --svg /nowhere/a.svg",
+        "--stages 4 --micro 8 --svg a.png",
         "--stages 4 --micro eight",
     ],
 )

@@ -142,6 +142,13 @@ def test_sources_follow_below_on_a_narrow_terminal() -> None:
     assert all(re.search(rf"^ *{number}  +\S", out, re.MULTILINE) for number in numbers)
 
 
+def test_a_folder_without_a_configuration_is_told_as_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    shown = piped("show", "model", "mine", folder=tmp_path)
+    assert shown == piped("memory", "mine", folder=tmp_path)
+    assert shown == Done(2, "", "error: mine: the folder holds no config.json\n")
+
+
 def test_a_configuration_is_shown_as_it_is_read(tmp_path: Path) -> None:
     config = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
               "num_key_value_heads": 8, "vocab_size": 128256, "intermediate_size": 8192,

@@ -41,6 +41,7 @@ def pipeline(
 
     if list_:
         return _list(json)
+    options.check_svg(svg)
     options.refuse_idle(sync, optimizer)
     times = options.all_times(forward, backward, input_gradient, weight_gradient, hop)
     each = None if compare else options.chunks_of(chunks, placement, stages)

@@ -96,6 +96,14 @@ def write(path: Path, text: str) -> None:
         scratch.write_text(text, encoding="utf-8")
 
 
+def check_svg(path: Path | None) -> None:
+    """The drawing's file is named as what it is."""
+    if path is not None and path.suffix:
+        from distsim.cli.whole_file import check_suffix
+
+        check_suffix(path, "--svg", (".svg",))
+
+
 def times_of_model(
     model: str | None, shape: dict[str, int | None], schedule: str | None, job: dict[str, Any], given: dict[str, Any]
 ) -> tuple[dict[str, Any], Setup | None]:

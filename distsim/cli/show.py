@@ -123,9 +123,12 @@ def _show_table(kind: str, name: str, json: bool) -> None:
 
 def _config_of(name: str) -> str | None:
     """A Hugging Face configuration by its path, its folder or its name on the Hub; None for a preset."""
-    from distsim.interop.models import config_file
+    from distsim.interop.models import config_file, refuse_bare_folder
 
-    return str(found) if (found := config_file(name)) else None
+    found = config_file(name)
+    if found is None:
+        refuse_bare_folder(name)
+    return str(found) if found else None
 
 
 def _show_config(name: str, file: str, json: bool) -> None:

@@ -150,8 +150,7 @@ def _read(name: str) -> Model:
         return read_config_file(file).model
     from distsim import catalog
 
-    if Path(name).is_dir() and not catalog.knows("models", name):
-        raise DistsimError("the folder holds no config.json", where=name)
+    refuse_bare_folder(name)
     preset = _preset_of(hub) if (hub := hub_name(name)) else name
     if hub and not catalog.knows("models", preset) and catalog.knows("models", dashed := name.replace("/", "-")):
         preset = dashed  # ViT-L/16
@@ -160,6 +159,14 @@ def _read(name: str) -> Model:
     found = catalog.load("models", preset)
     assert isinstance(found, Model)
     return found
+
+
+def refuse_bare_folder(name: str) -> None:
+    """An error for a folder without a configuration, unless a preset is called so."""
+    from distsim import catalog
+
+    if Path(name).is_dir() and not catalog.knows("models", name):
+        raise DistsimError("the folder holds no config.json", where=name)
 
 
 def _with_class(name: str) -> Model | None:
