@@ -143,14 +143,10 @@ def _settle(options: dict[str, Any], run: Run, framework: Framework, model: Mode
 
 def _stated(run: Run, framework: Framework, seq: int | None, model: Model) -> dict[str, Any]:
     """What the row says, as job options; ``seq`` where its notes tell lengths that its cell does not."""
-    gpus = run.count("n_gpus")
-    if gpus is None:
-        raise MissingCell("n_gpus is blank")
+    gpus = run.need("n_gpus")
     if run.text("gpu") is None:
         raise MissingCell("gpu is blank")
-    seq = run.count("seq_len") or seq
-    if seq is None:
-        raise MissingCell("seq_len is blank")
+    seq = run.count("seq_len") or seq or run.need("seq_len")
     run_notes.check_lengths(run)
     options: dict[str, Any] = {
         "gpu": run_notes.gpu_of(run), "gpus": gpus, "seq": seq, "micro_batch": run.count("micro_batch"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from distsim.arrays import ceil_div
-from distsim.interop.runs.table import MissingCell, Run
+from distsim.interop.runs.table import Run
 from distsim.layers.network import count_parameters
 from distsim.specs.model import Model
 from distsim.units import GIGA
@@ -34,7 +34,7 @@ def heads_of(run: Run, hidden: int) -> int:
         return told
     width = run.count("head_dim") or (SMALL_HEAD if hidden < SMALL else HEAD)
     if hidden % width or (hidden // width) % (run.count("tp") or 1):
-        raise MissingCell("heads is blank")
+        run.need("heads")  # raises: neither it nor a usual width tells
     return hidden // width
 
 
