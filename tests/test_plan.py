@@ -32,6 +32,7 @@ from distsim.engine.step import step_of
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.report.plan import money_shares
+from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job
 
 HOUSE = catalog.load("facilities", "default")
@@ -188,6 +189,32 @@ def test_tables_csv_and_explanations() -> None:
     assert float(rows[0]["dollars"]) == min(float(row["dollars"]) for row in rows)
     assert any(row["pareto"] == "1" for row in rows)
     assert int(rows[0]["tp"]) * int(rows[0]["pp"]) * int(rows[0]["dp"]) == int(rows[0]["gpus"])
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus"), [("llama-2-7b", 1024), ("llama-3-8b", 64), ("mixtral-8x7b", 256), ("llama-2-70b", 512)]
+)
+def test_what_a_cluster_takes_does_not_depend_on_the_others(model: str, gpus: int) -> None:
+    asked = (model, "--tokens", "1T", "--gpus", str(gpus), "--json")
+    together = json.loads(run(*asked, "--gpu", "h100-sxm").stdout)["options"]
+    clusters = sorted({option["cluster"] for option in together})
+    assert len(clusters) > 5
+    for cluster in clusters:
+        alone = json.loads(run(*asked, "--cluster", cluster).stdout)["options"]
+        assert alone == [option for option in together if option["cluster"] == cluster]
+
+
+def test_clusters_that_are_alike_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+
+    def best(job: Job, cluster: Cluster, *rest: Any) -> list[dict[str, Any]]:
+        searched.append(cluster.name)
+        return best_options(job, cluster, *rest)
+
+    monkeypatch.setattr("distsim.engine.plans.candidates.best_options", best)
+    names = ("nebius-h100", "lambda-1cc-h100", "p5.48xlarge")  # the first two differ in who rents them out
+    run("llama-2-7b", "--tokens", "1T", "--gpus", "64", "--cluster", ",".join(names))
+    assert sorted(searched) == ["lambda-1cc-h100", "p5.48xlarge"]
 
 
 def test_limits_that_nothing_meets() -> None:

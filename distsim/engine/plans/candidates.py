@@ -37,7 +37,14 @@ SHOWN = ("tp", "pp", "cp", "ep", "etp", "dp", "vpp", "schedule", "zero", "zero_g
          "micro_batch", "micro_batches", "recompute_layers", "seq")  # fmt: skip
 
 
-Shortlists = dict[tuple[str, float | None, int, int], list[dict[str, Any]]]
+UNFELT: Mapping[str, Any] = {
+    "name": "", "aliases": (), "provider": None, "notes": "", "source": {}, "checked": None, "power": None,
+}  # fmt: skip
+"""Fields of a cluster that neither time nor memory of a layout depends on, left blank."""
+UNFELT_ON_CHIP: Mapping[str, Any] = {"host_memory": None, "storage": None}
+"""Those that only a job feels which keeps something in host memory or on drives."""
+Shortlists = dict[tuple[Cluster, int], list[dict[str, Any]]]
+"""Options of the fastest layouts by what they depend on: hardware, network and number of accelerators."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +83,11 @@ def candidate_setup(terms: Terms, model: LoadedModel, cluster: str, gpus: int, l
 
 
 def candidate(terms: Terms, model: LoadedModel, cluster: str, gpus: int, known: Shortlists) -> Candidate | None:
-    """The fastest layout that fits on so many accelerators, or None.
-
-    What fits follows from the accelerator and the size of its fabric; so the layouts that were fastest on one such
-    cluster are the only ones timed on the next, whose network differs.
-    """
+    """The fastest layout that fits on so many accelerators, or None; clusters that are alike are searched once."""
     spec: Cluster = catalog.load("clusters", cluster)
-    key = (catalog.load("gpus", spec.gpu).name, spec.gpu_power, spec.domain, gpus)
+    job = terms.job_on(model, cluster, gpus)
+    key = spec.model_copy(update={**UNFELT, **({} if job.offload else UNFELT_ON_CHIP)}), gpus
     if key not in known:
-        job = terms.job_on(model, cluster, gpus)
         known[key] = best_options(job, spec, gpus, terms.bounds, SHORTLIST, terms.margin)
     timed = [step_of(candidate_setup(terms, model, cluster, gpus, layout)) for layout in known[key]]
     return _candidate(terms, model, cluster, sure_to_fit(timed)) if timed else None
