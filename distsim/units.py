@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from distsim.errors import DistsimError
@@ -162,3 +163,9 @@ def count(number: float) -> str:
         if abs(number) >= 0.9995 * _DECIMAL[prefix]:
             return f"{number / _DECIMAL[prefix]:.3g}{unit}"
     return f"{number:,.0f}"
+
+
+def least_to_most(numbers: Sequence[int]) -> str:
+    """The least and the most of some whole numbers: ``32 to 2,048``; ``64`` where all are that."""
+    least, most = min(numbers), max(numbers)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from distsim.engine.plans.goodput import Goodput
 from distsim.engine.plans.layouts import ALIKE, best_options, micro_batches, overrides_of, space, with_options
 from distsim.engine.plans.plan import Candidate, Option, Wish, cheapest, fastest, nearest, options, pareto
 from distsim.engine.plans.prices import Quote
+from distsim.engine.plans.smaller import Place, down_to_budget
 from distsim.engine.search import Request, search
 from distsim.engine.step import step_of
 from distsim.errors import DistsimError
@@ -223,6 +225,54 @@ def test_limits_that_nothing_meets() -> None:
     assert "No option keeps to the limits" in done.stdout
     assert "days too late" in done.stdout
     assert "too dear" in done.stdout
+
+
+def test_a_budget_without_a_deadline_finds_the_size_that_keeps_to_it() -> None:
+    asked = ("llama-2-70b", "--tokens", "2T", "--cluster", "nebius-b200")
+    [fits] = json.loads(run(*asked, "--gpus", "128", "--json").stdout)["options"]
+    [dear] = json.loads(run(*asked, "--gpus", "256", "--json").stdout)["options"]
+    budget = (fits["dollars"] + dear["dollars"]) / 2
+    done = run(*asked, "--budget", f"{budget:.0f}", "--json")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["sizes"]) == (0, [128, 256, 512, 1024, 2048])
+    assert answer["options"][answer["cheapest"]] == fits
+    assert "no deadline given" in done.stderr and "128 to 2,048" in done.stderr
+    late = run(*asked, "--budget", f"{budget:.0f}", "--deadline", "30d")  # fewer would be later still
+    assert late.returncode == 1 and "Tried: 256 to 2,048 accelerators." in late.stdout
+
+
+def test_no_size_is_left_untried_before_a_budget_is_refused() -> None:
+    """Costs need not fall from each size to the next: 8 GPUs cost more than 16, 16 less than all others."""
+    asked = ("llama-2-70b", "--tokens", "2T", "--cluster", "nebius-b200", "--budget")
+    poor = run(*asked, "1.2M", "--json")
+    answer = json.loads(poor.stdout)
+    assert (poor.returncode, answer["sizes"][0], answer["cheapest"]) == (1, 8, None)
+    assert "Tried: 8 to 2,048 accelerators." in run(*asked, "1.2M").stdout
+    assert min(option["dollars"] for option in answer["options"]) > 1.2e6
+    hopeless = json.loads(run(*asked, "500k", "--json").stdout)
+    assert hopeless["sizes"] == [256, 512, 1024, 2048]
+
+
+def test_a_cluster_goes_down_by_itself_until_it_can_be_paid() -> None:
+    asked: list[list[Place]] = []
+
+    def priced(places: Sequence[Place]) -> list[Option]:
+        asked.append(list(places))
+        made_smaller = [made(gpus, 64 / gpus * (1 + gpus / 1e3), cluster=name) for name, gpus in places if gpus >= 16]
+        return options(made_smaller, 86_400e6, rates, HOUSE)
+
+    names = ("nebius-h100", "dgx-h100")
+    rates = {(name, size): [quote(2.0, cluster=name)] for name in names for size in (16, 32, 64, 128)}
+    rates |= {("dgx-h100", 128): [quote(1.5)]}
+    first = options([made(128, 0.5 * 1.128, cluster=name) for name in names], 86_400e6, rates, HOUSE)
+    one, two = sorted(first, key=lambda option: option.dollars)
+    wish = Wish(dollars=two.dollars * 0.95)
+    assert wish.met(one) and not wish.met(two)
+    added = down_to_budget(first, wish, priced)
+    assert asked == [[("nebius-h100", 64)]] and [option.candidate.gpus for option in added] == [64]
+    asked.clear()
+    assert down_to_budget(first[1:], Wish(dollars=two.dollars * 0.8), priced)[-1].candidate.gpus == 16
+    assert asked == [[("nebius-h100", size)] for size in (64, 32, 16, 8)]  # nothing fits on 8
 
 
 def test_what_options_lack_folds_below_its_head() -> None:

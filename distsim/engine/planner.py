@@ -20,6 +20,7 @@ from distsim.engine.plans.ownership import Ownership, ownership, system_for
 from distsim.engine.plans.plan import Option, Wish
 from distsim.engine.plans.prices import STALE_DAYS, Quote, best, price_lists, quotes, recent
 from distsim.engine.plans.scope import Scope, usual_notes
+from distsim.engine.plans.smaller import Place, down_to_budget
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.specs.facility import Facility
@@ -64,6 +65,8 @@ class Plan:
     flops_per_token: float
     options: tuple[Option, ...]
     notes: tuple[str, ...] = field(default=())
+    sizes: tuple[int, ...] = ()
+    """Numbers of accelerators that were tried."""
     infeasible: DistsimError | None = None
     """Why there are no options at all, though the question is right."""
 
@@ -121,7 +124,8 @@ class Plan:
             "nearest": [{"option": index[id(one)], "lacks": self.request.wish.lacks(one)} for one in self.nearest],
             "buying": None if buying is None else buying.to_dict(),
             "besides": None if chosen is None else self.besides(chosen).to_dict(),
-            "facility": self.request.facility.name, "failures": self.request.terms.failures.name,
+            "sizes": list(self.sizes), "facility": self.request.facility.name,
+            "failures": self.request.terms.failures.name,
             "storage": self.request.terms.storage.name, "notes": list(self.notes),
             "reason": None if self.infeasible is None else self.infeasible.problem,
         }  # fmt: skip
@@ -176,14 +180,44 @@ def make_plan(request: Request, watch: Watch | None = None) -> Plan:
     scope = Scope(request, model, offered)
     places = scope.places()
     _check_tokens(request, model)
-    made = candidates(request.terms, model, places, watch)
-    known = {(one.cluster, one.gpus): best(offered, one.cluster, one.gpus) for one in made}
-    found = plans.options(made, request.tokens, known, request.facility)
-    lacking = None if found else _nothing_found(request, model, places, known)
+    tried = Tried(request, model, offered, watch)
+    found = tried.options(places)
+    lacking = None if found else _nothing_found(request, model, places, tried.quotes)
+    if scope.open_sizes and request.wish.dollars is not None:
+        found = plans.cheapest_first([*found, *down_to_budget(found, request.wish, tried.more)])
     usual = usual_notes(request, model, len(listed) - len(offered)) if found else []
-    notes = (*usual, *scope.notes(),
+    notes = (*usual, *scope.notes(tried.sizes),
              *dict.fromkeys(note for option in found for note in option.candidate.notes))  # fmt: skip
-    return Plan(request, model, scope.flops_per_token, tuple(found), notes, lacking)
+    return Plan(request, model, scope.flops_per_token, tuple(found), notes, tuple(tried.sizes), lacking)
+
+
+class Tried:
+    """Clusters of a size that were timed and priced."""
+
+    def __init__(self, request: Request, model: LoadedModel, offered: Sequence[Quote], watch: Watch | None) -> None:
+        self.request, self.model, self.offered, self.watch = request, model, offered, watch
+        self.places: list[Place] = []
+        self.quotes: dict[Place, list[Quote]] = {}
+        """Of those that a layout fits."""
+
+    def options(self, places: Sequence[Place]) -> list[Option]:
+        """Options of some more. Raises where what is asked for allows no layout on any of them."""
+        self.places += places
+        made = candidates(self.request.terms, self.model, places, self.watch)
+        self.quotes |= {(one.cluster, one.gpus): best(self.offered, one.cluster, one.gpus) for one in made}
+        return plans.options(made, self.request.tokens, self.quotes, self.request.facility)
+
+    def more(self, places: Sequence[Place]) -> list[Option]:
+        """The same where there are others already: that there is no layout is no mistake."""
+        try:
+            return self.options(places)
+        except DistsimError:
+            return []
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many accelerators were tried."""
+        return sorted({gpus for _, gpus in self.places})
 
 
 def _nothing_found(

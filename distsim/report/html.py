@@ -28,7 +28,7 @@ from distsim.report.plan_words import (
     owed,
     owed_whole,
 )
-from distsim.units import DAY, KWH_PER_MWH, count, days_words, duration
+from distsim.units import DAY, KWH_PER_MWH, count, days_words, duration, least_to_most
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may load for the page: nothing but the style inside it."""
@@ -85,7 +85,8 @@ def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html
     rate = f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour ({quote.dated(today)})"
     if made.cheapest is None:
         told = [
-            paragraph(element("strong", "No option keeps to the limits."), " Nearest: ", what, f": {cost}, {rate}.",
+            paragraph(element("strong", "No option keeps to the limits."),
+                      f" Tried: {least_to_most(made.sizes)} accelerators. Nearest: ", what, f": {cost}, {rate}.",
                       class_="answer no"),
             table("Nearest options, and what each lacks", ["option", "from", "days", "dollars", "lacks"],
                   [_miss(made, option) for option in made.nearest], (0, 1, 4)),

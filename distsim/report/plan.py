@@ -30,7 +30,7 @@ from distsim.report.plan_words import (
 )
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
-from distsim.units import DAY, KWH_PER_MWH, count, days_words, duration
+from distsim.units import DAY, KWH_PER_MWH, count, days_words, duration, least_to_most
 
 WIDEST_BAR = 80
 DISPENSABLE = ("MFU", "goodput", "GPU-hours", "cluster", "MWh", "90%", "price age")
@@ -77,8 +77,7 @@ def _question(made: Plan, term: Style) -> list[str]:
 
 def _batches(made: Plan) -> str:
     """Sequences per step; of options that differ in it, the least and the most."""
-    sizes = sorted({one.candidate.global_batch or 0 for one in made.options})
-    return f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
+    return least_to_most([one.candidate.global_batch or 0 for one in made.options])
 
 
 def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: Style) -> list[str]:
@@ -136,7 +135,8 @@ def _misses(made: Plan, term: Style) -> list[str]:
     ]  # fmt: skip
     head = ["nearest", "from", "days", "dollars", "what it lacks"]
     lines = columns(head, rows, left=(0, 1, 4))
-    return [term.ink("No option keeps to the limits.", VERMILLION), *folded(lines, lines[0].index(head[-1]))]
+    tried = f" Tried: {least_to_most(made.sizes)} accelerators."
+    return [term.ink("No option keeps to the limits.", VERMILLION) + tried, *folded(lines, lines[0].index(head[-1]))]
 
 
 def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
@@ -174,14 +174,13 @@ def _cells(option: Option, today: datetime.date) -> dict[str, str]:
 def money_shares(option: Option) -> dict[str, float]:
     """Shares of the dollars: what the GPUs did while they were paid."""
     one, parts = option.candidate, option.candidate.breakdown
-    busy = one.goodput.fraction / one.step_seconds
     known = {
         "arithmetic": parts.get("compute", 0.0), "recomputation": parts.get("recompute", 0.0),
         "communication": sum(parts.get(name, 0.0) for name in COMMUNICATION),
         "pipeline bubble": parts.get("pipeline_bubble", 0.0),
     }  # fmt: skip
     rest = max(one.step_seconds - sum(known.values()), 0.0)
-    shares = {name: seconds * busy for name, seconds in {**known, "optimizer and rest": rest}.items()}
+    shares = {name: one.share(seconds) for name, seconds in {**known, "optimizer and rest": rest}.items()}
     return {**shares, "failures and checkpoints": 1 - one.goodput.fraction}
 
 

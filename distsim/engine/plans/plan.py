@@ -57,6 +57,10 @@ class Candidate:
         """The same on machines rented at a term."""
         return replace(self, goodput=self.spot) if term == "spot" and self.spot is not None else self
 
+    def share(self, seconds: float) -> float:
+        """Of all the time that is paid, what takes so much of each step."""
+        return seconds * self.goodput.fraction / self.step_seconds
+
     def days(self, tokens: float, step_seconds: float) -> float:
         """Calendar days for so many tokens, failures and pauses counted."""
         return tokens / self.tokens_per_step * step_seconds * self.goodput.stretch / DAY
@@ -83,6 +87,11 @@ class Option:
     def tokens_per_dollar(self) -> float:
         """Tokens trained for one dollar of rent."""
         return self.tokens / self.dollars
+
+    @property
+    def arithmetic_dollars(self) -> float:
+        """The part of the rent that no exchange, bubble, recomputation or failure takes."""
+        return self.dollars * self.candidate.share(self.candidate.breakdown.get("compute", 0.0))
 
     @property
     def committed_dollars(self) -> float | None:
@@ -155,6 +164,11 @@ def options(
         for quote in quotes.get((one.cluster, one.gpus), ())
         if (rented := one.under(quote.term)).days(tokens, one.step_seconds) <= LONGEST_DAYS
     ]
+    return cheapest_first(found)
+
+
+def cheapest_first(found: Sequence[Option]) -> list[Option]:
+    """In order of the rent; of the same, the fastest first."""
     return sorted(found, key=lambda option: (option.dollars, option.days))
 
 

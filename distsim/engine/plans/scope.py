@@ -20,14 +20,14 @@ from distsim.errors import DistsimError
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.job import Job
 from distsim.specs.price import TERMS
-from distsim.units import DAY, GIGA, count
+from distsim.units import DAY, GIGA, count, least_to_most
 
 if TYPE_CHECKING:
     from distsim.engine.planner import Request
 
 USUAL_DAYS = 30.0
 """How long a run may take where no deadline is stated; sizes from half to four times of what that asks for are
-tried."""
+tried, and smaller ones where a budget rules these out."""
 LEAST_MEMORY = 40 * GIGA
 """Of accelerators that a plan looks at unless they are named: as the smallest GPUs in presets/runs/whole.csv have."""
 LARGEST_CLUSTER = 32_768
@@ -58,8 +58,13 @@ class Scope:
         """Each cluster with each size."""
         return [(name, size) for name in self.clusters for size in self._sizes(name)]
 
-    def notes(self) -> list[str]:
-        """What has no adapter, what was asked for and has no price, and sizes that were not tried."""
+    @property
+    def open_sizes(self) -> bool:
+        """Whether nothing that was asked says how many accelerators to try."""
+        return not self.request.sizes and self.request.wish.days is None
+
+    def notes(self, sizes: Sequence[int]) -> list[str]:
+        """What has no adapter, what was asked for and has no price, and the ``sizes`` that were tried."""
         told = [*self._tuning, *self._limits(), *self._software()]
         terms = " or ".join(self.request.price_terms)
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
@@ -67,6 +72,8 @@ class Scope:
         missing = sorted((wanted - set(self.sold.values())) | (named - set(self.sold)))
         if missing:
             told.append(f"no {terms} price for whole nodes of {', '.join(missing)} is known: left out")
+        if self.open_sizes:
+            told.append(_sizes_words(sizes, self.request.wish.dollars is not None))
         if not self.request.sizes and any(max(self._needed(name)) > LARGEST_CLUSTER for name in self.clusters):
             told.append(f"sizes up to {LARGEST_CLUSTER:,} accelerators are tried; --gpus tries others")
         return told
@@ -106,6 +113,15 @@ class Scope:
         seconds = (self.request.wish.days or USUAL_DAYS) * DAY
         need = self.flops_per_token * self.request.tokens / (seconds * USUAL_UTILISATION * (peak or GIGA))
         return {2 ** max(round(need * factor - 1).bit_length(), 0) for factor in SIZES}
+
+
+def _sizes_words(sizes: Sequence[int], bound: bool) -> str:
+    """Which sizes are tried where neither they nor a deadline are given; ``bound`` by a budget."""
+    down = ", and fewer where those are too dear and fewer may not be" if bound else ""
+    return (
+        f"no deadline given: as many accelerators are tried as take about {USUAL_DAYS:g} days{down}: "
+        f"{least_to_most(sizes)}; --deadline or --gpus tries others"
+    )
 
 
 def _sold(offered: Sequence[Quote], sizes: Sequence[int]) -> dict[str, str]:
