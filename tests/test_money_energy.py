@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy
 import pytest
 
 from distsim import catalog
@@ -12,6 +13,7 @@ from distsim.engine.plans.energy import draw
 from distsim.engine.plans.ownership import ownership, system_for
 from distsim.formulas import energy, money, scaling
 from distsim.specs.facility import Facility
+from distsim.units import DAY
 
 ORACLE = Path(__file__).parent / "oracles" / "whole_runs.csv"  # figures as published, each row with its source
 # dollars per GPU-hour that the sources state for their own runs
@@ -110,6 +112,29 @@ def test_rent_against_buy() -> None:
     assert before.buying_so_far > before.renting_so_far
     assert year.buying_so_far < year.renting_so_far
     assert money.break_even_months(40_000, 0.2, 0.2, 0.5, 0.8) == float("inf")
+
+
+def test_a_reservation_is_paid_in_whole_terms() -> None:
+    """64 machines at $1.50: a year is $840,960, and 465 days are two of them."""
+    year = 64 * 1.5 * 8_760
+    for days, terms, years in ((10, 1, 1), (365, 1, 1), (366, 2, 1), (465, 2, 1), (465, 1, 3), (1_100, 2, 3)):
+        assert money.reserved_terms(days * DAY, years) == terms
+        assert money.reserved_dollars(64, 1.5, days * DAY, years) == pytest.approx(terms * years * year)
+    assert list(money.reserved_terms(numpy.array([1, 400, 800]) * DAY, 1)) == [1, 2, 3]
+
+
+def test_idle_hours_of_a_reservation_are_rented_too() -> None:
+    """$1.50 for each hour of a year is $13,140, whatever share of them is used; so it is worth more to buy instead."""
+    house, system = catalog.load("facilities", "default"), system_for("h100-sxm")
+    assert system is not None and house.utilisation < 1
+    hourly, reserved = (ownership(system, 1.5, 880, house, reserved=bound) for bound in (False, True))
+    assert reserved.years[0].renting == pytest.approx(13_140)
+    assert hourly.years[0].renting == pytest.approx(13_140 * house.utilisation)
+    assert reserved.break_even_months < hourly.break_even_months
+    used = reserved.rent_per_used_hour * house.utilisation * money.YEAR_HOURS
+    assert (used, reserved.rent_per_hour) == (pytest.approx(13_140), 1.5)
+    longer = ownership(system, reserved.rent_per_used_hour, 880, house)
+    assert reserved.break_even_months == pytest.approx(longer.break_even_months)
 
 
 def test_a_hall_is_rented_for_what_may_be_drawn() -> None:

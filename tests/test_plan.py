@@ -34,6 +34,9 @@ from distsim.engine.step import step_of
 from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.report.plan import money_shares
+from distsim.report.plan_plot import pareto_lines
+from distsim.report.plan_words import owed
+from distsim.report.style import Style
 from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job
 
@@ -300,6 +303,28 @@ def test_the_budget_has_to_pay_for_a_reservation_whole() -> None:
     assert ample.met(year) and ample.lacks(year) == ""
     assert "as the whole term is owed" in tight.lacks(year) and tight.excess(year) > 10
     assert year.to_dict()["payable_dollars"] == year.payable_dollars
+
+
+def test_a_run_longer_than_its_reservation_owes_another_term() -> None:
+    """8 x $1.50: 465 days are two years of $105,120 each."""
+    reserved = {("c", 8): [replace(quote(1.5), term="reserved-1y")]}
+    [option] = options([made(8, 8.0)], 46.5 * 86_400e6, reserved, HOUSE)
+    assert (option.days, option.terms) == (pytest.approx(465), 2)
+    assert option.committed_dollars == pytest.approx(2 * 8 * 1.5 * 8_760)
+    assert Wish(dollars=200_000).lacks(option) == "$10,240 too dear, as 2 whole terms are owed"
+    assert owed(option).startswith("$210k are owed for 2 whole terms (reserved-1y), of which this run uses $134k")
+
+
+def test_nothing_on_the_front_is_beaten_in_what_has_to_be_paid() -> None:
+    """A reservation of 16 GPUs at half the rate of rented ones is paid for a year, 73 times as long as it is used."""
+    rates = {("c", 16): [quote(2.0), replace(quote(1.0, "R"), term="reserved-1y")], ("c", 32): [quote(2.0)]}
+    found = options([made(16, 4.0), made(32, 3.0)], 86_400e6, rates, HOUSE)
+    assert found[0].quote.provider == "R"  # cheapest by the rent of the run
+    assert [found[index].candidate.gpus for index in pareto(found)] == [32, 16]
+    assert all(found[index].terms is None for index in pareto(found))
+    plot = pareto_lines(found, pareto(found), Style(100, 0, False))
+    assert "reservations paid whole" in plot[0]
+    assert "not shown: 1 that cost more than that" in plot[-1]
 
 
 def test_what_limits_are_held_against_is_told() -> None:

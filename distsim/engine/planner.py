@@ -72,7 +72,7 @@ class Plan:
 
     @property
     def pareto(self) -> list[int]:
-        """Indices of options that none beats in days and dollars."""
+        """Indices of options that none beats in days and what has to be paid."""
         return plans.pareto(self.options)
 
     @property
@@ -97,7 +97,8 @@ class Plan:
             return None
         draw = option.candidate.draw
         rated = None if draw is None else draw.rated or None
-        return ownership(system, option.quote.usd_per_gpu_hour, option.watts, self.request.facility, rated)
+        reserved = option.terms is not None
+        return ownership(system, option.quote.usd_per_gpu_hour, option.watts, self.request.facility, rated, reserved)
 
     def besides(self, option: Option) -> Besides:
         """Storage and egress of an option."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum, minimum, where
+from distsim.arrays import Number, ceil_div, maximum, minimum, where
 from distsim.formula import formula
 from distsim.units import GIGA, HOUR, MONTH, WATTS_PER_KILOWATT, YEAR
 
@@ -21,6 +21,25 @@ def gpu_hours(gpus: Number, seconds: Number) -> Number:
 def rent_dollars(billed_gpu_hours: Number, usd_per_gpu_hour: Number) -> Number:
     """Rent of a run; storage, egress and support are not in it."""
     return billed_gpu_hours * usd_per_gpu_hour
+
+
+@formula(unit="1", source="definition: a reservation is for whole terms, rounded up; one at least")
+def reserved_terms(seconds: Number, term_years: Number) -> Number:
+    """Terms of a reservation that a run takes, one after another."""
+    return maximum(ceil_div(seconds, term_years * YEAR), 1)
+
+
+@formula(unit="USD", source="definition: whole terms times accelerators times rate, used or not")
+def reserved_dollars(gpus: Number, usd_per_gpu_hour: Number, seconds: Number, term_years: Number) -> Number:
+    """What is owed for machines that are reserved for a run of so many seconds."""
+    paid = reserved_terms(seconds, term_years) * term_years * YEAR
+    return rent_dollars(gpu_hours(gpus, paid), usd_per_gpu_hour)
+
+
+@formula(unit="USD/h", source="definition: rent of all hours over the share of them that is used")
+def reserved_dollars_per_used_hour(rent_per_hour: Number, utilisation: Number) -> Number:
+    """Rent of one used hour of a machine that is paid for used or not."""
+    return rent_per_hour / utilisation
 
 
 @formula(unit="USD", source="definition: GB kept times months times the price of a GB-month; 730 hours a month")

@@ -27,6 +27,7 @@ from distsim.report.plan_words import (
     number,
     owed,
     owed_whole,
+    unbeaten,
 )
 from distsim.units import DAY, KWH_PER_MWH, count, days_words, duration, least_to_most
 
@@ -162,18 +163,18 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
             "-" if one.mfu is None else f"{one.mfu:.0%}",
         ])  # fmt: skip
     caption = (
-        f"{len(rows)} of {len(made.options)} options, cheapest first. ★ the option shown below; letters: nothing is "
-        "both faster and cheaper"
+        f"{len(rows)} of {len(made.options)} options, cheapest first. ★ the option shown below; letters: "
+        f"{unbeaten(made.options)}"
     )
     return section("options", "Options", table(caption, head, rows, (0, 2, 3, 4)))
 
 
 def _trade(made: Plan, chosen: Option) -> Html:
-    hidden = len(made.options) - len(shown(made))
+    hidden = len(made.options) - len(shown(made, chosen))
     many = "1 option costs" if hidden == 1 else f"{hidden} options cost"
     more = f" {many} more than the plot shows." if hidden else ""
     caption = (
-        "Both scales are logarithmic. Squares with letters: nothing is both faster and cheaper; circles: the other "
+        f"Both scales are logarithmic. Squares with letters: {unbeaten(made.options)}; circles: the other "
         f"options; the large ring: the option shown on this page.{more}"
     )
     return section("trade", "Days against dollars", figure(caption, scatter(made, chosen)))

@@ -1,4 +1,5 @@
-"""Days against dollars as SVG: every option a mark, those that nothing beats lettered and joined, the limits dashed."""
+"""Days against what has to be paid as SVG: every option a mark, those that nothing beats lettered and joined, limits
+dashed."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from distsim.engine.planner import Plan
 from distsim.engine.plans.plan import Option
 from distsim.report.html_figures import drawing, text
 from distsim.report.markup import Html, element
-from distsim.report.plan_plot import DEAREST
+from distsim.report.plan_plot import dearest
 from distsim.report.plan_words import days as length
-from distsim.report.plan_words import dollars
+from distsim.report.plan_words import dollars, unbeaten
 from distsim.units import days_words
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960.0, 440.0, 84.0, 24.0, 16.0, 52.0
@@ -64,32 +65,35 @@ def lettered(made: Plan) -> dict[int, str]:
     return dict(zip(made.pareto, string.ascii_lowercase, strict=False))
 
 
-def shown(made: Plan) -> list[int]:
-    """Options that the plot has room for; dearer ones would squeeze it."""
+def shown(made: Plan, chosen: Option) -> list[int]:
+    """Options that the plot has room for, and those that it is about; dearer ones would squeeze it."""
     front = set(made.pareto)
-    most = DEAREST * made.options[0].dollars
-    return [index for index, one in enumerate(made.options) if one.dollars <= most or index in front]
+    most = dearest(made.options)
+    return [
+        index for index, one in enumerate(made.options)
+        if one.payable_dollars <= most or index in front or one is chosen
+    ]  # fmt: skip
 
 
 def scatter(made: Plan, chosen: Option) -> Html:
     """The plot."""
-    places = shown(made)
+    places = shown(made, chosen)
     found = [made.options[index] for index in places]
     days = _axis([one.days for one in found], made.request.wish.days, LEFT, WIDTH - RIGHT)
-    cost = _axis([one.dollars for one in found], made.request.wish.dollars, HEIGHT - BOTTOM, TOP)
+    cost = _axis([one.payable_dollars for one in found], made.request.wish.dollars, HEIGHT - BOTTOM, TOP)
     letters = lettered(made)
     marks = [_mark(one, days, cost) for index, one in zip(places, found, strict=True) if index not in letters]
     front = [made.options[index] for index in made.pareto]
     marks += [_joined(front, days, cost)]
     marks += [_lettered(made.options[index], letter, days, cost) for index, letter in letters.items()]
-    ring = element("circle", class_="ring", cx=days.at(chosen.days), cy=cost.at(chosen.dollars), r=12)
+    ring = element("circle", class_="ring", cx=days.at(chosen.days), cy=cost.at(chosen.payable_dollars), r=12)
     words = "; ".join(
-        f"{letter}: {length(made.options[index].days)}, {dollars(made.options[index].dollars)}"
+        f"{letter}: {length(made.options[index].days)}, {dollars(made.options[index].payable_dollars)}"
         for index, letter in letters.items()
     )
     parts = [*_scale(days, cost), *_limits(made, days, cost), *marks, ring]
     title = f"Dollars against days of {len(found)} options, both logarithmic"
-    return drawing("pareto-plot", WIDTH, HEIGHT, title, f"Nothing is both faster and cheaper than {words}", parts)
+    return drawing("pareto-plot", WIDTH, HEIGHT, title, f"{unbeaten(made.options).capitalize()}: {words}", parts)
 
 
 def _axis(values: Sequence[float], limit: float | None, start: float, end: float) -> Axis:
@@ -132,16 +136,16 @@ def _limits(made: Plan, days: Axis, cost: Axis) -> list[Html]:
 
 def _hint(one: Option) -> Html:
     size = f"{one.candidate.gpus:,} × {one.candidate.gpu} from {one.quote.whose}"
-    return element("title", f"{size}: {length(one.days)}, {dollars(one.dollars)}")
+    return element("title", f"{size}: {length(one.days)}, {dollars(one.payable_dollars)}")
 
 
 def _mark(one: Option, days: Axis, cost: Axis) -> Html:
-    mark = element("circle", cx=days.at(one.days), cy=cost.at(one.dollars), r=4.5, class_="other")
+    mark = element("circle", cx=days.at(one.days), cy=cost.at(one.payable_dollars), r=4.5, class_="other")
     return element("g", _hint(one), mark)
 
 
 def _lettered(one: Option, letter: str, days: Axis, cost: Axis) -> Html:
-    x, y = days.at(one.days), cost.at(one.dollars)
+    x, y = days.at(one.days), cost.at(one.payable_dollars)
     mark = element("rect", x=x - 6, y=y - 6, width=12, height=12, class_="front")
     return element("g", _hint(one), mark, text(x + 11, y - 9, letter))
 
@@ -150,6 +154,6 @@ def _joined(front: Sequence[Option], days: Axis, cost: Axis) -> Html:
     """Steps: up to the next option of the front, nothing cheaper is as fast."""
     path = ""
     for one in front:
-        x, y = days.at(one.days), cost.at(one.dollars)
+        x, y = days.at(one.days), cost.at(one.payable_dollars)
         path += f"H{x:.2f}V{y:.2f}" if path else f"M{x:.2f} {y:.2f}"
     return element("path", d=path, class_="step")

@@ -27,6 +27,7 @@ from distsim.report.plan_words import (
     owed_whole,
     saving,
     standing_by,
+    unbeaten,
 )
 from distsim.report.prose import folded
 from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, Colour, Style, columns
@@ -156,7 +157,7 @@ def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
             break
     more = len(made.options) - len(rows)
     tail = [f"{more} more: --top {len(made.options)}, --csv or --json"] if more > 0 else []
-    return [f"{term.bold('Options')}, cheapest first; {mark} nothing is both faster and cheaper", *told, *tail]
+    return [f"{term.bold('Options')}, cheapest first; {mark} {unbeaten(made.options)}", *told, *tail]
 
 
 def _cells(option: Option, today: datetime.date) -> dict[str, str]:

@@ -27,9 +27,11 @@ def sentences(own: Ownership, option: Option, house: Facility, today: datetime.d
     when = "never" if never else f"after {months:,.1f} months{late}"
     run = option.days * DAY / YEAR * YEAR_MONTHS
     takes = f"{run:,.1f} months" if run >= 1 else days(option.days)
+    idle = own.rent_per_used_hour != own.rent_per_hour
+    paid = f" ({dollars(own.rent_per_hour)} an hour, used or not)" if idle else ""
     return [
         f"bought for {dollars(own.price)} ({own.item}, {dated(own.date, today)}, network included), an hour in use "
-        f"costs {dollars(own.owned_per_hour)} ({parts}) against {dollars(own.rent_per_hour)} of rent",
+        f"costs {dollars(own.owned_per_hour)} ({parts}) against {dollars(own.rent_per_used_hour)} of rent{paid}",
         f"buying pays off {when}; this run takes {takes}",
         f"all {one.gpus:,} of them cost {dollars(own.price * one.gpus)} to buy",
     ]

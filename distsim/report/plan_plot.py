@@ -1,4 +1,4 @@
-"""Days against dollars on the terminal: every option a dot, the Pareto front by letter."""
+"""Days against what has to be paid on the terminal: every option a dot, the Pareto front by letter."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from distsim.engine.plans.plan import Option
 from distsim.report.plan_words import days as length
+from distsim.report.plan_words import unbeaten
 from distsim.report.prose import folded
 from distsim.report.style import GREEN, Style
 
@@ -20,12 +21,13 @@ DEAREST = 8.0
 
 
 def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style) -> list[str]:
-    """The plot of options in order of dollars, logarithmic both ways, and what each letter of the front stands for."""
-    if len({(one.days, one.dollars) for one in found}) < FEWEST:
+    """The plot of options, logarithmic both ways, and what each letter of the front stands for."""
+    if len({(one.days, one.payable_dollars) for one in found}) < FEWEST:
         return []
     width = max(NARROWEST, min(COLUMNS, term.width - 4))
-    shown = [one for one in found if one.dollars <= DEAREST * found[0].dollars]
-    cells = {index: _cell(shown, one, width) for index, one in enumerate(found) if one.dollars <= shown[-1].dollars}
+    most = dearest(found)
+    shown = [one for one in found if one.payable_dollars <= most]
+    cells = {index: _cell(shown, one, width) for index, one in enumerate(found) if one.payable_dollars <= most}
     grid = dict.fromkeys(cells.values(), term.choose("·", "."))
     letters = dict(zip((index for index in front if index in cells), string.ascii_lowercase, strict=False))
     for index, letter in letters.items():
@@ -34,19 +36,25 @@ def pareto_lines(found: Sequence[Option], front: Sequence[int], term: Style) -> 
         "  |" + "".join(grid.get((column, line), " ") for column in range(width)).rstrip()
         for line in reversed(range(LINES))
     ]
-    days, cost = [one.days for one in shown], [one.dollars for one in shown]
+    days, cost = [one.days for one in shown], [one.payable_dollars for one in shown]
     left, right = length(min(days)), length(max(days))
-    title = f"{term.bold('Dollars (up) against days (across)')}, logarithmic; letters: nothing is faster and cheaper"
-    legend = [
-        f"  {letter}  {length(found[index].days)}, ${found[index].dollars:,.0f}: {found[index].candidate.gpus:,} x "
-        f"{found[index].candidate.gpu} from {found[index].quote.whose}"
-        for index, letter in letters.items()
-    ]
+    title = f"{term.bold('Dollars (up) against days (across)')}, logarithmic; letters: {unbeaten(found)}"
+    legend = [f"  {letter}  {_told(found[index])}" for index, letter in letters.items()]
     return [
         *folded([title], indent=4), f"  ${max(cost):,.0f}", *rows, f"  +{'-' * width}",
         f"  ${min(cost):,.0f}   {left} {right:>{max(width - len(left), len(right))}}", *legend,
         *([f"  not shown: {len(found) - len(shown)} that cost more than that"] if len(found) > len(shown) else []),
     ]  # fmt: skip
+
+
+def _told(one: Option) -> str:
+    what = f"{one.candidate.gpus:,} x {one.candidate.gpu} from {one.quote.whose}"
+    return f"{length(one.days)}, ${one.payable_dollars:,.0f}: {what}"
+
+
+def dearest(found: Sequence[Option]) -> float:
+    """The most dollars that a plot has room for."""
+    return DEAREST * min(one.payable_dollars for one in found)
 
 
 def _cell(found: Sequence[Option], one: Option, width: int) -> tuple[int, int]:
@@ -55,5 +63,5 @@ def _cell(found: Sequence[Option], one: Option, width: int) -> tuple[int, int]:
         span = math.log(high / low)
         return 0 if span == 0 else min(size - 1, int(math.log(value / low) / span * size))
 
-    days, cost = [other.days for other in found], [other.dollars for other in found]
-    return place(one.days, days, width), place(one.dollars, cost, LINES)
+    days, cost = [other.days for other in found], [other.payable_dollars for other in found]
+    return place(one.days, days, width), place(one.payable_dollars, cost, LINES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.planner import Plan
@@ -64,11 +65,12 @@ def kept(made: Plan, share: float) -> str:
 
 def owed(option: Option) -> str:
     """What a reservation binds its buyer to; nothing for machines that are paid by the hour."""
-    whole = option.committed_dollars
+    whole, terms = option.committed_dollars, option.terms
     if whole is None:
         return ""
+    paid = "the whole term" if terms == 1 else f"{terms} whole terms"
     return (
-        f"{dollars(whole)} are owed for the whole term ({option.quote.term}), of which this run uses "
+        f"{dollars(whole)} are owed for {paid} ({option.quote.term}), of which this run uses "
         f"{dollars(option.dollars)} ({option.dollars / whole:.0%})"
     )
 
@@ -76,6 +78,12 @@ def owed(option: Option) -> str:
 def owed_whole(option: Option) -> str:
     """The same as an amount for a column."""
     return "-" if option.committed_dollars is None else dollars(option.committed_dollars)
+
+
+def unbeaten(found: Sequence[Option]) -> str:
+    """What the options of the front have in common."""
+    whole = ", reservations paid whole" if any(one.terms is not None for one in found) else ""
+    return f"nothing is both faster and cheaper{whole}"
 
 
 def standing_by(option: Option) -> str:

@@ -36,6 +36,8 @@ class Ownership:
     """With its share of the network."""
     owned_per_hour: float
     rent_per_hour: float
+    rent_per_used_hour: float
+    """More than the rent of an hour where idle hours are paid too."""
     break_even_months: float
     years: tuple[Year, ...]
     parts: Mapping[str, float]
@@ -48,6 +50,7 @@ class Ownership:
         return {
             "item": self.item, "date": self.date, "usd_per_gpu": self.price,
             "owned_usd_per_gpu_hour": self.owned_per_hour, "rent_usd_per_gpu_hour": self.rent_per_hour,
+            "rent_usd_per_used_gpu_hour": self.rent_per_used_hour,
             "owned_usd_per_gpu_hour_parts": dict(self.parts),
             "break_even_months": None if months == float("inf") else months,
             "years": [vars(year) for year in self.years],
@@ -74,11 +77,13 @@ def _systems(prices: Price, gpu: str) -> list[Purchase]:
 
 
 def ownership(
-    purchase: Purchase, rent_per_hour: float, watts_per_gpu: float, facility: Facility, rated_watts: float | None = None
-) -> Ownership:
-    """What buying one accelerator with its share of a system means against a rent. A hall is rented for the most that
-    it may draw, for what it draws where nobody says."""
+    purchase: Purchase, rent_per_hour: float, watts_per_gpu: float, facility: Facility,
+    rated_watts: float | None = None, reserved: bool = False,
+) -> Ownership:  # fmt: skip
+    """What buying one accelerator with its share of a system means against a rent: of the hours in use, of all hours
+    where it is ``reserved``. A hall is rented for the most that it may draw, for what it draws where nobody says."""
     figures = Figures()
+    rent = _rent_per_used_hour(rent_per_hour, facility, reserved, figures)
     price = _price(purchase, facility, figures)
     watts = rated_watts or watts_per_gpu
     power = figures.use("electricity, in use", money.power_dollars_per_hour, watts=watts_per_gpu, pue=facility.pue,
@@ -96,7 +101,7 @@ def ownership(
         standing_per_hour=upkeep + hall, power_per_used_hour=power, utilisation=facility.utilisation,
     )  # fmt: skip
     months = figures.use(
-        "break-even", money.break_even_months, price=price, rent_per_hour=rent_per_hour, power_per_used_hour=power,
+        "break-even", money.break_even_months, price=price, rent_per_hour=rent, power_per_used_hour=power,
         standing_per_hour=upkeep + hall, utilisation=facility.utilisation,
     )  # fmt: skip
     used = facility.utilisation * money.YEAR_HOURS
@@ -104,11 +109,19 @@ def ownership(
     standing = {"depreciation": worn, "upkeep": upkeep, "hall": hall}
     parts = {name: float(cost / facility.utilisation) for name, cost in standing.items()}
     parts["electricity"] = float(power)
-    years = _years(price, running, rent_per_hour * used, facility)
+    years = _years(price, running, rent * used, facility)
     return Ownership(
-        purchase.item, purchase.date, purchase.source, price, float(owned), rent_per_hour, float(months),
+        purchase.item, purchase.date, purchase.source, price, float(owned), rent_per_hour, rent, float(months),
         tuple(years), parts, figures,
     )  # fmt: skip
+
+
+def _rent_per_used_hour(rent_per_hour: float, facility: Facility, reserved: bool, figures: Figures) -> float:
+    """What an hour in use costs to rent."""
+    if not reserved:
+        return rent_per_hour
+    return float(figures.use("reserved, per hour in use", money.reserved_dollars_per_used_hour,
+                             rent_per_hour=rent_per_hour, utilisation=facility.utilisation))  # fmt: skip
 
 
 def _price(purchase: Purchase, facility: Facility, figures: Figures) -> float:

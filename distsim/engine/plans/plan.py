@@ -14,7 +14,7 @@ from distsim.engine.steps.intervals import LEVEL
 from distsim.errors import DistsimError
 from distsim.formulas import energy, money
 from distsim.specs.facility import Facility
-from distsim.units import DAY, HOUR
+from distsim.units import DAY
 
 LONGEST_DAYS = 10 * 365.0
 """Plans that take longer are no plans."""
@@ -94,13 +94,19 @@ class Option:
         return self.dollars * self.candidate.share(self.candidate.breakdown.get("compute", 0.0))
 
     @property
+    def terms(self) -> int | None:
+        """How many terms of a reservation the run takes, each paid whole; None for machines paid by the hour."""
+        years = RESERVED_YEARS.get(self.quote.term)
+        return None if years is None else int(money.reserved_terms(self.days * DAY, years))
+
+    @property
     def committed_dollars(self) -> float | None:
-        """What a reservation of these machines costs over its whole term; None where they are paid by the hour."""
+        """What a reservation of these machines costs over its whole terms; None where they are paid by the hour."""
         years = RESERVED_YEARS.get(self.quote.term)
         if years is None:
             return None
-        hours = money.gpu_hours(self.candidate.gpus, max(years * money.YEAR_HOURS * HOUR, self.days * DAY))
-        return float(money.rent_dollars(hours, self.quote.usd_per_gpu_hour))
+        gpus, rate = self.candidate.gpus, self.quote.usd_per_gpu_hour
+        return float(money.reserved_dollars(gpus, rate, self.days * DAY, years))
 
     @property
     def payable_dollars(self) -> float:
@@ -186,14 +192,19 @@ def _option(one: Candidate, quote: Quote, tokens: float, facility: Facility) -> 
 
 
 def pareto(found: Sequence[Option]) -> list[int]:
-    """Indices of the options that no other beats in both days and dollars, fastest first."""
+    """Indices of the options that no other beats in both days and what has to be paid, fastest first."""
     front: list[int] = []
     cheapest = float("inf")
-    for index in sorted(range(len(found)), key=lambda i: (found[i].days, found[i].dollars)):
-        if found[index].dollars < cheapest:
+    for index in sorted(range(len(found)), key=lambda i: (found[i].days, found[i].payable_dollars)):
+        if found[index].payable_dollars < cheapest:
             front.append(index)
-            cheapest = found[index].dollars
+            cheapest = found[index].payable_dollars
     return front
+
+
+def whole_terms(terms: int) -> str:
+    """What is paid of a reservation, before ``owed``."""
+    return "the whole term is" if terms == 1 else f"{terms} whole terms are"
 
 
 @dataclass(frozen=True)
@@ -234,7 +245,7 @@ class Wish:
         if self.days is not None and option.days > self.days:
             words.append(f"{option.days - self.days:,.1f} days too late")
         if self.dollars is not None and option.payable_dollars > self.dollars:
-            whole = "" if option.committed_dollars is None else ", as the whole term is owed"
+            whole = "" if option.terms is None else f", as {whole_terms(option.terms)} owed"
             words.append(f"${option.payable_dollars - self.dollars:,.0f} too dear{whole}")
         return ", ".join(words)
 

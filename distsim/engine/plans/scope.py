@@ -220,8 +220,8 @@ def usual_notes(request: Request, model: LoadedModel, left_out: int) -> list[str
         )
     if request.wish.dollars is not None and (bound := [term for term in request.price_terms if term in RESERVED_YEARS]):
         notes.append(
-            f"the budget is held against what has to be paid: of {' and '.join(bound)} the whole term, of all else the "
-            "rent of the run; options are ranked by the rent of the run"
+            f"the budget is held against what has to be paid: of {' and '.join(bound)} the whole term or terms, of "
+            "all else the rent of the run; options are ranked by the rent of the run"
         )
     if "spot" in request.price_terms and request.terms.policy.node_preempted_every is None:
         notes.append(
