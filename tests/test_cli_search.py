@@ -235,7 +235,9 @@ def test_dollars_per_token_are_rent_over_tokens(capsys: pytest.CaptureFixture[st
     words = (*SMALL, "--recompute", "none", "--json")
     found = json.loads(answer(capsys, *words, "--price", "2.50", "--csv", "ranked.csv", "--all", "all.csv"))
     for one in found["layouts"]:
-        assert one["usd_per_million_tokens"] == pytest.approx(8 * 2.5 / 3600 / one["tokens_per_second"] * 1e6)
+        assert one["usd_per_million_tokens"] == pytest.approx(
+            8 * 2.5 / 3600 / one["tokens_per_second"] * 1e6 * campaign_pace()
+        )
     with open("ranked.csv", encoding="utf-8") as file:
         told = [float(row["usd_per_million_tokens"]) for row in csv.DictReader(file)]
     assert told == [one["usd_per_million_tokens"] for one in found["layouts"][: found["ranked"]]]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
+from shell import piped
 
 from distsim import catalog
 from distsim.engine.layouts.bounds import Bounds
@@ -74,7 +77,7 @@ def test_a_rate_of_ones_own_needs_no_list() -> None:
     base = base_setup(Job(model="gpt2", gpu="titan-rtx"), 1)
     (rent,) = rents(wish_for("$0.75", ()), base, (6,)).values()
     assert rent.usd_per_hour == pytest.approx(4.5) and rent.quote is None and not rent.note
-    assert rent.usd_per_million_tokens(1e6) == pytest.approx(4.5 / 3600)
+    assert rent.usd_per_million_tokens(1e6) == pytest.approx(4.5 / 3600 * campaign_pace())
     with pytest.raises(DistsimError, match="no on-demand price of titan-rtx is known"):
         rents(Wish(), base, (6,))
 
@@ -100,3 +103,76 @@ def test_deadlines_are_at_the_pace_of_campaigns() -> None:
     assert seconds == pytest.approx(300e9 / free.best[0].report.tokens_per_second * campaign_pace())
     assert search(replace(request, deadline=seconds * 1.01)).best
     assert not search(replace(request, deadline=seconds * 0.99)).best
+
+
+CLUSTER = """
+name = "ours"
+gpu = "h100-sxm"
+gpus_per_node = 8
+domain = 8
+[fabric]
+kind = "nvswitch"
+rate = "450 GB/s"
+[network]
+kind = "ib"
+nics = 8
+nic_rate = "400 Gb/s"
+[source]
+other = "x"
+checked = 2026-11-22
+"""
+OFFERS = """
+provider = "Ours"
+currency = "USD"
+[[offers]]
+instance = "8x"
+gpu = "h100-sxm"
+gpus = 8
+cluster = "ours.toml"
+on_demand = 2.5
+reserved_1y = 1.5
+date = "2026-11-01"
+source = "offer"
+"""
+ASKED = ("llama-2-7b", "--tp", "1", "--pp", "1", "--recompute", "none", "--zero", "1", "--top", "1", "--json")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> tuple[str, ...]:
+    """Options of a search and of a plan on a cluster and with prices of one's own."""
+    for name, text in (("ours", CLUSTER), ("offers", OFFERS)):
+        (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+    return ("--cluster", str(tmp_path / "ours.toml"), "--provider", str(tmp_path / "offers.toml"))
+
+
+def test_tokens_per_dollar_are_those_of_a_plan(own: tuple[str, ...]) -> None:
+    """A plan counts failures on top."""
+    asked = (*ASKED[:-3], *own, "--gpus", "64", "--tokens", "1T", "--global-batch", "1024", "--json")
+    best = json.loads(piped("search", *asked, "--top", "1").stdout)["layouts"][0]
+    assert best["usd"] == pytest.approx(best["usd_per_million_tokens"] * 1e6)
+    planned = json.loads(piped("plan", *asked).stdout)["options"][0]
+    assert planned["step_seconds"] == pytest.approx(best["seconds"])
+    per_dollar = 1e6 / best["usd_per_million_tokens"]
+    assert per_dollar * planned["goodput"] == pytest.approx(planned["tokens_per_dollar"])
+
+
+def test_a_search_says_what_a_reservation_owes(own: tuple[str, ...]) -> None:
+    """64 at $1.50 for a year are $840,960; a run of two years owes two of them."""
+    asked = (*ASKED, *own, "--gpus", "64", "--price", "reserved-1y")
+    short, long = (json.loads(piped("search", *asked, "--tokens", tokens).stdout) for tokens in ("1T", "40T"))
+    assert 365 < long["layouts"][0]["training_days"] < 730
+    assert [one["layouts"][0]["committed_usd"] for one in (short, long)] == pytest.approx([840_960, 2 * 840_960])
+    assert short["layouts"][0]["usd"] < 0.1 * 840_960
+    assert short["prices"][0]["committed_usd"] == pytest.approx(840_960)
+    text = piped("search", *asked[: len(ASKED) - 1], *asked[len(ASKED) :], "--tokens", "1T").stdout
+    assert "owed for each whole term: $841k of 64 GPUs" in " ".join(text.split())
+    assert any(line.split()[:1] == ["#"] and "owed" in line.split() for line in text.splitlines())
+    hourly = json.loads(piped("search", *ASKED, *own, "--gpus", "64", "--tokens", "1T").stdout)
+    assert (hourly["layouts"][0]["committed_usd"], hourly["prices"][0]["committed_usd"]) == (None, None)
+
+
+def test_offers_on_a_cluster_of_ones_own_are_its_price(own: tuple[str, ...]) -> None:
+    """The offer names the file of the cluster, the cluster has a name in it."""
+    done = piped("search", *ASKED, *own, "--gpus", "64", "--price", "on-demand")
+    assert "nobody's" not in done.stderr and "may differ" not in done.stderr
+    assert json.loads(done.stdout)["prices"][0]["usd_per_gpu_hour"] == 2.5

@@ -95,16 +95,16 @@ def search(
         ),
         kept, rents, interrupted,
         (*base.notes, *lacking(base), *notes, *placed(best), *without_stages(base, max(request.gpus), request.bounds),
-         *support_notes(request, best), *unused_profile(best), *unread_options(request, best), *pace_note(request)),
+         *support_notes(request, best), *unused_profile(best), *unread_options(request, best),
+         *pace_note(request, bool(rents))),
     )  # fmt: skip
 
 
-def pace_note(request: Request) -> list[str]:
-    """What days and dollars of a whole run rest on, where tokens are stated."""
-    if request.tokens is None:
-        return []
+def pace_note(request: Request, priced: bool) -> list[str]:
+    """What days and dollars rest on, where there are any."""
+    told = [*(["days"] if request.tokens is not None else []), *(["dollars"] if priced else [])]
     pace = f"{campaign_pace():g} times as long as a benchmark's"
-    return [f"days and dollars of all tokens are at the pace of campaigns, whose steps take {pace}"]
+    return [f"{' and '.join(told)} are at the pace of campaigns, whose steps take {pace}"] if told else []
 
 
 def unused_profile(best: Sequence[Choice]) -> list[str]:

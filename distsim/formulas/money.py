@@ -55,9 +55,10 @@ def egress_dollars(leaving_bytes: Number, usd_per_gb: Number) -> Number:
 
 
 @formula(unit="USD", source="definition: dollars per second over tokens per second, times a million")
-def million_tokens_dollars(usd_per_hour: Number, tokens_per_second: Number) -> Number:
-    """Rent of the accelerators while a million tokens are trained; failures and pauses are not in it."""
-    return usd_per_hour / HOUR / tokens_per_second * MILLION
+def million_tokens_dollars(usd_per_hour: Number, tokens_per_second: Number, pace: Number) -> Number:
+    """Rent of the accelerators while a million tokens are trained, by steps that take ``pace`` times as long as those
+    that the tokens per second are of; failures and pauses are not in it."""
+    return usd_per_hour / HOUR * pace / tokens_per_second * MILLION
 
 
 @formula(unit="USD/h", source="definition: watts in kW times PUE times the price of a kWh")

@@ -12,6 +12,7 @@ from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.layouts.money import Rent
 from distsim.engine.search import Choice, SearchReport
 from distsim.report.memory import number
+from distsim.report.plan_words import dollars
 from distsim.report.prose import folded
 from distsim.report.search_plot import plot
 from distsim.report.search_table import DEGREES, recompute_word, table
@@ -121,7 +122,15 @@ def price_words(rents: Sequence[Rent]) -> str:
     paid = [f"{rent.gpus:,} GPUs paid as {rent.billed_gpus:,}" for rent in rents if rent.billed_gpus != rent.gpus]
     whole = f"; whole instances: {', '.join(paid)}" if paid else ""
     age = quote.age(datetime.date.today())
-    return f"price: {rate}, {quote.term} from {quote.provider} ({quote.instance}; of {quote.date}, {age} old){whole}"
+    told = f"price: {rate}, {quote.term} from {quote.provider} ({quote.instance}; of {quote.date}, {age} old)"
+    return told + whole + owed_words(rents)
+
+
+def owed_words(rents: Sequence[Rent]) -> str:
+    """What a reservation binds its buyer to; nothing for machines that are paid by the hour."""
+    owed = [(rent, whole) for rent in rents if (whole := rent.committed_usd()) is not None]
+    told = ", ".join(f"{dollars(whole)} of {rent.billed_gpus:,} GPUs" for rent, whole in owed)
+    return f"; owed for each whole term: {told}" if told else ""
 
 
 def almost_lines(report: SearchReport, term: Style) -> list[str]:

@@ -78,6 +78,8 @@ def figures(report: SearchReport, one: Choice) -> Row:
         cost["days"] = f"{training / DAY:,.1f}"
     if total is not None:
         cost["dollars"] = money(total)
+    if (owed := report.committed_usd(one)) is not None:
+        cost["owed"] = money(owed)
     rate = f"{step.tokens_per_second / step.setup.layout.gpus:,.0f}"
     return {"step": duration(step.seconds), **cost, "tokens/s/GPU": rate, "MFU": percent(step.mfu),
             "GiB": number(step.memory.peak)}  # fmt: skip

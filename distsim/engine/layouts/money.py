@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distsim.arrays import ceil_div
+from distsim import catalog
+from distsim.arrays import Number, ceil_div
 from distsim.engine.jobs.resolve import Setup
-from distsim.engine.plans.prices import STALE_DAYS, Quote, covers, price_lists, quotes, recent, term_of
+from distsim.engine.plans.pace import campaign_pace
+from distsim.engine.plans.prices import RESERVED_YEARS, STALE_DAYS, Quote, covers, price_lists, quotes, recent, term_of
 from distsim.errors import DistsimError
 from distsim.formulas import money
+from distsim.specs.cluster import Cluster
 from distsim.specs.price import MOST_PER_GPU_HOUR, TERMS
 
 
@@ -40,16 +43,23 @@ class Rent:
         """Dollars per hour for all that is paid."""
         return float(money.rent_dollars(self.billed_gpus, self.usd_per_gpu_hour))
 
-    def usd_per_million_tokens(self, tokens_per_second: float) -> float:
-        """Dollars of a million tokens."""
-        return float(money.million_tokens_dollars(self.usd_per_hour, tokens_per_second))
+    def usd_per_million_tokens(self, tokens_per_second: Number) -> Number:
+        """Dollars of a million tokens at the pace of campaigns, where benchmark steps train so many a second."""
+        return money.million_tokens_dollars(self.usd_per_hour, tokens_per_second, campaign_pace())
+
+    def committed_usd(self, seconds: float = 0.0) -> float | None:
+        """What a reservation for so long costs over its whole terms; None where they are paid by the hour."""
+        years = None if self.quote is None else RESERVED_YEARS.get(self.quote.term)
+        if years is None:
+            return None
+        return float(money.reserved_dollars(self.billed_gpus, self.usd_per_gpu_hour, seconds, years))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; ``date`` is the price's."""
+        """Plain data; ``date`` is the price's, ``committed_usd`` are of one term."""
         told = {"provider": None, "date": None, "term": None} if self.quote is None else self.quote.to_dict()
         return {
             "gpus": self.gpus, "billed_gpus": self.billed_gpus, "usd_per_hour": self.usd_per_hour, **told,
-            "usd_per_gpu_hour": self.usd_per_gpu_hour,
+            "usd_per_gpu_hour": self.usd_per_gpu_hour, "committed_usd": self.committed_usd(),
         }  # fmt: skip
 
 
@@ -97,10 +107,15 @@ def _rent(mine: Sequence[Quote], base: Setup, gpus: int) -> Rent:
     """The cheapest: of a stated cluster's nodes, else of any with the accelerator, else of smaller instances."""
     cluster = base.cluster
     nodes = [quote for quote in mine if covers(quote, gpus, cluster)]
-    own = [quote for quote in nodes if base.job.cluster and quote.cluster == cluster.name]
+    own = [quote for quote in nodes if base.job.cluster and _is_of(quote, cluster)]
     offers = [(_billed(quote, gpus), quote) for quote in own or nodes or mine]
-    best, quote = min(offers, key=lambda offer: (offer[0].usd_per_hour, offer[1].cluster != cluster.name))
+    best, quote = min(offers, key=lambda offer: (offer[0].usd_per_hour, not _is_of(offer[1], cluster)))
     return replace(best, note=_doubt(quote, base, bool(nodes)))
+
+
+def _is_of(quote: Quote, cluster: Cluster) -> bool:
+    """Whether a quote is for a cluster, which it may name by the file that states it."""
+    return bool(quote.cluster) and catalog.load("clusters", quote.cluster).name == cluster.name
 
 
 def _doubt(quote: Quote, base: Setup, whole: bool) -> str:
@@ -111,7 +126,7 @@ def _doubt(quote: Quote, base: Setup, whole: bool) -> str:
             f"{missing} whole nodes with {base.cluster.gpu} is known: that of a smaller instance is taken, at which "
             "nobody sells a network"
         )
-    if quote.cluster in ("", name):
+    if not quote.cluster or _is_of(quote, base.cluster):
         return ""
     if base.job.cluster:
         return f"{missing} nodes of {name} is known: that of {quote.cluster} is taken, whose network may differ"

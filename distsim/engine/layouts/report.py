@@ -126,9 +126,10 @@ class SearchReport:
         return int(self.best[0].found.group.batch)
 
     def usd_per_million_tokens(self, choice: Choice) -> float | None:
-        """Dollars that a million tokens cost with a layout, failures not counted; None where prices were not asked."""
-        rent = self.rents.get(int(choice.report.setup.layout.gpus))
-        return None if rent is None else rent.usd_per_million_tokens(choice.report.tokens_per_second)
+        """Dollars that a million tokens cost with a layout at the pace of campaigns, failures not counted; None where
+        prices were not asked."""
+        rent = self._rent(choice)
+        return None if rent is None else float(rent.usd_per_million_tokens(choice.report.tokens_per_second))
 
     def training_seconds(self, choice: Choice) -> float | None:
         """How long the tokens of the request take with a layout at the pace of campaigns, failures not counted; None
@@ -139,7 +140,16 @@ class SearchReport:
     def usd(self, choice: Choice) -> float | None:
         """What they cost, where prices were asked for."""
         per_million, tokens = self.usd_per_million_tokens(choice), self.request.tokens
-        return None if per_million is None or tokens is None else per_million * tokens / MILLION * campaign_pace()
+        return None if per_million is None or tokens is None else per_million * tokens / MILLION
+
+    def committed_usd(self, choice: Choice) -> float | None:
+        """What a reservation for them costs over its whole terms; None where machines are paid by the hour or no
+        tokens are stated."""
+        rent, training = self._rent(choice), self.training_seconds(choice)
+        return None if rent is None or training is None else rent.committed_usd(training)
+
+    def _rent(self, choice: Choice) -> search_money.Rent | None:
+        return self.rents.get(int(choice.report.setup.layout.gpus))
 
     def alike(self, choice: Choice) -> search_alike.Alike | None:
         """How many layouts are like a ranked one; None where each is ranked by itself, or so many were asked for that
@@ -159,7 +169,7 @@ class SearchReport:
         if training is not None:
             made["training_days"] = training / DAY
         if total is not None:
-            made["usd"] = total
+            made["usd"], made["committed_usd"] = total, self.committed_usd(choice)
         family = self.alike(choice) if any(choice is one for one in self.best) else None
         if family is not None:
             made["alike"] = family.to_dict()

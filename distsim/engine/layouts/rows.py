@@ -10,7 +10,6 @@ import numpy
 from distsim.engine.layouts.fold import Block
 from distsim.engine.layouts.money import Rent
 from distsim.engine.layouts.space import AXES, Array
-from distsim.formulas import money
 
 COLUMNS: dict[str, tuple[str, str]] = {
     "gpus": ("", "accelerators of the job"), "tp": ("", "tensor parallel degree"), "pp": ("", "pipeline stages"),
@@ -27,7 +26,7 @@ ANSWERS: dict[str, tuple[str, str]] = {
     "seconds": ("s", "time of one optimizer step"), "peak_memory_bytes": ("B", "on the fullest GPU"),
     "tokens_per_second": ("1/s", "over all GPUs"),
 }  # fmt: skip
-COST = {"usd_per_million_tokens": ("USD", "rent while a million tokens are trained")}
+COST = {"usd_per_million_tokens": ("USD", "rent while a million tokens are trained, at the pace of campaigns")}
 
 
 def described(priced: bool) -> dict[str, tuple[str, str]]:
@@ -51,7 +50,7 @@ def columns(block: Block, rents: Mapping[int, Rent]) -> dict[str, Any]:
     made["tokens_per_second"] = made["global_batch"] * y.seq / seconds
     if rents:
         rent = rents[int(numpy.max(y.gpus))]
-        made["usd_per_million_tokens"] = money.million_tokens_dollars(rent.usd_per_hour, made["tokens_per_second"])
+        made["usd_per_million_tokens"] = rent.usd_per_million_tokens(made["tokens_per_second"])
     return made
 
 
