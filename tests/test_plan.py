@@ -35,7 +35,7 @@ from distsim.errors import DistsimError
 from distsim.formulas import scaling
 from distsim.report.plan import money_shares
 from distsim.report.plan_plot import pareto_lines
-from distsim.report.plan_words import owed
+from distsim.report.plan_words import number, owed
 from distsim.report.style import Style
 from distsim.specs.cluster import Cluster
 from distsim.specs.job import Job
@@ -353,6 +353,58 @@ def test_days_follow_from_steps_and_spare_nodes_are_priced_apart() -> None:
     assert many["spare_dollars"] == pytest.approx(3 * few["spare_dollars"], rel=1e-3)
     assert "1 node in reserve, not billed" in run(*asked, "--spares", "1").stdout
     assert "in reserve" not in run(*asked, "--spares", "0").stdout
+
+
+def test_a_spare_is_an_instance_where_the_job_is_on_one_that_is_less_than_a_node() -> None:
+    asked = ("gpt2", "--tokens", "1B", "--gpu", "h100-sxm", "--gpus", "1", "--provider", "vast-ai", "--spares", "1")
+    option = json.loads(run(*asked, "--json").stdout)["options"][0]
+    assert option["spare_dollars"] == pytest.approx(option["dollars"])
+    assert "1 instance in reserve, not billed" in run(*asked).stdout
+    two = replace(made(16, 4.0, cluster="nebius-h100"), goodput=replace(made(16, 4.0).goodput, spares=2))
+    [nodes] = options([two], 86_400e6, {("nebius-h100", 16): [quote(2.0)]}, HOUSE)
+    assert (nodes.spare_gpus, nodes.spare_dollars) == (8, pytest.approx(nodes.dollars))
+
+
+def test_where_a_price_holds_is_told() -> None:
+    asked = ("llama-2-7b", "--tokens", "300B", "--cluster", "p5en.48xlarge", "--gpus", "64", "--price", "spot")
+    price = json.loads(run(*asked, "--json").stdout)["options"][0]["price"]
+    assert price["region"]
+    text = run(*asked, COLUMNS="200").stdout
+    assert f"({price['region']}; price of" in " ".join(text.split())  # the instance is called like the cluster
+    head, row = text.split("Options,")[1].splitlines()[1:3]
+    assert row[head.index("region") :].split()[0] == price["region"]
+    assert "region" not in run(*asked, COLUMNS="80").stdout.split("Options,")[1].splitlines()[1]
+    told = next(csv.DictReader(io.StringIO(run(*asked, "--csv").stdout)))
+    assert (told["instance"], told["region"]) == (price["instance"], price["region"])
+
+
+def test_sequences_beyond_the_context_are_told() -> None:
+    asked = ("llama-2-7b", "--tokens", "100B", "--cluster", "nebius-h100", "--gpus", "64")
+    told = "8,192 tokens per sequence are more than the 4,096 that llama-2-7b was made for"
+    assert told in run(*asked, "--seq", "8192").stderr
+    assert told in json.loads(run(*asked, "--seq", "8192", "--json").stdout)["notes"]
+    assert "was made for" not in run(*asked, "--seq", "4096").stderr
+
+
+def test_small_amounts_are_not_rounded_away() -> None:
+    asked = ("gpt2", "--tokens", "1B", "--gpu", "h100-sxm", "--gpus", "1")
+    option = json.loads(run(*asked, "--json").stdout)["options"][0]
+    assert option["gpu_hours"] < 1 and option["tonnes_co2e"] < 1e-3
+    text = " ".join(run(*asked).stdout.split())
+    assert f"; {option['gpu_hours']:.2g} GPU-hours" in text
+    assert f", {option['tonnes_co2e'] * 1e3:.2g} kgCO2e" in text
+    assert " 0.0 expected" not in text
+
+
+@pytest.mark.parametrize(
+    ("amount", "digits", "told"),
+    [
+        (0, 0, "0"), (0.83, 0, "0.83"), (0.000019, 1, "0.000019"), (1.43, 0, "1.4"), (9.94, 0, "9.9"), (9.96, 0, "10"),
+        (9.96, 1, "10.0"), (12.34, 0, "12"), (12.34, 1, "12.3"), (1_720_320, 0, "1,720,320"),
+    ],
+)  # fmt: skip
+def test_numbers_have_two_digits_at_least(amount: float, digits: int, told: str) -> None:
+    assert number(amount, digits) == told
 
 
 def test_an_offer_may_name_a_cluster_of_ones_own(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_price_dated_in_the_future_is_told_as_such(tmp_path: Path) -> None:
     own = tmp_path / "mine.toml"
     own.write_text(CONTRACT.replace("2026-11-01", "2199-11-01"), encoding="utf-8")
     told = " ".join(run(*ASKED, "--provider", str(own)).stdout.split())
-    assert "(price of 2199-11-01, dated in the future)" in told
+    assert "price of 2199-11-01, dated in the future)" in told
 
 
 def test_a_reservation_is_owed_whole(tmp_path: Path) -> None:

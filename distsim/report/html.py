@@ -22,11 +22,13 @@ from distsim.report.plan_words import (
     dollars,
     energy,
     fullness,
+    gpu_hours,
     interval,
     kept,
     number,
     owed,
     owed_whole,
+    rate,
     unbeaten,
 )
 from distsim.units import DAY, KWH_PER_MWH, count, days_words, duration, least_to_most
@@ -83,18 +85,18 @@ def _answer(made: Plan, chosen: Option, seed: int, today: datetime.date) -> Html
     one, quote = chosen.candidate, chosen.quote
     what = f"{one.gpus:,} × {one.gpu} ({one.cluster}) from {quote.whose}"
     cost = f"{days(chosen.days)}, {dollars(chosen.dollars)}"
-    rate = f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour ({quote.dated(today)})"
+    price = rate(chosen, today)
     if made.cheapest is None:
         told = [
             paragraph(element("strong", "No option keeps to the limits."),
-                      f" Tried: {least_to_most(made.sizes)} accelerators. Nearest: ", what, f": {cost}, {rate}.",
+                      f" Tried: {least_to_most(made.sizes)} accelerators. Nearest: ", what, f": {cost}, {price}.",
                       class_="answer no"),
             table("Nearest options, and what each lacks", ["option", "from", "days", "dollars", "lacks"],
                   [_miss(made, option) for option in made.nearest], (0, 1, 4)),
         ]  # fmt: skip
     else:
         told = [paragraph("Cheapest: rent ", element("strong", what), " for about ", element("strong", cost),
-                          f", {rate}.", class_="answer")]  # fmt: skip
+                          f", {price}.", class_="answer")]  # fmt: skip
     wish, quickest = made.request.wish, made.fastest
     within = "" if wish.days is None and wish.dollars is None else " within the limits"
     if quickest is not None and quickest is not chosen:
@@ -130,7 +132,7 @@ def _tiles(option: Option) -> Html:
     told = (
         ("Rent", dollars(option.dollars), f"90 % interval {interval(option)}"),
         ("Duration", days(option.days), f"90 % interval {days(option.days_low)} to {days(option.days_high)}"),
-        ("GPU-hours", f"{option.gpu_hours:,.0f}", f"{count(option.tokens_per_dollar)} tokens per dollar"),
+        ("GPU-hours", gpu_hours(option), f"{count(option.tokens_per_dollar)} tokens per dollar"),
         ("Goodput", f"{terms.fraction:.1%}", f"one failure per {duration(terms.mean_time_between_failures)}"),
         ("Energy", energy(option), carbon(option)),
     )
@@ -157,7 +159,7 @@ def _options(made: Plan, chosen: Option, top: int) -> Html:
             element("span", mark, class_="chosen") if option is chosen else mark, f"{one.gpus:,}", one.gpu, one.cluster,
             quote.whose, datum(quote.usd_per_gpu_hour, f"{quote.usd_per_gpu_hour:,.2f}"),
             datum(option.days, number(option.days)), f"{number(option.days_low)}–{number(option.days_high)}",
-            datum(option.gpu_hours, f"{option.gpu_hours:,.0f}"), datum(option.dollars, dollars(option.dollars)),
+            datum(option.gpu_hours, gpu_hours(option)), datum(option.dollars, dollars(option.dollars)),
             *([datum(option.committed_dollars, owed_whole(option))] if reserved else []),
             datum(option.energy_kwh, number((option.energy_kwh or 0) / KWH_PER_MWH, 0)), f"{one.goodput.fraction:.1%}",
             "-" if one.mfu is None else f"{one.mfu:.0%}",

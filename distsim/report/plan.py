@@ -20,11 +20,13 @@ from distsim.report.plan_words import (
     dollars,
     energy,
     fullness,
+    gpu_hours,
     interval,
     kept,
     number,
     owed,
     owed_whole,
+    rate,
     saving,
     standing_by,
     unbeaten,
@@ -34,10 +36,12 @@ from distsim.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, C
 from distsim.units import DAY, KWH_PER_MWH, count, days_words, duration, least_to_most
 
 WIDEST_BAR = 80
-DISPENSABLE = ("MFU", "goodput", "GPU-hours", "cluster", "MWh", "90%", "price age")
+DISPENSABLE = ("region", "MFU", "goodput", "GPU-hours", "cluster", "MWh", "90%", "price age")
 """Columns that go, in this order, until the table of options is as narrow as the terminal."""
 OWED = "owed"
-"""Column of what reservations cost over their whole term, where there are any."""
+"""Column of what reservations cost over their whole terms."""
+WHERE_ANY = (OWED, "region")
+"""Columns that are there only where a row has something in them."""
 COMMUNICATION = ("tensor_parallel", "data_parallel", "pipeline_transfer", "expert_parallel", "context_parallel")
 PARTS: dict[str, tuple[str, Colour]] = {
     "arithmetic": ("A", BLUE), "recomputation": ("R", SKY), "communication": ("C", ORANGE),
@@ -90,7 +94,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
     p10, p50, p90 = (days(dates.quantile(share) / DAY) for share in (0.1, 0.5, 0.9))
     wish = made.request.wish.days
     within = "" if wish is None else f"; {kept(made, dates.share_within(wish * DAY))}"
-    terms, mean = chosen.candidate.goodput, float(dates.failures.mean())
+    terms, mean = chosen.candidate.goodput, float(dates.failures.mean()) or chosen.interruptions
     few = number(mean, 0 if mean >= 10 else 1)
     bound = [f"reserved    {owed(chosen)}"] if owed(chosen) else []
     tokens = [count(chosen.tokens / chosen.dollars_at(end)) for end in (chosen.days_high, chosen.days_low)]
@@ -99,7 +103,7 @@ def _summary(made: Plan, chosen: Option, seed: int, today: datetime.date, term: 
         f"{term.bold('cheapest in detail')}: {layout_words(chosen)}",
         f"finished    after {p50}, one in ten before {p10}, one in ten after {p90}{within} "
         f"({len(dates.seconds):,} simulated campaigns, step time uncertain, seed {seed})",
-        f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {chosen.gpu_hours:,.0f} GPU-hours",
+        f"cost        {dollars(chosen.dollars)}, 90 % interval {interval(chosen)}; {gpu_hours(chosen)} GPU-hours",
         *(f"besides     {words}" for words in (besides(made, chosen, today),) if words),
         *(f"spares      {words}" for words in (standing_by(chosen),) if words),
         *bound,
@@ -116,8 +120,7 @@ def _pick(word: str, option: Option, today: datetime.date, term: Style) -> str:
     whole = f" of {owed_whole(option)} owed" if option.committed_dollars is not None else ""
     return (
         f"{term.bold(word)}    {one.gpus:,} x {one.gpu} ({one.cluster}) from {quote.whose}: "
-        f"{term.bold(days(option.days))}, {term.bold(dollars(option.dollars))}{whole} "
-        f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour ({quote.dated(today)})"
+        f"{term.bold(days(option.days))}, {term.bold(dollars(option.dollars))}{whole} {rate(option, today)}"
     )
 
 
@@ -146,8 +149,8 @@ def table(made: Plan, top: int, today: datetime.date, term: Style) -> list[str]:
     rows = [
         {"": mark if index in front else "", **_cells(option, today)} for index, option in enumerate(made.options[:top])
     ]
-    head = [name for name in rows[0] if name != OWED or any(row[OWED] != "-" for row in rows)]
-    left = {"", "accelerator", "cluster", "from", "price age"}
+    head = [name for name in rows[0] if name not in WHERE_ANY or any(row[name] != "-" for row in rows)]
+    left = {"", "accelerator", "cluster", "from", "region", "price age"}
     told: list[str] = []
     for dropped in ("", *DISPENSABLE):
         head = [name for name in head if not dropped or name != dropped]
@@ -164,8 +167,9 @@ def _cells(option: Option, today: datetime.date) -> dict[str, str]:
     one, quote = option.candidate, option.quote
     return {
         "GPUs": f"{one.gpus:,}", "accelerator": one.gpu, "cluster": one.cluster, "from": quote.whose,
-        "$/GPU-h": f"{quote.usd_per_gpu_hour:,.2f}", "price age": quote.age(today), "days": number(option.days),
-        "90%": f"{number(option.days_low)}-{number(option.days_high)}", "GPU-hours": f"{option.gpu_hours:,.0f}",
+        "region": quote.region or "-", "$/GPU-h": f"{quote.usd_per_gpu_hour:,.2f}", "price age": quote.age(today),
+        "days": number(option.days),
+        "90%": f"{number(option.days_low)}-{number(option.days_high)}", "GPU-hours": gpu_hours(option),
         "dollars": dollars(option.dollars), OWED: owed_whole(option),
         "MWh": "-" if option.energy_kwh is None else number(option.energy_kwh / KWH_PER_MWH, 0),
         "goodput": f"{one.goodput.fraction:.1%}", "MFU": "-" if one.mfu is None else f"{one.mfu:.0%}",
@@ -252,13 +256,15 @@ def csv_lines(made: Plan) -> Sequence[str]:
     price = ("provider", "term", "usd_per_gpu_hour", "price_date", "pareto", "within_limits", "committed_dollars")
     further = ("etp", "zero_group", "sequence_parallel", "recompute_layers", "schedule", "seq", "micro_batches")
     added = ("gpu_power", "framework", "payable_dollars")
-    writer.writerow([*keys, *layout, *price, "memory_fraction", *ends, *further, *added])
+    offer = ("instance", "region")
+    writer.writerow([*keys, *layout, *price, "memory_fraction", *ends, *further, *added, *offer])
     front = set(made.pareto)
     for index, option in enumerate(made.options):
         row, quote = option.to_dict(), option.quote
         told = [quote.provider, quote.term, quote.usd_per_gpu_hour, quote.date, int(index in front),
                 int(made.request.wish.met(option)), row["committed_dollars"], row["memory_fraction"]]  # fmt: skip
         bounds = [(row[f"{name}_interval"] or {}).get(end) for name in spread for end in ("low", "high")]
-        rest = (*(_number(row["layout"][key]) for key in further), *(row[key] for key in added))
+        rest = (*(_number(row["layout"][key]) for key in further), *(row[key] for key in added),
+                *(row["price"][key] for key in offer))  # fmt: skip
         writer.writerow([*(row[key] for key in keys), *(row["layout"][key] for key in layout), *told, *bounds, *rest])
     return out.getvalue().splitlines()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from decimal import Decimal
 
+from distsim import catalog
 from distsim.engine.footprint.peak_error import ROOM, TIGHT, peak_error
 from distsim.engine.planner import Plan
 from distsim.engine.plans.goodput import Goodput
@@ -12,6 +14,8 @@ from distsim.engine.plans.plan import Option
 from distsim.specs.dates import dated
 from distsim.units import DAY, KILOGRAMS_PER_TONNE, KWH_PER_MWH, days_words, decimal_bytes, duration
 
+FEW = 9.95
+"""What has two digits before the point when it is rounded."""
 LEAST_TOLD = 0.01
 """Dollars below which an amount is told as less than that, not as nothing."""
 
@@ -27,8 +31,11 @@ def dollars(amount: float) -> str:
 
 
 def number(amount: float, digits: int = 1) -> str:
-    """A number for a column: so many digits after the point, but never a zero for what is not zero."""
-    return f"{amount:,.{digits}f}" if abs(amount) >= 1 or amount == 0 else f"{amount:.2g}"
+    """A number for a column: so many digits after the point, but two at least in all, and never an exponent."""
+    size = abs(amount)
+    if size >= FEW or amount == 0:
+        return f"{amount:,.{digits}f}"
+    return f"{amount:.{max(digits, 1)}f}" if size >= 1 else f"{Decimal(f'{amount:.2g}'):f}"
 
 
 def days(length: float) -> str:
@@ -36,12 +43,24 @@ def days(length: float) -> str:
     return duration(length * DAY)
 
 
+def gpu_hours(option: Option) -> str:
+    """``1,720,000``, ``0.83``."""
+    return number(option.gpu_hours, 0)
+
+
+def rate(option: Option, today: datetime.date) -> str:
+    """What an hour costs, of which instance and region, and how old that price is."""
+    quote = option.quote
+    told = "; ".join(filter(None, (quote.place, quote.dated(today))))
+    return f"at ${quote.usd_per_gpu_hour:,.2f} per GPU-hour ({told})"
+
+
 def energy(option: Option) -> str:
     """``428 MWh``, ``830 kWh``."""
     kwh = option.energy_kwh
     if kwh is None:
         return "not known"
-    return f"{kwh:,.0f} kWh" if kwh < KWH_PER_MWH else f"{number(kwh / KWH_PER_MWH, 0)} MWh"
+    return f"{number(kwh, 0)} kWh" if kwh < KWH_PER_MWH else f"{number(kwh / KWH_PER_MWH, 0)} MWh"
 
 
 def carbon(option: Option) -> str:
@@ -49,7 +68,8 @@ def carbon(option: Option) -> str:
     tonnes = option.tonnes_co2e
     if tonnes is None:
         return ""
-    return f"{tonnes * KILOGRAMS_PER_TONNE:,.0f} kgCO2e" if tonnes < 1 else f"{tonnes:,.0f} tCO2e"
+    small = tonnes < 1
+    return f"{number(tonnes * KILOGRAMS_PER_TONNE, 0)} kgCO2e" if small else f"{number(tonnes, 0)} tCO2e"
 
 
 def interval(option: Option) -> str:
@@ -87,11 +107,12 @@ def unbeaten(found: Sequence[Option]) -> str:
 
 
 def standing_by(option: Option) -> str:
-    """Spare nodes and what they would cost, which is in no other amount; nothing where there are none."""
+    """Spares and what they would cost, which is in no other amount; nothing where there are none."""
     spares = option.candidate.goodput.spares
     if not spares:
         return ""
-    nodes = "1 node" if spares == 1 else f"{spares:,} nodes"
+    whole = option.spare_gpus == catalog.load("clusters", option.candidate.cluster).gpus_per_node
+    nodes = f"{spares:,} {'node' if whole else 'instance'}{'' if spares == 1 else 's'}"
     return f"{nodes} in reserve, not billed; {dollars(option.spare_dollars)} more where you pay for them"
 
 

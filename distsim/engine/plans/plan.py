@@ -114,11 +114,23 @@ class Option:
         return self.dollars if self.committed_dollars is None else self.committed_dollars
 
     @property
-    def spare_dollars(self) -> float:
-        """What the spare nodes would cost at the same rate, where whoever rents the others pays for them too."""
+    def spare_gpus(self) -> int:
+        """Accelerators of one spare: a node, or a smaller instance that holds the whole job."""
         one = self.candidate
-        spares = one.goodput.spares * catalog.load("clusters", one.cluster).gpus_per_node if one.goodput.spares else 0
-        return self.dollars * spares / one.gpus
+        node: int = catalog.load("clusters", one.cluster).gpus_per_node
+        return min(node, max(self.quote.gpus_per_instance, one.gpus))
+
+    @property
+    def spare_dollars(self) -> float:
+        """What the spares would cost at the same rate, where whoever rents the others pays for them too."""
+        spares = self.candidate.goodput.spares
+        return self.dollars * spares * self.spare_gpus / self.candidate.gpus if spares else 0.0
+
+    @property
+    def interruptions(self) -> float:
+        """Failures that the run expects."""
+        one = self.candidate
+        return one.goodput.interruptions(self.tokens / one.tokens_per_step * one.step_seconds)
 
     def interval(self, value: float | None) -> dict[str, float] | None:
         """90 % of a figure that grows with the days."""
@@ -150,7 +162,7 @@ class Option:
                 "high": self.tokens / self.dollars_at(self.days_low),
             }, "step_seconds": one.step_seconds, "mfu": one.mfu,
             "memory_fraction": one.memory_fraction,
-            "interruptions": one.goodput.interruptions(self.tokens / one.tokens_per_step * one.step_seconds),
+            "interruptions": self.interruptions,
             "price": self.quote.to_dict(),
         }  # fmt: skip
 

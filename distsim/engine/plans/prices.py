@@ -41,6 +41,12 @@ class Quote:
         """The provider, with the term where it is not the usual one."""
         return self.provider if self.term == "on-demand" else f"{self.provider} ({self.term})"
 
+    @property
+    def place(self) -> str:
+        """Which instance it is of, unless the cluster is called so, and in which region."""
+        known = self.instance.lower() == self.cluster.lower()
+        return ", ".join(filter(None, ("" if known else self.instance, self.region)))
+
     def age(self, today: datetime.date) -> str:
         """How old the quote is."""
         return age(self.date, today)

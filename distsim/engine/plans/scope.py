@@ -10,7 +10,7 @@ from distsim.engine.jobs.flops import model_flops
 from distsim.engine.jobs.graphs import OPEN
 from distsim.engine.jobs.hardware import limited
 from distsim.engine.jobs.lacking import other_software, unit_refusal
-from distsim.engine.jobs.models import LoadedModel
+from distsim.engine.jobs.models import LoadedModel, length_notes
 from distsim.engine.jobs.resolve import resolve
 from distsim.engine.jobs.tuning import tuning_notes
 from distsim.engine.plans.energy import USUAL_UTILISATION
@@ -50,6 +50,7 @@ class Scope:
         job = request.terms.job.model_copy(update={**first, **OPEN})
         setup = resolve(job)
         self.flops_per_token = float(model_flops(setup))
+        self._lengths = length_notes(setup.model, setup.layout)
         self._tuning = tuning_notes(
             setup.tuning, setup.model, setup.kernels, setup.framework, setup.precision, job.lora_targets
         )
@@ -65,7 +66,7 @@ class Scope:
 
     def notes(self, sizes: Sequence[int]) -> list[str]:
         """What has no adapter, what was asked for and has no price, and the ``sizes`` that were tried."""
-        told = [*self._tuning, *self._limits(), *self._software()]
+        told = [*self._lengths, *self._tuning, *self._limits(), *self._software()]
         terms = " or ".join(self.request.price_terms)
         wanted = {catalog.load("gpus", name).name for name in self.request.gpus}
         named = {catalog.load("clusters", name).name for name in self.request.clusters}
