@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from distsim.engine.plans.pace import campaign_ends, campaign_pace
 from distsim.engine.plans.whole_runs import WholeRun, median_error, shipped, whole_run, whole_runs
 from distsim.interop.runs import read_runs
 
 ORACLE = Path(__file__).parent / "oracles" / "whole_runs.csv"  # figures as published, each row with its source
+DOCS = Path(__file__).parent.parent / "docs"
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "whole_runs.py"
 RUNS = read_runs(shipped())
 QUICK = ("llama-65b", "llama-2-13b", "deepseek-67b")  # searched ones that stand for the rest: a search takes a while
@@ -42,6 +45,21 @@ def test_the_docs_have_these_hours(found: list[WholeRun]) -> None:
     for one in found:
         if one.published:
             assert script.table_row(one) in page
+
+
+def test_the_docs_have_this_pace_and_energy(found: list[WholeRun]) -> None:
+    pages = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("plan", "goodput", "prices")}
+    low, high = campaign_ends(1.0, 1.0)
+    assert f"times the pace of campaigns, {campaign_pace():g} (" in pages["plan"]
+    assert f"took {campaign_pace():g} times as long" in pages["goodput"]
+    for name in ("plan", "goodput"):
+        assert f"{low:.2f} to {high:.2f} times" in pages[name]
+    errors = {one.run.id: f"{one.energy_error:+.0%}".replace("-", "−").replace("%", " %")
+              for one in found if one.energy_error is not None}  # fmt: skip
+    short, seven, thirteen = (errors[run] for run in ("olmo-7b", "olmo-2-7b", "olmo-2-13b"))
+    assert f"OLMo 7B {short}, OLMo 2 7B {seven}, 13B {thirteen}" in pages["plan"]
+    for run, error in (("OLMo 7B, A100", short), ("OLMo 2 7B, H100", seven), ("OLMo 2 13B, H100", thirteen)):
+        assert re.search(rf"^\| {run} \|.*\| {error} \|$", pages["prices"], re.MULTILINE), run
 
 
 def test_hours_are_those_that_were_published() -> None:
