@@ -142,15 +142,15 @@ def test_only_simulated_schedules() -> None:
 
 
 def test_schedules_that_hold_two_copies_get_what_recomputation_they_need() -> None:
-    """Under 1F1B nine layers of recomputation fit; the second copy of DualPipe needs the memory of four more."""
+    """Under 1F1B nine layers of recomputation fit; Chimera's second copy needs the memory of more."""
     job = Job(model="llama-3.1-70b", gpu="h100-sxm", global_batch=512, seq=131_072)
     found = {}
-    for schedule in ("1f1b", "dualpipe"):
+    for schedule in ("1f1b", "chimera"):
         bounds = parse_bounds({"tp": "8", "pp": "4", "cp": "4", "micro_batch": "1", "schedule": schedule}, [])
         report = search(Request(job, (128,), bounds, top=1))
         assert report.fitting and report.best[0].report.memory.fits
         found[schedule] = report.best[0].found.layout
-    assert found["dualpipe"]["recompute_layers"] > found["1f1b"]["recompute_layers"] > 0
+    assert found["chimera"]["recompute_layers"] > found["1f1b"]["recompute_layers"] > 0
 
 
 def test_what_takes_less_memory_follows_where_nothing_fits() -> None:

@@ -1,10 +1,11 @@
-"""What split backwards gain over 1F1B, as it was measured: Qi et al. 2023 (arXiv:2401.10241), samples per GPU and
-second on A100 in tables 4, 6 and 10, passes in table 9. Nothing is fitted to these runs."""
+"""What split backwards gain over 1F1B and what memory they take, as it was measured: Qi et al. 2023 (arXiv:2401.10241),
+samples per GPU and second on A100 in tables 4, 6 and 10, memory in tables 4 and 6, passes in table 9. Nothing is fitted
+to these runs."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -13,6 +14,7 @@ from distsim.engine.jobs.models import load_model
 from distsim.engine.step import StepReport
 from distsim.engine.steps.timeline import timeline_of
 from distsim.specs.model import Model
+from distsim.units import GIB
 
 
 class Shape(NamedTuple):
@@ -44,6 +46,13 @@ TABLE_6 = {
     ("28.3B", 32, 2, 96): (0.82, 0.94, 1.01), ("28.3B", 32, 2, 128): (0.87, 0.97, 1.02),
     ("28.3B", 32, 2, 256): (0.95, 1.03, 1.06),
 }  # fmt: skip
+# model, stages, sequences of a micro-batch: GB of 1F1B, ZB-1p, ZB-2p, which do not change with the micro-batches
+MEMORY = {
+    ("1.5B", 8, 6): (30, 32, 59), ("6.2B", 8, 3): (39, 42, 70), ("14.6B", 16, 1): (32, 33, 51),
+    ("28.3B", 32, 1): (43, 44, 74),
+}  # fmt: skip
+# the same: 1F1B, ZB-1p, ZB-V
+MEMORY_OF_A_V = {("6.2B", 16, 6): (61, 62, 64), ("14.6B", 24, 2): (44, 46, 45), ("28.3B", 32, 2): (69, 73, 71)}
 WEIGHTS = {("1.5B", 8, 6): 9.337, ("6.2B", 8, 3): 19.927, ("14.6B", 16, 1): 8.132, ("28.3B", 32, 1): 7.715}
 """Milliseconds of a micro-batch's weight gradients on a stage, profiled (table 9)."""
 
@@ -55,15 +64,24 @@ def gpt(name: str) -> Model:
     return load_model("gpt3-13b").spec.model_copy(update={**wide, **rest})
 
 
-@cache
-def step(name: str, stages: int, micro_batch: int, micro: int, schedule: str) -> StepReport:
+def options(name: str, stages: int, micro_batch: int, micro: int, schedule: str) -> dict[str, Any]:
     chunks = 2 if schedule == "zb-v" else 1
     whole, short = divmod(SHAPES[name].layers + 2, stages * chunks)
     inner = "" if short else f"{whole - 1},{whole}*{stages * chunks - 2},{whole - 1}"
-    return distsim.step(
-        gpt(name), gpu="a100-sxm4-80gb", gpus=stages, pp=stages, micro_batch=micro_batch, seq=1024,
-        global_batch=micro_batch * micro, schedule=schedule, **({"stage_layers": inner} if inner else {}),
-    )  # fmt: skip
+    return {
+        "gpu": "a100-sxm4-80gb", "gpus": stages, "pp": stages, "micro_batch": micro_batch, "seq": 1024,
+        "global_batch": micro_batch * micro, "schedule": schedule, **({"stage_layers": inner} if inner else {}),
+    }  # fmt: skip
+
+
+@cache
+def step(name: str, stages: int, micro_batch: int, micro: int, schedule: str) -> StepReport:
+    return distsim.step(gpt(name), **options(name, stages, micro_batch, micro, schedule))
+
+
+def gibibytes(run: tuple[str, int, int], schedule: str) -> float:
+    """On the fullest GPU; Megatron-LM of 2023 composed attention unless told."""
+    return distsim.memory(gpt(run[0]), **options(*run, 3 * run[1], schedule), attention="eager").peak / GIB
 
 
 def gain(run: tuple[str, int, int, int], schedule: str) -> float:
@@ -84,6 +102,24 @@ def test_gains_with_a_step_of_all_stages_at_once(run: tuple[str, int, int, int])
 def test_weight_gradients_take_what_was_profiled(shape: tuple[str, int, int]) -> None:
     costs = timeline_of(step(*shape, 3 * shape[1], "zb-h1")).run.costs
     assert 1e3 * float(costs.weight_gradient[shape[1] // 2]) == pytest.approx(WEIGHTS[shape], rel=0.03)
+
+
+@pytest.mark.parametrize("run", MEMORY)
+def test_memory_of_split_backwards(run: tuple[str, int, int]) -> None:
+    """The first stage holds what it does under 1F1B; the fullest is the second, which has a layer more, and holds the
+    inputs and output gradients of a micro-batch beside it."""
+    plain, one, two = MEMORY[run]
+    found = gibibytes(run, "1f1b")
+    assert found == pytest.approx(plain, rel=0.02)
+    assert gibibytes(run, "zb-h1") == pytest.approx(one, rel=0.04)
+    assert gibibytes(run, "zb-h1") - found == pytest.approx(one - plain, abs=1.6)  # of whole GB
+    assert gibibytes(run, "zb-auto") == pytest.approx(two, rel=0.07)
+
+
+@pytest.mark.parametrize("run", MEMORY_OF_A_V)
+def test_memory_of_a_v(run: tuple[str, int, int]) -> None:
+    for schedule, measured in zip(("1f1b", "zb-h1", "zb-v"), MEMORY_OF_A_V[run], strict=True):
+        assert gibibytes(run, schedule) == pytest.approx(measured, rel=0.05)
 
 
 @pytest.mark.parametrize("run", TABLE_6)

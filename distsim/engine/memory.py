@@ -11,9 +11,11 @@ from distsim.engine.footprint.host import NodeBytes, beyond_drives, beyond_host,
 from distsim.engine.footprint.kept import kept_bytes, pool_bytes
 from distsim.engine.footprint.moment import Moment, highest
 from distsim.engine.footprint.moments import moments_of
+from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.peak_error import PeakError, peak_error
 from distsim.engine.footprint.saved import Saved, saved_of
 from distsim.engine.footprint.states import States, states, stored
+from distsim.engine.footprint.weight_passes import Waiting, waiting_at_peak
 from distsim.engine.jobs.filled import filled_experts
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
@@ -41,6 +43,7 @@ class StageMemory(NamedTuple):
     states: States
     fragmentation: Number
     figures: Figures
+    waiting: Waiting
     node: NodeBytes = NodeBytes()
     """What offloading needs of one node, where all of its ranks are of this stage."""
 
@@ -62,6 +65,7 @@ class StageMemory(NamedTuple):
         whole["framework"] += round(self.peak) - sum(whole.values())
         return {
             "stage": self.stage, "ranks": self.ranks, "layers": self.layers, "in_flight": self.in_flight,
+            "awaiting_weight_gradient": self.waiting.flight.waiting, "awaiting_bytes": round(self.waiting.each),
             "categories": whole,
             "saved": self.saved.to_dict(), "peak": round(self.peak), "peak_moment": self.peak_moment,
             "moments": [
@@ -251,5 +255,6 @@ def _stage(setup: Setup, stage: Stage) -> StageMemory:
     return StageMemory(
         stage.index, y.tp * y.cp * y.dp, stage.layer_count, stage.in_flight, categories, saved,
         sum(categories.values()), top.name, moments, held, fragmentation, figures,
+        waiting_at_peak(setup, stage, Offloaded(setup, saved).stays + saved.embedding),
         node_bytes(setup, held, saved.leaving, stage.in_flight),
     )  # fmt: skip

@@ -203,6 +203,29 @@ def zb_h2_peak(stages: Number, micro: Number, stage: Number = 0) -> Number:
     return minimum(micro, 2 * (stages - stage) - 1)
 
 
+@formula(unit="activations", source=f"Qi et al. 2023, arXiv:2401.10241, section 2.3; any micro-batches {_DERIVED}")
+def zb_h1_waiting(stages: Number, micro: Number, stage: Number = 0) -> Number:
+    """Micro-batches that wait for their weight gradient under ZB-H1 while a stage holds the most before their input
+    gradient: with them it holds as many as 1F1B's first stage."""
+    return minimum(stage, micro - one_f_one_b_peak(stages, micro, stage))
+
+
+@formula(unit="activations", source=f"Qi et al. 2023, arXiv:2401.10241, section 2.3; any micro-batches {_DERIVED}")
+def zb_h2_waiting(stages: Number, micro: Number, stage: Number = 0) -> Number:
+    """Micro-batches that wait for their weight gradient under ZB-H2 while a stage holds the most before their input
+    gradient: with them it holds 2p - 1."""
+    return minimum(2 * stage, micro - zb_h2_peak(stages, micro, stage))
+
+
+@formula(unit="activations", source=_DERIVED)
+def zb_h2_most_waiting(stages: Number, micro: Number, stage: Number = 0) -> Number:
+    """The most micro-batches that wait for their weight gradient while another one's backward begins under ZB-H2: one
+    more with each micro-batch beyond 2p - 1 (on the first stage beyond 2p), up to p - 1 and one for each stage before
+    this one."""
+    beyond = maximum(micro - (2 * stages - 1) - where(stage == 0, 1, 0), 0)
+    return minimum(zb_h2_waiting(stages, micro, stage) + beyond, stages - 1 + stage)
+
+
 @formula(unit="activations", source=f"{_ZB}, section 6; per stage {_DERIVED}")
 def zb_v_peak(stages: Number, micro: Number, stage: Number = 0) -> Number:
     """Whole-stage activations in flight under ZB-V: as many as 1F1B's first stage, on every stage in the end."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum
+from distsim.arrays import Number, maximum, minimum
 from distsim.formulas import bubbles
 
 
@@ -68,6 +68,8 @@ _INTERLEAVED = Form(
     lambda s: bubbles.interleaved_makespan(*_chunked(s)), lambda s: bubbles.interleaved_exact(*_chunked(s))
 )
 
+Flights = tuple[tuple[Number, Number], tuple[Number, Number]]
+
 FORMS: dict[str, Form] = {
     "naive": Form(lambda s: bubbles.naive_makespan(*_both(s)), _always),
     "gpipe": Form(lambda s: bubbles.gpipe_makespan(*_both(s)), _always),
@@ -112,6 +114,23 @@ def _all_forwards_peak(s: Setting, stage: Number) -> Number:
     return bubbles.all_forwards_peak(s.stages, s.micro) + 0 * stage
 
 
+def _zb_h1_flights(s: Setting, stage: Number) -> Flights:
+    """With the most before their input gradient, and, of few micro-batches, with the most that wait."""
+    first = bubbles.one_f_one_b_peak(s.stages, s.micro, stage), bubbles.zb_h1_waiting(s.stages, s.micro, stage)
+    waiting = minimum(s.micro - 1, stage)
+    return first, (bubbles.one_f_one_b_peak(s.stages, s.micro - waiting, stage), waiting)
+
+
+def _zb_h2_flights(s: Setting, stage: Number) -> Flights:
+    """Between the two, each micro-batch less before its input gradient is one more that waits."""
+    before, waiting = bubbles.zb_h2_peak(s.stages, s.micro, stage), bubbles.zb_h2_waiting(s.stages, s.micro, stage)
+    most = bubbles.zb_h2_most_waiting(s.stages, s.micro, stage)
+    return (before, waiting), (before + waiting - most, most)
+
+
+# Micro-batches before their input gradient, and those that wait for their weight gradient, when a backward begins: at
+# one moment with the most of the former, at the other with the most of the latter; between them lies no higher peak.
+FLIGHTS: dict[str, Callable[[Setting, Number], Flights]] = {"zb-h1": _zb_h1_flights, "zb-h2": _zb_h2_flights}
 # Most whole-stage activations in flight on a stage, until the input gradient; exact for every size a schedule takes.
 PEAKS: dict[str, Callable[[Setting, Number], Number]] = {
     "naive": lambda s, stage: 1 + 0 * (s.stages + stage),

@@ -92,7 +92,10 @@ def _kept(stage: StageMemory, term: Style) -> list[str]:
     saved = stage.saved
     parts = {"layers": saved.layers, "embedding": saved.embedding, "head and loss": saved.head_and_loss}
     rows = [[name, gib(size)] for name, size in parts.items()]
-    rows += [["one micro-batch", gib(saved.total)], [f"times {amount(stage.in_flight)} in flight", ""]]
+    flight, each = stage.waiting
+    rows += [["one micro-batch", gib(saved.total)], [f"times {amount(flight.before)} in flight", ""]]
+    if flight.waiting:
+        rows += [["what weight gradients read of one", gib(each)], [f"times {amount(flight.waiting)} that wait", ""]]
     return [term.bold("Kept for backward when a forward has ended"), *columns(["", "size"], rows)]
 
 

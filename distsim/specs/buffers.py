@@ -37,6 +37,8 @@ class Buffers(Spec):
     shard_gradients: bool = False
     """Where gradients are narrower than the master copy, the step makes copies as wide as it of a rank's shard, while
     the narrow ones stay (Megatron)."""
+    weight_passes_keep_graph: bool = False
+    """Where a pipeline splits backward passes, all that forward kept stays until the weight gradients are made."""
     step_counter_bytes: Amount = 0
     """What one parameter tensor's step counter takes on the GPU, where the optimizer keeps one per tensor."""
     flat_shards: bool = False

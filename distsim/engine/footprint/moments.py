@@ -59,12 +59,12 @@ def _layers(step: StageStep) -> None:
     """The backward pass of the layers at which it may be highest.
 
     From layer to layer of one kind what is alive rises or falls evenly, so that the last or the first of the kind is
-    its highest: the last where gradients take no room of their own. Where only the stage's first layers are computed
-    again, the last of these counts too.
+    its highest: the last where gradients, and what waits for them, take no room of their own. Where only the stage's
+    first layers are computed again, the last of these counts too.
     """
     stage = step.stage
     again, count = stage.recomputed_layers(step.setup.layout), stage.layer_count
-    grows = not isinstance(step.gradients.kept, (int, float)) or step.gradients.kept > 0
+    grows = not isinstance(step.gradients.kept, (int, float)) or step.gradients.kept > 0 or len(stage.flights.split) > 0
     for kind in reversed(range(len(stage.layers))):
         mine = [place for place in range(count) if stage.order[place] == kind]
         for place in sorted({mine[-1], mine[0]} if grows or mine[0] == 0 else {mine[-1]}, reverse=True):
@@ -91,7 +91,7 @@ def layer_backward(step: StageStep, kind: int, place: Number) -> None:
     if stage.embedding is not None and kind < len(stage.layers) - 1:  # a second stack's lookup ran before this layer
         gradients = gradients + product(_parameters(stage.embedding) - _entry(stage), made)
     block = stage.layers[kind][0]
-    others = plus(plus(step.others, step.saved.embedding), step.offloaded.in_backward(layers))
+    others = plus(plus(step.others_at(place), step.saved.embedding), step.offloaded.in_backward(layers))
     made, reduced = reduced_unit_bytes(setup, stage)  # of this layer at its end, of the one before until then
     last, later = head_gradient_bytes(setup, stage)
     before = where(place < stage.layer_count - 1, reduced + later, last)
@@ -133,7 +133,7 @@ def _embedding(step: StageStep) -> None:
     parameters = _entry(stage)
     made = (_all_parameters(stage) - parameters) * step.gradients.kept
     fresh = parameters * step.gradients.fresh
-    others = step.others + saved_bytes(stage.embedding.operations)
+    others = step.others_at(-1) + saved_bytes(stage.embedding.operations)
     step.add("embedding backward", others + _transit(table, False), made + fresh + step.tied_gradient() * 2)
 
 

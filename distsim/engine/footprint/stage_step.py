@@ -11,6 +11,7 @@ from distsim.engine.footprint.moment import Moment
 from distsim.engine.footprint.offloaded import Offloaded
 from distsim.engine.footprint.saved import Saved
 from distsim.engine.footprint.states import States
+from distsim.engine.footprint.weight_passes import beyond_in_flight, waiting_after
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.last import for_last
@@ -72,10 +73,13 @@ class StageStep:
         behind = product(stays, stage.in_flight - 1)
         layers = plus(self.offloaded.forward_end(), behind)
         ends = saved.embedding * stage.in_flight + saved.head_and_loss * stage.head_in_flight
-        self.alive: Number = plus(layers, ends)
+        beyond = beyond_in_flight(setup, stage, plus(stays, saved.embedding))
+        self.alive: Number = plus(plus(layers, ends), beyond.all)
         """Bytes kept for backward when the last forward of the peak has ended."""
-        self.others: Number = plus(behind, ends) - saved.embedding - saved.head_and_loss
+        self.others: Number = plus(plus(behind, ends), beyond.all) - saved.embedding - saved.head_and_loss
         """What micro-batches other than the one that runs backward keep."""
+        self.fewer = plus(beyond.all, -beyond.split)
+        """How much less that is where the one that runs leaves weight gradients for later."""
         self.found: list[Moment] = []
 
     def add(self, name: str, activations: Number, alive: Number = 0) -> None:
@@ -84,6 +88,13 @@ class StageStep:
         beyond = plus(plus(activations, alive), -unless_zero(self.grow, gradients))
         states = self.held.parameters + self.held.optimizer + gradients
         self.found.append(Moment(name, beyond, gradients, states, activations))
+
+    def others_at(self, place: Number) -> Number:
+        """What other micro-batches keep while one runs backward through this place of the stage, and what this one
+        leaves for its weight gradients of all layers after it."""
+        if not self.stage.flights.split:
+            return self.others
+        return self.others + maximum(0, waiting_after(self.setup, self.stage, place) - self.fewer)
 
     def stream(self) -> Number:
         """Gradient of the residual stream."""

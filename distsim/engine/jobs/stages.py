@@ -10,7 +10,15 @@ from itertools import accumulate, pairwise
 from distsim.arrays import Number, minimum, take, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.vocabulary import held_with_vocabulary, shared_rows
-from distsim.engine.timelines.schedule_shape import both_ways, head_in_flight, in_flight, turns_back
+from distsim.engine.timelines.schedule_shape import (
+    Flights,
+    both_ways,
+    flights,
+    head_in_flight,
+    in_flight,
+    split_share,
+    turns_back,
+)
 from distsim.last import for_last
 from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
 from distsim.layers.mtp import weightless
@@ -30,8 +38,12 @@ class Stage:
     head: Block | None
     in_flight: Number
     """Micro-batches whose activations the stage holds at its peak, in whole-stage units."""
+    flights: Flights
+    """The same, and, where backward passes are split, those that wait for their weight gradients."""
     head_in_flight: Number = 1
     """Micro-batches whose logits are held: one where backward follows forward at once, all of them under GPipe."""
+    split_share: Number = 0
+    """Share of its layers that one input gradient runs through where backward passes are split, else 0."""
     order: tuple[int, ...] = ()
     """Which of ``layers`` each layer is, first to last."""
     mirror: Stage | None = None
@@ -159,13 +171,20 @@ def _built(setup: Setup) -> list[Stage]:
                 layers,
                 head,
                 held_with_vocabulary(y, in_flight(y.schedule, y.pp, y.micro_batches, y.vpp, index)),
+                _flights(y, index),
                 head_in_flight(y.schedule, y.pp, y.micro_batches),
+                split_share(y.schedule, y.pp, y.vpp),
                 order,
             )
         )
     if y.pp > 1 and both_ways(y.schedule):
         return [replace(stage, mirror=stages[y.pp - 1 - stage.index]) for stage in stages]
     return stages
+
+
+def _flights(y: Layout, stage: int) -> Flights:
+    found = flights(y.schedule, y.pp, y.micro_batches, y.vpp, stage)
+    return Flights(*(tuple(one._replace(before=held_with_vocabulary(y, one.before)) for one in part) for part in found))
 
 
 def _ends(ctx: Context, first: bool, last: bool) -> tuple[Block | None, Block | None]:

@@ -25,6 +25,7 @@ from distsim.engine.memory import stage_moments
 from distsim.engine.step import timing_of
 from distsim.engine.steps.compose import compose, layout_numbers, stage_numbers
 from distsim.engine.steps.work import work_of
+from distsim.engine.timelines.schedule_shape import Flight, Flights
 
 BLOCK = 65_536
 """Layouts whose time and memory are added up at once: their arrays stay in the cache."""
@@ -167,7 +168,9 @@ def distinct(stages: list[Stage]) -> list[Stage]:
         )
         first = found.setdefault(key, stage)
         if stage is not first:
-            found[key] = replace(first, in_flight=largest((first.in_flight, stage.in_flight)))
+            most = largest((first.in_flight, stage.in_flight))
+            flights = first.flights.together(stage.flights) if first.flights.split else Flights((Flight(most),))
+            found[key] = replace(first, in_flight=most, flights=flights)
     return list(found.values())
 
 

@@ -26,3 +26,25 @@ def peaks(order: list[Action]) -> tuple[int, int]:
             held -= 1
             until_weight -= 1
     return most, most_until_weight
+
+
+def flights_of(order: list[Action]) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+    """Chunks whose input gradient is not done and chunks that wait for their weight gradient: at each moment of a stage
+    at which a forward has ended or a backward begins, and those of them at which an input gradient does."""
+    before = waiting = 0
+    found: set[tuple[int, int]] = set()
+    split: set[tuple[int, int]] = set()
+    for action in order:
+        kind = action[0]
+        if kind in ("F", "FB"):
+            before += 1
+        if kind != "W":
+            found.add((before, waiting))
+        if kind == "I":
+            split.add((before, waiting))
+        if kind == "W":
+            waiting -= 1
+        elif kind != "F":
+            before -= 1
+            waiting += kind == "I"
+    return found, split

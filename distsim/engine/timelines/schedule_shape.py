@@ -6,11 +6,14 @@ Closed forms where there are any, the event simulation elsewhere; for one layout
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import starmap
+from typing import NamedTuple, Self
 
 from distsim.arrays import Number, each, maximum, where
-from distsim.formulas.schedule_forms import PEAKS, Setting
-from distsim.schedules.registry import SCHEDULES, find
+from distsim.engine.timelines.in_flight import flights_of
+from distsim.formulas.schedule_forms import FLIGHTS, PEAKS, Setting
+from distsim.schedules.registry import SCHEDULES, build, find
 from distsim.specs.layout import Layout
 
 ANY_NUMBER = ("naive", "gpipe", "1f1b", "pipedream", "pipedream-2bw", "interleaved-1f1b", "looped-bfs", "zb-h1",
@@ -22,6 +25,40 @@ STEADY = ("v-half", "v-min", "1f1b-v", "interleaved-zb", "dualpipe", "dualpipe-v
 stages, does not change what a stage holds (tests/test_schedule_shape.py)."""
 ROUNDS = 4
 ALL_FORWARDS_FIRST = ("gpipe", "looped-bfs")
+FURTHER = 2.0**26
+"""More than any count of micro-batches: what a second count is small beside where two are ordered by the first."""
+
+
+class Flight(NamedTuple):
+    """Micro-batches that a stage holds at a moment, in whole-stage units."""
+
+    before: Number
+    """Those whose input gradient is not done."""
+    waiting: Number = 0
+    """Those that wait for their weight gradient."""
+
+
+class Flights(NamedTuple):
+    """The moments of a stage of which one is its peak."""
+
+    all: tuple[Flight, ...]
+    split: tuple[Flight, ...] = ()
+    """The same of those at which a backward begins that leaves weight gradients for later; empty where none does."""
+
+    def together(self, other: Self) -> Self:
+        """Of two stages."""
+        return type(self)(corners((*self.all, *other.all)), corners((*self.split, *other.split)))
+
+
+# A peak of before * (all that is kept) + waiting * (what weight gradients read) is at one of the moments that are first
+# in these orders, whatever the two sizes are: tests/test_weight_passes.py
+CORNERS: tuple[Callable[[Flight], Number], ...] = (
+    lambda one: one.before * FURTHER + one.waiting,
+    lambda one: (one.before + one.waiting) * FURTHER + one.before,
+    lambda one: (one.before + one.waiting) * FURTHER + one.waiting,
+    lambda one: (one.before + 2 * one.waiting) * FURTHER + one.before,
+    lambda one: one.waiting * FURTHER + one.before,
+)
 
 
 def in_flight(schedule: Number, stages: int, micro: Number, chunks: Number, stage: int) -> Number:
@@ -29,6 +66,46 @@ def in_flight(schedule: Number, stages: int, micro: Number, chunks: Number, stag
     if stages == 1:
         return 1
     return by_name(schedule, lambda name: _held(name, stages, micro, chunks, stage))
+
+
+def splits(schedule: Number, stages: int) -> bool:
+    """Whether weight gradients are made apart from input gradients, in any layout of an array."""
+    return stages > 1 and any(name in SCHEDULES and SCHEDULES[name].splits for name in names_of(schedule))
+
+
+def split_share(schedule: Number, stages: int, chunks: Number) -> Number:
+    """Share of a stage's layers that one input gradient runs through where weight gradients are made apart; else 0."""
+    if not splits(schedule, stages):
+        return 0
+    return by_name(schedule, lambda name: 1 / _usual(name, chunks) if splits(name, stages) else 0)
+
+
+def flights(schedule: Number, stages: int, micro: Number, chunks: Number, stage: int) -> Flights:
+    """What a stage holds of micro-batches; just those in flight where no weight gradient waits."""
+    if not splits(schedule, stages):
+        return Flights((Flight(in_flight(schedule, stages, micro, chunks, stage)),))
+    found = {name: _flights(name, stages, micro, chunks, stage) for name in names_of(schedule)}
+
+    def chosen(moments: Iterable[Flight]) -> Flight:
+        known = dict(zip(found, moments, strict=True))
+        before = by_name(schedule, lambda name: known[name].before)
+        return Flight(before, by_name(schedule, lambda name: known[name].waiting))
+
+    return Flights(*(tuple(map(chosen, zip(*parts, strict=True))) for parts in zip(*found.values(), strict=True)))
+
+
+def corners(moments: Iterable[Flight]) -> tuple[Flight, ...]:
+    """Of any number of moments, or of arrays of them, those of which one is the peak."""
+    known = tuple(moments)
+    return tuple(_first(known, order) for order in CORNERS)
+
+
+def _first(moments: Sequence[Flight], order: Callable[[Flight], Number]) -> Flight:
+    found = moments[0]
+    for one in moments[1:]:
+        ahead = order(one) > order(found)
+        found = Flight(where(ahead, one.before, found.before), where(ahead, one.waiting, found.waiting))
+    return found
 
 
 def head_in_flight(schedule: Number, stages: int, micro: Number) -> Number:
@@ -92,12 +169,49 @@ def _held(name: str, stages: int, micro: Number, chunks: Number, stage: int) -> 
     return each(lambda m, v: _simulated(name, stages, m, v)[stage], micro, chunks)
 
 
+def _flights(name: str, stages: int, micro: Number, chunks: Number, stage: int) -> Flights:
+    if name in FLIGHTS:
+        found = corners(starmap(Flight, FLIGHTS[name](Setting(stages, micro, chunks), stage)))
+        return Flights(found, found)
+    if not splits(name, stages):
+        held = (Flight(_held(name, stages, micro, chunks, stage)),) * len(CORNERS)
+        return Flights(held, held)
+
+    def part(which: int, corner: int) -> Flight:
+        parts = (lambda m, v: _counted(name, stages, m, v)[stage][which][corner].before,
+                 lambda m, v: _counted(name, stages, m, v)[stage][which][corner].waiting)  # fmt: skip
+        return Flight(*(each(one, micro, chunks) for one in parts))
+
+    return Flights(*(tuple(part(which, corner) for corner in range(len(CORNERS))) for which in (0, 1)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _counted(name: str, stages: int, micro: int, chunks: int) -> tuple[Flights, ...]:
+    """The same of each stage, counted in the schedule's order; it takes whatever time the passes take."""
+    schedule = build(name, stages, _few(name, stages, micro), _usual(name, chunks))
+
+    def whole(moments: Iterable[tuple[int, int]]) -> tuple[Flight, ...]:
+        return tuple(Flight(*(count / schedule.chunks for count in one)) for one in corners(starmap(Flight, moments)))
+
+    return tuple(Flights(*map(whole, flights_of(order))) for order in schedule.orders)
+
+
+def _few(name: str, stages: int, micro: int) -> int:
+    """As many micro-batches of which a stage holds as much."""
+    if name == "zb-v":
+        return min(micro, 2 * stages)
+    return min(micro, ROUNDS * stages) if name in STEADY and micro % stages == 0 else micro
+
+
+def _usual(name: str, chunks: Number) -> Number:
+    """The schedule's own chunks where none are stated."""
+    return where(chunks == 1, find(name).default_chunks, chunks)
+
+
 @functools.lru_cache(maxsize=4096)
 def _simulated(name: str, stages: int, micro: int, chunks: int) -> tuple[float, ...]:
     """Micro-batches held per stage, by the event simulation."""
     from distsim.engine.pipeline import pipeline
 
-    if name in STEADY and micro % stages == 0:
-        micro = min(micro, ROUNDS * stages)
-    usual = find(name).default_chunks if chunks == 1 else chunks  # the schedule's own chunks where none are stated
+    micro, usual = _few(name, stages, micro), _usual(name, chunks)
     return pipeline(stages=stages, micro=micro, schedule=name, chunks=usual).peak_in_flight

@@ -1,0 +1,101 @@
+"""What is held between the input gradient and the weight gradient of a split backward pass."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy
+import pytest
+
+import distsim
+from distsim.engine.timelines.in_flight import flights_of
+from distsim.engine.timelines.schedule_shape import flights, in_flight
+from distsim.errors import DistsimError
+from distsim.schedules.registry import SCHEDULES, build
+
+SPLIT = [name for name, kind in SCHEDULES.items() if kind.splits]
+SHARES = (0.0, 0.2, 0.5, 0.8, 1.0, 1.3, 2.0, 6.0, 40.0)
+"""Bytes that weight gradients read over all that is kept: more than 1 under full recomputation."""
+
+
+@pytest.mark.parametrize("name", SPLIT)
+@pytest.mark.parametrize("stages", [2, 3, 4, 6, 8])
+def test_moments_hold_the_peak_of_the_order_whatever_the_two_sizes_are(name: str, stages: int) -> None:
+    chunks = SCHEDULES[name].default_chunks
+    for micro in (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 18, 24, 40, 48):
+        try:
+            schedule = build(name, stages, micro, chunks)
+        except DistsimError:
+            continue
+        for stage, order in enumerate(schedule.orders):
+            told = flights(name, stages, micro, chunks, stage)
+            assert told.all[0].before == in_flight(name, stages, micro, chunks, stage)
+            for share, (moments, few) in itertools.product(SHARES, zip(flights_of(order), told, strict=True)):
+                peak = max(before + share * waiting for before, waiting in moments) / chunks
+                found = max(one.before + share * one.waiting for one in few)
+                assert found == pytest.approx(peak), (micro, stage, share)
+
+
+def test_the_paper_counts_as_many() -> None:
+    """Qi et al. 2023, section 2.3: (p - i + 1) M_B + (i - 1) M_W under ZB-H1, (2p - 2i + 1) M_B + (2i - 2) M_W under
+    ZB-H2."""
+    p = 8
+    for i in range(1, p + 1):
+        assert flights("zb-h1", p, 64, 1, i - 1).all[0] == (p - i + 1, i - 1)
+        assert flights("zb-h2", p, 64, 1, i - 1).all[0] == (2 * p - 2 * i + 1, 2 * i - 2)
+
+
+def test_arrays_of_layouts_and_of_schedules() -> None:
+    schedule = numpy.array(["1f1b", "zb-h1", "zb-h2", "v-half", "zb-v"]).reshape(-1, 1)
+    chunks = numpy.array([1, 1, 1, 2, 2]).reshape(-1, 1)
+    micro = numpy.array([1, 3, 8, 9, 24])
+    told = flights(schedule, 4, micro, chunks, 2)
+    for row, name in enumerate(schedule.ravel().tolist()):
+        for column, m in enumerate(micro.tolist()):
+            alone = flights(name, 4, m, int(chunks[row, 0]), 2)
+            for share in SHARES:
+                here = [numpy.broadcast_to(one.before + share * one.waiting, (5, 5))[row, column] for one in told.all]
+                assert max(here) == pytest.approx(max(one.before + share * one.waiting for one in alone.all))
+
+
+def test_weight_gradients_read_inputs_and_gradients_of_outputs() -> None:
+    """Qi et al. 2023, table 1: 32 sbh of what a GPT's layer keeps, 14 of inputs and 18 of gradients."""
+    job = {"gpu": "h100-sxm", "gpus": 4, "pp": 4, "seq": 1024, "global_batch": 16, "schedule": "zb-h1"}
+    report = distsim.memory("gpt3-13b", **job)
+    layers, sbh = report.stages[1].layers, 1024 * report.setup.model.hidden
+    assert report.stages[1].waiting.each == 32 * sbh * layers
+    assert report.stages[1].saved.layers > 34 * sbh * layers
+    shared = distsim.memory("gpt3-13b", **{**job, "gpus": 8}, tp=2).stages[1]
+    # inputs in shards of the sequence; gradients of column-parallel products by width, of row-parallel ones whole
+    assert shared.waiting.each == (32 / 2 + 4 / 2) * sbh * layers
+    again = distsim.memory("gpt3-13b", **job, recompute="full").stages[1]
+    assert again.waiting.each == 32 * sbh * layers  # made again for input gradients, and read by weight gradients
+
+
+def test_the_first_stage_holds_what_1f1b_does_and_the_others_as_many() -> None:
+    job = {"model": "llama-3-8b", "gpu": "b200-sxm", "gpus": 4, "pp": 4, "seq": 8192, "global_batch": 32}
+    plain, split = (distsim.memory(**job, schedule=name).stages for name in ("1f1b", "zb-h1"))
+    assert split[0].peak == plain[0].peak
+    for stage in (1, 2, 3):
+        waits = split[stage].waiting
+        assert waits.flight == (4 - stage, stage)
+        more = split[stage].categories["activations"] - plain[stage].categories["activations"]
+        assert more == pytest.approx(stage * waits.each)
+
+
+def test_autograd_keeps_the_graph_until_weight_gradients_are_made() -> None:
+    job = {"gpu": "b200-sxm", "gpus": 4, "pp": 4, "seq": 8192, "global_batch": 32, "schedule": "zb-v", "vpp": 2}
+    torch, other = distsim.memory("llama-3-8b", **job, framework="torchtitan"), distsim.memory("llama-3-8b", **job)
+    saved = torch.stages[1].saved.layers
+    assert torch.stages[1].waiting.each > saved > 0
+    assert other.stages[1].waiting.each < torch.stages[1].waiting.each
+
+
+def test_frozen_weights_read_nothing_later() -> None:
+    job = {"gpu": "h100-sxm", "gpus": 4, "pp": 4, "seq": 2048, "global_batch": 16, "schedule": "zb-h1"}
+    whole, adapted = (
+        distsim.memory("llama-2-7b", **job, **some) for some in ({}, {"lora_rank": 8, "lora_targets": "q,v"})
+    )
+    plain = distsim.memory("llama-2-7b", **{**job, "schedule": "1f1b"})
+    assert adapted.stages[1].waiting.each < whole.stages[1].waiting.each
+    assert all(stage.waiting == ((stage.in_flight, 0), 0) for stage in plain.stages)
