@@ -9,7 +9,7 @@ import pytest
 
 import distsim
 from distsim.engine.timelines.in_flight import flights_of
-from distsim.engine.timelines.schedule_shape import flights, in_flight
+from distsim.engine.timelines.schedule_shape import flights, in_flight, weight_versions
 from distsim.errors import DistsimError
 from distsim.schedules.registry import SCHEDULES, build
 
@@ -99,3 +99,25 @@ def test_frozen_weights_read_nothing_later() -> None:
     plain = distsim.memory("llama-2-7b", **{**job, "schedule": "1f1b"})
     assert adapted.stages[1].waiting.each < whole.stages[1].waiting.each
     assert all(stage.waiting == ((stage.in_flight, 0), 0) for stage in plain.stages)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "pipedream", "pipedream-2bw"])
+def test_stages_keep_the_versions_of_their_weights_that_the_schedule_does(schedule: str) -> None:
+    job = {"gpu": "h100-sxm", "gpus": 4, "pp": 4, "seq": 1024, "global_batch": 32}
+    plain, report = distsim.memory("llama-7b", **job), distsim.memory("llama-7b", **job, schedule=schedule)
+    versions = distsim.pipeline(4, 32, schedule).weight_versions
+    for one, stage, count in zip(plain.stages, report.stages, versions, strict=True):
+        assert stage.weight_versions == count
+        assert stage.categories["parameters"] == count * one.categories["parameters"]
+        for name in ("gradients", "optimizer", "activations"):
+            assert stage.categories[name] == one.categories[name]
+    noted = [note for note in report.setup.notes if "versions" in note]
+    assert bool(noted) == (schedule != "1f1b")
+
+
+def test_versions_of_weights_in_arrays_of_layouts() -> None:
+    micro, schedule = numpy.array([1, 2, 9]), numpy.array(["1f1b", "pipedream", "pipedream-2bw"]).reshape(-1, 1)
+    for stage in range(4):
+        found = weight_versions(schedule, 4, micro, stage)
+        for row, name in enumerate(schedule.ravel().tolist()):
+            assert found[row].tolist() == [build(name, 4, m).weight_versions[stage] for m in micro.tolist()]

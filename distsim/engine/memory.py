@@ -44,6 +44,7 @@ class StageMemory(NamedTuple):
     fragmentation: Number
     figures: Figures
     waiting: Waiting
+    weight_versions: Number
     node: NodeBytes = NodeBytes()
     """What offloading needs of one node, where all of its ranks are of this stage."""
 
@@ -66,6 +67,7 @@ class StageMemory(NamedTuple):
         return {
             "stage": self.stage, "ranks": self.ranks, "layers": self.layers, "in_flight": self.in_flight,
             "awaiting_weight_gradient": self.waiting.flight.waiting, "awaiting_bytes": round(self.waiting.each),
+            "weight_versions": self.weight_versions,
             "categories": whole,
             "saved": self.saved.to_dict(), "peak": round(self.peak), "peak_moment": self.peak_moment,
             "moments": [
@@ -175,9 +177,23 @@ def memory_of(setup: Setup) -> MemoryReport:
         *filled_experts(setup),
         *told,
         *_apart(setup),
+        *_versions(setup, stages),
     )
     setup = replace(setup, notes=notes)
     return MemoryReport(setup, tuple(_stage(setup, stage) for stage in stages))
+
+
+def _versions(setup: Setup, stages: list[Stage]) -> tuple[str, ...]:
+    """A note where stages keep several versions of their weights."""
+    kept = [stage.weight_versions for stage in stages]
+    if max(kept) == 1:
+        return ()
+    told = (
+        f"{kept[0]} on each stage" if len(set(kept)) == 1 else f"{kept[0]} on the first stage to {kept[-1]} on the last"
+    )
+    return (
+        f"schedule {setup.layout.schedule} keeps several versions of the weights, {told}: parameters are all of them",
+    )
 
 
 def _apart(setup: Setup) -> tuple[str, ...]:
@@ -211,7 +227,7 @@ def stage_moments(
 ) -> tuple[dict[str, Number], States, Saved, list[Moment]]:
     """The same without activations, which are no more than 0 here: those of each moment come beside it."""
     setup = stored(setup)
-    held = states(setup, stage.held(), figures)
+    held = states(setup, stage.held(), figures, stage.weight_versions)
     saved = saved_of(setup, stage)
     moments = moments_of(setup, stage, held, saved)
     buffers = buffer_bytes(setup, stage, held, figures)
@@ -255,6 +271,6 @@ def _stage(setup: Setup, stage: Stage) -> StageMemory:
     return StageMemory(
         stage.index, y.tp * y.cp * y.dp, stage.layer_count, stage.in_flight, categories, saved,
         sum(categories.values()), top.name, moments, held, fragmentation, figures,
-        waiting_at_peak(setup, stage, Offloaded(setup, saved).stays + saved.embedding),
+        waiting_at_peak(setup, stage, Offloaded(setup, saved).stays + saved.embedding), stage.weight_versions,
         node_bytes(setup, held, saved.leaving, stage.in_flight),
     )  # fmt: skip

@@ -232,6 +232,18 @@ def zb_v_peak(stages: Number, micro: Number, stage: Number = 0) -> Number:
     return minimum(micro, stages, (micro + 1 + stage) / 2)
 
 
+@formula(unit="versions", source="Narayanan et al. 2019, PipeDream, section 3.3")
+def pipedream_versions(stages: Number, micro: Number, stage: Number = 0) -> Number:
+    """Versions of its weights that a stage keeps under PipeDream: one for each mini-batch in flight."""
+    return minimum(micro, stages - stage)
+
+
+@formula(unit="versions", source="Narayanan et al. 2021, arXiv:2006.09503, section 3.1")
+def double_buffered_versions(stages: Number, micro: Number) -> Number:
+    """Versions of its weights that each stage keeps under PipeDream-2BW: the current ones and those before them."""
+    return where((stages > 1) & (micro > 1), 2, 1)
+
+
 @formula(unit="activations", source=_DERIVED)
 def all_forwards_peak(stages: Number, micro: Number) -> Number:
     """Micro-batches in flight where all forwards come first (GPipe, looped breadth-first)."""

@@ -128,6 +128,11 @@ def _zb_h2_flights(s: Setting, stage: Number) -> Flights:
     return (before, waiting), (before + waiting - most, most)
 
 
+# Versions of its weights that a stage keeps, of schedules that update them while micro-batches are in flight.
+VERSIONS: dict[str, Callable[[Setting, Number], Number]] = {
+    "pipedream": lambda s, stage: bubbles.pipedream_versions(s.stages, s.micro, stage),
+    "pipedream-2bw": lambda s, stage: bubbles.double_buffered_versions(s.stages, s.micro),
+}
 # Micro-batches before their input gradient, and those that wait for their weight gradient, when a backward begins: at
 # one moment with the most of the former, at the other with the most of the latter; between them lies no higher peak.
 FLIGHTS: dict[str, Callable[[Setting, Number], Flights]] = {"zb-h1": _zb_h1_flights, "zb-h2": _zb_h2_flights}

@@ -16,6 +16,12 @@ def parameter_bytes_per_rank(
     return parameters * bytes_per_parameter / where(zero_stage >= 3, zero_group_size, 1)
 
 
+@formula(unit="B", source="Narayanan et al. 2019, PipeDream, section 3.3")
+def older_weight_bytes(parameter_bytes: Number, versions: Number) -> Number:
+    """Weights that micro-batches in flight have seen, beside the current ones."""
+    return parameter_bytes * (versions - 1)
+
+
 @formula(unit="B", source=ZERO)
 def gradient_bytes_per_rank(
     parameters: Number, bytes_per_gradient: Number, zero_stage: Number, zero_group_size: Number

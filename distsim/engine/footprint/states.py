@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from distsim import catalog
-from distsim.arrays import Number, maximum, minimum, where
+from distsim.arrays import Number, maximum, minimum, some, where
 from distsim.engine.exchanges.exchange import stays_whole
 from distsim.engine.figures import Figures
 from distsim.engine.footprint.drives import Away, away
@@ -18,6 +18,7 @@ from distsim.engine.kernels.narrow import NARROW, narrow_weight
 from distsim.formulas.states import (
     factored_state_bytes,
     gradient_bytes_per_rank,
+    older_weight_bytes,
     optimizer_bytes_per_rank,
     parameter_bytes_per_rank,
 )
@@ -103,8 +104,8 @@ def state_bytes(setup: Setup, precision: Precision, parameter: Parameter) -> Num
     return total
 
 
-def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: Figures) -> States:
-    """Fold a stage's parameters into bytes per rank."""
+def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: Figures, versions: Number = 1) -> States:
+    """Fold a stage's parameters into bytes per rank, weights that train in so many ``versions``."""
     folds: dict[tuple[str, str], _Fold] = {}
     for parameter, times in parameters:
         fold = folds.setdefault((parameter.group, parameter.held), _Fold(parameter))
@@ -116,7 +117,13 @@ def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: F
         if group == "expert" and setup.model.experts is None:
             continue
         fold = folds[group, held]
+        before = sums["parameters"]
         fold.sum_up(setup, sums, figures)
+        if fold.sample.trains and some(versions > 1):
+            sums["parameters"] = sums["parameters"] + figures.use(
+                f"{group} weights of older versions", older_weight_bytes,
+                parameter_bytes=sums["parameters"] - before, versions=versions,
+            )  # fmt: skip
         trains = fold.sample.trains
         shards[trains] = shards[trains] + fold.filled / sharding_group(setup.layout, group)
         if trains:

@@ -18,6 +18,7 @@ from distsim.engine.timelines.schedule_shape import (
     in_flight,
     split_share,
     turns_back,
+    weight_versions,
 )
 from distsim.last import for_last
 from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
@@ -44,6 +45,8 @@ class Stage:
     """Micro-batches whose logits are held: one where backward follows forward at once, all of them under GPipe."""
     split_share: Number = 0
     """Share of its layers that one input gradient runs through where backward passes are split, else 0."""
+    weight_versions: Number = 1
+    """Versions of its weights that it keeps."""
     order: tuple[int, ...] = ()
     """Which of ``layers`` each layer is, first to last."""
     mirror: Stage | None = None
@@ -174,6 +177,7 @@ def _built(setup: Setup) -> list[Stage]:
                 _flights(y, index),
                 head_in_flight(y.schedule, y.pp, y.micro_batches),
                 split_share(y.schedule, y.pp, y.vpp),
+                weight_versions(y.schedule, y.pp, y.micro_batches, index),
                 order,
             )
         )

@@ -170,7 +170,8 @@ def distinct(stages: list[Stage]) -> list[Stage]:
         if stage is not first:
             most = largest((first.in_flight, stage.in_flight))
             flights = first.flights.together(stage.flights) if first.flights.split else Flights((Flight(most),))
-            found[key] = replace(first, in_flight=most, flights=flights)
+            versions = largest((first.weight_versions, stage.weight_versions))
+            found[key] = replace(first, in_flight=most, flights=flights, weight_versions=versions)
     return list(found.values())
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from distsim.arrays import Number, each, maximum, where
 from distsim.engine.timelines.in_flight import flights_of
-from distsim.formulas.schedule_forms import FLIGHTS, PEAKS, Setting
+from distsim.formulas.schedule_forms import FLIGHTS, PEAKS, VERSIONS, Setting
 from distsim.schedules.registry import SCHEDULES, build, find
 from distsim.specs.layout import Layout
 
@@ -106,6 +106,14 @@ def _first(moments: Sequence[Flight], order: Callable[[Flight], Number]) -> Flig
         ahead = order(one) > order(found)
         found = Flight(where(ahead, one.before, found.before), where(ahead, one.waiting, found.waiting))
     return found
+
+
+def weight_versions(schedule: Number, stages: int, micro: Number, stage: int) -> Number:
+    """Versions of its weights that a stage keeps: one where all micro-batches see the same."""
+    if not any(name in VERSIONS for name in names_of(schedule)):
+        return 1
+    setting = Setting(stages, micro)
+    return by_name(schedule, lambda name: VERSIONS[name](setting, stage) if name in VERSIONS else 1)
 
 
 def head_in_flight(schedule: Number, stages: int, micro: Number) -> Number:
