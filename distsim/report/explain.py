@@ -170,7 +170,8 @@ _FOLLOWS = {
     "mtp": "stage_layers", "decoder_seq": "the model",
     "zero_group": "dp * cp", "sequence_parallel": "tp > 1", "seq": "the model's context", "dropout": "the model",
     "global_batch": "micro_batch * micro_batches * dp", "micro_batches": "global_batch / (micro_batch * dp)",
-    "cuda_graphs": "the framework's recipe", "expert_overlap": "the framework's recipe",
+    "clip": "the framework", "no_sync": "the framework", "cuda_graphs": "the framework's recipe",
+    "expert_overlap": "the framework's recipe",
     "tp_comm_overlap": "the framework's recipe",
     "recompute_layers": "recompute", "vocab_padded": "the framework's padding",
 }  # fmt: skip
@@ -189,8 +190,10 @@ def origin_of(setup: Setup, origins: Mapping[str, str], name: str) -> str:
 def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
     """Every resolved option with its value and origin."""
     rows = []
-    for name, value in setup.to_dict().items():
-        shown = _counts(value) if isinstance(value, (list, tuple)) else "none" if value is None else f"{value}"
+    for name, value in setup.resolved().items():
+        shown = "none" if value in (None, []) else f"{value}"
+        shown = _counts(value) if name == "stage_layers" else shown
+        shown = ",".join(value) if name == "zeropp" and value else shown
         shown = "all" if name == "recompute_layers" and value < 0 else shown
         rows.append([name, shown, origin_of(setup, origins, name)])
     return columns(["option", "value", "from"], rows, left=(0, 1, 2))

@@ -19,6 +19,8 @@ SWITCHES = ("sequence_parallel", "compile", "expert_overlap", "tp_comm_overlap",
             "clip")  # fmt: skip
 EXAMPLES = {"gpu_power": "500", "stage_layers": '"7,8,8,9"'}
 """Values of fields whose types do not tell what they are like."""
+STATED, CHECKSUM = "stated", "checksum"
+"""What an answer's ``job`` has beside what it was resolved to."""
 LARGEST_DEGREE = 10_000_000  # beyond any machine: a typing slip, not a plan
 Degree = Annotated[int | None, Once(Field(ge=1, le=LARGEST_DEGREE))]
 Size = Annotated[int | None, Once(Field(ge=1, le=1_000_000_000))]
@@ -197,6 +199,32 @@ class Job(Spec):
     def _split(cls, value: Any) -> Any:
         """As a person writes it on the command line."""
         return stage_layers.parse(value) if isinstance(value, str) else value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_stated(cls, options: Any) -> Any:
+        """The ``job`` of an answer (``as_written``) is the options that were stated, from which all else followed."""
+        if not isinstance(options, dict) or STATED not in options:
+            return options
+        followed = {name: value for name, value in options.items() if name not in (STATED, CHECKSUM)}
+        if options.get(CHECKSUM) != _checksum(followed):
+            raise ValueError(
+                f"this job was changed after it was resolved; change its {STATED!r} options and give those"
+            )
+        return options[STATED]
+
+
+def as_written(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """What a job was resolved to, with the options that it states, and a checksum by which changes are noticed."""
+    stated = job.model_dump(mode="json", include=set(job.model_fields_set), exclude_none=True)
+    return {**resolved, STATED: stated, CHECKSUM: _checksum(resolved)}
+
+
+def _checksum(resolved: Mapping[str, Any]) -> str:
+    import json
+    import zlib
+
+    return f"{zlib.crc32(json.dumps(resolved, sort_keys=True).encode()):08x}"
 
 
 def job_of(job: Job | Model | str | None, options: Mapping[str, Any]) -> Job:

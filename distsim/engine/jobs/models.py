@@ -81,8 +81,19 @@ def asked_of(model: Model, layout: Layout, job: Job) -> dict[str, Any]:
     prediction = {"mtp": model.mtp_trained} if model.mtp_trained else {}
     packed = {"sample_tokens": layout.sample_tokens} if layout.sample_tokens else {}
     decoder = {"decoder_seq": model.decoder_context} if model.decoder_context else {}
-    stated = {name: getattr(job, name) for name in ("loss", "capacity_factor", "expert_imbalance")}
+    stated = {name: getattr(job, name) for name in ("loss", "capacity_factor", "profile", "sync_gbps")}
     return prediction | packed | decoder | {name: value for name, value in stated.items() if value}
+
+
+def named(job: Job) -> Job:
+    """The same job; a model that was given whole by its name where a preset of that name is the same."""
+    if isinstance(job.model, str):
+        return job
+    try:
+        alike = load_model(job.model.name).spec == job.model
+    except DistsimError:
+        alike = False
+    return job.model_copy(update={"model": job.model.name}) if alike else job
 
 
 def packed_samples(asked: int | None, model: Model, layout: Layout) -> Layout:

@@ -12,7 +12,7 @@ from distsim.engine.jobs.graphs import settled
 from distsim.engine.jobs.hardware import hardware
 from distsim.engine.jobs.lacking import refuse_missing_units
 from distsim.engine.jobs.layout import check_capacity, layout_of, usual_etp
-from distsim.engine.jobs.models import as_asked, asked_of, load_model, reading_notes
+from distsim.engine.jobs.models import as_asked, asked_of, load_model, named, reading_notes
 from distsim.engine.jobs.placement import chunk_layers, placement_note, stage_sums
 from distsim.engine.jobs.profile import as_stored, job_kernels, optimizer_of, padded_vocab
 from distsim.engine.jobs.tp_overlap import overlapped, with_overlap
@@ -24,7 +24,7 @@ from distsim.layers.ledger import Context
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
-from distsim.specs.job import Job
+from distsim.specs.job import Job, as_written
 from distsim.specs.kernels import Kernels
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
@@ -36,6 +36,8 @@ from distsim.specs.tuning import Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from distsim.engine.exchanges.exchange import Exchange
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -83,6 +85,12 @@ class Setup:
         return bool(self.framework.defaults.get("compile") if self.job.compile is None else self.job.compile)
 
     @property
+    def _adapter_dropout(self) -> float:
+        """Dropout of adapters' inputs: as the job says, or else the framework's defaults."""
+        stated = self.job.lora_dropout
+        return float(self.framework.defaults.get("lora_dropout") or 0) if stated is None else stated
+
+    @property
     def gpu_power(self) -> float | None:
         """Watts of the limit under which the accelerators run; None where they have all that they are rated for."""
         return self.accelerator.power if self.accelerator.rated_power else None
@@ -106,8 +114,14 @@ class Setup:
             capacity=self.job.capacity_factor, expert_imbalance=self.job.expert_imbalance,
         )  # fmt: skip
 
-    def to_dict(self) -> dict[str, Any]:
-        """Every resolved field, as the JSON's ``job``."""
+    def to_dict(self, exchange: Exchange | None = None) -> dict[str, Any]:
+        """The JSON's ``job``: every resolved field, and the options from which ``Job(**job)`` makes the same job."""
+        return as_written(named(self.job), self.resolved(exchange))
+
+    def resolved(self, exchange: Exchange | None = None) -> dict[str, Any]:
+        """Every resolved field; what concerns traffic as an ``exchange`` has it, or else as the job has it."""
+        from distsim.engine.exchanges.exchange import exchange_of
+
         y = self.layout
         return {
             "model": self.model.name, "gpu": self.accelerator.name, "gpus": y.gpus, "cluster": self.cluster.name,
@@ -118,14 +132,15 @@ class Setup:
             "cp_mode": y.cp_mode, "seq": y.seq, "micro_batch": y.micro_batch,
             "global_batch": y.global_batch, "micro_batches": y.micro_batches,
             "recompute": self.recompute, "recompute_layers": y.recompute_layers,
-            "attention": y.attention, "cuda_graphs": self.kernels.graphs,
+            "attention": y.attention, "compile": self.compiled, "cuda_graphs": self.kernels.graphs,
             "expert_overlap": self.kernels.expert_overlap, "tp_comm_overlap": overlapped(self),
             "dropout": self.job.dropout is not False, "precision": self.precision.name,
             "optimizer": self.optimizer.name, "offload": ",".join(self.offload) or "none",
             **({"offload_to": "nvme" if self.drives else "cpu"} if self.offload else {}),
-            "vocab_padded": self.vocab_padded, **tuning_options(self.tuning),
+            "vocab_padded": self.vocab_padded, **tuning_options(self.tuning, self._adapter_dropout),
             **asked_of(self.model, y, self.job),
             **({"vocab_parallel": y.vocab_parallel} if y.vocab_parallel else {}),
+            **(exchange_of(self) if exchange is None else exchange).to_dict(),
         }  # fmt: skip
 
 

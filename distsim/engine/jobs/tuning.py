@@ -108,14 +108,14 @@ def _packed_notes(tuning: Tuning, model: Model, kernels: Kernels, framework: str
             f"module; where your trainer quantises them too: --quantize {name}+{EXPERTS}"]  # fmt: skip
 
 
-def tuning_options(tuning: Tuning | None) -> dict[str, Any]:
+def tuning_options(tuning: Tuning | None, dropout: float) -> dict[str, Any]:
     """The resolved options by the names of the job, for JSON; nothing where everything trains."""
     if tuning is None:
         return {}
     return {
         "lora_rank": tuning.rank, "lora_targets": ",".join(one for one in LETTERS if one in tuning.targets),
         "lora_whole": ",".join(one for one in WHOLE if one in tuning.whole) or "none",
-        "quantize": stored_as(tuning) or "none",
+        "lora_dropout": dropout, "quantize": stored_as(tuning) or "none",
     }  # fmt: skip
 
 
