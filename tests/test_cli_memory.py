@@ -544,3 +544,14 @@ def test_what_was_typed_is_what_the_error_names(
     code = run(words)
     err = capsys.readouterr().err
     assert code == 2 and told in err and "Errno" not in err
+
+
+def test_the_headline_tells_what_changes_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["memory", "mixtral-8x7b", "--gpus", "16", "--tp", "2", "--ep", "4", "--seq", "4096", "--gpu", "h100-sxm"]
+    told = {}
+    for more in ((), ("--etp", "2"), ("--etp", "1"), ("--no-sequence-parallel",)):
+        run([*words, *more])
+        told[more] = capsys.readouterr().out.partition("\n\n")[0]
+    assert "tp 2, ep 4, dp 8, ZeRO 0" in told[()]
+    assert "tp 2, ep 4, etp 2, dp 8, ZeRO 0" in told["--etp", "2"] and "etp 1" in told["--etp", "1"]
+    assert "not sequence parallel" in told["--no-sequence-parallel",]

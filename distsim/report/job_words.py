@@ -6,10 +6,9 @@ from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.tp_overlap import overlapped
 from distsim.engine.jobs.tuning import stored_as
 from distsim.report.style import Style, bare
-from distsim.specs.layout import Layout
 from distsim.specs.tuning import LETTERS, MIXERS, WHOLE
 
-DEGREES = ("tp", "pp", "vpp", "cp", "ep", "dp")
+DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")
 GRAPHS = {"modules": "CUDA graphs of modules", "iteration": "CUDA graphs of whole steps"}
 USUAL_SCHEDULES = ("1f1b", "interleaved-1f1b")
 
@@ -22,7 +21,7 @@ def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
     packed = f" (samples of {y.sample_tokens:,})" if y.sample_tokens else ""
     parts = [
         term.bold(setup.model.name) + on,
-        ", ".join(_layout_words(y)),
+        ", ".join(_layout_words(setup)),
         f"{times} of {y.micro_batch:,} x {y.seq:,} tokens{packed} per rank and step",
         ", ".join(_software_words(setup)),
         *_tuning_words(setup),
@@ -33,9 +32,18 @@ def job_lines(setup: Setup, term: Style, cluster: bool = False) -> list[str]:
 OVERLAPS = {True: "tp exchanges beside products", False: "tp exchanges apart"}
 
 
-def _layout_words(y: Layout) -> list[str]:
-    """``tp 2``, ``pp 4``, ``ZeRO 1`` …; degrees of one are left out."""
-    degrees = [f"{name} {getattr(y, name):,}" for name in DEGREES if getattr(y, name) > 1] or ["one GPU"]
+SEQUENCES = {True: "sequence parallel", False: "not sequence parallel"}
+
+
+def _layout_words(setup: Setup) -> list[str]:
+    """``tp 2``, ``pp 4``, ``ZeRO 1`` …; degrees of one are left out, and what is only said where it was asked for."""
+    y, asked = setup.layout, setup.job
+    stated = ("etp",) if asked.etp is not None and setup.model.experts else ()
+    degrees = [
+        f"{name} {getattr(y, name):,}" for name in DEGREES if (getattr(y, name) > 1 and name != "etp") or name in stated
+    ]
+    degrees = degrees or ["one GPU"]
+    degrees += [SEQUENCES[bool(y.sequence_parallel)]] if asked.sequence_parallel is not None and y.tp > 1 else []
     group = f" over {y.zero_group:,} ranks" if y.zero and y.zero_group != y.dp * y.cp else ""
     schedule = [f"schedule {y.schedule}"] if y.pp > 1 and y.schedule not in USUAL_SCHEDULES else []
     shared = [f"{y.vocab_parallel} over the stages"] if y.vocab_parallel else []
