@@ -98,6 +98,9 @@ def test_the_closed_form_stands_beside_the_simulation() -> None:
     assert figure(4, 8, "zb-h1", hop=0.5) == "closed form 27, not exact here"
     assert figure(4, 8, "interleaved-1f1b", 2) == "closed form 28.5"
     assert figure(4, 8, forward=[1, 1, 2, 1]) == figure(4, 8, "v-half") == ""
+    for transfers in ({"p2p": "rendezvous"}, {"overlap": False}, {"contention": True}):  # no form knows of these
+        assert figure(4, 8, hop=0.5, **transfers) == ""
+        assert figure(4, 8, **transfers) == "closed form 33"
 
 
 def test_zero_times_and_single_stages_still_draw() -> None:

@@ -107,6 +107,10 @@ def test_micro_batches_of_an_order_are_counted() -> None:
         "--stages 4 --micro 8 --forward 1,x",
         "--stages 4 --micro 8 --forward 1*999999999",
         "--stages 4 --micro 8 --no-sync",
+        "--stages 4 --micro 8 --blocking",
+        "--stages 4 --micro 8 --contention",
+        "--stages 4 --micro 8 --p2p rendezvous",
+        "--stages 4 --micro 8 --compare --contention --blocking",
         "--stages 4 --micro 8 --compare --schedule 1f1b",
         "--stages 4 --micro 8 --balance 1,2",
         "--stages 4 --micro 8 --forward 1,1,1,1 --balance 1*8",
@@ -120,6 +124,13 @@ def test_the_command_line_refuses_with_exit_code_2(arguments: str, capsys: pytes
     assert run(["pipeline", *arguments.split()]) == 2
     out, err = capsys.readouterr()
     assert not out and "rror" in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("times", ["--hop 0.5", "--hop 0", "--model llama-7b"])
+def test_ways_of_transfers_that_take_time_are_taken(times: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"--stages 4 --micro 8 {times} --blocking --contention --p2p rendezvous"
+    assert run(["pipeline", *words.split()]) == 0
+    assert "makespan" in capsys.readouterr().out
 
 
 def test_counts_and_times_may_be_numpys() -> None:

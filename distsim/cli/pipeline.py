@@ -42,7 +42,8 @@ def pipeline(
     if list_:
         return _list(json)
     options.check_svg(svg)
-    options.refuse_idle(sync, optimizer)
+    how = {"--p2p rendezvous": p2p == "rendezvous", "--blocking": blocking, "--contention": contention}
+    options.refuse_idle(sync, optimizer, how, hop is not None or model is not None)
     times = options.all_times(forward, backward, input_gradient, weight_gradient, hop)
     each = None if compare else options.chunks_of(chunks, placement, stages)
     shape = {"stages": stages, "micro": micro, "chunks": each}

@@ -193,10 +193,16 @@ def refuse_two_times(model: str | None, balance: str | None) -> None:
         raise DistsimError("--model and --balance exclude each other: either gives the times", "leave one of them out")
 
 
-def refuse_idle(sync: bool, optimizer: float | None) -> None:
-    """Refuses what cannot have an effect."""
+def refuse_idle(sync: bool, optimizer: float | None, transfers: dict[str, bool], delayed: bool) -> None:
+    """Refuses what cannot have an effect; ``transfers`` are the options of how they run, where any is ``delayed``."""
     if not sync and optimizer is None:
         raise DistsimError("--no-sync has no effect without an optimizer step", "give its time, e.g. --optimizer 0.5")
+    idle = [flag for flag, stated in transfers.items() if stated and not delayed]
+    if idle:
+        does = "has" if len(idle) == 1 else "have"
+        raise DistsimError(
+            f"{' and '.join(idle)} {does} no effect on transfers that take no time", "give their time, e.g. --hop 0.1"
+        )
 
 
 def refuse_with_compare(given: dict[str, Any]) -> None:

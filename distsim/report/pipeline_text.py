@@ -190,16 +190,17 @@ def percent(fraction: float) -> str:
 
 
 def closed_form(report: Pipeline, show: Show = show_time) -> str:
-    """The closed form's makespan beside the simulated one, where there is one for these times."""
+    """The closed form's makespan beside the simulated one, where there is one for these times; forms know of transfers
+    as pure delays."""
     form, costs, transfers = FORMS.get(report.schedule), report.costs, report.transfers
     lists = (costs.forward, costs.backward, costs.input_gradient, costs.weight_gradient)
     uneven = any(max(one) - min(one) > 1e-12 * max(one) for one in lists) or isinstance(transfers.hops, list)
-    if form is None or report.optimizer or uneven:
+    waits = bool(transfers.hops) and (transfers.rendezvous or transfers.blocking or transfers.exclusive)
+    if form is None or report.optimizer or uneven or waits:
         return ""
     forward, backward, first, second = (one[0] * report.chunks for one in lists)
     halves = (first, second) if SCHEDULES[report.schedule].splits else (backward / 2, backward / 2)
-    plain = not (transfers.rendezvous or transfers.blocking or transfers.exclusive)
-    setting = Setting(report.stages, report.micro, report.chunks, forward, *halves, transfers.hops if plain else 0.0)
+    setting = Setting(report.stages, report.micro, report.chunks, forward, *halves, transfers.hops)
     value = form.makespan(setting)
     if not form.exact(setting) or abs(value - report.makespan) > 1e-9 * max(1.0, report.makespan):
         return f"closed form {show(value)}, not exact here"
