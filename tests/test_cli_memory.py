@@ -555,3 +555,21 @@ def test_the_headline_tells_what_changes_the_answer(capsys: pytest.CaptureFixtur
     assert "tp 2, ep 4, dp 8, ZeRO 0" in told[()]
     assert "tp 2, ep 4, etp 2, dp 8, ZeRO 0" in told["--etp", "2"] and "etp 1" in told["--etp", "1"]
     assert "not sequence parallel" in told["--no-sequence-parallel",]
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    ({"model": "llama-7b", "stage_layers": "balanced"}, "--stage-layers balanced has no effect with pp 1"),
+    ({"model": "mamba2-2.7b", "attention": "eager"}, "--attention eager has no effect: mamba2-2.7b has no attention"),
+])  # fmt: skip
+def test_options_without_effect_are_noted(options: dict[str, Any], told: str) -> None:
+    model = {"model": options["model"], "gpu": "h100-sxm"}
+    for ask in (distsim.memory, distsim.step):
+        plain, stated = ask(**model).to_dict(), ask(**options, gpu="h100-sxm").to_dict()
+        assert told in stated["notes"] and told not in plain["notes"]
+        assert all(stated[name] == plain[name] for name in ("seconds", "peak_memory", "stages") if name in plain)
+
+
+def test_options_with_effect_are_not() -> None:
+    for options in ({"model": "mamba-2.8b", "attention": "eager"}, {"model": "llama-7b", "attention": "eager"},
+                    {"model": "llama-7b", "gpus": 8, "pp": 2, "stage_layers": "balanced"}):  # fmt: skip
+        assert not [note for note in distsim.memory(**options).setup.notes if "no effect" in note]

@@ -47,7 +47,15 @@ def framework_notes(
         )
     if job.compile and framework.name == "huggingface" and model.causal and layout.attention == "flash":
         own.append(COMPILED_MASK)
-    return [*own, *_attention_notes(model, layout, kernels)]
+    return [*own, *_no_attention(model, job), *_attention_notes(model, layout, kernels)]
+
+
+def _no_attention(model: Model, job: Job) -> list[str]:
+    """A note where nothing attends, so that no kernel of attention is chosen; Mamba's first scan is fused like it."""
+    scans = model.mamba is not None and model.mamba.step_rank
+    if job.attention is None or model.attention_layers or scans:
+        return []
+    return [f"--attention {job.attention} has no effect: {model.name} has no attention"]
 
 
 def _attention_notes(model: Model, layout: Layout, kernels: Kernels) -> list[str]:

@@ -13,6 +13,7 @@ from distsim.specs.framework import Framework
 from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.rules import divisors, listed
+from distsim.specs.stage_layers import BALANCED
 
 if TYPE_CHECKING:
     from distsim.specs.experts import Experts
@@ -28,6 +29,8 @@ def layout_of(filled: Mapping[str, Any], model: Model, cluster: Cluster) -> tupl
         notes.append(f"ZeRO {filled['zero']} saves nothing: there are no data parallel ranks to share the states")
     if filled["sequence_parallel"] and degrees["tp"] == 1:
         notes.append("sequence parallelism has no effect with tp 1")
+    if degrees["pp"] == 1 and tuple(filled["stage_layers"] or ()) == BALANCED:
+        notes.append("--stage-layers balanced has no effect with pp 1")
     sp = filled["sequence_parallel"] if filled["sequence_parallel"] is not None else True
     sp = sp and filled["tp_mode"] in (None, "1d")
     micro_batches = _micro_batches(filled, degrees["dp"])
