@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import distsim
+from distsim.arrays import ceil_div, maximum, minimum, round_up, where
 from distsim.cli.app import run
 
 CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "buffers", "framework"]
@@ -573,3 +575,29 @@ def test_options_with_effect_are_not() -> None:
     for options in ({"model": "mamba-2.8b", "attention": "eager"}, {"model": "llama-7b", "attention": "eager"},
                     {"model": "llama-7b", "gpus": 8, "pp": 2, "stage_layers": "balanced"}):  # fmt: skip
         assert not [note for note in distsim.memory(**options).setup.notes if "no effect" in note]
+
+
+EVALUATED = {"where": where, "maximum": maximum, "minimum": minimum, "ceil_div": ceil_div, "round_up": round_up}
+
+
+@pytest.mark.parametrize("words", [
+    "llama-2-7b --gpus 1 --framework huggingface --lora-rank 8 --seq 2048",
+    "llama-2-7b --gpus 8 --zero 1 --framework megatron-core --precision fp8 --gpu h100-sxm",
+    "llama-3-8b --gpus 8 --zero 3 --framework torchtitan --seq 2048 --optimizer adafactor",
+    "mixtral-8x7b --gpus 16 --tp 2 --ep 4 --zero 2 --framework deepspeed --optimizer adamw-8bit",
+])  # fmt: skip
+def test_explained_products_come_to_what_stands_below(
+    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    run(["memory", *words.split(), "--explain"])
+    rows = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    checked = 0
+    for filled, value in itertools.pairwise(rows):
+        told = re.fullmatch(r"= ([\d,.]+) B", value)
+        if told is None or not filled.startswith("= "):
+            continue
+        found = eval(re.sub(r"(?<=\d),(?=\d{3})", "", filled[2:]), {}, EVALUATED)
+        assert found == pytest.approx(float(told[1].replace(",", "")), abs=1), filled
+        checked += 1
+    assert checked >= 4

@@ -34,27 +34,35 @@ def steps_of(name: str) -> list[tuple[str, ast.expr]]:
     return steps
 
 
-def amount(value: Any) -> str:
-    """A number as it stands in a filled-in formula: whole ones with commas."""
+DIGITS = 4
+"""Of a number that is not whole."""
+DIGITS_OF_BYTES = 12
+"""The same of factors of bytes, which are told to the byte: with fewer digits their product would be another."""
+
+
+def amount(value: Any, digits: int = DIGITS) -> str:
+    """A number as it stands in a filled-in formula: whole ones with commas, others with so many digits."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     if float(value).is_integer():
         return f"{int(value):,}"
-    return f"{value:,.3f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if abs(value) >= 1000 and digits == DIGITS:
+        return f"{value:,.3f}"
+    return f"{value:,.{digits}g}"
 
 
 class _Filled(ast.NodeTransformer):
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self.values = values
+    def __init__(self, values: Mapping[str, Any], digits: int) -> None:
+        self.values, self.digits = values, digits
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        return ast.Name(amount(self.values[node.id])) if node.id in self.values else node
+        return ast.Name(amount(self.values[node.id], self.digits)) if node.id in self.values else node
 
 
-def filled(expression: ast.expr, values: Mapping[str, Any]) -> str:
+def filled(expression: ast.expr, values: Mapping[str, Any], digits: int = DIGITS) -> str:
     """The expression with its names replaced by numbers."""
     copy = ast.parse(ast.unparse(expression), mode="eval").body
-    return ast.unparse(_Filled(values).visit(copy))
+    return ast.unparse(_Filled(values, digits).visit(copy))
 
 
 def figure_lines(figure: Figure, size: Callable[[float], str] = gib) -> list[str]:
@@ -63,10 +71,10 @@ def figure_lines(figure: Figure, size: Callable[[float], str] = gib) -> list[str
     value = size(figure.value) if figure.unit == "B" else plain
     made = [f"{figure.label}: {value}"]
     if figure.formula:
-        steps = steps_of(figure.formula)
+        steps, digits = steps_of(figure.formula), DIGITS_OF_BYTES if figure.unit == "B" else DIGITS
         for name, expression in steps:
             made.append(f"    {name} = {ast.unparse(expression)}")
-            made.append(f"    {' ' * len(name)} = {filled(expression, figure.arguments)}")
+            made.append(f"    {' ' * len(name)} = {filled(expression, figure.arguments, digits)}")
         made.append(f"    {' ' * len(steps[-1][0])} = {plain}")
     return [*made, f"    source: {figure.source}"]
 
