@@ -1,11 +1,12 @@
-"""Answers that are remembered for the object that was asked about last."""
+"""Answers that are remembered, for the object that was asked about last or for equal arguments."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
+Arguments = TypeVarTuple("Arguments")
 Part = TypeVar("Part")
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -44,3 +45,22 @@ def for_parts_of_last(make: Callable[[Asked, Part], Answer]) -> Callable[[Asked,
         return answers[id(part)][1]
 
     return asked
+
+
+def for_equal(most: int) -> Callable[[Callable[[*Arguments], Answer]], Callable[[*Arguments], Answer]]:
+    """A function whose last ``most`` answers are kept for arguments that are equal to known ones; those of arrays,
+    which have no hash, are made anew."""
+
+    def kept(make: Callable[[*Arguments], Answer]) -> Callable[[*Arguments], Answer]:
+        known = functools.lru_cache(maxsize=most)(make)
+
+        @functools.wraps(make)
+        def asked(*arguments: *Arguments) -> Answer:
+            try:
+                return known(*arguments)
+            except TypeError:
+                return make(*arguments)
+
+        return asked
+
+    return kept

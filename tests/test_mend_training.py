@@ -11,7 +11,7 @@ from distsim import catalog
 from distsim.engine.advice.changes import changes
 from distsim.engine.advice.mend import Search, mend
 from distsim.engine.jobs.resolve import resolve
-from distsim.engine.memory import first_headroom, memory_of
+from distsim.engine.memory import memory_of, memory_unless
 from distsim.specs.job import Job
 
 ALONE: dict[str, Any] = {"model": "llama-2-7b", "gpu": "a100-sxm4-40gb", "gpus": 1, "seq": 2048, "recompute": "full"}
@@ -78,11 +78,18 @@ def test_adapters_beside_weights_in_16_bits_may_have_them_in_4() -> None:
     assert "quantize" not in families(**job, quantize="nf4") and "quantize" not in families()
 
 
-@pytest.mark.parametrize("pp", [4, 8])
-def test_a_first_stage_has_no_more_room_than_the_fullest(pp: int) -> None:
-    """Which lets mends that are far off go by without the other stages."""
-    setup = resolve(Job.read({**ALONE, "gpus": 8, "pp": pp, "gpu": "h100-sxm", "micro_batch": 4, "global_batch": 64}))
-    assert first_headroom(setup) >= memory_of(setup).headroom
+@pytest.mark.parametrize("framework", ["megatron-core", "torchtitan", "deepspeed"])
+@pytest.mark.parametrize("pp", [1, 4, 8])
+def test_parts_of_a_job_leave_no_less_room_than_all_of_it(pp: int, framework: str) -> None:
+    """Which lets mends that are far off go by without the whole of them."""
+    named = {"framework": framework, "gpus": 8, "pp": pp, "gpu": "h100-sxm", "micro_batch": 4, "global_batch": 64}
+    for more in ({}, {"zero": 1 if framework != "torchtitan" else 2}, {"recompute": "full"}):
+        setup = resolve(Job.read({**ALONE, **named, **more}))
+        left: list[float] = []
+        report = memory_unless(setup, lambda room, asked=left: bool(asked.append(room)))
+        assert report is not None and report.to_dict() == memory_of(setup).to_dict()
+        assert len(left) == pp + 1 and min(left) >= report.headroom - 1  # rounded to bytes
+        assert memory_unless(setup, lambda room: room <= min(left)) is None  # noqa: B023 (asked at once)
 
 
 def test_what_is_there_already_is_not_offered() -> None:

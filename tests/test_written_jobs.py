@@ -12,6 +12,8 @@ from shell import piped
 import distsim
 from distsim import DistsimError
 from distsim.engine.jobs.models import load_model
+from distsim.engine.jobs.stages import in_rows
+from distsim.layers.network import embedding_block, head_block, layer_block, layer_kinds
 from distsim.specs.job import CHECKSUM, STATED, Job
 
 JOBS = 100
@@ -110,3 +112,12 @@ def test_show_config_tells_switches_that_were_typed() -> None:
     for name, value in {"compile": "True", "no_sync": "True", "clip": "False"}.items():
         assert rows[name] == [value, "command", "line"]
     assert rows["zeropp"] == ["none", "default"] and STATED not in rows
+
+
+@pytest.mark.parametrize("job", ASKED[::4], ids=lambda job: f"{job['model']}-{job['gpus']}")
+def test_rows_depend_on_no_more_than_they_are_shared_for(job: dict[str, Any]) -> None:
+    ctx = distsim.memory(**job).setup.context()
+    kinds = layer_kinds(ctx.model).values()
+    contexts = [ctx._replace(layer=layers[0]) for layers in kinds]
+    assert [layer_block(one) for one in contexts] == [layer_block(in_rows(one)) for one in contexts]
+    assert embedding_block(ctx) == embedding_block(in_rows(ctx)) and head_block(ctx) == head_block(in_rows(ctx))

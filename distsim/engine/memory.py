@@ -1,5 +1,6 @@
 """Bytes on each GPU, per pipeline stage, at the moment of the peak."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,8 +21,9 @@ from distsim.engine.jobs.filled import filled_experts
 from distsim.engine.jobs.framework_notes import beyond_default
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
-from distsim.engine.jobs.stages import Stage, build_stages
+from distsim.engine.jobs.stages import Stage, build_stages, stage_at
 from distsim.engine.jobs.words import few
+from distsim.engine.timelines.schedule_shape import weight_versions
 from distsim.errors import DistsimError
 from distsim.specs.job import Job, job_of
 
@@ -166,26 +168,39 @@ def memory(job: Job | str | None = None, /, **options: Any) -> MemoryReport:
 
 def memory_of(setup: Setup) -> MemoryReport:
     """Where every byte goes for a resolved setup."""
-    exchange = stated_exchange(setup)  # what step and comm would refuse
-    stages = build_stages(setup)
+    setup = _noted(setup)
+    return MemoryReport(setup, tuple(_stage(setup, stage) for stage in build_stages(setup)))
+
+
+def memory_unless(setup: Setup, hopeless: Callable[[Number], bool]) -> MemoryReport | None:
+    """The same, or None as soon as no more can be left of the fullest GPU than is ``hopeless``: the ends are asked
+    first, and before them what the first stage's states alone leave."""
+    capacity, figures, first = setup.accelerator.capacity, Figures(), stage_at(setup, 0)
+    held = _held(stored(setup), first, figures)
+    if hopeless(capacity - held.parameters - held.gradients - held.optimizer):  # all there at the optimizer's step
+        return None
+    found = [_stage(setup, first, (held, figures))]
+    for index in range(setup.layout.pp - 1, -1, -1):
+        if hopeless(capacity - found[-1].peak):
+            return None
+        if index:
+            found.append(_stage(setup, stage_at(setup, index)))
+    return MemoryReport(_noted(setup), (found[0], *found[:0:-1]))
+
+
+def _noted(setup: Setup) -> Setup:
+    """The setup with notes on what its memory does not depend on; refuses what step and comm would."""
+    exchange = stated_exchange(setup)
     waiting = exchange is not None and bool(some(gradients_wait(setup, exchange) | stays_whole(setup)))
-    told = memory_notes(setup.job, exchange, waiting)
-    notes = (
-        *setup.notes,
-        *beyond_default(setup),
-        *lacking(setup, timed=False),
-        *filled_experts(setup),
-        *told,
-        *_apart(setup),
-        *_versions(setup, stages),
-    )
-    setup = replace(setup, notes=notes)
-    return MemoryReport(setup, tuple(_stage(setup, stage) for stage in stages))
+    notes = (*setup.notes, *beyond_default(setup), *lacking(setup, timed=False), *filled_experts(setup),
+             *memory_notes(setup.job, exchange, waiting), *_apart(setup), *_versions(setup))  # fmt: skip
+    return replace(setup, notes=notes)
 
 
-def _versions(setup: Setup, stages: list[Stage]) -> tuple[str, ...]:
+def _versions(setup: Setup) -> tuple[str, ...]:
     """A note where stages keep several versions of their weights."""
-    kept = [stage.weight_versions for stage in stages]
+    y = setup.layout
+    kept = [weight_versions(y.schedule, y.pp, y.micro_batches, stage) for stage in range(y.pp)]
     if max(kept) == 1:
         return ()
     told = (
@@ -209,25 +224,25 @@ def _apart(setup: Setup) -> tuple[str, ...]:
     return ()
 
 
-def first_headroom(setup: Setup) -> Number:
-    """What a job's first stage leaves of its GPU: no more than this is left on the fullest."""
-    stage = build_stages(setup)[0]
-    return setup.accelerator.capacity - _stage(setup, stage).peak
+def _held(setup: Setup, stage: Stage, figures: Figures) -> States:
+    return states(setup, stage.held(), figures, stage.weight_versions)
 
 
-def stage_parts(setup: Setup, stage: Stage, figures: Figures) -> tuple[dict[str, Number], Moments]:
+def stage_parts(
+    setup: Setup, stage: Stage, figures: Figures, known: States | None = None
+) -> tuple[dict[str, Number], Moments]:
     """What a stage's program itself asks for at its peak, by category, and blocks that its allocator keeps."""
-    parts, held, saved, moments = stage_moments(setup, stage, figures)
+    parts, held, saved, moments = stage_moments(setup, stage, figures, known)
     top = highest(moments, slack_of(setup), split_bytes(setup, stage))
     return {**parts, "activations": top.activations}, Moments(held, saved, top, tuple(moments))
 
 
 def stage_moments(
-    setup: Setup, stage: Stage, figures: Figures
+    setup: Setup, stage: Stage, figures: Figures, known: States | None = None
 ) -> tuple[dict[str, Number], States, Saved, list[Moment]]:
     """The same without activations, which are no more than 0 here: those of each moment come beside it."""
     setup = stored(setup)
-    held = states(setup, stage.held(), figures, stage.weight_versions)
+    held = _held(setup, stage, figures) if known is None else known
     saved = saved_of(setup, stage)
     moments = moments_of(setup, stage, held, saved)
     buffers = buffer_bytes(setup, stage, held, figures)
@@ -261,9 +276,10 @@ def _filled(categories: dict[str, Number], fragmentation: Number) -> tuple[dict[
     return {**categories, **own}, fragmentation - lost
 
 
-def _stage(setup: Setup, stage: Stage) -> StageMemory:
-    figures = Figures()
-    parts, (held, saved, top, moments) = stage_parts(setup, stage, figures)
+def _stage(setup: Setup, stage: Stage, known: tuple[States, Figures] | None = None) -> StageMemory:
+    """One stage, whose states may be ``known`` with their figures."""
+    states_known, figures = known or (None, Figures())
+    parts, (held, saved, top, moments) = stage_parts(setup, stage, figures, states_known)
     categories, fragmentation = with_overhead(setup, parts, top.churning, split_bytes(setup, stage), figures)
     categories, fragmentation = _filled(categories, fragmentation)
     figures.note("activations", top.activations, "B", f"ledger, at the {top.name}")

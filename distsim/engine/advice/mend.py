@@ -8,7 +8,7 @@ from distsim import catalog
 from distsim.engine.advice.changes import Change, changes, some_layers, together
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.words import flag
-from distsim.engine.memory import MemoryReport, first_headroom, memory_of
+from distsim.engine.memory import MemoryReport, memory_unless
 from distsim.engine.networks.reach import refuse_beyond
 from distsim.errors import DistsimError
 
@@ -162,10 +162,10 @@ class Search:
             setup = resolve(type(self.setup.job).read({**self._stated(), **fields}))
             if setup.layout.gpus > self.setup.layout.gpus:
                 refuse_beyond(setup, setup.layout.gpus)
-            if self._hopeless(setup):
-                return None
-            report = memory_of(setup)
+            report = memory_unless(setup, self._hopeless)
         except DistsimError:
+            return None
+        if report is None:
             return None
         for name in ("dp", "zero_group"):
             value = getattr(report.setup.layout, name)
@@ -188,12 +188,9 @@ class Search:
         sets = [set(one.changes) for one in few]
         self.fitting = [one for one, own in zip(few, sets, strict=True) if not any(other < own for other in sets)]
 
-    def _hopeless(self, setup: Setup) -> bool:
-        """Whether the first stage alone shows that a job neither fits nor comes nearer than the best so far."""
-        if self.nearest is None or setup.layout.pp == 1:
-            return False
-        left = first_headroom(setup)
-        return bool(left < 0 and left <= min(self.nearest.report.headroom, 0))
+    def _hopeless(self, left: float) -> bool:
+        """Whether a job of which a stage leaves so much neither fits nor comes nearer than the best so far."""
+        return self.nearest is not None and left < 0 and left <= self.nearest.report.headroom
 
     def _softer(self, found: Mend, place: int, families: dict[str, list[Change]]) -> Mend:
         """A mend with the mildest change of one family that is enough beside the others."""

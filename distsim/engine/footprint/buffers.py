@@ -23,7 +23,8 @@ from distsim.formulas.buffers import (
 )
 from distsim.formulas.states import parameter_bytes_per_rank
 from distsim.formulas.traffic import DTYPE_BYTES
-from distsim.layers.ledger import Block, Parameter
+from distsim.last import for_parts_of_last
+from distsim.layers.ledger import Block, Parameter, parameters_of
 
 SMALL_WORKSPACES = ("pascal", "volta", "turing", "ampere", "ada")
 """Chips before compute capability 9, for which cuBLAS and Transformer Engine take 4 to 8 MiB instead of 32."""
@@ -67,6 +68,7 @@ def unit_parameters(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     return largest, sum(whole(part) for part in (stage.embedding, stage.head) if part is not None)
 
 
+@for_parts_of_last
 def reduced_unit_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     """FSDP2's gradients of the largest layer as backward makes them, and the copy of them that is being reduced, which
     lives until the next layer's is made (torch _fsdp_param_group.py: reduce_scatter_state)."""
@@ -75,12 +77,12 @@ def reduced_unit_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
         return 0, 0
     largest: Number = 0
     for block, _ in stage.layers:
-        trained = [p for operation in block.operations for p in operation.parameters if p.trains]
-        largest = maximum(largest, sum(_sharded(setup, p) for p in trained))
+        largest = maximum(largest, sum(_sharded(setup, p) for p in parameters_of(block.operations) if p.trains))
     reduces = where((y.zero >= 2) & (y.zero_group > 1), largest, 0)
     return reduces * DTYPE_BYTES[precision.gather_dtype], reduces * DTYPE_BYTES[precision.reduce_dtype]
 
 
+@for_parts_of_last
 def head_gradient_bytes(setup: Setup, stage: Stage) -> tuple[Number, Number]:
     """FSDP's whole gradient of the output layer while the last layer runs backward, and while the layers before do.
 

@@ -108,7 +108,10 @@ def states(setup: Setup, parameters: Iterable[tuple[Parameter, int]], figures: F
     """Fold a stage's parameters into bytes per rank, weights that train in so many ``versions``."""
     folds: dict[tuple[str, str], _Fold] = {}
     for parameter, times in parameters:
-        fold = folds.setdefault((parameter.group, parameter.held), _Fold(parameter))
+        key = parameter.group, parameter.held
+        fold = folds.get(key)
+        if fold is None:
+            fold = folds[key] = _Fold(parameter, sharding_group(setup.layout, parameter.group))
         fold.add(setup, parameter, times)
     sums: dict[str, Number] = {"parameters": 0, "gradients": 0, "optimizer": 0}
     trained: dict[str, Number] = {"dense": 0, "expert": 0}
@@ -139,7 +142,7 @@ _KINDS = {"trained": "parameters", "whole": "parameters trained whole", "adapter
 class _Fold:
     """Parameters of one group that are held alike."""
 
-    def __init__(self, sample: Parameter) -> None:
+    def __init__(self, sample: Parameter, ranks: Number) -> None:
         self.sample = sample
         self.count: Number = 0
         self.filled: Number = 0
@@ -147,12 +150,12 @@ class _Fold:
         self.matrices: Number = 0
         """Weights that a recipe of 8 bits copies, or holds in them."""
         self.optimizer: Number = 0
+        self.ranks = ranks
 
     def add(self, setup: Setup, parameter: Parameter, times: int) -> None:
         """Count a parameter."""
         self.count = self.count + parameter.elements * times
-        ranks = sharding_group(setup.layout, parameter.group)
-        self.filled = self.filled + shared_elements(setup, parameter, ranks) * times
+        self.filled = self.filled + shared_elements(setup, parameter, self.ranks) * times
         if narrow_weight(parameter.name, parameter.kind == "matrix"):
             self.matrices = self.matrices + parameter.elements * times
         if parameter.trains:

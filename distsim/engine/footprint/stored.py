@@ -1,5 +1,7 @@
 """A stage's parameters as a framework stores them: tensors with their first dimension, in units that move together."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -7,6 +9,7 @@ from distsim.arrays import Number, round_up, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.formulas.traffic import padded_elements
+from distsim.last import for_equal, for_last
 from distsim.layers.ledger import Block, Operation, Parameter
 
 
@@ -59,6 +62,11 @@ def shared_elements(setup: Setup, parameter: Parameter, ranks: Number) -> Number
     filling = filling_of(setup)
     if filling.padding != "parameter":
         return parameter.elements
+    return _shared(parameter, ranks, filling)
+
+
+@for_equal(8192)
+def _shared(parameter: Parameter, ranks: Number, filling: Filling) -> Number:
     return elements_of(_tensors(parameter), ranks, filling)
 
 
@@ -106,6 +114,7 @@ class Filling(NamedTuple):
     """1 where stacked experts that are fewer than their ranks are cut inside."""
 
 
+@for_last
 def filling_of(setup: Setup) -> Filling:
     """A framework's rule, in a layout or an array of layouts."""
     rules = setup.framework.traffic

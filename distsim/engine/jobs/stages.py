@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -20,7 +20,7 @@ from distsim.engine.timelines.schedule_shape import (
     turns_back,
     weight_versions,
 )
-from distsim.last import for_last
+from distsim.last import for_equal, for_last
 from distsim.layers.ledger import Block, Context, Operation, Parameter, parameters_of
 from distsim.layers.mtp import weightless
 from distsim.layers.network import embedding_block, first_block, head_block, kinds_of_layers, layer_block, untied
@@ -143,47 +143,85 @@ def head_stage(setup: Setup) -> int:
 
 def build_stages(setup: Setup) -> list[Stage]:
     """All stages, first to last; memory and time of one job ask for them in turn."""
-    return list(_built(setup))
+    return [stage_at(setup, index) for index in range(setup.layout.pp)]
+
+
+def stage_at(setup: Setup, index: int) -> Stage:
+    """One stage, built where it is asked for."""
+    built = _built(setup)
+    if setup.layout.pp == 1 or not both_ways(setup.layout.schedule):
+        return built.stage(index)
+    return built.mirrored(index)
+
+
+class _Builder:
+    """Builds the stages of a setup, each once, of blocks that all of them share."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.ctx, self.last = setup, setup.context(), head_stage(setup)
+        self.kinds, self.rows = kinds_of_layers(setup.model), in_rows(self.ctx)
+        self.blocks: dict[tuple[str, bool], Block] = {}
+        self.known: dict[int, Stage] = {}
+        self.both: dict[int, Stage] = {}
+
+    def block_of(self, layer: int, own: bool = True) -> Block:
+        """The block of a layer, which has weights of its ``own`` or those of one before it."""
+        key = self.kinds[layer], own
+        if key not in self.blocks:
+            block = _block(layer_block, self.rows._replace(layer=layer))
+            self.blocks[key] = block if own else block._replace(operations=weightless(block.operations))
+        return self.blocks[key]
+
+    def layers_of(self, index: int) -> list[Block]:
+        """The blocks of a stage's layers, those of multi-token prediction last."""
+        model = self.setup.model
+        here = [self.block_of(layer) for layer in stage_layer_indices(self.setup, index)]
+        for depth in range(model.mtp_trained if index == self.last else 0):
+            own = depth == 0 or not model.mtp_repeated
+            here += [self.block_of(layer, own) for layer in model.mtp_module]
+        return here
+
+    def stage(self, index: int) -> Stage:
+        """One of one copy of the model."""
+        if index not in self.known:
+            y = self.setup.layout
+            embedding, head = _ends(self.ctx, index == 0, index == self.last)
+            layers, order = _counted(_with_first(self.ctx, index, embedding, self.layers_of(index)))
+            self.known[index] = Stage(
+                index, embedding, layers, head,
+                held_with_vocabulary(y, in_flight(y.schedule, y.pp, y.micro_batches, y.vpp, index)),
+                _flights(y, index), head_in_flight(y.schedule, y.pp, y.micro_batches),
+                split_share(y.schedule, y.pp, y.vpp), weight_versions(y.schedule, y.pp, y.micro_batches, index), order,
+            )  # fmt: skip
+        return self.known[index]
+
+    def mirrored(self, index: int) -> Stage:
+        """One with the stage of the second copy on its ranks."""
+        if index not in self.both:
+            other = self.stage(self.setup.layout.pp - 1 - index)
+            self.both[index] = replace(self.stage(index), mirror=other)
+        return self.both[index]
 
 
 @for_last
-def _built(setup: Setup) -> list[Stage]:
-    ctx = setup.context()
-    blocks: dict[tuple[str, bool], Block] = {}
-    y, last, kinds = setup.layout, head_stage(setup), kinds_of_layers(setup.model)
+def _built(setup: Setup) -> _Builder:
+    return _Builder(setup)
 
-    def block_of(layer: int, own: bool = True) -> Block:
-        key = kinds[layer], own
-        if key not in blocks:
-            block = layer_block(ctx._replace(layer=layer))
-            blocks[key] = block if own else block._replace(operations=weightless(block.operations))
-        return blocks[key]
 
-    stages = []
-    for index in range(y.pp):
-        here = [block_of(layer) for layer in stage_layer_indices(setup, index)]
-        for depth in range(setup.model.mtp_trained if index == last else 0):
-            own = depth == 0 or not setup.model.mtp_repeated
-            here += [block_of(layer, own) for layer in setup.model.mtp_module]
-        embedding, head = _ends(ctx, index == 0, index == last)
-        layers, order = _counted(_with_first(ctx, index, embedding, here))
-        stages.append(
-            Stage(
-                index,
-                embedding,
-                layers,
-                head,
-                held_with_vocabulary(y, in_flight(y.schedule, y.pp, y.micro_batches, y.vpp, index)),
-                _flights(y, index),
-                head_in_flight(y.schedule, y.pp, y.micro_batches),
-                split_share(y.schedule, y.pp, y.vpp),
-                weight_versions(y.schedule, y.pp, y.micro_batches, index),
-                order,
-            )
-        )
-    if y.pp > 1 and both_ways(y.schedule):
-        return [replace(stage, mirror=stages[y.pp - 1 - stage.index]) for stage in stages]
-    return stages
+@for_equal(512)
+def _block(make: Callable[[Context], Block], ctx: Context) -> Block:
+    """A block as ``make`` has it; layouts that differ in nothing that a row depends on (``in_rows``) share one, since
+    mends, plans and replays ask hundreds of them."""
+    return make(ctx)
+
+
+def in_rows(ctx: Context) -> Context:
+    """The context with what no row depends on left at its default: replicas, and the way of micro-batches through
+    stages; and, where no adapter reads a gathered weight, ZeRO."""
+    y = ctx.layout._replace(dp=1, vpp=1, micro_batches=1, schedule="1f1b")
+    if not y.vocab_parallel:
+        y = y._replace(pp=1)
+    return ctx._replace(layout=y if ctx.tuning is not None else y._replace(zero=0, zero_group=1))
 
 
 def _flights(y: Layout, stage: int) -> Flights:
@@ -193,8 +231,8 @@ def _flights(y: Layout, stage: int) -> Flights:
 
 def _ends(ctx: Context, first: bool, last: bool) -> tuple[Block | None, Block | None]:
     """Embedding and head of a stage; stages between the ends have none, or share the vocabulary's rows."""
-    embedding = embedding_block(ctx) if first or ctx.layout.vocab_parallel else None
-    head = head_block(ctx) if last or ctx.layout.vocab_parallel else None
+    embedding = _block(embedding_block, in_rows(ctx)) if first or ctx.layout.vocab_parallel else None
+    head = _block(head_block, in_rows(ctx)) if last or ctx.layout.vocab_parallel else None
     if embedding is not None and not first:
         embedding = embedding._replace(operations=shared_rows(embedding.operations))
     if head is not None and not last:
