@@ -121,3 +121,13 @@ def test_rows_depend_on_no_more_than_they_are_shared_for(job: dict[str, Any]) ->
     contexts = [ctx._replace(layer=layers[0]) for layers in kinds]
     assert [layer_block(one) for one in contexts] == [layer_block(in_rows(one)) for one in contexts]
     assert embedding_block(ctx) == embedding_block(in_rows(ctx)) and head_block(ctx) == head_block(in_rows(ctx))
+
+
+def test_a_layout_that_was_found_is_a_job_too() -> None:
+    told = piped(
+        "search", "llama-7b", "--gpu", "h100-sxm", "--gpus", "8", "--global-batch", "32", "--top", "2", "--json"
+    )
+    for one in json.loads(told.stdout)["layouts"][:4]:
+        report = distsim.step(Job(**one["layout"]))
+        assert report.seconds == pytest.approx(one["seconds"])
+        assert report.memory.peak == one["peak_memory"]

@@ -146,7 +146,7 @@ class MemoryReport:
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
         return {
-            "schema": "distsim.memory/1", "job": self.setup.to_dict(),
+            "schema": "distsim.memory/1", "job": self.setup.written(),
             "stages": [stage.to_dict() for stage in self.stages], "peak": self.peak, "capacity": self.capacity,
             "headroom": self.headroom, "fits": self.fits, "peak_interval": self.known.to_dict(),
             **self._hosts(), "notes": list(self.setup.notes),

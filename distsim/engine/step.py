@@ -119,7 +119,7 @@ class StepReport:
         """As in the JSON contract."""
         y = self.setup.layout
         return {
-            "schema": "distsim.step/1", "job": self.setup.to_dict(), "seconds": self.seconds,
+            "schema": "distsim.step/1", "job": self.setup.written(), "seconds": self.seconds,
             "interval": self.interval.to_dict(), "tokens_per_second": self.tokens_per_second,
             "tokens_per_second_per_gpu": self.tokens_per_second / y.gpus,
             "model_flops_per_second_per_gpu": self.model_flops_per_second_per_gpu, "mfu": self.mfu, "hfu": self.hfu,

@@ -112,7 +112,7 @@ class TrafficReport:
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON contract."""
         return {
-            "schema": "distsim.comm/1", "job": self.setup.to_dict(self.exchange), "stage": self.stage,
+            "schema": "distsim.comm/1", "job": self.setup.written(self.exchange), "stage": self.stage,
             "collectives": [row.to_dict() for row in self.collectives],
             "wire_bytes_per_rank": self.wire_bytes_per_rank, "seconds": self.seconds,
             "exposed_seconds": self.exposed_seconds,

@@ -198,7 +198,7 @@ def origin_of(setup: Setup, origins: Mapping[str, str], name: str) -> str:
 def option_lines(setup: Setup, origins: Mapping[str, str]) -> list[str]:
     """Every resolved option with its value and origin."""
     rows = []
-    for name, value in setup.resolved().items():
+    for name, value in setup.to_dict().items():
         shown = "none" if value in (None, []) else f"{value}"
         shown = _counts(value) if name == "stage_layers" else shown
         shown = ",".join(value) if name == "zeropp" and value else shown

@@ -114,11 +114,11 @@ class Setup:
             capacity=self.job.capacity_factor, expert_imbalance=self.job.expert_imbalance,
         )  # fmt: skip
 
-    def to_dict(self, exchange: Exchange | None = None) -> dict[str, Any]:
+    def written(self, exchange: Exchange | None = None) -> dict[str, Any]:
         """The JSON's ``job``: every resolved field, and the options from which ``Job(**job)`` makes the same job."""
-        return as_written(named(self.job), self.resolved(exchange))
+        return as_written(named(self.job), self.to_dict(exchange))
 
-    def resolved(self, exchange: Exchange | None = None) -> dict[str, Any]:
+    def to_dict(self, exchange: Exchange | None = None) -> dict[str, Any]:
         """Every resolved field; what concerns traffic as an ``exchange`` has it, or else as the job has it."""
         from distsim.engine.exchanges.exchange import exchange_of
 

@@ -77,7 +77,7 @@ class Choice:
         """As in the JSON contract, with what its time is made of."""
         report = self.report
         return {
-            "layout": report.setup.to_dict(), "options": self.options, "seconds": report.seconds, "mfu": report.mfu,
+            "layout": report.setup.written(), "options": self.options, "seconds": report.seconds, "mfu": report.mfu,
             "simulated_seconds": self.simulated_seconds, "peak_memory": report.memory.peak,
             "tokens_per_second": report.tokens_per_second,
             "breakdown": report.breakdown,
