@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,7 @@ def no_personal_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyte
 
 
 @pytest.fixture
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder to work in, whose fitted presets are forgotten afterwards."""
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, whose presets win."""
     monkeypatch.chdir(tmp_path)
-    yield tmp_path
-    from distsim.engine.runs.likeness import evidence, own_sources
-    from distsim.engine.step import timing_on
-    from distsim.engine.steps.intervals import residuals_of
-
-    for known in (evidence, own_sources, residuals_of, timing_on):
-        known.cache_clear()
+    return tmp_path

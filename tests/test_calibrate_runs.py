@@ -20,7 +20,7 @@ from distsim.engine.fitting.runs import FIRST_RATIO, _unread, examples_of
 from distsim.engine.fitting.table import Example
 from distsim.engine.fitting.write import score, spread
 from distsim.engine.jobs.resolve import resolve
-from distsim.engine.step import step_of, timed, timing_on
+from distsim.engine.step import step_of, timed
 from distsim.engine.steps.intervals import residuals_of
 from distsim.engine.validate import unseen_runs, validate_file
 from distsim.interop.runs import Run, read_runs
@@ -263,8 +263,6 @@ def test_damaged_presets_are_named(own_folder: Path, name: str, text: str, capsy
     folder = own_folder / "presets" / "timing"
     folder.mkdir(parents=True)
     (folder / f"{name}.toml").write_text(text)
-    for known in (residuals_of, timing_on):
-        known.cache_clear()
     assert run(["step", "llama-7b", "--gpus", "8"]) == 2
     assert f"presets/timing/{name}.toml" in capsys.readouterr().err
 

@@ -140,6 +140,19 @@ def test_all_jobs_on_ones_own_cluster_share_what_its_runs_are_off_by(own_folder:
     assert after[0] > after[1] > after[2]  # what is computed again costs time
 
 
+def test_a_fit_that_is_written_meanwhile_holds(own_folder: Path) -> None:
+    """In one process: what was read before is another's."""
+    before = seconds_of(resolve(JOB))
+    folder = own_folder / "presets" / "timing"
+    folder.mkdir(parents=True)
+    fitted = catalog.path("timing", "fitted").read_text()
+    (folder / "fitted.toml").write_text(fitted.replace("[general]\nmatmul = ", "[general]\nmatmul = 0.5 # "))
+    slower = seconds_of(resolve(JOB))
+    assert slower > 1.2 * before
+    (folder / "fitted.toml").unlink()
+    assert seconds_of(resolve(JOB)) == before
+
+
 def test_what_nobody_measured_here_stays_as_unsure_as_it_was(own_folder: Path) -> None:
     """Runs of one cluster tell nothing of other software, and few of them little of jobs like them."""
     other = Job(model="llama-7b", gpu="a100-sxm4-80gb", gpus=8, framework="torchtitan")

@@ -1,14 +1,36 @@
-"""Tables of the presets that ``distsim calibrate`` writes, of which a user's own may be damaged."""
+"""Tables of the presets that ``distsim calibrate`` writes: a user's own may be damaged, and written again meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
+import os
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 from distsim import catalog
 from distsim.errors import DistsimError
 
-KIND = "timing"
+KIND, FITTED = "timing", "fitted"
+Answer = TypeVar("Answer")
+
+
+def kept_while_fitted(most: int, name: str = FITTED) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+    """Remember ``most`` answers of a function of what was fitted, until another file of the ``name`` is written or
+    wins."""
+
+    def kept(make: Callable[..., Answer]) -> Callable[..., Answer]:
+        @functools.lru_cache(maxsize=most)
+        def known(fit: Hashable, *asked: Hashable) -> Answer:
+            return make(*asked)
+
+        @functools.wraps(make)
+        def found(*asked: Hashable) -> Answer:
+            file = catalog.path(KIND, name)
+            return known((os.path.realpath(file), os.stat(file).st_mtime_ns), *asked)
+
+        return found
+
+    return kept
 
 
 def calibrated(name: str, wanted: Callable[[str], bool], *needed: str) -> dict[str, Any]:

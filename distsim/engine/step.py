@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from distsim.engine.calibrated import calibrated
+from distsim.engine.calibrated import FITTED, calibrated, kept_while_fitted
 from distsim.engine.jobs.filled import filled_experts
 from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
 from distsim.engine.jobs.framework_notes import beyond_default
@@ -27,8 +27,6 @@ from distsim.engine.steps.work import Work, work_of
 from distsim.formulas.flops import flops_utilisation
 from distsim.specs.job import Job, job_of
 from distsim.specs.timing import PLAIN, Timing, combined, family_of, timed_like
-
-FITTED = "fitted"
 
 
 class Interval(NamedTuple):
@@ -172,7 +170,7 @@ def seconds_of(setup: Setup) -> float:
     return sum(scaled(breakdown_of(work_of(setup), timing_of(setup), correction.state), correction).values())
 
 
-@functools.lru_cache(maxsize=256)
+@kept_while_fitted(256)
 def timing_on(framework: str, architecture: str) -> Timing:
     """Of the fitted numbers, as ``make calibrate`` wrote them, those that hold here."""
     own = (f"framework.{framework}", f"framework.{timed_like(framework)}")

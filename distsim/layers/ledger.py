@@ -75,7 +75,7 @@ class Collective(NamedTuple):
     bytes_logical: Number
     phase: Literal["forward", "backward"]
     overlaps: str = ""
-    """What may hide it: the name of an operation, or empty when it is exposed."""
+    """What may hide it: the operation's "input gradient" or "weight gradient", or empty when it is exposed."""
     calls: Number = 1
     bytes_each: Number = 0
     """Bytes per element; 0 means the activation's."""
@@ -94,7 +94,9 @@ class Operation(NamedTuple):
     bytes_written: Number = 0
     """Memory traffic of the forward pass; the backward pass moves about twice as much."""
     shape: tuple[Number, ...] = ()
-    """Matmul: (m, n, k, batch); attention: (batch, heads, query tokens, key tokens, head_dim)."""
+    """Matmul: (m, n, k, batch); attention: (batch, heads, query tokens, key tokens, head_dim, value width); norm:
+    (rows, width); loss: (positions, logits of a rank); a ring's exchange: (queries, steps, keys); elementwise:
+    (elements,)."""
     saved: tuple[Tensor, ...] = ()
     """Kept until backward."""
     output: Tensor | None = None

@@ -27,14 +27,12 @@ from distsim.engine.fitting.write import (
     score,
     write,
 )
-from distsim.engine.runs.likeness import FOLDER, evidence, own_sources
+from distsim.engine.runs.likeness import FOLDER
 from distsim.engine.runs.measured import measured_seconds
 from distsim.engine.runs.profile import as_one_software, assumed_software
 from distsim.engine.runs.setup import setup_of
 from distsim.engine.runs.units import beyond, time_cell, unit_note
 from distsim.engine.runs.years import run_year
-from distsim.engine.step import timing_on
-from distsim.engine.steps.intervals import residuals_of
 from distsim.engine.validate import shipped_runs, unseen_runs
 from distsim.errors import DistsimError
 from distsim.interop.runs import MissingCell, Run, odd_cells, read_runs
@@ -176,8 +174,6 @@ def calibrate(
           residuals_toml(examples, (near.corrected, near.nearest), far.corrected,
                          nearest_states(examples, after) == PLAIN, _unread(others)))  # fmt: skip
     write_evidence(folder / FOLDER, marked, after)
-    for known in (evidence, own_sources, residuals_of, timing_on):  # what this process has read may be another's now
-        known.cache_clear()
     return Calibration(fitted, tuple(examples), skipped, [words for one in read for words in one.odd], scores,
                        tuple(own.examples) if mine else ())  # fmt: skip
 

@@ -6,13 +6,13 @@ run it says nothing. A run is never used to correct itself.
 """
 
 import csv
-import functools
 import math
 from collections import Counter
 from typing import NamedTuple, Self
 
 from distsim import catalog
 from distsim.arrays import Number, exp, maximum, minimum
+from distsim.engine.calibrated import kept_while_fitted
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.runs.own_runs import OWN, compared
 from distsim.engine.runs.stalls import Vote, distinct_state, place_of, state_of
@@ -202,7 +202,7 @@ def _state(setup: Setup, here: Likeness, votes: list[Vote]) -> tuple[int, float]
     return distinct_state(state, y.tp, y.pp, nodes), min(max(sure, 0.0), 1.0)
 
 
-@functools.lru_cache(maxsize=32)
+@kept_while_fitted(32)
 def evidence(framework: str) -> tuple[Evidence, ...]:
     """The measured runs of a framework; none where nobody measured it."""
     return tuple(_read(row) for row in _rows(framework))
@@ -226,7 +226,7 @@ def unlike_own(setup: Setup) -> str:
     return f"your measured runs under {framework} had, or are taken to have had, {' '.join(told)}, unlike this job"
 
 
-@functools.lru_cache(maxsize=32)
+@kept_while_fitted(32)
 def own_sources(framework: str) -> frozenset[str]:
     """Sources of the user's own runs of a framework."""
     found = (row[_SOURCE] for row in _rows(framework))

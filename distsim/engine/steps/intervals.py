@@ -8,11 +8,10 @@ arXiv:1809.07441: a new group is exchangeable with groups, not with runs).
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
-from distsim.engine.calibrated import calibrated
+from distsim.engine.calibrated import calibrated, kept_while_fitted
 from distsim.engine.runs.likeness import Correction, own_count
 from distsim.engine.step import Interval
 from distsim.engine.steps.compose import stage_numbers
@@ -52,7 +51,7 @@ def elsewhere_names(pace: str, framework: str, fitted: bool) -> list[str]:
     return [*([f"{name} fitted {family_of(framework)}", f"{name} fitted"] if fitted else []), name]
 
 
-@functools.lru_cache(maxsize=1024)
+@kept_while_fitted(1024, RESIDUALS)
 def residuals_of(names: tuple[str, ...]) -> dict[str, Any]:
     """Spread of residuals of ``groups``, and the ``architectures`` that runs are fitted on, as ``make calibrate``
     wrote it."""
