@@ -140,6 +140,22 @@ def test_all_jobs_on_ones_own_cluster_share_what_its_runs_are_off_by(own_folder:
     assert after[0] > after[1] > after[2]  # what is computed again costs time
 
 
+def test_a_framework_of_ones_own_is_told_that_nothing_was_fitted_to_it(own_folder: Path) -> None:
+    folder = own_folder / "presets" / "frameworks"
+    folder.mkdir(parents=True)
+    text = catalog.path("frameworks", "torchtitan").read_text()
+    (folder / "ours.toml").write_text(
+        text.replace('name = "torchtitan"\n', "").replace("aliases = ", "aliases = [] # ")
+    )
+    (own_folder / "named.toml").write_text(text)
+    job = JOB.model_copy(update={"tp": 1, "zero": 3})
+    own, named, theirs = (step_of(resolve(job.model_copy(update={"framework": name})))
+                          for name in ("ours", "./named.toml", "torchtitan"))  # fmt: skip
+    assert any("no run was fitted under the name 'ours'" in note for note in own.notes)
+    assert named.seconds == theirs.seconds != own.seconds
+    assert not any("no run was fitted" in note for one in (named, theirs) for note in one.notes)
+
+
 def test_a_fit_that_is_written_meanwhile_holds(own_folder: Path) -> None:
     """In one process: what was read before is another's."""
     before = seconds_of(resolve(JOB))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from distsim.engine.calibrated import FITTED, calibrated, kept_while_fitted
 from distsim.engine.jobs.filled import filled_experts
 from distsim.engine.jobs.flops import flops_convention, least_flops, model_flops, peak_of, recompute_factor
-from distsim.engine.jobs.framework_notes import beyond_default
+from distsim.engine.jobs.framework_notes import beyond_default, unfitted
 from distsim.engine.jobs.lacking import lacking
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.jobs.tp_overlap import overlap_note
@@ -100,8 +100,9 @@ class StepReport:
             overlap_note(self.setup),
             simulated_note(self),
         )
-        return (*self.setup.notes, *beyond_default(self.setup), *lacking(self.setup), *filled_experts(self.setup),
-                *filter(None, found), *straddling(self.setup), *unused_by_job(self.setup))  # fmt: skip
+        return (*self.setup.notes, *beyond_default(self.setup), *unfitted(self.setup), *lacking(self.setup),
+                *filled_experts(self.setup), *filter(None, found), *straddling(self.setup),
+                *unused_by_job(self.setup))  # fmt: skip
 
     def beyond_peak(self) -> str:
         """Why utilisation is over 100%, where it is: the convention counts attention that nobody computes."""

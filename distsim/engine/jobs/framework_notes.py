@@ -15,6 +15,7 @@ from distsim.specs.layout import Layout
 from distsim.specs.model import Model
 from distsim.specs.precision import Precision
 from distsim.specs.support import all_the_same, lacks
+from distsim.specs.timing import family_of
 
 if TYPE_CHECKING:
     from distsim.engine.jobs.resolve import Setup
@@ -23,6 +24,20 @@ COMPILED_MASK = (
     "compiled models of transformers pass attention a dense mask with torch before 2.14 or transformers before 5.24, "
     'which takes it three times as long: not counted (attn_implementation="flash_attention_2" has none)'
 )
+
+
+def unfitted(setup: Setup) -> list[str]:
+    """A note on a framework of the user's own under whose name nothing was fitted."""
+    from distsim.engine.runs.likeness import evidence
+
+    name = setup.framework.name
+    shipped = catalog.shipped_folder() / "frameworks" / f"{name}.toml"
+    if shipped.is_file() or family_of(name) != name or evidence(name):
+        return []
+    return [
+        f"no run was fitted under the name {name!r}: its time is what chips do under all frameworks; with the name of "
+        'the preset that it was copied from (name = "torchtitan") it is timed like that one'
+    ]
 
 
 def framework_notes(
