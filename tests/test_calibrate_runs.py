@@ -23,6 +23,7 @@ from distsim.engine.jobs.resolve import resolve
 from distsim.engine.step import step_of, timed
 from distsim.engine.steps.intervals import residuals_of
 from distsim.engine.validate import unseen_runs, validate_file
+from distsim.errors import DistsimError
 from distsim.interop.runs import Run, read_runs
 from distsim.specs.job import Job
 
@@ -270,3 +271,14 @@ def test_damaged_presets_are_named(own_folder: Path, name: str, text: str, capsy
 def test_options_of_network_profiles_do_not_go_with_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["calibrate", "mine.csv", "--ranks", "4"]) == 2
     assert "--ranks is for --nccl-tests" in capsys.readouterr().err
+
+
+def test_a_quote_that_is_not_closed_is_told(tmp_path: Path) -> None:
+    """It makes one cell of all rows behind it."""
+    table = tmp_path / "runs.csv"
+    table.write_text('id,model,gpu\na,llama-7b,h100-sxm\n"b,llama-7b,h100-sxm\nc,llama-7b,h100-sxm\n')
+    with pytest.raises(DistsimError, match="a quote is not closed") as told:
+        read_runs(table)
+    assert str(told.value.where).endswith("runs.csv:3")
+    table.write_text('id,model,gpu,notes\na,llama-7b,h100-sxm,"14"" tall\nand wide"\nb,llama-7b,h100-sxm,a 5" disk\n')
+    assert len(read_runs(table)) == 2

@@ -22,7 +22,7 @@ from distsim.engine.networks.profile_use import unused_by_job
 from distsim.engine.networks.reach import refuse_beyond, straddling
 from distsim.engine.runs.likeness import Correction, correction_of, unlike_own
 from distsim.engine.steps.compose import PARTS, compose, layout_numbers, stage_numbers
-from distsim.engine.steps.simulated import simulated_note
+from distsim.engine.steps.simulated import asynchronous_note, simulated_note
 from distsim.engine.steps.work import Work, work_of
 from distsim.formulas.flops import flops_utilisation
 from distsim.specs.job import Job, job_of
@@ -99,6 +99,7 @@ class StepReport:
             few_threads(self.setup),
             overlap_note(self.setup),
             simulated_note(self),
+            asynchronous_note(self),
         )
         return (*self.setup.notes, *beyond_default(self.setup), *unfitted(self.setup), *lacking(self.setup),
                 *filled_experts(self.setup), *filter(None, found), *straddling(self.setup),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distsim.engine.jobs.stages import alike_chunks
+from distsim.engine.timelines.schedule_shape import weight_versions
 from distsim.schedules.registry import SCHEDULES
 from distsim.units import duration
 
@@ -35,6 +36,17 @@ def in_doubt(report: StepReport) -> bool:
     if y.pp == 1 or kind is None:
         return False
     return kind.splits or kind.placement == "wave" or (y.vpp > 1 and not alike_chunks(report.setup))
+
+
+def asynchronous_note(report: StepReport) -> str:
+    """What a bubble means under schedules that do not empty their pipeline before weights are updated."""
+    y, bubble = report.setup.layout, report.breakdown["pipeline_bubble"]
+    if not bubble or max(weight_versions(y.schedule, y.pp, y.micro_batches, stage) for stage in range(y.pp)) == 1:
+        return ""
+    return (
+        f"{y.schedule} goes on with the next step's micro-batches while the last leave the pipeline: its bubble "
+        f"of {duration(bubble)} is that of the first step alone, later ones take {duration(report.seconds - bubble)}"
+    )
 
 
 def simulated_note(report: StepReport) -> str:

@@ -156,15 +156,23 @@ def _rows(file: io.StringIO, path: Path) -> list[Run]:
     columns = read_as(reader.fieldnames, COLUMNS)
     headings = {heading: column.name for heading, column in columns.items()}
     _check_header([*reader.fieldnames, *headings.values()], path)
-    found = []
+    found: list[tuple[dict[str, str], int]] = []
     for row in reader:
         cells = {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
         if any(map(str.strip, cells.values())):
             found.append((cells, reader.line_num + above))
+    _refuse_open_quote(file.getvalue(), found, path)
     named = [({**cells, **{headings[key]: cells[key] for key in headings if key in cells}}, line)
              for cells, line in found]  # fmt: skip
     marks = marks_of([cells for cells, _ in named], delimiter)
     return [Run(in_units(plain_numbers(cells, marks), columns), line, headings) for cells, line in named]
+
+
+def _refuse_open_quote(text: str, rows: Sequence[tuple[dict[str, str], int]], path: Path) -> None:
+    """The last row has swallowed those behind it where its quote is not closed."""
+    if rows and text.count('"') % 2 and any("\n" in cell for cell in rows[-1][0].values()):
+        begins = rows[-2][1] + 1 if len(rows) > 1 else 2
+        raise DistsimError("a quote is not closed, and all behind it is one cell", where=f"{path}:{begins}")
 
 
 def _check_header(header: list[str], path: Path) -> None:
