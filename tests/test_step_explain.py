@@ -8,9 +8,11 @@ import math
 import pytest
 
 import distsim
+from distsim import arrays
 from distsim.cli.app import run
 from distsim.engine.steps.figures import COMPOSED, kernels, sections
 from distsim.formula import REGISTRY
+from distsim.report.explain import figure_lines
 from distsim.report.step_explain import as_data, lines
 from distsim.report.style import Style, bare
 
@@ -87,3 +89,16 @@ def test_a_product_that_computes_little_is_explained_at_a_copys_rate() -> None:
     (product,) = [one for one in found if one.label.endswith("seconds at that share")]
     assert product.arguments["bandwidth"] == 0.855 * 2.039e12
     assert product.value == product.arguments["size_bytes"] / product.arguments["bandwidth"]
+
+
+@pytest.mark.parametrize("name", list(JOBS))
+def test_each_line_can_be_computed_again(name: str) -> None:
+    """Constants, helpers and what an earlier line made are filled in, too."""
+    for section in sections(distsim.step(**JOBS[name])):
+        for figure in section.figures:
+            if not figure.formula:
+                continue
+            shown = [line.split(" = ", 1)[-1] for line in figure_lines(figure) if " = " in line]
+            filled = shown[-2].replace(",", "_").replace("_ ", ", ")  # commas between thousands, and between arguments
+            value = eval(filled, {name: getattr(arrays, name) for name in dir(arrays)})
+            assert value == pytest.approx(figure.value, rel=5e-3, abs=1e-12), figure

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from distsim import arrays
 from distsim.engine.figures import Figure
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.memory import MemoryReport, StageMemory
@@ -52,17 +54,35 @@ def amount(value: Any, digits: int = DIGITS) -> str:
 
 
 class _Filled(ast.NodeTransformer):
-    def __init__(self, values: Mapping[str, Any], digits: int) -> None:
-        self.values, self.digits = values, digits
+    def __init__(self, values: Mapping[str, Any], digits: int, known: Mapping[str, Any]) -> None:
+        self.values, self.digits, self.known = values, digits, known
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        return ast.Name(amount(self.values[node.id], self.digits)) if node.id in self.values else node
+        value = self.values.get(node.id, self.known.get(node.id))
+        numeric = node.id in self.values or (isinstance(value, (int, float)) and not isinstance(value, bool))
+        return ast.Name(amount(value, self.digits)) if numeric else node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Another formula, or a helper, is its number; what has a name in mathematics stays."""
+        if isinstance(node.func, ast.Name) and node.func.id in self.known and not hasattr(arrays, node.func.id):
+            return ast.Name(amount(_value(node, self.known, self.values), self.digits))
+        node.args = [self.visit(one) for one in node.args]
+        node.keywords = [self.visit(one) for one in node.keywords]
+        return node
 
 
-def filled(expression: ast.expr, values: Mapping[str, Any], digits: int = DIGITS) -> str:
-    """The expression with its names replaced by numbers."""
+def _value(expression: ast.expr, known: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
+    """What a part of a registered formula comes to."""
+    code = compile(ast.Expression(ast.parse(ast.unparse(expression), mode="eval").body), "<formula>", "eval")
+    return eval(code, dict(known), dict(values))
+
+
+def filled(
+    expression: ast.expr, values: Mapping[str, Any], digits: int = DIGITS, known: Mapping[str, Any] | None = None
+) -> str:
+    """The expression with its names replaced by numbers: arguments, and constants and helpers ``known`` to it."""
     copy = ast.parse(ast.unparse(expression), mode="eval").body
-    return ast.unparse(_Filled(values, digits).visit(copy))
+    return ast.unparse(_Filled(values, digits, known or {}).visit(copy))
 
 
 def figure_lines(figure: Figure, size: Callable[[float], str] = gib) -> list[str]:
@@ -72,9 +92,14 @@ def figure_lines(figure: Figure, size: Callable[[float], str] = gib) -> list[str
     made = [f"{figure.label}: {value}"]
     if figure.formula:
         steps, digits = steps_of(figure.formula), DIGITS_OF_BYTES if figure.unit == "B" else DIGITS
+        function = inspect.unwrap(REGISTRY[figure.formula].function)
+        known, taken = function.__globals__, inspect.signature(function).parameters.values()
+        values = {one.name: one.default for one in taken if one.default is not one.empty} | figure.arguments
         for name, expression in steps:
             made.append(f"    {name} = {ast.unparse(expression)}")
-            made.append(f"    {' ' * len(name)} = {filled(expression, figure.arguments, digits)}")
+            made.append(f"    {' ' * len(name)} = {filled(expression, values, digits, known)}")
+            with contextlib.suppress(NameError):  # of names that a branch gives
+                values[name] = _value(expression, known, values)
         made.append(f"    {' ' * len(steps[-1][0])} = {plain}")
     return [*made, f"    source: {figure.source}"]
 
