@@ -125,6 +125,18 @@ def _tile_share(
     return edges * (filled + (1 - filled) * (1 - WAVE_SHARE) * where(waves > 1, 1, 0))
 
 
+@formula(unit="FLOP", source="NVIDIA, Matrix Multiplication Background User's Guide, Math and Memory Bounds: 2 M N K")
+def product_flops(m: Number, n: Number, k: Number, batch: Number = 1) -> Number:
+    """Operations of a batch of products of m by k with k by n matrices; whichever of the three is the depth."""
+    return 2 * m * n * k * batch
+
+
+@formula(unit="B", source="NVIDIA, Matrix Multiplication Background User's Guide, Math and Memory Bounds")
+def product_bytes(m: Number, n: Number, k: Number, batch: Number, element_bytes: Number) -> Number:
+    """What such a batch moves at least: both operands read once and the result written, in the same width."""
+    return (m * k + k * n + m * n) * batch * element_bytes
+
+
 @formula(unit="1", source="NVIDIA, Matrix Multiplication Background User's Guide: tile and wave quantisation")
 def matmul_share(m: Number, n: Number, k: Number, batch: Number, units: Number, spread: Number = 0) -> Number:
     """Share of the sustained peak that a product of this shape can reach: tiles, waves of tiles, and depth. Of a batch

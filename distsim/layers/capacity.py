@@ -9,6 +9,7 @@ sequence: each token meets every slot of its own sequence.
 from __future__ import annotations
 
 from distsim.arrays import Number, where
+from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Collective, Context, Operation, Tensor
 from distsim.units import MASK_BYTES
 
@@ -83,7 +84,7 @@ def _mask(ctx: Context, name: str, bytes_each: Number) -> Tensor:
 def into_slots(ctx: Context, width: int, collectives: tuple[Collective, ...]) -> Operation:
     """Tokens of each sequence times the mask: forward and, since the mask has no gradient, one product backward."""
     tokens, slots, batch = ctx.sharded_tokens / ctx.layout.micro_batch, _slots(ctx), ctx.layout.micro_batch
-    flops = 2 * tokens * slots * width * batch
+    flops = product_flops(tokens, slots, width, batch)
     return Operation(
         "mlp.dispatch",
         "matmul",
@@ -101,7 +102,7 @@ def into_slots(ctx: Context, width: int, collectives: tuple[Collective, ...]) ->
 def out_of_slots(ctx: Context, width: int, output: Tensor, collectives: tuple[Collective, ...]) -> Operation:
     """What experts give times a mask of the routers' weights, which have a gradient: two products backward."""
     tokens, slots, batch = ctx.sharded_tokens / ctx.layout.micro_batch, _slots(ctx), ctx.layout.micro_batch
-    flops = 2 * tokens * slots * width * batch
+    flops = product_flops(tokens, slots, width, batch)
     mask = _mask(ctx, "slot_weights", ctx.activation)
     return Operation(
         "mlp.combine",

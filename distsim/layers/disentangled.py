@@ -7,6 +7,7 @@ kernel does so; rows and tensors are those of transformers' DeBERTa-v2.
 from __future__ import annotations
 
 from distsim.arrays import Number, where
+from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.layers.linear import Weights, linear
 from distsim.layers.norm import norm
@@ -94,7 +95,7 @@ def _term(ctx: Context, name: str, heads: Number) -> list[Operation]:
     repeated = Tensor(f"{name}.distances", batch * heads * kind.rows * width, act, "b a 2k d/t")
     scores = Tensor(f"{name}.of_distances", batch * heads * seq * kind.rows, act, "b a s 2k/t")
     picked = Tensor(f"{name}.index", seq**2, INDEX_BYTES, "s s index")
-    flops = 2 * batch * heads * seq * kind.rows * width
+    flops = product_flops(seq, kind.rows, width, batch * heads)
     chosen = batch * heads * seq**2 * act
     return [
         Operation(

@@ -5,6 +5,7 @@ whose rows and columns sum to one, which the product gives, too (DeepSeek-V4).""
 from __future__ import annotations
 
 from distsim.arrays import Number
+from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.units import FP32_BYTES
 
@@ -74,7 +75,7 @@ def _weights(ctx: Context, name: str, streams: Tensor, kinds: int, small: int, m
         steps = NORMALISED * mixing * (count**2 + count)
         saved.append(Tensor(f"{name}.streams_divided", streams.elements, FP32_BYTES, "s b n h fp32"))
         saved.append(Tensor(f"{name}.stream_matrices", rows * steps, FP32_BYTES, "s b n n fp32"))
-    flops = 2 * rows * wide * outer
+    flops = product_flops(rows, wide, outer)
     return Operation(
         f"{name}{STREAM_WEIGHTS}", "matmul", flops, 2 * flops, streams.size_bytes, rows * outer * FP32_BYTES,
         (rows, outer, wide, 1), tuple(saved), weight_gradient=True,

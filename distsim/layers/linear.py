@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from distsim.arrays import Number
+from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Collective, Context, Operation, Parameter, Tensor
 
 
@@ -88,7 +89,7 @@ def product_row(
 ) -> Operation:
     """The row of a product whose tensors have ``each`` bytes per element; backward it is two products."""
     tokens, inner, outer, copies = size
-    flops = 2 * tokens * inner * outer
+    flops = product_flops(tokens, inner, outer)
     return Operation(
         name, "matmul", flops, 2 * flops, (tokens * inner + size.elements) * each, tokens * outer * each,
         shape=(tokens / copies, outer, inner, copies),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
 from distsim.units import INDEX_BYTES
 
@@ -38,7 +39,7 @@ def router(ctx: Context, source: Tensor) -> Operation:
     if ctx.kernels.router_fp32:
         saved.append(Tensor("mlp.router.input_fp32", tokens * model.hidden, 4, "s b h fp32"))
         saved.append(Tensor("mlp.router.weight_fp32", model.hidden * experts.choices, 4, "h E fp32"))
-    flops = 2 * tokens * model.hidden * experts.choices
+    flops = product_flops(tokens, model.hidden, experts.choices)
     return Operation(
         "mlp.router",
         "matmul",

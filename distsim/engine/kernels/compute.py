@@ -27,7 +27,14 @@ from distsim.engine.kernels.softmax_passes import plain_torch
 from distsim.engine.kernels.sums import BlockSums, StageCompute, Sums
 from distsim.engine.kernels.weights import optimizer_seconds, weight_work
 from distsim.formulas.caches import cached_share
-from distsim.formulas.compute import CUT_SHARE, product_share, roofline_seconds, stream_seconds
+from distsim.formulas.compute import (
+    CUT_SHARE,
+    product_bytes,
+    product_flops,
+    product_share,
+    roofline_seconds,
+    stream_seconds,
+)
 from distsim.formulas.traffic import boundary_calls
 from distsim.layers.ledger import EXPERTS, Block, Operation, dropped_by
 
@@ -196,14 +203,14 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
         rate, each = chip.wide_rate, setup.tuning.product_bytes
     if not (narrow or adapter):  # recipes in 8 bits pad, adapters are narrower than any tile
         rate = rate * alignment(setup, n, k, each, chip.rate)
-    moved = (m * k + k * n + m * n) * batch * each
+    moved = product_bytes(m, n, k, batch, each)
     streams = STREAMS.get(setup.kernels.expert_products)
     together = batch if streams is None else minimum(batch, streams)
     if operation.name.endswith(HEAD):
         together = 1
         rate = rate * (CUT_SHARE if setup.kernels.loss == "cut" else 1.0)
     experts = operation.name in EXPERTS
-    work = (m, n, k, together), 2 * m * n * k * batch, moved, expert_spread(setup, m) if experts else 0
+    work = (m, n, k, together), product_flops(m, n, k, batch), moved, expert_spread(setup, m) if experts else 0
     if experts and chip.grid_kernels and not slotted(setup):
         from distsim.engine.kernels.expert_tiles import gates_apart, tiled_seconds
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from distsim.arrays import Number, ceil_div, maximum, minimum
 from distsim.engine.jobs.resolve import Setup
-from distsim.formulas.compute import stream_seconds
+from distsim.formulas.compute import product_flops, stream_seconds
 from distsim.formulas.pallas import GRID_STEP_SECONDS, tile_steps
 from distsim.layers.ledger import EXPERTS, Operation
 
@@ -34,7 +34,7 @@ def tiled_seconds(
     n = n / parts
     rows, columns, depth = (minimum(size, tile) for size, tile in zip((m * groups, n, k), TILE, strict=True))
     steps = tile_steps(m * groups, groups, rows) * ceil_div(n, columns) * ceil_div(k, depth)
-    products = 2 * rows * columns * depth / rate
+    products = product_flops(rows, columns, depth) / rate
 
     def seconds(operands: Number) -> Number:
         moved = stream_seconds(operands * each, chip.bandwidth)

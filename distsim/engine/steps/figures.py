@@ -33,7 +33,7 @@ from distsim.engine.steps.compose import (
 from distsim.engine.steps.copies import copied, copies_left, waited
 from distsim.engine.steps.ramp import lengths_of, ramp_of
 from distsim.engine.steps.stage_seconds import gpu_seconds
-from distsim.formulas.compute import array_share, matmul_share, product_share, roofline_seconds
+from distsim.formulas import compute as forms
 from distsim.formulas.flops import flops_utilisation, model_flops_per_token
 from distsim.formulas.step import exposed_seconds, jitter_share, paced_seconds, ramp_seconds
 from distsim.layers.ledger import Operation
@@ -129,9 +129,9 @@ def _product(report: StepReport) -> Figures:
     m, n, k, batch = largest.shape
     narrow = bool(sums.matmul8)
     rate, each = (chip.narrow_rate or 0.0, 1.0) if narrow else (chip.rate, setup.precision.activation_bytes)
-    share = product_share(m, n, k, batch, chip.units, chip.array)
-    moved = (m * k + k * n + m * n) * batch * each
-    seconds = roofline_seconds(2 * m * n * k * batch, rate * share, moved, chip.product_bandwidth)
+    share = forms.product_share(m, n, k, batch, chip.units, chip.array)
+    flops, moved = forms.product_flops(m, n, k, batch), forms.product_bytes(m, n, k, batch, each)
+    seconds = forms.roofline_seconds(flops, rate * share, moved, chip.product_bandwidth)
     if not math.isclose(seconds, sums.matmul8 if narrow else sums.matmul, rel_tol=1e-9):
         return figures
     told, source = "best measured product", "presets/gpus"
@@ -140,10 +140,10 @@ def _product(report: StepReport) -> Figures:
     figures.note(f"{largest.name}: rate of the {told}", rate, "FLOP/s", source)
     words = f"{largest.name}: share of it that the shape allows"
     if chip.array:
-        figures.use(words, array_share, m=m, n=n, k=k, array=chip.array)
+        figures.use(words, forms.array_share, m=m, n=n, k=k, array=chip.array)
     else:
-        figures.use(words, matmul_share, m=m, n=n, k=k, batch=batch, units=chip.units)
-    figures.use(f"{largest.name}: seconds at that share", roofline_seconds, flops=2 * m * n * k * batch,
+        figures.use(words, forms.matmul_share, m=m, n=n, k=k, batch=batch, units=chip.units)
+    figures.use(f"{largest.name}: seconds at that share", forms.roofline_seconds, flops=flops,
                 rate=rate * share, size_bytes=moved, bandwidth=chip.product_bandwidth)  # fmt: skip
     return figures
 
