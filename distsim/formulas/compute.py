@@ -89,6 +89,7 @@ EXPONENTIALS = 0.065
 """Time of exponentials that products do not hide, over that of products 128 wide, on an A100, whose unit does 16 a
 clock beside 2,048 operations: of heads 64 wide FlashAttention-2 has 0.94 of the rate (0.92 in Dao 2023, figure 5;
 recalled). Later units multiply faster and do as many exponentials."""
+_MUON = "Jordan et al. 2024, Muon: An optimizer for hidden layers in neural networks"
 
 
 @formula(
@@ -244,11 +245,24 @@ def attention_share(
     return depth * length * (filled + (1 - filled) * where(blocks > units, 0.5, 0.0))
 
 
-@formula(unit="1", source="Jordan et al. 2024, Muon: An optimizer for hidden layers in neural networks")
+@formula(unit="FLOP", source=f"{_MUON}: the second product of a round")
+def newton_schulz_square_flops(short: Number, rounds: Number) -> Number:
+    """Operations of orthogonalising a matrix that do not depend on its longer side: in each round the square of the
+    matrix's product with its own transpose."""
+    return product_flops(short, short, short) * rounds
+
+
+@formula(unit="FLOP", source=f"{_MUON}: the first and the third product of a round")
+def newton_schulz_wide_flops(short: Number, long: Number, rounds: Number) -> Number:
+    """Operations of orthogonalising a matrix of ``short`` by ``long`` that run over its longer side: in each round its
+    product with its own transpose, and the polynomial's with the matrix."""
+    return 2 * product_flops(short, short, long) * rounds
+
+
+@formula(unit="FLOP", source=_MUON)
 def newton_schulz_flops(short: Number, long: Number, rounds: Number) -> Number:
-    """Floating-point operations of orthogonalising a matrix of ``short`` by ``long``: in each round its product with
-    its own transpose, that squared, and that times the matrix."""
-    return rounds * (4 * short**2 * long + 2 * short**3)
+    """Operations of orthogonalising a matrix of ``short`` by ``long``: the sum of both parts."""
+    return newton_schulz_wide_flops(short, long, rounds) + newton_schulz_square_flops(short, rounds)
 
 
 @formula(unit="s", source="bytes over bandwidth")

@@ -9,7 +9,7 @@ from distsim.engine.footprint.states import of_layers, sharding_group
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.chip import Chip
-from distsim.formulas.compute import newton_schulz_flops, product_share
+from distsim.formulas.compute import newton_schulz_square_flops, newton_schulz_wide_flops, product_share
 from distsim.layers.ledger import Parameter
 
 LAUNCHES = 3
@@ -43,8 +43,7 @@ def orthogonal_work(setup: Setup, stage: Stage, chip: Chip) -> Orthogonal:
         count = parameter.copies * times / group
         short, long = _sides(parameter)
         square, wide = (product_share(short, n, short, 1, chip.units, chip.array) for n in (short, long))
-        part = 2 * short**3 * rounds  # the square's operations run at its own share of the rate
-        rest = newton_schulz_flops(short, long, rounds) - part
+        part, rest = newton_schulz_square_flops(short, rounds), newton_schulz_wide_flops(short, long, rounds)
         each = (part / square + rest / wide) / chip.rate
         seconds = seconds + each * count
         kernels = kernels + (rounds * LAUNCHES + LAUNCHES_BESIDES) * count
