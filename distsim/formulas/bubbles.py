@@ -55,14 +55,20 @@ def one_f_one_b_uneven_bound(sum_both: Number, longest_both: Number, micro: Numb
     return sum_both + (micro - 1) * longest_both
 
 
-@formula(unit="s", source=f"{_MEGATRON}.2; m < p and the hop term are {_DERIVED}")
+@formula(unit="s", source=f"{_MEGATRON}.2; m < p is {_DERIVED}")
+def looped_seconds(stages: Number, micro: Number, chunks: Number, forward: Number, backward: Number) -> Number:
+    """Passes and ramp of a schedule whose chunks go round all stages in turn, without hops: where there are fewer
+    micro-batches than stages, each further round waits for the first of them to come back."""
+    steps = micro * chunks + stages - 1 + (chunks - 1) * maximum(stages - micro, 0)
+    return steps * (forward + backward) / chunks
+
+
+@formula(unit="s", source=f"{_MEGATRON}.2; the hop term is {_DERIVED}")
 def interleaved_makespan(
     stages: Number, micro: Number, chunks: Number, forward: Number, backward: Number, hop: Number = 0.0
 ) -> Number:
     """Interleaved 1F1B: the ramp shrinks by the chunks, and hops grow with them."""
-    short = maximum(stages - micro, 0)
-    steps = micro * chunks + stages - 1 + (chunks - 1) * short
-    return steps * (forward + backward) / chunks + 2 * hop * (stages * chunks - 1)
+    return looped_seconds(stages, micro, chunks, forward, backward) + 2 * hop * (stages * chunks - 1)
 
 
 def interleaved_exact(
@@ -79,8 +85,7 @@ def looped_bfs_makespan(
 ) -> Number:
     """Looped breadth-first: from 2p micro-batches up a chunk's hops are hidden behind its other micro-batches."""
     trips = where(micro >= 2 * stages, stages - 1, stages * chunks - 1)
-    steps = micro * chunks + stages - 1 + (chunks - 1) * maximum(stages - micro, 0)
-    return steps * (forward + backward) / chunks + 2 * hop * trips
+    return looped_seconds(stages, micro, chunks, forward, backward) + 2 * hop * trips
 
 
 def looped_bfs_exact(
@@ -185,6 +190,12 @@ def dualpipe_makespan(
     return micro * (forward + input_gradient + weight_gradient) + where(turns > 0, idle / chunks, 0)
 
 
+@formula(unit="activations", source=_DERIVED)
+def naive_peak(stages: Number, stage: Number = 0) -> Number:
+    """Micro-batches in flight on a stage where one goes there and back before the next one comes."""
+    return 1 + 0 * (stages + stage)
+
+
 @formula(unit="activations", source=_MEGATRON)
 def one_f_one_b_peak(stages: Number, micro: Number, stage: Number = 0) -> Number:
     """Micro-batches in flight on a stage under 1F1B; ZB-H1 holds as many until the input gradient."""
@@ -248,3 +259,15 @@ def double_buffered_versions(stages: Number, micro: Number) -> Number:
 def all_forwards_peak(stages: Number, micro: Number) -> Number:
     """Micro-batches in flight where all forwards come first (GPipe, looped breadth-first)."""
     return micro + 0 * stages
+
+
+@formula(unit="activations", source="DeepSeek-AI 2024, DualPipe README: PP + 1")
+def dualpipe_peak(stages: Number, stage: Number = 0) -> Number:
+    """Whole-stage activations in flight under DualPipe, of both directions together, on every stage."""
+    return stages + 1 + 0 * stage
+
+
+@formula(unit="activations", source="DeepSeek-AI 2024, DualPipe README: PP + 1 of parts, of which a stage holds two")
+def dualpipe_v_peak(stages: Number, stage: Number = 0) -> Number:
+    """Whole-stage activations in flight under DualPipeV, on every stage; a part is half of a stage."""
+    return stages + 0.5 + 0 * stage

@@ -138,7 +138,7 @@ VERSIONS: dict[str, Callable[[Setting, Number], Number]] = {
 FLIGHTS: dict[str, Callable[[Setting, Number], Flights]] = {"zb-h1": _zb_h1_flights, "zb-h2": _zb_h2_flights}
 # Most whole-stage activations in flight on a stage, until the input gradient; exact for every size a schedule takes.
 PEAKS: dict[str, Callable[[Setting, Number], Number]] = {
-    "naive": lambda s, stage: 1 + 0 * (s.stages + stage),
+    "naive": lambda s, stage: bubbles.naive_peak(s.stages, stage),
     "gpipe": _all_forwards_peak,
     "1f1b": _one_f_one_b_peak,
     "pipedream": _one_f_one_b_peak,
@@ -148,6 +148,6 @@ PEAKS: dict[str, Callable[[Setting, Number], Number]] = {
     "zb-h1": _one_f_one_b_peak,
     "zb-h2": lambda s, stage: bubbles.zb_h2_peak(s.stages, s.micro, stage),
     "zb-v": lambda s, stage: bubbles.zb_v_peak(s.stages, s.micro, stage),
-    "dualpipe": lambda s, stage: s.stages + 1 + 0 * stage,
-    "dualpipe-v": lambda s, stage: s.stages + 0.5 + 0 * stage,
+    "dualpipe": lambda s, stage: bubbles.dualpipe_peak(s.stages, stage),
+    "dualpipe-v": lambda s, stage: bubbles.dualpipe_v_peak(s.stages, stage),
 }
