@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from distsim.formulas.lengths import kept_tokens, longest_kept_tokens, longest_tokens, single_tokens
 from distsim.interop.runs.denials import affirmed
 from distsim.interop.runs.hits import hit
 from distsim.interop.runs.table import MissingCell, Run
@@ -55,8 +55,6 @@ _QUANTISED = (
 _DEFAULT = "default"
 USUAL_RANK = 16
 """Rank of adapters where neither a row nor its framework says one: the middle of the 8 to 32 of libraries' defaults."""
-STEPS = 200
-"""Lengths at which the distribution of the longest sample is summed."""
 _PADDED = re.compile(
     r"\bpadded (?:per|on each|in each|by) (?:rank|batch|micro-?batch)\b[^;]*?\bup to (?:max_(?:seq_)?length )?(\d+)",
     re.IGNORECASE,
@@ -65,10 +63,6 @@ USUAL_SPREAD = 2548 / 3234
 """Deviation of samples' lengths over their mean: cls-fudan-news-zh in ms-swift's benchmark. Batches of Alpaca in
 Liger-Kernel's logs, each as long as the longest of 32 samples, deviate by 0.15 to 0.30 of their mean, as such batches
 of gamma distributed lengths do where these deviate by 0.4 to 0.9."""
-HALVINGS = 30
-"""Until the mean of single samples is known to a millionth."""
-TINY = 1e-12
-"""Where a series ends."""
 
 
 _ADAPTERS = re.compile(r"lora|dora|peft|adapter")
@@ -209,19 +203,12 @@ def lengths_of(run: Run) -> Lengths | None:
 
 def _mean_below(mean: float, deviation: float, cap: float, samples: int = 1) -> float:
     """Mean length of the longest of some samples of at most ``cap`` tokens: trainers drop longer ones, and fill up a
-    micro-batch to its longest.
-
-    Lengths are taken to follow a gamma distribution: log-normal ones have too few short texts, so that runs with a low
-    cap would compute near the chip's peak (docs/finetuning.md).
-    """
+    micro-batch to its longest."""
     if not deviation:
         return min(mean, cap)
     shape = (mean / deviation) ** 2
-    whole = _gamma_share(shape, cap * shape / mean)
-    if samples == 1:
-        return mean * _gamma_share(shape + 1, cap * shape / mean) / whole
-    shares = [_gamma_share(shape, cap * shape / mean * (step + 0.5) / STEPS) / whole for step in range(STEPS)]
-    return cap * (1 - sum(share**samples for share in shares) / STEPS)
+    found = kept_tokens(shape, mean, cap) if samples == 1 else longest_kept_tokens(shape, mean, cap, samples)
+    return float(found)
 
 
 def slowest_tokens(run: Run, samples: int, ranks: int) -> int | None:
@@ -230,27 +217,6 @@ def slowest_tokens(run: Run, samples: int, ranks: int) -> int | None:
     told, mean = hit(_PADDED, run.notes), run.count("seq_len")
     if told is None or not mean or ranks == 1 or mean >= int(told[1]):
         return None
-    cap = int(told[1])
-    low, high = 0.0, float(cap)  # of the mean of single samples
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _longest_below(middle, cap, samples) < mean else (low, middle)
-    return round(_longest_below(high, cap, samples * ranks))
-
-
-def _longest_below(mean: float, cap: int, samples: int) -> float:
-    """Mean length of the longest of some samples that are cut off at ``cap``, of a gamma distribution."""
-    shape = USUAL_SPREAD**-2
-    shares = [_gamma_share(shape, cap * shape / mean * (step + 0.5) / STEPS) for step in range(STEPS)]
-    return cap * (1 - sum(share**samples for share in shares) / STEPS)
-
-
-def _gamma_share(shape: float, value: float) -> float:
-    """The gamma distribution's share below a value of unit scale, by the series of the incomplete gamma function."""
-    term = total = 1 / shape
-    count = shape
-    while term > total * TINY:
-        count += 1
-        term *= value / count
-        total += term
-    return total * math.exp(shape * math.log(value) - value - math.lgamma(shape))
+    cap, shape = int(told[1]), USUAL_SPREAD**-2
+    single = single_tokens(shape, mean, cap, samples)
+    return round(float(longest_tokens(shape, single, cap, samples * ranks)))

@@ -1,0 +1,68 @@
+"""Tokens of samples that are filled up to the longest of a batch, where lengths follow a gamma distribution.
+
+Log-normal ones have too few short texts, so that runs with a low cap would compute near the chip's peak
+(docs/finetuning.md). The distribution's ``shape`` is the square of its mean over its deviation.
+"""
+
+from __future__ import annotations
+
+import math
+
+from distsim.arrays import Number, each, where
+from distsim.formula import formula
+
+STEPS = 200
+"""Lengths at which the distribution of the longest sample is summed."""
+HALVINGS = 30
+"""Until the mean of single samples is known to a millionth."""
+TINY = 1e-12
+"""Where a series ends."""
+
+_LONGEST = "derived: the integral of one minus the distribution of the longest, its power of samples; midpoints"
+
+
+@formula(unit="1", source="Abramowitz and Stegun 1964, Handbook of Mathematical Functions, 6.5.29")
+def gamma_share(shape: Number, value: Number) -> Number:
+    """The gamma distribution's share below a value of unit scale, by the series of the incomplete gamma function."""
+    return each(_gamma_series, shape, value)
+
+
+def _gamma_series(shape: float, value: float) -> float:
+    term = total = 1 / shape
+    count = shape
+    while term > total * TINY:
+        count += 1
+        term *= value / count
+        total += term
+    return total * math.exp(shape * math.log(value) - value - math.lgamma(shape))
+
+
+@formula(unit="tokens", source="derived: the truncated mean of a gamma distribution is its mean at one more shape")
+def kept_tokens(shape: Number, mean: Number, cap: Number) -> Number:
+    """Mean length of samples where trainers drop those above ``cap``."""
+    return mean * gamma_share(shape + 1, cap * shape / mean) / gamma_share(shape, cap * shape / mean)
+
+
+@formula(unit="tokens", source=_LONGEST)
+def longest_tokens(shape: Number, mean: Number, cap: Number, samples: Number, kept: Number = 1.0) -> Number:
+    """Mean length of the longest of some samples that are cut off at ``cap``; or, with the share of them that is
+    ``kept``, where longer ones are dropped."""
+    shares = [gamma_share(shape, cap * shape / mean * (step + 0.5) / STEPS) / kept for step in range(STEPS)]
+    return cap * (1 - sum(share**samples for share in shares) / STEPS)
+
+
+@formula(unit="tokens", source=f"{_LONGEST}; dropped samples leave the distribution below the cap")
+def longest_kept_tokens(shape: Number, mean: Number, cap: Number, samples: Number) -> Number:
+    """Mean length of the longest of several samples where trainers drop those above ``cap``."""
+    return longest_tokens(shape, mean, cap, samples, gamma_share(shape, cap * shape / mean))
+
+
+@formula(unit="tokens", source="the inverse of longest_tokens, by halving")
+def single_tokens(shape: Number, longest: Number, cap: Number, samples: Number) -> Number:
+    """Mean length of single samples whose ``longest`` of several, cut off at ``cap``, is so long on average."""
+    low, high = 0.0 * cap, 1.0 * cap
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        below = longest_tokens(shape, middle, cap, samples) < longest
+        low, high = where(below, middle, low), where(below, high, middle)
+    return high
