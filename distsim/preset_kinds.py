@@ -23,6 +23,8 @@ KINDS: dict[str, tuple[str, str] | None] = {
     "timing": None,
     "runs": None,
 }
+DEFAULT_GPU = "a100-sxm4-80gb"
+"""The accelerator of a job, or of a collective, that names neither one nor a cluster."""
 SUFFIXES = {"runs": ".csv"}
 SPOKEN = {"prices": "price list", "failures": "failures preset", "facilities": "facility", "power": "power profile",
           "losses": "loss"}  # fmt: skip

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from distsim.errors import DistsimError
+from distsim.preset_kinds import DEFAULT_GPU
 
 _SMALLEST = 8  # bytes, where nccl-tests sweeps usually begin
 
@@ -77,7 +78,7 @@ def _place(
         if gpu is not None:
             raise DistsimError(f"--gpu {gpu} and --cluster {cluster} both name the accelerator", "keep one of them")
         return {"cluster": spec, "gpu": spec.gpu}, gpus or (spec.nodes or 1) * spec.gpus_per_node
-    name = gpu or "a100-sxm4-80gb"
+    name = gpu or DEFAULT_GPU
     if gpus is None:
         gpus = gpus_per_node or catalog.usual_cluster(name).gpus_per_node
     return {"gpu": name}, gpus

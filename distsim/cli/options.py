@@ -11,10 +11,11 @@ import typer
 
 from distsim.cli.signatures import with_signature
 from distsim.errors import DistsimError
+from distsim.preset_kinds import DEFAULT_GPU
 
 # name -> (type, help). The names are Job's fields; the flags follow from them.
 JOB_OPTIONS: dict[str, tuple[Any, str]] = {
-    "gpu": (str, "accelerator preset (distsim show gpus) [default: a100-sxm4-80gb]"),
+    "gpu": (str, f"accelerator preset (distsim show gpus) [default: {DEFAULT_GPU}]"),
     "gpus": (int, "how many accelerators [default: one node]"),
     "cluster": (str, "cluster preset or TOML, instead of the GPU's usual node and network"),
     "gpu_power": (str, "power limit of each accelerator in watts: 500 or 500W [default: the cluster's, or none]"),

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from distsim.cli.options import parameter
+from distsim.preset_kinds import DEFAULT_GPU
 
 Stages = Annotated[int | None, typer.Option(help="stages (devices in a row)")]
 Micro = Annotated[int | None, typer.Option(help="micro-batches, of both directions together")]
@@ -43,7 +44,7 @@ Trace = Annotated[Path | None, typer.Option(help="write a trace for Perfetto or 
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead")]
 
 OF_MODEL = {
-    "gpu": (str, "accelerator [default: a100-sxm4-80gb]"),
+    "gpu": (str, f"accelerator [default: {DEFAULT_GPU}]"),
     "tp": (int, "tensor parallel degree of a stage"),
     "micro_batch": (int, "sequences per micro-batch [default: 1]"),
     "seq": (int, "tokens per sequence [default: the model's context]"),

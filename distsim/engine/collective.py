@@ -9,6 +9,7 @@ from distsim.engine.networks import pricing
 from distsim.engine.networks.links import network_for
 from distsim.engine.networks.network import Group, Network, group_of
 from distsim.errors import DistsimError
+from distsim.preset_kinds import DEFAULT_GPU
 from distsim.units import GIB, parse
 
 LARGEST = 2**50  # 1 PiB: beyond any buffer of one GPU, so a slip of units
@@ -37,7 +38,7 @@ class Collective:
 
 def collective(
     op: str,
-    gpu: str = "a100-sxm4-80gb",
+    gpu: str = DEFAULT_GPU,
     gpus: int = 8,
     bytes: int | float | str = GIB,
     gpus_per_node: int | None = None,
@@ -64,7 +65,7 @@ def collective(
     return priced(name, size, group)
 
 
-def group_on(gpu: str = "a100-sxm4-80gb", gpus: int = 8, cluster: Any = None, **stated: Any) -> Group:
+def group_on(gpu: str = DEFAULT_GPU, gpus: int = 8, cluster: Any = None, **stated: Any) -> Group:
     """The ranks of one collective; ``stated`` are further options of ``network_for``."""
     spec = _cluster(cluster)
     card = spec.gpu if spec is not None else gpu

@@ -7,10 +7,9 @@ from typing import Any
 
 from distsim import catalog
 from distsim.errors import DistsimError
+from distsim.preset_kinds import DEFAULT_GPU
 from distsim.specs.accelerator import Accelerator
 from distsim.specs.cluster import Cluster
-
-DEFAULT_GPU = "a100-sxm4-80gb"
 
 
 def hardware(filled: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Accelerator, Cluster, list[str]]:
