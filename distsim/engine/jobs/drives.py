@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsim.arrays import Number, minimum
+from distsim.engine.jobs.generations import of_generation
 from distsim.errors import DistsimError
 from distsim.specs.cluster import Cluster
 from distsim.specs.framework import Framework
@@ -61,22 +62,18 @@ def refuse_drives(filled: Mapping[str, Any], framework: Framework | None, cluste
 
 def node_rates(cluster: Cluster, generation: int | None = None) -> tuple[float | None, float | None]:
     """Bytes per second that all drives of a node are rated to read and to write: as stated, or by their number and the
-    generation of PCIe of the host."""
+    generation of PCIe of the host; the last that is known where none is stated (a Grace's)."""
     storage = cluster.storage
     if storage is None:
         return None, None
     from distsim.formulas.drives import READ_RATES, WRITE_RATES
 
-    reads, writes = (_rated(table, generation) for table in (READ_RATES, WRITE_RATES))
+    reads, writes = (
+        of_generation(table, max(table) if generation is None else generation) for table in (READ_RATES, WRITE_RATES)
+    )
     drives = storage.drives or 0
     rated = storage.read_rate or drives * reads
     return rated or None, storage.write_rate or min(drives * writes, rated) or None
-
-
-def _rated(table: Mapping[int, float], generation: int | None) -> float:
-    """What one drive is rated for; later hosts' drives are taken to be the last that is known."""
-    known = sorted(table)
-    return table[max((one for one in known if generation is None or one <= generation), default=known[0])]
 
 
 def drive_rates(setup: Setup) -> tuple[Number, Number]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from distsim.arrays import Number, minimum, some, where
 from distsim.engine.exchanges.exchange import exchange_of, gathers, gathers_once
 from distsim.engine.footprint.states import element_bytes, gradients_in_host, in_buckets, sharding_group, states_of
+from distsim.engine.jobs.generations import of_generation
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.jobs.tuning import gathered_bytes, recipe_of, reduced_in
@@ -90,12 +91,12 @@ def _host_sharers(setup: Setup) -> Number:
 
 
 def host_bandwidth(link: HostLink | None) -> float:
-    """Bytes per second of a node's memory, by the generation of its link to accelerators."""
+    """Bytes per second of a node's memory, by the generation of its link to accelerators; the oldest where none is
+    stated."""
     if link is not None and link.kind == "c2c":
         return GRACE_BANDWIDTH
-    generations = sorted(HOST_BANDWIDTH)
-    stated = (link.generation if link is not None else None) or generations[0]
-    return HOST_BANDWIDTH[max((one for one in generations if one <= stated), default=generations[0])]
+    stated = link.generation if link is not None else None
+    return of_generation(HOST_BANDWIDTH, stated or min(HOST_BANDWIDTH))
 
 
 def _update_bytes(setup: Setup, stage: Stage) -> Number:
