@@ -19,6 +19,12 @@ def _plain(*values: Number) -> bool:
     return True
 
 
+def nothing(value: Number) -> bool:
+    """Whether a number is a plain zero; an array never is, whatever it holds, as other arrays may depend on its
+    axes."""
+    return isinstance(value, (int, float)) and value == 0
+
+
 def where(condition: Number, yes: Number, no: Number) -> Number:
     """``yes`` where the condition holds, else ``no``; both are evaluated, so guard divisions."""
     if isinstance(condition, int):
@@ -74,7 +80,7 @@ def product(one: Number, other: Number) -> Number:
 def plus(one: Number, other: Number) -> Number:
     """Their sum; a plain zero adds nothing, so that no array is gone over for it."""
     for term, rest in ((one, other), (other, one)):
-        if isinstance(term, (int, float)) and term == 0:
+        if nothing(term):
             return rest
     return one + other
 

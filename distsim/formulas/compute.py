@@ -6,7 +6,7 @@ allows; the share of that which a chip sustains and a framework reaches is fitte
 
 from __future__ import annotations
 
-from distsim.arrays import Number, ceil_div, floor, kept, maximum, minimum, where
+from distsim.arrays import Number, ceil_div, floor, kept, maximum, minimum, nothing, where
 from distsim.formula import formula
 
 # Output tiles that one unit (SM) computes at once: rows, columns, and the share of the peak rate that a unit reaches
@@ -97,7 +97,7 @@ _MUON = "Jordan et al. 2024, Muon: An optimizer for hidden layers in neural netw
 )
 def mean_tiles(length: Number, tile: Number, spread: Number = 0) -> Number:
     """Whole tiles that cover groups of rows: of groups that differ, each rounds up for itself."""
-    if isinstance(spread, int) and spread == 0:
+    if nothing(spread):
         return ceil_div(length, tile)
     low, high = length * (1 - spread) / tile, length * (1 + spread) / tile
     return (_tiles_up_to(high) - _tiles_up_to(low)) / (high - low)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from distsim.arrays import Number, maximum, where
+from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.exchanges.exchange import Exchange, gathers, gathers_once
 from distsim.engine.exchanges.flows import Flow, Span
 from distsim.engine.footprint.states import sharding_group
@@ -86,7 +86,7 @@ def data_flows(setup: Setup, exchange: Exchange, stage: Stage) -> list[Flow]:
     for sharing in found:
         own, *others = (_shared_units(units, sharing, together) for units in copies)
         layered = where(y.zero >= 3, 1, where(y.zero == 2, 1, 0) if rules.zero2 == "forward" else 0)
-        if not (isinstance(layered, int) and layered == 0):
+        if not nothing(layered):
             flows += _scaled(_layered(setup, exchange, sharing, own), layered)
         if not (isinstance(layered, int) and layered == 1):
             every = [*own, *itertools.chain.from_iterable(others)]  # both copies have gradients, each micro-batch one

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from distsim.arrays import Number, maximum, where
+from distsim.arrays import Number, maximum, nothing, where
 from distsim.engine.networks.network import Group, Network
 from distsim.engine.networks.spread import Spread, pair_apart, spread
 from distsim.formulas.traffic import DTYPE_BYTES
@@ -111,18 +111,13 @@ class Flow(NamedTuple):
         return self.priced_as or self.op
 
 
-def plain_zero(value: Number) -> bool:
-    """True for a number that is zero; an array is kept, whatever it holds."""
-    return isinstance(value, (int, float)) and value == 0
-
-
 def present(flows: list[Flow]) -> list[Flow]:
     """The flows that move something between at least two ranks, alike ones added up."""
     merged: dict[tuple[object, ...], Flow] = {}
     kept: list[Flow] = []
     for flow in flows:
         alone = isinstance(flow.span.ranks, (int, float)) and flow.span.ranks <= 1 and flow.fixed is None
-        if alone or plain_zero(flow.calls) or plain_zero(flow.bytes_logical):
+        if alone or nothing(flow.calls) or nothing(flow.bytes_logical):
             continue
         if not all(isinstance(part, (int, float)) for part in (flow.calls, flow.bytes_logical, flow.span.ranks)):
             kept.append(flow)

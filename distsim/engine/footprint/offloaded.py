@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum, minimum, product, where
+from distsim.arrays import Number, maximum, minimum, nothing, product, where
 from distsim.engine.footprint.saved import Saved
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
@@ -51,7 +51,7 @@ class Offloaded:
         return self._there(layers, BEFORE)
 
     def _there(self, layers: Number, most: int) -> Number:
-        if isinstance(self.share, float) and not self.share:
+        if nothing(self.share):
             return layers
         passing = minimum(layers, most * self.saved.per_layer)
         return layers * (1 - self.share) + passing * self.share

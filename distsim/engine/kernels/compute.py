@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsim.arrays import Number, maximum, minimum, product, where
+from distsim.arrays import Number, maximum, minimum, nothing, product, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.alignment import alignment
@@ -163,7 +163,7 @@ def operation_sums(setup: Setup, chip: Chip, operation: Operation) -> tuple[Sums
 def _passed(chip: Chip, moved: Number, flops: Number, kind: str) -> Number:
     """Seconds of a pass over memory, or of its arithmetic on vector units where that takes longer (Mamba-1's scan)."""
     seconds = stream_seconds(moved, chip.pass_bandwidth)
-    if kind != "elementwise" or (isinstance(flops, (int, float)) and not flops):
+    if kind != "elementwise" or nothing(flops):
         return seconds
     return maximum(seconds, flops / chip.vector_rate)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distsim.arrays import Number, maximum, minimum, where
+from distsim.arrays import Number, maximum, minimum, nothing, where
 from distsim.engine.kernels.plain_costs import BACKWARD_BYTES
 from distsim.formulas.compute import attention_share, causal_fraction, head_share, stream_seconds
 from distsim.layers.attention_kernel import FLASH_WIDTH, MASK
@@ -18,7 +18,7 @@ def flash_seconds(chip: Chip, operation: Operation) -> tuple[Number, Number]:
     """Forward and backward, by the kernel that torch takes where a dense mask rules flash out: it passes over all keys
     then, whatever the mask lets a query see."""
     dense = _dense(operation) if chip.sdpa else 0
-    if isinstance(dense, int) and not dense:
+    if nothing(dense):
         return _kernel_seconds(chip, operation)
     queries = operation.shape[2]
     times = [_kernel_seconds(chip, operation), _kernel_seconds(chip, operation, queries)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from distsim.arrays import Number, product, where
+from distsim.arrays import Number, nothing, product, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.kernels.sums import PHASES
 from distsim.formulas.step import exposed_seconds
@@ -24,8 +24,7 @@ def hidden_share(setup: Setup) -> Number:
 
 def exposed(exchange: Number, compute: Number, never: Number) -> Number:
     """What is left of an exchange; of none, nothing."""
-    nothing = isinstance(exchange, (int, float)) and exchange == 0
-    return 0.0 if nothing else exposed_seconds(exchange, compute, never)
+    return 0.0 if nothing(exchange) else exposed_seconds(exchange, compute, never)
 
 
 def beside_products(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
@@ -40,7 +39,7 @@ def beside_attention(
     """What is left of a ring's exchanges: keys and values of the next step travel while this one attends, and what is
     computed again attends again."""
     ring = y["ring"]
-    if isinstance(ring, (int, float)) and ring == 0:
+    if nothing(ring):
         return list(exchanges)
     f, b, r = (stage[f"{phase}.attention"] / timing["attention"] * ring for phase in PHASES)
     return [exposed(one, beside, timing["exposed_fraction"]) for one, beside in zip(exchanges, (f, b + r), strict=True)]

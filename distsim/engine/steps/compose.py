@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from distsim.arrays import Number, largest, maximum, product, total, where
+from distsim.arrays import Number, largest, maximum, nothing, product, total, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.sums import CLASSES, PHASES
@@ -114,7 +114,7 @@ def compose(
         parts, tail = {"other": slowest}, {"other": after}
     answer = {name: seconds * y["micro_batches"] for name, seconds in parts.items()}
     answer["pipeline_bubble"] = ramp_seconds(summed, longest, y["vpp"]) * ramp_of(stages, each, y, timing)
-    if not isinstance(y["evaluated"], float) or y["evaluated"]:
+    if not nothing(y["evaluated"]):
         answer["other"] = answer.get("other", 0.0) + evaluation_seconds(
             total(*answer.values()), sum(one.forward for one in each), sum(one.backward for one in each), y["evaluated"]
         )
@@ -191,7 +191,7 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
         "other": _stalls(stage, y, timing, forward + backward + before + after),
     }  # fmt: skip
     queued = {name: sum(pair) for name, pair in exchange.items()}
-    if not isinstance(y["paired"], (int, float)) or y["paired"]:
+    if not nothing(y["paired"]):
         whole = queued["expert_parallel"]
         hidden = whole - exposed_seconds(whole, forward + backward, 0.0)
         queued["expert_parallel"] = whole - hidden * where(y["paired"], y["paired"], 0.0)
@@ -201,7 +201,7 @@ def micro_batch(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Ma
 def _paced(gpu: Number, host: Number, y: Mapping[str, Number]) -> Number:
     """Seconds of a phase that the GPU works for so long and the host issues for so long."""
     paced = paced_seconds(gpu, host)
-    return paced if isinstance(y["blocking"], int) and not y["blocking"] else where(y["blocking"], gpu + host, paced)
+    return paced if nothing(y["blocking"]) else where(y["blocking"], gpu + host, paced)
 
 
 def host_seconds(
@@ -233,8 +233,7 @@ def exchanged(
     shares = []
     for index in (0, 1):
         waits = sum(pair[index] for pair in queued.values())
-        nothing = isinstance(waits, (int, float)) and waits == 0
-        longer = 0.0 if nothing else _paced(gpu[index] + waits, host[index], y) - alone[index]
+        longer = 0.0 if nothing(waits) else _paced(gpu[index] + waits, host[index], y) - alone[index]
         shares.append(longer / maximum(waits, LEAST_SECONDS))
     return alone, {name: (pair[0] * shares[0], pair[1] * shares[1]) for name, pair in queued.items()}
 
@@ -242,7 +241,7 @@ def exchanged(
 def _stalls(stage: Mapping[str, Number], y: Mapping[str, Number], timing: Mapping[str, Number], busy: Number) -> Number:
     """What a micro-batch loses to the state of the software."""
     stall, layer_stall = timing["stall_seconds"], timing["layer_stall_seconds"]
-    if isinstance(stall, float) and stall == layer_stall == 0:
+    if nothing(stall) and nothing(layer_stall):
         return 0.0
     nodes, size, layers, tp = y["nodes"], y["node_size"], stage["layers"], y["tp"]
     checks = check_seconds(layer_stall, y["state"] >= CHECKED, nodes, size, layers, tp)
@@ -277,6 +276,6 @@ def ahead_seconds(
 
 def _orthogonal(stage: Mapping[str, Number], timing: Mapping[str, Number]) -> Number:
     """What orthogonalising every matrix adds to the optimizer's step: products, or the host that launches them."""
-    if isinstance(stage["updates"], (int, float)) and stage["updates"] == 0:
+    if nothing(stage["updates"]):
         return 0.0
     return paced_seconds(stage["orthogonal"] / timing["matmul"], stage["updates"] * timing["kernel_issue_seconds"])

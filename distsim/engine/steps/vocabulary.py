@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from distsim.arrays import Number, maximum, product, where
+from distsim.arrays import Number, maximum, nothing, product, where
 from distsim.engine.jobs.resolve import Setup
 from distsim.engine.jobs.stages import Stage
 from distsim.engine.kernels.compute import stage_compute
@@ -39,7 +39,7 @@ def vocabulary_seconds(
     """What a micro-batch waits for exchanges of the vocabulary, of which some may hide beside what is ``computed``; and
     that with its part of the computation."""
     path, hidden = (product(stage[kind], 1 / micro_batches) for kind in ("vocab", "vocab_beside"))
-    waited = path if isinstance(hidden, float) and hidden == 0 else path + exposed_seconds(hidden, computed, never)
+    waited = path if nothing(hidden) else path + exposed_seconds(hidden, computed, never)
     return waited, product(stage["vocabulary"], computed) + waited
 
 
@@ -47,7 +47,7 @@ def passing_seconds(
     stages: Sequence[Mapping[str, Number]], totals: Sequence[Number], slowest: Number, each: Sequence[Any]
 ) -> tuple[Number, Number]:
     """Seconds of a micro-batch on all stages together, and on the slowest, as far as they fill and drain a pipeline."""
-    if not all(isinstance(one.shared, float) and one.shared == 0 for one in each):
+    if not all(nothing(one.shared) for one in each):
         totals = [where(seconds > 0, seconds - one.shared, 0.0) for seconds, one in zip(totals, each, strict=True)]
         slowest = maximum(0.0, *totals)
     summed = sum(one if _once(stage) else stage["count"] * one for stage, one in zip(stages, totals, strict=True))
