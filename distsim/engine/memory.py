@@ -105,7 +105,7 @@ class MemoryReport:
     @property
     def peak(self) -> int:
         """Bytes on the fullest GPU."""
-        return int(round(self.worst.peak))  # noqa: RUF046
+        return int(round(self.worst.peak))  # noqa: RUF046 (numpy rounds to floats)
 
     @property
     def capacity(self) -> int:

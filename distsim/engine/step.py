@@ -72,7 +72,7 @@ class StepReport:
     def model_flops_per_second_per_gpu(self) -> float:
         """By the 6 N + 12 L H S convention, attention dense, recomputation not counted."""
         y = self.setup.layout
-        return model_flops(self.setup) * self.tokens_per_second / y.gpus  # type: ignore[no-any-return]
+        return float(model_flops(self.setup) * self.tokens_per_second / y.gpus)
 
     @property
     def peak(self) -> float | None:

@@ -102,7 +102,7 @@ def activation(ctx: Context, name: str, tokens: Number, inner: Number) -> Operat
     elif model.activation in COMPOSED_ACTIVATIONS and kernels.activation == "eager":
         parts = COMPOSED_ACTIVATIONS[model.activation]
         powers = ctx.precision.autocast and model.activation not in WITHOUT_POWERS
-        wide = 4 if powers else act  # powers run in fp32 under autocast, and what follows from them
+        wide = FP32_BYTES if powers else act  # powers run in fp32 under autocast, and what follows from them
         each = [wide] * (parts - 1) + [act]
         saved += [before._replace(name=f"{name}.intermediate_{i}", bytes_each=size) for i, size in enumerate(each)]
         if model.activation == "xielu":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from distsim.formulas.compute import product_flops
 from distsim.layers.ledger import Context, Operation, Parameter, Tensor
-from distsim.units import INDEX_BYTES
+from distsim.units import FP32_BYTES, INDEX_BYTES
 
-ROUTER_BYTES = 4  # routing is done in fp32
+ROUTER_BYTES = FP32_BYTES  # routing is done in fp32
 
 
 def router(ctx: Context, source: Tensor) -> Operation:
@@ -37,8 +37,8 @@ def router(ctx: Context, source: Tensor) -> Operation:
         Tensor("mlp.router.weights", tokens * k, ROUTER_BYTES, "s b k"),
     ]
     if ctx.kernels.router_fp32:
-        saved.append(Tensor("mlp.router.input_fp32", tokens * model.hidden, 4, "s b h fp32"))
-        saved.append(Tensor("mlp.router.weight_fp32", model.hidden * experts.choices, 4, "h E fp32"))
+        saved.append(Tensor("mlp.router.input_fp32", tokens * model.hidden, FP32_BYTES, "s b h fp32"))
+        saved.append(Tensor("mlp.router.weight_fp32", model.hidden * experts.choices, FP32_BYTES, "h E fp32"))
     flops = product_flops(tokens, model.hidden, experts.choices)
     return Operation(
         "mlp.router",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import TypeVar
 
 from distsim.interop.nccl_log import Topology, Tree
 
 _WIDTH = 100
+Item = TypeVar("Item")
 
 
 def ring_line(ranks: tuple[int, ...], arrow: str = "→") -> str:
@@ -34,10 +37,10 @@ def tree_lines(tree: Tree, unicode: bool = True) -> list[str]:
     return lines
 
 
-def _alike(items: dict[int, object]) -> list[tuple[str, object]]:
+def _alike(items: Mapping[int, Item]) -> list[tuple[str, Item]]:
     """Channels that hold the same thing, joined: ``channels 0-3, 6``."""
     groups: dict[str, list[int]] = {}
-    found: dict[str, object] = {}
+    found: dict[str, Item] = {}
     for channel, item in items.items():
         groups.setdefault(repr(item), []).append(channel)
         found[repr(item)] = item
@@ -68,11 +71,11 @@ def text(topology: Topology, unicode: bool = True) -> str:
             f"{graph.inter:g} between nodes, {graph.kinds}"
         )
     lines += ["", "rings"] if topology.rings else []
-    for name, ranks in _alike(dict(topology.rings.items())):
-        lines += [f"  {name}: {_cut(ring_line(ranks, arrow))}"]  # type: ignore[arg-type]
+    for name, ranks in _alike(topology.rings):
+        lines += [f"  {name}: {_cut(ring_line(ranks, arrow))}"]
     lines += ["", "trees"] if topology.trees else []
     for name, parents in _alike({channel: tree.parents for channel, tree in topology.trees.items()}):
-        lines += [f"  {name}", *(f"    {line}" for line in tree_lines(Tree(0, parents), unicode))]  # type: ignore[arg-type]
+        lines += [f"  {name}", *(f"    {line}" for line in tree_lines(Tree(0, parents), unicode))]
     if topology.edges:
         counts = Counter(edge.transport for edge in topology.edges)
         lines += ["", "connections", *(f"  {transport}: {count}" for transport, count in counts.most_common())]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from distsim.engine.exchanges.exchange import reduces_last
+from distsim.engine.exchanges.exchange import Exchange, reduces_last
 from distsim.engine.jobs.resolve import Setup, resolve
 from distsim.engine.traffic import Row, TrafficReport, comm_of
 from distsim.errors import DistsimError
@@ -76,7 +77,7 @@ def sync_cost(report: TrafficReport) -> SyncCost | None:
     for put_off in (True, False):
         other = report
         if report.exchange.no_sync != put_off:
-            other = comm_of(report.setup, lambda e, wanted=put_off: e._replace(no_sync=wanted))  # type: ignore[misc]
+            other = comm_of(report.setup, functools.partial(Exchange._replace, no_sync=put_off))
         rows = data_rows(other.stages[report.stage])
         found.append((sum(row.wire_bytes_per_rank for row in rows), sum(row.seconds for row in rows)))
     (once_bytes, once_seconds), (each_bytes, each_seconds) = found

@@ -53,19 +53,19 @@ def candidates(op: str, size_bytes: Number, group: Group) -> list[Candidate]:
         return [torus(name, size_bytes, group)]
     hop, rate = link(group)
     found = [
-        _straight(algorithm, lambda size, seconds=seconds: seconds(size, group.ranks, hop, rate))  # type: ignore[misc]
+        _straight(algorithm, seconds, group.ranks, hop, rate)
         for algorithm, seconds in ALGORITHMS[name].items()
         if algorithm not in PIPELINED
     ]
     if name == "all_reduce":
-        found.append(_straight("hierarchical", lambda size: hierarchical(size, group)))
+        found.append(_straight("hierarchical", hierarchical, group))
     return found
 
 
-def _straight(algorithm: str, seconds: Callable[[Number], Number]) -> Candidate:
-    """A candidate from a time that is a straight line in size."""
-    latency = seconds(0.0)
-    slope = maximum(seconds(_UNIT) - latency, 1 / FREE)
+def _straight(algorithm: str, seconds: Callable[..., Number], *place: Any) -> Candidate:
+    """A candidate from a time that is a straight line in size, its first argument; ``place`` are those after it."""
+    latency = seconds(0.0, *place)
+    slope = maximum(seconds(_UNIT, *place) - latency, 1 / FREE)
     return Candidate(algorithm, "", latency, FREE, _UNIT / slope)
 
 

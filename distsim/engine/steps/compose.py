@@ -168,7 +168,7 @@ class MicroBatch(NamedTuple):
 
     def parts(self) -> dict[str, Number]:
         """Computation apart from recomputation, and all that is exposed beside them."""
-        again = self.backward * self.again[0] / maximum(self.again[1], 1e-12)
+        again = self.backward * self.again[0] / maximum(self.again[1], LEAST_SECONDS)
         return {"compute": self.forward + self.backward - again, "recompute": again, **self.exchange, **self.others}
 
 
