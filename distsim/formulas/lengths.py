@@ -7,14 +7,17 @@ Log-normal ones have too few short texts, so that runs with a low cap would comp
 from __future__ import annotations
 
 import math
+import sys
 
-from distsim.arrays import Number, each, where
+from distsim.arrays import Number, each, minimum, where
 from distsim.formula import formula
 
 STEPS = 200
 """Lengths at which the distribution of the longest sample is summed."""
 HALVINGS = 30
 """Until the mean of single samples is known to a millionth."""
+FAR = 40.0
+"""Deviations, and units of scale, beyond which nothing of a gamma distribution is left that a number could hold."""
 TINY = 1e-12
 """Where a series ends."""
 
@@ -28,19 +31,22 @@ def gamma_share(shape: Number, value: Number) -> Number:
 
 
 def _gamma_series(shape: float, value: float) -> float:
+    if value > shape + FAR * math.sqrt(shape) + FAR:
+        return 1.0
     term = total = 1 / shape
     count = shape
     while term > total * TINY:
         count += 1
         term *= value / count
         total += term
-    return total * math.exp(shape * math.log(value) - value - math.lgamma(shape))
+    return max(total * math.exp(shape * math.log(value) - value - math.lgamma(shape)), sys.float_info.min)
 
 
 @formula(unit="tokens", source="derived: the truncated mean of a gamma distribution is its mean at one more shape")
 def kept_tokens(shape: Number, mean: Number, cap: Number) -> Number:
     """Mean length of samples where trainers drop those above ``cap``."""
-    return mean * gamma_share(shape + 1, cap * shape / mean) / gamma_share(shape, cap * shape / mean)
+    below = gamma_share(shape + 1, cap * shape / mean) / gamma_share(shape, cap * shape / mean)
+    return minimum(mean * below, cap)
 
 
 @formula(unit="tokens", source=_LONGEST)
@@ -53,8 +59,10 @@ def longest_tokens(shape: Number, mean: Number, cap: Number, samples: Number, ke
 
 @formula(unit="tokens", source=f"{_LONGEST}; dropped samples leave the distribution below the cap")
 def longest_kept_tokens(shape: Number, mean: Number, cap: Number, samples: Number) -> Number:
-    """Mean length of the longest of several samples where trainers drop those above ``cap``."""
-    return longest_tokens(shape, mean, cap, samples, gamma_share(shape, cap * shape / mean))
+    """Mean length of the longest of several samples where trainers drop those above ``cap``; of hardly any that are
+    kept, the cap."""
+    kept = gamma_share(shape, cap * shape / mean)
+    return where(kept > sys.float_info.min, longest_tokens(shape, mean, cap, samples, kept), cap)
 
 
 @formula(unit="tokens", source="the inverse of longest_tokens, by halving")
