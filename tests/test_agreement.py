@@ -7,10 +7,10 @@ import random
 from typing import Any
 
 import pytest
+from accepted import accepted
 from shell import piped
 
 import distsim
-from distsim import DistsimError
 from distsim.specs.job import CHECKSUM, STATED
 from distsim.units import GIB, duration
 
@@ -38,19 +38,7 @@ def options(rng: random.Random) -> dict[str, Any]:
     return {"model": rng.choice(MODELS), **job}
 
 
-def jobs() -> list[dict[str, Any]]:
-    rng, found = random.Random(6), []
-    while len(found) < JOBS:
-        one = options(rng)
-        try:
-            distsim.memory(**one)
-        except DistsimError:
-            continue
-        found.append(one)
-    return found
-
-
-JOBS_ASKED = jobs()
+JOBS_ASKED = accepted(options, 6, JOBS)
 
 
 def words(job: dict[str, Any]) -> list[str]:

@@ -48,6 +48,13 @@ def test_their_kernels_are_those_of_the_profile_for_them() -> None:
     assert (narrow.modules, narrow.mask_filled) == ("transformer-engine", False)
 
 
+@pytest.mark.parametrize(("said", "year", "kernel"), [
+    ("flash-1", "2024-06", "flash-1"), ("flash-2", "2026-01", "flash-2"), ("flash", "2023-03", "flash-1"),
+])  # fmt: skip
+def test_the_kernel_that_a_row_names_is_not_the_profiles(said: str, year: str, kernel: str) -> None:
+    assert _setup(attention=said, year=year).kernels.attention_kernel == kernel
+
+
 def test_notes_may_say_that_a_network_is_written_by_hand() -> None:
     told = _setup("transformers 5.17 installed; network written by hand").kernels
     assert told.mask_filled and not _setup("transformers 5.17").kernels.mask_filled

@@ -15,7 +15,7 @@ from distsim.engine.jobs.stages import build_stages
 from distsim.engine.kernels.chip import Chip
 from distsim.engine.kernels.orthogonal import orthogonal_work, orthogonalised
 from distsim.engine.kernels.weights import optimizer_seconds
-from distsim.formulas.compute import newton_schulz_flops
+from distsim.formulas.compute import newton_schulz_square_flops, newton_schulz_wide_flops
 from distsim.specs.job import Job
 
 
@@ -39,7 +39,7 @@ def test_operations_are_those_of_the_products() -> None:
         update = product(gram, gram)
         x = product(update, x)
         x /= numpy.linalg.norm(x)
-    assert newton_schulz_flops(6, 10, 5) == counted
+    assert newton_schulz_wide_flops(6, 10, 5) + newton_schulz_square_flops(6, 5) == counted
 
 
 def test_ranks_that_shard_states_take_matrices_in_turn() -> None:

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from accepted import accepted
 from shell import piped
 
 import distsim
@@ -46,19 +47,7 @@ def drawn(rng: random.Random) -> dict[str, Any]:
     return {**job, **more, **needed, **({} if "cluster" in more else {"gpu": "h100-sxm"})}
 
 
-def jobs() -> list[dict[str, Any]]:
-    rng, found = random.Random(11), []
-    while len(found) < JOBS:
-        one = drawn(rng)
-        try:
-            distsim.memory(**one)
-        except DistsimError:
-            continue
-        found.append(one)
-    return found
-
-
-ASKED = jobs()
+ASKED = accepted(drawn, 11, JOBS)
 
 
 def again(job: dict[str, Any]) -> Job:

@@ -54,11 +54,9 @@ def calibrate(
     if runs is not None:
         if nccl_tests is not None:
             raise DistsimError("RUNS and --nccl-tests exclude each other", "calibrate one after the other")
-        asked = {"--gpu": gpu, "--cluster": cluster, "--gpus-per-node": gpus_per_node, "--network": network,
-                 "--internode-gbps-per-gpu": internode_gbps_per_gpu, "--collective": collective, "--ranks": ranks,
-                 "--output": output}  # fmt: skip
-        if given := next((name for name, value in asked.items() if value is not None), None):
-            raise DistsimError(f"{given} is for --nccl-tests", "RUNS say what they ran on; --folder says where it goes")
+        _refuse_network(gpu=gpu, cluster=cluster, gpus_per_node=gpus_per_node, network=network, ranks=ranks,
+                        internode_gbps_per_gpu=internode_gbps_per_gpu, collective=collective,
+                        output=output)  # fmt: skip
         _runs(runs, folder or Path("presets") / "timing", alone, json)
         return
     if folder is not None or alone:
@@ -69,19 +67,24 @@ def calibrate(
                          network, cluster)  # fmt: skip
 
 
+def _refuse_network(**asked: Any) -> None:
+    """Refuses what says how a network was measured beside training runs."""
+    from distsim.errors import DistsimError
+
+    if given := next((name for name, value in asked.items() if value is not None), None):
+        flag = f"--{given.replace('_', '-')}"
+        raise DistsimError(f"{flag} is for --nccl-tests", "RUNS say what they ran on; --folder says where it goes")
+
+
 def _runs(runs: Path, folder: Path, alone: bool, json: bool) -> None:
-    from distsim.cli.progress import Later, Progress
+    from distsim.cli.progress import shown
     from distsim.engine.fitting.runs import calibrate as fit
     from distsim.engine.validate import shipped_runs
 
     shipped = shipped_runs()
     mine = runs.resolve() != shipped.resolve()
-    reading, fitting = Progress("runs read"), Later("fits without some of the runs")
-    try:
-        found = fit([shipped, runs] if mine and not alone else [runs], folder, mine, reading.show, fitting.show)
-    finally:
-        reading.clear()
-        fitting.clear()
+    with shown("runs read") as reading, shown("fits without some of the runs") as fitting:
+        found = fit([shipped, runs] if mine and not alone else [runs], folder, mine, reading, fitting)
     for words in found.odd:
         talk.note(words)
     if json:

@@ -53,32 +53,21 @@ class Progress:
             sys.stderr.flush()
 
 
-class Later:
-    """The same of what begins later: its clock starts when the first of it is done."""
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.made: Progress | None = None
-
-    def show(self, done: int, whole: int) -> None:
-        """So many of so many are done."""
-        self.made = self.made or Progress(self.what)
-        self.made.show(done, whole)
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self.made is not None:
-            self.made.clear()
-
-
 @contextlib.contextmanager
 def shown(what: str) -> Iterator[Callable[[int, int], None]]:
-    """What tells how many are done while a command works."""
-    progress = Progress(what)
+    """What tells how many are done while a command works; its clock starts when the first is."""
+    made: list[Progress] = []
+
+    def show(done: int, whole: int) -> None:
+        if not made:
+            made.append(Progress(what))
+        made[0].show(done, whole)
+
     try:
-        yield progress.show
+        yield show
     finally:
-        progress.clear()
+        for one in made:
+            one.clear()
 
 
 def line(done: int, whole: int, seconds: float, what: str, width: int, unicode: bool) -> str:

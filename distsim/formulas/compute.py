@@ -259,12 +259,6 @@ def newton_schulz_wide_flops(short: Number, long: Number, rounds: Number) -> Num
     return 2 * product_flops(short, short, long) * rounds
 
 
-@formula(unit="FLOP", source=_MUON)
-def newton_schulz_flops(short: Number, long: Number, rounds: Number) -> Number:
-    """Operations of orthogonalising a matrix of ``short`` by ``long``: the sum of both parts."""
-    return newton_schulz_wide_flops(short, long, rounds) + newton_schulz_square_flops(short, rounds)
-
-
 @formula(unit="s", source="bytes over bandwidth")
 def stream_seconds(size_bytes: Number, bandwidth: Number) -> Number:
     """A kernel that only moves bytes: elementwise, norm, softmax, cast, optimizer."""

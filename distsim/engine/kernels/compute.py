@@ -195,14 +195,7 @@ def _products(setup: Setup, chip: Chip, operation: Operation, forward: Sums, bac
 def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backward: Sums, narrow: bool = True) -> None:
     """A product with weights: forward, input gradient and weight gradient each have their own shape."""
     m, n, k, batch = operation.shape
-    adapter = any(parameter.held == "adapter" for parameter in operation.parameters)
-    narrow_rate = chip.narrow_rate if narrow and not wide_here(setup, operation.name) and not adapter else None
-    narrow = narrow_rate is not None
-    rate, each = (chip.rate, setup.precision.activation_bytes) if narrow_rate is None else (narrow_rate, 1.0)
-    if adapter and setup.tuning is not None and setup.tuning.product_bytes > each:
-        rate, each = chip.wide_rate, setup.tuning.product_bytes
-    if not (narrow or adapter):  # recipes in 8 bits pad, adapters are narrower than any tile
-        rate = rate * alignment(setup, n, k, each, chip.rate)
+    rate, each, narrow = _rate(setup, chip, operation, narrow)
     moved = product_bytes(m, n, k, batch, each)
     streams = STREAMS.get(setup.kernels.expert_products)
     together = batch if streams is None else minimum(batch, streams)
@@ -233,15 +226,34 @@ def _matmul(setup: Setup, chip: Chip, operation: Operation, forward: Sums, backw
             kind = f"{name}8" if in_8_bits else name
             setattr(sums, kind, getattr(sums, kind) + part)
     backward.cover = _cover(operation, times)
+    forward.memory, backward.memory = _passes_beside(setup, chip, operation, narrow)
+
+
+def _rate(setup: Setup, chip: Chip, operation: Operation, narrow: bool) -> tuple[Number, float, bool]:
+    """The best rate of a product, bytes of its elements, and whether it is in 8 or 4 bits, where it may be."""
+    adapter = any(parameter.held == "adapter" for parameter in operation.parameters)
+    if chip.narrow_rate is not None and narrow and not adapter and not wide_here(setup, operation.name):
+        return chip.narrow_rate, 1.0, True
+    each = setup.precision.activation_bytes
+    if not adapter:
+        _, n, k, _ = operation.shape
+        return chip.rate * alignment(setup, n, k, each, chip.rate), each, False  # recipes in 8 bits pad
+    if setup.tuning is not None and setup.tuning.product_bytes > each:
+        return chip.wide_rate, setup.tuning.product_bytes, False
+    return chip.rate, each, False  # narrower than any tile
+
+
+def _passes_beside(setup: Setup, chip: Chip, operation: Operation, narrow: bool) -> tuple[Number, Number]:
+    """Seconds, forward and backward, of what passes over a product's operands and results in kernels of its own."""
     if narrow:
-        sizes = (m * k * batch, m * n * batch, n * k * batch)
+        m, n, k, batch = operation.shape
         casts = trained_casts if operation.weight_gradient else frozen_casts
-        forward.memory, backward.memory = (stream_seconds(moved, chip.bandwidth) for moved in casts(setup, sizes))
-    else:
-        first, second = input_bytes(setup, operation)
-        first, second = first + bias_bytes(setup, operation), second + bias_gradient_bytes(setup, operation)
-        forward.memory, backward.memory = (stream_seconds(moved, chip.bandwidth) for moved in (first, second))
-        backward.memory = backward.memory + bias_sums(setup, operation) * BIAS_SUM_SECONDS
+        first, second = casts(setup, (m * k * batch, m * n * batch, n * k * batch))
+        return stream_seconds(first, chip.bandwidth), stream_seconds(second, chip.bandwidth)
+    first, second = input_bytes(setup, operation)
+    first, second = first + bias_bytes(setup, operation), second + bias_gradient_bytes(setup, operation)
+    sums = bias_sums(setup, operation) * BIAS_SUM_SECONDS
+    return stream_seconds(first, chip.bandwidth), stream_seconds(second, chip.bandwidth) + sums
 
 
 def _cover(operation: Operation, times: list[Number]) -> Number:

@@ -217,8 +217,8 @@ def fused_share(setup: Setup, operation: Operation) -> float:
     return 1.0 if apart or called else kernels.pass_share
 
 
-PACKED = ("attention.query", "attention.key", "attention.value")
 ROTATED = ("attention.query", "attention.key")
+PACKED = (*ROTATED, "attention.value")
 ACTIVATED = "mlp.activation"
 """The activation of an MLP that is no expert's."""
 

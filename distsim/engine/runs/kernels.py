@@ -87,11 +87,7 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     """The setup with its framework's kernels in the year of the run, and the attention kernel
     and policy of recomputation that the row names."""
     year, framework = run_year(run), setup.framework
-    own = {**_until(framework.earlier, year), **_until(earlier_families(framework), year).get(setup.model.family, {})}
-    replaced = recipe_kernels(framework, setup.model, setup.accelerator, setup.precision.name)
-    if setup.compiled:
-        replaced |= framework.compiled
-    own = {name: kernel for name, kernel in own.items() if name not in replaced}
+    own = _of_year(run, setup, year)
     if named := kernel_said(run):
         own["attention_kernel"] = named
     elif own.get("attention_kernel", setup.kernels.attention_kernel) == "flash-2" and year_ended(run) < FLASH_2_SINCE:
@@ -115,8 +111,6 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
         own |= _told(run, TOLD_OF_MEGATRON)
     if run_notes.composes_activations(run):
         own["activation"] = "eager"
-    if hand_written(run, framework) and setup.kernels.modules == "own":
-        own |= _by_hand(setup, year)
     if own_softmax(run, framework):
         own |= {"softmax": "fused", "softmax_kernel": "one", "product_bias": "epilogue"}
     own |= composed_then(setup, year) | noted_kernels(run, framework, setup.accelerator)
@@ -127,9 +121,21 @@ def with_kernels_of(run: Run, setup: Setup) -> Setup:
     return replace(setup, kernels=with_kernels(setup.kernels, own, where)) if own else setup
 
 
+def _of_year(run: Run, setup: Setup, year: float) -> dict[str, Any]:
+    """What the software of a year had, where no recipe and no compiler takes its place."""
+    framework = setup.framework
+    own = {**_until(framework.earlier, year), **_until(earlier_families(framework), year).get(setup.model.family, {})}
+    replaced = recipe_kernels(framework, setup.model, setup.accelerator, setup.precision.name)
+    if setup.compiled:
+        replaced |= framework.compiled
+    own = {name: kernel for name, kernel in own.items() if name not in replaced}
+    written = hand_written(run, framework) and setup.kernels.modules == "own"
+    return own | (_by_hand(setup, year) if written else {})
+
+
 def hand_written(run: Run, framework: Framework) -> bool:
-    """Whether somebody's own network stands where a wrapper's profile has transformers' modules: what
-    notes say is written by hand, or one that only cells describe, and of which nothing says that it is theirs."""
+    """Whether somebody's own network stands where a wrapper's profile has transformers' modules: one
+    that notes call written by hand, or that only cells describe and nothing calls theirs."""
     theirs = hit(_TRANSFORMERS, f"{run.text('framework')} {run.source} {run.notes}") is not None
     told = hit(_BY_HAND, run.notes) is not None
     return framework.modules == "huggingface" and (told or (only_described(run) and not theirs))
